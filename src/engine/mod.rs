@@ -1,0 +1,1 @@
+//! One shard of a device: the protocol without clock, thread or socket.

@@ -1,0 +1,227 @@
+//! The numbers RDMA names things by.
+//!
+//! Each has a type of its own, so that a queue pair number is never taken for a key.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A queue pair number, 24 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// The general services interface: connection management datagrams.
+    pub const GSI: Self = Self(1);
+    /// The destination of every multicast packet.
+    pub const MULTICAST: Self = Self(0xff_ffff);
+
+    /// The number with the low 24 bits of `value`.
+    pub const fn new(value: u32) -> Self {
+        Self(value & 0xff_ffff)
+    }
+
+    /// The 24-bit value.
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:06x}", self.0)
+    }
+}
+
+macro_rules! key {
+    ($(#[$doc:meta])* $name:ident($int:ty), $width:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name(pub $int);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!("0x{:0", $width, "x}"), self.0)
+            }
+        }
+    };
+}
+
+key! {
+    /// The local key of a region: names it in this host's work requests.
+    Lkey(u32), "8"
+}
+key! {
+    /// The remote key of a region or window: lets a peer name it.
+    Rkey(u32), "8"
+}
+key! {
+    /// The queue key that a UD packet must carry to be taken.
+    QKey(u32), "8"
+}
+key! {
+    /// A partition key; bit 15 marks a full member.
+    PKey(u16), "4"
+}
+
+impl PKey {
+    /// The only key of RoCE: the default partition, full member.
+    pub const DEFAULT: Self = Self(0xffff);
+
+    /// Whether members with these two keys may talk: same partition, not both limited
+    /// (IBTA vol 1, §10.9.3).
+    pub const fn matches(self, other: Self) -> bool {
+        self.0 & 0x7fff == other.0 & 0x7fff && (self.0 | other.0) & 0x8000 != 0
+    }
+}
+
+/// A global identifier. In RoCEv2 it is an IP address: IPv6 as it is, IPv4 mapped to
+/// `::ffff:a.b.c.d`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The IP address it stands for.
+    pub fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Self(v6.octets()),
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(ip: Ipv4Addr) -> Self {
+        IpAddr::V4(ip).into()
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(ip: Ipv6Addr) -> Self {
+        IpAddr::V6(ip).into()
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Ipv6Addr::from(self.0), f)
+    }
+}
+
+/// A path MTU: the payload bytes of a full packet. Headers do not count.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Mtu {
+    /// 256 bytes.
+    #[doc(alias = "IBV_MTU_256")]
+    Mtu256 = 1,
+    /// 512 bytes.
+    #[doc(alias = "IBV_MTU_512")]
+    Mtu512 = 2,
+    /// 1024 bytes: what an interface MTU of 1500 allows.
+    #[doc(alias = "IBV_MTU_1024")]
+    Mtu1024 = 3,
+    /// 2048 bytes.
+    #[doc(alias = "IBV_MTU_2048")]
+    Mtu2048 = 4,
+    /// 4096 bytes: the largest.
+    #[doc(alias = "IBV_MTU_4096")]
+    Mtu4096 = 5,
+}
+
+impl Mtu {
+    /// Every MTU, smallest first.
+    pub const ALL: [Self; 5] =
+        [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
+
+    /// Bytes around the payload that the port MTU leaves room for: IPv6 header or GRH (40), UDP
+    /// (8), BTH (12), XRCETH (4), AtomicETH (28) and ICRC (4), as Linux counts them.
+    pub const OVERHEAD: usize = 96;
+
+    /// The payload bytes of a full packet.
+    pub const fn bytes(self) -> usize {
+        128 << (self as u8)
+    }
+
+    /// The MTU of exactly this many bytes.
+    pub fn from_bytes(bytes: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
+    }
+
+    /// The MTU with this code of `enum ibv_mtu`, 1 to 5.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|mtu| *mtu as u8 == code)
+    }
+
+    /// The largest MTU that an interface with an MTU of `link` bytes can carry, or `None` when not
+    /// even 256 fits.
+    pub fn for_link(link: usize) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() + Self::OVERHEAD <= link)
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bytes())
+    }
+}
+
+/// A protection domain, by its number in the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PdId(pub u32);
+
+/// A completion queue, by its number in the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct CqId(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_mtu_1500_gives_1024_and_4192_gives_4096() {
+        assert_eq!(Mtu::for_link(1500), Some(Mtu::Mtu1024));
+        assert_eq!(Mtu::for_link(4191), Some(Mtu::Mtu2048));
+        assert_eq!(Mtu::for_link(4192), Some(Mtu::Mtu4096));
+        assert_eq!(Mtu::for_link(65536), Some(Mtu::Mtu4096));
+        assert_eq!(Mtu::for_link(300), None);
+    }
+
+    #[test]
+    fn gids_are_ip_addresses() {
+        let v4: IpAddr = "10.0.0.1".parse().unwrap();
+        let v6: IpAddr = "fe80::1".parse().unwrap();
+        assert_eq!(Gid::from(v4).to_string(), "::ffff:10.0.0.1");
+        assert_eq!((Gid::from(v4).ip(), Gid::from(v6).ip()), (v4, v6));
+    }
+
+    #[test]
+    fn two_limited_members_do_not_match() {
+        assert!(PKey(0xffff).matches(PKey(0x7fff)));
+        assert!(!PKey(0x7fff).matches(PKey(0x7fff)));
+        assert!(!PKey(0x8001).matches(PKey(0x8002)));
+    }
+}

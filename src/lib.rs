@@ -1,0 +1,36 @@
+//! A RoCEv2 host channel adapter in a library.
+//!
+//! `softroce` is the protocol engine of an RDMA NIC over an ordinary UDP socket: no root, no kernel
+//! module, no hardware. On the wire it is a peer to Linux `rdma_rxe` and to hardware adapters.
+//!
+//! # Layers
+//!
+//! A module uses only modules below it; `tests/layering.rs` fails when one does not.
+//!
+//! | layer | modules | |
+//! |---|---|---|
+//! | 5 | `verbs` | the objects applications hold |
+//! | 4 | `runtime` | clock, threads, locks, wake-ups |
+//! | 3 | [`engine`] | one shard of a device, sans-IO |
+//! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
+//! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
+//! | 0 | [`time`], [`psn`], [`ids`] | facts about numbers |
+//!
+//! `engine` and `io` know nothing of each other; they meet in `runtime`. Without the feature
+//! `runtime` everything up to `engine` and the simulator remains: no clock, no thread, no socket.
+
+#![deny(unsafe_code)]
+
+pub mod engine;
+pub mod ids;
+pub mod io;
+pub mod mem;
+pub mod net;
+pub mod psn;
+#[cfg(feature = "runtime")]
+pub mod runtime;
+pub mod time;
+pub mod transport;
+#[cfg(feature = "runtime")]
+pub mod verbs;
+pub mod wire;

@@ -1,0 +1,236 @@
+//! What a datagram is: the contract between the engine, which makes packets, and the ports, which
+//! carry them.
+//!
+//! The two never see each other. A port hands up an [`RxBuffer`] and takes a [`Burst`]; the ICRC
+//! covers IP header fields, so both say what is known about them.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The UDP port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;
+
+/// Bytes of UDP payload that one burst may carry: a 65,535-byte IP packet less the larger of the
+/// two IP headers and the UDP header.
+pub const MAX_BURST_BYTES: usize = 65_535 - 40 - 8;
+
+/// Segments that one burst may carry (`UDP_MAX_SEGMENTS` of older kernels).
+pub const MAX_BURST_SEGMENTS: usize = 64;
+
+/// Where a burst goes and how it looks at the IP layer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Path {
+    /// The source address: the one of ours that the queue pair's GID index names.
+    pub source: IpAddr,
+    /// The peer. Same family as `source`.
+    pub destination: IpAddr,
+    /// The UDP source port, which the port has agreed to (see `io::Port::source_port`).
+    pub source_port: u16,
+    /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
+    pub traffic_class: u8,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+}
+
+/// IPv4 header fields that the ICRC covers and that a UDP socket hides.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ipv4Fields {
+    /// The identification.
+    pub id: u16,
+    /// The DF bit.
+    pub dont_fragment: bool,
+}
+
+/// What is known of the IP and UDP headers of a received buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RxMeta {
+    /// The sender's address and UDP port.
+    pub source: SocketAddr,
+    /// The address it was sent to.
+    pub destination: IpAddr,
+    /// IPv4 TOS or IPv6 traffic class. Holds for every segment.
+    pub traffic_class: u8,
+    /// TTL or hop limit as received.
+    pub hop_limit: u8,
+    /// The IPv4 fields under the ICRC, when the port sees the header; a UDP socket does not.
+    /// Segment `i` of a buffer then has identification `id + i`.
+    pub ipv4: Option<Ipv4Fields>,
+}
+
+/// A received buffer: one datagram, or several of one size that the kernel merged (GRO).
+#[derive(Clone, Copy, Debug)]
+pub struct RxBuffer<'a> {
+    /// The UDP payloads, one after the other.
+    pub data: &'a [u8],
+    /// The size of every segment but the last, which may be shorter. At least `data.len()` for a
+    /// lone datagram. Zero counts as a lone datagram.
+    pub segment_len: usize,
+    /// Addresses and IP header fields.
+    pub meta: RxMeta,
+}
+
+impl<'a> RxBuffer<'a> {
+    /// The datagrams, in the order received.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        let len = if self.segment_len == 0 { self.data.len() } else { self.segment_len };
+        self.data.chunks(len.max(1))
+    }
+}
+
+/// Names the work behind a burst, so that a port's refusal finds its way back to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BurstToken(pub u64);
+
+/// Datagrams to one destination: segments of one size, of which the last may be shorter. This is
+/// what one UDP GSO send can carry.
+///
+/// The buffer is the caller's and is used again, so nothing is allocated per burst.
+#[derive(Clone, Debug)]
+pub struct Burst {
+    /// Where it goes.
+    pub path: Path,
+    /// What the engine wants back with [`TransmitErrorKind`].
+    pub token: BurstToken,
+    buffer: Box<[u8]>,
+    used: usize,
+    segment_len: usize,
+    segments: usize,
+}
+
+impl Burst {
+    /// An empty burst with room for the largest.
+    pub fn new() -> Self {
+        let unset = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+        Self {
+            path: Path {
+                source: unset,
+                destination: unset,
+                source_port: ROCE_PORT,
+                traffic_class: 0,
+                hop_limit: 0,
+            },
+            token: BurstToken(0),
+            buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
+            used: 0,
+            segment_len: 0,
+            segments: 0,
+        }
+    }
+
+    /// Empties it for a new path.
+    pub fn reset(&mut self, path: Path, token: BurstToken) {
+        self.path = path;
+        self.token = token;
+        self.used = 0;
+        self.segment_len = 0;
+        self.segments = 0;
+    }
+
+    /// Whether a segment of `len` bytes may follow what is here: no longer than the first, none
+    /// after a shorter one, and within the limits of one send.
+    pub fn has_room(&self, len: usize) -> bool {
+        if self.segments == 0 {
+            return len <= MAX_BURST_BYTES;
+        }
+        let full = self.used == self.segments * self.segment_len;
+        full && len <= self.segment_len
+            && self.segments < MAX_BURST_SEGMENTS
+            && self.used + len <= MAX_BURST_BYTES
+    }
+
+    /// Appends a segment of `len` bytes and lends it to be written, every byte of it: it holds what
+    /// an earlier burst left there.
+    ///
+    /// The caller has asked [`has_room`](Self::has_room).
+    pub fn push(&mut self, len: usize) -> &mut [u8] {
+        debug_assert!(self.has_room(len), "segment of {len} bytes does not fit the burst");
+        if self.segments == 0 {
+            self.segment_len = len;
+        }
+        self.segments += 1;
+        let start = self.used;
+        self.used += len;
+        &mut self.buffer[start..self.used]
+    }
+
+    /// Takes back the last segment pushed, of which the length is given: it could not be built.
+    pub fn unpush(&mut self, len: usize) {
+        self.segments = self.segments.saturating_sub(1);
+        self.used = self.used.saturating_sub(len);
+    }
+
+    /// The datagrams, one after the other.
+    pub fn data(&self) -> &[u8] {
+        &self.buffer[..self.used]
+    }
+
+    /// The size of every segment but the last.
+    pub fn segment_len(&self) -> usize {
+        self.segment_len
+    }
+
+    /// How many datagrams there are.
+    pub fn len(&self) -> usize {
+        self.segments
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.segments == 0
+    }
+
+    /// The datagrams in order. Segment `i` leaves with IPv4 identification `i`, DF set.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.data().chunks(self.segment_len.max(1))
+    }
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why a port will never send a burst that it was given.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TransmitErrorKind {
+    /// No way to the destination (`ENETUNREACH`, `EHOSTUNREACH`, `ENETDOWN`).
+    Unreachable,
+    /// A datagram is longer than the path carries (`EMSGSIZE`).
+    TooLong,
+    /// The host does not allow it (`EPERM`, `EACCES`).
+    Forbidden,
+    /// Anything else.
+    Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_takes_equal_segments_and_one_shorter_at_the_end() {
+        let mut burst = Burst::new();
+        burst.push(100).fill(1);
+        assert!(!burst.has_room(101), "longer than the first");
+        burst.push(100).fill(2);
+        assert!(burst.has_room(20));
+        burst.push(20).fill(3);
+        assert!(!burst.has_room(20), "a shorter one closes it");
+        let segments: Vec<_> = burst.segments().map(|s| (s.len(), s[0])).collect();
+        assert_eq!(segments, [(100, 1), (100, 2), (20, 3)]);
+    }
+
+    #[test]
+    fn a_burst_ends_at_the_limits_of_one_send() {
+        let mut burst = Burst::new();
+        while burst.has_room(4112) {
+            burst.push(4112);
+        }
+        assert_eq!(burst.len(), 15);
+        burst.reset(burst.path, BurstToken(0));
+        while burst.has_room(80) {
+            burst.push(80);
+        }
+        assert_eq!(burst.len(), MAX_BURST_SEGMENTS);
+    }
+}

@@ -1,0 +1,1 @@
+//! Engine, port, clock and threads joined.

@@ -1,0 +1,3 @@
+//! The transport services.
+
+pub mod work;

@@ -1,0 +1,339 @@
+//! Work requests and completions: what goes into a queue pair and what comes out.
+//!
+//! The names and the numbers are those of `verbs.h`.
+
+use std::fmt;
+
+use bitflags::bitflags;
+use smallvec::SmallVec;
+
+use crate::ids::{Lkey, Qpn, Rkey};
+
+/// A piece of registered local memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[doc(alias = "ibv_sge")]
+pub struct Sge {
+    /// The address within the region, in the region's own addressing (see
+    /// [`Region`](crate::mem::Region)).
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The key of the region.
+    pub lkey: Lkey,
+}
+
+/// A scatter/gather list. Up to two pieces are held without allocating.
+pub type SgeList = SmallVec<[Sge; 2]>;
+
+/// Remote memory: a virtual address at the peer and the key that opens it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteAddr {
+    /// The virtual address in the peer's region.
+    pub addr: u64,
+    /// The peer's key.
+    pub rkey: Rkey,
+}
+
+/// What a send work request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_wr_opcode")]
+#[non_exhaustive]
+pub enum SendOp {
+    /// Message into the peer's next receive request.
+    #[doc(alias = "IBV_WR_SEND")]
+    Send,
+    /// The same with four bytes for the peer's completion.
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    SendImm {
+        /// The immediate data, in host order; on the wire big-endian.
+        imm: u32,
+    },
+    /// Data into the peer's memory, without its notice.
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    Write {
+        /// Where the data goes.
+        to: RemoteAddr,
+    },
+    /// The same, and a completion at the peer, which takes a receive request.
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    WriteImm {
+        /// Where the data goes.
+        to: RemoteAddr,
+        /// The immediate data, in host order; on the wire big-endian.
+        imm: u32,
+    },
+    /// Data from the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    Read {
+        /// Where the data comes from.
+        from: RemoteAddr,
+    },
+    /// Stores `swap` in the 8 bytes at `at` if they hold `expect`; the old value comes back.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    CompareSwap {
+        /// 8-byte aligned.
+        at: RemoteAddr,
+        /// The value looked for.
+        expect: u64,
+        /// The value stored.
+        swap: u64,
+    },
+    /// Adds to the 8 bytes at `at`, modulo 2^64; the old value comes back.
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    FetchAdd {
+        /// 8-byte aligned.
+        at: RemoteAddr,
+        /// The value added.
+        add: u64,
+    },
+}
+
+impl SendOp {
+    /// Whether the peer answers with data: READ and atomics, which `max_rd_atomic` counts and a
+    /// fence waits for.
+    pub const fn has_response(&self) -> bool {
+        self.is_read() || self.is_atomic()
+    }
+
+    /// Whether it is a READ.
+    pub const fn is_read(&self) -> bool {
+        matches!(self, Self::Read { .. })
+    }
+
+    /// Whether it is an atomic.
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// The opcode of its completion.
+    pub const fn wc_opcode(&self) -> WcOpcode {
+        match self {
+            Self::Send | Self::SendImm { .. } => WcOpcode::Send,
+            Self::Write { .. } | Self::WriteImm { .. } => WcOpcode::RdmaWrite,
+            Self::Read { .. } => WcOpcode::RdmaRead,
+            Self::CompareSwap { .. } => WcOpcode::CompSwap,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+        }
+    }
+}
+
+bitflags! {
+    /// How a send work request is treated.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    #[doc(alias = "ibv_send_flags")]
+    pub struct SendFlags: u8 {
+        /// Starts only when all earlier READs and atomics are complete.
+        const FENCE = 1;
+        /// A success is announced too; without it only a failure is.
+        const SIGNALED = 2;
+        /// The peer's completion counts as solicited.
+        const SOLICITED = 4;
+    }
+}
+
+/// Where the bytes of a send work request are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SendData {
+    /// In registered memory; a READ or atomic puts its result there.
+    Sges(SgeList),
+    /// In the request itself: the caller's copy may be reused at once.
+    #[doc(alias = "IBV_SEND_INLINE")]
+    Inline(SmallVec<[u8; 64]>),
+}
+
+impl SendData {
+    /// Bytes in all.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A request to the send queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_send_wr")]
+pub struct SendRequest {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// With which bytes.
+    pub data: SendData,
+    /// And how.
+    pub flags: SendFlags,
+}
+
+/// A request to the receive queue.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[doc(alias = "ibv_recv_wr")]
+pub struct RecvRequest {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes. Needs local write permission.
+    pub sges: SgeList,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[doc(alias = "ibv_wc_status")]
+pub enum WcStatus {
+    /// As asked.
+    #[doc(alias = "IBV_WC_SUCCESS")]
+    Success = 0,
+    /// The message is longer than the receive request, or than 2^31.
+    #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
+    LocLenErr = 1,
+    /// The queue pair found itself inconsistent.
+    #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
+    LocQpOpErr = 2,
+    /// Reliable datagram only.
+    #[doc(alias = "IBV_WC_LOC_EEC_OP_ERR")]
+    LocEecOpErr = 3,
+    /// A piece of local memory has no such key, range or permission.
+    #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
+    LocProtErr = 4,
+    /// The queue pair failed before this one's turn.
+    #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
+    WrFlushErr = 5,
+    /// A memory window could not be bound.
+    #[doc(alias = "IBV_WC_MW_BIND_ERR")]
+    MwBindErr = 6,
+    /// The peer answered what cannot be an answer.
+    #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
+    BadRespErr = 7,
+    /// The peer's WRITE with immediate was not allowed.
+    #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
+    LocAccessErr = 8,
+    /// The peer holds the request to be invalid.
+    #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
+    RemInvReqErr = 9,
+    /// The peer does not allow the access: key, range or permission.
+    #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
+    RemAccessErr = 10,
+    /// The peer could not do it.
+    #[doc(alias = "IBV_WC_REM_OP_ERR")]
+    RemOpErr = 11,
+    /// The peer did not answer in `retry_cnt + 1` attempts.
+    #[doc(alias = "IBV_WC_RETRY_EXC_ERR")]
+    RetryExcErr = 12,
+    /// The peer had no receive request in `rnr_retry + 1` attempts.
+    #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
+    RnrRetryExcErr = 13,
+    /// Reliable datagram only.
+    #[doc(alias = "IBV_WC_LOC_RDD_VIOL_ERR")]
+    LocRddViolErr = 14,
+    /// Reliable datagram only.
+    #[doc(alias = "IBV_WC_REM_INV_RD_REQ_ERR")]
+    RemInvRdReqErr = 15,
+    /// The peer gave the operation up.
+    #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
+    RemAbortErr = 16,
+    /// Reliable datagram only.
+    #[doc(alias = "IBV_WC_INV_EECN_ERR")]
+    InvEecnErr = 17,
+    /// Reliable datagram only.
+    #[doc(alias = "IBV_WC_INV_EEC_STATE_ERR")]
+    InvEecStateErr = 18,
+    /// The device failed.
+    #[doc(alias = "IBV_WC_FATAL_ERR")]
+    FatalErr = 19,
+    /// No response in time.
+    #[doc(alias = "IBV_WC_RESP_TIMEOUT_ERR")]
+    RespTimeoutErr = 20,
+    /// None of the others.
+    #[doc(alias = "IBV_WC_GENERAL_ERR")]
+    GeneralErr = 21,
+}
+
+impl WcStatus {
+    /// The name as `ibv_wc_status` has it, without prefix: `RETRY_EXC_ERR`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Success => "SUCCESS",
+            Self::LocLenErr => "LOC_LEN_ERR",
+            Self::LocQpOpErr => "LOC_QP_OP_ERR",
+            Self::LocEecOpErr => "LOC_EEC_OP_ERR",
+            Self::LocProtErr => "LOC_PROT_ERR",
+            Self::WrFlushErr => "WR_FLUSH_ERR",
+            Self::MwBindErr => "MW_BIND_ERR",
+            Self::BadRespErr => "BAD_RESP_ERR",
+            Self::LocAccessErr => "LOC_ACCESS_ERR",
+            Self::RemInvReqErr => "REM_INV_REQ_ERR",
+            Self::RemAccessErr => "REM_ACCESS_ERR",
+            Self::RemOpErr => "REM_OP_ERR",
+            Self::RetryExcErr => "RETRY_EXC_ERR",
+            Self::RnrRetryExcErr => "RNR_RETRY_EXC_ERR",
+            Self::LocRddViolErr => "LOC_RDD_VIOL_ERR",
+            Self::RemInvRdReqErr => "REM_INV_RD_REQ_ERR",
+            Self::RemAbortErr => "REM_ABORT_ERR",
+            Self::InvEecnErr => "INV_EECN_ERR",
+            Self::InvEecStateErr => "INV_EEC_STATE_ERR",
+            Self::FatalErr => "FATAL_ERR",
+            Self::RespTimeoutErr => "RESP_TIMEOUT_ERR",
+            Self::GeneralErr => "GENERAL_ERR",
+        }
+    }
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which operation completed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[doc(alias = "ibv_wc_opcode")]
+pub enum WcOpcode {
+    /// A SEND, with immediate or not.
+    #[doc(alias = "IBV_WC_SEND")]
+    Send = 0,
+    /// A WRITE, with immediate or not.
+    #[doc(alias = "IBV_WC_RDMA_WRITE")]
+    RdmaWrite = 1,
+    /// A READ.
+    #[doc(alias = "IBV_WC_RDMA_READ")]
+    RdmaRead = 2,
+    /// A compare-and-swap.
+    #[doc(alias = "IBV_WC_COMP_SWAP")]
+    CompSwap = 3,
+    /// A fetch-and-add.
+    #[doc(alias = "IBV_WC_FETCH_ADD")]
+    FetchAdd = 4,
+    /// The peer's SEND arrived.
+    #[doc(alias = "IBV_WC_RECV")]
+    Recv = 128,
+    /// The peer's WRITE with immediate arrived.
+    #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
+    RecvRdmaWithImm = 129,
+}
+
+/// The end of a work request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_wc")]
+pub struct Completion {
+    /// The request's.
+    pub wr_id: u64,
+    /// How it ended. Unless `Success`, only `wr_id`, `status` and `qpn` mean anything.
+    pub status: WcStatus,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// Bytes received; for READ and atomics, bytes read.
+    pub byte_len: u32,
+    /// The peer's immediate data, in host order.
+    pub imm: Option<u32>,
+    /// The local queue pair.
+    pub qpn: Qpn,
+    /// The peer asked for notice, or it is an error: wakes a channel armed for solicited
+    /// completions.
+    pub solicited: bool,
+}

@@ -1,0 +1,3 @@
+//! The `roce` command.
+
+fn main() {}
