@@ -1,1 +1,85 @@
 //! Packets as bytes.
+//!
+//! A RoCEv2 packet is an InfiniBand packet in a UDP datagram to port 4791. What RoCE calls a packet
+//! starts after the UDP header; we call it a *datagram*:
+//!
+//! ```text
+//!  ┌──────────┬────────────┬──────┬───────┬────────────────┬─────────┬──────┬──────┐
+//!  │ Ethernet │ IPv4, IPv6 │ UDP  │  BTH  │ extension      │ payload │ pad  │ ICRC │
+//!  │ 14       │ 20     40  │ 8    │  12   │ headers, 0–36  │ 0–4096  │ 0–3  │ 4    │
+//!  └──────────┴────────────┴──────┴───────┴────────────────┴─────────┴──────┴──────┘
+//!   encap::ethernet, encap::parse_ip │<───────────── packet::Datagram ─────────────>│
+//!              │<────────────── covered by the ICRC, some fields masked ─────>│
+//! ```
+//!
+//! * The [`Bth`] is in every packet. Its [`Opcode`] says which transport service and operation the
+//!   packet belongs to, whether it is the first, a middle or the last packet of a message, and which
+//!   extension headers follow ([`Layout`]).
+//! * The payload is padded to a multiple of four bytes; the BTH counts the padding.
+//! * The *invariant CRC* ([`icrc`]) covers everything that a router may not change, from the IP header
+//!   to the padding. It is the only little-endian field.
+//!
+//! Every header is a plain struct with `parse` and `write` on arrays of its exact length. [`Datagram`]
+//! checks all lengths once, when it is parsed, and then reads any header of the stack for the asking;
+//! [`Builder`] writes the stack in place. [`sequence`] knows which opcode may follow which, [`text`]
+//! puts a packet on one line, [`encap`] has the little of Ethernet, IP and UDP that captures need.
+//!
+//! ```
+//! use softroce::ids::{PKey, Qpn};
+//! use softroce::net::Ipv4Fields;
+//! use softroce::psn::Psn;
+//! use softroce::wire::icrc::{Flow, Verdict};
+//! use softroce::wire::{Bth, Builder, Datagram, Opcode, packet};
+//!
+//! let bth = Bth {
+//!     opcode: Opcode::RcSendOnly,
+//!     pad: 3,
+//!     ack_req: true,
+//!     dest_qp: Qpn::new(0x12),
+//!     psn: Psn::new(1),
+//!     ..Bth::default()
+//! };
+//! let mut bytes = vec![0; packet::datagram_len(Opcode::RcSendOnly, 5)];
+//! Builder::new(&bth, &mut bytes)?.payload_mut().copy_from_slice(b"hello");
+//! let flow = Flow::new("10.0.0.1:49443".parse()?, "10.0.0.2:4791".parse()?);
+//! flow.seal(0, &mut bytes);
+//!
+//! let datagram = Datagram::parse(&bytes)?;
+//! assert_eq!((datagram.bth, datagram.payload), (bth, &b"hello"[..]));
+//! let seen = Ipv4Fields { id: 0, dont_fragment: true };
+//! assert_eq!(flow.check(Some(seen), 0, &bytes), Verdict::Good);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod aeth;
+pub mod atomic;
+pub mod bth;
+pub mod cnp;
+pub mod deth;
+mod error;
+pub mod feth;
+pub mod icrc;
+pub mod ieth;
+pub mod imm;
+pub mod opcode;
+pub mod packet;
+pub mod rdeth;
+pub mod reth;
+pub mod sequence;
+pub mod xrceth;
+
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use atomic::{AtomicAckEth, AtomicEth};
+pub use bth::Bth;
+pub use cnp::Cnp;
+pub use deth::Deth;
+pub use error::ParseError;
+pub use feth::FlushEth;
+pub use ieth::Ieth;
+pub use imm::ImmDt;
+pub use opcode::{Header, Layout, Opcode, Operation, Position, Transport};
+pub use packet::{Builder, Datagram};
+pub use rdeth::RdEth;
+pub use reth::Reth;
+pub use sequence::{Sequence, SequenceError};
+pub use xrceth::XrcEth;

@@ -1,0 +1,177 @@
+//! The base transport header: the twelve bytes at the start of every packet.
+//!
+//! ```text
+//!        7   6   5   4   3   2   1   0 │ 7 … 0 │ 7 … 0 │ 7 … 0
+//!      ┌───────────────────────────────┬───┬───┬───────┬───────┬───────────────┐
+//!   0  │ opcode                        │ S │ M │ pad 2 │ TVer 4│ P_Key 16      │
+//!      ├───┬───┬───────────────────────┼───┴───┴───────┴───────┴───────────────┤
+//!   4  │ F │ B │ reserved 6            │ destination queue pair 24             │
+//!      ├───┼───┴───────────────────────┼───────────────────────────────────────┤
+//!   8  │ A │ reserved 7                │ packet sequence number 24             │
+//!      └───┴───────────────────────────┴───────────────────────────────────────┘
+//! ```
+//!
+//! Byte 4 is masked in the ICRC; the rest is covered. Reserved bits are sent as zero and ignored
+//! (IBTA vol 1, §9.2).
+
+use crate::ids::{PKey, Qpn};
+use crate::psn::Psn;
+
+use super::{Opcode, ParseError};
+
+/// The base transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Bth {
+    /// What the packet does, and which headers follow.
+    pub opcode: Opcode,
+    /// S: the receiver's completion shall wake a channel armed for solicited completions. Means
+    /// something at the end of a SEND or of a WRITE with immediate data.
+    pub solicited: bool,
+    /// M: the connection is on the path it has migrated to. Adapters send 1, rxe sends 0, and nobody
+    /// may care.
+    pub migreq: bool,
+    /// Bytes of padding between payload and ICRC, 0 to 3.
+    pub pad: u8,
+    /// Transport version, 4 bits: 0.
+    pub tver: u8,
+    /// The partition.
+    pub pkey: PKey,
+    /// F: the packet met congestion. RoCEv2 uses the ECN bits of the IP header instead.
+    pub fecn: bool,
+    /// B: a packet of the receiver met congestion. Set in a CNP and nowhere else.
+    pub becn: bool,
+    /// The queue pair the packet is for.
+    pub dest_qp: Qpn,
+    /// A: the responder shall acknowledge. In requests of RC, RD and XRC only.
+    pub ack_req: bool,
+    /// The packet sequence number.
+    pub psn: Psn,
+}
+
+impl Bth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 12;
+
+    const SOLICITED: u8 = 0x80;
+    const MIGREQ: u8 = 0x40;
+    const FECN: u8 = 0x80;
+    const BECN: u8 = 0x40;
+    const ACK_REQ: u8 = 0x80;
+
+    /// Reads the header. Any transport version is taken: [`Datagram::parse`](super::Datagram::parse)
+    /// is who refuses it.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError::UnassignedOpcode`].
+    pub const fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ParseError> {
+        let [opcode, flags, pkey0, pkey1, ecn, qp0, qp1, qp2, ack, psn0, psn1, psn2] = *bytes;
+        let Some(opcode) = Opcode::from_byte(opcode) else {
+            return Err(ParseError::UnassignedOpcode { byte: opcode });
+        };
+        Ok(Self {
+            opcode,
+            solicited: flags & Self::SOLICITED != 0,
+            migreq: flags & Self::MIGREQ != 0,
+            pad: flags >> 4 & 3,
+            tver: Self::version(bytes),
+            pkey: PKey(u16::from_be_bytes([pkey0, pkey1])),
+            fecn: ecn & Self::FECN != 0,
+            becn: ecn & Self::BECN != 0,
+            dest_qp: Qpn::new(u32::from_be_bytes([0, qp0, qp1, qp2])),
+            ack_req: ack & Self::ACK_REQ != 0,
+            psn: Psn::new(u32::from_be_bytes([0, psn0, psn1, psn2])),
+        })
+    }
+
+    /// The transport version alone, which is to be checked before the opcode means anything.
+    pub(super) const fn version(bytes: &[u8; Self::LEN]) -> u8 {
+        bytes[1] & 0x0f
+    }
+
+    /// Writes the header. Of `pad` and `tver` only the bits that fit are taken.
+    pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
+        let flags = flag(self.solicited, Self::SOLICITED)
+            | flag(self.migreq, Self::MIGREQ)
+            | (self.pad & 3) << 4
+            | self.tver & 0x0f;
+        let ecn = flag(self.fecn, Self::FECN) | flag(self.becn, Self::BECN);
+        let ack = flag(self.ack_req, Self::ACK_REQ);
+        let [pkey0, pkey1] = self.pkey.0.to_be_bytes();
+        let [_, qp0, qp1, qp2] = self.dest_qp.value().to_be_bytes();
+        let [_, psn0, psn1, psn2] = self.psn.value().to_be_bytes();
+        let opcode = self.opcode.byte();
+        *bytes = [opcode, flags, pkey0, pkey1, ecn, qp0, qp1, qp2, ack, psn0, psn1, psn2];
+    }
+}
+
+impl Default for Bth {
+    /// `RC SEND_ONLY` to queue pair 0 with PSN 0 in the default partition, no flag set but MigReq,
+    /// as adapters send it.
+    fn default() -> Self {
+        Self {
+            opcode: Opcode::RcSendOnly,
+            solicited: false,
+            migreq: true,
+            pad: 0,
+            tver: 0,
+            pkey: PKey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: Qpn::new(0),
+            ack_req: false,
+            psn: Psn::new(0),
+        }
+    }
+}
+
+const fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: [u8; Bth::LEN] = [0x04, 0xf0, 0xff, 0xff, 0, 0, 0, 0x12, 0x80, 0, 0, 1];
+
+    #[test]
+    fn golden() {
+        let bth = Bth {
+            opcode: Opcode::RcSendOnly,
+            solicited: true,
+            migreq: true,
+            pad: 3,
+            tver: 0,
+            pkey: PKey(0xffff),
+            fecn: false,
+            becn: false,
+            dest_qp: Qpn::new(0x12),
+            ack_req: true,
+            psn: Psn::new(1),
+        };
+        assert_eq!(Bth::parse(&BYTES), Ok(bth));
+        let mut bytes = [0xaa; Bth::LEN];
+        bth.write(&mut bytes);
+        assert_eq!(bytes, BYTES);
+    }
+
+    #[test]
+    fn reserved_bits_are_ignored_and_sent_as_zero() {
+        let mut noisy = BYTES;
+        noisy[4] |= 0x3f;
+        noisy[8] |= 0x7f;
+        let bth = Bth::parse(&noisy).unwrap();
+        assert_eq!(Ok(bth), Bth::parse(&BYTES));
+        bth.write(&mut noisy);
+        assert_eq!(noisy, BYTES);
+    }
+
+    #[test]
+    fn an_unassigned_opcode_is_named() {
+        let mut bytes = BYTES;
+        bytes[0] = 0xff;
+        let error = Bth::parse(&bytes).unwrap_err();
+        assert_eq!(error.to_string(), "opcode 0xff is not assigned");
+    }
+}

@@ -1,0 +1,418 @@
+//! The invariant CRC: a CRC-32 over all that no router may change.
+//!
+//! It covers the IP header, the UDP header and the datagram up to its padding; the fields that change
+//! on the way are taken as ones (`▒`). Before them come 8 bytes of ones, which stand for the header
+//! that a native InfiniBand packet has there (IBTA vol 1, annex A17):
+//!
+//! ```text
+//!   IPv4   45 ▒▒ length  ident. flags+offset  ▒▒ 11 ▒▒ ▒▒  source  destination
+//!   IPv6   6▒ ▒▒ ▒▒ ▒▒  length  11 ▒▒  source  destination
+//!   UDP    source port  destination port  length  ▒▒ ▒▒
+//!   BTH    opcode flags P_Key  ▒▒ destination QP  A+reserved PSN
+//!   extension headers, payload, padding
+//! ```
+//!
+//! The CRC is that of Ethernet and zlib. It stands at the end of the packet with its least significant
+//! byte first, although every other field is big-endian.
+//!
+//! # The hidden identification
+//!
+//! A UDP socket does not show the IPv4 identification, which the ICRC covers. But the CRC is affine:
+//! over packets of one length, changing the identification by a pattern of bits changes the CRC by a
+//! pattern that depends on nothing else. With `n` bytes between identification and ICRC, an
+//! identification polynomial `I(x)` of degree 15 contributes `I(x)·x^(8n+32) mod P`. So the difference
+//! between the CRC found and the CRC computed with an assumed identification, multiplied by
+//! `x^-(8n+32)`, is the difference of the identifications; if that has more than 16 bits, something
+//! else has changed too, and the packet is bad. A corrupt packet passes once in 2^16 times instead of
+//! once in 2^32, and no single flipped bit does.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crc32fast::Hasher;
+
+use crate::ids::Gid;
+use crate::net::Ipv4Fields;
+
+use super::Bth;
+use super::packet::ICRC_LEN;
+
+/// The CRC-32 of the 8 bytes of ones at the start.
+const SEED: u32 = 0x2144_df1c;
+
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const UDP_LEN: usize = 8;
+
+/// UDP as IP's protocol or next header.
+const UDP: u8 = 17;
+
+/// The longest UDP payload there is: what IPv4's 16-bit total length leaves.
+const MAX_DATAGRAM: usize = 0xffff - IPV4_LEN - UDP_LEN;
+
+/// What [`Flow::check`] says of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verdict {
+    /// The ICRC holds for the IPv4 header seen, or for the identification that was to be expected;
+    /// over IPv6 there is none.
+    Good,
+    /// The ICRC holds for this identification, which the port has not seen.
+    Recovered {
+        /// The identification.
+        id: u16,
+    },
+    /// The packet is not what was sent.
+    Bad,
+}
+
+/// The IP and UDP headers between two addresses, masked for the ICRC. Computes the ICRC of packets
+/// from the one to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// IP header and UDP header; over IPv4 the tail is not used.
+    header: [u8; IPV6_LEN + UDP_LEN],
+    is_ipv4: bool,
+}
+
+impl Flow {
+    /// The flow from `source` to `destination`. IPv4-mapped IPv6 addresses are IPv4 on the wire.
+    pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
+        let mut header = [0xff; IPV6_LEN + UDP_LEN];
+        let is_ipv4 = match (source.ip().to_canonical(), destination.ip().to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                header[0] = 0x45;
+                header[9] = UDP;
+                header[12..16].copy_from_slice(&from.octets());
+                header[16..20].copy_from_slice(&to.octets());
+                header[20..22].copy_from_slice(&source.port().to_be_bytes());
+                header[22..24].copy_from_slice(&destination.port().to_be_bytes());
+                true
+            }
+            (from, to) => {
+                header[0] = 0x6f;
+                header[6] = UDP;
+                header[8..24].copy_from_slice(&Gid::from(from).0);
+                header[24..40].copy_from_slice(&Gid::from(to).0);
+                header[40..42].copy_from_slice(&source.port().to_be_bytes());
+                header[42..44].copy_from_slice(&destination.port().to_be_bytes());
+                false
+            }
+        };
+        Self { header, is_ipv4 }
+    }
+
+    /// The ICRC of a datagram, given from the BTH to the padding. `fields` count over IPv4 only.
+    pub fn compute(&self, fields: Ipv4Fields, datagram_without_icrc: &[u8]) -> u32 {
+        let mut head = Head { bytes: [0; Head::MAX], len: 0 };
+        head.bytes[..self.header.len()].copy_from_slice(&self.header);
+        let udp_len = UDP_LEN + datagram_without_icrc.len() + ICRC_LEN;
+        if self.is_ipv4 {
+            head.len = IPV4_LEN + UDP_LEN;
+            head.bytes[2..4].copy_from_slice(&be_length(IPV4_LEN + udp_len));
+            head.bytes[4..6].copy_from_slice(&fields.id.to_be_bytes());
+            head.bytes[6..8].copy_from_slice(&[u8::from(fields.dont_fragment) << 6, 0]);
+            head.bytes[24..26].copy_from_slice(&be_length(udp_len));
+        } else {
+            head.len = IPV6_LEN + UDP_LEN;
+            head.bytes[4..6].copy_from_slice(&be_length(udp_len));
+            head.bytes[44..46].copy_from_slice(&be_length(udp_len));
+        }
+        head.icrc(datagram_without_icrc)
+    }
+
+    /// Writes the ICRC to the last four bytes of a datagram that leaves with identification `id`
+    /// and DF set. A datagram of less than four bytes is left alone.
+    pub fn seal(&self, id: u16, datagram: &mut [u8]) {
+        if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
+            *icrc = self.compute(Ipv4Fields { id, dont_fragment: true }, covered).to_le_bytes();
+        }
+    }
+
+    /// Whether a received datagram, ICRC included, is what was sent.
+    ///
+    /// `seen` is what the port knows of the IPv4 header of the buffer, and `segment` the place of the
+    /// datagram in that buffer, which the sender's stack has added to the identification. Without
+    /// `seen` the identification should be `segment`, and DF set; if it is not, the identification
+    /// that the ICRC holds for is found, if there is one.
+    pub fn check(&self, seen: Option<Ipv4Fields>, segment: u16, datagram: &[u8]) -> Verdict {
+        let Some((covered, found)) = datagram.split_last_chunk::<ICRC_LEN>() else {
+            return Verdict::Bad;
+        };
+        let first = seen.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
+        let expected = Ipv4Fields { id: first.id.wrapping_add(segment), ..first };
+        let difference = self.compute(expected, covered) ^ u32::from_le_bytes(*found);
+        if difference == 0 {
+            return Verdict::Good;
+        }
+        if seen.is_some() || !self.is_ipv4 {
+            return Verdict::Bad;
+        }
+        match id_difference(difference, datagram.len()) {
+            Some(bits) => Verdict::Recovered { id: expected.id ^ bits },
+            None => Verdict::Bad,
+        }
+    }
+}
+
+/// The ICRC of a captured packet, computed and found, in this order.
+///
+/// `ip_packet` starts with the IP header; the UDP length says where the packet ends, so what a short
+/// Ethernet frame is filled up with does no harm. `None` when this is not a UDP packet whose ICRC is
+/// defined: IPv4 options, IPv6 extension headers, fewer bytes than the UDP length says.
+pub fn of_ip_packet(ip_packet: &[u8]) -> Option<(u32, u32)> {
+    let mut head = Head { bytes: [0; Head::MAX], len: 0 };
+    let (protocol, udp, masked): (usize, usize, &[usize]) = match ip_packet.first()? {
+        0x45 => (9, IPV4_LEN, &[1, 8, 10, 11]),
+        0x60..=0x6f => (6, IPV6_LEN, &[1, 2, 3, 7]),
+        _ => return None,
+    };
+    head.len = udp + UDP_LEN;
+    head.bytes[..head.len].copy_from_slice(ip_packet.get(..head.len)?);
+    if head.bytes[protocol] != UDP {
+        return None;
+    }
+    let udp_len = u16::from_be_bytes([head.bytes[udp + 4], head.bytes[udp + 5]]);
+    let datagram = ip_packet.get(head.len..udp + usize::from(udp_len))?;
+    let (covered, found) = datagram.split_last_chunk::<ICRC_LEN>()?;
+    for &at in masked.iter().chain(&[udp + 6, udp + 7]) {
+        head.bytes[at] = 0xff;
+    }
+    if udp == IPV6_LEN {
+        head.bytes[0] |= 0x0f;
+    }
+    Some((head.icrc(covered), u32::from_le_bytes(*found)))
+}
+
+/// The masked bytes from the IP header to the BTH, in one piece, because many small updates of a CRC
+/// cost more than one copy.
+struct Head {
+    bytes: [u8; Self::MAX],
+    /// Bytes of IP and UDP header. The BTH comes after them.
+    len: usize,
+}
+
+impl Head {
+    const MAX: usize = IPV6_LEN + UDP_LEN + Bth::LEN;
+
+    /// The ICRC of these headers and a datagram, which brings its own BTH.
+    fn icrc(mut self, datagram: &[u8]) -> u32 {
+        let (bth, rest) = datagram.split_at(datagram.len().min(Bth::LEN));
+        let end = self.len + bth.len();
+        self.bytes[self.len..end].copy_from_slice(bth);
+        // FECN, BECN and six reserved bits.
+        self.bytes[self.len + 4] = 0xff;
+        let mut hasher = Hasher::new_with_initial(SEED);
+        hasher.update(&self.bytes[..end]);
+        hasher.update(rest);
+        hasher.finalize()
+    }
+}
+
+/// A length field. No datagram is too long for it; what claims to be gets the largest value, and a
+/// CRC that is not worth anything.
+fn be_length(len: usize) -> [u8; 2] {
+    u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// The bits of the IPv4 identification that must differ for the ICRC to differ by `difference`, in a
+/// packet with a datagram of `len` bytes, ICRC included; `None` when other bits must differ too.
+fn id_difference(difference: u32, len: usize) -> Option<u16> {
+    if len > MAX_DATAGRAM {
+        return None;
+    }
+    // Bytes after the identification, ICRC included: the 32 in `x^(8n+32)` is its four bytes.
+    let after = IPV4_LEN - 6 + UDP_LEN + len;
+    let back = multiply(BACK[after & 0xff], BACK_256[after >> 8]);
+    // The polynomial's coefficient of x^0 is the top bit, so its lowest 16 are the upper half, and
+    // bytes come last first.
+    match multiply(difference, back).to_be_bytes() {
+        [low, high, 0, 0] => Some(u16::from_be_bytes([high, low])),
+        _ => None,
+    }
+}
+
+/// The polynomial P of the CRC, without x^32; the coefficient of x^0 is the top bit.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// The polynomial 1.
+const ONE: u32 = 1 << 31;
+
+/// `x^(-8n) mod P`.
+static BACK: [u32; 256] = powers(back_by_one_byte());
+
+/// `x^(-8·256n) mod P`.
+static BACK_256: [u32; 256] = {
+    let by_one = back_by_one_byte();
+    powers(multiply(powers(by_one)[255], by_one))
+};
+
+/// `x^-8 mod P`.
+const fn back_by_one_byte() -> u32 {
+    let mut power = ONE;
+    let mut i = 0;
+    while i < 8 {
+        // Division by x. Where there is a coefficient of x^0, adding P (its x^32 becomes the x^31
+        // that is shifted in) takes it away.
+        power = if power & ONE == 0 { power << 1 } else { (power ^ POLYNOMIAL) << 1 | 1 };
+        i += 1;
+    }
+    power
+}
+
+/// `base^n mod P`.
+const fn powers(base: u32) -> [u32; 256] {
+    let mut powers = [ONE; 256];
+    let mut n = 1;
+    while n < powers.len() {
+        powers[n] = multiply(powers[n - 1], base);
+        n += 1;
+    }
+    powers
+}
+
+/// `a·b mod P`.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = 32;
+    while bit > 0 {
+        bit -= 1;
+        // Masks instead of branches: the bits are as good as random.
+        product ^= b & (a >> bit & 1).wrapping_neg();
+        b = b >> 1 ^ POLYNOMIAL & (b & 1).wrapping_neg();
+    }
+    product
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Ipv4Fields = Ipv4Fields { id: 0, dont_fragment: true };
+
+    fn ipv4() -> Flow {
+        Flow::new("10.0.0.1:49443".parse().unwrap(), "10.0.0.2:4791".parse().unwrap())
+    }
+
+    fn hello() -> Vec<u8> {
+        let mut bytes = vec![0x04, 0xf0, 0xff, 0xff, 0, 0, 0, 0x12, 0x80, 0, 0, 1];
+        bytes.extend_from_slice(b"hello\0\0\0");
+        bytes.extend_from_slice(&[0x87, 0x8f, 0x76, 0x05]);
+        bytes
+    }
+
+    #[test]
+    fn golden() {
+        let mut bytes = hello();
+        assert_eq!(ipv4().compute(NONE, &bytes[..20]), 0x0576_8f87);
+        assert_eq!(ipv4().check(Some(NONE), 0, &bytes), Verdict::Good);
+        assert_eq!(ipv4().check(None, 0, &bytes), Verdict::Good);
+        bytes[20..].fill(0);
+        ipv4().seal(0, &mut bytes);
+        assert_eq!(bytes, hello());
+    }
+
+    #[test]
+    fn the_seed_is_the_crc_of_eight_bytes_of_ones() {
+        assert_eq!(crc32fast::hash(&[0xff; 8]), SEED);
+        assert_eq!(!SEED, 0xdebb_20e3);
+    }
+
+    #[test]
+    fn any_identification_is_recovered_and_any_segment_is_expected() {
+        let mut bytes = hello();
+        for id in 0..=u16::MAX {
+            ipv4().seal(id, &mut bytes);
+            assert_eq!(ipv4().check(None, id, &bytes), Verdict::Good);
+            if id != 0 {
+                assert_eq!(ipv4().check(None, 0, &bytes), Verdict::Recovered { id });
+                assert_eq!(ipv4().check(Some(NONE), 0, &bytes), Verdict::Bad);
+            }
+        }
+        let base = Ipv4Fields { id: u16::MAX, ..NONE };
+        ipv4().seal(2, &mut bytes);
+        assert_eq!(ipv4().check(Some(base), 3, &bytes), Verdict::Good, "identifications wrap");
+        assert_eq!(ipv4().check(None, 7, &bytes), Verdict::Recovered { id: 2 });
+    }
+
+    #[test]
+    fn the_identification_is_recovered_at_any_length() {
+        for len in (16..1500).chain([4124, 65_000, MAX_DATAGRAM]) {
+            let mut bytes = vec![0x5a; len];
+            ipv4().seal(0xbeef, &mut bytes);
+            let verdict = ipv4().check(None, 0, &bytes);
+            assert_eq!(verdict, Verdict::Recovered { id: 0xbeef }, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_hides_behind_an_identification() {
+        for len in [16, 24, 4096 + 16] {
+            let mut bytes = vec![0xa5; len];
+            ipv4().seal(0, &mut bytes);
+            for bit in 0..len * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let expected = if bit / 8 == 4 { Verdict::Good } else { Verdict::Bad };
+                assert_eq!(ipv4().check(None, 0, &bytes), expected, "bit {bit} of {len} bytes");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn df_counts_when_it_is_seen() {
+        let fields = Ipv4Fields { id: 7, dont_fragment: false };
+        let mut bytes = hello();
+        let icrc = ipv4().compute(fields, &bytes[..20]);
+        bytes[20..].copy_from_slice(&icrc.to_le_bytes());
+        assert_eq!(ipv4().check(Some(fields), 0, &bytes), Verdict::Good);
+        let with_df = Ipv4Fields { dont_fragment: true, ..fields };
+        assert_eq!(ipv4().check(Some(with_df), 0, &bytes), Verdict::Bad);
+    }
+
+    #[test]
+    fn ipv6_has_nothing_to_recover() {
+        let flow = Flow::new("[fd00::1]:49443".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
+        let mut bytes = hello();
+        flow.seal(5, &mut bytes);
+        assert_eq!(flow.check(None, 9, &bytes), Verdict::Good);
+        bytes[12] ^= 1;
+        assert_eq!(flow.check(None, 0, &bytes), Verdict::Bad);
+    }
+
+    #[test]
+    fn mapped_addresses_are_ipv4() {
+        let source = "[::ffff:10.0.0.1]:49443".parse().unwrap();
+        assert_eq!(Flow::new(source, "[::ffff:10.0.0.2]:4791".parse().unwrap()), ipv4());
+    }
+
+    #[test]
+    fn header_and_payload_may_be_hashed_apart() {
+        let payload: Vec<u8> = (0..4096_u32).map(|i| i.to_be_bytes()[3] ^ 0x3c).collect();
+        for len in 0..=payload.len() {
+            let bytes = [&hello()[..12], &payload[..len]].concat();
+            // The length is part of the header, so the header's CRC is not the same for any two.
+            let mut head = Hasher::new_with_initial(SEED);
+            let mut ip = ipv4().header;
+            ip[2..4].copy_from_slice(&be_length(20 + 8 + 12 + len + 4));
+            ip[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
+            ip[24..26].copy_from_slice(&be_length(8 + 12 + len + 4));
+            head.update(&ip[..28]);
+            head.update(&bytes[..4]);
+            head.update(&[0xff]);
+            head.update(&bytes[5..12]);
+            let mut tail = Hasher::new();
+            tail.update(&payload[..len]);
+            head.combine(&tail);
+            assert_eq!(head.finalize(), ipv4().compute(NONE, &bytes), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn short_and_overlong_datagrams_are_bad() {
+        for len in (0..16).chain([MAX_DATAGRAM + 1, 70_000]) {
+            let mut bytes = vec![0; len];
+            assert_eq!(ipv4().check(None, 0, &bytes), Verdict::Bad);
+            assert_eq!(ipv4().check(Some(NONE), 0, &bytes), Verdict::Bad);
+            ipv4().seal(0, &mut bytes);
+        }
+    }
+}

@@ -1,0 +1,566 @@
+//! Opcodes: what a packet does, and which headers it has for that.
+//!
+//! The opcode is the first byte of the packet. Its upper three bits name the transport service, the
+//! lower five the operation and the place of the packet in the message (IBTA vol 1, §9.2.1):
+//!
+//! ```text
+//!    7   6   5 │ 4   3   2   1   0
+//!   transport  │ operation, position, immediate data or not
+//! ```
+//!
+//! One table, at the end of this file, says all there is to know; everything else is derived from it.
+
+use std::fmt;
+
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Cnp, Deth, FlushEth, Ieth, ImmDt, RdEth, Reth, XrcEth,
+};
+
+/// A transport service: the upper three bits of the opcode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    /// Reliable connection: acknowledged, in order, between two queue pairs.
+    Rc,
+    /// Unreliable connection: the same without acknowledgements.
+    Uc,
+    /// Reliable datagram: in the specification, but in no adapter.
+    Rd,
+    /// Unreliable datagram: one packet to any queue pair.
+    Ud,
+    /// Congestion notification, which belongs to no service.
+    Cnp,
+    /// Extended reliable connection: RC to a shared receive queue of the packet's choice.
+    Xrc,
+}
+
+impl Transport {
+    /// The name as the specification has it: `RC`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Rd => "RD",
+            Self::Ud => "UD",
+            Self::Cnp => "CNP",
+            Self::Xrc => "XRC",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a packet is part of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// A message into the responder's next receive request.
+    Send,
+    /// Data into the responder's memory.
+    Write,
+    /// A request for data from the responder's memory.
+    ReadRequest,
+    /// That data. Also the answer to FLUSH and ATOMIC WRITE, with no data.
+    ReadResponse,
+    /// An ACK, NAK or RNR NAK: the AETH says which.
+    Acknowledge,
+    /// The old value that an atomic has found.
+    AtomicAcknowledge,
+    /// An atomic compare-and-swap.
+    CompareSwap,
+    /// An atomic fetch-and-add.
+    FetchAdd,
+    /// Resynchronises a reliable datagram channel.
+    Resync,
+    /// Makes earlier writes visible or persistent.
+    Flush,
+    /// Writes eight bytes at once.
+    AtomicWrite,
+    /// Tells a sender that its packets met congestion.
+    Cnp,
+}
+
+impl Operation {
+    /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
+    pub const fn is_request(self) -> bool {
+        match self {
+            Self::Send
+            | Self::Write
+            | Self::ReadRequest
+            | Self::CompareSwap
+            | Self::FetchAdd
+            | Self::Resync
+            | Self::Flush
+            | Self::AtomicWrite => true,
+            Self::ReadResponse | Self::Acknowledge | Self::AtomicAcknowledge | Self::Cnp => false,
+        }
+    }
+}
+
+/// The place of a packet in its message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Position {
+    /// More follow. The payload fills the path MTU.
+    First,
+    /// Neither first nor last. The payload fills the path MTU.
+    Middle,
+    /// The end of a message of several packets, with 1 byte to a path MTU.
+    Last,
+    /// First and last at once, with no byte to a path MTU.
+    Only,
+}
+
+impl Position {
+    /// Whether a message starts here.
+    pub const fn is_start(self) -> bool {
+        matches!(self, Self::First | Self::Only)
+    }
+
+    /// Whether a message ends here.
+    pub const fn is_end(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+/// A header that may stand between BTH and payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Header {
+    /// [`RdEth`].
+    Rdeth,
+    /// [`Deth`].
+    Deth,
+    /// [`XrcEth`].
+    Xrceth,
+    /// [`FlushEth`].
+    Feth,
+    /// [`Reth`].
+    Reth,
+    /// [`AtomicEth`].
+    Atomic,
+    /// [`Aeth`].
+    Aeth,
+    /// [`AtomicAckEth`].
+    AtomicAck,
+    /// [`ImmDt`].
+    Imm,
+    /// [`Ieth`].
+    Ieth,
+    /// [`Cnp`]: the reserved bytes after the BTH of a CNP.
+    Cnp,
+}
+
+impl Header {
+    /// Its length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no header is empty")]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Rdeth => RdEth::LEN,
+            Self::Deth => Deth::LEN,
+            Self::Xrceth => XrcEth::LEN,
+            Self::Feth => FlushEth::LEN,
+            Self::Reth => Reth::LEN,
+            Self::Atomic => AtomicEth::LEN,
+            Self::Aeth => Aeth::LEN,
+            Self::AtomicAck => AtomicAckEth::LEN,
+            Self::Imm => ImmDt::LEN,
+            Self::Ieth => Ieth::LEN,
+            Self::Cnp => Cnp::LEN,
+        }
+    }
+
+    /// The name as the specification has it: `AtomicETH`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rdeth => "RDETH",
+            Self::Deth => "DETH",
+            Self::Xrceth => "XRCETH",
+            Self::Feth => "FETH",
+            Self::Reth => "RETH",
+            Self::Atomic => "AtomicETH",
+            Self::Aeth => "AETH",
+            Self::AtomicAck => "AtomicAckETH",
+            Self::Imm => "ImmDt",
+            Self::Ieth => "IETH",
+            Self::Cnp => "CNP",
+        }
+    }
+}
+
+/// Where the headers of an opcode are, in bytes from the start of the BTH; `None` for those it does
+/// not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// The extension headers in wire order.
+    pub headers: &'static [Header],
+    /// Where the payload starts: the length of the BTH and all of `headers`.
+    pub payload: u8,
+    /// The offset of the [`RdEth`].
+    pub rdeth: Option<u8>,
+    /// The offset of the [`Deth`].
+    pub deth: Option<u8>,
+    /// The offset of the [`XrcEth`].
+    pub xrceth: Option<u8>,
+    /// The offset of the [`FlushEth`].
+    pub feth: Option<u8>,
+    /// The offset of the [`Reth`].
+    pub reth: Option<u8>,
+    /// The offset of the [`AtomicEth`].
+    pub atomic_eth: Option<u8>,
+    /// The offset of the [`Aeth`].
+    pub aeth: Option<u8>,
+    /// The offset of the [`AtomicAckEth`].
+    pub atomic_ack_eth: Option<u8>,
+    /// The offset of the [`ImmDt`].
+    pub imm: Option<u8>,
+    /// The offset of the [`Ieth`].
+    pub ieth: Option<u8>,
+    /// The offset of the reserved bytes of a [`Cnp`].
+    pub cnp: Option<u8>,
+}
+
+impl Layout {
+    /// The layout of a packet with these headers after its BTH.
+    const fn new(headers: &'static [Header]) -> Self {
+        let mut layout = Self {
+            headers,
+            payload: 0,
+            rdeth: None,
+            deth: None,
+            xrceth: None,
+            feth: None,
+            reth: None,
+            atomic_eth: None,
+            aeth: None,
+            atomic_ack_eth: None,
+            imm: None,
+            ieth: None,
+            cnp: None,
+        };
+        let mut at = Bth::LEN;
+        let mut i = 0;
+        while i < headers.len() {
+            let offset = Some(Self::small(at));
+            match headers[i] {
+                Header::Rdeth => layout.rdeth = offset,
+                Header::Deth => layout.deth = offset,
+                Header::Xrceth => layout.xrceth = offset,
+                Header::Feth => layout.feth = offset,
+                Header::Reth => layout.reth = offset,
+                Header::Atomic => layout.atomic_eth = offset,
+                Header::Aeth => layout.aeth = offset,
+                Header::AtomicAck => layout.atomic_ack_eth = offset,
+                Header::Imm => layout.imm = offset,
+                Header::Ieth => layout.ieth = offset,
+                Header::Cnp => layout.cnp = offset,
+            }
+            at += headers[i].len();
+            i += 1;
+        }
+        layout.payload = Self::small(at);
+        layout
+    }
+
+    /// Evaluated at compile time only, where a stack of more than 255 bytes is an error.
+    #[expect(clippy::cast_possible_truncation, reason = "asserted, at compile time")]
+    const fn small(at: usize) -> u8 {
+        assert!(at <= 0xff);
+        at as u8
+    }
+}
+
+/// Generates [`Opcode`] and its methods from the table below.
+macro_rules! opcodes {
+    ($($transport:ident $prefix:literal {$(
+        $byte:literal $opcode:ident $name:literal $operation:ident $position:ident
+        [$($header:ident)*],
+    )*})*) => {
+        /// What a packet does: the first byte of the BTH.
+        ///
+        /// There is no variant for a byte that is not assigned.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Opcode {$($(
+            #[doc = concat!("`", $prefix, " ", $name, "`")]
+            $opcode = $byte,
+        )*)*}
+
+        impl Opcode {
+            /// Every opcode, by ascending byte.
+            pub const ALL: &'static [Self] = &[$($(Self::$opcode,)*)*];
+
+            /// The opcode with this byte, or `None` when the byte is not assigned.
+            pub const fn from_byte(byte: u8) -> Option<Self> {
+                match byte {
+                    $($($byte => Some(Self::$opcode),)*)*
+                    _ => None,
+                }
+            }
+
+            /// The transport service.
+            pub const fn transport(self) -> Transport {
+                match self {
+                    $($(Self::$opcode)|* => Transport::$transport,)*
+                }
+            }
+
+            /// The operation.
+            pub const fn operation(self) -> Operation {
+                match self {
+                    $($(Self::$opcode => Operation::$operation,)*)*
+                }
+            }
+
+            /// The place in the message.
+            pub const fn position(self) -> Position {
+                match self {
+                    $($(Self::$opcode => Position::$position,)*)*
+                }
+            }
+
+            /// The name without the transport: `WRITE_LAST_IMM`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($(Self::$opcode => $name,)*)*
+                }
+            }
+        }
+
+        /// By opcode byte. The bytes that are not assigned have the layout of a lone BTH, and nobody
+        /// to ask for it.
+        static LAYOUTS: [Layout; 256] = {
+            let mut layouts = [Layout::new(&[]); 256];
+            $($(layouts[$byte] = Layout::new(&[$(Header::$header),*]);)*)*
+            layouts
+        };
+    };
+}
+
+impl Opcode {
+    /// The byte on the wire.
+    pub const fn byte(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
+    pub const fn is_request(self) -> bool {
+        self.operation().is_request()
+    }
+
+    /// Whether the packet has immediate data.
+    pub const fn has_imm(self) -> bool {
+        self.layout().imm.is_some()
+    }
+
+    /// Whether the packet names a key to invalidate.
+    pub const fn has_invalidate(self) -> bool {
+        self.layout().ieth.is_some()
+    }
+
+    /// Where the extension headers and the payload are.
+    pub const fn layout(self) -> &'static Layout {
+        &LAYOUTS[self as usize]
+    }
+
+    /// The length of the BTH and the extension headers.
+    pub const fn header_len(self) -> usize {
+        self.layout().payload as usize
+    }
+}
+
+impl fmt::Display for Opcode {
+    /// `RC SEND_ONLY`; the one opcode without a service is `CNP`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.transport() {
+            Transport::Cnp => f.write_str(self.name()),
+            transport => write!(f, "{transport} {}", self.name()),
+        }
+    }
+}
+
+// Byte, variant, name, operation, position, extension headers in wire order. The byte of UC, RD, UD
+// and XRC is that of RC plus 0x20, 0x40, 0x60 and 0xa0.
+opcodes! {
+    Rc "RC" {
+        0x00 RcSendFirst          "SEND_FIRST"           Send              First  [],
+        0x01 RcSendMiddle         "SEND_MIDDLE"          Send              Middle [],
+        0x02 RcSendLast           "SEND_LAST"            Send              Last   [],
+        0x03 RcSendLastImm        "SEND_LAST_IMM"        Send              Last   [Imm],
+        0x04 RcSendOnly           "SEND_ONLY"            Send              Only   [],
+        0x05 RcSendOnlyImm        "SEND_ONLY_IMM"        Send              Only   [Imm],
+        0x06 RcWriteFirst         "WRITE_FIRST"          Write             First  [Reth],
+        0x07 RcWriteMiddle        "WRITE_MIDDLE"         Write             Middle [],
+        0x08 RcWriteLast          "WRITE_LAST"           Write             Last   [],
+        0x09 RcWriteLastImm       "WRITE_LAST_IMM"       Write             Last   [Imm],
+        0x0a RcWriteOnly          "WRITE_ONLY"           Write             Only   [Reth],
+        0x0b RcWriteOnlyImm       "WRITE_ONLY_IMM"       Write             Only   [Reth Imm],
+        0x0c RcReadRequest        "READ_REQUEST"         ReadRequest       Only   [Reth],
+        0x0d RcReadResponseFirst  "READ_RESPONSE_FIRST"  ReadResponse      First  [Aeth],
+        0x0e RcReadResponseMiddle "READ_RESPONSE_MIDDLE" ReadResponse      Middle [],
+        0x0f RcReadResponseLast   "READ_RESPONSE_LAST"   ReadResponse      Last   [Aeth],
+        0x10 RcReadResponseOnly   "READ_RESPONSE_ONLY"   ReadResponse      Only   [Aeth],
+        0x11 RcAcknowledge        "ACKNOWLEDGE"          Acknowledge       Only   [Aeth],
+        0x12 RcAtomicAcknowledge  "ATOMIC_ACKNOWLEDGE"   AtomicAcknowledge Only   [Aeth AtomicAck],
+        0x13 RcCompareSwap        "COMPARE_SWAP"         CompareSwap       Only   [Atomic],
+        0x14 RcFetchAdd           "FETCH_ADD"            FetchAdd          Only   [Atomic],
+        0x16 RcSendLastInv        "SEND_LAST_INV"        Send              Last   [Ieth],
+        0x17 RcSendOnlyInv        "SEND_ONLY_INV"        Send              Only   [Ieth],
+        0x1c RcFlush              "FLUSH"                Flush             Only   [Feth Reth],
+        0x1d RcAtomicWrite        "ATOMIC_WRITE"         AtomicWrite       Only   [Reth],
+    }
+    Uc "UC" {
+        0x20 UcSendFirst          "SEND_FIRST"           Send              First  [],
+        0x21 UcSendMiddle         "SEND_MIDDLE"          Send              Middle [],
+        0x22 UcSendLast           "SEND_LAST"            Send              Last   [],
+        0x23 UcSendLastImm        "SEND_LAST_IMM"        Send              Last   [Imm],
+        0x24 UcSendOnly           "SEND_ONLY"            Send              Only   [],
+        0x25 UcSendOnlyImm        "SEND_ONLY_IMM"        Send              Only   [Imm],
+        0x26 UcWriteFirst         "WRITE_FIRST"          Write             First  [Reth],
+        0x27 UcWriteMiddle        "WRITE_MIDDLE"         Write             Middle [],
+        0x28 UcWriteLast          "WRITE_LAST"           Write             Last   [],
+        0x29 UcWriteLastImm       "WRITE_LAST_IMM"       Write             Last   [Imm],
+        0x2a UcWriteOnly          "WRITE_ONLY"           Write             Only   [Reth],
+        0x2b UcWriteOnlyImm       "WRITE_ONLY_IMM"       Write             Only   [Reth Imm],
+    }
+    Rd "RD" {
+        0x40 RdSendFirst          "SEND_FIRST"           Send              First  [Rdeth Deth],
+        0x41 RdSendMiddle         "SEND_MIDDLE"          Send              Middle [Rdeth Deth],
+        0x42 RdSendLast           "SEND_LAST"            Send              Last   [Rdeth Deth],
+        0x43 RdSendLastImm        "SEND_LAST_IMM"        Send              Last   [Rdeth Deth Imm],
+        0x44 RdSendOnly           "SEND_ONLY"            Send              Only   [Rdeth Deth],
+        0x45 RdSendOnlyImm        "SEND_ONLY_IMM"        Send              Only   [Rdeth Deth Imm],
+        0x46 RdWriteFirst         "WRITE_FIRST"          Write             First  [Rdeth Deth Reth],
+        0x47 RdWriteMiddle        "WRITE_MIDDLE"         Write             Middle [Rdeth Deth],
+        0x48 RdWriteLast          "WRITE_LAST"           Write             Last   [Rdeth Deth],
+        0x49 RdWriteLastImm       "WRITE_LAST_IMM"       Write             Last   [Rdeth Deth Imm],
+        0x4a RdWriteOnly          "WRITE_ONLY"           Write             Only   [Rdeth Deth Reth],
+        0x4b RdWriteOnlyImm       "WRITE_ONLY_IMM"       Write             Only   [Rdeth Deth Reth Imm],
+        0x4c RdReadRequest        "READ_REQUEST"         ReadRequest       Only   [Rdeth Deth Reth],
+        0x4d RdReadResponseFirst  "READ_RESPONSE_FIRST"  ReadResponse      First  [Rdeth Aeth],
+        0x4e RdReadResponseMiddle "READ_RESPONSE_MIDDLE" ReadResponse      Middle [Rdeth],
+        0x4f RdReadResponseLast   "READ_RESPONSE_LAST"   ReadResponse      Last   [Rdeth Aeth],
+        0x50 RdReadResponseOnly   "READ_RESPONSE_ONLY"   ReadResponse      Only   [Rdeth Aeth],
+        0x51 RdAcknowledge        "ACKNOWLEDGE"          Acknowledge       Only   [Rdeth Aeth],
+        0x52 RdAtomicAcknowledge  "ATOMIC_ACKNOWLEDGE"   AtomicAcknowledge Only   [Rdeth Aeth AtomicAck],
+        0x53 RdCompareSwap        "COMPARE_SWAP"         CompareSwap       Only   [Rdeth Deth Atomic],
+        0x54 RdFetchAdd           "FETCH_ADD"            FetchAdd          Only   [Rdeth Deth Atomic],
+        0x55 RdResync             "RESYNC"               Resync            Only   [Rdeth Deth],
+        0x5c RdFlush              "FLUSH"                Flush             Only   [Rdeth Deth Feth Reth],
+    }
+    Ud "UD" {
+        0x64 UdSendOnly           "SEND_ONLY"            Send              Only   [Deth],
+        0x65 UdSendOnlyImm        "SEND_ONLY_IMM"        Send              Only   [Deth Imm],
+    }
+    Cnp "CNP" {
+        0x81 Cnp                  "CNP"                  Cnp               Only   [Cnp],
+    }
+    Xrc "XRC" {
+        0xa0 XrcSendFirst          "SEND_FIRST"           Send              First  [Xrceth],
+        0xa1 XrcSendMiddle         "SEND_MIDDLE"          Send              Middle [Xrceth],
+        0xa2 XrcSendLast           "SEND_LAST"            Send              Last   [Xrceth],
+        0xa3 XrcSendLastImm        "SEND_LAST_IMM"        Send              Last   [Xrceth Imm],
+        0xa4 XrcSendOnly           "SEND_ONLY"            Send              Only   [Xrceth],
+        0xa5 XrcSendOnlyImm        "SEND_ONLY_IMM"        Send              Only   [Xrceth Imm],
+        0xa6 XrcWriteFirst         "WRITE_FIRST"          Write             First  [Xrceth Reth],
+        0xa7 XrcWriteMiddle        "WRITE_MIDDLE"         Write             Middle [Xrceth],
+        0xa8 XrcWriteLast          "WRITE_LAST"           Write             Last   [Xrceth],
+        0xa9 XrcWriteLastImm       "WRITE_LAST_IMM"       Write             Last   [Xrceth Imm],
+        0xaa XrcWriteOnly          "WRITE_ONLY"           Write             Only   [Xrceth Reth],
+        0xab XrcWriteOnlyImm       "WRITE_ONLY_IMM"       Write             Only   [Xrceth Reth Imm],
+        0xac XrcReadRequest        "READ_REQUEST"         ReadRequest       Only   [Xrceth Reth],
+        0xad XrcReadResponseFirst  "READ_RESPONSE_FIRST"  ReadResponse      First  [Aeth],
+        0xae XrcReadResponseMiddle "READ_RESPONSE_MIDDLE" ReadResponse      Middle [],
+        0xaf XrcReadResponseLast   "READ_RESPONSE_LAST"   ReadResponse      Last   [Aeth],
+        0xb0 XrcReadResponseOnly   "READ_RESPONSE_ONLY"   ReadResponse      Only   [Aeth],
+        0xb1 XrcAcknowledge        "ACKNOWLEDGE"          Acknowledge       Only   [Aeth],
+        0xb2 XrcAtomicAcknowledge  "ATOMIC_ACKNOWLEDGE"   AtomicAcknowledge Only   [Aeth AtomicAck],
+        0xb3 XrcCompareSwap        "COMPARE_SWAP"         CompareSwap       Only   [Xrceth Atomic],
+        0xb4 XrcFetchAdd           "FETCH_ADD"            FetchAdd          Only   [Xrceth Atomic],
+        0xb6 XrcSendLastInv        "SEND_LAST_INV"        Send              Last   [Xrceth Ieth],
+        0xb7 XrcSendOnlyInv        "SEND_ONLY_INV"        Send              Only   [Xrceth Ieth],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_opcodes_map_one_to_one() {
+        let assigned: Vec<_> = (0..=255).filter_map(Opcode::from_byte).collect();
+        assert_eq!(assigned, Opcode::ALL);
+        for &opcode in Opcode::ALL {
+            assert_eq!(Opcode::from_byte(opcode.byte()), Some(opcode));
+        }
+        assert_eq!(Opcode::ALL.len(), 25 + 12 + 23 + 2 + 1 + 23);
+    }
+
+    #[test]
+    fn the_upper_three_bits_name_the_transport() {
+        for opcode in Opcode::ALL {
+            let expected = match opcode.byte() >> 5 {
+                0 => Transport::Rc,
+                1 => Transport::Uc,
+                2 => Transport::Rd,
+                3 => Transport::Ud,
+                4 => Transport::Cnp,
+                _ => Transport::Xrc,
+            };
+            assert_eq!(opcode.transport(), expected, "{opcode}");
+        }
+    }
+
+    #[test]
+    fn services_differ_from_rc_by_the_headers_in_front() {
+        for opcode in Opcode::ALL.iter().filter(|o| o.transport() != Transport::Cnp) {
+            let Some(rc) = Opcode::from_byte(opcode.byte() & 0x1f) else {
+                assert_eq!(*opcode, Opcode::RdResync);
+                continue;
+            };
+            let same = |f: fn(Opcode) -> &'static str| assert_eq!(f(*opcode), f(rc), "{opcode}");
+            same(Opcode::name);
+            assert_eq!(opcode.operation(), rc.operation(), "{opcode}");
+            assert_eq!(opcode.position(), rc.position(), "{opcode}");
+            let front: &[Header] = match (opcode.transport(), opcode.is_request()) {
+                (Transport::Rd, true) => &[Header::Rdeth, Header::Deth],
+                (Transport::Rd, false) => &[Header::Rdeth],
+                (Transport::Ud, _) => &[Header::Deth],
+                (Transport::Xrc, true) => &[Header::Xrceth],
+                _ => &[],
+            };
+            assert_eq!(opcode.layout().headers, [front, rc.layout().headers].concat(), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn names_say_what_operation_position_and_headers_say() {
+        for opcode in Opcode::ALL {
+            let name = opcode.name();
+            let has = |part: &str| name.split('_').any(|p| p == part);
+            assert_eq!(opcode.has_imm(), has("IMM"), "{opcode}");
+            assert_eq!(opcode.has_invalidate(), has("INV"), "{opcode}");
+            assert_eq!(opcode.position() == Position::First, has("FIRST"), "{opcode}");
+            assert_eq!(opcode.position() == Position::Middle, has("MIDDLE"), "{opcode}");
+            assert_eq!(opcode.position() == Position::Last, has("LAST"), "{opcode}");
+            assert_eq!(opcode.operation() == Operation::Send, has("SEND"), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn reth_stands_before_immediate_data_and_after_feth() {
+        let layout = Opcode::RcWriteOnlyImm.layout();
+        assert_eq!((layout.reth, layout.imm, layout.payload), (Some(12), Some(28), 32));
+        let layout = Opcode::RcFlush.layout();
+        assert_eq!((layout.feth, layout.reth, layout.payload), (Some(12), Some(16), 32));
+        let layout = Opcode::UdSendOnlyImm.layout();
+        assert_eq!((layout.deth, layout.imm, layout.payload), (Some(12), Some(20), 24));
+    }
+
+    #[test]
+    fn display_has_transport_and_name() {
+        assert_eq!(Opcode::RcSendOnly.to_string(), "RC SEND_ONLY");
+        assert_eq!(Opcode::XrcWriteLastImm.to_string(), "XRC WRITE_LAST_IMM");
+        assert_eq!(Opcode::Cnp.to_string(), "CNP");
+    }
+}

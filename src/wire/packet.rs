@@ -1,0 +1,278 @@
+//! A whole packet: the UDP payload from the BTH to the ICRC.
+
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Layout, Opcode, ParseError,
+    RdEth, Reth, XrcEth,
+};
+
+/// Bytes of the ICRC at the end of every datagram.
+pub const ICRC_LEN: usize = 4;
+
+/// Bytes of padding after a payload of `len` bytes, 0 to 3 (IBTA vol 1, §9.2.4).
+pub const fn padding(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+/// The length of a datagram with this opcode and a payload of `payload` bytes.
+pub const fn datagram_len(opcode: Opcode, payload: usize) -> usize {
+    opcode.header_len() + payload + padding(payload) + ICRC_LEN
+}
+
+/// A received datagram: its BTH, its payload, and its extension headers for the asking.
+///
+/// All lengths were checked when it was parsed. The ICRC was not: that takes the IP header, see
+/// [`Flow::check`](super::icrc::Flow::check).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// The base transport header.
+    pub bth: Bth,
+    /// The payload, without padding.
+    pub payload: &'a [u8],
+    /// The ICRC found: the last four bytes, little-endian.
+    pub icrc: u32,
+    /// BTH and extension headers.
+    headers: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Takes a UDP payload apart.
+    ///
+    /// # Errors
+    ///
+    /// The first of these to apply:
+    ///
+    /// 1. [`ParseError::Truncated`] in BTH or ICRC: fewer than 16 bytes;
+    /// 2. [`ParseError::TransportVersion`];
+    /// 3. [`ParseError::UnassignedOpcode`];
+    /// 4. [`ParseError::Truncated`]: fewer bytes than the opcode's headers, the padding that the BTH
+    ///    announces, and the ICRC.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let (head, after) = split::<{ Bth::LEN }>(bytes, "BTH")?;
+        let Some((_, icrc)) = after.split_last_chunk::<ICRC_LEN>() else {
+            return Err(truncated("ICRC", ICRC_LEN, after.len()));
+        };
+        let found = Bth::version(head);
+        if found != 0 {
+            return Err(ParseError::TransportVersion { found });
+        }
+        let bth = Bth::parse(head)?;
+        let (headers, payload) = match bounds(&bth, bytes.len()) {
+            Some((start, end)) => (&bytes[..start], &bytes[start..end]),
+            None => return Err(shortfall(&bth, bytes.len())),
+        };
+        Ok(Self { bth, payload, icrc: u32::from_le_bytes(*icrc), headers })
+    }
+
+    /// The bytes of an extension header at `offset`.
+    fn header<const N: usize>(&self, offset: Option<u8>) -> Option<&'a [u8; N]> {
+        self.headers.get(usize::from(offset?)..)?.first_chunk()
+    }
+}
+
+/// A datagram to be sent, written in place.
+///
+/// The constructor writes the BTH, zeros to the extension headers, and the padding. The caller writes
+/// the headers that the opcode has and the payload; [`Flow::seal`](super::icrc::Flow::seal) writes
+/// the ICRC. The order does not matter, except that the ICRC is last.
+#[derive(Debug)]
+pub struct Builder<'a> {
+    layout: &'static Layout,
+    headers: &'a mut [u8],
+    payload: &'a mut [u8],
+}
+
+impl<'a> Builder<'a> {
+    /// Starts a datagram that fills `bytes`, of which the length is that of
+    /// [`datagram_len`]. What `bth.pad` says is padding is not payload.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError::Truncated`] when headers, padding and ICRC do not fit; nothing is written.
+    pub fn new(bth: &Bth, bytes: &'a mut [u8]) -> Result<Self, ParseError> {
+        let len = bytes.len();
+        let Some((start, end)) = bounds(bth, len) else {
+            return Err(shortfall(bth, len));
+        };
+        let (headers, rest) = bytes.split_at_mut(start);
+        let (payload, rest) = rest.split_at_mut(end - start);
+        rest[..usize::from(bth.pad & 3)].fill(0);
+        let Some((head, extensions)) = headers.split_first_chunk_mut() else {
+            return Err(truncated("BTH", Bth::LEN, len));
+        };
+        bth.write(head);
+        extensions.fill(0);
+        Ok(Self { layout: bth.opcode.layout(), headers, payload })
+    }
+
+    /// The payload, to be written: every byte of it, for it holds what was there before.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        self.payload
+    }
+
+    /// The bytes of an extension header at `offset`.
+    fn header<const N: usize>(&mut self, offset: Option<u8>) -> Option<&mut [u8; N]> {
+        debug_assert!(offset.is_some(), "the opcode has no such header");
+        self.headers.get_mut(usize::from(offset?)..)?.first_chunk_mut()
+    }
+}
+
+/// Generates the getters of [`Datagram`] and the setters of [`Builder`].
+macro_rules! extensions {
+    ($($(#[$doc:meta])* $name:ident: $header:ident,)*) => {
+        impl Datagram<'_> {$(
+            $(#[$doc])*
+            /// `None` when the opcode has no such header.
+            pub fn $name(&self) -> Option<$header> {
+                self.header(self.bth.opcode.layout().$name).map($header::parse)
+            }
+        )*}
+
+        impl Builder<'_> {$(
+            $(#[$doc])*
+            /// Nothing is written when the opcode has no such header.
+            pub fn $name(&mut self, header: &$header) -> &mut Self {
+                if let Some(bytes) = self.header(self.layout.$name) {
+                    header.write(bytes);
+                }
+                self
+            }
+        )*}
+    };
+}
+
+extensions! {
+    /// The remote memory of a WRITE, READ, FLUSH or ATOMIC WRITE.
+    reth: Reth,
+    /// The acknowledgement in a response.
+    aeth: Aeth,
+    /// The operands of an atomic.
+    atomic_eth: AtomicEth,
+    /// The value that an atomic found.
+    atomic_ack_eth: AtomicAckEth,
+    /// Sender and queue key of a UD or RD request.
+    deth: Deth,
+    /// The immediate data.
+    imm: ImmDt,
+    /// The key to invalidate.
+    ieth: Ieth,
+    /// The shared receive queue of an XRC request.
+    xrceth: XrcEth,
+    /// What a FLUSH shall do.
+    feth: FlushEth,
+    /// The end-to-end context of an RD packet.
+    rdeth: RdEth,
+}
+
+/// Start and end of the payload in a datagram of `len` bytes, or `None` when there is no room for
+/// what surrounds it.
+fn bounds(bth: &Bth, len: usize) -> Option<(usize, usize)> {
+    let start = bth.opcode.header_len();
+    let end = len.checked_sub(usize::from(bth.pad & 3) + ICRC_LEN)?;
+    (start <= end).then_some((start, end))
+}
+
+/// What is cut off in a datagram of `len` bytes for which [`bounds`] has none. The last four bytes
+/// are taken for the ICRC, so the first part without its bytes before them is named.
+#[cold]
+fn shortfall(bth: &Bth, len: usize) -> ParseError {
+    let Some(mut have) = len.checked_sub(ICRC_LEN) else {
+        return truncated("ICRC", ICRC_LEN, len);
+    };
+    let headers = bth.opcode.layout().headers.iter().map(|header| (header.name(), header.len()));
+    for (part, need) in [("BTH", Bth::LEN)].into_iter().chain(headers) {
+        if have < need {
+            return truncated(part, need, have);
+        }
+        have -= need;
+    }
+    truncated("padding", usize::from(bth.pad & 3), have)
+}
+
+const fn truncated(part: &'static str, need: usize, have: usize) -> ParseError {
+    ParseError::Truncated { part, need, have }
+}
+
+/// The first `N` bytes and the rest.
+///
+/// # Errors
+///
+/// [`ParseError::Truncated`] in `part`.
+pub(super) fn split<'a, const N: usize>(
+    bytes: &'a [u8],
+    part: &'static str,
+) -> Result<(&'a [u8; N], &'a [u8]), ParseError> {
+    bytes.split_first_chunk().ok_or(truncated(part, N, bytes.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Rkey;
+
+    fn bth(opcode: Opcode, payload: usize) -> Bth {
+        let pad = u8::try_from(padding(payload)).unwrap();
+        Bth { opcode, pad, ..Bth::default() }
+    }
+
+    #[test]
+    fn padding_fills_four() {
+        let pads: Vec<_> = (0..9).map(padding).collect();
+        assert_eq!(pads, [0, 3, 2, 1, 0, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn what_is_built_is_parsed() {
+        let bth = bth(Opcode::RcWriteOnlyImm, 3);
+        let reth = Reth { addr: 0x1000, rkey: Rkey(0x100), length: 3 };
+        let mut bytes = vec![0xaa; datagram_len(bth.opcode, 3)];
+        let mut builder = Builder::new(&bth, &mut bytes).unwrap();
+        builder.imm(&ImmDt(7)).reth(&reth).payload_mut().copy_from_slice(b"abc");
+        assert_eq!(bytes.len(), 12 + 16 + 4 + 3 + 1 + 4);
+        assert_eq!(bytes[35], 0, "padding is zero");
+
+        let datagram = Datagram::parse(&bytes).unwrap();
+        assert_eq!((datagram.bth, datagram.payload), (bth, &b"abc"[..]));
+        assert_eq!((datagram.reth(), datagram.imm()), (Some(reth), Some(ImmDt(7))));
+        assert_eq!((datagram.aeth(), datagram.deth()), (None, None));
+        assert_eq!(datagram.icrc, 0xaaaa_aaaa);
+    }
+
+    #[test]
+    fn truncation_names_the_part() {
+        let bth = bth(Opcode::RcWriteOnlyImm, 1);
+        let mut whole = vec![0; datagram_len(bth.opcode, 1)];
+        Builder::new(&bth, &mut whole).unwrap();
+        let error = |len: usize| Datagram::parse(&whole[..len]).unwrap_err().to_string();
+        assert_eq!(error(0), "truncated in BTH: need 12 bytes, have 0");
+        assert_eq!(error(11), "truncated in BTH: need 12 bytes, have 11");
+        assert_eq!(error(15), "truncated in ICRC: need 4 bytes, have 3");
+        assert_eq!(error(12 + 9 + 4), "truncated in RETH: need 16 bytes, have 9");
+        assert_eq!(error(12 + 16 + 3 + 4), "truncated in ImmDt: need 4 bytes, have 3");
+        assert_eq!(error(12 + 20 + 2 + 4), "truncated in padding: need 3 bytes, have 2");
+        assert!(Datagram::parse(&whole[..12 + 20 + 3 + 4]).unwrap().payload.is_empty());
+    }
+
+    #[test]
+    fn the_version_is_checked_before_the_opcode_and_both_before_the_length() {
+        let mut bytes = [0; 16];
+        bytes[0] = 0xff;
+        bytes[1] = 0x01;
+        let error = Datagram::parse(&bytes).unwrap_err();
+        assert_eq!(error.to_string(), "transport version 1, expected 0");
+        bytes[1] = 0;
+        let error = Datagram::parse(&bytes).unwrap_err();
+        assert_eq!(error, ParseError::UnassignedOpcode { byte: 0xff });
+        bytes[0] = Opcode::RcWriteOnly.byte();
+        let error = Datagram::parse(&bytes).unwrap_err();
+        assert_eq!(error, truncated("RETH", 16, 0));
+    }
+
+    #[test]
+    fn a_builder_refuses_too_little_room() {
+        let bth = bth(Opcode::RcWriteOnlyImm, 1);
+        let mut bytes = [0xaa; 30];
+        assert_eq!(Builder::new(&bth, &mut bytes).unwrap_err(), truncated("RETH", 16, 14));
+        assert_eq!(bytes, [0xaa; 30]);
+        assert_eq!(Builder::new(&bth, &mut []).unwrap_err(), truncated("ICRC", 4, 0));
+    }
+}
