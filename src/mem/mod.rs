@@ -1,1 +1,37 @@
-//! Registered memory.
+//! Registered memory: regions, the keys that name them, and the copies in and out.
+//!
+//! A peer may write a region at any time, so a region is treated like memory shared with another
+//! process: no Rust reference into it exists, and every access is a checked copy or an atomic.
+//!
+//! ```text
+//! Memory ──key──▶ Region ──▶ HostMemory        the table; what a key names; the bytes
+//!   │               ▲
+//!   │ local/remote  │ Arc                      once a message: key, domain, rights, range
+//!   ▼               │
+//! Span, Spans ──────┘                          once a packet: one liveness word, then the copy
+//!   ▲
+//!   │ &Turn
+//! Gate                                         one an engine; open turns hold up deregistration
+//! ```
+//!
+//! [`Memory::deregister`] returns when no engine can touch the region any more. The hot path takes
+//! no lock for that: an engine copies only inside a [`Turn`], and deregistration marks the region
+//! dead and waits until every engine has left the turn it was in.
+//!
+//! Copies into a region by which a message ends use [`Placement::Final`]: programs poll the last
+//! bytes of a message to learn of its arrival.
+
+mod access;
+mod gate;
+#[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes")]
+mod raw;
+mod region;
+mod span;
+mod table;
+
+pub use access::{Access, AccessError, Need};
+pub use gate::{Gate, Turn};
+pub use raw::{AllocError, HostMemory, Placement};
+pub use region::{RangeError, Region};
+pub use span::{AtomicError, Revoked, Span, Spans};
+pub use table::{Memory, RegisterError};

@@ -1,0 +1,420 @@
+//! The bytes of registered memory, and every access to them.
+//!
+//! # Why this is sound
+//!
+//! Two things can go wrong with memory that others use at the same time: it may be *gone*, and it
+//! may *change while it is looked at*.
+//!
+//! **Gone.** [`HostMemory`] is a start and a length of bytes that are valid while it exists
+//! (allocated here) or until it is deregistered (the duty of who called `from_raw`). Its accessors
+//! are private to this file. They are reached through [`Revocable`] alone, which lends them as a
+//! [`Pinned`]:
+//! * to an engine, for no longer than its [`Turn`] is open, and only if the region is live;
+//! * to the application, counted as a user of memory that is the caller's, and only if the region
+//!   is live. Memory allocated here stays as long as the `Revocable` that the `Pinned` borrows, so
+//!   no count is needed.
+//!
+//! [`Revocable::revoke`] marks the region dead, then waits for the turns that are open and for the
+//! users. Opening and marking are sequentially consistent on both sides (the argument is in
+//! `gate.rs`), so after `revoke` no `Pinned` of the caller's memory exists and none is made. A turn
+//! of another key table, for which `revoke` would not wait, is refused.
+//!
+//! **Bounds.** [`HostMemory::bytes`] is the only place where the start is offset, and it checks.
+//!
+//! **Changing.** Peers, the application and engines on other threads read and write the same bytes
+//! without a common lock; that is what RDMA is. No reference into them exists, so nothing is
+//! promised to the compiler about them. The accesses themselves are of two kinds:
+//! * 8-byte atomics, and the last stores of a message, are `std::sync::atomic` operations;
+//! * copies are specified as [`bytewise`]: a relaxed atomic load or store of each byte, in no
+//!   particular order, the other side being private memory. Such accesses race with nothing. What
+//!   runs is the C library's `memcpy`, called through a pointer that the optimizer must load at run
+//!   time. It cannot see what is called, so it must expect of it anything that Rust code with these
+//!   two pointers could do, `bytewise` included; and `memcpy` does do that: it loads each byte of
+//!   the one side, stores each byte of the other with the value loaded, and no hardware tears a
+//!   byte. Inlined as a compiler intrinsic the same copy would be a data race, and the compiler
+//!   would be free to read the source a second time after it was checked.
+//!
+//! Where accesses of different sizes meet (an 8-byte atomic against a copy) the language has not
+//! settled what is promised. We rely on what every target does: each access is some number of
+//! accesses to the bytes, and coherence holds for each byte.
+
+use std::alloc::{self, Layout};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+
+use thiserror::Error;
+
+use super::gate::{Gates, Turn, wait_until};
+
+/// The alignment of memory allocated here.
+const PAGE: usize = 4096;
+
+/// The bytes at the end of a message that are stored after all others.
+const TAIL: usize = 8;
+
+/// How bytes are put into a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// In no particular order.
+    Plain,
+    /// The last 8 bytes after all others, in ascending order, each store a release: who polls for
+    /// them with an acquire load and sees them sees everything placed before. For the last packet
+    /// of a message.
+    Final,
+}
+
+/// Memory that can be registered: a start and a length.
+#[derive(Debug)]
+pub struct HostMemory {
+    start: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Library(Layout),
+    Caller,
+}
+
+// SAFETY: it is a start and a length; the bytes have no thread they belong to, and the accessors
+// take them for shared.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above; through a shared reference there are only checked copies and atomics.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// Allocates `len` bytes, zeroed and page-aligned. They are freed with the last handle of the
+    /// region they become.
+    ///
+    /// # Errors
+    /// When `len` is zero or more than the host can give.
+    pub fn alloc(len: usize) -> Result<Self, AllocError> {
+        let layout = Layout::from_size_align(len, PAGE).map_err(|_| AllocError { len })?;
+        if len == 0 {
+            return Err(AllocError { len });
+        }
+        // SAFETY: the layout has a size, as just checked.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(AllocError { len })?;
+        Ok(Self { start, len, owner: Owner::Library(layout) })
+    }
+
+    /// Takes `len` bytes at `ptr` that belong to the caller, for instance a mapping of huge pages.
+    ///
+    /// # Safety
+    /// Until the region they are registered as has been deregistered (or, without registration,
+    /// until this value is dropped):
+    /// * `ptr` is valid for reads and writes of `len` bytes, from every thread;
+    /// * the bytes are initialized, and not unmapped, freed or given to anything else;
+    /// * no Rust reference to them is used: who reads or writes them besides the library does so as
+    ///   with memory shared with another process.
+    pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
+        match NonNull::new(ptr) {
+            Some(start) => Self { start, len, owner: Owner::Caller },
+            None => Self { start: NonNull::dangling(), len: 0, owner: Owner::Caller },
+        }
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none. Such memory cannot be registered.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first byte. See [`from_raw`](Self::from_raw) for how to behave towards the bytes while
+    /// they are registered.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The `len` bytes that start at offset `at`, if they are within.
+    #[inline]
+    fn bytes(&self, at: usize, len: usize) -> Option<*mut u8> {
+        if at.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: `at` is at most `self.len`, and `self.len` bytes at `start` are one allocation.
+        Some(unsafe { self.start.as_ptr().add(at) })
+    }
+
+    #[inline]
+    fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
+        let from = self.bytes(at, to.len())?;
+        // SAFETY: `bytes` has checked the source; the destination is a slice of the same length,
+        // and no slice lies in registered memory.
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
+        Some(())
+    }
+
+    #[inline]
+    fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
+        let to = self.bytes(at, from.len())?;
+        // SAFETY: `bytes` has checked the destination; the source is a slice of the same length,
+        // and no slice lies in registered memory.
+        unsafe { copy(from.as_ptr(), to, from.len()) };
+        Some(())
+    }
+
+    #[inline]
+    fn copy_in_final(&self, at: usize, from: &[u8]) -> Option<()> {
+        let (front, tail) = from.split_at(from.len().saturating_sub(TAIL));
+        let to = self.bytes(at, from.len())?;
+        self.copy_in(at, front)?;
+        // SAFETY: `bytes` has checked `from.len()` bytes, of which `front.len()` are a part.
+        let to = unsafe { to.add(front.len()) };
+        // SAFETY: what follows `front` within the checked bytes is as long as `tail`.
+        unsafe { store_ascending(to, tail) };
+        Some(())
+    }
+
+    /// Runs `op` on the 8 aligned bytes at offset `at`, or says that they are not aligned (`Err`)
+    /// or not within (`None`).
+    #[inline]
+    fn word<R>(
+        &self,
+        at: usize,
+        op: impl FnOnce(&AtomicU64) -> R,
+    ) -> Option<Result<R, Misaligned>> {
+        let word = self.bytes(at, size_of::<u64>())?.cast::<u64>();
+        if !word.is_aligned() {
+            return Some(Err(Misaligned));
+        }
+        // SAFETY: checked to be within and aligned, valid while `self` may be accessed; others
+        // access these bytes atomically, as the module documentation has it.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        Some(Ok(op(word)))
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        if let Owner::Library(layout) = self.owner {
+            // SAFETY: `alloc` got it from the allocator with this layout, and it is dropped once.
+            unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
+        }
+    }
+}
+
+/// The memory could not be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("cannot allocate {len} bytes of memory")]
+pub struct AllocError {
+    /// How much was asked for.
+    pub len: usize,
+}
+
+/// The host address of an 8-byte word is not a multiple of 8.
+pub(super) struct Misaligned;
+
+/// Memory that can be taken away from those who use it.
+#[derive(Debug)]
+pub(super) struct Revocable {
+    memory: HostMemory,
+    live: AtomicBool,
+    gates: Arc<Gates>,
+    users: Users,
+}
+
+/// Application threads inside a copy from or to the caller's memory, away from what engines read.
+#[derive(Default, Debug)]
+#[repr(align(128))]
+struct Users(AtomicUsize);
+
+impl Revocable {
+    pub(super) fn new(memory: HostMemory, gates: Arc<Gates>) -> Self {
+        Self { memory, live: AtomicBool::new(true), gates, users: Users::default() }
+    }
+
+    /// Takes the memory away. When it returns, nobody has it who got it before.
+    pub(super) fn revoke(&self) {
+        self.live.store(false, Ordering::SeqCst);
+        self.gates.wait_for_turns();
+        wait_until(|| self.users.0.load(Ordering::SeqCst) == 0);
+    }
+
+    /// Lends the memory for a turn, if it has not been revoked.
+    #[inline]
+    pub(super) fn pin<'a>(&'a self, turn: &'a Turn<'_>) -> Option<Pinned<'a>> {
+        (turn.holds_up(&self.gates) && self.is_live()).then_some(Pinned(&self.memory))
+    }
+
+    /// Lends the memory to the application: what was allocated here always, the caller's if it has
+    /// not been revoked.
+    #[inline]
+    pub(super) fn hold(&self) -> Option<Held<'_>> {
+        let users = match self.memory.owner {
+            Owner::Library(_) => None,
+            Owner::Caller => Some(&self.users.0),
+        };
+        if let Some(users) = users {
+            users.fetch_add(1, Ordering::SeqCst);
+        }
+        let held = Held { pinned: Pinned(&self.memory), users };
+        (users.is_none() || self.is_live()).then_some(held)
+    }
+
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.live.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.memory.len
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.memory.as_ptr()
+    }
+
+    /// Whether `gates` are those it waits for.
+    pub(super) fn is_of(&self, gates: &Arc<Gates>) -> bool {
+        Arc::ptr_eq(&self.gates, gates)
+    }
+}
+
+/// Memory that stays while this exists. `None` from its accessors means out of bounds.
+pub(super) struct Pinned<'a>(&'a HostMemory);
+
+impl Pinned<'_> {
+    /// Copies `to.len()` bytes from offset `at`. What a release store announced before they were
+    /// read is seen by what follows.
+    #[inline]
+    pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
+        self.0.copy_out(at, to)?;
+        fence(Ordering::Acquire);
+        Some(())
+    }
+
+    /// Copies `from` to offset `at`.
+    #[inline]
+    pub(super) fn place(&self, at: usize, from: &[u8], placement: Placement) -> Option<()> {
+        match placement {
+            Placement::Plain => self.0.copy_in(at, from),
+            Placement::Final => self.0.copy_in_final(at, from),
+        }
+    }
+
+    /// Runs `op` on the aligned 8 bytes at offset `at`.
+    #[inline]
+    pub(super) fn word<R>(
+        &self,
+        at: usize,
+        op: impl FnOnce(&AtomicU64) -> R,
+    ) -> Option<Result<R, Misaligned>> {
+        self.0.word(at, op)
+    }
+}
+
+/// Memory lent to the application; a count is given back when it is dropped.
+pub(super) struct Held<'a> {
+    pinned: Pinned<'a>,
+    users: Option<&'a AtomicUsize>,
+}
+
+impl<'a> Deref for Held<'a> {
+    type Target = Pinned<'a>;
+
+    fn deref(&self) -> &Pinned<'a> {
+        &self.pinned
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(users) = self.users {
+            users.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
+}
+
+/// `memcpy`, where the optimizer does not know it.
+static OPAQUE_MEMCPY: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 = memcpy;
+
+/// Copies `len` bytes of which one side may be registered memory. See the module documentation.
+///
+/// # Safety
+/// * `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap;
+/// * at least one of them is not accessed by anybody else meanwhile.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if cfg!(miri) {
+        // SAFETY: the caller's promises are those that `bytewise` asks for.
+        unsafe { bytewise(from, to, len) };
+        return;
+    }
+    // SAFETY: a reference to a static is valid for reads. Volatile, so that the load is made.
+    let memcpy = unsafe { (&raw const OPAQUE_MEMCPY).read_volatile() };
+    // SAFETY: valid and not overlapping, as the caller promises.
+    unsafe { memcpy(to, from, len) };
+}
+
+/// What [`copy`] is specified to do.
+///
+/// # Safety
+/// As for [`copy`].
+unsafe fn bytewise(from: *const u8, to: *mut u8, len: usize) {
+    for at in 0..len {
+        // SAFETY: within the `len` bytes that the caller promises.
+        let from = unsafe { from.add(at) };
+        // SAFETY: likewise.
+        let to = unsafe { to.add(at) };
+        // SAFETY: valid, a byte is always aligned, and others access it atomically or not at all.
+        let byte = unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Ordering::Relaxed);
+        // SAFETY: likewise.
+        unsafe { AtomicU8::from_ptr(to) }.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// Stores `bytes` at `to` in ascending order, each store as wide as alignment allows and a release:
+/// who sees one of them sees those before it, and everything this thread stored earlier.
+///
+/// # Safety
+/// `to` is valid for writes of `bytes.len()` bytes, which others access atomically or as by
+/// [`bytewise`].
+#[inline]
+unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) {
+    let mut to = to;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        // SAFETY: `to` has the room that the caller promises, less what was stored.
+        let stored = unsafe { store_widest(to, rest) };
+        // SAFETY: at most one past the end of that room.
+        to = unsafe { to.add(stored) };
+        rest = &rest[stored..];
+    }
+}
+
+/// Stores the first 8, 4, 2 or 1 of `bytes`, as many as there are and `to` is aligned for, in one
+/// release store. Returns how many.
+///
+/// # Safety
+/// As for [`store_ascending`].
+#[inline]
+unsafe fn store_widest(to: *mut u8, bytes: &[u8]) -> usize {
+    macro_rules! try_width {
+        ($($atomic:ident($int:ty)),*) => {$(
+            if let Some(first) = bytes.first_chunk() && to.cast::<$int>().is_aligned() {
+                // SAFETY: aligned, and there is room for as many bytes as the chunk has.
+                let word = unsafe { $atomic::from_ptr(to.cast()) };
+                word.store(<$int>::from_ne_bytes(*first), Ordering::Release);
+                return size_of::<$int>();
+            }
+        )*};
+    }
+    try_width!(AtomicU64(u64), AtomicU32(u32), AtomicU16(u16), AtomicU8(u8));
+    0
+}

@@ -1,0 +1,427 @@
+//! Pieces of regions that a message moves through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::access::{AccessError, Need};
+use super::gate::Turn;
+use super::raw::{Misaligned, Placement};
+use super::region::Region;
+use super::table::Memory;
+use crate::ids::{Lkey, PdId};
+
+/// Bytes of one region that have passed the checks of key, domain, rights and range.
+///
+/// Made once a message by [`Memory::local`] or [`Memory::remote`]. It keeps the region's memory from
+/// being freed by us, and finds at each copy whether the region has been deregistered.
+#[derive(Clone, Debug, Default)]
+pub struct Span {
+    /// None for no bytes, for which no key is looked at.
+    region: Option<Arc<Region>>,
+    offset: usize,
+    len: usize,
+}
+
+impl Span {
+    /// No bytes. Always live: an empty READ or WRITE has no key that could be wrong (C9-88).
+    pub const EMPTY: Self = Self { region: None, offset: 0, len: 0 };
+
+    /// The caller has checked that the bytes are within the region.
+    pub(super) fn new(region: Arc<Region>, offset: usize, len: usize) -> Self {
+        Self { region: Some(region), offset, len }
+    }
+
+    /// Copies `to.len()` bytes, the first of them at `at`.
+    ///
+    /// # Errors
+    /// [`Revoked`] when the region has been deregistered; `to` is unchanged. Bytes that are not
+    /// within the span are refused in the same way.
+    #[inline]
+    pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
+        self.run(at, to.len(), |region, offset| region.memory.pin(turn)?.copy_out(offset, to))
+    }
+
+    /// Copies `from` in, its first byte to `at`.
+    ///
+    /// # Errors
+    /// [`Revoked`] when the region has been deregistered; nothing is placed. Bytes that are not
+    /// within the span are refused in the same way.
+    #[inline]
+    pub fn place(
+        &self,
+        turn: &Turn<'_>,
+        at: usize,
+        from: &[u8],
+        placement: Placement,
+    ) -> Result<(), Revoked> {
+        self.run(at, from.len(), |region, offset| {
+            region.memory.pin(turn)?.place(offset, from, placement)
+        })
+    }
+
+    /// Stores `swap` if the 8 bytes of this span hold `expect`, and returns what they held. One
+    /// atomic step towards all threads, engines and peers of this host; values in host order.
+    ///
+    /// # Errors
+    /// See [`AtomicError`]; the bytes are unchanged.
+    pub fn compare_swap(
+        &self,
+        turn: &Turn<'_>,
+        expect: u64,
+        swap: u64,
+    ) -> Result<u64, AtomicError> {
+        self.atomic(turn, |word| {
+            match word.compare_exchange(expect, swap, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(old) | Err(old) => old,
+            }
+        })
+    }
+
+    /// Adds `add` to the 8 bytes of this span, modulo 2^64, and returns what they held. One atomic
+    /// step, as [`compare_swap`](Self::compare_swap).
+    ///
+    /// # Errors
+    /// See [`AtomicError`]; the bytes are unchanged.
+    pub fn fetch_add(&self, turn: &Turn<'_>, add: u64) -> Result<u64, AtomicError> {
+        self.atomic(turn, |word| word.fetch_add(add, Ordering::SeqCst))
+    }
+
+    /// Whether the region has not been deregistered. Only inside a turn does it stay so.
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        self.region.as_ref().is_none_or(|region| region.is_live())
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    fn run(
+        &self,
+        at: usize,
+        len: usize,
+        copy: impl FnOnce(&Region, usize) -> Option<()>,
+    ) -> Result<(), Revoked> {
+        let within = at.checked_add(len).is_some_and(|end| end <= self.len);
+        debug_assert!(within, "{len} bytes at {at} are not within a span of {}", self.len);
+        match &self.region {
+            Some(region) if within => copy(region, self.offset + at).ok_or(Revoked),
+            None if within => Ok(()),
+            _ => Err(Revoked),
+        }
+    }
+
+    fn atomic(
+        &self,
+        turn: &Turn<'_>,
+        op: impl FnOnce(&AtomicU64) -> u64,
+    ) -> Result<u64, AtomicError> {
+        let Some(region) = self.region.as_ref().filter(|_| self.len == size_of::<u64>()) else {
+            return Err(AtomicError::Length { len: self.len });
+        };
+        let pinned = region.memory.pin(turn).ok_or(AtomicError::Revoked)?;
+        match pinned.word(self.offset, op) {
+            None => Err(AtomicError::Revoked),
+            Some(Err(Misaligned)) => Err(AtomicError::Misaligned),
+            Some(Ok(old)) => Ok(old),
+        }
+    }
+}
+
+/// A scatter/gather list that has passed the checks: its pieces are one run of bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    pieces: SmallVec<[Span; 2]>,
+    len: usize,
+}
+
+impl Spans {
+    /// Looks up each `(key, address, length)` of a local work request.
+    ///
+    /// # Errors
+    /// The first piece's that is refused. A piece without bytes is not looked at.
+    pub fn resolve(
+        memory: &Memory,
+        pd: PdId,
+        pieces: impl IntoIterator<Item = (Lkey, u64, u32)>,
+        need: Need,
+    ) -> Result<Self, AccessError> {
+        let mut spans = Self::default();
+        for (lkey, addr, len) in pieces {
+            let span = memory.local(pd, lkey, addr, len, need)?;
+            if !span.is_empty() {
+                spans.len += span.len();
+                spans.pieces.push(span);
+            }
+        }
+        Ok(spans)
+    }
+
+    /// Copies `to.len()` bytes, the first of them at `at`.
+    ///
+    /// # Errors
+    /// [`Revoked`] when a region it needs has been deregistered, or the bytes are not within; `to`
+    /// holds an undefined mixture.
+    #[inline]
+    pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
+        if let [piece] = &self.pieces[..] {
+            return piece.copy_out(turn, at, to);
+        }
+        let mut rest = to;
+        for (span, at, len) in self.runs(at, rest.len())? {
+            let (head, tail) = rest.split_at_mut(len);
+            span.copy_out(turn, at, head)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Copies `from` in, its first byte to `at`. With [`Placement::Final`] the last 8 bytes of the
+    /// last piece that it touches come after all others.
+    ///
+    /// # Errors
+    /// [`Revoked`] when a region it needs has been deregistered, or the bytes are not within; the
+    /// pieces before may have been placed.
+    #[inline]
+    pub fn place(
+        &self,
+        turn: &Turn<'_>,
+        at: usize,
+        from: &[u8],
+        placement: Placement,
+    ) -> Result<(), Revoked> {
+        if let [piece] = &self.pieces[..] {
+            return piece.place(turn, at, from, placement);
+        }
+        let mut rest = from;
+        for (span, at, len) in self.runs(at, rest.len())? {
+            let (head, tail) = rest.split_at(len);
+            let placement = if tail.is_empty() { placement } else { Placement::Plain };
+            span.place(turn, at, head, placement)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Whether no region of it has been deregistered.
+    pub fn is_live(&self) -> bool {
+        self.pieces.iter().all(Span::is_live)
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The parts of the pieces that `len` bytes at `at` fall into: piece, offset in it, bytes.
+    fn runs(
+        &self,
+        at: usize,
+        len: usize,
+    ) -> Result<impl Iterator<Item = (&Span, usize, usize)>, Revoked> {
+        let within = at.checked_add(len).is_some_and(|end| end <= self.len);
+        debug_assert!(within, "{len} bytes at {at} are not within {}", self.len);
+        if !within {
+            return Err(Revoked);
+        }
+        let (mut skip, mut left) = (at, len);
+        Ok(self.pieces.iter().filter_map(move |piece| {
+            let start = skip.min(piece.len());
+            let here = left.min(piece.len() - start);
+            skip -= start;
+            left -= here;
+            (here > 0).then_some((piece, start, here))
+        }))
+    }
+}
+
+impl From<Span> for Spans {
+    fn from(span: Span) -> Self {
+        let len = span.len();
+        Self { pieces: SmallVec::from_iter([span]), len }
+    }
+}
+
+/// The region was deregistered while a message was using it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("the region was deregistered while in use")]
+pub struct Revoked;
+
+/// Why an atomic could not be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum AtomicError {
+    /// The region has been deregistered.
+    #[error("the region was deregistered while in use")]
+    Revoked,
+    /// The host address is not a multiple of 8, whatever the address in the region's addressing.
+    #[error("an atomic needs 8 aligned bytes")]
+    Misaligned,
+    /// The span is not of 8 bytes.
+    #[error("an atomic needs 8 bytes, not {len}")]
+    Length {
+        /// How many there are.
+        len: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Access, HostMemory};
+    use super::*;
+
+    const PD: PdId = PdId(1);
+
+    fn region(memory: &Memory, len: usize) -> Arc<Region> {
+        let host = HostMemory::alloc(len).unwrap();
+        memory.register(PD, host, Some(0), Access::LOCAL_WRITE | Access::REMOTE_ATOMIC).unwrap()
+    }
+
+    fn contents(region: &Region) -> Vec<u8> {
+        let mut bytes = vec![0; region.len()];
+        region.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn word(memory: &Memory, region: &Region, addr: u64) -> Span {
+        memory.remote(PD, region.rkey(), addr, 8, Access::REMOTE_ATOMIC).unwrap()
+    }
+
+    #[test]
+    fn both_placements_put_every_byte_and_no_other() {
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let message: Vec<u8> = (1..=40).collect();
+        for placement in [Placement::Plain, Placement::Final] {
+            for (start, len) in (0..16).flat_map(|at| (0..=40).map(move |len| (at, len))) {
+                let region = region(&memory, 64);
+                let addr = u64::try_from(start).unwrap();
+                let span = memory.local(PD, region.lkey(), addr, 48, Need::Write).unwrap();
+                span.place(&gate.enter(), 0, &message[..len], placement).unwrap();
+                let mut expected = vec![0; 64];
+                expected[start..start + len].copy_from_slice(&message[..len]);
+                assert_eq!(contents(&region), expected, "{placement:?}, {len} bytes at {start}");
+                let mut back = vec![0; len];
+                span.copy_out(&gate.enter(), 0, &mut back).unwrap();
+                assert_eq!(back, message[..len]);
+                memory.deregister(&region);
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_of_pieces_is_one_run_of_bytes() {
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let [a, b] = [region(&memory, 16), region(&memory, 16)];
+        let pieces = [(a.lkey(), 12, 4), (Lkey(0), 99, 0), (b.lkey(), 0, 3), (a.lkey(), 0, 5)];
+        let spans = Spans::resolve(&memory, PD, pieces, Need::Write).unwrap();
+        assert_eq!(spans.len(), 12);
+        for (at, end) in (0..=12).flat_map(|at| (at..=12).map(move |end| (at, end))) {
+            let turn = gate.enter();
+            let message: Vec<u8> = (1..=12).collect();
+            spans.place(&turn, 0, &[0; 12], Placement::Plain).unwrap();
+            spans.place(&turn, at, &message[at..end], Placement::Final).unwrap();
+            let mut expected = vec![0; 12];
+            expected[at..end].copy_from_slice(&message[at..end]);
+            let mut seen = vec![0; 12];
+            spans.copy_out(&turn, 0, &mut seen).unwrap();
+            assert_eq!(seen, expected);
+            spans.copy_out(&turn, at, &mut seen[..end - at]).unwrap();
+            assert_eq!(seen[..end - at], message[at..end]);
+        }
+        let turn = gate.enter();
+        spans.place(&turn, 0, b"abcdEFGhijkl", Placement::Final).unwrap();
+        assert_eq!(contents(&a), b"hijkl\0\0\0\0\0\0\0abcd");
+        assert_eq!(contents(&b)[..4], *b"EFG\0");
+    }
+
+    #[test]
+    fn a_list_is_refused_for_its_first_bad_piece() {
+        let memory = Memory::new([0; 32]);
+        let good = region(&memory, 16);
+        let pieces = [(good.lkey(), 0, 16), (Lkey(1), 0, 1), (good.lkey(), 0, 17)];
+        let refused = Spans::resolve(&memory, PD, pieces, Need::Read).unwrap_err();
+        assert_eq!(refused, AccessError::UnknownKey { key: 1 });
+    }
+
+    #[test]
+    fn a_deregistered_region_is_not_touched() {
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let region = region(&memory, 16);
+        let span = word(&memory, &region, 0);
+        let spans = Spans::from(span.clone());
+        memory.deregister(&region);
+        let turn = gate.enter();
+        assert!(!span.is_live() && !spans.is_live());
+        assert_eq!(span.place(&turn, 0, b"x", Placement::Plain), Err(Revoked));
+        assert_eq!(spans.place(&turn, 0, b"x", Placement::Final), Err(Revoked));
+        assert_eq!(span.fetch_add(&turn, 1), Err(AtomicError::Revoked));
+        let mut to = [7];
+        assert_eq!((span.copy_out(&turn, 0, &mut to), to), (Err(Revoked), [7]));
+        assert_eq!(contents(&region), [0; 16], "our own memory stays readable");
+    }
+
+    #[test]
+    fn a_turn_of_another_table_opens_nothing() {
+        let [ours, theirs] = [Memory::new([0; 32]), Memory::new([1; 32])];
+        let region = region(&ours, 16);
+        let span = word(&ours, &region, 0);
+        let mut gate = theirs.gate();
+        assert_eq!(span.place(&gate.enter(), 0, b"x", Placement::Plain), Err(Revoked));
+    }
+
+    #[test]
+    fn compare_swap_stores_only_when_equal_and_returns_the_old_value() {
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let region = region(&memory, 16);
+        let span = word(&memory, &region, 8);
+        let turn = gate.enter();
+        assert_eq!(span.compare_swap(&turn, 0, 5), Ok(0));
+        assert_eq!(span.compare_swap(&turn, 0, 6), Ok(5));
+        assert_eq!(region.load_u64(8), Ok(5));
+    }
+
+    #[test]
+    fn fetch_add_wraps() {
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let region = region(&memory, 16);
+        region.store_u64(8, u64::MAX).unwrap();
+        let span = word(&memory, &region, 8);
+        let turn = gate.enter();
+        assert_eq!(span.fetch_add(&turn, 3), Ok(u64::MAX));
+        assert_eq!(region.load_u64(8), Ok(2));
+    }
+
+    #[test]
+    fn an_atomic_needs_eight_bytes_aligned_in_the_host() {
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let host = HostMemory::alloc(32).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+        let shifted = memory.register(PD, host, Some(4), access).unwrap();
+        let turn = gate.enter();
+        assert_eq!(word(&memory, &shifted, 8).fetch_add(&turn, 1), Err(AtomicError::Misaligned));
+        assert_eq!(word(&memory, &shifted, 12).fetch_add(&turn, 1), Ok(0));
+        let short = memory.local(PD, shifted.lkey(), 4, 4, Need::Write).unwrap();
+        assert_eq!(short.fetch_add(&turn, 1), Err(AtomicError::Length { len: 4 }));
+        assert_eq!(Span::EMPTY.fetch_add(&turn, 1), Err(AtomicError::Length { len: 0 }));
+    }
+}

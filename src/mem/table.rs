@@ -1,0 +1,477 @@
+//! The key table of a device.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+use thiserror::Error;
+
+use super::access::{Access, AccessError, Need};
+use super::gate::{Gate, Gates};
+use super::raw::HostMemory;
+use super::region::Region;
+use super::span::Span;
+use crate::ids::{Lkey, PdId, Rkey};
+
+/// The key table of a device, shared by its engines and by application threads.
+///
+/// A key is 24 random bits, by which the region is found, and a variant byte, which must match. So
+/// a peer that guesses finds one of n regions with a chance of n in 2^32.
+///
+/// ```
+/// use softroce::ids::PdId;
+/// use softroce::mem::{Access, HostMemory, Memory, Need, Placement};
+///
+/// let memory = Memory::new([7; 32]);
+/// let mut gate = memory.gate();
+/// let pd = PdId(1);
+/// let region = memory.register(pd, HostMemory::alloc(4096)?, None, Access::LOCAL_WRITE)?;
+///
+/// // What an engine does with a message that arrives:
+/// let span = memory.local(pd, region.lkey(), region.addr() + 64, 5, Need::Write)?;
+/// span.place(&gate.enter(), 0, b"hello", Placement::Final)?;
+///
+/// let mut seen = [0; 5];
+/// region.read_at(64, &mut seen)?;
+/// assert_eq!(&seen, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Memory {
+    table: RwLock<Table>,
+    gates: Arc<Gates>,
+}
+
+struct Table {
+    /// By the upper 24 bits of the key.
+    regions: HashMap<u32, Arc<Region>, BuildHasherDefault<KeyHasher>>,
+    keys: ChaCha8Rng,
+}
+
+impl Memory {
+    /// How many regions there can be at once (`max_mr`).
+    pub const MAX_REGIONS: usize = 1 << 20;
+
+    /// An empty table whose keys follow from `seed`. Peers must not be able to guess it.
+    pub fn new(seed: [u8; 32]) -> Self {
+        let table = Table { regions: HashMap::default(), keys: ChaCha8Rng::from_seed(seed) };
+        Self { table: RwLock::new(table), gates: Arc::default() }
+    }
+
+    /// Registers memory under a new key.
+    ///
+    /// Peers and work requests address it from `iova`, or from its host address when there is none,
+    /// or from zero with [`Access::ZERO_BASED`], whatever `iova` is.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]. The memory is dropped.
+    pub fn register(
+        &self,
+        pd: PdId,
+        memory: HostMemory,
+        iova: Option<u64>,
+        access: Access,
+    ) -> Result<Arc<Region>, RegisterError> {
+        check_access(access)?;
+        if memory.is_empty() {
+            return Err(RegisterError::Empty);
+        }
+        let addr = match iova {
+            _ if access.contains(Access::ZERO_BASED) => 0,
+            Some(iova) => iova,
+            None => memory.as_ptr().addr() as u64,
+        };
+        let len = memory.len();
+        if addr.checked_add(len as u64).is_none() {
+            return Err(RegisterError::AddressOverflow { addr, len });
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Table { regions, keys } = &mut *table;
+        if regions.len() >= Self::MAX_REGIONS {
+            return Err(RegisterError::TableFull);
+        }
+        // At most one index in 16 is taken, so this soon ends.
+        loop {
+            let key = keys.next_u32();
+            if index(key) == 0 {
+                continue; // programs use key 0 for "none"
+            }
+            if let Entry::Vacant(free) = regions.entry(index(key)) {
+                let gates = Arc::clone(&self.gates);
+                let region = Arc::new(Region::new(key, pd, addr, access, memory, gates));
+                free.insert(Arc::clone(&region));
+                return Ok(region);
+            }
+        }
+    }
+
+    /// Removes the region: its key opens nothing any more, and messages under way are cut off.
+    ///
+    /// When it returns, no engine and no `read_at` or `write_at` touches the region's memory, so
+    /// that the caller's may be freed. It waits for as long as an engine's [`Turn`](super::Turn)
+    /// lasts, and for ever when the calling thread holds one itself. Again is allowed, and does
+    /// nothing but wait.
+    pub fn deregister(&self, region: &Region) {
+        if region.memory.is_of(&self.gates) {
+            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            if let Entry::Occupied(entry) = table.regions.entry(index(region.key()))
+                && std::ptr::eq(Arc::as_ptr(entry.get()), region)
+            {
+                entry.remove();
+            }
+        }
+        region.memory.revoke();
+    }
+
+    /// A gate for one engine that copies from and to this table's regions.
+    pub fn gate(&self) -> Gate {
+        Gate::new(&self.gates)
+    }
+
+    /// Finds the bytes that a local work request of domain `pd` names.
+    ///
+    /// # Errors
+    /// See [`AccessError`]. No bytes are always allowed, under any key.
+    pub fn local(
+        &self,
+        pd: PdId,
+        lkey: Lkey,
+        addr: u64,
+        len: u32,
+        need: Need,
+    ) -> Result<Span, AccessError> {
+        self.find(pd, lkey.0, addr, len, need.access())
+    }
+
+    /// Finds the bytes that a peer names in a request to a queue pair of domain `pd`; `need` is the
+    /// `REMOTE_` flag of the operation.
+    ///
+    /// # Errors
+    /// See [`AccessError`]. No bytes are always allowed, under any key (C9-88).
+    pub fn remote(
+        &self,
+        pd: PdId,
+        rkey: Rkey,
+        addr: u64,
+        len: u32,
+        need: Access,
+    ) -> Result<Span, AccessError> {
+        self.find(pd, rkey.0, addr, len, need)
+    }
+
+    /// How many regions there are.
+    pub fn region_count(&self) -> usize {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).regions.len()
+    }
+
+    fn find(
+        &self,
+        pd: PdId,
+        key: u32,
+        addr: u64,
+        len: u32,
+        need: Access,
+    ) -> Result<Span, AccessError> {
+        let Ok(bytes) = usize::try_from(len) else {
+            return Err(AccessError::UnknownKey { key });
+        };
+        if bytes == 0 {
+            return Ok(Span::EMPTY);
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let region = table
+            .regions
+            .get(&index(key))
+            .filter(|region| region.key() == key)
+            .ok_or(AccessError::UnknownKey { key })?;
+        if region.pd() != pd {
+            return Err(AccessError::WrongDomain { key });
+        }
+        let granted = region.access();
+        if !granted.contains(need) {
+            return Err(AccessError::Denied { key, need, granted });
+        }
+        let offset = region.offset_of(addr, len)?;
+        Ok(Span::new(Arc::clone(region), offset, bytes))
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("regions", &self.region_count()).finish_non_exhaustive()
+    }
+}
+
+fn check_access(access: Access) -> Result<(), RegisterError> {
+    let unsupported = access.difference(Access::all()) | access & Access::ON_DEMAND;
+    if !unsupported.is_empty() {
+        return Err(RegisterError::Unsupported { access: unsupported });
+    }
+    let writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if !writes.is_empty() && !access.contains(Access::LOCAL_WRITE) {
+        return Err(RegisterError::NeedsLocalWrite { access: writes });
+    }
+    Ok(())
+}
+
+/// The part of a key that finds the region.
+const fn index(key: u32) -> u32 {
+    key >> 8
+}
+
+/// Multiplies: indices are random already, and only ours are ever stored.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write_u32(&mut self, index: u32) {
+        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum RegisterError {
+    /// There are no bytes.
+    #[error("cannot register 0 bytes")]
+    Empty,
+    /// Peers would write what the host itself may not.
+    #[error("{access} needs LOCAL_WRITE")]
+    NeedsLocalWrite {
+        /// The flags that need it.
+        access: Access,
+    },
+    /// Flags that are not supported.
+    #[error("access {access} is not supported")]
+    Unsupported {
+        /// Those flags.
+        access: Access,
+    },
+    /// The region would go past the end of the 64-bit address space.
+    #[error("{len} bytes from 0x{addr:x} go past the last address")]
+    AddressOverflow {
+        /// The first address.
+        addr: u64,
+        /// How many bytes.
+        len: usize,
+    },
+    /// There are [`Memory::MAX_REGIONS`].
+    #[error("there are {} regions, the most there can be", Memory::MAX_REGIONS)]
+    TableFull,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PD: PdId = PdId(1);
+    const REMOTE: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_ATOMIC);
+
+    fn memory() -> Memory {
+        Memory::new([1; 32])
+    }
+
+    fn page() -> HostMemory {
+        HostMemory::alloc(4096).unwrap()
+    }
+
+    #[test]
+    fn a_region_is_found_by_either_key_within_its_range() {
+        let memory = memory();
+        let region = memory.register(PD, page(), Some(0x1000), REMOTE).unwrap();
+        let local = memory.local(PD, region.lkey(), 0x1000, 4096, Need::Write).unwrap();
+        let remote = memory.remote(PD, region.rkey(), 0x1fff, 1, Access::REMOTE_READ).unwrap();
+        assert_eq!((local.len(), remote.len()), (4096, 1));
+    }
+
+    #[test]
+    fn a_range_must_lie_in_the_region_whole() {
+        let memory = memory();
+        let region = memory.register(PD, page(), Some(0x1000), REMOTE).unwrap();
+        let find = |addr, len| memory.remote(PD, region.rkey(), addr, len, Access::REMOTE_WRITE);
+        for (addr, len) in [
+            (0x0fff, 1),
+            (0x2000, 1),
+            (0x1fff, 2),
+            (0x1000, 4097),
+            (0x1000, u32::MAX),
+            (0, 0x2000),
+            (u64::MAX, 1),
+            (u64::MAX, u32::MAX),
+        ] {
+            let refused = AccessError::OutOfRange {
+                key: region.rkey().0,
+                addr,
+                len,
+                region_addr: 0x1000,
+                region_len: 4096,
+            };
+            assert_eq!(find(addr, len).unwrap_err(), refused);
+        }
+    }
+
+    #[test]
+    fn a_region_may_end_at_the_last_address() {
+        let memory = memory();
+        let last = u64::MAX - 4096;
+        let region = memory.register(PD, page(), Some(last), REMOTE).unwrap();
+        let find = |addr, len| memory.remote(PD, region.rkey(), addr, len, Access::REMOTE_READ);
+        assert!(find(u64::MAX - 1, 1).is_ok());
+        assert!(find(u64::MAX - 1, 2).is_err());
+        assert_eq!(
+            memory.register(PD, page(), Some(last + 1), REMOTE).unwrap_err(),
+            RegisterError::AddressOverflow { addr: last + 1, len: 4096 }
+        );
+    }
+
+    #[test]
+    fn a_zero_based_region_is_addressed_from_zero() {
+        let memory = memory();
+        let access = REMOTE | Access::ZERO_BASED;
+        let region = memory.register(PD, page(), None, access).unwrap();
+        assert_eq!(region.addr(), 0);
+        assert!(memory.local(PD, region.lkey(), 0, 4096, Need::Read).is_ok());
+        assert!(memory.local(PD, region.lkey(), region.as_ptr() as u64, 1, Need::Read).is_err());
+    }
+
+    #[test]
+    fn without_an_address_of_its_own_a_region_has_the_hosts() {
+        let memory = memory();
+        let region = memory.register(PD, page(), None, REMOTE).unwrap();
+        assert_eq!(region.addr(), region.as_ptr() as u64);
+        assert_eq!(region.addr() % 4096, 0);
+    }
+
+    #[test]
+    fn each_operation_needs_its_right() {
+        let memory = memory();
+        let reads = memory.register(PD, page(), Some(0), Access::REMOTE_READ).unwrap();
+        let key = reads.rkey().0;
+        let granted = Access::REMOTE_READ;
+        for need in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+            let refused = AccessError::Denied { key, need, granted };
+            assert_eq!(memory.remote(PD, reads.rkey(), 0, 8, need).unwrap_err(), refused);
+        }
+        let need = Access::LOCAL_WRITE;
+        assert_eq!(
+            memory.local(PD, reads.lkey(), 0, 8, Need::Write).unwrap_err(),
+            AccessError::Denied { key, need, granted }
+        );
+        assert!(memory.local(PD, reads.lkey(), 0, 8, Need::Read).is_ok());
+    }
+
+    #[test]
+    fn another_domains_key_is_refused_before_anything_is_told_of_the_region() {
+        let memory = memory();
+        let region = memory.register(PD, page(), Some(0), REMOTE).unwrap();
+        let refused = AccessError::WrongDomain { key: region.rkey().0 };
+        let find = |addr, need| memory.remote(PdId(2), region.rkey(), addr, 8, need).unwrap_err();
+        assert_eq!(find(0, Access::REMOTE_READ), refused);
+        assert_eq!(find(9999, Access::MW_BIND), refused);
+    }
+
+    #[test]
+    fn no_bytes_need_no_key() {
+        let memory = memory();
+        let span = memory.remote(PD, Rkey(0xdead_beef), 77, 0, Access::REMOTE_WRITE).unwrap();
+        assert!(span.is_empty() && span.is_live());
+        assert!(memory.local(PD, Lkey(0), 0, 0, Need::Write).unwrap().is_empty());
+    }
+
+    #[test]
+    fn registration_refuses_what_it_cannot_keep() {
+        let memory = memory();
+        let refused = |access| memory.register(PD, page(), None, access).unwrap_err();
+        for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+            let also = access | Access::REMOTE_READ;
+            assert_eq!(refused(also), RegisterError::NeedsLocalWrite { access });
+        }
+        let unknown = Access::from_bits_retain(1 << 31);
+        for access in [Access::ON_DEMAND, unknown] {
+            let also = access | REMOTE;
+            assert_eq!(refused(also), RegisterError::Unsupported { access });
+        }
+        assert_eq!(memory.region_count(), 0);
+    }
+
+    #[test]
+    fn the_variant_byte_of_a_key_must_match() {
+        let memory = memory();
+        let region = memory.register(PD, page(), Some(0), REMOTE).unwrap();
+        for flip in 1..=255 {
+            let key = region.rkey().0 ^ flip;
+            let found = memory.remote(PD, Rkey(key), 0, 8, Access::REMOTE_READ);
+            assert_eq!(found.unwrap_err(), AccessError::UnknownKey { key });
+        }
+    }
+
+    #[test]
+    fn a_deregistered_key_opens_nothing_and_its_neighbours_still_do() {
+        let memory = memory();
+        let [a, b] = [0, 1].map(|_| memory.register(PD, page(), Some(0), REMOTE).unwrap());
+        let find = |r: &Region| memory.local(PD, r.lkey(), 0, 8, Need::Read).map(|span| span.len());
+        memory.deregister(&a);
+        assert_eq!(find(&a), Err(AccessError::UnknownKey { key: a.lkey().0 }));
+        assert_eq!(find(&b), Ok(8));
+        memory.deregister(&a);
+        assert_eq!((memory.region_count(), a.is_live(), b.is_live()), (1, false, true));
+    }
+
+    #[test]
+    fn a_region_of_another_device_leaves_this_ones_keys_alone() {
+        let [ours, theirs] = [memory(), memory()];
+        let [a, b] = [&ours, &theirs].map(|m| m.register(PD, page(), Some(0), REMOTE).unwrap());
+        assert_eq!(a.rkey(), b.rkey(), "same seed, same keys");
+        ours.deregister(&b);
+        assert!(ours.local(PD, a.lkey(), 0, 8, Need::Read).is_ok());
+    }
+
+    #[test]
+    fn keys_cannot_be_guessed_from_other_keys() {
+        let memory = memory();
+        let mut keys: Vec<u32> = (0..64)
+            .map(|_| memory.register(PD, page(), Some(0), REMOTE).unwrap().rkey().0)
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 64);
+        // Each bit is set in about half of them: 64 draws are outside 12..=52 once in 10^6.
+        for bit in 0..32 {
+            let set = keys.iter().filter(|key| *key >> bit & 1 == 1).count();
+            assert!((12..=52).contains(&set), "bit {bit} is set in {set} of 64 keys");
+        }
+        // Around each key, and one index on, there is nothing.
+        for key in &keys {
+            for guess in (key.wrapping_sub(300)..*key).chain(key + 1..key.saturating_add(300)) {
+                let found = memory.remote(PD, Rkey(guess), 0, 1, Access::REMOTE_READ);
+                assert_eq!(found.is_ok(), keys.contains(&guess));
+            }
+        }
+    }
+
+    #[test]
+    fn the_keys_follow_from_the_seed() {
+        let keys = |seed| {
+            let memory = Memory::new([seed; 32]);
+            [0, 1].map(|_| memory.register(PD, page(), None, REMOTE).unwrap().lkey())
+        };
+        assert_eq!(keys(1), keys(1));
+        assert_ne!(keys(1), keys(2));
+    }
+}
