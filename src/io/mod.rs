@@ -1,1 +1,196 @@
 //! Ways onto the wire.
+//!
+//! A [`Port`] carries what the engine makes: [`Burst`]s go down, [`RxBuffer`]s come up. What kind of
+//! port it is, a socket or a simulation, the engine does not know; a middleware port wraps another
+//! and is a port itself.
+//!
+//! | port | carries datagrams |
+//! |---|---|
+//! | [`sim::SimPort`] | through a simulated network in virtual time |
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+#[cfg(unix)]
+use std::os::fd::RawFd;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::net::{Burst, RxBuffer, TransmitErrorKind};
+use crate::time::Instant;
+
+mod chance;
+pub mod sim;
+
+/// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
+pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
+
+/// Something that carries datagrams.
+///
+/// No call blocks. `now` never runs backwards.
+pub trait Port: Send {
+    /// Sends bursts in order and returns how many it took.
+    ///
+    /// Fewer than all means that the port is busy: offer the rest again later, at
+    /// [`poll_timeout`](Self::poll_timeout) at the latest. An empty slice is a chance to send what
+    /// the port itself has held back.
+    ///
+    /// # Errors
+    ///
+    /// `bursts[error.taken]` is refused for good; those before it were taken, and those after it
+    /// were not looked at.
+    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError>;
+
+    /// Receives a bounded batch, calls `sink` for each buffer and returns how many there were: 0
+    /// when nothing is there.
+    ///
+    /// # Errors
+    ///
+    /// When the port is broken, not when a datagram is. Later calls may succeed.
+    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize>;
+
+    /// Agrees on a UDP source port for a [`Path`](crate::net::Path): `wanted`, of
+    /// [`SOURCE_PORTS`], or another when that is not to be had.
+    fn source_port(&mut self, wanted: u16) -> u16;
+
+    /// When it wants to be called though nothing has arrived: a delayed datagram is due, or a busy
+    /// port is worth another try.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// What kind of port it is.
+    fn info(&self) -> PortInfo;
+
+    /// What it has done so far.
+    fn counters(&self) -> PortCounters;
+
+    /// Descriptors that become readable when there is something to [`receive`](Self::receive).
+    /// None for a port that is not fed by the kernel.
+    #[cfg(unix)]
+    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+        SmallVec::new()
+    }
+}
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
+        (**self).transmit(now, bursts)
+    }
+
+    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+        (**self).receive(now, sink)
+    }
+
+    fn source_port(&mut self, wanted: u16) -> u16 {
+        (**self).source_port(wanted)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (**self).poll_timeout()
+    }
+
+    fn info(&self) -> PortInfo {
+        (**self).info()
+    }
+
+    fn counters(&self) -> PortCounters {
+        (**self).counters()
+    }
+
+    #[cfg(unix)]
+    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+        (**self).descriptors()
+    }
+}
+
+/// A burst that a port will never send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("burst {taken} of those offered is refused: {kind:?}")]
+pub struct TransmitError {
+    /// How many bursts before it were taken.
+    pub taken: usize,
+    /// Why it is refused.
+    pub kind: TransmitErrorKind,
+}
+
+/// What kind of port it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortInfo {
+    /// The address it receives at and sends from.
+    pub ip: IpAddr,
+    /// Bytes that an IP packet may have on the interface below.
+    pub link_mtu: usize,
+    /// Whether a burst of several segments costs one send.
+    pub gso: bool,
+    /// Whether received datagrams may come merged.
+    pub gro: bool,
+    /// Bytes that may wait to be received, as the kernel counts them: more than the datagrams hold.
+    pub receive_buffer: usize,
+    /// Whether received buffers carry [`Ipv4Fields`](crate::net::Ipv4Fields).
+    pub sees_ip_header: bool,
+}
+
+/// What a port has done since it was opened. Bytes are of UDP payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortCounters {
+    /// Bursts sent.
+    pub tx_bursts: u64,
+    /// Datagrams sent.
+    pub tx_datagrams: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Buffers received.
+    pub rx_buffers: u64,
+    /// Datagrams received.
+    pub rx_datagrams: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Datagrams that arrived and were thrown away before they could be received: the receive
+    /// buffer was full, or the UDP checksum was wrong.
+    pub kernel_drops: u64,
+    /// Times that a transmit took fewer bursts than it was offered.
+    pub busy: u64,
+    /// Bursts refused for good.
+    pub refused: u64,
+    /// Bursts sent a datagram at a time, because the host would not cut them.
+    pub gso_refused: u64,
+}
+
+impl PortCounters {
+    fn sent(&mut self, burst: &Burst) {
+        self.tx_bursts += 1;
+        self.tx_datagrams += burst.len() as u64;
+        self.tx_bytes += burst.data().len() as u64;
+    }
+
+    fn received(&mut self, buffer: &RxBuffer<'_>) {
+        self.rx_buffers += 1;
+        self.rx_datagrams += buffer.segments().len() as u64;
+        self.rx_bytes += buffer.data.len() as u64;
+    }
+}
+
+/// Which way a datagram went.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// We sent it.
+    Sent,
+    /// We received it.
+    Received,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sent => "sent",
+            Self::Received => "received",
+        })
+    }
+}
+
+/// Takes captured packets: a file writer, a checker, a test.
+pub trait Sink: Send {
+    /// A packet from its first IP byte to the last of the ICRC, as it was on the wire.
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]);
+}
