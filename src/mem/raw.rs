@@ -418,3 +418,118 @@ unsafe fn store_widest(to: *mut u8, bytes: &[u8]) -> usize {
     try_width!(AtomicU64(u64), AtomicU32(u32), AtomicU16(u16), AtomicU8(u8));
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::super::{Access, Memory, Need, RangeError, Region, Revoked};
+    use super::*;
+    use crate::ids::PdId;
+
+    const PD: PdId = PdId(1);
+
+    fn register(memory: &Memory, bytes: &[AtomicU64]) -> Arc<Region> {
+        let start = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: the words are atomics, so others may store to them; each test deregisters before
+        // they are freed.
+        let host = unsafe { HostMemory::from_raw(start, size_of_val(bytes)) };
+        memory.register(PD, host, Some(0), Access::LOCAL_WRITE).unwrap()
+    }
+
+    #[test]
+    fn an_allocation_of_nothing_or_too_much_is_refused() {
+        for len in [0, usize::MAX, isize::MAX.unsigned_abs()] {
+            assert_eq!(HostMemory::alloc(len).unwrap_err(), AllocError { len });
+        }
+    }
+
+    #[test]
+    fn the_callers_memory_is_used_in_place_and_given_back() {
+        let bytes = [const { AtomicU64::new(0) }; 4];
+        let memory = Memory::new([0; 32]);
+        let region = register(&memory, &bytes);
+        region.store_u64(8, 7).unwrap();
+        region.write_at(16, &9u64.to_ne_bytes()).unwrap();
+        assert_eq!(bytes.each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 7, 9, 0]);
+
+        memory.deregister(&region);
+        assert_eq!(region.write_at(0, &[1]), Err(RangeError::Deregistered));
+        assert_eq!(region.read_at(0, &mut [1]), Err(RangeError::Deregistered));
+        assert_eq!(region.load_u64(0), Err(RangeError::Deregistered));
+        assert_eq!(region.store_u64(0, 1), Err(RangeError::Deregistered));
+        assert_eq!(bytes[0].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn null_is_memory_without_bytes() {
+        // SAFETY: no bytes are asked for.
+        let host = unsafe { HostMemory::from_raw(std::ptr::null_mut(), 0) };
+        assert!(host.is_empty());
+    }
+
+    #[test]
+    fn the_last_stores_reach_every_byte_at_every_alignment() {
+        for (at, len) in (0..8).flat_map(|at| (0..=TAIL).map(move |len| (at, len))) {
+            let words = [const { AtomicU64::new(0) }; 2];
+            let bytes: Vec<u8> = (1..=8).take(len).collect();
+            let start = words.as_ptr().cast_mut().cast::<u8>();
+            // SAFETY: `at` is less than 16.
+            let to = unsafe { start.add(at) };
+            // SAFETY: `at + len` is at most 16, and the words are atomics.
+            unsafe { store_ascending(to, &bytes) };
+            let seen = words.map(|word| word.into_inner().to_ne_bytes()).concat();
+            let mut expected = vec![0; 16];
+            expected[at..at + len].copy_from_slice(&bytes);
+            assert_eq!(seen, expected);
+        }
+    }
+
+    #[test]
+    fn what_runs_copies_as_specified() {
+        let from: Vec<u8> = (0..=255).cycle().take(3000).collect();
+        for len in (0..130).chain([1000, 2999]) {
+            let (mut ran, mut specified) = (vec![0; 3000], vec![0; 3000]);
+            // SAFETY: all three are of 3000 bytes, and nobody else has them.
+            unsafe { copy(from.as_ptr(), ran.as_mut_ptr(), len) };
+            // SAFETY: as above.
+            unsafe { bytewise(from.as_ptr(), specified.as_mut_ptr(), len) };
+            assert_eq!(ran, specified);
+        }
+    }
+
+    /// An engine and an application thread write as fast as they can until they are told that the
+    /// region is gone; from then on the bytes must stay as the owner leaves them.
+    #[test]
+    fn nothing_is_written_to_the_callers_memory_after_deregistration() {
+        const LEN: usize = 512;
+        let memory = Memory::new([0; 32]);
+        for _ in 0..100 {
+            let words = [const { AtomicU64::new(0) }; LEN / 8];
+            let region = register(&memory, &words);
+            let span = memory.local(PD, region.lkey(), 0, 512, Need::Write).unwrap();
+            let written = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut gate = memory.gate();
+                    while span.place(&gate.enter(), 0, &[1; LEN], Placement::Final) == Ok(()) {
+                        written.store(true, Ordering::Relaxed);
+                    }
+                    assert_eq!(
+                        span.place(&gate.enter(), 0, &[1; LEN], Placement::Plain),
+                        Err(Revoked)
+                    );
+                });
+                scope.spawn(|| while region.write_at(0, &[2; LEN]) == Ok(()) {});
+                wait_until(|| written.load(Ordering::Relaxed));
+                memory.deregister(&region);
+                for word in &words {
+                    word.store(u64::MAX, Ordering::Relaxed);
+                }
+            });
+            let after = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            assert_eq!(after, [u64::MAX; LEN / 8]);
+        }
+    }
+}

@@ -281,6 +281,9 @@ pub enum AtomicError {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use super::super::gate::wait_until;
     use super::super::{Access, HostMemory};
     use super::*;
 
@@ -423,5 +426,51 @@ mod tests {
         let short = memory.local(PD, shifted.lkey(), 4, 4, Need::Write).unwrap();
         assert_eq!(short.fetch_add(&turn, 1), Err(AtomicError::Length { len: 4 }));
         assert_eq!(Span::EMPTY.fetch_add(&turn, 1), Err(AtomicError::Length { len: 0 }));
+    }
+
+    /// One thread places numbered messages, by turns in either way; another polls for the last word
+    /// of each, as programs do, and then looks at the rest.
+    ///
+    /// A plain copy shows its end first in one message of ten or so when both threads have a CPU,
+    /// and never when they share one. That is why there is [`Placement::Final`], and here it is the
+    /// measure of how hard the test looked: it ends when plain copies were caught often enough.
+    #[test]
+    fn who_sees_the_end_of_a_final_placement_sees_all_of_it_other_than_with_a_plain_one() {
+        const LEN: usize = 1024;
+        const ROUNDS: u64 = 100_000;
+        let placement_of = |round| if round % 2 == 0 { Placement::Plain } else { Placement::Final };
+        let memory = Memory::new([0; 32]);
+        let mut gate = memory.gate();
+        let region = region(&memory, LEN);
+        let span = memory.local(PD, region.lkey(), 0, 1024, Need::Write).unwrap();
+        let checked = AtomicU64::new(0);
+        let (mut plain_early, mut final_early) = (0, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    let message = round.to_ne_bytes().repeat(LEN / 8);
+                    span.place(&gate.enter(), 0, &message, placement_of(round)).unwrap();
+                    wait_until(|| checked.load(Ordering::Acquire) >= round);
+                    if checked.load(Ordering::Acquire) == u64::MAX {
+                        break;
+                    }
+                }
+            });
+            for round in 1..=ROUNDS {
+                wait_until(|| region.load_u64(LEN - 8) == Ok(round));
+                let whole = (0..LEN).step_by(8).all(|at| region.load_u64(at) == Ok(round));
+                match placement_of(round) {
+                    Placement::Plain => plain_early += u32::from(!whole),
+                    Placement::Final => final_early += u32::from(!whole),
+                }
+                let enough = plain_early == 100;
+                checked.store(if enough { u64::MAX } else { round }, Ordering::Release);
+                if enough {
+                    break;
+                }
+            }
+        });
+        println!("{plain_early} plain copies were seen end first");
+        assert_eq!(final_early, 0);
     }
 }

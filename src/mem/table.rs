@@ -275,6 +275,11 @@ pub enum RegisterError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::super::gate::wait_until;
     use super::*;
 
     const PD: PdId = PdId(1);
@@ -473,5 +478,52 @@ mod tests {
         };
         assert_eq!(keys(1), keys(1));
         assert_ne!(keys(1), keys(2));
+    }
+
+    #[test]
+    fn deregistration_waits_for_the_turns_that_are_open() {
+        let memory = memory();
+        let region = memory.register(PD, page(), None, REMOTE).unwrap();
+        let closed = AtomicBool::new(false);
+        let (opened, wait_for_open) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut gate = memory.gate();
+                let turn = gate.enter();
+                opened.send(()).unwrap();
+                wait_until(|| !region.is_live());
+                // Deregistration is under way. Were it not to wait, it would have time to return.
+                for _ in 0..1000 {
+                    thread::yield_now();
+                }
+                closed.store(true, Ordering::SeqCst);
+                drop(turn);
+            });
+            wait_for_open.recv().unwrap();
+            memory.deregister(&region);
+            assert!(closed.load(Ordering::SeqCst), "returned while a turn was open");
+        });
+    }
+
+    #[test]
+    fn deregistration_does_not_wait_for_later_turns() {
+        let memory = memory();
+        let regions: Vec<_> =
+            (0..100).map(|_| memory.register(PD, page(), None, REMOTE).unwrap()).collect();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut gate = memory.gate();
+                while !done.load(Ordering::Relaxed) {
+                    drop(gate.enter());
+                    thread::yield_now();
+                }
+            });
+            for region in &regions {
+                memory.deregister(region);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(memory.region_count(), 0);
     }
 }
