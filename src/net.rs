@@ -6,6 +6,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::ids::Qpn;
+
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
@@ -29,6 +31,22 @@ pub struct Path {
     pub traffic_class: u8,
     /// TTL or hop limit.
     pub hop_limit: u8,
+}
+
+/// The UDP source port of a connection, from its flow label or, when that is 0, from both queue pair
+/// numbers, so that both directions hash alike (the formula of Linux's RoCE drivers).
+///
+/// The result lies in 0xC000 to 0xFFFF.
+pub const fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
+    let label = if flow_label & 0xf_ffff != 0 {
+        flow_label & 0xf_ffff
+    } else {
+        let product = local.value() as u64 * remote.value() as u64;
+        let folded = product ^ (product >> 20);
+        ((folded ^ (folded >> 40)) & 0xf_ffff) as u32
+    };
+    let [_, _, high, low] = (((label & 0x3fff) ^ (label >> 14)) | 0xc000).to_be_bytes();
+    u16::from_be_bytes([high, low])
 }
 
 /// IPv4 header fields that the ICRC covers and that a UDP socket hides.
@@ -120,6 +138,11 @@ impl Burst {
     pub fn reset(&mut self, path: Path, token: BurstToken) {
         self.path = path;
         self.token = token;
+        self.clear();
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
         self.used = 0;
         self.segment_len = 0;
         self.segments = 0;
@@ -206,6 +229,15 @@ pub enum TransmitErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_ports_follow_the_formula_of_linux() {
+        let port = |label, local, remote| source_port(label, Qpn::new(local), Qpn::new(remote));
+        assert_eq!(port(0, 0x11, 0x12), 0xc132);
+        assert_eq!(port(0, 0xab_cdef, 0x12_3456), 0xc3c8);
+        assert_eq!(port(0, 0x12_3456, 0xab_cdef), 0xc3c8);
+        assert_eq!(port(0x12345, 1, 2), 0xe341);
+    }
 
     #[test]
     fn a_burst_takes_equal_segments_and_one_shorter_at_the_end() {

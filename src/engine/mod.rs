@@ -1,1 +1,526 @@
 //! One shard of a device: the protocol without clock, thread or socket.
+//!
+//! An [`Engine`] is told what happens and asked what to do. Time is an argument, randomness a seed:
+//! the same inputs give the same bytes. Its methods are of three kinds, as in quinn-proto:
+//!
+//! | inputs: in any order, any number | |
+//! |---|---|
+//! | [`handle_buffer`](Engine::handle_buffer) | datagrams have arrived; memory is written when it returns |
+//! | [`handle_timeout`](Engine::handle_timeout) | a deadline may be over |
+//! | [`handle_transmit_error`](Engine::handle_transmit_error) | a port will never send a burst |
+//! | [`handle_cq_overflow`](Engine::handle_cq_overflow) | a completion queue was full |
+//! | [`post_send`](Engine::post_send), [`post_recv`](Engine::post_recv) | work requests |
+//! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
+//!
+//! | outputs: handed out once; ask after every input, until there is none | |
+//! |---|---|
+//! | [`poll_transmit`](Engine::poll_transmit) | the next burst |
+//! | [`poll_completion`](Engine::poll_completion) | the next completion |
+//! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
+//!
+//! | answers: may be asked again | |
+//! |---|---|
+//! | [`poll_timeout`](Engine::poll_timeout) | when to call `handle_timeout` |
+//! | [`query_qp`](Engine::query_qp), [`counters`](Engine::counters), [`config`](Engine::config) | |
+
+mod attr;
+mod identification;
+mod post;
+mod qp;
+mod table;
+mod timers;
+mod transitions;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+pub use attr::{
+    AddressVector, AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr,
+};
+pub use post::{PostError, QpCap};
+pub use transitions::ModifyError;
+
+use crate::engine::qp::QueuePair;
+use crate::engine::table::QpTable;
+use crate::engine::timers::Timers;
+use crate::engine::transitions::Bounds;
+use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
+use crate::mem::{Gate, Memory};
+use crate::net::{Burst, BurstToken, Path, ROCE_PORT, RxBuffer, TransmitErrorKind, source_port};
+use crate::time::Instant;
+use crate::transport::connection::{Context, Identity};
+use crate::transport::outputs::{AsyncEvent, Counters, Outputs};
+use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
+use crate::transport::work::{Completion, RecvRequest, SendRequest};
+use crate::wire::icrc::Flow;
+
+/// What an engine is made for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The GID table, which `sgid_index` counts.
+    pub gids: Vec<Gid>,
+    /// The largest path MTU that the port's interface carries.
+    pub active_mtu: Mtu,
+    /// The receive buffer of the device's own socket, in bytes as the kernel counts. READs ask for
+    /// no more at once than it holds.
+    pub receive_buffer: u64,
+    /// The receive buffer that a peer is assumed to have, until
+    /// [`Engine::set_peer_receive_buffer`] tells better. The default is that of a socket that asked
+    /// for nothing, because what does not fit is lost.
+    pub peer_receive_buffer: u64,
+    /// Queue pairs at most.
+    pub max_qp: usize,
+    /// READs and atomics that one queue pair may have outstanding, in either direction.
+    pub max_rd_atomic: u8,
+    /// The low 6 bits of every queue pair number: the shard's.
+    pub shard: u8,
+}
+
+impl Config {
+    /// A device with one address, defaults for the rest.
+    pub fn new(address: IpAddr) -> Self {
+        Self {
+            gids: vec![address.into()],
+            active_mtu: Mtu::Mtu4096,
+            receive_buffer: DEFAULT_RECEIVE_BUFFER,
+            peer_receive_buffer: DEFAULT_RECEIVE_BUFFER,
+            max_qp: 1 << 17,
+            // What kernel rxe allows; an adapter has 16.
+            max_rd_atomic: 128,
+            shard: 0,
+        }
+    }
+}
+
+/// What a queue pair is created with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_qp_init_attr")]
+pub struct QpInit {
+    /// The transport service.
+    pub qp_type: QpType,
+    /// The protection domain of its memory.
+    pub pd: PdId,
+    /// Where send requests complete.
+    pub send_cq: CqId,
+    /// Where receive requests complete.
+    pub recv_cq: CqId,
+    /// Its limits.
+    pub cap: QpCap,
+    /// Every send request is announced, signaled or not.
+    pub sq_sig_all: bool,
+}
+
+/// Why a queue pair was not created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The device is full.
+    #[error("the device has {max} queue pairs and takes no more")]
+    TooMany {
+        /// Queue pairs allowed.
+        max: usize,
+    },
+    /// The transport service is not there.
+    #[error("queue pairs of type {0:?} are not supported")]
+    Unsupported(QpType),
+}
+
+/// What a queue pair looks like from outside.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_query_qp")]
+pub struct QpInfo {
+    /// Its state.
+    pub state: QpState,
+    /// Every attribute given since RESET.
+    pub attr: QpAttr,
+    /// Its limits.
+    pub cap: QpCap,
+    /// The UDP source port of its packets, once it has a path.
+    pub source_port: Option<u16>,
+}
+
+/// One shard of a device.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    memory: Arc<Memory>,
+    gate: Gate,
+    qps: QpTable,
+    /// Slots of queue pairs that may have something to send, in turn.
+    ready: VecDeque<usize>,
+    timers: Timers,
+    windows: Windows,
+    read_window: WindowId,
+    outputs: Outputs,
+    counters: Counters,
+}
+
+/// Lends the engine's parts to a queue pair for one input.
+macro_rules! context {
+    ($engine:ident, $now:ident, $turn:ident) => {
+        Context {
+            now: $now,
+            memory: &$engine.memory,
+            turn: &$turn,
+            windows: &mut $engine.windows,
+            read_window: $engine.read_window,
+            counters: &mut $engine.counters,
+            outputs: &mut $engine.outputs,
+        }
+    };
+}
+
+impl Engine {
+    /// An engine that finds registered memory in `memory` and draws its queue pair numbers from
+    /// `seed`.
+    pub fn new(config: Config, memory: Arc<Memory>, seed: [u8; 32]) -> Self {
+        let gate = memory.gate();
+        let mut windows = Windows::new(usable(config.peer_receive_buffer));
+        // What comes back to us needs a window that no destination shares.
+        let read_window = windows.own(usable(config.receive_buffer));
+        Self {
+            qps: QpTable::new(config.max_qp, config.shard, seed),
+            config,
+            memory,
+            gate,
+            ready: VecDeque::new(),
+            timers: Timers::default(),
+            windows,
+            read_window,
+            outputs: Outputs::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    // ---- inputs ----
+
+    /// Takes datagrams that have arrived. When it returns, registered memory holds what they
+    /// carried. Nothing in them can make it fail: what cannot be taken is dropped and counted.
+    pub fn handle_buffer(&mut self, now: Instant, rx: RxBuffer<'_>) {
+        let meta = &rx.meta;
+        let flow = Flow::new(meta.source, SocketAddr::new(meta.destination, ROCE_PORT));
+        let segments = rx.segments();
+        let merged = segments.len() > 1;
+        let mut touched = None;
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn);
+        if meta.traffic_class & 3 == 3 {
+            cx.counters.ecn_marked += segments.len() as u64;
+        }
+        for (segment, bytes) in (0..).zip(segments) {
+            cx.counters.rx_packets += 1;
+            cx.counters.rx_bytes += bytes.len() as u64;
+            match self.qps.admit(&flow, meta, segment, bytes, &mut cx) {
+                Ok((slot, packet)) => {
+                    if let Some(before) = touched.replace(slot)
+                        && before != slot
+                    {
+                        settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
+                    }
+                    if let Some(qp) = self.qps.get_mut(slot) {
+                        qp.handle_packet(&mut cx, &packet, merged);
+                    }
+                }
+                Err(reason) => cx.counters.drop(reason),
+            }
+        }
+        if let Some(slot) = touched {
+            settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+        }
+    }
+
+    /// Looks at the queue pairs whose deadline is over.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(slot) = self.timers.expired(now) {
+            let turn = self.gate.enter();
+            let mut cx = context!(self, now, turn);
+            if let Some(qp) = self.qps.get_mut(slot)
+                && qp.deadline().is_some_and(|deadline| deadline <= now)
+            {
+                qp.handle_timeout(&mut cx);
+            }
+            drop(turn);
+            self.settle(slot);
+        }
+    }
+
+    /// Takes note that a port will never send the burst with this token. A reliable connection takes
+    /// it as loss: its timers recover.
+    pub fn handle_transmit_error(
+        &mut self,
+        now: Instant,
+        token: BurstToken,
+        kind: TransmitErrorKind,
+    ) {
+        let _ = (now, token, kind);
+        self.counters.transmit_errors += 1;
+    }
+
+    /// Takes note that a completion did not fit its queue: an event is raised, and the queue pairs
+    /// that complete there fail.
+    pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqId) {
+        self.outputs.events.push_back(AsyncEvent::CqErr(cq));
+        for slot in self.qps.completing_at(cq) {
+            let turn = self.gate.enter();
+            let mut cx = context!(self, now, turn);
+            if let Some(qp) = self.qps.get_mut(slot) {
+                qp.stop(&mut cx);
+            }
+        }
+    }
+
+    /// Creates a queue pair in RESET.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]; nothing has changed.
+    pub fn create_qp(&mut self, now: Instant, init: QpInit) -> Result<Qpn, CreateError> {
+        if init.qp_type != QpType::Rc {
+            return Err(CreateError::Unsupported(init.qp_type));
+        }
+        let max = self.config.max_qp;
+        let qpn = self.qps.free_number(now).ok_or(CreateError::TooMany { max })?;
+        let QpInit { pd, send_cq, recv_cq, cap, sq_sig_all, qp_type } = init;
+        let id = Identity { qpn, pd, send_cq, recv_cq };
+        self.qps.insert(QueuePair::new(id, qp_type, cap, sq_sig_all));
+        Ok(qpn)
+    }
+
+    /// Changes state or attributes of a queue pair. `agree` is asked for the UDP source port when
+    /// the queue pair gets its path: it is given the port wanted and returns the one to be used.
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyError`]; nothing has changed.
+    pub fn modify_qp(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        attr: &QpAttr,
+        agree: impl FnOnce(u16) -> u16,
+    ) -> Result<(), ModifyError> {
+        let slot = self.qps.slot(qpn).ok_or(ModifyError::NoSuchQp(qpn))?;
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn);
+        let Some(qp) = self.qps.get_mut(slot) else { return Err(ModifyError::NoSuchQp(qpn)) };
+        let bounds = Bounds {
+            active_mtu: self.config.active_mtu,
+            max_rd_atomic: self.config.max_rd_atomic,
+            gids: &self.config.gids,
+        };
+        let to = transitions::check(qp.qp_type, qp.state, attr, &bounds)?;
+        if qp.is_draining() && !matches!(to, QpState::Err | QpState::Reset) {
+            return Err(ModifyError::Draining);
+        }
+        let from = qp.state;
+        match to {
+            QpState::Reset => {
+                qp.reset(&mut cx);
+                drop(turn);
+                return Ok(());
+            }
+            QpState::Err => {
+                qp.stop(&mut cx);
+                drop(turn);
+                self.settle(slot);
+                return Ok(());
+            }
+            _ => {}
+        }
+        qp.attr.merge(attr);
+        qp.state = to;
+        let path = path(&qp.attr, &self.config, qpn, qp.source_port(), agree);
+        if let Some(path) = path {
+            let window = cx.windows.to(path.destination);
+            if let Some(connection) = qp.connect(path, window) {
+                match (from, to) {
+                    (QpState::Init, QpState::Rtr) => qp.start_responder(connection),
+                    _ => qp.reconfigure(connection),
+                }
+            }
+        }
+        match (from, to) {
+            (QpState::Rtr, QpState::Rts) => qp.start_requester(self.config.receive_buffer),
+            (QpState::Rts, QpState::Sqd) => qp.set_draining(&mut cx, true),
+            (QpState::Sqd, QpState::Rts) => qp.set_draining(&mut cx, false),
+            _ => {}
+        }
+        drop(turn);
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Removes a queue pair. Its requests end without completions, and its number is not used again
+    /// while packets for it may still be on their way.
+    pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
+        let Some(slot) = self.qps.slot(qpn) else { return };
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn);
+        if let Some(qp) = self.qps.get_mut(slot) {
+            qp.reset(&mut cx);
+        }
+        self.qps.remove(now, slot);
+    }
+
+    /// Posts a send request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing has changed. What goes wrong later is told by a completion.
+    pub fn post_send(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        request: SendRequest,
+    ) -> Result<(), PostError> {
+        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn);
+        let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
+        qp.post_send(&mut cx, request)?;
+        drop(turn);
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing has changed.
+    pub fn post_recv(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        request: RecvRequest,
+    ) -> Result<(), PostError> {
+        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn);
+        let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
+        qp.post_recv(&mut cx, request)
+    }
+
+    /// Tells the receive buffer of the socket at `peer`, in bytes as its kernel counts: up to three
+    /// quarters of it are filled.
+    pub fn set_peer_receive_buffer(&mut self, peer: IpAddr, bytes: u64) {
+        let window = self.windows.to(peer);
+        self.windows.set_limit(window, usable(bytes));
+    }
+
+    // ---- outputs ----
+
+    /// Builds the next burst into `out`. False when there is nothing to send; `out` is empty then.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Burst) -> bool {
+        loop {
+            while let Some(slot) = self.windows.next_freed() {
+                if let Some(qp) = self.qps.get_mut(slot) {
+                    qp.blocked = false;
+                }
+                self.settle(slot);
+            }
+            let Some(slot) = self.ready.pop_front() else {
+                out.clear();
+                return false;
+            };
+            let turn = self.gate.enter();
+            let mut cx = context!(self, now, turn);
+            let Some(qp) = self.qps.get_mut(slot) else { continue };
+            qp.ready = false;
+            let left = qp.transmit(&mut cx, out);
+            if let Some(window) = left.blocked
+                && !std::mem::replace(&mut qp.blocked, true)
+            {
+                cx.windows.wait(window, slot);
+            }
+            if left.more && !std::mem::replace(&mut qp.ready, true) {
+                self.ready.push_back(slot);
+            }
+            if let Some(deadline) = qp.deadline() {
+                self.timers.schedule(slot, deadline);
+            }
+            if !out.is_empty() {
+                self.counters.tx_packets += out.len() as u64;
+                self.counters.tx_bytes += out.data().len() as u64;
+                return true;
+            }
+        }
+    }
+
+    /// The next completion and its queue.
+    pub fn poll_completion(&mut self) -> Option<(CqId, Completion)> {
+        self.outputs.completions.pop_front()
+    }
+
+    /// The next asynchronous event.
+    pub fn poll_event(&mut self) -> Option<AsyncEvent> {
+        self.outputs.events.pop_front()
+    }
+
+    // ---- answers ----
+
+    /// When to call [`handle_timeout`](Self::handle_timeout): never too late, perhaps too early.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
+    pub fn wants_to_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A queue pair as it stands.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
+        let qp = self.qps.get(self.qps.slot(qpn)?)?;
+        Some(QpInfo { state: qp.state, attr: qp.attr, cap: qp.cap, source_port: qp.source_port() })
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What the engine was made for.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn settle(&mut self, slot: usize) {
+        settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+    }
+}
+
+/// After an input: the queue pair in `slot` may have something to send, or a new deadline.
+fn settle(qps: &mut QpTable, ready: &mut VecDeque<usize>, timers: &mut Timers, slot: usize) {
+    let Some(qp) = qps.get_mut(slot) else { return };
+    if !qp.ready && qp.wants_to_send() {
+        qp.ready = true;
+        ready.push_back(slot);
+    }
+    if let Some(deadline) = qp.deadline() {
+        timers.schedule(slot, deadline);
+    }
+}
+
+/// The path that the attributes describe, once they do.
+fn path(
+    attr: &QpAttr,
+    config: &Config,
+    local: Qpn,
+    agreed: Option<u16>,
+    agree: impl FnOnce(u16) -> u16,
+) -> Option<Path> {
+    let (av, dest_qpn) = (attr.av?, attr.dest_qpn?);
+    let source = config.gids.get(usize::from(av.sgid_index))?.ip();
+    let wanted = source_port(av.flow_label, local, dest_qpn);
+    Some(Path {
+        source,
+        destination: av.gid.ip(),
+        source_port: agreed.unwrap_or_else(|| agree(wanted)),
+        traffic_class: av.traffic_class,
+        hop_limit: av.hop_limit,
+    })
+}

@@ -1,3 +1,26 @@
-//! The transport services.
+//! The transport services: what goes on between two queue pairs.
+//!
+//! A queue pair's halves are told what happened and are asked what to send; they know nothing of
+//! sockets, threads or clocks. What they may touch of the device is lent to them for one input.
+//!
+//! | module | |
+//! |---|---|
+//! | [`work`] | work requests and completions |
+//! | [`outputs`] | events, counters, reasons for drops |
+//! | `rc` | reliable connection |
+//! | `fault` | what follows from every kind of invalid request |
+//! | `segment` | how a message falls into packets |
+//! | `build` | packets into bursts |
+//! | `window` | how much may be on its way to one address |
+//! | `recv` | the receive queue |
+//! | `connection` | what both halves share |
 
+pub(crate) mod build;
+pub(crate) mod connection;
+pub(crate) mod fault;
+pub mod outputs;
+pub(crate) mod rc;
+pub(crate) mod recv;
+pub(crate) mod segment;
+pub mod window;
 pub mod work;

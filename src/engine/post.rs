@@ -1,0 +1,136 @@
+//! What may be posted to a queue pair, and why not.
+
+use thiserror::Error;
+
+use crate::engine::attr::QpState;
+use crate::ids::Qpn;
+use crate::transport::rc::responder::MAX_MESSAGE;
+use crate::transport::work::{SendData, SendRequest};
+
+/// The limits of one queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_qp_cap")]
+pub struct QpCap {
+    /// Unfinished send requests.
+    pub max_send_wr: u32,
+    /// Unfinished receive requests.
+    pub max_recv_wr: u32,
+    /// Pieces of a send request.
+    pub max_send_sge: u32,
+    /// Pieces of a receive request.
+    pub max_recv_sge: u32,
+    /// Bytes of an inline send request.
+    pub max_inline_data: u32,
+}
+
+impl Default for QpCap {
+    /// What most programs ask for.
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 256,
+        }
+    }
+}
+
+/// Why a work request was not taken. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// There is no such queue pair.
+    #[error("queue pair {0} does not exist")]
+    NoSuchQp(Qpn),
+    /// Send requests are taken from RTS on, receive requests from INIT on.
+    #[error("queue pair {qpn} is in {found:?}: {needed}")]
+    State {
+        /// The queue pair.
+        qpn: Qpn,
+        /// The state it is in.
+        found: QpState,
+        /// What it would have to be.
+        needed: &'static str,
+    },
+    /// The queue is full.
+    #[doc(alias = "ENOMEM")]
+    #[error("the queue holds {capacity} requests and is full")]
+    QueueFull {
+        /// Requests it holds.
+        capacity: usize,
+    },
+    /// More pieces than the queue pair was created for.
+    #[error("{found} scatter/gather elements, of which the queue pair takes {max}")]
+    TooManySges {
+        /// Elements given.
+        found: usize,
+        /// Elements allowed.
+        max: u32,
+    },
+    /// The message is too long.
+    #[error("a message of {found} bytes: the longest is {max}")]
+    TooLong {
+        /// Bytes given.
+        found: u64,
+        /// Bytes allowed.
+        max: u32,
+    },
+    /// More inline bytes than the queue pair was created for.
+    #[error("{found} inline bytes, of which the queue pair takes {max}")]
+    InlineTooLong {
+        /// Bytes given.
+        found: usize,
+        /// Bytes allowed.
+        max: u32,
+    },
+    /// A READ or atomic has no place for its answer in an inline request.
+    #[error("a request with an answer cannot be inline")]
+    InlineAnswer,
+    /// An atomic works on 8 bytes.
+    #[error("an atomic needs 8 bytes for its answer, not {found}")]
+    AtomicLength {
+        /// Bytes given.
+        found: u64,
+    },
+    /// The queue pair was connected with `max_rd_atomic` 0.
+    #[error("the queue pair allows no outgoing READs and atomics: max_rd_atomic is 0")]
+    NoReads,
+}
+
+impl QpCap {
+    /// Checks a send request against these limits and returns the length of its message.
+    pub(crate) fn check_send(&self, request: &SendRequest) -> Result<u32, PostError> {
+        match &request.data {
+            SendData::Sges(sges) if sges.len() > self.max_send_sge as usize => {
+                return Err(PostError::TooManySges { found: sges.len(), max: self.max_send_sge });
+            }
+            SendData::Inline(_) if request.op.has_response() => {
+                return Err(PostError::InlineAnswer);
+            }
+            SendData::Inline(bytes) if bytes.len() > self.max_inline_data as usize => {
+                return Err(PostError::InlineTooLong {
+                    found: bytes.len(),
+                    max: self.max_inline_data,
+                });
+            }
+            _ => {}
+        }
+        let found = request.data.len();
+        if request.op.is_atomic() && found != 8 {
+            return Err(PostError::AtomicLength { found });
+        }
+        u32::try_from(found)
+            .ok()
+            .filter(|length| *length <= MAX_MESSAGE)
+            .ok_or(PostError::TooLong { found, max: MAX_MESSAGE })
+    }
+
+    /// Checks the number of pieces of a receive request.
+    pub(crate) fn check_recv(&self, sges: usize) -> Result<(), PostError> {
+        if sges > self.max_recv_sge as usize {
+            return Err(PostError::TooManySges { found: sges, max: self.max_recv_sge });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! The queue pairs of an engine, by number.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+
+use crate::engine::qp::QueuePair;
+use crate::ids::{CqId, Qpn};
+use crate::net::RxMeta;
+use crate::time::Instant;
+use crate::transport::connection::Context;
+use crate::transport::outputs::DropReason;
+use crate::wire::icrc::{Flow, Verdict};
+use crate::wire::{Datagram, ParseError};
+
+/// How long a number is not used again: packets of the old connection may still arrive, and its
+/// peer may still send.
+const TIMEWAIT: Duration = Duration::from_secs(10);
+
+/// Bits of a queue pair number that name the shard.
+const SHARD_BITS: u32 = 6;
+
+/// Queue pairs in slots, and the slot of each number.
+#[derive(Debug)]
+pub(crate) struct QpTable {
+    slots: Vec<Option<Box<QueuePair>>>,
+    vacant: Vec<usize>,
+    by_number: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
+    /// Numbers of destroyed queue pairs, oldest first, with the time at which they are free.
+    retired: VecDeque<(Instant, Qpn)>,
+    /// The queue pair of the packet before.
+    recent: Option<(Qpn, usize)>,
+    max: usize,
+    shard: u32,
+    random: ChaCha12Rng,
+}
+
+impl QpTable {
+    pub(crate) fn new(max: usize, shard: u8, seed: [u8; 32]) -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            by_number: HashMap::default(),
+            retired: VecDeque::new(),
+            recent: None,
+            max,
+            shard: u32::from(shard) & ((1 << SHARD_BITS) - 1),
+            random: ChaCha12Rng::from_seed(seed),
+        }
+    }
+
+    /// A number that no queue pair has, nor has had of late. The upper bits are random: to guess it
+    /// is the first thing a stranger must do.
+    pub(crate) fn free_number(&mut self, now: Instant) -> Option<Qpn> {
+        while self.retired.front().is_some_and(|(free_at, _)| *free_at <= now) {
+            self.retired.pop_front();
+        }
+        if self.by_number.len() + self.retired.len() >= self.max {
+            return None;
+        }
+        loop {
+            let upper = self.random.next_u32() << SHARD_BITS;
+            let qpn = Qpn::new(upper | self.shard);
+            let reserved = qpn.value() <= Qpn::GSI.value() || qpn == Qpn::MULTICAST;
+            let used = self.by_number.contains_key(&qpn)
+                || self.retired.iter().any(|(_, retired)| *retired == qpn);
+            if !reserved && !used {
+                return Some(qpn);
+            }
+        }
+    }
+
+    pub(crate) fn insert(&mut self, qp: QueuePair) {
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.by_number.insert(qp.id.qpn, slot);
+        self.slots[slot] = Some(Box::new(qp));
+    }
+
+    pub(crate) fn remove(&mut self, now: Instant, slot: usize) {
+        if let Some(qp) = self.slots.get_mut(slot).and_then(Option::take) {
+            self.by_number.remove(&qp.id.qpn);
+            self.retired.push_back((now + TIMEWAIT, qp.id.qpn));
+            self.vacant.push(slot);
+            self.recent = None;
+        }
+    }
+
+    pub(crate) fn slot(&self, qpn: Qpn) -> Option<usize> {
+        self.by_number.get(&qpn).copied()
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Option<&QueuePair> {
+        self.slots.get(slot)?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut QueuePair> {
+        self.slots.get_mut(slot)?.as_deref_mut()
+    }
+
+    /// The queue pairs that send completions to `cq`.
+    pub(crate) fn completing_at(&self, cq: CqId) -> Vec<usize> {
+        let uses = |qp: &QueuePair| qp.id.send_cq == cq || qp.id.recv_cq == cq;
+        (0..self.slots.len()).filter(|slot| self.get(*slot).is_some_and(uses)).collect()
+    }
+
+    /// Parses a datagram and finds the queue pair that takes it.
+    ///
+    /// The cheap checks come first, and the ICRC before anything changes.
+    pub(crate) fn admit<'a>(
+        &mut self,
+        flow: &Flow,
+        meta: &RxMeta,
+        segment: u16,
+        bytes: &'a [u8],
+        cx: &mut Context<'_>,
+    ) -> Result<(usize, Datagram<'a>), DropReason> {
+        let packet = Datagram::parse(bytes).map_err(|error| match error {
+            ParseError::TransportVersion { .. } => DropReason::TransportVersion,
+            ParseError::UnassignedOpcode { .. } => DropReason::UnassignedOpcode,
+            _ => DropReason::Malformed,
+        })?;
+        let qpn = packet.bth.dest_qp;
+        let slot = match self.recent {
+            Some((recent, slot)) if recent == qpn => slot,
+            _ => self.slot(qpn).ok_or(DropReason::UnknownQp)?,
+        };
+        self.recent = Some((qpn, slot));
+        let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
+        qp.admits(&packet, meta)?;
+        let verdict = flow.check(meta.ipv4, segment, bytes);
+        if !qp.identification.admits(verdict) {
+            return Err(DropReason::BadIcrc);
+        }
+        cx.counters.recovered_ids += u64::from(matches!(verdict, Verdict::Recovered { .. }));
+        Ok((slot, packet))
+    }
+}
+
+/// Queue pair numbers are random already: to mix their bits is enough.
+#[derive(Default)]
+pub(crate) struct QpnHasher(u64);
+
+impl Hasher for QpnHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,83 @@
+//! Packets into bursts.
+
+use crate::mem::Revoked;
+use crate::net::Burst;
+use crate::psn::Psn;
+use crate::transport::connection::Connection;
+use crate::wire::packet::{Builder, datagram_len, padding};
+use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Opcode, Reth};
+
+/// What a packet says beside its payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub(crate) opcode: Opcode,
+    pub(crate) psn: Psn,
+    pub(crate) ack_req: bool,
+    pub(crate) solicited: bool,
+    pub(crate) extension: Extension,
+}
+
+/// The headers after the BTH.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Extension {
+    None,
+    Imm(ImmDt),
+    Reth(Reth),
+    RethImm(Reth, ImmDt),
+    Atomic(AtomicEth),
+    Aeth(Aeth),
+    AtomicAck(Aeth, AtomicAckEth),
+}
+
+/// Appends a packet to a burst that has room for it. `fill` writes the payload; when it cannot, the
+/// burst stays as it was.
+pub(crate) fn push(
+    out: &mut Burst,
+    connection: &Connection,
+    header: Header,
+    payload: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), Revoked>,
+) -> Result<(), Revoked> {
+    let len = datagram_len(header.opcode, payload);
+    let id = u16::try_from(out.len()).unwrap_or(u16::MAX);
+    let bth = Bth {
+        opcode: header.opcode,
+        solicited: header.solicited,
+        migreq: true,
+        pad: u8::try_from(padding(payload)).unwrap_or_default(),
+        tver: 0,
+        pkey: connection.pkey,
+        fecn: false,
+        becn: false,
+        dest_qp: connection.dest_qpn,
+        ack_req: header.ack_req,
+        psn: header.psn,
+    };
+    let datagram = out.push(len);
+    let written = match Builder::new(&bth, datagram) {
+        Ok(mut builder) => {
+            header.extension.write(&mut builder);
+            fill(builder.payload_mut())
+        }
+        Err(_) => Err(Revoked),
+    };
+    match written {
+        Ok(()) => connection.flow.seal(id, datagram),
+        Err(_) => out.unpush(len),
+    }
+    written
+}
+
+impl Extension {
+    fn write(self, builder: &mut Builder<'_>) {
+        match self {
+            Self::None => builder,
+            Self::Imm(imm) => builder.imm(&imm),
+            Self::Reth(reth) => builder.reth(&reth),
+            Self::RethImm(reth, imm) => builder.reth(&reth).imm(&imm),
+            Self::Atomic(atomic) => builder.atomic_eth(&atomic),
+            Self::Aeth(aeth) => builder.aeth(&aeth),
+            Self::AtomicAck(aeth, original) => builder.aeth(&aeth).atomic_ack_eth(&original),
+        };
+    }
+}

@@ -1,0 +1,110 @@
+//! What both halves of a connected queue pair know, and what they may touch.
+
+use crate::ids::{CqId, PKey, PdId, Qpn};
+use crate::mem::{Access, Memory, Turn};
+use crate::net::Path;
+use crate::time::{AckTimeout, Instant, RnrTimer};
+use crate::transport::outputs::{Counters, Outputs};
+use crate::transport::window::{WindowId, Windows};
+use crate::transport::work::{Completion, WcOpcode, WcStatus};
+use crate::wire::icrc::Flow;
+
+/// What a queue pair is from its creation on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) send_cq: CqId,
+    pub(crate) recv_cq: CqId,
+}
+
+/// The attributes of a queue pair from RTR on.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: Identity,
+    pub(crate) dest_qpn: Qpn,
+    pub(crate) path: Path,
+    /// The ICRC's view of `path`.
+    pub(crate) flow: Flow,
+    pub(crate) window: WindowId,
+    pub(crate) pkey: PKey,
+    /// Payload bytes of a full packet.
+    pub(crate) mtu: u32,
+    /// What the peer may do to this side's memory through this queue pair.
+    pub(crate) access: Access,
+    pub(crate) min_rnr_timer: RnrTimer,
+    pub(crate) timeout: AckTimeout,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    /// READs and atomics that may be outstanding from here.
+    pub(crate) max_rd_atomic: u8,
+    /// READs and atomics that the peer may have outstanding.
+    pub(crate) max_dest_rd_atomic: u8,
+}
+
+/// What a queue pair works with during one input: the engine's own things, lent.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'a Memory,
+    pub(crate) turn: &'a Turn<'a>,
+    pub(crate) windows: &'a mut Windows,
+    /// The device's own receive buffer, which the answers to READs fill.
+    pub(crate) read_window: WindowId,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) outputs: &'a mut Outputs,
+}
+
+impl Context<'_> {
+    /// Announces the end of a send request.
+    pub(crate) fn complete_send(&mut self, id: &Identity, wqe: &SendEnd, status: WcStatus) {
+        let completion = Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.opcode,
+            byte_len: wqe.byte_len,
+            imm: None,
+            qpn: id.qpn,
+            solicited: status != WcStatus::Success,
+        };
+        self.outputs.completions.push_back((id.send_cq, completion));
+    }
+
+    /// Announces the end of a receive request.
+    pub(crate) fn complete_recv(&mut self, id: &Identity, wr_id: u64, end: RecvEnd) {
+        let completion = Completion {
+            wr_id,
+            status: end.status,
+            opcode: end.opcode,
+            byte_len: end.byte_len,
+            imm: end.imm,
+            qpn: id.qpn,
+            solicited: end.solicited || end.status != WcStatus::Success,
+        };
+        self.outputs.completions.push_back((id.recv_cq, completion));
+    }
+}
+
+/// What the completion of a send request repeats of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendEnd {
+    pub(crate) wr_id: u64,
+    pub(crate) opcode: WcOpcode,
+    pub(crate) byte_len: u32,
+}
+
+/// What the completion of a receive request tells of the message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvEnd {
+    pub(crate) status: WcStatus,
+    pub(crate) opcode: WcOpcode,
+    pub(crate) byte_len: u32,
+    pub(crate) imm: Option<u32>,
+    pub(crate) solicited: bool,
+}
+
+impl RecvEnd {
+    /// An end without a message.
+    pub(crate) const fn failed(status: WcStatus) -> Self {
+        Self { status, opcode: WcOpcode::Recv, byte_len: 0, imm: None, solicited: false }
+    }
+}

@@ -1,0 +1,82 @@
+//! Every way a request can fail at the responder, and what follows from it: one table.
+
+use crate::ids::Qpn;
+use crate::transport::outputs::AsyncEvent;
+use crate::transport::work::WcStatus;
+use crate::wire::NakCode;
+
+/// A request that the responder will not carry out. All of these are terminal: the queue pair goes
+/// to the error state (IBTA vol 1, §9.9.3).
+///
+/// A gap in the sequence and a missing receive request are not faults: the peer tries again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The opcode cannot follow what came before.
+    Sequence,
+    /// A packet's length contradicts its position, the path MTU, its padding, or its RETH.
+    Length,
+    /// A message longer than the receive request that took it.
+    ReceiveTooShort,
+    /// More READs and atomics than `max_dest_rd_atomic`.
+    TooManyReads,
+    /// An atomic on an address that is not a multiple of 8.
+    Misaligned,
+    /// The opcode is one we do not carry out.
+    Unsupported,
+    /// The queue pair's access flags do not allow the operation.
+    NotPermitted,
+    /// The R_Key, range or region rights do not allow the access, or the region is gone.
+    RemoteAccess,
+    /// A receive request's memory has no such key, range or permission.
+    LocalProtection,
+}
+
+/// What follows from a [`Fault`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Consequence {
+    /// What the requester is told.
+    pub(crate) nak: NakCode,
+    /// How the receive request of the message ends, when it has one.
+    pub(crate) status: WcStatus,
+    /// The event raised when it has none.
+    pub(crate) event: fn(Qpn) -> AsyncEvent,
+}
+
+impl Fault {
+    /// The table.
+    ///
+    /// Kernel rxe differs in two places: a receive that is too short gives it 0x63, and a missing
+    /// permission of the queue pair 0x61. Hardware answers as here.
+    pub(crate) const fn consequence(self) -> Consequence {
+        use AsyncEvent::{QpAccessErr, QpReqErr};
+        use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};
+        use WcStatus::{LocLenErr, LocProtErr, RemAccessErr, RemInvReqErr};
+
+        let (nak, status, event): (_, _, fn(Qpn) -> AsyncEvent) = match self {
+            Self::Sequence => (InvalidRequest, RemInvReqErr, QpReqErr),
+            Self::Length => (InvalidRequest, RemInvReqErr, QpReqErr),
+            Self::ReceiveTooShort => (InvalidRequest, LocLenErr, QpReqErr),
+            Self::TooManyReads => (InvalidRequest, RemInvReqErr, QpReqErr),
+            Self::Misaligned => (InvalidRequest, RemInvReqErr, QpReqErr),
+            Self::Unsupported => (InvalidRequest, RemInvReqErr, QpReqErr),
+            Self::NotPermitted => (RemoteAccess, RemAccessErr, QpAccessErr),
+            Self::RemoteAccess => (RemoteAccess, RemAccessErr, QpAccessErr),
+            Self::LocalProtection => (RemoteOperational, LocProtErr, QpReqErr),
+        };
+        Consequence { nak, status, event }
+    }
+}
+
+/// How a send request ends when the peer answers with a terminal NAK.
+pub(crate) const fn status_of_nak(nak: NakCode) -> WcStatus {
+    match nak {
+        NakCode::InvalidRequest => WcStatus::RemInvReqErr,
+        NakCode::RemoteAccess => WcStatus::RemAccessErr,
+        NakCode::InvalidRdRequest => WcStatus::RemInvRdReqErr,
+        // A code of the future means that the peer cannot go on, whatever the reason. A sequence
+        // NAK is not terminal and does not come here.
+        NakCode::RemoteOperational | NakCode::Reserved(_) | NakCode::PsnSequence => {
+            WcStatus::RemOpErr
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Reliable connection: two halves that share a connection and nothing else.
+//!
+//! ```text
+//!   requester ── SEND, WRITE, READ, atomic ──► responder
+//!       ▲                                          │
+//!       └──── ACK, NAK, RNR NAK, READ response ◄───┘
+//! ```
+
+pub(crate) mod reads;
+pub(crate) mod requester;
+pub(crate) mod resources;
+pub(crate) mod responder;
+pub(crate) mod response;
+pub(crate) mod retry;
+pub(crate) mod wqe;

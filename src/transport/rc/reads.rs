@@ -1,0 +1,78 @@
+//! How a READ is asked for.
+//!
+//! Nobody acknowledges the answer to a READ, so its sender cannot know how much of it waits in the
+//! asking side's socket. The asking side does know: it asks for no more at once than its own
+//! receive buffer holds. A long READ becomes several READ requests, one after the other in PSN and
+//! address, which no peer can tell from several READs.
+
+use crate::wire::Position;
+
+/// The cut of READs into requests: one for every `chunk` response packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReadPlan {
+    chunk: u32,
+}
+
+impl ReadPlan {
+    /// Requests for at most `chunk` response packets.
+    pub(crate) fn new(chunk: u32) -> Self {
+        Self { chunk: chunk.max(1) }
+    }
+
+    /// Where the request ends that asks for response packet `index` of `packets`, exclusive.
+    ///
+    /// The cuts do not depend on where an answer was interrupted, so that a late packet of an
+    /// earlier answer looks as the new answer's would.
+    pub(crate) fn end(self, index: u32, packets: u32) -> u32 {
+        let start = index - index % self.chunk;
+        start.saturating_add(self.chunk).min(packets)
+    }
+
+    /// Whether response packet `index` of `packets` may come with this position, when the READ was
+    /// last asked again from `resumed_at`.
+    ///
+    /// The answer to a resumed READ begins with FIRST or ONLY as any answer does; kernel rxe
+    /// continues with MIDDLE or LAST as if nothing had been lost. Both are right.
+    pub(crate) fn accepts(
+        self,
+        position: Position,
+        index: u32,
+        packets: u32,
+        resumed_at: u32,
+    ) -> bool {
+        let is_last = index + 1 == self.end(index, packets);
+        let opening = if is_last { Position::Only } else { Position::First };
+        let continuing = if is_last { Position::Last } else { Position::Middle };
+        if index.is_multiple_of(self.chunk) {
+            position == opening
+        } else {
+            position == continuing || (index == resumed_at && position == opening)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Position::{First, Last, Middle, Only};
+    use super::*;
+
+    #[test]
+    fn a_long_read_is_cut_into_requests() {
+        let plan = ReadPlan::new(4);
+        assert_eq!([0, 3, 4, 7, 8].map(|i| plan.end(i, 9)), [4, 4, 8, 8, 9]);
+        let shape = [First, Middle, Middle, Last, First, Middle, Middle, Last, Only];
+        for (index, position) in (0..).zip(shape) {
+            assert!(plan.accepts(position, index, 9, 0), "packet {index} is {position:?}");
+        }
+        assert!(!plan.accepts(Middle, 0, 9, 0));
+        assert!(!plan.accepts(First, 1, 9, 0));
+    }
+
+    #[test]
+    fn a_resumed_read_may_open_or_continue() {
+        let plan = ReadPlan::new(100);
+        let forms = |index| [First, Middle, Last, Only].map(|p| plan.accepts(p, index, 9, index));
+        assert_eq!(forms(5), [true, true, false, false]);
+        assert_eq!(forms(8), [false, false, true, true]);
+    }
+}

@@ -1,0 +1,481 @@
+//! The requester: send requests into request packets.
+//!
+//! ```text
+//!            una              cursor               sent
+//!             │                 │                   │
+//!   ──────────┼─────────────────┼───────────────────┼──────────────► PSN
+//!   complete  │  unacknowledged │  to be sent again │  never sent
+//! ```
+//!
+//! No packet is ever stored: the next one follows from the cursor and from registered memory, and a
+//! retry moves the cursor back to `una`. Without a retry under way, `cursor` and `sent` are one.
+
+use std::collections::VecDeque;
+
+use crate::net::Burst;
+use crate::psn::Psn;
+use crate::time::Instant;
+use crate::transport::build::{self, Extension, Header};
+use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::rc::reads::ReadPlan;
+use crate::transport::rc::retry::{Expired, Retry};
+use crate::transport::rc::wqe::Wqe;
+use crate::transport::segment::Piece;
+use crate::transport::window::{Flights, WindowId, burst_cost, lone_cost, usable};
+use crate::transport::work::{SendFlags, SendOp, SendRequest, WcStatus};
+use crate::wire::packet::datagram_len;
+use crate::wire::{AtomicEth, ImmDt, Opcode, Position, Reth};
+
+/// The sending half of an RC queue pair.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    /// Unfinished requests, oldest first.
+    pub(super) queue: VecDeque<Wqe>,
+    capacity: usize,
+    /// The first PSN of the next request to start.
+    next_psn: Psn,
+    /// The oldest PSN that is neither acknowledged nor answered.
+    pub(super) una: Psn,
+    /// The PSN after the highest ever sent.
+    pub(super) sent: Psn,
+    pub(super) cursor: Cursor,
+    /// READ requests and atomics on their way: never more than `max_rd_atomic`.
+    pub(super) outstanding: u32,
+    /// READs and atomics before the cursor that have no full answer yet: a fence waits for them.
+    pub(super) unanswered: u32,
+    /// Bytes sent since a packet asked for an acknowledgement.
+    since_ack_req: u64,
+    pub(super) retry: Retry,
+    pub(super) flights: Flights,
+    /// Answers to READs that were asked for, by the receive buffer they take.
+    pub(super) read_flights: Flights,
+    pub(super) reads: ReadPlan,
+    /// Whether answers arrive merged, several packets to a buffer.
+    pub(super) merged_answers: bool,
+    /// SQD: no request starts.
+    draining: bool,
+}
+
+/// The next packet to send: packet `packet` of the request at `wqe` in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Cursor {
+    pub(super) wqe: usize,
+    pub(super) packet: u32,
+}
+
+/// How far a transmission came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// There is nothing to send now.
+    Idle,
+    /// There is more than this burst holds.
+    More,
+    /// There is more than may be in flight.
+    Blocked(WindowId),
+}
+
+/// What the cursor stands on.
+enum Next {
+    Nothing,
+    Blocked(WindowId),
+    Request(Header, Payload),
+}
+
+/// What a request packet carries, and how far it moves the cursor.
+#[derive(Clone, Copy)]
+struct Payload {
+    offset: u32,
+    len: u32,
+    psns: u32,
+}
+
+impl Requester {
+    /// A requester in RESET, with room for `capacity` requests.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            capacity,
+            next_psn: Psn::default(),
+            una: Psn::default(),
+            sent: Psn::default(),
+            cursor: Cursor::default(),
+            outstanding: 0,
+            unanswered: 0,
+            since_ack_req: 0,
+            retry: Retry::new(Default::default(), 0, 0),
+            flights: Flights::default(),
+            read_flights: Flights::default(),
+            reads: ReadPlan::new(u32::MAX),
+            merged_answers: false,
+            draining: false,
+        }
+    }
+
+    /// RTR → RTS: the first request will have the PSN `first`.
+    pub(crate) fn start(&mut self, first: Psn, connection: &Connection, read_window: u64) {
+        (self.next_psn, self.una, self.sent) = (first, first, first);
+        self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
+        let packets = usable(read_window) / lone_cost(connection.mtu as usize);
+        self.reads = ReadPlan::new(u32::try_from(packets).unwrap_or(u32::MAX));
+    }
+
+    /// Takes changed timeouts and budgets over.
+    pub(crate) fn configure(&mut self, connection: &Connection) {
+        self.retry.configure(connection.timeout, connection.retry_cnt, connection.rnr_retry);
+    }
+
+    /// Whether the queue takes one more request.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.capacity
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends a request of `length` bytes. The caller has asked [`has_room`](Self::has_room).
+    pub(crate) fn post(&mut self, request: SendRequest, length: u32) {
+        self.queue.push_back(Wqe::new(request, length));
+    }
+
+    /// RTS ↔ SQD: whether requests that have not started stay so.
+    pub(crate) fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
+    /// Whether nothing that was started is unfinished.
+    pub(crate) fn is_drained(&self) -> bool {
+        !self.queue.front().is_some_and(Wqe::is_started)
+    }
+
+    /// Whether there may be a packet to send. There is none while this says no.
+    pub(crate) fn may_transmit(&self) -> bool {
+        self.cursor.wqe < self.queue.len() && !self.retry.is_waiting()
+    }
+
+    /// Appends request packets to `out`, as many as it takes and the windows allow.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        out: &mut Burst,
+    ) -> Progress {
+        if !self.may_transmit() {
+            return Progress::Idle;
+        }
+        let (segments, bytes) = (out.len(), out.data().len());
+        let room = cx.windows.room(connection.window);
+        let progress = self.fill(cx, connection, out, room);
+        if out.len() > segments {
+            let cost = if out.len() == 1 {
+                lone_cost(out.data().len())
+            } else {
+                burst_cost(out.data().len() - bytes, out.len())
+            };
+            cx.windows.charge(connection.window, cost);
+            self.flights.push(self.cursor_psn(), cost);
+            self.retry.sent(cx.now);
+        }
+        progress
+    }
+
+    fn fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        out: &mut Burst,
+        room: u64,
+    ) -> Progress {
+        let start = out.data().len();
+        loop {
+            let (header, payload) = match self.next(cx, connection) {
+                Next::Nothing => return Progress::Idle,
+                Next::Blocked(window) => return Progress::Blocked(window),
+                Next::Request(header, payload) => (header, payload),
+            };
+            let len = datagram_len(header.opcode, payload.len as usize);
+            // A network card that cuts bursts may number the packets otherwise than the ICRC
+            // assumes, so what is sent again goes alone, as identification 0.
+            let again = header.psn.is_before(self.sent);
+            if !out.has_room(len) || (again && !out.is_empty()) {
+                return Progress::More;
+            }
+            let used = (out.data().len() - start) as u64;
+            let want = if used == 0 { self.rest_of_burst(len, payload) } else { used + len as u64 };
+            let limit = cx.windows.limit(connection.window);
+            if want.min(limit) > room {
+                return Progress::Blocked(connection.window);
+            }
+            if !self.push(cx, connection, out, header, payload) {
+                return Progress::Idle;
+            }
+            if again {
+                cx.counters.retransmitted += 1;
+                return Progress::More;
+            }
+        }
+    }
+
+    /// What the burst that starts with this packet will want of the window. To start one with less
+    /// would split messages into ever smaller bursts.
+    fn rest_of_burst(&self, len: usize, payload: Payload) -> u64 {
+        let message =
+            self.queue.get(self.cursor.wqe).map_or(0, |wqe| match wqe.op.has_response() {
+                true => 0,
+                false => wqe.length - payload.offset,
+            });
+        let message = u64::from(message).min(crate::net::MAX_BURST_BYTES as u64);
+        message.max(lone_cost(len))
+    }
+
+    /// Builds the packet at the cursor and moves the cursor past it. False when the memory behind
+    /// it is gone.
+    fn push(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        out: &mut Burst,
+        mut header: Header,
+        payload: Payload,
+    ) -> bool {
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return false };
+        let len = datagram_len(header.opcode, payload.len as usize) as u64;
+        self.since_ack_req += len;
+        let quarter = cx.windows.limit(connection.window) / 4;
+        header.ack_req |= self.since_ack_req >= quarter;
+        if header.ack_req {
+            self.since_ack_req = 0;
+        }
+        let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, payload.offset, to);
+        if build::push(out, connection, header, payload.len as usize, fill).is_err() {
+            wqe.failure = Some(WcStatus::LocProtErr);
+            return false;
+        }
+        let answered = wqe.op.has_response();
+        let (is_read, packets) = (wqe.op.is_read(), wqe.packets);
+        if answered {
+            self.outstanding += 1;
+        }
+        if is_read {
+            self.charge_answer(cx, connection, header.psn, payload.psns);
+        }
+        self.cursor.packet += payload.psns;
+        if self.cursor.packet >= packets {
+            self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
+            self.unanswered += u32::from(answered);
+        }
+        let after = header.psn.plus(payload.psns);
+        if self.sent.is_before(after) {
+            self.sent = after;
+        }
+        true
+    }
+
+    fn charge_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        psn: Psn,
+        packets: u32,
+    ) {
+        let cost = self.answer_cost(connection, packets);
+        cx.windows.charge(cx.read_window, cost);
+        self.read_flights.push(psn.plus(packets), cost);
+    }
+
+    /// What the answer to a READ of `packets` packets takes of our receive buffer.
+    fn answer_cost(&self, connection: &Connection, packets: u32) -> u64 {
+        let mtu = connection.mtu as usize;
+        let packet = if self.merged_answers { mtu as u64 } else { lone_cost(mtu) };
+        u64::from(packets) * packet
+    }
+
+    /// The packet at the cursor. Starts the request when it is its turn.
+    fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
+        if !wqe.is_started() {
+            let fenced = wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0;
+            if self.draining || fenced {
+                return Next::Nothing;
+            }
+            wqe.start(self.next_psn, connection, cx.memory);
+            self.next_psn = wqe.end();
+        }
+        if wqe.failure.is_some() {
+            return Next::Nothing;
+        }
+        let psn = wqe.first.plus(self.cursor.packet);
+        let wqe = &self.queue[self.cursor.wqe];
+        let next = match wqe.op {
+            _ if wqe.op.has_response() && self.outstanding >= connection.max_rd_atomic.into() => {
+                return Next::Nothing;
+            }
+            SendOp::Read { from } => {
+                let (index, mtu) = (self.cursor.packet, connection.mtu);
+                let end = self.reads.end(index, wqe.packets);
+                let cost = self.answer_cost(connection, end - index);
+                let limit = cx.windows.limit(cx.read_window);
+                if cost.min(limit) > cx.windows.room(cx.read_window) {
+                    return Next::Blocked(cx.read_window);
+                }
+                let offset = index * mtu;
+                let length = end.saturating_mul(mtu).min(wqe.length) - offset;
+                let addr = from.addr.wrapping_add(offset.into());
+                request(
+                    Opcode::RcReadRequest,
+                    psn,
+                    Extension::Reth(Reth { addr, rkey: from.rkey, length }),
+                    end - index,
+                )
+            }
+            SendOp::CompareSwap { at, expect, swap } => {
+                let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap, compare: expect };
+                request(Opcode::RcCompareSwap, psn, Extension::Atomic(atomic), 1)
+            }
+            SendOp::FetchAdd { at, add } => {
+                let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap: add, compare: 0 };
+                request(Opcode::RcFetchAdd, psn, Extension::Atomic(atomic), 1)
+            }
+            _ => {
+                message_packet(wqe, psn, wqe.segmentation(connection.mtu).piece(self.cursor.packet))
+            }
+        };
+        // The peer tells old from new by half the circle; a READ of that length goes alone.
+        let Next::Request(_, payload) = &next else { return next };
+        if psn != self.una && psn.since(self.una) + payload.psns >= Psn::HALF {
+            return Next::Nothing;
+        }
+        next
+    }
+
+    /// The PSN at the cursor.
+    pub(super) fn cursor_psn(&self) -> Psn {
+        match self.queue.get(self.cursor.wqe) {
+            Some(wqe) if wqe.is_started() => wqe.first.plus(self.cursor.packet),
+            _ => self.next_psn,
+        }
+    }
+
+    /// Sends everything from `una` on again, as soon as the retry timers allow.
+    pub(super) fn go_back(&mut self, cx: &mut Context<'_>, connection: &Connection) {
+        let packet = self.queue.front().map_or(0, |wqe| self.una.since(wqe.first));
+        self.cursor = Cursor { wqe: 0, packet };
+        if let Some(wqe) = self.queue.front_mut() {
+            wqe.resumed_at = packet;
+        }
+        (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
+        self.abandon_flights(cx, connection.window);
+    }
+
+    fn abandon_flights(&mut self, cx: &mut Context<'_>, window: WindowId) {
+        cx.windows.release(window, self.flights.abandon());
+        cx.windows.release(cx.read_window, self.read_flights.abandon());
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.retry.deadline()
+    }
+
+    /// A timer may be over. Fails when the retries are used up.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+    ) -> Result<(), WcStatus> {
+        match self.retry.expired(cx.now) {
+            None | Some(Expired::Rnr) => Ok(()),
+            Some(Expired::Ack) => {
+                cx.counters.timeouts += 1;
+                if !self.retry.retry_after_timeout() {
+                    return Err(WcStatus::RetryExcErr);
+                }
+                self.go_back(cx, connection);
+                Ok(())
+            }
+        }
+    }
+
+    /// How the oldest request fails because it could not be sent, once it is the oldest.
+    pub(crate) fn failure(&self) -> Option<WcStatus> {
+        self.queue.front().and_then(|wqe| wqe.failure)
+    }
+
+    /// Ends the oldest request with `status`.
+    pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
+        if let Some(wqe) = self.queue.pop_front() {
+            cx.complete_send(id, &wqe.end_of(), status);
+        }
+    }
+
+    /// Ends every request with "flushed", in order, and forgets what is in flight.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity, window: Option<WindowId>) {
+        while !self.queue.is_empty() {
+            self.fail_oldest(cx, id, WcStatus::WrFlushErr);
+        }
+        self.clear(cx, window);
+    }
+
+    /// Forgets every request without a completion.
+    pub(crate) fn clear(&mut self, cx: &mut Context<'_>, window: Option<WindowId>) {
+        self.queue.clear();
+        self.cursor = Cursor::default();
+        (self.outstanding, self.unanswered) = (0, 0);
+        self.retry.stop();
+        if let Some(window) = window {
+            self.abandon_flights(cx, window);
+        }
+    }
+}
+
+/// A request without payload.
+fn request(opcode: Opcode, psn: Psn, extension: Extension, psns: u32) -> Next {
+    let header = Header { opcode, psn, ack_req: true, solicited: false, extension };
+    Next::Request(header, Payload { offset: 0, len: 0, psns })
+}
+
+/// A packet of a SEND or WRITE.
+fn message_packet(wqe: &Wqe, psn: Psn, piece: Piece) -> Next {
+    let ends = matches!(piece.position, Position::Last | Position::Only);
+    let begins = matches!(piece.position, Position::First | Position::Only);
+    let (to, imm) = match wqe.op {
+        SendOp::Write { to } => (Some(to), None),
+        SendOp::WriteImm { to, imm } => (Some(to), Some(ImmDt(imm))),
+        SendOp::SendImm { imm } => (None, Some(ImmDt(imm))),
+        _ => (None, None),
+    };
+    let reth =
+        to.filter(|_| begins).map(|to| Reth { addr: to.addr, rkey: to.rkey, length: wqe.length });
+    let extension = match (reth, imm.filter(|_| ends)) {
+        (None, None) => Extension::None,
+        (None, Some(imm)) => Extension::Imm(imm),
+        (Some(reth), None) => Extension::Reth(reth),
+        (Some(reth), Some(imm)) => Extension::RethImm(reth, imm),
+    };
+    let notifies = to.is_none() || imm.is_some();
+    let header = Header {
+        opcode: message_opcode(to.is_some(), imm.is_some(), piece.position),
+        psn,
+        ack_req: ends,
+        solicited: ends && notifies && wqe.flags.contains(SendFlags::SOLICITED),
+        extension,
+    };
+    Next::Request(header, Payload { offset: piece.offset, len: piece.len, psns: 1 })
+}
+
+const fn message_opcode(write: bool, imm: bool, position: Position) -> Opcode {
+    match (write, position, imm) {
+        (false, Position::First, _) => Opcode::RcSendFirst,
+        (false, Position::Middle, _) => Opcode::RcSendMiddle,
+        (false, Position::Last, false) => Opcode::RcSendLast,
+        (false, Position::Last, true) => Opcode::RcSendLastImm,
+        (false, Position::Only, false) => Opcode::RcSendOnly,
+        (false, Position::Only, true) => Opcode::RcSendOnlyImm,
+        (true, Position::First, _) => Opcode::RcWriteFirst,
+        (true, Position::Middle, _) => Opcode::RcWriteMiddle,
+        (true, Position::Last, false) => Opcode::RcWriteLast,
+        (true, Position::Last, true) => Opcode::RcWriteLastImm,
+        (true, Position::Only, false) => Opcode::RcWriteOnly,
+        (true, Position::Only, true) => Opcode::RcWriteOnlyImm,
+    }
+}

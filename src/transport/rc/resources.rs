@@ -1,0 +1,182 @@
+//! What a responder remembers of READs and atomics: what it still has to answer, and what it must
+//! be able to answer again.
+
+use std::collections::VecDeque;
+
+use crate::mem::Span;
+use crate::psn::Psn;
+use crate::wire::Reth;
+
+/// The most recent READs and atomics, in PSN order, at most `max_dest_rd_atomic`.
+#[derive(Debug, Default)]
+pub(crate) struct Resources {
+    entries: VecDeque<Resource>,
+    /// Entries that still have packets to send.
+    pending: usize,
+}
+
+/// A READ or atomic that was executed.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) first: Psn,
+    /// Response packets in all.
+    pub(crate) packets: u32,
+    /// Count of messages completed, this one included: goes into every AETH of the answer.
+    pub(crate) msn: u32,
+    pub(crate) kind: Kind,
+    /// What is to be sent: packets `next` to `end`. Nothing when they are equal.
+    next: u32,
+    end: u32,
+    /// Where the current answer opened: that packet is FIRST or ONLY.
+    opened_at: u32,
+    /// The answer has been asked for again.
+    repeated: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// A READ with the RETH of its first request, and its memory; no bytes need none.
+    Read { reth: Reth, span: Option<Span> },
+    /// An atomic with the value it found.
+    Atomic { original: u64 },
+}
+
+/// The next response packet of a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Due {
+    pub(crate) index: u32,
+    /// Whether it begins an answer.
+    pub(crate) opens: bool,
+    /// Whether it ends one.
+    pub(crate) closes: bool,
+    /// Whether it may have been sent before.
+    pub(crate) repeated: bool,
+}
+
+impl Resource {
+    pub(crate) fn new(first: Psn, packets: u32, msn: u32, kind: Kind) -> Self {
+        Self { first, packets, msn, kind, next: 0, end: packets, opened_at: 0, repeated: false }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.next < self.end
+    }
+
+    /// The packet to send now.
+    pub(crate) fn due(&self) -> Due {
+        Due {
+            index: self.next,
+            opens: self.next == self.opened_at,
+            closes: self.next + 1 == self.end,
+            repeated: self.repeated,
+        }
+    }
+}
+
+impl Resources {
+    /// Whether one more may be remembered: there is a free place, or the oldest has been answered
+    /// once. (A late copy of its request may have made it pending again; that is not the fault of
+    /// the requester.)
+    pub(crate) fn has_room(&self, limit: usize) -> bool {
+        let answered = |e: &Resource| e.repeated || !e.is_pending();
+        self.entries.len() < limit || self.entries.front().is_some_and(answered)
+    }
+
+    /// Remembers a new one, in place of the oldest if there are `limit`.
+    pub(crate) fn push(&mut self, limit: usize, resource: Resource) {
+        while self.entries.len() >= limit.max(1) {
+            let oldest = self.entries.pop_front();
+            self.pending -= usize::from(oldest.is_some_and(|e| e.is_pending()));
+        }
+        self.pending += usize::from(resource.is_pending());
+        self.entries.push_back(resource);
+    }
+
+    /// Whether anything is to be sent.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// The oldest that has something to send.
+    pub(crate) fn next_pending(&self) -> Option<&Resource> {
+        if self.pending == 0 {
+            return None;
+        }
+        self.entries.iter().find(|e| e.is_pending())
+    }
+
+    /// The packet that [`next_pending`](Self::next_pending) had due has been built.
+    pub(crate) fn advance(&mut self) {
+        if let Some(entry) = self.entries.iter_mut().find(|e| e.is_pending()) {
+            entry.next += 1;
+            self.pending -= usize::from(!entry.is_pending());
+        }
+    }
+
+    /// The one that answered the request with this PSN, if it is remembered.
+    pub(crate) fn find(&self, psn: Psn) -> Option<&Resource> {
+        self.entries.iter().find(|e| psn.is_within(e.first, e.packets))
+    }
+
+    /// Answers `packets` packets from `psn` on again.
+    pub(crate) fn repeat(&mut self, psn: Psn, packets: u32) {
+        let found = self.entries.iter_mut().find(|e| psn.is_within(e.first, e.packets));
+        let Some(entry) = found else { return };
+        self.pending -= usize::from(entry.is_pending());
+        let from = psn.since(entry.first);
+        entry.opened_at = from;
+        entry.next = from;
+        entry.end = entry.packets.min(from.saturating_add(packets));
+        entry.repeated = true;
+        self.pending += usize::from(entry.is_pending());
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.pending = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn atomic(psn: u32) -> Resource {
+        Resource::new(Psn::new(psn), 1, 1, Kind::Atomic { original: psn.into() })
+    }
+
+    fn read(psn: u32, packets: u32) -> Resource {
+        let kind = Kind::Read { reth: Reth::default(), span: None };
+        Resource::new(Psn::new(psn), packets, 1, kind)
+    }
+
+    #[test]
+    fn answers_leave_in_psn_order_even_when_an_older_one_is_repeated() {
+        let mut resources = Resources::default();
+        resources.push(4, read(10, 3));
+        resources.push(4, atomic(13));
+        (0..3).for_each(|_| resources.advance());
+        resources.repeat(Psn::new(11), 2);
+        let mut order = Vec::new();
+        while let Some(entry) = resources.next_pending() {
+            let due = entry.due();
+            order.push((entry.first.plus(due.index).value(), due.opens, due.closes));
+            resources.advance();
+        }
+        assert_eq!(order, [(11, true, false), (12, false, true), (13, true, true)]);
+        assert!(!resources.is_pending());
+    }
+
+    #[test]
+    fn only_an_answered_one_makes_place() {
+        let mut resources = Resources::default();
+        resources.push(1, atomic(1));
+        assert!(!resources.has_room(1));
+        resources.advance();
+        assert!(resources.has_room(1));
+        resources.push(1, atomic(2));
+        assert!(resources.find(Psn::new(1)).is_none());
+        assert!(resources.find(Psn::new(2)).is_some());
+    }
+}

@@ -1,0 +1,590 @@
+//! The responder: request packets into memory, receive completions, and answers.
+//!
+//! A request packet passes the checks in the order of IBTA vol 1, §9.7.4.1: sequence number, opcode
+//! sequence, rights of the queue pair, resources, length, key. The first that fails decides.
+//!
+//! Answers are not queued. What is owed follows from three things: the READs and atomics that still
+//! have packets to send ([`Resources`]), one closing acknowledgement or NAK, and the expected PSN.
+
+use crate::ids::Rkey;
+use crate::mem::{Access, Need, Placement, Span, Spans};
+use crate::net::Burst;
+use crate::psn::Psn;
+use crate::transport::build::{self, Extension, Header};
+use crate::transport::connection::{Connection, Context, Identity, RecvEnd};
+use crate::transport::fault::Fault;
+use crate::transport::outputs::DropReason;
+use crate::transport::rc::resources::{Kind, Resource, Resources};
+use crate::transport::recv::RecvQueue;
+use crate::transport::segment::Segmentation;
+use crate::transport::work::{RecvRequest, WcOpcode, WcStatus};
+use crate::wire::packet::datagram_len;
+use crate::wire::{
+    Aeth, AtomicAckEth, AtomicEth, Datagram, NakCode, Opcode, Operation, Position, Reth, Sequence,
+    Syndrome,
+};
+
+/// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
+pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// The receiving half of an RC queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// The PSN of the next request packet.
+    expected: Psn,
+    /// Messages completed, modulo 2^24.
+    msn: u32,
+    sequence: Sequence,
+    gap: Gap,
+    message: Message,
+    resources: Resources,
+    closing: Option<Closing>,
+}
+
+/// Whether packets ahead of the expected one are dropped in silence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Gap {
+    #[default]
+    None,
+    /// The requester has been told, by NAK or RNR NAK; once a gap is enough.
+    Told,
+}
+
+/// The multi-packet message that is arriving.
+#[derive(Debug, Default)]
+enum Message {
+    #[default]
+    None,
+    Send {
+        wr_id: u64,
+        buffer: Spans,
+        received: u32,
+    },
+    Write {
+        /// No bytes need no memory.
+        target: Option<Span>,
+        total: u32,
+        received: u32,
+    },
+}
+
+/// The acknowledgement that follows the answers to READs and atomics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Closing {
+    /// Everything before the expected PSN.
+    Ack,
+    /// The expected PSN is missing.
+    Gap,
+    /// No receive request for the expected PSN.
+    Rnr,
+    /// The request with this PSN failed for good.
+    Fatal(Psn, NakCode),
+}
+
+/// Why a request packet was not executed.
+enum Refusal {
+    /// For good.
+    Fault(Fault),
+    /// For want of a receive request.
+    NotReady,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// How the responder's message ended when a fault struck.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    pub(crate) fault: Fault,
+    /// A receive request has completed with the fault's status, so no event is due.
+    pub(crate) told: bool,
+}
+
+impl Responder {
+    /// INIT → RTR: the first request packet will have the PSN `expected`.
+    pub(crate) fn start(&mut self, expected: Psn) {
+        *self = Self { expected, ..Self::default() };
+    }
+
+    /// Takes a request packet. An error is for good: the queue pair must fail, and the NAK that
+    /// tells the peer is due.
+    pub(crate) fn handle_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<(), Failure> {
+        let psn = packet.bth.psn;
+        if psn.is_before(self.expected) {
+            self.on_duplicate(cx, connection, packet);
+            return Ok(());
+        }
+        if psn != self.expected {
+            self.on_gap(cx);
+            return Ok(());
+        }
+        match self.execute(cx, connection, receives, packet) {
+            Ok(()) => Ok(()),
+            Err(Refusal::NotReady) => {
+                self.gap = Gap::Told;
+                self.closing = Some(Closing::Rnr);
+                cx.counters.rnr_naks_sent += 1;
+                Ok(())
+            }
+            Err(Refusal::Fault(fault)) => {
+                self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
+                let status = fault.consequence().status;
+                let told = self.end_message(cx, &connection.id, receives, status);
+                Err(Failure { fault, told })
+            }
+        }
+    }
+
+    fn on_gap(&mut self, cx: &mut Context<'_>) {
+        if self.gap == Gap::Told {
+            cx.counters.drop(DropReason::OutOfSequence);
+            return;
+        }
+        cx.counters.out_of_sequence += 1;
+        self.gap = Gap::Told;
+        self.closing = Some(Closing::Gap);
+    }
+
+    /// The request with the expected PSN.
+    fn execute(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<(), Refusal> {
+        let opcode = packet.bth.opcode;
+        let sequence = self.sequence.next(opcode).map_err(|_| Fault::Sequence)?;
+        permit(connection, opcode)?;
+        let psns = match opcode.operation() {
+            Operation::Send => self.execute_send(cx, connection, receives, packet)?,
+            Operation::Write => self.execute_write(cx, connection, receives, packet)?,
+            Operation::ReadRequest => self.execute_read(cx, connection, packet)?,
+            Operation::CompareSwap | Operation::FetchAdd => {
+                self.execute_atomic(cx, connection, packet)?
+            }
+            _ => return Err(Fault::Unsupported.into()),
+        };
+        self.sequence = sequence;
+        self.expected = self.expected.plus(psns);
+        self.gap = Gap::None;
+        // An answer, or an ACK, replaces whatever was to be said about a gap.
+        self.closing = match opcode.operation() {
+            Operation::Send | Operation::Write if packet.bth.ack_req => Some(Closing::Ack),
+            Operation::Send | Operation::Write => {
+                self.closing.filter(|closing| *closing == Closing::Ack)
+            }
+            _ => None,
+        };
+        Ok(())
+    }
+
+    fn complete_message(&mut self) {
+        self.msn = (self.msn + 1) & 0xff_ffff;
+    }
+
+    fn execute_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<u32, Refusal> {
+        if packet.bth.opcode.has_invalidate() {
+            return Err(Fault::Unsupported.into());
+        }
+        let position = packet.bth.opcode.position();
+        if matches!(position, Position::First | Position::Only) {
+            let request = receives.take().ok_or(Refusal::NotReady)?;
+            self.open_send(cx, connection, request)?;
+        }
+        check_length(position, packet.payload.len(), connection.mtu)?;
+        let Message::Send { wr_id, buffer, received } = &mut self.message else {
+            return Err(Fault::Sequence.into());
+        };
+        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
+        let total = received.checked_add(len).ok_or(Fault::ReceiveTooShort)?;
+        if total as usize > buffer.len() {
+            return Err(Fault::ReceiveTooShort.into());
+        }
+        buffer
+            .place(cx.turn, *received as usize, packet.payload, order(position))
+            .map_err(|_| Fault::LocalProtection)?;
+        *received = total;
+        if ends(position) {
+            let end = RecvEnd {
+                status: WcStatus::Success,
+                opcode: WcOpcode::Recv,
+                byte_len: total,
+                imm: packet.imm().map(|imm| imm.0),
+                solicited: packet.bth.solicited,
+            };
+            cx.complete_recv(&connection.id, *wr_id, end);
+            receives.finish();
+            self.message = Message::None;
+            self.complete_message();
+        }
+        Ok(1)
+    }
+
+    /// Looks up the memory of the receive request that a SEND has taken. The message is open either
+    /// way: the request is taken, and ends with it.
+    fn open_send(
+        &mut self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        request: RecvRequest,
+    ) -> Result<(), Fault> {
+        let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+        let buffer = Spans::resolve(cx.memory, connection.id.pd, pieces, Need::Write);
+        let fault = buffer.as_ref().err().map(|_| Fault::LocalProtection);
+        let buffer = buffer.unwrap_or_default();
+        self.message = Message::Send { wr_id: request.wr_id, buffer, received: 0 };
+        fault.map_or(Ok(()), Err)
+    }
+
+    fn execute_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<u32, Refusal> {
+        let position = packet.bth.opcode.position();
+        let takes_receive = packet.imm().is_some();
+        if takes_receive && receives.is_empty() {
+            return Err(Refusal::NotReady);
+        }
+        check_length(position, packet.payload.len(), connection.mtu)?;
+        if let Some(reth) = packet.reth() {
+            let target = open_remote(cx, connection, reth, Access::REMOTE_WRITE)?;
+            self.message = Message::Write { target, total: reth.length, received: 0 };
+        }
+        let Message::Write { target, total, received } = &mut self.message else {
+            return Err(Fault::Sequence.into());
+        };
+        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
+        let sum = received.checked_add(len).filter(|sum| *sum <= *total).ok_or(Fault::Length)?;
+        if ends(position) && sum != *total {
+            return Err(Fault::Length.into());
+        }
+        if let Some(span) = target {
+            span.place(cx.turn, *received as usize, packet.payload, order(position))
+                .map_err(|_| Fault::RemoteAccess)?;
+        }
+        *received = sum;
+        if ends(position) {
+            self.message = Message::None;
+            self.complete_message();
+            if takes_receive {
+                let end = RecvEnd {
+                    status: WcStatus::Success,
+                    opcode: WcOpcode::RecvRdmaWithImm,
+                    byte_len: sum,
+                    imm: packet.imm().map(|imm| imm.0),
+                    solicited: packet.bth.solicited,
+                };
+                if let Some(request) = receives.take() {
+                    cx.complete_recv(&connection.id, request.wr_id, end);
+                    receives.finish();
+                }
+            }
+        }
+        Ok(1)
+    }
+
+    fn execute_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<u32, Refusal> {
+        let reth = packet.reth().filter(|_| packet.payload.is_empty()).ok_or(Fault::Length)?;
+        let limit = self.admit_answer(connection)?;
+        let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
+        let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
+        self.complete_message();
+        let kind = Kind::Read { reth, span };
+        self.resources.push(limit, Resource::new(packet.bth.psn, packets, self.msn, kind));
+        Ok(packets)
+    }
+
+    fn execute_atomic(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<u32, Refusal> {
+        let atomic = packet.atomic_eth().filter(|_| packet.payload.is_empty());
+        let AtomicEth { addr, rkey, swap, compare } = atomic.ok_or(Fault::Length)?;
+        let limit = self.admit_answer(connection)?;
+        if !addr.is_multiple_of(8) {
+            return Err(Fault::Misaligned.into());
+        }
+        let span = remote(cx, connection, rkey, addr, 8, Access::REMOTE_ATOMIC)?;
+        let original = match packet.bth.opcode.operation() {
+            Operation::CompareSwap => span.compare_swap(cx.turn, compare, swap),
+            _ => span.fetch_add(cx.turn, swap),
+        };
+        let original = original.map_err(|_| Fault::RemoteAccess)?;
+        self.complete_message();
+        let kind = Kind::Atomic { original };
+        self.resources.push(limit, Resource::new(packet.bth.psn, 1, self.msn, kind));
+        Ok(1)
+    }
+
+    /// Room for one more READ or atomic, or the requester has not kept to `max_dest_rd_atomic`.
+    fn admit_answer(&self, connection: &Connection) -> Result<usize, Fault> {
+        let limit = usize::from(connection.max_dest_rd_atomic);
+        if limit == 0 || !self.resources.has_room(limit) {
+            return Err(Fault::TooManyReads);
+        }
+        Ok(limit)
+    }
+
+    fn on_duplicate(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) {
+        cx.counters.duplicate_requests += 1;
+        let again = match packet.bth.opcode.operation() {
+            Operation::Send | Operation::Write => {
+                if self.closing.is_none() {
+                    self.closing = Some(Closing::Ack);
+                }
+                return;
+            }
+            Operation::ReadRequest => self.repeated_read(cx, connection, packet),
+            Operation::CompareSwap | Operation::FetchAdd => {
+                let found = self.resources.find(packet.bth.psn);
+                found.filter(|entry| matches!(entry.kind, Kind::Atomic { .. })).map(|_| 1)
+            }
+            _ => None,
+        };
+        match again {
+            Some(packets) => self.resources.repeat(packet.bth.psn, packets),
+            None => cx.counters.drop(DropReason::StaleDuplicate),
+        }
+    }
+
+    /// How many packets answer a repeated READ request: it must ask for a part of a remembered
+    /// READ, with its key, and the memory must still be there. What is not so is dropped: the
+    /// packet may be a late copy from the network, and no reason to fail.
+    fn repeated_read(
+        &self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Option<u32> {
+        let again = packet.reth().filter(|_| packet.payload.is_empty())?;
+        let entry = self.resources.find(packet.bth.psn)?;
+        let Kind::Read { reth, span } = &entry.kind else { return None };
+        let from = packet.bth.psn.since(entry.first);
+        let skipped = from.checked_mul(connection.mtu)?;
+        let length = reth.length.checked_sub(skipped)?;
+        let packets = Segmentation { length: again.length, mtu: connection.mtu }.packets();
+        let fits = again.rkey == reth.rkey
+            && again.addr == reth.addr.wrapping_add(skipped.into())
+            && again.length <= length
+            && (again.length == length || again.length.is_multiple_of(connection.mtu));
+        let readable = span.is_none()
+            || remote(cx, connection, again.rkey, again.addr, again.length, Access::REMOTE_READ)
+                .is_ok();
+        (fits && readable).then_some(packets)
+    }
+
+    /// Whether anything is owed to the peer.
+    pub(crate) fn owes(&self) -> bool {
+        self.closing.is_some() || self.resources.is_pending()
+    }
+
+    /// Whether the answer to a READ or atomic is owed.
+    pub(crate) fn owes_answer(&self) -> bool {
+        self.resources.is_pending()
+    }
+
+    /// Appends answers to READs and atomics to `out`. True when there are more than it holds.
+    ///
+    /// # Errors
+    ///
+    /// The memory of a READ is gone: the queue pair must fail, and the NAK is due.
+    pub(crate) fn answer(
+        &mut self,
+        connection: &Connection,
+        cx: &Context<'_>,
+        out: &mut Burst,
+    ) -> Result<bool, Failure> {
+        while let Some(entry) = self.resources.next_pending() {
+            let due = entry.due();
+            let psn = entry.first.plus(due.index);
+            let aeth = ack(entry.msn);
+            let (opcode, extension, payload, offset) = match &entry.kind {
+                Kind::Atomic { original } => {
+                    let extension =
+                        Extension::AtomicAck(aeth, AtomicAckEth { original: *original });
+                    (Opcode::RcAtomicAcknowledge, extension, 0, 0)
+                }
+                Kind::Read { reth, .. } => {
+                    let message = Segmentation { length: reth.length, mtu: connection.mtu };
+                    let piece = message.piece(due.index);
+                    let opcode = read_response(due.opens, due.closes);
+                    let extension = match opcode {
+                        Opcode::RcReadResponseMiddle => Extension::None,
+                        _ => Extension::Aeth(aeth),
+                    };
+                    (opcode, extension, piece.len as usize, piece.offset as usize)
+                }
+            };
+            let alone = due.repeated && !out.is_empty();
+            if alone || !out.has_room(datagram_len(opcode, payload)) {
+                return Ok(true);
+            }
+            let header = Header { opcode, psn, ack_req: false, solicited: false, extension };
+            let fill = |to: &mut [u8]| match &entry.kind {
+                Kind::Read { span: Some(span), .. } => span.copy_out(cx.turn, offset, to),
+                _ => Ok(()),
+            };
+            if build::push(out, connection, header, payload, fill).is_err() {
+                self.resources.clear();
+                let fault = Fault::RemoteAccess;
+                self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
+                return Err(Failure { fault, told: false });
+            }
+            self.resources.advance();
+            if due.repeated {
+                return Ok(self.resources.is_pending());
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends the closing acknowledgement or NAK to `out`, if one is due and there is room. It
+    /// follows the answers that are owed, or it would overtake them.
+    pub(crate) fn close(&mut self, connection: &Connection, out: &mut Burst) {
+        let Some(closing) = self.closing.filter(|_| !self.resources.is_pending()) else { return };
+        if !out.has_room(datagram_len(Opcode::RcAcknowledge, 0)) {
+            return;
+        }
+        let nak = |code| Syndrome::Nak(code);
+        let (psn, syndrome) = match closing {
+            Closing::Ack => (self.expected.previous(), ack(0).syndrome),
+            Closing::Gap => (self.expected, nak(NakCode::PsnSequence)),
+            Closing::Rnr => (self.expected, Syndrome::Rnr { timer: connection.min_rnr_timer }),
+            Closing::Fatal(psn, code) => (psn, nak(code)),
+        };
+        let header = Header {
+            opcode: Opcode::RcAcknowledge,
+            psn,
+            ack_req: false,
+            solicited: false,
+            extension: Extension::Aeth(Aeth { syndrome, msn: self.msn }),
+        };
+        if build::push(out, connection, header, 0, |_| Ok(())).is_ok() {
+            self.closing = None;
+        }
+    }
+
+    /// Ends the message that is arriving, if a receive request belongs to it, with `status`. Tells
+    /// whether one did.
+    pub(crate) fn end_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: &Identity,
+        receives: &mut RecvQueue,
+        status: WcStatus,
+    ) -> bool {
+        let Message::Send { wr_id, .. } = std::mem::take(&mut self.message) else { return false };
+        cx.complete_recv(id, wr_id, RecvEnd::failed(status));
+        receives.finish();
+        true
+    }
+
+    /// Forgets what is owed: the queue pair was told to stop.
+    pub(crate) fn clear(&mut self) {
+        self.resources.clear();
+        self.closing = None;
+    }
+}
+
+/// Whether the queue pair's access flags allow the operation.
+fn permit(connection: &Connection, opcode: Opcode) -> Result<(), Fault> {
+    let needed = match opcode.operation() {
+        Operation::Write => Access::REMOTE_WRITE,
+        Operation::ReadRequest => Access::REMOTE_READ,
+        Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+        _ => Access::empty(),
+    };
+    if connection.access.contains(needed) { Ok(()) } else { Err(Fault::NotPermitted) }
+}
+
+/// Payload lengths by position: FIRST and MIDDLE are full, LAST is not empty (IBTA vol 1,
+/// §9.7.4.1.6).
+fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), Fault> {
+    let mtu = mtu as usize;
+    let valid = match position {
+        Position::First | Position::Middle => len == mtu,
+        Position::Last => (1..=mtu).contains(&len),
+        Position::Only => len <= mtu,
+    };
+    if valid { Ok(()) } else { Err(Fault::Length) }
+}
+
+/// The memory that a RETH names. No bytes need none: neither key nor address is looked at (IBTA
+/// vol 1, C9-88).
+fn open_remote(
+    cx: &Context<'_>,
+    connection: &Connection,
+    reth: Reth,
+    need: Access,
+) -> Result<Option<Span>, Fault> {
+    match reth.length {
+        0 => Ok(None),
+        1..=MAX_MESSAGE => {
+            remote(cx, connection, reth.rkey, reth.addr, reth.length, need).map(Some)
+        }
+        _ => Err(Fault::Length),
+    }
+}
+
+fn remote(
+    cx: &Context<'_>,
+    connection: &Connection,
+    rkey: Rkey,
+    addr: u64,
+    length: u32,
+    need: Access,
+) -> Result<Span, Fault> {
+    cx.memory.remote(connection.id.pd, rkey, addr, length, need).map_err(|_| Fault::RemoteAccess)
+}
+
+const fn ends(position: Position) -> bool {
+    matches!(position, Position::Last | Position::Only)
+}
+
+const fn order(position: Position) -> Placement {
+    if ends(position) { Placement::Final } else { Placement::Plain }
+}
+
+const fn ack(msn: u32) -> Aeth {
+    Aeth { syndrome: Syndrome::Ack { credits: Aeth::UNLIMITED_CREDITS }, msn }
+}
+
+const fn read_response(opens: bool, closes: bool) -> Opcode {
+    match (opens, closes) {
+        (true, true) => Opcode::RcReadResponseOnly,
+        (true, false) => Opcode::RcReadResponseFirst,
+        (false, false) => Opcode::RcReadResponseMiddle,
+        (false, true) => Opcode::RcReadResponseLast,
+    }
+}

@@ -1,0 +1,323 @@
+//! The requester, other direction: response packets into completions.
+//!
+//! An acknowledgement covers everything before it, so one packet may complete many requests. What
+//! it does not cover is the answer to a READ or atomic: if that is missing, it was lost, and the
+//! request is sent again from there ("implied NAK").
+
+use crate::mem::Placement;
+use crate::psn::Psn;
+use crate::time::RnrTimer;
+use crate::transport::connection::{Connection, Context};
+use crate::transport::fault::status_of_nak;
+use crate::transport::outputs::DropReason;
+use crate::transport::rc::requester::{Cursor, Requester};
+use crate::transport::rc::wqe::Wqe;
+use crate::transport::segment::Segmentation;
+use crate::transport::work::{SendFlags, WcStatus};
+use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
+
+/// Whether an acknowledgement left a hole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Acknowledged {
+    Whole,
+    /// The answer with this PSN should have come before it.
+    Missing(Psn),
+}
+
+impl Requester {
+    /// Takes a response packet. Fails when the oldest request has failed with it.
+    ///
+    /// `merged` tells whether it arrived with others in one buffer.
+    pub(crate) fn handle_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+        merged: bool,
+    ) -> Result<(), WcStatus> {
+        let psn = packet.bth.psn;
+        if !psn.is_within(self.una, self.sent.since(self.una)) {
+            cx.counters.drop(DropReason::Ghost);
+            return Ok(());
+        }
+        let syndrome = packet.aeth().map(|aeth| aeth.syndrome);
+        match (packet.bth.opcode.operation(), syndrome) {
+            (Operation::Acknowledge, Some(Syndrome::Ack { .. })) => {
+                self.on_ack(cx, connection, psn)
+            }
+            (Operation::Acknowledge, Some(Syndrome::Rnr { timer })) => {
+                self.on_rnr(cx, connection, psn, timer)
+            }
+            (Operation::Acknowledge, Some(Syndrome::Nak(NakCode::PsnSequence))) => {
+                self.on_sequence_nak(cx, connection, psn)
+            }
+            (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
+                self.on_terminal_nak(cx, connection, psn, code)
+            }
+            (Operation::ReadResponse, None | Some(Syndrome::Ack { .. })) => {
+                self.merged_answers = merged;
+                self.on_read_response(cx, connection, packet)
+            }
+            (Operation::AtomicAcknowledge, Some(Syndrome::Ack { .. })) => {
+                self.on_atomic_ack(cx, connection, packet)
+            }
+            (Operation::Acknowledge, _) => {
+                cx.counters.drop(DropReason::Ghost);
+                Ok(())
+            }
+            _ => Err(WcStatus::BadRespErr),
+        }
+    }
+
+    /// Everything that follows from `una` having moved.
+    fn settle(&mut self, cx: &mut Context<'_>, connection: &Connection, before: Psn) {
+        if self.una == before {
+            return;
+        }
+        let cursor = self.cursor_psn();
+        if cursor.is_before(self.una) && self.queue.front().is_some_and(Wqe::is_started) {
+            // Late news: what was to be sent again from here has arrived after all.
+            self.place_cursor();
+        }
+        cx.windows.release(connection.window, self.flights.landed(self.una));
+        cx.windows.release(cx.read_window, self.read_flights.landed(self.una));
+        let outstanding = self.una.is_before(self.cursor_psn());
+        if !self.retry.is_waiting() {
+            self.retry.progress(cx.now, outstanding);
+        }
+    }
+
+    fn place_cursor(&mut self) {
+        let Some(front) = self.queue.front_mut() else { return };
+        let packet = self.una.since(front.first);
+        front.resumed_at = packet;
+        self.cursor = Cursor { wqe: 0, packet };
+    }
+
+    /// Acknowledges everything before `end`: completes what is complete, in order.
+    fn acknowledge(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        end: Psn,
+    ) -> Acknowledged {
+        let before = self.una;
+        let hole = self.advance(cx, connection, end);
+        self.settle(cx, connection, before);
+        hole
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>, connection: &Connection, end: Psn) -> Acknowledged {
+        while let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) {
+            if front.op.has_response() {
+                // Only its answer acknowledges it, and the requests behind it.
+                self.una = front.awaited();
+                return match self.una.is_before(end) {
+                    true => Acknowledged::Missing(self.una),
+                    false => Acknowledged::Whole,
+                };
+            }
+            if end.is_before(front.end()) {
+                if self.una.is_before(end) {
+                    self.una = end;
+                }
+                break;
+            }
+            self.una = front.end();
+            self.complete_oldest(cx, connection);
+        }
+        Acknowledged::Whole
+    }
+
+    fn complete_oldest(&mut self, cx: &mut Context<'_>, connection: &Connection) {
+        let Some(wqe) = self.queue.pop_front() else { return };
+        if let Some(behind) = self.cursor.wqe.checked_sub(1) {
+            self.cursor.wqe = behind;
+            self.unanswered = self.unanswered.saturating_sub(u32::from(wqe.op.has_response()));
+        } else {
+            self.cursor.packet = 0;
+        }
+        if wqe.flags.contains(SendFlags::SIGNALED) {
+            cx.complete_send(&connection.id, &wqe.end_of(), WcStatus::Success);
+        }
+    }
+
+    fn on_ack(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        psn: Psn,
+    ) -> Result<(), WcStatus> {
+        match self.acknowledge(cx, connection, psn.next()) {
+            Acknowledged::Whole => Ok(()),
+            Acknowledged::Missing(missing) => self.on_implied_nak(cx, connection, missing),
+        }
+    }
+
+    fn on_implied_nak(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        missing: Psn,
+    ) -> Result<(), WcStatus> {
+        if !self.retry.is_news(missing) {
+            cx.counters.drop(DropReason::ResponseAhead);
+            return Ok(());
+        }
+        cx.counters.implied_naks += 1;
+        self.retry_from(cx, connection, missing)
+    }
+
+    fn on_sequence_nak(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        psn: Psn,
+    ) -> Result<(), WcStatus> {
+        cx.counters.sequence_naks += 1;
+        if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
+            return self.on_implied_nak(cx, connection, missing);
+        }
+        // Kernel rxe sends one for the PSN of an RNR NAK too: the RNR timer decides.
+        if !self.retry.is_news(psn) {
+            return Ok(());
+        }
+        self.retry_from(cx, connection, psn)
+    }
+
+    fn retry_from(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        missing: Psn,
+    ) -> Result<(), WcStatus> {
+        if !self.retry.retry_from(missing) {
+            return Err(WcStatus::RetryExcErr);
+        }
+        self.go_back(cx, connection);
+        Ok(())
+    }
+
+    fn on_rnr(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        psn: Psn,
+        timer: RnrTimer,
+    ) -> Result<(), WcStatus> {
+        cx.counters.rnr_naks_received += 1;
+        if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
+            return self.on_implied_nak(cx, connection, missing);
+        }
+        if self.retry.is_waiting() {
+            return Ok(());
+        }
+        if !self.retry.wait(cx.now, timer) {
+            return Err(WcStatus::RnrRetryExcErr);
+        }
+        self.go_back(cx, connection);
+        Ok(())
+    }
+
+    fn on_terminal_nak(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        psn: Psn,
+        code: NakCode,
+    ) -> Result<(), WcStatus> {
+        let hole = self.acknowledge(cx, connection, psn);
+        let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) else { return Ok(()) };
+        // A NAK in the middle of a READ's answer is about that READ, even if packets of the answer
+        // were lost before it: no more of them will come.
+        if psn.is_within(front.first, front.packets) {
+            return Err(status_of_nak(code));
+        }
+        match hole {
+            Acknowledged::Missing(missing) => self.on_implied_nak(cx, connection, missing),
+            Acknowledged::Whole => Ok(()),
+        }
+    }
+
+    /// Makes the request that a response with `psn` answers the oldest one, or finds that another
+    /// answer is missing before it.
+    fn reach(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        psn: Psn,
+    ) -> Result<Option<&mut Wqe>, WcStatus> {
+        if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
+            self.on_implied_nak(cx, connection, missing)?;
+            return Ok(None);
+        }
+        match self.queue.front_mut() {
+            Some(wqe) if wqe.is_started() && wqe.op.has_response() => Ok(Some(wqe)),
+            _ => Err(WcStatus::BadRespErr),
+        }
+    }
+
+    fn on_read_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<(), WcStatus> {
+        let (psn, reads, cursor) = (packet.bth.psn, self.reads, self.cursor_psn());
+        let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
+        let (index, packets) = (wqe.received, wqe.packets);
+        let position = packet.bth.opcode.position();
+        let piece = Segmentation { length: wqe.length, mtu: connection.mtu }.piece(index);
+        if !wqe.op.is_read()
+            || !reads.accepts(position, index, packets, wqe.resumed_at)
+            || packet.payload.len() != piece.len as usize
+        {
+            return Err(WcStatus::BadRespErr);
+        }
+        let order = match piece.position {
+            Position::Last | Position::Only => Placement::Final,
+            Position::First | Position::Middle => Placement::Plain,
+        };
+        let spans = wqe.answer().ok_or(WcStatus::LocProtErr)?;
+        spans
+            .place(cx.turn, piece.offset as usize, packet.payload, order)
+            .map_err(|_| WcStatus::LocProtErr)?;
+        wqe.received += 1;
+        let ends_request = index + 1 == reads.end(index, packets);
+        let ends_read = index + 1 == packets;
+        self.una = psn.next();
+        if ends_request && psn.is_before(cursor) {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        if ends_read {
+            self.complete_oldest(cx, connection);
+        }
+        self.settle(cx, connection, psn);
+        Ok(())
+    }
+
+    fn on_atomic_ack(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<(), WcStatus> {
+        let (psn, cursor) = (packet.bth.psn, self.cursor_psn());
+        let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
+        let Some(answer) = packet.atomic_ack_eth().filter(|_| wqe.op.is_atomic()) else {
+            return Err(WcStatus::BadRespErr);
+        };
+        let spans = wqe.answer().ok_or(WcStatus::LocProtErr)?;
+        spans
+            .place(cx.turn, 0, &answer.original.to_ne_bytes(), Placement::Final)
+            .map_err(|_| WcStatus::LocProtErr)?;
+        wqe.received = 1;
+        self.una = psn.next();
+        if psn.is_before(cursor) {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        self.complete_oldest(cx, connection);
+        self.settle(cx, connection, psn);
+        Ok(())
+    }
+}

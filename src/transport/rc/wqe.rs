@@ -1,0 +1,110 @@
+//! A send request on its way.
+
+use crate::mem::{Memory, Need, Revoked, Spans, Turn};
+use crate::psn::Psn;
+use crate::transport::connection::{Connection, SendEnd};
+use crate::transport::segment::Segmentation;
+use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, WcStatus};
+
+/// An element of the send queue.
+#[derive(Debug)]
+pub(crate) struct Wqe {
+    wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    data: Data,
+    /// Bytes of the message.
+    pub(crate) length: u32,
+    /// Its PSNs, known once it has started: `first` and the `packets - 1` after it.
+    pub(crate) first: Psn,
+    pub(crate) packets: u32,
+    /// READ and atomics: response packets taken.
+    pub(crate) received: u32,
+    /// READ: the response packet from which it was last asked again.
+    pub(crate) resumed_at: u32,
+    /// It could not start. It ends like this when its turn comes.
+    pub(crate) failure: Option<WcStatus>,
+}
+
+#[derive(Debug)]
+enum Data {
+    Request(SendData),
+    Resolved(Spans),
+}
+
+impl Wqe {
+    /// `length` is that of the data, which posting has checked.
+    pub(crate) fn new(request: SendRequest, length: u32) -> Self {
+        Self {
+            wr_id: request.wr_id,
+            op: request.op,
+            flags: request.flags,
+            data: Data::Request(request.data),
+            length,
+            first: Psn::default(),
+            packets: 0,
+            received: 0,
+            resumed_at: 0,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.packets != 0
+    }
+
+    /// Gives it its PSNs and looks up its memory: keys are checked once a message.
+    pub(crate) fn start(&mut self, first: Psn, connection: &Connection, memory: &Memory) {
+        self.first = first;
+        self.packets = self.segmentation(connection.mtu).packets();
+        if let Data::Request(SendData::Sges(sges)) = &self.data {
+            let need = if self.op.has_response() { Need::Write } else { Need::Read };
+            let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+            match Spans::resolve(memory, connection.id.pd, pieces, need) {
+                Ok(spans) => self.data = Data::Resolved(spans),
+                Err(_) => self.failure = Some(WcStatus::LocProtErr),
+            }
+        }
+    }
+
+    /// How it falls into packets; of an atomic, the one packet of its answer.
+    pub(crate) fn segmentation(&self, mtu: u32) -> Segmentation {
+        Segmentation { length: self.length, mtu }
+    }
+
+    /// The PSN after its last.
+    pub(crate) fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+
+    /// The PSN of the response it waits for.
+    pub(crate) fn awaited(&self) -> Psn {
+        self.first.plus(self.received)
+    }
+
+    /// Reads message bytes from `offset` on, for a packet.
+    pub(crate) fn copy_out(&self, turn: &Turn, offset: u32, to: &mut [u8]) -> Result<(), Revoked> {
+        let offset = offset as usize;
+        match &self.data {
+            Data::Resolved(spans) => spans.copy_out(turn, offset, to),
+            Data::Request(SendData::Inline(bytes)) => {
+                let from = bytes.get(offset..offset + to.len()).ok_or(Revoked)?;
+                to.copy_from_slice(from);
+                Ok(())
+            }
+            Data::Request(SendData::Sges(_)) => Err(Revoked),
+        }
+    }
+
+    /// The memory that takes the answer of a READ or atomic.
+    pub(crate) fn answer(&self) -> Option<&Spans> {
+        match &self.data {
+            Data::Resolved(spans) => Some(spans),
+            Data::Request(_) => None,
+        }
+    }
+
+    pub(crate) fn end_of(&self) -> SendEnd {
+        SendEnd { wr_id: self.wr_id, opcode: self.op.wc_opcode(), byte_len: self.length }
+    }
+}

@@ -1,0 +1,189 @@
+//! How much may be on its way to one address.
+//!
+//! A RoCE fabric is lossless or has congestion control; a UDP socket has a receive buffer, and what
+//! does not fit is gone. So the packets in flight to one destination are limited as the receiving
+//! kernel counts them: by the memory they occupy, not by their length.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use crate::psn::Psn;
+
+/// The receive buffer of a socket that asked for nothing (`net.core.rmem_default`).
+pub const DEFAULT_RECEIVE_BUFFER: u64 = 212_992;
+
+/// The part of a receive buffer that may be filled: the rest is for what others send, and for the
+/// kernel's rounding.
+pub const fn usable(receive_buffer: u64) -> u64 {
+    receive_buffer / 4 * 3
+}
+
+/// Bytes that a kernel charges a receive buffer for a lone datagram with `len` bytes of payload:
+/// the packet's headroom and tail, rounded up to what its allocator hands out, and its descriptor.
+///
+/// Measured on Linux 6.18: 25 datagrams of 4112 bytes, 92 of 1040 or 256 of 80 fill 212,992 bytes.
+pub(crate) const fn lone_cost(len: usize) -> u64 {
+    ((len + 384).next_power_of_two() + 512) as u64
+}
+
+/// Bytes that a kernel charges for a burst that arrives whole.
+pub(crate) const fn burst_cost(bytes: usize, segments: usize) -> u64 {
+    if segments == 1 { lone_cost(bytes) } else { bytes as u64 + 1024 }
+}
+
+/// Names one [`Window`] of a [`Windows`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WindowId(usize);
+
+/// What is in flight to one destination, and who waits for room.
+#[derive(Debug)]
+struct Window {
+    limit: u64,
+    in_flight: u64,
+    waiting: VecDeque<usize>,
+}
+
+/// The windows of a device, one a destination address.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    by_address: HashMap<IpAddr, WindowId>,
+    windows: Vec<Window>,
+    limit: u64,
+    /// Who waited and may go on.
+    freed: VecDeque<usize>,
+}
+
+impl Windows {
+    /// Windows of `limit` bytes each.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { by_address: HashMap::new(), windows: Vec::new(), limit, freed: VecDeque::new() }
+    }
+
+    /// The window to `destination`.
+    pub(crate) fn to(&mut self, destination: IpAddr) -> WindowId {
+        if let Some(id) = self.by_address.get(&destination) {
+            return *id;
+        }
+        let id = self.own(self.limit);
+        self.by_address.insert(destination, id);
+        id
+    }
+
+    /// A window of its own, which belongs to no destination.
+    pub(crate) fn own(&mut self, limit: u64) -> WindowId {
+        self.windows.push(Window { limit, in_flight: 0, waiting: VecDeque::new() });
+        WindowId(self.windows.len() - 1)
+    }
+
+    /// Sets how much one destination bears.
+    pub(crate) fn set_limit(&mut self, id: WindowId, limit: u64) {
+        let window = &mut self.windows[id.0];
+        window.limit = limit;
+        self.freed.extend(window.waiting.drain(..));
+    }
+
+    pub(crate) fn limit(&self, id: WindowId) -> u64 {
+        self.windows[id.0].limit
+    }
+
+    /// What else may go now. Whoever wants more than the limit gets along with the limit.
+    pub(crate) fn room(&self, id: WindowId) -> u64 {
+        let window = &self.windows[id.0];
+        window.limit.saturating_sub(window.in_flight)
+    }
+
+    pub(crate) fn charge(&mut self, id: WindowId, cost: u64) {
+        self.windows[id.0].in_flight += cost;
+    }
+
+    /// Gives `cost` back and lets those go on who waited.
+    pub(crate) fn release(&mut self, id: WindowId, cost: u64) {
+        if cost == 0 {
+            return;
+        }
+        let window = &mut self.windows[id.0];
+        window.in_flight = window.in_flight.saturating_sub(cost);
+        self.freed.extend(window.waiting.drain(..));
+    }
+
+    /// Remembers that the queue pair in `slot` waits for room.
+    pub(crate) fn wait(&mut self, id: WindowId, slot: usize) {
+        self.windows[id.0].waiting.push_back(slot);
+    }
+
+    /// The next queue pair that waited and may try again.
+    pub(crate) fn next_freed(&mut self) -> Option<usize> {
+        self.freed.pop_front()
+    }
+}
+
+/// The bursts of one queue pair that are not acknowledged yet, with what each was charged.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    flights: VecDeque<Flight>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    /// The PSN after its last packet.
+    end: Psn,
+    cost: u64,
+}
+
+impl Flights {
+    pub(crate) fn push(&mut self, end: Psn, cost: u64) {
+        self.flights.push_back(Flight { end, cost });
+    }
+
+    /// Forgets the flights that end at or before `una`, and returns what they were charged.
+    pub(crate) fn landed(&mut self, una: Psn) -> u64 {
+        let mut cost = 0;
+        while let Some(flight) = self.flights.front()
+            && !una.is_before(flight.end)
+        {
+            cost += flight.cost;
+            self.flights.pop_front();
+        }
+        cost
+    }
+
+    /// Forgets them all: they are lost, or nobody waits for them any more.
+    pub(crate) fn abandon(&mut self) -> u64 {
+        self.flights.drain(..).map(|flight| flight.cost).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lone_datagrams_cost_what_the_kernel_charges() {
+        // How many fit a default receive buffer, measured: 25, 92, 256. Ours may be a little lower.
+        let fit = |len| DEFAULT_RECEIVE_BUFFER / lone_cost(len);
+        assert_eq!((fit(4112), fit(1040), fit(80)), (24, 83, 208));
+    }
+
+    #[test]
+    fn whoever_waits_for_room_may_go_on_when_something_lands() {
+        let mut windows = Windows::new(1000);
+        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(windows.room(id), 1000);
+        windows.charge(id, 1500);
+        assert_eq!((windows.room(id), windows.next_freed()), (0, None));
+        windows.wait(id, 7);
+        windows.release(id, 600);
+        assert_eq!((windows.room(id), windows.next_freed()), (100, Some(7)));
+        assert_eq!(windows.to(IpAddr::from([10, 0, 0, 1])), id);
+    }
+
+    #[test]
+    fn flights_land_when_their_last_packet_is_acknowledged() {
+        let mut flights = Flights::default();
+        flights.push(Psn::new(2), 10);
+        flights.push(Psn::new(5), 20);
+        assert_eq!(flights.landed(Psn::new(1)), 0);
+        assert_eq!(flights.landed(Psn::new(4)), 10);
+        assert_eq!(flights.landed(Psn::new(5)), 20);
+    }
+}

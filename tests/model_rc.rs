@@ -1,0 +1,354 @@
+//! Random verbs over a bad network, against plain arrays.
+//!
+//! Both sides of a connection post what a seed tells them. What memory, receive buffers, results
+//! and completions must look like follows from the order of posting alone; the network may lose,
+//! repeat, reorder and corrupt as it likes. A failure prints its seed: `replay` runs it alone.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use softroce::ids::{Mtu, Qpn};
+use softroce::io::sim::{Conditions, HostConfig};
+use softroce::mem::Region;
+use softroce::transport::outputs::Counters;
+use softroce::transport::work::{
+    RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
+};
+use support::{Link, World, full_access, pattern, remote, sge};
+
+/// Bytes of each area of a side's memory.
+const AREA: usize = 96 << 10;
+/// Atomic counters of each side.
+const COUNTERS: usize = 8;
+/// Operations a side posts.
+const OPERATIONS: u64 = 24;
+
+/// A source of choices.
+struct Choice(TestRng);
+
+impl Choice {
+    fn new(seed: u64) -> Self {
+        let mut bytes = [7; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        Self(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        use proptest::prelude::Rng;
+        self.0.next_u64() % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// One side: what it exports, what it keeps, and what both should hold in the end.
+struct Side {
+    qpn: Qpn,
+    /// Never written: what SENDs and WRITEs take and what the peer READs.
+    source: Arc<Region>,
+    /// The peer's WRITEs go here.
+    written: Arc<Region>,
+    /// The peer's atomics go here.
+    counters: Arc<Region>,
+    /// Answers to READs and atomics.
+    answers: Arc<Region>,
+    /// Receive buffers.
+    inbox: Arc<Region>,
+    model: Model,
+    posted: u64,
+}
+
+/// What a side must hold in the end. The peer's operations change it as they are posted.
+struct Model {
+    source: Vec<u8>,
+    written: Vec<u8>,
+    counters: [u64; COUNTERS],
+    answers: Vec<u8>,
+    answers_used: usize,
+    inbox: Vec<u8>,
+    inbox_used: usize,
+    sends: Vec<(u64, WcOpcode, u32)>,
+    recvs: Vec<(u64, WcOpcode, u32, Option<u32>)>,
+}
+
+impl Side {
+    fn new(world: &World, node: usize, qpn: Qpn) -> Self {
+        let region = |at: u64| world.nodes[node].region(AREA, at << 32, full_access());
+        let (source, written) = (region(1), region(2));
+        let (counters, answers, inbox) = (region(3), region(4), region(5));
+        let bytes = pattern(node as u64 + 1, AREA);
+        source.write_at(0, &bytes).unwrap();
+        let model = Model {
+            source: bytes,
+            written: vec![0; AREA],
+            counters: [0; COUNTERS],
+            answers: vec![0; AREA],
+            answers_used: 0,
+            inbox: vec![0; AREA],
+            inbox_used: 0,
+            sends: Vec::new(),
+            recvs: Vec::new(),
+        };
+        Self { qpn, source, written, counters, answers, inbox, model, posted: 0 }
+    }
+}
+
+/// Cuts `len` bytes at `offset` of a region into a few pieces.
+fn pieces(choice: &mut Choice, region: &Region, offset: usize, len: usize) -> Vec<Sge> {
+    let mut sges = Vec::new();
+    let (mut at, end) = (offset, offset + len);
+    while at < end && sges.len() < 4 {
+        let take =
+            if choice.one_in(2) { end - at } else { 1 + choice.below((end - at) as u64) as usize };
+        sges.push(sge(region, at, take));
+        at += take;
+    }
+    if at < end {
+        sges.push(sge(region, at, end - at));
+    }
+    sges
+}
+
+fn length(choice: &mut Choice, mtu: usize) -> usize {
+    match choice.below(8) {
+        0 => 0,
+        1 => 1 + choice.below(7) as usize,
+        2 => mtu - 1,
+        3 => mtu,
+        4 => mtu + 1,
+        5 => 3 * mtu + choice.below(5) as usize,
+        6 => choice.below(8 << 10) as usize,
+        _ => choice.below(3 * mtu as u64) as usize,
+    }
+}
+
+/// Posts one operation from `sides[me]` and applies it to both models.
+fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice, mtu: usize) {
+    let [a, b] = sides;
+    let (mine, theirs) = if me == 0 { (a, b) } else { (b, a) };
+    let wr_id = mine.posted;
+    mine.posted += 1;
+    let mut flags = SendFlags::empty();
+    flags.set(SendFlags::SIGNALED, !choice.one_in(3));
+    flags.set(SendFlags::FENCE, choice.one_in(6));
+    flags.set(SendFlags::SOLICITED, choice.one_in(2));
+
+    let len = length(choice, mtu);
+    let from = choice.below((AREA - len) as u64 + 1) as usize;
+    let bytes = mine.model.source[from..from + len].to_vec();
+    let imm = choice.one_in(2).then(|| choice.below(1 << 32) as u32);
+    let inline = len <= 64 && choice.one_in(2);
+    let data = if inline {
+        SendData::Inline(bytes.iter().copied().collect())
+    } else {
+        SendData::Sges(pieces(choice, &mine.source, from, len).into_iter().collect())
+    };
+    let mut completes = len as u32;
+    let (op, data) = match choice.below(5) {
+        0 | 1 => {
+            let room = len + choice.below(9) as usize;
+            let Some(at) = claim(&mut theirs.model.inbox_used, room) else { return };
+            let sges = pieces(choice, &theirs.inbox, at, room);
+            let id = 1000 + wr_id;
+            world.post_recv(1 - me, theirs.qpn, id, &sges);
+            theirs.model.inbox[at..at + len].copy_from_slice(&bytes);
+            theirs.model.recvs.push((id, WcOpcode::Recv, len as u32, imm));
+            (imm.map_or(SendOp::Send, |imm| SendOp::SendImm { imm }), data)
+        }
+        2 => {
+            let at = choice.below((AREA - len) as u64 + 1) as usize;
+            theirs.model.written[at..at + len].copy_from_slice(&bytes);
+            let to = remote(&theirs.written, at);
+            match imm {
+                None => (SendOp::Write { to }, data),
+                Some(imm) => {
+                    let id = 1000 + wr_id;
+                    world.post_recv(1 - me, theirs.qpn, id, &[]);
+                    let recv = (id, WcOpcode::RecvRdmaWithImm, len as u32, Some(imm));
+                    theirs.model.recvs.push(recv);
+                    (SendOp::WriteImm { to, imm }, data)
+                }
+            }
+        }
+        3 => {
+            let at = choice.below((AREA - len) as u64 + 1) as usize;
+            let Some(into) = claim(&mut mine.model.answers_used, len) else { return };
+            let bytes = &theirs.model.source[at..at + len];
+            mine.model.answers[into..into + len].copy_from_slice(bytes);
+            let data =
+                SendData::Sges(pieces(choice, &mine.answers, into, len).into_iter().collect());
+            (SendOp::Read { from: remote(&theirs.source, at) }, data)
+        }
+        _ => {
+            let Some(into) = claim(&mut mine.model.answers_used, 8) else { return };
+            let index = choice.below(COUNTERS as u64) as usize;
+            let counter = &mut theirs.model.counters[index];
+            let at: RemoteAddr = remote(&theirs.counters, index * 8);
+            mine.model.answers[into..into + 8].copy_from_slice(&counter.to_ne_bytes());
+            let operand = choice.below(1 << 40);
+            let op = if choice.one_in(2) {
+                *counter = counter.wrapping_add(operand);
+                SendOp::FetchAdd { at, add: operand }
+            } else {
+                let expect = if choice.one_in(3) { 1 } else { *counter };
+                if *counter == expect {
+                    *counter = operand;
+                }
+                SendOp::CompareSwap { at, expect, swap: operand }
+            };
+            completes = 8;
+            (op, SendData::Sges([sge(&mine.answers, into, 8)].into_iter().collect()))
+        }
+    };
+    if flags.contains(SendFlags::SIGNALED) {
+        mine.model.sends.push((wr_id, op.wc_opcode(), completes));
+    }
+    let qpn = mine.qpn;
+    world.post_send(me, qpn, SendRequest { wr_id, op, data, flags });
+}
+
+/// The next `len` bytes of an area, if there are as many; atomics want them aligned.
+fn claim(used: &mut usize, len: usize) -> Option<usize> {
+    let at = used.next_multiple_of(8);
+    let end = at + len;
+    if end > AREA {
+        return None;
+    }
+    *used = end;
+    Some(at)
+}
+
+/// What both engines of a run have counted.
+struct Outcome {
+    counters: [Counters; 2],
+}
+
+/// Runs one seed and compares everything.
+fn run(seed: u64, conditions: Conditions) -> Outcome {
+    let mut choice = Choice::new(seed);
+    let mtu = Mtu::ALL[choice.below(5) as usize];
+    let host = HostConfig {
+        gro: choice.one_in(2),
+        receive_buffer: if choice.one_in(3) { 212_992 } else { 4 << 20 },
+        sees_ip_header: choice.one_in(3),
+        ..HostConfig::default()
+    };
+    let mut world = World::with(seed, 2, host, |_| {});
+    world.network.set_conditions(conditions);
+    // PSNs wrap somewhere in the run.
+    let psn = [0xff_fffe - choice.below(60) as u32, 0xff_fffe - choice.below(60) as u32];
+    let link = Link { mtu, psn, rd_atomic: 1 + choice.below(5) as u8, ..Link::default() };
+    let qps = world.pair(&link);
+    let mut sides = [Side::new(&world, 0, qps[0]), Side::new(&world, 1, qps[1])];
+    for _ in 0..OPERATIONS {
+        for me in [0, 1] {
+            post(&mut world, &mut sides, me, &mut choice, mtu.bytes());
+        }
+        match choice.below(3) {
+            0 => world.run(Duration::from_micros(choice.below(200))),
+            1 => world.settle(),
+            _ => {}
+        }
+    }
+    world.run(Duration::from_secs(120));
+    for (node, side) in sides.iter().enumerate() {
+        compare(seed, &world, node, side);
+    }
+    Outcome { counters: [0, 1].map(|node: usize| *world.nodes[node].engine.counters()) }
+}
+
+fn compare(seed: u64, world: &World, node: usize, side: &Side) {
+    let host = &world.nodes[node];
+    let sends: Vec<_> = host.sends.iter().map(|c| (c.wr_id, c.opcode, c.byte_len)).collect();
+    assert!(
+        host.sends.iter().chain(&host.recvs).all(|c| c.status == WcStatus::Success),
+        "seed {seed:#x}, host {node}: {:?} {:?}",
+        host.sends,
+        host.recvs
+    );
+    assert_eq!(sends, side.model.sends, "seed {seed:#x}, host {node}: send completions");
+    let recvs: Vec<_> = host.recvs.iter().map(|c| (c.wr_id, c.opcode, c.byte_len, c.imm)).collect();
+    assert_eq!(recvs, side.model.recvs, "seed {seed:#x}, host {node}: receive completions");
+    let same = |region: &Region, expected: &[u8], name: &str| {
+        let mut found = vec![0; AREA];
+        region.read_at(0, &mut found).unwrap();
+        let differs = found.iter().zip(expected).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "seed {seed:#x}, host {node}: {name} differs at this offset");
+    };
+    same(&side.written, &side.model.written, "memory written by the peer");
+    same(&side.answers, &side.model.answers, "answers to READs and atomics");
+    same(&side.inbox, &side.model.inbox, "received messages");
+    same(&side.source, &side.model.source, "memory nobody may write");
+    for (index, value) in side.model.counters.iter().enumerate() {
+        let found = side.counters.load_u64(index * 8).unwrap();
+        assert_eq!(found, *value, "seed {seed:#x}, host {node}: counter {index}");
+    }
+    assert_eq!(host.events, [], "seed {seed:#x}, host {node}");
+}
+
+fn conditions(loss: f64) -> Conditions {
+    let clean = loss == 0.0;
+    Conditions {
+        loss,
+        duplicate: loss / 2.0,
+        reorder: loss,
+        corrupt: loss / 2.0,
+        delay: Duration::from_micros(5),
+        jitter: if clean { Duration::ZERO } else { Duration::from_micros(1) },
+        refuse_send: 0.05,
+        ..Conditions::default()
+    }
+}
+
+fn seeds(first: u64, count: u64, loss: f64) -> Counters {
+    let mut total = Counters::default();
+    for seed in first..first + count {
+        let outcome = run(seed, conditions(loss));
+        for counters in outcome.counters {
+            total.retransmitted += counters.retransmitted;
+            total.timeouts += counters.timeouts;
+        }
+    }
+    total
+}
+
+#[test]
+fn a_clean_network_needs_no_retransmission() {
+    let total = seeds(0x1000, 400, 0.0);
+    assert_eq!((total.retransmitted, total.timeouts), (0, 0));
+}
+
+#[test]
+fn one_packet_in_a_thousand_lost() {
+    assert!(seeds(0x2000, 400, 0.001).retransmitted > 0);
+}
+
+#[test]
+fn one_packet_in_a_hundred_lost() {
+    assert!(seeds(0x3000, 400, 0.01).retransmitted > 0);
+}
+
+#[test]
+fn one_packet_in_twenty_lost() {
+    assert!(seeds(0x4000, 400, 0.05).retransmitted > 0);
+}
+
+/// `SEED=0x3012 LOSS=0.01 cargo test --test model_rc replay` runs one seed again.
+#[test]
+fn replay() {
+    let number = |name: &str| std::env::var(name).ok();
+    let parse = |text: String| match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
+        None => text.parse().unwrap(),
+    };
+    let seed = number("SEED").map_or(0x5000, parse);
+    let loss = number("LOSS").map_or(0.02, |text| text.parse().unwrap());
+    run(seed, conditions(loss));
+}

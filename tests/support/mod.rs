@@ -1,0 +1,303 @@
+//! Engines on a simulated network, in virtual time.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use softroce::engine::{
+    AddressVector, Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr,
+    RtsAttr,
+};
+use softroce::ids::{CqId, Gid, Mtu, PdId, Qpn, Rkey};
+use softroce::io::Port;
+use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
+use softroce::mem::{Access, HostMemory, Memory, Region};
+use softroce::net::Burst;
+use softroce::psn::Psn;
+use softroce::time::{AckTimeout, Instant, RnrTimer};
+use softroce::transport::outputs::AsyncEvent;
+use softroce::transport::work::{
+    Completion, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge,
+};
+
+pub const PD: PdId = PdId(1);
+pub const SEND_CQ: CqId = CqId(1);
+pub const RECV_CQ: CqId = CqId(2);
+
+/// Everything a peer and the owner may do.
+pub fn full_access() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+}
+
+/// One host: an engine, its port, and what came out of it.
+pub struct Node {
+    pub ip: IpAddr,
+    pub engine: Engine,
+    pub memory: Arc<Memory>,
+    pub port: SimPort,
+    pub sends: Vec<Completion>,
+    pub recvs: Vec<Completion>,
+    pub events: Vec<AsyncEvent>,
+    kept: Option<Burst>,
+}
+
+impl Node {
+    fn new(
+        network: &Network,
+        seed: u64,
+        index: u8,
+        host: HostConfig,
+        tune: fn(&mut Config),
+    ) -> Self {
+        let ip = IpAddr::from([10, 0, 0, index + 1]);
+        let mut key = [index; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        let memory = Arc::new(Memory::new(key));
+        let mut config = Config::new(ip);
+        config.receive_buffer = host.receive_buffer as u64;
+        tune(&mut config);
+        Self {
+            ip,
+            engine: Engine::new(config, memory.clone(), key),
+            memory,
+            port: network.host_with(ip, host),
+            sends: Vec::new(),
+            recvs: Vec::new(),
+            events: Vec::new(),
+            kept: None,
+        }
+    }
+
+    /// A region at a fixed virtual address, so that packets do not depend on the allocator.
+    pub fn region(&self, len: usize, iova: u64, access: Access) -> Arc<Region> {
+        let memory = HostMemory::alloc(len).unwrap();
+        self.memory.register(PD, memory, Some(iova), access).unwrap()
+    }
+
+    /// Everything that can be done at this instant. True when something was.
+    pub fn turn(&mut self, now: Instant) -> bool {
+        let mut active = false;
+        self.engine.handle_timeout(now);
+        loop {
+            let mut burst = match self.kept.take() {
+                Some(burst) => burst,
+                None => {
+                    let mut burst = Burst::new();
+                    if !self.engine.poll_transmit(now, &mut burst) {
+                        break;
+                    }
+                    burst
+                }
+            };
+            match self.port.transmit(now, std::slice::from_ref(&burst)) {
+                Ok(0) => {
+                    self.kept = Some(burst);
+                    break;
+                }
+                Ok(_) => active = true,
+                Err(error) => {
+                    self.engine.handle_transmit_error(now, burst.token, error.kind);
+                    burst.clear();
+                }
+            }
+        }
+        let engine = &mut self.engine;
+        let received = self.port.receive(now, &mut |rx| engine.handle_buffer(now, rx)).unwrap();
+        active |= received > 0;
+        while let Some((cq, completion)) = self.engine.poll_completion() {
+            match cq {
+                SEND_CQ => self.sends.push(completion),
+                _ => self.recvs.push(completion),
+            }
+        }
+        while let Some(event) = self.engine.poll_event() {
+            self.events.push(event);
+        }
+        active || self.engine.wants_to_transmit() && self.kept.is_none()
+    }
+}
+
+/// Hosts on a network, and the time.
+pub struct World {
+    pub now: Instant,
+    pub network: Network,
+    pub nodes: Vec<Node>,
+}
+
+impl World {
+    /// `hosts` hosts without faults between them.
+    pub fn new(seed: u64, hosts: u8) -> Self {
+        Self::with(seed, hosts, HostConfig::default(), |_| {})
+    }
+
+    pub fn with(seed: u64, hosts: u8, host: HostConfig, tune: fn(&mut Config)) -> Self {
+        let network = Network::new(seed);
+        let conditions = Conditions { delay: Duration::from_micros(5), ..Conditions::default() };
+        network.set_conditions(conditions);
+        let nodes = (0..hosts).map(|i| Node::new(&network, seed, i, host, tune)).collect();
+        Self { now: Instant::ZERO, network, nodes }
+    }
+
+    /// Lets every host do what it can now.
+    pub fn settle(&mut self) {
+        while self.nodes.iter_mut().fold(false, |active, node| node.turn(self.now) | active) {}
+    }
+
+    /// Goes to the next instant at which something happens. False when nothing will.
+    pub fn advance(&mut self) -> bool {
+        let timers = self.nodes.iter().filter_map(|node| node.engine.poll_timeout());
+        let ports = self.nodes.iter().filter_map(|node| node.port.poll_timeout());
+        match timers.chain(ports).chain(self.network.next_event()).min() {
+            Some(at) => {
+                self.now = self.now.max(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Runs until nothing happens any more, or `limit` is over.
+    pub fn run(&mut self, limit: Duration) {
+        let end = self.now + limit;
+        loop {
+            self.settle();
+            if !self.advance() || self.now >= end {
+                break;
+            }
+        }
+    }
+}
+
+/// What a connected pair is made with.
+#[derive(Clone, Copy)]
+pub struct Link {
+    pub mtu: Mtu,
+    pub psn: [u32; 2],
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub min_rnr_timer: u8,
+    pub rd_atomic: u8,
+    pub cap: QpCap,
+    pub access: Access,
+    pub sq_sig_all: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            mtu: Mtu::Mtu1024,
+            psn: [100, 200],
+            timeout: 8,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            rd_atomic: 4,
+            cap: QpCap { max_send_sge: 32, max_recv_sge: 32, ..QpCap::default() },
+            access: full_access(),
+            sq_sig_all: false,
+        }
+    }
+}
+
+impl World {
+    pub fn create_qp(&mut self, node: usize, link: &Link) -> Qpn {
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            pd: PD,
+            send_cq: SEND_CQ,
+            recv_cq: RECV_CQ,
+            cap: link.cap,
+            sq_sig_all: link.sq_sig_all,
+        };
+        self.nodes[node].engine.create_qp(self.now, init).unwrap()
+    }
+
+    pub fn modify(&mut self, node: usize, qpn: Qpn, attr: impl Into<QpAttr>) {
+        let attr = attr.into();
+        self.nodes[node].engine.modify_qp(self.now, qpn, &attr, |wanted| wanted).unwrap();
+    }
+
+    /// Brings a queue pair from RESET to RTS.
+    pub fn connect(&mut self, node: usize, qpn: Qpn, to: (usize, Qpn), link: &Link, psn: [u32; 2]) {
+        self.modify(node, qpn, init_attr(link));
+        self.modify(node, qpn, rtr_attr(link, self.nodes[to.0].ip, to.1, psn[1]));
+        self.modify(node, qpn, rts_attr(link, psn[0]));
+    }
+
+    /// Two connected queue pairs, on hosts 0 and 1.
+    pub fn pair(&mut self, link: &Link) -> [Qpn; 2] {
+        let qps = [self.create_qp(0, link), self.create_qp(1, link)];
+        self.connect(0, qps[0], (1, qps[1]), link, link.psn);
+        self.connect(1, qps[1], (0, qps[0]), link, [link.psn[1], link.psn[0]]);
+        qps
+    }
+
+    pub fn post_send(&mut self, node: usize, qpn: Qpn, request: SendRequest) {
+        self.nodes[node].engine.post_send(self.now, qpn, request).unwrap();
+    }
+
+    pub fn post_recv(&mut self, node: usize, qpn: Qpn, wr_id: u64, sges: &[Sge]) {
+        let request = RecvRequest { wr_id, sges: sges.iter().copied().collect() };
+        self.nodes[node].engine.post_recv(self.now, qpn, request).unwrap();
+    }
+
+    pub fn state(&self, node: usize, qpn: Qpn) -> QpState {
+        self.nodes[node].engine.query_qp(qpn).unwrap().state
+    }
+}
+
+pub fn init_attr(link: &Link) -> InitAttr {
+    InitAttr::Connected { access: link.access }
+}
+
+pub fn rtr_attr(link: &Link, peer: IpAddr, dest_qpn: Qpn, rq_psn: u32) -> RtrAttr {
+    RtrAttr::Rc {
+        peer: Peer {
+            av: AddressVector::to(Gid::from(peer)),
+            dest_qpn,
+            rq_psn: Psn::new(rq_psn),
+            path_mtu: link.mtu,
+        },
+        max_dest_rd_atomic: link.rd_atomic,
+        min_rnr_timer: RnrTimer::new(link.min_rnr_timer).unwrap(),
+    }
+}
+
+pub fn rts_attr(link: &Link, sq_psn: u32) -> RtsAttr {
+    RtsAttr::Rc {
+        sq_psn: Psn::new(sq_psn),
+        timeout: AckTimeout::new(link.timeout).unwrap(),
+        retry_cnt: link.retry_cnt,
+        rnr_retry: link.rnr_retry,
+        max_rd_atomic: link.rd_atomic,
+    }
+}
+
+/// A piece of a region, from `offset` on.
+pub fn sge(region: &Region, offset: usize, length: usize) -> Sge {
+    Sge { addr: region.addr() + offset as u64, length: length as u32, lkey: region.lkey() }
+}
+
+/// A remote address in a region.
+pub fn remote(region: &Region, offset: usize) -> RemoteAddr {
+    RemoteAddr { addr: region.addr() + offset as u64, rkey: region.rkey() }
+}
+
+/// The same, with another key.
+pub fn remote_with(region: &Region, offset: usize, rkey: Rkey) -> RemoteAddr {
+    RemoteAddr { rkey, ..remote(region, offset) }
+}
+
+/// A signaled send request.
+pub fn request(wr_id: u64, op: SendOp, sges: &[Sge]) -> SendRequest {
+    let data = SendData::Sges(sges.iter().copied().collect());
+    SendRequest { wr_id, op, data, flags: SendFlags::SIGNALED }
+}
+
+/// Bytes that tell where they come from.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (seed.wrapping_mul(31).wrapping_add(i * 7 + i / 251)) as u8).collect()
+}
