@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::attr::{AddressVector, AttrMask, MigState, QpAttr, QpState, QpType};
@@ -32,15 +31,16 @@ struct Transition {
 
 macro_rules! transitions {
     ($($from:ident => $to:ident {
-        $(Rc: ($($rc:ident)*) ($($rc_opt:ident)*), Uc: ($($uc:ident)*) ($($uc_opt:ident)*),
-        Ud: ($($ud:ident)*) ($($ud_opt:ident)*),)?
+        Rc: ($($rc:ident)*) ($($rc_opt:ident)*),
+        Uc: ($($uc:ident)*) ($($uc_opt:ident)*),
+        Ud: ($($ud:ident)*) ($($ud_opt:ident)*),
     })*) => {
         [$(Transition {
             from: QpState::$from,
             to: QpState::$to,
-            $(rc: transitions!(@rules ($($rc)*) ($($rc_opt)*)),
+            rc: transitions!(@rules ($($rc)*) ($($rc_opt)*)),
             uc: transitions!(@rules ($($uc)*) ($($uc_opt)*)),
-            ud: transitions!(@rules ($($ud)*) ($($ud_opt)*)),)?
+            ud: transitions!(@rules ($($ud)*) ($($ud_opt)*)),
         }),*]
     };
     (@rules ($($required:ident)*) ($($optional:ident)*)) => {
@@ -185,10 +185,10 @@ fn check_values(from: QpState, attr: &QpAttr, bounds: &Bounds<'_>) -> Result<(),
 
 fn check_path(av: &AddressVector, gids: &[Gid]) -> Result<(), ModifyError> {
     let index = av.sgid_index;
-    let source =
+    let ours =
         *gids.get(usize::from(index)).ok_or(ModifyError::SgidIndex { index, gids: gids.len() })?;
-    if source.ip().is_ipv4() != av.gid.ip().is_ipv4() {
-        return Err(ModifyError::GidFamily { gid: av.gid, index, ours: source });
+    if ours.ip().is_ipv4() != av.gid.ip().is_ipv4() {
+        return Err(ModifyError::GidFamily { gid: av.gid, index, ours });
     }
     Ok(())
 }
@@ -228,7 +228,7 @@ pub enum ModifyError {
         /// The state it is in.
         found: QpState,
     },
-    /// The send queue is still draining: it can only go to ERR or RESET, or on once it is drained.
+    /// The send queue is still draining. The event `SQ_DRAINED` tells when it is not any more.
     #[error("the send queue is still draining")]
     Draining,
     /// A number is too large or too small.
@@ -267,7 +267,7 @@ pub enum ModifyError {
         gids: usize,
     },
     /// One GID is IPv4, the other IPv6.
-    #[error("AV leads to {gid} from source GID {index}, {ours}: not the same IP version")]
+    #[error("AV leads to {gid} and names source GID {index}, {ours}: not of one IP version")]
     GidFamily {
         /// The peer's.
         gid: Gid,
@@ -311,28 +311,21 @@ impl fmt::Display for Advice {
 }
 
 /// The shortest way from one state to another, both included.
-fn path(from: QpState, to: QpState) -> Option<SmallVec<[QpState; 7]>> {
-    let mut paths = vec![SmallVec::from_slice(&[from])];
-    // No way visits a state twice, so none is longer than all states.
-    for _ in QpState::ALL {
-        if let Some(found) = paths.iter().find(|path| path.last() == Some(&to)) {
-            return Some(found.clone());
-        }
-        let longer = |path: &SmallVec<[QpState; 7]>| {
-            let path = path.clone();
-            QpState::ALL.into_iter().filter_map(move |next| {
-                let last = *path.last()?;
-                rules(QpType::Rc, last, next)?;
-                let mut path = path.clone();
-                (!path.contains(&next)).then(|| {
-                    path.push(next);
-                    path
-                })
-            })
-        };
-        paths = paths.iter().flat_map(longer).collect();
+fn path(from: QpState, to: QpState) -> Option<Vec<QpState>> {
+    (1..QpState::ALL.len()).find_map(|steps| path_of(steps, from, to))
+}
+
+/// A way of so many steps. The types of queue pairs do not differ in which steps there are.
+fn path_of(steps: usize, from: QpState, to: QpState) -> Option<Vec<QpState>> {
+    if steps == 0 {
+        return (from == to).then(|| vec![to]);
     }
-    None
+    let mut next = QpState::ALL.into_iter().filter(|next| rules(QpType::Rc, from, *next).is_some());
+    next.find_map(|next| {
+        let mut path = path_of(steps - 1, next, to)?;
+        path.insert(0, from);
+        Some(path)
+    })
 }
 
 /// What is wrong with a set of attributes.
@@ -362,5 +355,292 @@ impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { min, max } = self;
         if min == max { write!(f, "it can only be {min}") } else { write!(f, "not {min} to {max}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+    use crate::mem::Access;
+    use crate::psn::Psn;
+    use crate::time::{AckTimeout, RnrTimer};
+
+    /// The table once more, as the protocol notes have it: transition | RC needs, takes | UC needs,
+    /// takes | UD needs, takes.
+    const NOTES: &str = "
+        RESET>INIT | PK PT AF ;                                | PK PT AF ;               | PK PT QK ;
+        INIT>INIT  | ; PK PT AF                                | ; PK PT AF               | ; PK PT QK
+        INIT>RTR   | AV MTU DQ RQP MDR MRN ; ALT AF PK         | AV MTU DQ RQP ; ALT AF PK | ; PK QK
+        RTR>RTS    | TO RC RNR SQP MRA ; CUR ALT AF MRN MIG    | SQP ; CUR ALT AF MIG     | SQP ; CUR QK
+        RTS>RTS    | ; CUR AF ALT MIG MRN                      | ; CUR AF ALT MIG         | ; CUR QK
+        RTS>SQD    | ; EN                                      | ; EN                     | ; EN
+        SQD>SQD    | ; PT AV TO RC RNR MRA MDR ALT AF PK MRN MIG | ; AV ALT AF PK MIG     | ; PK QK
+        SQD>RTS    | ; CUR ALT AF MRN MIG                      | ; CUR ALT AF MIG         | ; CUR QK
+        SQE>RTS    | ;                                         | ; CUR AF                 | ; CUR QK";
+
+    const GID: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
+    const BOUNDS: Bounds<'_> = Bounds { active_mtu: Mtu::Mtu1024, max_rd_atomic: 16, gids: &[GID] };
+
+    /// The attributes by the abbreviations of the notes.
+    fn attribute(short: &str) -> AttrMask {
+        match short {
+            "CUR" => AttrMask::CUR_STATE,
+            "EN" => AttrMask::EN_SQD_ASYNC_NOTIFY,
+            "AF" => AttrMask::ACCESS_FLAGS,
+            "PK" => AttrMask::PKEY_INDEX,
+            "PT" => AttrMask::PORT,
+            "QK" => AttrMask::QKEY,
+            "AV" => AttrMask::AV,
+            "MTU" => AttrMask::PATH_MTU,
+            "TO" => AttrMask::TIMEOUT,
+            "RC" => AttrMask::RETRY_CNT,
+            "RNR" => AttrMask::RNR_RETRY,
+            "RQP" => AttrMask::RQ_PSN,
+            "MRA" => AttrMask::MAX_QP_RD_ATOMIC,
+            "ALT" => AttrMask::ALT_PATH,
+            "MRN" => AttrMask::MIN_RNR_TIMER,
+            "SQP" => AttrMask::SQ_PSN,
+            "MDR" => AttrMask::MAX_DEST_RD_ATOMIC,
+            "MIG" => AttrMask::PATH_MIG_STATE,
+            "DQ" => AttrMask::DEST_QPN,
+            other => panic!("{other} is no attribute"),
+        }
+    }
+
+    /// What the notes have attributes need and take, `None` for an illegal step.
+    fn noted(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMask)> {
+        if to == QpState::Reset || (to == QpState::Err && from != QpState::Reset) {
+            return Some(Default::default());
+        }
+        let step = format!("{from}>{to}");
+        let line = NOTES.lines().find(|line| line.split_whitespace().next() == Some(&step))?;
+        let column = line.split('|').nth(qp_type as usize - 1).unwrap();
+        let (needs, takes) = column.split_once(';').unwrap();
+        let mask = |names: &str| names.split_whitespace().map(attribute).collect();
+        Some((mask(needs), mask(takes)))
+    }
+
+    fn av() -> AddressVector {
+        AddressVector::to(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// These attributes, with values that are all right.
+    fn attr(from: QpState, to: Option<QpState>, mask: AttrMask) -> QpAttr {
+        fn given<T>(mask: AttrMask, flag: AttrMask, value: T) -> Option<T> {
+            mask.contains(flag).then_some(value)
+        }
+        let attr = QpAttr {
+            state: to,
+            cur_state: given(mask, AttrMask::CUR_STATE, from),
+            pkey_index: given(mask, AttrMask::PKEY_INDEX, 0),
+            port_num: given(mask, AttrMask::PORT, 1),
+            access: given(mask, AttrMask::ACCESS_FLAGS, Access::REMOTE_READ),
+            qkey: given(mask, AttrMask::QKEY, QKey(0x1111_1111)),
+            path_mtu: given(mask, AttrMask::PATH_MTU, Mtu::Mtu1024),
+            dest_qpn: given(mask, AttrMask::DEST_QPN, Qpn::new(0x12)),
+            rq_psn: given(mask, AttrMask::RQ_PSN, Psn::new(5)),
+            sq_psn: given(mask, AttrMask::SQ_PSN, Psn::new(6)),
+            max_rd_atomic: given(mask, AttrMask::MAX_QP_RD_ATOMIC, 16),
+            max_dest_rd_atomic: given(mask, AttrMask::MAX_DEST_RD_ATOMIC, 0),
+            min_rnr_timer: given(mask, AttrMask::MIN_RNR_TIMER, RnrTimer::default()),
+            timeout: given(mask, AttrMask::TIMEOUT, AckTimeout::NEVER),
+            retry_cnt: given(mask, AttrMask::RETRY_CNT, 7),
+            rnr_retry: given(mask, AttrMask::RNR_RETRY, 7),
+            av: given(mask, AttrMask::AV, av()),
+            alt_path: given(mask, AttrMask::ALT_PATH, av()),
+            path_mig_state: given(mask, AttrMask::PATH_MIG_STATE, MigState::Migrated),
+            en_sqd_async_notify: given(mask, AttrMask::EN_SQD_ASYNC_NOTIFY, true),
+        };
+        assert_eq!(attr.mask().difference(AttrMask::STATE), mask);
+        attr
+    }
+
+    /// What `check` should say of these attributes.
+    fn expected(
+        qp_type: QpType,
+        from: QpState,
+        to: QpState,
+        mask: AttrMask,
+    ) -> Result<QpState, ModifyError> {
+        let Some((needs, takes)) = noted(qp_type, from, to) else {
+            return Err(ModifyError::Illegal { from, to });
+        };
+        let (missing, surplus) = (needs.difference(mask), mask.difference(needs | takes));
+        if !(missing | surplus).is_empty() {
+            return Err(ModifyError::Attributes { from, to, missing, surplus });
+        }
+        if mask.contains(AttrMask::ALT_PATH) { Err(ModifyError::AltPath) } else { Ok(to) }
+    }
+
+    /// Every type, state, next state, and every set of attributes that is up to two away from what
+    /// the step needs, from all it takes, from nothing or from everything.
+    #[test]
+    fn every_step_takes_what_the_notes_say_and_nothing_else() {
+        let attributes: Vec<_> = AttrMask::all().difference(AttrMask::STATE).iter().collect();
+        let steps = QpState::ALL.into_iter().flat_map(|from| QpState::ALL.map(|to| (from, to)));
+        for ((from, to), qp_type) in steps.flat_map(|step| QpType::ALL.map(|t| (step, t))) {
+            let (needs, takes) = noted(qp_type, from, to).unwrap_or_default();
+            let everything = attributes.iter().copied().collect();
+            for base in [needs, needs | takes, AttrMask::empty(), everything] {
+                for (a, b) in attributes.iter().flat_map(|a| attributes.iter().map(move |b| (a, b)))
+                {
+                    // The same one twice leaves one change.
+                    let mask = base ^ (*a | *b);
+                    let wanted = expected(qp_type, from, to, mask);
+                    let got = check(qp_type, from, &attr(from, Some(to), mask), &BOUNDS);
+                    assert_eq!(got, wanted, "{qp_type}, {mask}");
+                }
+                let wanted = expected(qp_type, from, to, base);
+                let got = check(qp_type, from, &attr(from, Some(to), base), &BOUNDS);
+                assert_eq!(got, wanted, "{qp_type}, {base}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_state_it_stays_in_its_own() {
+        for (qp_type, from) in QpType::ALL.into_iter().flat_map(|t| QpState::ALL.map(|s| (t, s))) {
+            for mask in AttrMask::all().difference(AttrMask::STATE).iter() {
+                let wanted = expected(qp_type, from, from, mask);
+                assert_eq!(check(qp_type, from, &attr(from, None, mask), &BOUNDS), wanted);
+            }
+        }
+    }
+
+    /// INIT to RTR to RTS of an RC queue pair and SQD to SQD, with one thing wrong.
+    fn refused(from: QpState, change: impl FnOnce(&mut QpAttr)) -> String {
+        let to = match from {
+            QpState::Init => QpState::Rtr,
+            QpState::Rtr => QpState::Rts,
+            other => other,
+        };
+        let (needs, takes) = noted(QpType::Rc, from, to).unwrap();
+        let mask = (needs | takes).difference(AttrMask::ALT_PATH);
+        let mut attr = attr(from, Some(to), mask);
+        assert_eq!(check(QpType::Rc, from, &attr, &BOUNDS), Ok(to));
+        change(&mut attr);
+        check(QpType::Rc, from, &attr, &BOUNDS).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn values_have_bounds() {
+        use QpState::{Init, Rtr, Sqd};
+        let v6 = Gid::from(Ipv6Addr::LOCALHOST);
+        for (said, expected) in [
+            (refused(Rtr, |a| a.retry_cnt = Some(8)), "RETRY_CNT is 8, not 0 to 7"),
+            (refused(Rtr, |a| a.rnr_retry = Some(255)), "RNR_RETRY is 255, not 0 to 7"),
+            (refused(Rtr, |a| a.max_rd_atomic = Some(17)), "MAX_QP_RD_ATOMIC is 17, not 0 to 16"),
+            (
+                refused(Init, |a| a.max_dest_rd_atomic = Some(17)),
+                "MAX_DEST_RD_ATOMIC is 17, not 0 to 16",
+            ),
+            (refused(Init, |a| a.pkey_index = Some(1)), "PKEY_INDEX is 1, it can only be 0"),
+            (refused(Sqd, |a| a.port_num = Some(0)), "PORT is 0, it can only be 1"),
+            (
+                refused(Init, |a| a.path_mtu = Some(Mtu::Mtu2048)),
+                "PATH_MTU is 2048, the port has 1024",
+            ),
+            (
+                refused(Init, |a| a.av = Some(AddressVector { sgid_index: 1, ..av() })),
+                "AV names source GID 1 of 1",
+            ),
+            (
+                refused(Sqd, |a| a.av = Some(AddressVector { gid: v6, ..av() })),
+                "AV leads to ::1 and names source GID 0, ::ffff:127.0.0.1: not of one IP version",
+            ),
+            (
+                refused(Rtr, |a| a.alt_path = Some(av())),
+                "ALT_PATH is given, and RoCE has no alternate paths",
+            ),
+            (
+                refused(Rtr, |a| a.path_mig_state = Some(MigState::Armed)),
+                "PATH_MIG_STATE is Armed, and without alternate path it can only be Migrated",
+            ),
+            (
+                refused(Rtr, |a| a.cur_state = Some(Sqd)),
+                "the queue pair is in RTR, not in SQD as CUR_STATE says",
+            ),
+        ] {
+            assert_eq!(said, expected);
+        }
+    }
+
+    #[test]
+    fn a_privileged_qkey_is_refused() {
+        let attr = QpAttr { qkey: Some(QKey(0x8001_0000)), ..QpAttr::default() };
+        assert_eq!(
+            check(QpType::Ud, QpState::Rts, &attr, &BOUNDS),
+            Err(ModifyError::PrivilegedQkey { qkey: QKey(0x8001_0000) })
+        );
+    }
+
+    #[test]
+    fn an_illegal_step_is_answered_with_the_way() {
+        let said =
+            |from, to| check(QpType::Rc, from, &QpAttr::to(to), &BOUNDS).unwrap_err().to_string();
+        use QpState::*;
+        for (from, to, expected) in [
+            (Reset, Rts, "cannot modify RESET to RTS: the path is RESET, INIT, RTR, RTS"),
+            (Rtr, Init, "cannot modify RTR to INIT: the path is RTR, RESET, INIT"),
+            (Err, Rts, "cannot modify ERR to RTS: the path is ERR, RESET, INIT, RTR, RTS"),
+            (Init, Sqd, "cannot modify INIT to SQD: the path is INIT, RTR, RTS, SQD"),
+            (Reset, Err, "cannot modify RESET to ERR: the path is RESET, INIT, ERR"),
+            (Rts, Sqe, "cannot modify RTS to SQE: only the device leads there"),
+            (Rtr, Rtr, "cannot modify RTR to RTR: nothing can be changed in that state"),
+        ] {
+            assert_eq!(said(from, to), expected);
+        }
+    }
+
+    #[test]
+    fn wrong_attributes_are_named() {
+        let said = |to, change: fn(&mut QpAttr)| {
+            let mask = AttrMask::AV | AttrMask::RQ_PSN | AttrMask::MAX_DEST_RD_ATOMIC;
+            let full = mask | AttrMask::MIN_RNR_TIMER | AttrMask::PATH_MTU | AttrMask::DEST_QPN;
+            let mut attr = attr(QpState::Init, Some(to), full);
+            change(&mut attr);
+            check(QpType::Rc, QpState::Init, &attr, &BOUNDS).unwrap_err().to_string()
+        };
+        let lacks = said(QpState::Rtr, |a| (a.path_mtu, a.dest_qpn) = (None, None));
+        assert_eq!(lacks, "INIT to RTR lacks PATH_MTU, DEST_QPN");
+        let surplus = said(QpState::Rtr, |a| a.sq_psn = Some(Psn::new(0)));
+        assert_eq!(surplus, "INIT to RTR does not take SQ_PSN");
+        let both = said(QpState::Rtr, |a| (a.av, a.retry_cnt) = (None, Some(1)));
+        assert_eq!(both, "INIT to RTR lacks AV and does not take RETRY_CNT");
+    }
+
+    #[test]
+    fn the_typed_attributes_are_what_their_steps_need() {
+        use super::super::attr::{InitAttr, Peer, RtrAttr, RtsAttr};
+        let connected = InitAttr::Connected { access: Access::REMOTE_WRITE };
+        let datagram = InitAttr::Datagram { qkey: QKey(1) };
+        let peer =
+            Peer { av: av(), dest_qpn: Qpn::new(0x12), rq_psn: Psn::new(1), path_mtu: Mtu::Mtu256 };
+        let min_rnr_timer = RnrTimer::default();
+        let sq_psn = Psn::new(2);
+        let rc = [
+            connected.into(),
+            RtrAttr::Rc { peer, max_dest_rd_atomic: 1, min_rnr_timer }.into(),
+            RtsAttr::Rc {
+                sq_psn,
+                timeout: AckTimeout::NEVER,
+                retry_cnt: 7,
+                rnr_retry: 7,
+                max_rd_atomic: 1,
+            }
+            .into(),
+        ];
+        let unreliable = RtsAttr::Unreliable { sq_psn }.into();
+        let uc = [connected.into(), RtrAttr::Uc { peer }.into(), unreliable];
+        let ud = [datagram.into(), RtrAttr::Ud.into(), unreliable];
+        for (qp_type, steps) in [(QpType::Rc, rc), (QpType::Uc, uc), (QpType::Ud, ud)] {
+            let mut state = QpState::Reset;
+            for attr in &steps {
+                state = check(qp_type, state, attr, &BOUNDS).unwrap();
+            }
+            assert_eq!(state, QpState::Rts);
+        }
     }
 }
