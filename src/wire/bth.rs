@@ -1,15 +1,16 @@
 //! The base transport header: the twelve bytes at the start of every packet.
 //!
 //! ```text
-//!        7   6   5   4   3   2   1   0 │ 7 … 0 │ 7 … 0 │ 7 … 0
 //!      ┌───────────────────────────────┬───┬───┬───────┬───────┬───────────────┐
-//!   0  │ opcode                        │ S │ M │ pad 2 │ TVer 4│ P_Key 16      │
+//!   0  │ opcode 8                      │ S │ M │ pad 2 │ TVer 4│ P_Key 16      │
 //!      ├───┬───┬───────────────────────┼───┴───┴───────┴───────┴───────────────┤
 //!   4  │ F │ B │ reserved 6            │ destination queue pair 24             │
 //!      ├───┼───┴───────────────────────┼───────────────────────────────────────┤
 //!   8  │ A │ reserved 7                │ packet sequence number 24             │
 //!      └───┴───────────────────────────┴───────────────────────────────────────┘
 //! ```
+//!
+//! Numbers are bits, most significant first, and multi-byte fields are big-endian.
 //!
 //! Byte 4 is masked in the ICRC; the rest is covered. Reserved bits are sent as zero and ignored
 //! (IBTA vol 1, §9.2).
@@ -27,8 +28,8 @@ pub struct Bth {
     /// S: the receiver's completion shall wake a channel armed for solicited completions. Means
     /// something at the end of a SEND or of a WRITE with immediate data.
     pub solicited: bool,
-    /// M: the connection is on the path it has migrated to. Adapters send 1, rxe sends 0, and nobody
-    /// may care.
+    /// M: the connection is on the path it has migrated to. Adapters send 1, rxe sends 0, and
+    /// nobody may care.
     pub migreq: bool,
     /// Bytes of padding between payload and ICRC, 0 to 3.
     pub pad: u8,
@@ -58,8 +59,8 @@ impl Bth {
     const BECN: u8 = 0x40;
     const ACK_REQ: u8 = 0x80;
 
-    /// Reads the header. Any transport version is taken: [`Datagram::parse`](super::Datagram::parse)
-    /// is who refuses it.
+    /// Reads the header. Any transport version is taken:
+    /// [`Datagram::parse`](super::Datagram::parse) is who refuses it.
     ///
     /// # Errors
     ///

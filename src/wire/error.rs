@@ -28,4 +28,36 @@ pub enum ParseError {
         /// The first byte of the BTH.
         byte: u8,
     },
+    /// Neither IPv4 nor IPv6.
+    #[error("IP version {found}, expected 4 or 6")]
+    IpVersion {
+        /// The upper half of the first byte.
+        found: u8,
+    },
+    /// An IPv4 header with options, or with a length that cannot be.
+    #[error("IPv4 header of {found} bytes, expected 20")]
+    Ipv4HeaderLength {
+        /// The length that the header claims to have.
+        found: usize,
+    },
+    /// A piece of an IPv4 packet. RoCE is never fragmented.
+    #[error("IPv4 fragment at byte {offset}, expected a whole packet")]
+    Fragment {
+        /// Where in the whole packet the piece belongs.
+        offset: usize,
+    },
+    /// Not UDP.
+    #[error("IP protocol {found}, expected 17 (UDP)")]
+    Protocol {
+        /// IPv4's protocol or IPv6's next header.
+        found: u8,
+    },
+    /// The UDP length is less than the UDP header's or more than the IP packet holds.
+    #[error("UDP length {found}, expected 8 to {limit}")]
+    UdpLength {
+        /// The field's value.
+        found: usize,
+        /// What the IP header leaves for UDP.
+        limit: usize,
+    },
 }

@@ -1,8 +1,8 @@
 //! The invariant CRC: a CRC-32 over all that no router may change.
 //!
-//! It covers the IP header, the UDP header and the datagram up to its padding; the fields that change
-//! on the way are taken as ones (`▒`). Before them come 8 bytes of ones, which stand for the header
-//! that a native InfiniBand packet has there (IBTA vol 1, annex A17):
+//! It covers the IP header, the UDP header and the datagram up to its padding; the fields that
+//! change on the way are taken as ones (`▒`). Before them come 8 bytes of ones, which stand for the
+//! header that a native InfiniBand packet has there (IBTA vol 1, annex A17):
 //!
 //! ```text
 //!   IPv4   45 ▒▒ length  ident. flags+offset  ▒▒ 11 ▒▒ ▒▒  source  destination
@@ -12,39 +12,32 @@
 //!   extension headers, payload, padding
 //! ```
 //!
-//! The CRC is that of Ethernet and zlib. It stands at the end of the packet with its least significant
-//! byte first, although every other field is big-endian.
+//! The CRC is that of Ethernet and zlib. It stands at the end of the packet with its least
+//! significant byte first, although every other field is big-endian.
 //!
 //! # The hidden identification
 //!
-//! A UDP socket does not show the IPv4 identification, which the ICRC covers. But the CRC is affine:
-//! over packets of one length, changing the identification by a pattern of bits changes the CRC by a
-//! pattern that depends on nothing else. With `n` bytes between identification and ICRC, an
-//! identification polynomial `I(x)` of degree 15 contributes `I(x)·x^(8n+32) mod P`. So the difference
-//! between the CRC found and the CRC computed with an assumed identification, multiplied by
-//! `x^-(8n+32)`, is the difference of the identifications; if that has more than 16 bits, something
-//! else has changed too, and the packet is bad. A corrupt packet passes once in 2^16 times instead of
-//! once in 2^32, and no single flipped bit does.
+//! A UDP socket does not show the IPv4 identification, which the ICRC covers. But the CRC is
+//! affine: over packets of one length, changing the identification by a pattern of bits changes the
+//! CRC by a pattern that depends on nothing else. With `n` bytes between identification and ICRC,
+//! an identification polynomial `I(x)` of degree 15 contributes `I(x)·x^(8n+32) mod P`. So the
+//! difference between the CRC found and the CRC computed with an assumed identification, multiplied
+//! by `x^-(8n+32)`, is the difference of the identifications; if that has more than 16 bits,
+//! something else has changed too, and the packet is bad. A corrupt packet passes once in 2^16
+//! times instead of once in 2^32; one with a single flipped bit never does, at any length in use.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crc32fast::Hasher;
 
-use crate::ids::Gid;
 use crate::net::Ipv4Fields;
 
 use super::Bth;
+use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
 use super::packet::ICRC_LEN;
 
 /// The CRC-32 of the 8 bytes of ones at the start.
 const SEED: u32 = 0x2144_df1c;
-
-const IPV4_LEN: usize = 20;
-const IPV6_LEN: usize = 40;
-const UDP_LEN: usize = 8;
-
-/// UDP as IP's protocol or next header.
-const UDP: u8 = 17;
 
 /// The longest UDP payload there is: what IPv4's 16-bit total length leaves.
 const MAX_DATAGRAM: usize = 0xffff - IPV4_LEN - UDP_LEN;
@@ -55,7 +48,8 @@ pub enum Verdict {
     /// The ICRC holds for the IPv4 header seen, or for the identification that was to be expected;
     /// over IPv6 there is none.
     Good,
-    /// The ICRC holds for this identification, which the port has not seen.
+    /// The ICRC holds for this identification, which the port has not seen and which is not the
+    /// one that was to be expected.
     Recovered {
         /// The identification.
         id: u16,
@@ -70,52 +64,48 @@ pub enum Verdict {
 pub struct Flow {
     /// IP header and UDP header; over IPv4 the tail is not used.
     header: [u8; IPV6_LEN + UDP_LEN],
-    is_ipv4: bool,
+    /// Where in it the UDP header is.
+    udp: usize,
 }
 
 impl Flow {
     /// The flow from `source` to `destination`. IPv4-mapped IPv6 addresses are IPv4 on the wire.
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
         let mut header = [0xff; IPV6_LEN + UDP_LEN];
-        let is_ipv4 = match (source.ip().to_canonical(), destination.ip().to_canonical()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
+        let udp = match Addresses::new(source.ip(), destination.ip()) {
+            Addresses::V4(from, to) => {
                 header[0] = 0x45;
                 header[9] = UDP;
                 header[12..16].copy_from_slice(&from.octets());
                 header[16..20].copy_from_slice(&to.octets());
-                header[20..22].copy_from_slice(&source.port().to_be_bytes());
-                header[22..24].copy_from_slice(&destination.port().to_be_bytes());
-                true
+                IPV4_LEN
             }
-            (from, to) => {
+            Addresses::V6(from, to) => {
                 header[0] = 0x6f;
                 header[6] = UDP;
-                header[8..24].copy_from_slice(&Gid::from(from).0);
-                header[24..40].copy_from_slice(&Gid::from(to).0);
-                header[40..42].copy_from_slice(&source.port().to_be_bytes());
-                header[42..44].copy_from_slice(&destination.port().to_be_bytes());
-                false
+                header[8..24].copy_from_slice(&from.octets());
+                header[24..40].copy_from_slice(&to.octets());
+                IPV6_LEN
             }
         };
-        Self { header, is_ipv4 }
+        header[udp..udp + 2].copy_from_slice(&source.port().to_be_bytes());
+        header[udp + 2..udp + 4].copy_from_slice(&destination.port().to_be_bytes());
+        Self { header, udp }
     }
 
     /// The ICRC of a datagram, given from the BTH to the padding. `fields` count over IPv4 only.
     pub fn compute(&self, fields: Ipv4Fields, datagram_without_icrc: &[u8]) -> u32 {
-        let mut head = Head { bytes: [0; Head::MAX], len: 0 };
+        let mut head = Head { bytes: [0; Head::MAX], len: self.udp + UDP_LEN };
         head.bytes[..self.header.len()].copy_from_slice(&self.header);
         let udp_len = UDP_LEN + datagram_without_icrc.len() + ICRC_LEN;
-        if self.is_ipv4 {
-            head.len = IPV4_LEN + UDP_LEN;
+        if self.is_ipv4() {
             head.bytes[2..4].copy_from_slice(&be_length(IPV4_LEN + udp_len));
             head.bytes[4..6].copy_from_slice(&fields.id.to_be_bytes());
             head.bytes[6..8].copy_from_slice(&[u8::from(fields.dont_fragment) << 6, 0]);
-            head.bytes[24..26].copy_from_slice(&be_length(udp_len));
         } else {
-            head.len = IPV6_LEN + UDP_LEN;
             head.bytes[4..6].copy_from_slice(&be_length(udp_len));
-            head.bytes[44..46].copy_from_slice(&be_length(udp_len));
         }
+        head.bytes[self.udp + 4..self.udp + 6].copy_from_slice(&be_length(udp_len));
         head.icrc(datagram_without_icrc)
     }
 
@@ -129,10 +119,10 @@ impl Flow {
 
     /// Whether a received datagram, ICRC included, is what was sent.
     ///
-    /// `seen` is what the port knows of the IPv4 header of the buffer, and `segment` the place of the
-    /// datagram in that buffer, which the sender's stack has added to the identification. Without
-    /// `seen` the identification should be `segment`, and DF set; if it is not, the identification
-    /// that the ICRC holds for is found, if there is one.
+    /// `seen` is what the port knows of the IPv4 header of the buffer, and `segment` the place of
+    /// the datagram in that buffer, which the sender's stack has added to the identification.
+    /// Without `seen` the identification should be `segment`, and DF set; if it is not, the
+    /// identification that the ICRC holds for is found, if there is one.
     pub fn check(&self, seen: Option<Ipv4Fields>, segment: u16, datagram: &[u8]) -> Verdict {
         let Some((covered, found)) = datagram.split_last_chunk::<ICRC_LEN>() else {
             return Verdict::Bad;
@@ -143,7 +133,7 @@ impl Flow {
         if difference == 0 {
             return Verdict::Good;
         }
-        if seen.is_some() || !self.is_ipv4 {
+        if seen.is_some() || !self.is_ipv4() {
             return Verdict::Bad;
         }
         match id_difference(difference, datagram.len()) {
@@ -151,39 +141,37 @@ impl Flow {
             None => Verdict::Bad,
         }
     }
+
+    const fn is_ipv4(&self) -> bool {
+        self.udp == IPV4_LEN
+    }
 }
 
 /// The ICRC of a captured packet, computed and found, in this order.
 ///
-/// `ip_packet` starts with the IP header; the UDP length says where the packet ends, so what a short
-/// Ethernet frame is filled up with does no harm. `None` when this is not a UDP packet whose ICRC is
-/// defined: IPv4 options, IPv6 extension headers, fewer bytes than the UDP length says.
+/// `ip_packet` starts with the IP header. `None` when [`encap::parse_ip`] finds no UDP datagram in
+/// it, or one too short for an ICRC.
 pub fn of_ip_packet(ip_packet: &[u8]) -> Option<(u32, u32)> {
-    let mut head = Head { bytes: [0; Head::MAX], len: 0 };
-    let (protocol, udp, masked): (usize, usize, &[usize]) = match ip_packet.first()? {
-        0x45 => (9, IPV4_LEN, &[1, 8, 10, 11]),
-        0x60..=0x6f => (6, IPV6_LEN, &[1, 2, 3, 7]),
-        _ => return None,
+    let ip = encap::parse_ip(ip_packet).ok()?;
+    let (covered, found) = ip.payload.split_last_chunk::<ICRC_LEN>()?;
+    let (udp, masked) = match ip.ipv4 {
+        Some(_) => (IPV4_LEN, [1, 8, 10, 11]),
+        None => (IPV6_LEN, [1, 2, 3, 7]),
     };
-    head.len = udp + UDP_LEN;
+    let mut head = Head { bytes: [0; Head::MAX], len: udp + UDP_LEN };
     head.bytes[..head.len].copy_from_slice(ip_packet.get(..head.len)?);
-    if head.bytes[protocol] != UDP {
-        return None;
-    }
-    let udp_len = u16::from_be_bytes([head.bytes[udp + 4], head.bytes[udp + 5]]);
-    let datagram = ip_packet.get(head.len..udp + usize::from(udp_len))?;
-    let (covered, found) = datagram.split_last_chunk::<ICRC_LEN>()?;
-    for &at in masked.iter().chain(&[udp + 6, udp + 7]) {
+    for at in masked.into_iter().chain([udp + 6, udp + 7]) {
         head.bytes[at] = 0xff;
     }
-    if udp == IPV6_LEN {
+    if ip.ipv4.is_none() {
+        // The upper half of the traffic class.
         head.bytes[0] |= 0x0f;
     }
     Some((head.icrc(covered), u32::from_le_bytes(*found)))
 }
 
-/// The masked bytes from the IP header to the BTH, in one piece, because many small updates of a CRC
-/// cost more than one copy.
+/// The masked bytes from the IP header to the BTH, in one piece, because many small updates of a
+/// CRC cost more than one copy.
 struct Head {
     bytes: [u8; Self::MAX],
     /// Bytes of IP and UDP header. The BTH comes after them.
@@ -207,14 +195,8 @@ impl Head {
     }
 }
 
-/// A length field. No datagram is too long for it; what claims to be gets the largest value, and a
-/// CRC that is not worth anything.
-fn be_length(len: usize) -> [u8; 2] {
-    u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
-}
-
-/// The bits of the IPv4 identification that must differ for the ICRC to differ by `difference`, in a
-/// packet with a datagram of `len` bytes, ICRC included; `None` when other bits must differ too.
+/// The bits of the IPv4 identification that must differ for the ICRC to differ by `difference`, in
+/// a packet with a datagram of `len` bytes, ICRC included; `None` when other bits must differ too.
 fn id_difference(difference: u32, len: usize) -> Option<u16> {
     if len > MAX_DATAGRAM {
         return None;
@@ -345,6 +327,8 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_hides_behind_an_identification() {
+        // What counts is how far the bit is from the identification, so the longest packet speaks
+        // for all.
         for len in [16, 24, 4096 + 16] {
             let mut bytes = vec![0xa5; len];
             ipv4().seal(0, &mut bytes);

@@ -4,25 +4,26 @@
 //! starts after the UDP header; we call it a *datagram*:
 //!
 //! ```text
-//!  ┌──────────┬────────────┬──────┬───────┬────────────────┬─────────┬──────┬──────┐
-//!  │ Ethernet │ IPv4, IPv6 │ UDP  │  BTH  │ extension      │ payload │ pad  │ ICRC │
-//!  │ 14       │ 20     40  │ 8    │  12   │ headers, 0–36  │ 0–4096  │ 0–3  │ 4    │
-//!  └──────────┴────────────┴──────┴───────┴────────────────┴─────────┴──────┴──────┘
-//!   encap::ethernet, encap::parse_ip │<───────────── packet::Datagram ─────────────>│
-//!              │<────────────── covered by the ICRC, some fields masked ─────>│
+//!  ┌──────────┬────────────┬─────┬─────┬───────────────┬─────────┬─────┬──────┐
+//!  │ Ethernet │ IPv4 20 or │ UDP │ BTH │ extension     │ payload │ pad │ ICRC │
+//!  │ 14 or 18 │ IPv6 40    │ 8   │ 12  │ headers, 0–40 │ 0–4096  │ 0–3 │ 4    │
+//!  └──────────┴────────────┴─────┴─────┴───────────────┴─────────┴─────┴──────┘
+//!  └─────────── encap ───────────┘└──────────── packet::Datagram ─────────────┘
+//!             └───────────────── covered by the ICRC ──────────────────┘
 //! ```
 //!
 //! * The [`Bth`] is in every packet. Its [`Opcode`] says which transport service and operation the
-//!   packet belongs to, whether it is the first, a middle or the last packet of a message, and which
-//!   extension headers follow ([`Layout`]).
+//!   packet belongs to, whether it is the first, a middle or the last packet of a message, and
+//!   which extension headers follow ([`Layout`]).
 //! * The payload is padded to a multiple of four bytes; the BTH counts the padding.
-//! * The *invariant CRC* ([`icrc`]) covers everything that a router may not change, from the IP header
-//!   to the padding. It is the only little-endian field.
+//! * The *invariant CRC* ([`icrc`]) covers everything that a router may not change, from the IP
+//!   header to the padding. It is the only little-endian field.
 //!
-//! Every header is a plain struct with `parse` and `write` on arrays of its exact length. [`Datagram`]
-//! checks all lengths once, when it is parsed, and then reads any header of the stack for the asking;
-//! [`Builder`] writes the stack in place. [`sequence`] knows which opcode may follow which, [`text`]
-//! puts a packet on one line, [`encap`] has the little of Ethernet, IP and UDP that captures need.
+//! Every header is a plain struct with `parse` and `write` on arrays of its exact length.
+//! [`Datagram`] checks all lengths once, when it is parsed, and then reads any header of the stack
+//! for the asking; [`Builder`] writes the stack in place. [`sequence`] knows which opcode may
+//! follow which, [`encap`] has the little of Ethernet, IP and
+//! UDP that captures need.
 //!
 //! ```
 //! use softroce::ids::{PKey, Qpn};
@@ -56,6 +57,7 @@ pub mod atomic;
 pub mod bth;
 pub mod cnp;
 pub mod deth;
+pub mod encap;
 mod error;
 pub mod feth;
 pub mod icrc;

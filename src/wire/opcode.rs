@@ -8,7 +8,8 @@
 //!   transport  │ operation, position, immediate data or not
 //! ```
 //!
-//! One table, at the end of this file, says all there is to know; everything else is derived from it.
+//! One table, at the end of this file, says all there is to know; everything else is derived from
+//! it.
 
 use std::fmt;
 
@@ -327,8 +328,8 @@ macro_rules! opcodes {
             }
         }
 
-        /// By opcode byte. The bytes that are not assigned have the layout of a lone BTH, and nobody
-        /// to ask for it.
+        /// By opcode byte. The bytes that are not assigned have the layout of a lone BTH, and
+        /// nobody to ask for it.
         static LAYOUTS: [Layout; 256] = {
             let mut layouts = [Layout::new(&[]); 256];
             $($(layouts[$byte] = Layout::new(&[$(Header::$header),*]);)*)*

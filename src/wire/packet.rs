@@ -44,8 +44,8 @@ impl<'a> Datagram<'a> {
     /// 1. [`ParseError::Truncated`] in BTH or ICRC: fewer than 16 bytes;
     /// 2. [`ParseError::TransportVersion`];
     /// 3. [`ParseError::UnassignedOpcode`];
-    /// 4. [`ParseError::Truncated`]: fewer bytes than the opcode's headers, the padding that the BTH
-    ///    announces, and the ICRC.
+    /// 4. [`ParseError::Truncated`]: fewer bytes than the opcode's headers, the padding that the
+    ///    BTH announces, and the ICRC.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (head, after) = split::<{ Bth::LEN }>(bytes, "BTH")?;
         let Some((_, icrc)) = after.split_last_chunk::<ICRC_LEN>() else {
@@ -71,9 +71,10 @@ impl<'a> Datagram<'a> {
 
 /// A datagram to be sent, written in place.
 ///
-/// The constructor writes the BTH, zeros to the extension headers, and the padding. The caller writes
-/// the headers that the opcode has and the payload; [`Flow::seal`](super::icrc::Flow::seal) writes
-/// the ICRC. The order does not matter, except that the ICRC is last.
+/// The constructor writes the BTH, zeros to the extension headers, and the padding. The caller
+/// writes the headers that the opcode has and the payload; [`Flow::seal`](super::icrc::Flow::seal)
+/// writes the ICRC. The order does not matter, except that the ICRC is last. A header that the
+/// opcode does not have is not written; it is the caller's mistake, and a debug build says so.
 #[derive(Debug)]
 pub struct Builder<'a> {
     layout: &'static Layout,
@@ -82,8 +83,8 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Starts a datagram that fills `bytes`, of which the length is that of
-    /// [`datagram_len`]. What `bth.pad` says is padding is not payload.
+    /// Starts a datagram that fills `bytes`; [`datagram_len`] says how many there must be. The
+    /// payload is what headers, `bth.pad` bytes of padding and the ICRC leave.
     ///
     /// # Errors
     ///
@@ -121,6 +122,7 @@ macro_rules! extensions {
     ($($(#[$doc:meta])* $name:ident: $header:ident,)*) => {
         impl Datagram<'_> {$(
             $(#[$doc])*
+            ///
             /// `None` when the opcode has no such header.
             pub fn $name(&self) -> Option<$header> {
                 self.header(self.bth.opcode.layout().$name).map($header::parse)
@@ -129,7 +131,6 @@ macro_rules! extensions {
 
         impl Builder<'_> {$(
             $(#[$doc])*
-            /// Nothing is written when the opcode has no such header.
             pub fn $name(&mut self, header: &$header) -> &mut Self {
                 if let Some(bytes) = self.header(self.layout.$name) {
                     header.write(bytes);
@@ -188,7 +189,8 @@ fn shortfall(bth: &Bth, len: usize) -> ParseError {
     truncated("padding", usize::from(bth.pad & 3), have)
 }
 
-const fn truncated(part: &'static str, need: usize, have: usize) -> ParseError {
+/// `part` is cut off.
+pub(super) const fn truncated(part: &'static str, need: usize, have: usize) -> ParseError {
     ParseError::Truncated { part, need, have }
 }
 

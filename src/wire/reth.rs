@@ -13,8 +13,8 @@
 
 use crate::ids::Rkey;
 
-/// The RDMA extended header. It describes the whole message, not the packet, and stands in its first
-/// packet only (IBTA vol 1, §9.3.3).
+/// The RDMA extended header. It describes the whole message, not the packet, and stands in its
+/// first packet only (IBTA vol 1, §9.3.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Reth {
     /// The virtual address at which the message starts.

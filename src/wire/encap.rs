@@ -1,0 +1,419 @@
+//! Ethernet, IP and UDP around a datagram: as much as captures and ports that see them need.
+//!
+//! ```text
+//!   IPv4 ┌────┬──────┬───────────────┐   IPv6 ┌────┬──────┬──────────────────┐
+//!     0  │ 45 │ TOS  │ total length  │     0  │ 6  │class │ flow label       │
+//!        ├────┴──────┼──┬────────────┤        ├────┴──────┴───┬───────┬──────┤
+//!     4  │ ident.    │DF│ frag. offs.│     4  │ length        │ 17    │ hops │
+//!        ├────┬──────┼──┴────────────┤        ├───────────────┴───────┴──────┤
+//!     8  │TTL │ 17   │ checksum      │     8  │ source, 16 bytes             │
+//!        ├────┴──────┴───────────────┤        ├──────────────────────────────┤
+//!    12  │ source                    │    24  │ destination, 16 bytes        │
+//!        ├───────────────────────────┤        └──────────────────────────────┘
+//!    16  │ destination               │   UDP  ┌───────────────┬──────────────┐
+//!        └───────────────────────────┘     0  │ source port   │ 4791         │
+//!                                          4  │ length        │ checksum     │
+//!                                             └───────────────┴──────────────┘
+//! ```
+//!
+//! There are no IPv4 options, no IPv6 extension headers and no fragments in RoCEv2. The UDP length,
+//! not the length of the frame, says where the ICRC is: short frames are filled up.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::ids::Gid;
+use crate::net::{Ipv4Fields, Path, ROCE_PORT};
+
+use super::ParseError;
+use super::packet::{split, truncated};
+
+/// Bytes of an IPv4 header.
+pub const IPV4_LEN: usize = 20;
+/// Bytes of an IPv6 header, and of the space for either before a received UD message.
+pub const IPV6_LEN: usize = 40;
+/// Bytes of a UDP header.
+pub const UDP_LEN: usize = 8;
+
+/// IP's number of UDP.
+pub(super) const UDP: u8 = 17;
+
+/// A received IP packet, down to the datagram in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IpDatagram<'a> {
+    /// The sender's address and UDP port.
+    pub source: SocketAddr,
+    /// The receiver's.
+    pub destination: SocketAddr,
+    /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
+    pub traffic_class: u8,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+    /// The IPv6 flow label, 20 bits; 0 over IPv4.
+    pub flow_label: u32,
+    /// The IPv4 fields under the ICRC.
+    pub ipv4: Option<Ipv4Fields>,
+    /// The UDP payload: what [`Datagram::parse`](super::Datagram::parse) takes.
+    pub payload: &'a [u8],
+}
+
+impl IpDatagram<'_> {
+    /// The path it came along. The destination port is not part of it.
+    pub fn path(&self) -> Path {
+        Path {
+            source: self.source.ip(),
+            destination: self.destination.ip(),
+            source_port: self.source.port(),
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        }
+    }
+}
+
+/// The network-layer packet in an Ethernet frame, with its EtherType. VLAN tags are skipped.
+///
+/// # Errors
+///
+/// [`ParseError::Truncated`].
+pub fn ethernet(frame: &[u8]) -> Result<(u16, &[u8]), ParseError> {
+    let (&[.., e0, e1], mut rest) = split::<14>(frame, "Ethernet")?;
+    let mut ethertype = u16::from_be_bytes([e0, e1]);
+    // 802.1Q, 802.1ad.
+    while matches!(ethertype, 0x8100 | 0x88a8) {
+        let (&[_, _, e0, e1], inner) = split::<4>(rest, "VLAN tag")?;
+        ethertype = u16::from_be_bytes([e0, e1]);
+        rest = inner;
+    }
+    Ok((ethertype, rest))
+}
+
+/// Takes an IP packet apart, down to the UDP payload. The UDP port is the caller's to check, and so
+/// is the ICRC; checksums of IP and UDP are not looked at, because the ICRC says more.
+///
+/// # Errors
+///
+/// [`ParseError::Truncated`] in IPv4, IPv6, UDP or UDP payload, [`ParseError::IpVersion`],
+/// [`ParseError::Ipv4HeaderLength`], [`ParseError::Fragment`], [`ParseError::Protocol`] or
+/// [`ParseError::UdpLength`].
+pub fn parse_ip(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => parse_ipv4(packet),
+        Some(6) => parse_ipv6(packet),
+        Some(found) => Err(ParseError::IpVersion { found }),
+        None => Err(truncated("IP", 1, 0)),
+    }
+}
+
+#[rustfmt::skip]
+fn parse_ipv4(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
+    let (head, after) = split::<IPV4_LEN>(packet, "IPv4")?;
+    let [
+        version_and_len, traffic_class, len0, len1,
+        id0, id1, flags0, flags1,
+        hop_limit, protocol, _, _,
+        s0, s1, s2, s3,
+        d0, d1, d2, d3,
+    ] = *head;
+    let found = usize::from(version_and_len & 0x0f) * 4;
+    if found != IPV4_LEN {
+        return Err(ParseError::Ipv4HeaderLength { found });
+    }
+    let flags = u16::from_be_bytes([flags0, flags1]);
+    if flags & 0x3fff != 0 {
+        return Err(ParseError::Fragment { offset: usize::from(flags & 0x1fff) * 8 });
+    }
+    let total = usize::from(u16::from_be_bytes([len0, len1]));
+    let udp = parse_udp(protocol, total.saturating_sub(IPV4_LEN), after)?;
+    Ok(IpDatagram {
+        source: (Ipv4Addr::new(s0, s1, s2, s3), udp.source).into(),
+        destination: (Ipv4Addr::new(d0, d1, d2, d3), udp.destination).into(),
+        traffic_class,
+        hop_limit,
+        flow_label: 0,
+        ipv4: Some(Ipv4Fields {
+            id: u16::from_be_bytes([id0, id1]),
+            dont_fragment: flags & 0x4000 != 0,
+        }),
+        payload: udp.payload,
+    })
+}
+
+#[rustfmt::skip]
+fn parse_ipv6(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
+    let (head, after) = split::<IPV6_LEN>(packet, "IPv6")?;
+    let [
+        v0, v1, v2, v3, len0, len1, protocol, hop_limit,
+        s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf,
+        d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, da, db, dc, dd, de, df,
+    ] = *head;
+    let source = [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf];
+    let destination = [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, da, db, dc, dd, de, df];
+    let limit = usize::from(u16::from_be_bytes([len0, len1]));
+    let udp = parse_udp(protocol, limit, after)?;
+    Ok(IpDatagram {
+        source: (Ipv6Addr::from(source), udp.source).into(),
+        destination: (Ipv6Addr::from(destination), udp.destination).into(),
+        traffic_class: v0 << 4 | v1 >> 4,
+        hop_limit,
+        flow_label: u32::from_be_bytes([0, v1 & 0x0f, v2, v3]),
+        ipv4: None,
+        payload: udp.payload,
+    })
+}
+
+/// Ports and payload of a UDP datagram.
+struct Udp<'a> {
+    source: u16,
+    destination: u16,
+    payload: &'a [u8],
+}
+
+/// Takes what follows an IP header apart, of which the IP header says it is `limit` bytes of
+/// `protocol`.
+fn parse_udp(protocol: u8, limit: usize, bytes: &[u8]) -> Result<Udp<'_>, ParseError> {
+    if protocol != UDP {
+        return Err(ParseError::Protocol { found: protocol });
+    }
+    let (head, after) = split::<UDP_LEN>(bytes, "UDP")?;
+    let [source0, source1, destination0, destination1, len0, len1, _, _] = *head;
+    let found = usize::from(u16::from_be_bytes([len0, len1]));
+    let len = match found.checked_sub(UDP_LEN) {
+        Some(len) if found <= limit => len,
+        _ => return Err(ParseError::UdpLength { found, limit }),
+    };
+    Ok(Udp {
+        source: u16::from_be_bytes([source0, source1]),
+        destination: u16::from_be_bytes([destination0, destination1]),
+        payload: after.get(..len).ok_or(truncated("UDP payload", len, after.len()))?,
+    })
+}
+
+/// IP and UDP headers to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headers {
+    /// Addresses, UDP source port, traffic class and hop limit. The UDP destination port is 4791.
+    pub path: Path,
+    /// The IPv6 flow label, 20 bits. Not used over IPv4.
+    pub flow_label: u32,
+    /// Identification and DF. Not used over IPv6.
+    pub ipv4: Ipv4Fields,
+}
+
+impl Headers {
+    /// Appends the headers that a datagram of `udp_payload_len` bytes along `path` leaves with when
+    /// its identification is `id`: DF set, flow label and UDP checksum 0.
+    pub fn write(path: &Path, id: u16, udp_payload_len: usize, out: &mut Vec<u8>) {
+        let ipv4 = Ipv4Fields { id, dont_fragment: true };
+        Self { path: *path, flow_label: 0, ipv4 }.append(udp_payload_len, out);
+    }
+
+    /// Appends the headers of a datagram of `udp_payload_len` bytes, with UDP checksum 0.
+    pub fn append(&self, udp_payload_len: usize, out: &mut Vec<u8>) {
+        match self.addresses() {
+            Addresses::V4(from, to) => out.extend(self.ipv4_header(from, to, udp_payload_len)),
+            Addresses::V6(from, to) => out.extend(self.ipv6_header(from, to, udp_payload_len)),
+        }
+        let [source0, source1] = self.path.source_port.to_be_bytes();
+        let [destination0, destination1] = ROCE_PORT.to_be_bytes();
+        let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
+        out.extend([source0, source1, destination0, destination1, len0, len1, 0, 0]);
+    }
+
+    /// The IP header as it stands in the 40 bytes before a received UD message: an IPv4 header in
+    /// the last 20 of them, after zeros (IBTA vol 1, annex A17).
+    pub fn global_route(&self, udp_payload_len: usize) -> [u8; IPV6_LEN] {
+        match self.addresses() {
+            Addresses::V4(from, to) => {
+                let mut bytes = [0; IPV6_LEN];
+                let header = self.ipv4_header(from, to, udp_payload_len);
+                bytes[IPV6_LEN - IPV4_LEN..].copy_from_slice(&header);
+                bytes
+            }
+            Addresses::V6(from, to) => self.ipv6_header(from, to, udp_payload_len),
+        }
+    }
+
+    fn addresses(&self) -> Addresses {
+        Addresses::new(self.path.source, self.path.destination)
+    }
+
+    fn ipv4_header(&self, from: Ipv4Addr, to: Ipv4Addr, udp_payload_len: usize) -> [u8; IPV4_LEN] {
+        let [len0, len1] = be_length(IPV4_LEN + UDP_LEN + udp_payload_len);
+        let [id0, id1] = self.ipv4.id.to_be_bytes();
+        let flags = u8::from(self.ipv4.dont_fragment) << 6;
+        let Path { traffic_class, hop_limit, .. } = self.path;
+        let [s0, s1, s2, s3] = from.octets();
+        let [d0, d1, d2, d3] = to.octets();
+        #[rustfmt::skip]
+        let mut header = [
+            0x45, traffic_class, len0, len1,
+            id0, id1, flags, 0,
+            hop_limit, UDP, 0, 0,
+            s0, s1, s2, s3,
+            d0, d1, d2, d3,
+        ];
+        let checksum = checksum(&header).to_be_bytes();
+        header[10..12].copy_from_slice(&checksum);
+        header
+    }
+
+    fn ipv6_header(&self, from: Ipv6Addr, to: Ipv6Addr, udp_payload_len: usize) -> [u8; IPV6_LEN] {
+        let Path { traffic_class, hop_limit, .. } = self.path;
+        let [_, label0, label1, label2] = self.flow_label.to_be_bytes();
+        let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
+        let mut header = [0; IPV6_LEN];
+        header[..8].copy_from_slice(&[
+            0x60 | traffic_class >> 4,
+            traffic_class << 4 | label0 & 0x0f,
+            label1,
+            label2,
+            len0,
+            len1,
+            UDP,
+            hop_limit,
+        ]);
+        header[8..24].copy_from_slice(&from.octets());
+        header[24..40].copy_from_slice(&to.octets());
+        header
+    }
+}
+
+/// Two addresses as they are on the wire: of one family, and IPv4-mapped ones are IPv4.
+pub(super) enum Addresses {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl Addresses {
+    pub(super) fn new(source: IpAddr, destination: IpAddr) -> Self {
+        match (source.to_canonical(), destination.to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Self::V4(from, to),
+            (from, to) => {
+                Self::V6(Ipv6Addr::from(Gid::from(from).0), Ipv6Addr::from(Gid::from(to).0))
+            }
+        }
+    }
+}
+
+/// A length field. No datagram is too long for it; what claims to be gets the largest value.
+pub(super) fn be_length(len: usize) -> [u8; 2] {
+    u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// The checksum of an IPv4 header whose checksum field is zero: the complement of the sum of its
+/// 16-bit words in ones' complement arithmetic.
+fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
+    let words = header.as_chunks::<2>().0.iter();
+    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    let [c0, c1, s0, s1] = sum.to_be_bytes();
+    let (sum, carry) = u16::from_be_bytes([s0, s1]).overflowing_add(u16::from_be_bytes([c0, c1]));
+    !(sum + u16::from(carry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IP and UDP header of a datagram of 24 bytes, from a Linux peer.
+    const IPV4: [u8; 28] = [
+        0x45, 0x02, 0x00, 0x34, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x26, 0xb5, 10, 0, 0, 1, 10, 0,
+        0, 2, 0xc1, 0x23, 0x12, 0xb7, 0x00, 0x20, 0x00, 0x00,
+    ];
+
+    fn path(source: &str, destination: &str) -> Path {
+        Path {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            source_port: 0xc123,
+            traffic_class: 2,
+            hop_limit: 64,
+        }
+    }
+
+    fn ipv4() -> Vec<u8> {
+        let mut packet = IPV4.to_vec();
+        packet.extend(0..24);
+        packet
+    }
+
+    fn error(packet: &[u8]) -> String {
+        parse_ip(packet).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn golden_ipv4() {
+        let path = path("10.0.0.1", "10.0.0.2");
+        let mut out = Vec::new();
+        Headers::write(&path, 0, 24, &mut out);
+        assert_eq!(out, IPV4);
+        let packet = ipv4();
+        let datagram = parse_ip(&packet).unwrap();
+        assert_eq!(datagram.path(), path);
+        assert_eq!(datagram.destination, "10.0.0.2:4791".parse().unwrap());
+        assert_eq!(datagram.ipv4, Some(Ipv4Fields { id: 0, dont_fragment: true }));
+        assert_eq!(datagram.payload, &packet[28..]);
+    }
+
+    #[test]
+    fn golden_ipv6() {
+        let path = Path { traffic_class: 0xab, ..path("fd00::1", "fd00::2") };
+        let ipv4 = Ipv4Fields { id: 9, dont_fragment: false };
+        let mut packet = Vec::new();
+        Headers { path, flow_label: 0x12345, ipv4 }.append(3, &mut packet);
+        packet.extend(b"abc");
+        assert_eq!(packet[..8], [0x6a, 0xb1, 0x23, 0x45, 0, 11, 17, 64]);
+        assert_eq!(packet[40..48], [0xc1, 0x23, 0x12, 0xb7, 0, 11, 0, 0]);
+        let datagram = parse_ip(&packet).unwrap();
+        assert_eq!((datagram.path(), datagram.flow_label), (path, 0x12345));
+        assert_eq!((datagram.ipv4, datagram.payload), (None, &b"abc"[..]));
+    }
+
+    #[test]
+    fn a_ud_message_has_its_ipv4_header_at_20() {
+        let headers = Headers {
+            path: path("10.0.0.1", "::ffff:10.0.0.2"),
+            flow_label: 0,
+            ipv4: Ipv4Fields { id: 0, dont_fragment: true },
+        };
+        let bytes = headers.global_route(24);
+        assert_eq!(bytes[..20], [0; 20]);
+        assert_eq!(bytes[20..], IPV4[..20]);
+    }
+
+    #[test]
+    fn what_follows_the_udp_length_is_not_payload() {
+        let mut packet = ipv4();
+        packet.extend([0xee; 6]);
+        assert_eq!(parse_ip(&packet).unwrap().payload.len(), 24);
+    }
+
+    #[test]
+    fn vlan_tags_are_skipped() {
+        let mut frame = vec![0; 12];
+        frame.extend([0x88, 0xa8, 0, 7, 0x81, 0x00, 0, 100, 0x08, 0x00, 0x45]);
+        assert_eq!(ethernet(&frame), Ok((0x0800, &[0x45][..])));
+        let error = |len: usize| ethernet(&frame[..len]).unwrap_err().to_string();
+        assert_eq!(error(13), "truncated in Ethernet: need 14 bytes, have 13");
+        assert_eq!(error(17), "truncated in VLAN tag: need 4 bytes, have 3");
+    }
+
+    #[test]
+    fn errors_say_what_was_found() {
+        let changed = |at: usize, byte: u8| {
+            let mut packet = ipv4();
+            packet[at] = byte;
+            error(&packet)
+        };
+        assert_eq!(error(&[]), "truncated in IP: need 1 bytes, have 0");
+        assert_eq!(changed(0, 0x55), "IP version 5, expected 4 or 6");
+        assert_eq!(changed(0, 0x46), "IPv4 header of 24 bytes, expected 20");
+        assert_eq!(changed(6, 0x20), "IPv4 fragment at byte 0, expected a whole packet");
+        assert_eq!(changed(7, 185), "IPv4 fragment at byte 1480, expected a whole packet");
+        assert_eq!(changed(9, 6), "IP protocol 6, expected 17 (UDP)");
+        assert_eq!(changed(25, 7), "UDP length 7, expected 8 to 32");
+        assert_eq!(changed(25, 33), "UDP length 33, expected 8 to 32");
+        assert_eq!(error(&ipv4()[..19]), "truncated in IPv4: need 20 bytes, have 19");
+        assert_eq!(error(&ipv4()[..27]), "truncated in UDP: need 8 bytes, have 7");
+        assert_eq!(error(&ipv4()[..51]), "truncated in UDP payload: need 24 bytes, have 23");
+        assert_eq!(error(&[0x60; 39]), "truncated in IPv6: need 40 bytes, have 39");
+    }
+}
