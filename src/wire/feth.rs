@@ -33,6 +33,26 @@ pub enum Selectivity {
     Reserved(u8),
 }
 
+impl Selectivity {
+    /// The meaning of the 2-bit code.
+    pub const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Range,
+            1 => Self::Region,
+            reserved => Self::Reserved(reserved),
+        }
+    }
+
+    /// The 2-bit code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Range => 0,
+            Self::Region => 1,
+            Self::Reserved(code) => code,
+        }
+    }
+}
+
 /// The flush extended header, which stands before the RETH (IBTA vol 1, annex A19).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlushEth {
@@ -51,22 +71,14 @@ impl FlushEth {
         let [_, _, _, bits] = *bytes;
         Self {
             placement: Placement::from_bits_retain(bits & 0x0f),
-            selectivity: match bits >> 4 & 3 {
-                0 => Selectivity::Range,
-                1 => Selectivity::Region,
-                reserved => Selectivity::Reserved(reserved),
-            },
+            selectivity: Selectivity::from_code(bits >> 4 & 3),
         }
     }
 
     /// Writes the header. Bits that do not fit their field are dropped.
     pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
-        let selectivity = match self.selectivity {
-            Selectivity::Range => 0,
-            Selectivity::Region => 1,
-            Selectivity::Reserved(reserved) => reserved & 3,
-        };
-        *bytes = [0, 0, 0, selectivity << 4 | self.placement.bits() & 0x0f];
+        let [selectivity, placement] = [self.selectivity.code(), self.placement.bits()];
+        *bytes = [0, 0, 0, (selectivity & 3) << 4 | placement & 0x0f];
     }
 }
 

@@ -22,7 +22,7 @@
 //! Every header is a plain struct with `parse` and `write` on arrays of its exact length.
 //! [`Datagram`] checks all lengths once, when it is parsed, and then reads any header of the stack
 //! for the asking; [`Builder`] writes the stack in place. [`sequence`] knows which opcode may
-//! follow which, [`encap`] has the little of Ethernet, IP and
+//! follow which, [`text`] puts a packet on one line, [`encap`] has the little of Ethernet, IP and
 //! UDP that captures need.
 //!
 //! ```
@@ -68,6 +68,7 @@ pub mod packet;
 pub mod rdeth;
 pub mod reth;
 pub mod sequence;
+pub mod text;
 pub mod xrceth;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
