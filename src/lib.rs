@@ -16,6 +16,8 @@
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
 //! | 0 | [`time`], [`psn`], [`ids`] | facts about numbers |
 //!
+//! Within a layer only `wire` uses another, `net`.
+//!
 //! `engine` and `io` know nothing of each other; they meet in `runtime`. Without the feature
 //! `runtime` everything up to `engine` and the simulator remains: no clock, no thread, no socket.
 
