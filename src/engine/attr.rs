@@ -146,8 +146,9 @@ impl AddressVector {
 
 /// What a `modify_qp` sets; `None` leaves an attribute alone.
 ///
-/// Which attributes a transition needs and takes is in [`transitions`](super::transitions). For the
-/// usual ones there are [`InitAttr`], [`RtrAttr`] and [`RtsAttr`].
+/// Each transition needs some and takes some more (IBTA vol 1, §11.2.4.2); a
+/// [`ModifyError`](super::ModifyError) names what is missing or too much. For the usual ones there
+/// are [`InitAttr`], [`RtrAttr`] and [`RtsAttr`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_qp_attr")]
 pub struct QpAttr {
