@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Everything CI runs.
+#
+#   tools/ci.sh          all of it: about ten minutes on two cores
+#   tools/ci.sh quick    what to run before a commit: format, lints, tests
+#   tools/ci.sh STEP…    single steps, by the names of the functions below
+#
+# As root it installs the Debian packages it needs; otherwise it says which are missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+QUICK=(format lints tests)
+ALL=(packages format lints tests docs capture unprivileged)
+PACKAGES=(tshark iproute2 util-linux python3)
+
+# An unprivileged user without capabilities, as most of our users are.
+as_nobody() {
+    if [ "$(id -u)" -eq 0 ]; then
+        setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all \
+            --no-new-privs "$@"
+    else
+        "$@"
+    fi
+}
+
+packages() {
+    local missing=()
+    for package in "${PACKAGES[@]}"; do
+        dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    if [ "$(id -u)" -ne 0 ]; then
+        echo "ci.sh: packages are missing: ${missing[*]} (install them, or run as root)" >&2
+        return 1
+    fi
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+format() { cargo fmt --all --check; }
+
+lints() {
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --package softroce --no-default-features --all-targets -- -D warnings
+}
+
+tests() {
+    cargo test --workspace
+    cargo test --package softroce --no-default-features --lib
+}
+
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
+
+# What our packets look like to tshark, and to an ICRC checker that shares no code with us.
+capture() { cargo test --release --package softroce-tools --test tshark -- --ignored; }
+
+# The main command of the README, as its reader runs it.
+unprivileged() {
+    cargo build --release --package softroce-tools
+    local bin
+    bin=$(mktemp -d)
+    trap 'rm -rf "$bin"' RETURN
+    cp target/release/roce "$bin"
+    chmod -R a+rX "$bin"
+    as_nobody "$bin/roce" perf write-bw
+    as_nobody "$bin/roce" devinfo -v
+}
+
+case "${1:-all}" in
+all) steps=("${ALL[@]}") ;;
+quick) steps=("${QUICK[@]}") ;;
+*) steps=("$@") ;;
+esac
+
+for step in "${steps[@]}"; do
+    if ! declare -F "$step" >/dev/null; then
+        echo "ci.sh: no step '$step'; there are: ${ALL[*]}" >&2
+        exit 2
+    fi
+    echo "==== $step"
+    start=$SECONDS
+    "$step"
+    echo "==== $step: $((SECONDS - start)) s"
+done
