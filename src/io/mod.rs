@@ -6,6 +6,7 @@
 //!
 //! | port | carries datagrams |
 //! |---|---|
+//! | `udp::UdpPort` | over UDP sockets, without privileges |
 //! | [`sim::SimPort`] | through a simulated network in virtual time |
 
 use std::fmt;
@@ -22,7 +23,17 @@ use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 
 mod chance;
+#[cfg(feature = "runtime")]
+mod cmsg;
 pub mod sim;
+#[cfg(feature = "runtime")]
+#[expect(unsafe_code, reason = "system calls")]
+mod sys;
+#[cfg(feature = "runtime")]
+pub mod udp;
+
+#[cfg(feature = "runtime")]
+pub use sys::wait_readable;
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;

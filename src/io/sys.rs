@@ -1,0 +1,359 @@
+//! The system calls of the ports that no library we use has: batches of datagrams with control
+//! messages, socket options, interfaces, waiting.
+//!
+//! Everything `unsafe` of `io` is here, behind functions that are safe to call.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::io;
+use std::iter;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::cmsg::{Control, Name};
+use crate::net::Burst;
+
+/// Messages that one call sends or receives at most.
+pub(super) const MAX_MESSAGES: usize = 16;
+
+/// Bytes of the largest buffer that the kernel hands up: what an IP packet can hold.
+const BUFFER_BYTES: usize = 65_536;
+
+/// Where a burst goes and what the kernel is told beside.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Envelope {
+    pub(super) to: Name,
+    pub(super) control: Control,
+}
+
+/// An empty message header. All zeros is one: null pointers and lengths of zero.
+fn empty_message() -> libc::msghdr {
+    // SAFETY: `msghdr` consists of integers and raw pointers, for which all zeros is a value.
+    unsafe { mem::zeroed() }
+}
+
+/// A header that lends `envelope` and `data` to the kernel, which only reads them.
+fn outgoing(envelope: &Envelope, iov: &mut libc::iovec) -> libc::msghdr {
+    let (name, control) = (envelope.to.bytes(), envelope.control.bytes());
+    let mut message = empty_message();
+    message.msg_name = name.as_ptr().cast_mut().cast();
+    message.msg_namelen = length(name.len());
+    message.msg_iov = iov;
+    message.msg_iovlen = 1;
+    if !control.is_empty() {
+        message.msg_control = control.as_ptr().cast_mut().cast();
+        message.msg_controllen = length(control.len());
+    }
+    message
+}
+
+/// A length in the type that the C library has for it, none of which is too small for ours.
+fn length<T: TryFrom<usize> + Default>(len: usize) -> T {
+    T::try_from(len).unwrap_or_default()
+}
+
+fn lent(data: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() }
+}
+
+/// Sends one message, without waiting.
+pub(super) fn send_one(socket: BorrowedFd<'_>, envelope: &Envelope, data: &[u8]) -> io::Result<()> {
+    let mut iov = lent(data);
+    let message = outgoing(envelope, &mut iov);
+    // SAFETY: the name, the data and the control bytes that `message` points to are borrowed until
+    // this function returns, with the lengths given, and `sendmsg` does not write to them.
+    let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_DONTWAIT) };
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sends up to [`MAX_MESSAGES`] messages, one an envelope, without waiting. Returns how many the
+/// kernel took; the error is the first message's.
+pub(super) fn send_many(
+    socket: BorrowedFd<'_>,
+    envelopes: &[Envelope],
+    bursts: &[Burst],
+) -> io::Result<usize> {
+    let mut iovs = [lent(&[]); MAX_MESSAGES];
+    let mut messages = [libc::mmsghdr { msg_hdr: empty_message(), msg_len: 0 }; MAX_MESSAGES];
+    let mut count: c_uint = 0;
+    let parts = envelopes.iter().zip(bursts).zip(&mut iovs).zip(&mut messages);
+    for (((envelope, burst), iov), message) in parts {
+        *iov = lent(burst.data());
+        message.msg_hdr = outgoing(envelope, iov);
+        count += 1;
+    }
+    let (fd, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
+    // SAFETY: the first `count` of `messages` are filled in; what they point to is borrowed until
+    // this function returns, with the lengths given. `sendmmsg` writes to `msg_len` only.
+    let n = unsafe { libc::sendmmsg(fd, first, count, libc::MSG_DONTWAIT as _) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// A received message.
+pub(super) struct Received<'a> {
+    pub(super) from: &'a Name,
+    pub(super) data: &'a [u8],
+    pub(super) control: &'a Control,
+}
+
+/// Where messages are received: [`MAX_MESSAGES`] buffers, used again by each call.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    memory: Box<[u8]>,
+    slots: Box<[Slot]>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    name: Name,
+    control: Control,
+    len: usize,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self {
+            // Pages are touched when a datagram needs them.
+            memory: vec![0; MAX_MESSAGES * BUFFER_BYTES].into_boxed_slice(),
+            slots: vec![Slot::default(); MAX_MESSAGES].into_boxed_slice(),
+        }
+    }
+
+    /// Receives up to `most` messages, without waiting, and returns how many there were.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
+        if most <= 1 { self.receive_one(socket) } else { self.receive_many(socket, most) }
+    }
+
+    /// The messages of the last [`receive`](Self::receive).
+    pub(super) fn messages(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
+        let buffers = self.memory.chunks(BUFFER_BYTES);
+        self.slots.iter().zip(buffers).take(count).map(|(slot, buffer)| Received {
+            from: &slot.name,
+            data: buffer.get(..slot.len).unwrap_or_default(),
+            control: &slot.control,
+        })
+    }
+
+    fn receive_one(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let Some(slot) = self.slots.first_mut() else { return Ok(0) };
+        let mut iov = room(&mut self.memory[..BUFFER_BYTES]);
+        let mut message = incoming(slot, &mut iov);
+        // SAFETY: `message` points to a name, a buffer and a control buffer that are borrowed
+        // exclusively until this function returns, and gives their sizes, beyond which the kernel
+        // does not write. They hold plain bytes, so whatever it writes is valid.
+        let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        let Ok(n) = usize::try_from(n) else { return Err(io::Error::last_os_error()) };
+        slot.filled(&message, n);
+        Ok(1)
+    }
+
+    fn receive_many(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
+        let mut iovs = [lent(&[]); MAX_MESSAGES];
+        let mut messages = [libc::mmsghdr { msg_hdr: empty_message(), msg_len: 0 }; MAX_MESSAGES];
+        let mut count: c_uint = 0;
+        let buffers = self.memory.chunks_mut(BUFFER_BYTES);
+        let parts = self.slots.iter_mut().zip(buffers).zip(&mut iovs).zip(&mut messages);
+        for (((slot, buffer), iov), message) in parts.take(most) {
+            *iov = room(buffer);
+            message.msg_hdr = incoming(slot, iov);
+            count += 1;
+        }
+        let (fd, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
+        let flags = libc::MSG_DONTWAIT as _;
+        // SAFETY: as in `receive_one`, for each of the first `count` of `messages`, which point to
+        // different slots and buffers. A null timeout is none.
+        let n = unsafe { libc::recvmmsg(fd, first, count, flags, ptr::null_mut()) };
+        let Ok(n) = usize::try_from(n) else { return Err(io::Error::last_os_error()) };
+        for (slot, message) in self.slots.iter_mut().zip(&messages).take(n) {
+            slot.filled(&message.msg_hdr, message.msg_len as usize);
+        }
+        Ok(n)
+    }
+}
+
+impl Slot {
+    fn filled(&mut self, message: &libc::msghdr, len: usize) {
+        self.len = len;
+        #[expect(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
+        self.control.set_len(message.msg_controllen as usize);
+    }
+}
+
+/// A header that lends `slot` to the kernel to be written.
+fn incoming(slot: &mut Slot, iov: &mut libc::iovec) -> libc::msghdr {
+    let mut message = empty_message();
+    let name = slot.name.room();
+    message.msg_namelen = length(name.len());
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_iov = iov;
+    message.msg_iovlen = 1;
+    let control = slot.control.room();
+    message.msg_controllen = length(control.len());
+    message.msg_control = control.as_mut_ptr().cast();
+    message
+}
+
+fn room(buffer: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }
+}
+
+/// Sets a socket option that is an `int`.
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    let at: *const c_int = &value;
+    let len = length(size_of::<c_int>());
+    // SAFETY: `at` points to `len` bytes that live until the call returns; the kernel reads them.
+    let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, at.cast(), len) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Datagrams that the kernel has thrown away instead of queueing them on the socket.
+pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
+    let mut info = [0_u32; DROPS + 1];
+    let mut len = length(size_of_val(&info));
+    let (fd, at) = (socket.as_raw_fd(), info.as_mut_ptr());
+    // SAFETY: `at` points to `len` writable bytes, of which the kernel writes no more than that.
+    let rc =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, at.cast(), &mut len) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(info[DROPS]) }
+}
+
+/// A network interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Interface {
+    pub(super) index: u32,
+    pub(super) mtu: usize,
+}
+
+/// The interface that holds `ip`, or `None` when none does. Every address of the loopback network
+/// is held, not only the one that is configured.
+pub(super) fn interface_of(ip: IpAddr, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
+    let list = AddressList::read()?;
+    let exact = list.iter().find(|entry| entry.ip() == Some(ip));
+    let Some(entry) = exact.or_else(|| list.iter().find(|entry| entry.is_loopback_for(ip))) else {
+        return Ok(None);
+    };
+    let name = entry.name();
+    // SAFETY: `name` is a C string that `list` owns.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    Ok(Some(Interface { index, mtu: interface_mtu(name, socket)? }))
+}
+
+fn interface_mtu(name: &CStr, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    // SAFETY: `ifreq` is integers and a union of them and raw pointers: all zeros is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    let name = name.to_bytes().iter().map(|byte| *byte as c_char);
+    // The last byte stays zero, which ends the name.
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name) {
+        *to = from;
+    }
+    // SAFETY: SIOCGIFMTU takes a pointer to an `ifreq` with a terminated name, and fills in the MTU.
+    let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &mut request) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has succeeded, so the MTU is the member that the kernel has written.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(io::Error::other)
+}
+
+/// The addresses of all interfaces, as `getifaddrs` lists them.
+struct AddressList(*mut libc::ifaddrs);
+
+impl AddressList {
+    fn read() -> io::Result<Self> {
+        let mut list = ptr::null_mut();
+        // SAFETY: `list` is a place for the pointer that the call returns.
+        let rc = unsafe { libc::getifaddrs(&mut list) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(list)) }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+        // SAFETY: null, or the first entry of a list that lives as long as `self`.
+        let first = unsafe { self.0.as_ref() };
+        // SAFETY: as above, for the next entry.
+        iter::successors(first, |entry| unsafe { entry.ifa_next.as_ref() }).map(Entry)
+    }
+}
+
+impl Drop for AddressList {
+    fn drop(&mut self) {
+        // SAFETY: the list is from `getifaddrs`, is freed once, and no entry outlives it.
+        unsafe { libc::freeifaddrs(self.0) }
+    }
+}
+
+/// One address of one interface.
+#[derive(Clone, Copy)]
+struct Entry<'a>(&'a libc::ifaddrs);
+
+impl<'a> Entry<'a> {
+    fn name(self) -> &'a CStr {
+        // SAFETY: every entry has a name, a C string that lives as long as the list.
+        unsafe { CStr::from_ptr(self.0.ifa_name) }
+    }
+
+    fn ip(self) -> Option<IpAddr> {
+        socket_ip(self.0.ifa_addr)
+    }
+
+    fn is_loopback_for(self, ip: IpAddr) -> bool {
+        let loopback = self.0.ifa_flags & libc::IFF_LOOPBACK as c_uint != 0;
+        loopback && ip.is_loopback() && self.ip().is_some_and(|own| own.is_ipv4() == ip.is_ipv4())
+    }
+}
+
+/// The address in a `sockaddr` that `getifaddrs` points to, which may be null.
+fn socket_ip(at: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: null, or a `sockaddr` of the list.
+    let family = c_int::from(unsafe { at.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            let at: *const libc::sockaddr_in = at.cast();
+            // SAFETY: the family says that it is a `sockaddr_in`.
+            let address = unsafe { ptr::read_unaligned(at) };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            let at: *const libc::sockaddr_in6 = at.cast();
+            // SAFETY: the family says that it is a `sockaddr_in6`.
+            let address = unsafe { ptr::read_unaligned(at) };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+/// Waits until one of the descriptors is readable, for at most `timeout` (`None`: for ever). Returns
+/// whether one is; it may also return early with `false`, when a signal came in.
+///
+/// # Errors
+///
+/// When the kernel refuses to wait: too many descriptors.
+pub fn wait_readable(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
+    let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+    let mut polls: SmallVec<[libc::pollfd; 8]> = descriptors.iter().map(poll).collect();
+    let timeout = timeout.map(|time| libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos() as _,
+    });
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let (first, count) = (polls.as_mut_ptr(), length(polls.len()));
+    // SAFETY: `first` points to `count` entries that live until the call returns; the timeout is
+    // null or lives as long; a null signal mask leaves the signals as they are.
+    let n = unsafe { libc::ppoll(first, count, timeout, ptr::null()) };
+    if n >= 0 {
+        return Ok(n > 0);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+}

@@ -1,0 +1,601 @@
+//! A port on ordinary UDP sockets: no root, no capabilities.
+//!
+//! One socket, bound to port 4791 of one address, receives. Packets leave from others, one for each
+//! UDP source port agreed on, none of which is ever connected: so the kernel gives a packet IPv4
+//! identification 0, and the segments of a burst 0, 1, 2, …, which the sender of an ICRC must know.
+//! Receiving hides the identification, and `wire::icrc` solves for it.
+//!
+//! The receiving socket is bound to its address, so the destination of what it receives is known,
+//! and the source of what the others send is right, without asking the kernel for either.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use socket2::Socket;
+use thiserror::Error;
+
+use super::cmsg::integer;
+use super::sys::{self, Inbox, MAX_MESSAGES, Received};
+use super::{Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use crate::net::{Burst, ROCE_PORT, RxBuffer, RxMeta};
+use crate::time::Instant;
+use send::{Senders, Stop};
+use socket::Receiver;
+
+mod holder;
+mod send;
+mod socket;
+
+pub use holder::Holder;
+
+/// How a [`UdpPort`] is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UdpConfig {
+    /// The address to receive at and to send from: one of this machine's.
+    pub ip: IpAddr,
+    /// Bytes that may wait to be received, as the kernel counts them. `None`: what the system
+    /// allows, up to 8 MiB. It is capped at twice `net.core.rmem_max` without CAP_NET_ADMIN.
+    pub receive_buffer: Option<usize>,
+    /// The one UDP source port to send from, for firewalls that want to know it; 4791 itself is
+    /// allowed. `None`: each queue pair asks for its own.
+    pub source_port: Option<u16>,
+    /// Whether to let the kernel cut bursts.
+    pub gso: bool,
+    /// Whether to let the kernel merge what arrives.
+    pub gro: bool,
+}
+
+impl UdpConfig {
+    /// The usual port at `ip`.
+    pub fn new(ip: IpAddr) -> Self {
+        Self { ip, receive_buffer: None, source_port: None, gso: true, gro: true }
+    }
+}
+
+/// Why a [`UdpPort`] cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address is `0.0.0.0`, `::` or a multicast group.
+    #[error("{ip} is not the address of one host; give the one that peers send to")]
+    NotOneHost {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// No interface has the address.
+    #[error("{ip} is not an address of this machine")]
+    NotLocal {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// Someone has the RoCEv2 port of this address.
+    #[error("UDP port {ROCE_PORT} of {ip} is held by {holder}; an address can have one holder")]
+    InUse {
+        /// The address.
+        ip: IpAddr,
+        /// Who has it.
+        holder: Holder,
+    },
+    /// The source port that was asked for cannot be had.
+    #[error("cannot send from UDP port {port} of {ip}: {source}")]
+    SourcePort {
+        /// The address.
+        ip: IpAddr,
+        /// The port.
+        port: u16,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refuses something that the port cannot do without.
+    #[error("{what} on a UDP socket of {ip}: {source}")]
+    Os {
+        /// The address.
+        ip: IpAddr,
+        /// The call or socket option.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    fn bind(ip: IpAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { ip, holder: holder::find(ip) },
+            io::ErrorKind::AddrNotAvailable => Self::NotLocal { ip },
+            _ => Self::Os { ip, what: "bind", source },
+        }
+    }
+}
+
+/// A port on ordinary UDP sockets.
+#[derive(Debug)]
+pub struct UdpPort {
+    info: PortInfo,
+    receiver: Socket,
+    inbox: Inbox,
+    /// Messages to ask for in the next receive.
+    batch: usize,
+    senders: Senders,
+    /// The one source port there is, when queue pairs have no choice.
+    fixed: Option<u16>,
+    /// When to try again after the kernel had no room.
+    retry_at: Option<Instant>,
+    counters: PortCounters,
+}
+
+impl UdpPort {
+    /// Opens the port.
+    ///
+    /// # Errors
+    ///
+    /// When the address is not to be had, above all [`OpenError::InUse`]: another process, or the
+    /// kernel's `rdma_rxe`, serves it.
+    pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+        let ip = config.ip;
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(OpenError::NotOneHost { ip });
+        }
+        let Receiver { socket, interface, gro } = Receiver::open(config)?;
+        let os = |source| OpenError::Os { ip, what: "SO_RCVBUF", source };
+        let info = PortInfo {
+            ip,
+            link_mtu: interface.mtu,
+            gso: config.gso && socket::cuts_bursts(&socket),
+            gro,
+            receive_buffer: socket.recv_buffer_size().map_err(os)?,
+            sees_ip_header: false,
+        };
+        let mut senders = Senders::new(ip, interface.index, info.gso);
+        if let Some(port) = config.source_port {
+            let refused = |source| OpenError::SourcePort { ip, port, source };
+            senders.open(port, &socket).map_err(refused)?;
+        }
+        Ok(Self {
+            info,
+            receiver: socket,
+            inbox: Inbox::new(),
+            batch: 1,
+            senders,
+            fixed: config.source_port,
+            retry_at: None,
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// Sends what it can of `bursts`; the first is sent in pieces when it must be.
+    fn send(&mut self, bursts: &[Burst]) -> Result<usize, Stop> {
+        let Some(first) = bursts.first() else { return Ok(0) };
+        let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
+        let sent = match whole {
+            0 => Err(Stop::NotCut),
+            _ => self.senders.send(&bursts[..whole], &mut self.counters),
+        };
+        if sent != Err(Stop::NotCut) {
+            return sent;
+        }
+        self.senders.send_pieces(first, &mut self.counters)?;
+        self.counters.gso_refused += 1;
+        Ok(1)
+    }
+
+    /// How many messages to ask for, after `count` with `bytes` were received. One is cheaper to ask
+    /// for, many are cheaper to get; and what is received is read while it is in the cache.
+    fn next_batch(&self, count: usize, bytes: usize) -> usize {
+        let wanted = if count == self.batch { count * 2 } else { count };
+        let fit = (BATCH_BYTES * count).checked_div(bytes).unwrap_or(MAX_MESSAGES);
+        wanted.min(fit).clamp(1, MAX_MESSAGES)
+    }
+}
+
+impl Port for UdpPort {
+    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
+        self.retry_at = None;
+        let mut taken = 0;
+        while taken < bursts.len() {
+            match self.send(&bursts[taken..]) {
+                Ok(sent) => taken += sent,
+                Err(Stop::Refused(kind)) => {
+                    self.counters.refused += 1;
+                    return Err(TransmitError { taken, kind });
+                }
+                Err(Stop::Busy | Stop::NotCut) => {
+                    self.counters.busy += 1;
+                    self.retry_at = Some(now + RETRY);
+                    break;
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+        let count = match self.inbox.receive(self.receiver.as_fd(), self.batch) {
+            Ok(count) => count,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
+                _ => return Err(error),
+            },
+        };
+        let mut bytes = 0;
+        for message in self.inbox.messages(count) {
+            bytes += message.data.len();
+            if let Some(buffer) = buffer(&message, self.info.ip) {
+                self.counters.received(&buffer);
+                sink(buffer);
+            }
+        }
+        self.batch = self.next_batch(count, bytes);
+        Ok(count)
+    }
+
+    fn source_port(&mut self, wanted: u16) -> u16 {
+        match self.fixed {
+            Some(port) => port,
+            None => self.senders.agree(wanted | *SOURCE_PORTS.start(), &self.receiver),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    fn info(&self) -> PortInfo {
+        self.info
+    }
+
+    fn counters(&self) -> PortCounters {
+        // Not every sandbox has the option.
+        let kernel_drops = sys::drops(self.receiver.as_fd()).unwrap_or(0);
+        PortCounters { kernel_drops: kernel_drops.into(), ..self.counters }
+    }
+
+    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+        smallvec![self.receiver.as_raw_fd()]
+    }
+}
+
+/// What the kernel says of a received message. `None` when it is from no IP address.
+fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a>> {
+    let source = message.from.get()?;
+    let (mut segment_len, mut traffic_class, mut hop_limit) = (message.data.len(), 0, 0);
+    for (level, kind, data) in message.control.iter() {
+        let value = integer(data);
+        let byte = value.and_then(|value| u8::try_from(value).ok());
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                traffic_class = byte?;
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                hop_limit = byte?;
+            }
+            (libc::IPPROTO_UDP, libc::UDP_GRO) => {
+                segment_len = value.and_then(|value| usize::try_from(value).ok())?;
+            }
+            _ => {}
+        }
+    }
+    let meta = RxMeta { source, destination, traffic_class, hop_limit, ipv4: None };
+    Some(RxBuffer { data: message.data, segment_len, meta })
+}
+
+/// How long to wait for the kernel to make room: what an interface of 10 Gb/s takes for a burst.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// Bytes to receive in one call at most, so that they are still in the cache when they are read.
+const BATCH_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fs::{self, File};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::process;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::wait_readable;
+    use super::*;
+    use crate::net::{BurstToken, Path, TransmitErrorKind};
+    use crate::wire::icrc::{Flow, Verdict};
+
+    const NOW: Instant = Instant::ZERO;
+
+    /// An address of the loopback network that no other test uses, nor another run of the tests.
+    fn fresh_ip() -> IpAddr {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let place =
+            process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        Ipv4Addr::from(0x7f40_0000 | place & 0x003f_ffff).into()
+    }
+
+    fn config() -> UdpConfig {
+        UdpConfig::new(fresh_ip())
+    }
+
+    fn open(config: &UdpConfig) -> UdpPort {
+        UdpPort::open(config).unwrap()
+    }
+
+    fn path(from: &mut UdpPort, to: IpAddr, wanted: u16) -> Path {
+        let source_port = from.source_port(wanted);
+        let source = from.info().ip;
+        Path { source, destination: to, source_port, traffic_class: 0, hop_limit: 64 }
+    }
+
+    /// A burst with one segment a length, each filled with its index and sealed.
+    fn burst(path: Path, lens: &[usize]) -> Burst {
+        let mut burst = Burst::new();
+        burst.reset(path, BurstToken(0));
+        for (id, len) in (0..).zip(lens) {
+            let segment = burst.push(*len);
+            segment.fill(u8::try_from(id).unwrap());
+            flow(&path).seal(id, segment);
+        }
+        burst
+    }
+
+    fn flow(path: &Path) -> Flow {
+        let source = SocketAddr::new(path.source, path.source_port);
+        Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
+    }
+
+    struct Buffer {
+        segments: Vec<Vec<u8>>,
+        meta: RxMeta,
+    }
+
+    impl Buffer {
+        fn lens(&self) -> Vec<usize> {
+            self.segments.iter().map(Vec::len).collect()
+        }
+    }
+
+    /// Receives until `datagrams` are there.
+    fn receive(port: &mut UdpPort, datagrams: usize) -> Vec<Buffer> {
+        let mut buffers = Vec::new();
+        let mut missing = datagrams;
+        while missing > 0 {
+            let ready = wait_readable(&port.descriptors(), Some(Duration::from_secs(20))).unwrap();
+            assert!(ready, "{missing} of {datagrams} datagrams have not arrived");
+            let take = |rx: RxBuffer<'_>| {
+                let segments: Vec<_> = rx.segments().map(<[u8]>::to_vec).collect();
+                missing = missing.saturating_sub(segments.len());
+                buffers.push(Buffer { segments, meta: rx.meta });
+            };
+            port.receive(NOW, &mut { take }).unwrap();
+        }
+        buffers
+    }
+
+    #[test]
+    fn a_burst_arrives_as_one_buffer_with_its_header_fields() {
+        let (mut a, mut b) = (open(&config()), open(&config()));
+        let plain = path(&mut a, b.info().ip, 0xc123);
+        let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
+        let lens = [&[4112; 14][..], &[20]].concat();
+        let bursts = [burst(plain, &lens), burst(marked, &lens)];
+        assert_eq!(a.transmit(NOW, &bursts), Ok(2));
+        let buffers = receive(&mut b, 30);
+        for (buffer, path) in buffers.iter().zip([plain, marked]) {
+            let meta = RxMeta {
+                source: SocketAddr::new(path.source, path.source_port),
+                destination: path.destination,
+                traffic_class: path.traffic_class,
+                hop_limit: path.hop_limit,
+                ipv4: None,
+            };
+            assert_eq!((buffer.meta, buffer.lens()), (meta, lens.clone()));
+            for (index, segment) in (0..).zip(&buffer.segments) {
+                assert_eq!(flow(&path).check(None, index, segment), Verdict::Good);
+            }
+        }
+        assert_eq!(buffers.len(), 2);
+        let (tx, rx) = (a.counters(), b.counters());
+        assert_eq!((tx.tx_bursts, tx.tx_datagrams), (2, 30));
+        assert_eq!((rx.rx_buffers, rx.rx_datagrams), (2, 30));
+        assert_eq!((tx.tx_bytes, rx.rx_bytes), (2 * 57_588, 2 * 57_588));
+    }
+
+    #[test]
+    fn many_bursts_from_several_ports_arrive_in_order() {
+        let (mut a, mut b) = (open(&config()), open(&config()));
+        let to = b.info().ip;
+        let ports = [0xc001, 0xc001, 0xd002, 0xc001].map(|wanted| path(&mut a, to, wanted));
+        let bursts: Vec<_> =
+            (0..40).map(|i| burst(ports[(i / 10) % 4], &[64 + i, 64 + i][..1 + i % 2])).collect();
+        assert_eq!(a.transmit(NOW, &bursts), Ok(40));
+        let buffers = receive(&mut b, 60);
+        let sent: Vec<_> = bursts.iter().map(|b| (b.path.source_port, b.segment_len())).collect();
+        let got: Vec<_> = buffers.iter().map(|b| (b.meta.source.port(), b.lens()[0])).collect();
+        assert_eq!(got, sent);
+    }
+
+    #[test]
+    fn without_gro_the_segments_arrive_one_by_one() {
+        let mut a = open(&config());
+        let mut b = open(&UdpConfig { gro: false, ..config() });
+        assert!(!b.info().gro);
+        let path = path(&mut a, b.info().ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(path, &[1040, 1040, 1040])]), Ok(1));
+        let verdicts: Vec<_> = receive(&mut b, 3)
+            .iter()
+            .map(|buffer| flow(&path).check(None, 0, &buffer.segments[0]))
+            .collect();
+        let recovered = |id| Verdict::Recovered { id };
+        assert_eq!(verdicts, [Verdict::Good, recovered(1), recovered(2)]);
+    }
+
+    #[test]
+    fn without_gso_the_segments_are_sealed_for_leaving_alone() {
+        let mut a = open(&UdpConfig { gso: false, ..config() });
+        let mut b = open(&config());
+        assert!(!a.info().gso);
+        let path = path(&mut a, b.info().ip, 0xc000);
+        let bursts = [burst(path, &[80]), burst(path, &[1040, 1040, 20]), burst(path, &[80])];
+        assert_eq!(a.transmit(NOW, &bursts), Ok(3));
+        let buffers = receive(&mut b, 5);
+        let lens: Vec<_> = buffers.iter().flat_map(Buffer::lens).collect();
+        assert_eq!(lens, [80, 1040, 1040, 20, 80]);
+        for segment in buffers.iter().flat_map(|buffer| &buffer.segments) {
+            assert_eq!(flow(&path).check(None, 0, segment), Verdict::Good);
+        }
+        let counters = a.counters();
+        assert_eq!((counters.tx_datagrams, counters.gso_refused), (5, 1));
+    }
+
+    #[test]
+    fn ipv6_works_alike() {
+        // There is one loopback address, so tests that run at the same time take turns.
+        let lock = File::create(std::env::temp_dir().join("softroce-test-ipv6-loopback")).unwrap();
+        lock.lock().unwrap();
+        let mut port = match UdpPort::open(&UdpConfig::new("::1".parse().unwrap())) {
+            Ok(port) => port,
+            Err(OpenError::InUse { .. }) => panic!("another program serves ::1"),
+            Err(_) => return, // No IPv6 here.
+        };
+        let own = port.info().ip;
+        let plain = path(&mut port, own, 0xc777);
+        let marked = Path { traffic_class: 0x2b, hop_limit: 3, ..plain };
+        for path in [plain, marked] {
+            assert_eq!(port.transmit(NOW, &[burst(path, &[4112, 4112, 16])]), Ok(1));
+            let [buffer] = &receive(&mut port, 3)[..] else { panic!("more than one buffer") };
+            assert_eq!(buffer.lens(), [4112, 4112, 16]);
+            assert_eq!(buffer.meta.source, SocketAddr::new(path.source, path.source_port));
+            assert_eq!(buffer.meta.destination, path.destination);
+            assert_eq!(buffer.meta.traffic_class, path.traffic_class);
+            assert_eq!(buffer.meta.hop_limit, path.hop_limit);
+            assert_eq!(flow(&path).check(None, 2, &buffer.segments[2]), Verdict::Good);
+        }
+    }
+
+    #[test]
+    fn an_address_has_one_holder_and_the_error_names_it() {
+        let config = config();
+        let first = open(&config);
+        let error = UdpPort::open(&config).unwrap_err();
+        let expected = format!(
+            "UDP port 4791 of {} is held by this process; an address can have one holder",
+            config.ip
+        );
+        assert_eq!(error.to_string(), expected);
+        drop(first);
+        open(&config);
+    }
+
+    #[test]
+    fn only_own_addresses_can_be_opened() {
+        let error = |ip: &str| {
+            UdpPort::open(&UdpConfig::new(ip.parse().unwrap())).map(|_| ()).unwrap_err().to_string()
+        };
+        assert_eq!(error("192.0.2.1"), "192.0.2.1 is not an address of this machine");
+        let not_one = " is not the address of one host; give the one that peers send to";
+        for ip in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
+            assert_eq!(error(ip), format!("{ip}{not_one}"));
+        }
+    }
+
+    #[test]
+    fn source_ports_are_kept_and_shared_when_there_are_many() {
+        let mut port = open(&config());
+        let first = port.source_port(0xc001);
+        assert_eq!(port.source_port(0xc001), first);
+        let agreed: Vec<_> = (0xe000..0xe100).map(|wanted| port.source_port(wanted)).collect();
+        let different: HashSet<_> = agreed.iter().chain([&first]).collect();
+        assert_eq!(different.len(), send::MAX_SOCKETS);
+        assert!(agreed.iter().all(|port| SOURCE_PORTS.contains(port)));
+        assert_eq!(port.source_port(0xe0ff), *agreed.last().unwrap(), "the same each time");
+    }
+
+    #[test]
+    fn a_source_port_of_another_program_is_passed_over() {
+        let config = config();
+        let squatter = std::net::UdpSocket::bind((config.ip, 0xc100)).unwrap();
+        let agreed = open(&config).source_port(0xc100);
+        assert!(agreed != 0xc100 && SOURCE_PORTS.contains(&agreed), "{agreed:#x}");
+        let fixed = UdpConfig { source_port: Some(0xc100), ..config };
+        let error = UdpPort::open(&fixed).unwrap_err().to_string();
+        assert!(error.starts_with("cannot send from UDP port 49408 of 127."), "{error}");
+        drop(squatter);
+        assert_eq!(open(&fixed).source_port(0xd000), 0xc100);
+    }
+
+    #[test]
+    fn the_roce_port_can_be_the_source_port() {
+        let mut a = open(&UdpConfig { source_port: Some(ROCE_PORT), ..config() });
+        let mut b = open(&config());
+        let path = path(&mut a, b.info().ip, 0xc000);
+        assert_eq!(path.source_port, ROCE_PORT);
+        assert_eq!(a.transmit(NOW, &[burst(path, &[64])]), Ok(1));
+        assert_eq!(receive(&mut b, 1)[0].meta.source.port(), ROCE_PORT);
+    }
+
+    #[test]
+    fn refusals_say_which_burst_and_why() {
+        let mut port = open(&config());
+        let own = port.info().ip;
+        let good = path(&mut port, own, 0xc000);
+        let refused = |taken, kind| Err(TransmitError { taken, kind });
+        for (bad, kind) in [
+            (Path { source: fresh_ip(), ..good }, TransmitErrorKind::Other),
+            (Path { source_port: 0xd000, ..good }, TransmitErrorKind::Other),
+            (Path { destination: "::1".parse().unwrap(), ..good }, TransmitErrorKind::Unreachable),
+        ] {
+            let bursts = [burst(good, &[64]), burst(bad, &[64]), burst(good, &[64])];
+            assert_eq!(port.transmit(NOW, &bursts), refused(1, kind));
+        }
+        assert_eq!((port.counters().tx_bursts, port.counters().refused), (3, 3));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut a = open(&config());
+        let mut b = open(&UdpConfig { receive_buffer: Some(65_536), ..config() });
+        assert_eq!(b.info().receive_buffer, 65_536);
+        let path = path(&mut a, b.info().ip, 0xc000);
+        let lone: Vec<_> = (0..30).map(|_| burst(path, &[4112])).collect();
+        assert_eq!(a.transmit(NOW, &lone), Ok(30));
+        let arrived = |b: &UdpPort| b.counters().rx_datagrams + b.counters().kernel_drops;
+        for _ in 0..1000 {
+            b.receive(NOW, &mut |_| ()).unwrap();
+            if arrived(&b) == 30 {
+                break;
+            }
+            wait_readable(&b.descriptors(), Some(Duration::from_millis(20))).unwrap();
+        }
+        assert_eq!(arrived(&b), 30);
+        let counters = b.counters();
+        assert!((1..30).contains(&counters.kernel_drops), "{counters:?}");
+    }
+
+    #[test]
+    fn the_link_mtu_is_the_interface_s() {
+        let mtu = fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+        assert_eq!(open(&config()).info().link_mtu.to_string(), mtu.trim());
+    }
+
+    #[test]
+    fn nothing_received_is_zero_buffers() {
+        let mut port = open(&config());
+        assert_eq!(port.receive(NOW, &mut |_| panic!("a buffer")).unwrap(), 0);
+        assert!(!wait_readable(&port.descriptors(), Some(Duration::ZERO)).unwrap());
+        assert_eq!(port.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_port_without_room_is_busy_and_others_are_refused() {
+        let stop = |errno, segments| Stop::from_os(&io::Error::from_raw_os_error(errno), segments);
+        assert_eq!([stop(libc::EAGAIN, 1), stop(libc::ENOBUFS, 9)], [Stop::Busy; 2]);
+        assert_eq!([stop(libc::EINVAL, 2), stop(libc::EIO, 2)], [Stop::NotCut; 2]);
+        for (errno, kind) in [
+            (libc::EINVAL, TransmitErrorKind::Other),
+            (libc::ENETUNREACH, TransmitErrorKind::Unreachable),
+            (libc::EMSGSIZE, TransmitErrorKind::TooLong),
+            (libc::EPERM, TransmitErrorKind::Forbidden),
+        ] {
+            assert_eq!(stop(errno, 1), Stop::Refused(kind));
+        }
+    }
+}

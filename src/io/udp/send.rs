@@ -1,0 +1,232 @@
+//! The sending side: one socket for each UDP source port.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use libc::c_int;
+use socket2::Socket;
+
+use super::socket::{self, HOP_LIMIT};
+use crate::io::sys::{self, Envelope, MAX_MESSAGES};
+use crate::io::{PortCounters, SOURCE_PORTS};
+use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
+use crate::wire::icrc;
+
+/// Source ports that sockets are opened for at most; more queue pairs share them.
+pub(super) const MAX_SOCKETS: usize = 64;
+
+/// Ports to try when the one that is wanted belongs to another program.
+const ATTEMPTS: u16 = 16;
+
+/// Why a burst was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// The kernel has no room now.
+    Busy,
+    /// It never will be.
+    Refused(TransmitErrorKind),
+    /// The kernel does not cut this burst.
+    NotCut,
+}
+
+impl Stop {
+    pub(super) fn from_os(error: &io::Error, segments: usize) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
+            // A route through IPsec or an interface without checksum offload, or too many segments.
+            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if segments > 1 => {
+                return Self::NotCut;
+            }
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
+                TransmitErrorKind::Unreachable
+            }
+            Some(libc::EMSGSIZE) => TransmitErrorKind::TooLong,
+            Some(libc::EPERM | libc::EACCES) => TransmitErrorKind::Forbidden,
+            _ => TransmitErrorKind::Other,
+        };
+        Self::Refused(kind)
+    }
+}
+
+/// The sockets that packets leave from.
+#[derive(Debug)]
+pub(super) struct Senders {
+    ip: IpAddr,
+    /// The interface, for link-local destinations.
+    scope: u32,
+    /// Whether the kernel cuts bursts.
+    gso: bool,
+    sockets: Vec<Sender>,
+    envelopes: Box<[Envelope]>,
+    /// For a datagram that is sealed again.
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Sender {
+    port: u16,
+    socket: Socket,
+}
+
+impl Senders {
+    pub(super) fn new(ip: IpAddr, scope: u32, gso: bool) -> Self {
+        Self {
+            ip,
+            scope,
+            gso,
+            sockets: Vec::new(),
+            envelopes: vec![Envelope::default(); MAX_MESSAGES].into_boxed_slice(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Opens the socket that sends from `port`; the RoCEv2 port is the receiver's.
+    pub(super) fn open(&mut self, port: u16, receiver: &Socket) -> io::Result<()> {
+        let socket = if port == ROCE_PORT {
+            receiver.try_clone()?
+        } else {
+            socket::sender(self.ip, self.scope, port)?
+        };
+        self.sockets.push(Sender { port, socket });
+        Ok(())
+    }
+
+    /// Agrees on `wanted`, one near it when another program has that, or, when there are enough
+    /// sockets, on one that is open.
+    pub(super) fn agree(&mut self, wanted: u16, receiver: &Socket) -> u16 {
+        if self.find(wanted).is_some() {
+            return wanted;
+        }
+        for attempt in 0..ATTEMPTS {
+            // An odd stride visits the whole range.
+            let port = wanted.wrapping_add(attempt.wrapping_mul(0x9e5)) | *SOURCE_PORTS.start();
+            if self.sockets.len() >= MAX_SOCKETS {
+                break;
+            }
+            if self.find(port).is_none() && self.open(port, receiver).is_ok() {
+                return port;
+            }
+        }
+        if self.sockets.is_empty() {
+            // Nothing can be opened: send from the socket that receives.
+            let _ = self.open(ROCE_PORT, receiver);
+        }
+        let folded = usize::from(wanted) % self.sockets.len().max(1);
+        self.sockets.get(folded).map_or(ROCE_PORT, |sender| sender.port)
+    }
+
+    /// Sends the bursts at the front that share a source port, and returns how many were taken.
+    pub(super) fn send(
+        &mut self,
+        bursts: &[Burst],
+        counters: &mut PortCounters,
+    ) -> Result<usize, Stop> {
+        let Some(first) = bursts.first() else { return Ok(0) };
+        self.check(first)?;
+        let port = first.path.source_port;
+        let fits = |burst: &&Burst| burst.path.source_port == port && self.check(burst).is_ok();
+        let count = bursts.iter().take(MAX_MESSAGES).take_while(fits).count();
+        let run = &bursts[..count];
+        let Some(sender) = self.find(port) else {
+            return Err(Stop::Refused(TransmitErrorKind::Other));
+        };
+        for (envelope, burst) in self.envelopes.iter_mut().zip(run) {
+            address(envelope, burst, self.scope);
+            if burst.len() > 1 {
+                cut(envelope, burst);
+            }
+        }
+        let socket = self.sockets[sender].socket.as_fd();
+        let sent = match &self.envelopes[..count] {
+            [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
+            envelopes => sys::send_many(socket, envelopes, run),
+        };
+        let taken = sent.map_err(|error| Stop::from_os(&error, first.len()))?;
+        for burst in &run[..taken] {
+            counters.sent(burst);
+        }
+        Ok(taken)
+    }
+
+    /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those that
+    /// were sealed as a later segment are sealed again.
+    pub(super) fn send_pieces(
+        &mut self,
+        burst: &Burst,
+        counters: &mut PortCounters,
+    ) -> Result<(), Stop> {
+        self.check(burst)?;
+        let path = &burst.path;
+        let Some(sender) = self.find(path.source_port) else {
+            return Err(Stop::Refused(TransmitErrorKind::Other));
+        };
+        let [envelope, ..] = &mut self.envelopes[..] else { return Ok(()) };
+        address(envelope, burst, self.scope);
+        let socket = self.sockets[sender].socket.as_fd();
+        let flow = icrc::Flow::new(
+            SocketAddr::new(path.source, path.source_port),
+            SocketAddr::new(path.destination, ROCE_PORT),
+        );
+        for (index, datagram) in burst.segments().enumerate() {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(datagram);
+            if index > 0 {
+                flow.seal(0, &mut self.scratch);
+            }
+            match sys::send_one(socket, envelope, &self.scratch) {
+                Ok(()) => {}
+                Err(error) if index == 0 => return Err(Stop::from_os(&error, 1)),
+                // The first are gone and cannot be taken back: the rest is lost, as in a full queue.
+                Err(_) => break,
+            }
+        }
+        counters.sent(burst);
+        Ok(())
+    }
+
+    /// Whether a burst must go in pieces.
+    pub(super) fn in_pieces(&self, burst: &Burst) -> bool {
+        burst.len() > 1 && !self.gso
+    }
+
+    fn check(&self, burst: &Burst) -> Result<(), Stop> {
+        if burst.path.source != self.ip {
+            return Err(Stop::Refused(TransmitErrorKind::Other));
+        }
+        if burst.path.destination.is_ipv4() != self.ip.is_ipv4() {
+            return Err(Stop::Refused(TransmitErrorKind::Unreachable));
+        }
+        Ok(())
+    }
+
+    fn find(&self, port: u16) -> Option<usize> {
+        self.sockets.iter().position(|sender| sender.port == port)
+    }
+}
+
+/// Writes the destination and, where they are not the socket's, traffic class and hop limit.
+fn address(envelope: &mut Envelope, burst: &Burst, scope: u32) {
+    let path = &burst.path;
+    envelope.to.set(path.destination, ROCE_PORT, scope);
+    envelope.control.clear();
+    let (level, traffic_class, hop_limit) = match path.destination {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
+    };
+    let int = |value: u8| c_int::from(value).to_ne_bytes();
+    if path.traffic_class != 0 {
+        envelope.control.push(level, traffic_class, &int(path.traffic_class));
+    }
+    if path.hop_limit != HOP_LIMIT {
+        // The kernel does not send zero; a packet that should not be routed need not be.
+        envelope.control.push(level, hop_limit, &int(path.hop_limit.max(1)));
+    }
+}
+
+/// Asks the kernel to cut the burst.
+fn cut(envelope: &mut Envelope, burst: &Burst) {
+    // A burst fits an IP packet, so its segments do.
+    let len = u16::try_from(burst.segment_len()).unwrap_or(u16::MAX);
+    envelope.control.push(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());
+}

@@ -1,0 +1,127 @@
+//! Sockets as the ports need them: never connected, DF set, options in one place.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+
+use libc::c_int;
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use super::{OpenError, UdpConfig};
+use crate::io::sys::{self, Interface};
+use crate::net::ROCE_PORT;
+
+/// The TTL or hop limit that needs no control message.
+pub(super) const HOP_LIMIT: u8 = 64;
+
+/// What a receive buffer is asked to hold when nothing is said, as the kernel counts it.
+const RECEIVE_BYTES: usize = 8 << 20;
+
+/// What a send buffer is asked to hold: a few of the largest bursts.
+const SEND_BYTES: usize = 1 << 20;
+
+/// What an interface carries that cannot be asked.
+const ETHERNET_MTU: usize = 1500;
+
+/// A datagram socket whose packets have DF and, over IPv4, identification 0 (in a burst the segment's
+/// index). It must never be connected: it would then count from a random start.
+fn open(ip: IpAddr) -> io::Result<Socket> {
+    let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if ip.is_ipv4() {
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        socket.set_ttl_v4(u32::from(HOP_LIMIT))?;
+    } else {
+        socket.set_only_v6(true)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+        socket.set_unicast_hops_v6(u32::from(HOP_LIMIT))?;
+    }
+    // Less is good enough, and the kernel's to decide.
+    let _ = socket.set_send_buffer_size(SEND_BYTES / 2);
+    Ok(socket)
+}
+
+fn bind(socket: &Socket, ip: IpAddr, scope: u32, port: u16) -> io::Result<()> {
+    let address = match ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            SocketAddrV6::new(ip, port, 0, scope).into()
+        }
+        _ => SocketAddr::new(ip, port),
+    };
+    socket.bind(&address.into())
+}
+
+/// Opens a socket that only sends. What a stranger sends to it takes no memory.
+pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
+    let socket = open(ip)?;
+    socket.set_recv_buffer_size(0)?;
+    socket.attach_filter(&[DROP])?;
+    bind(&socket, ip, scope, port)?;
+    Ok(socket)
+}
+
+/// The socket that receives.
+pub(super) struct Receiver {
+    pub(super) socket: Socket,
+    /// The interface that holds the address.
+    pub(super) interface: Interface,
+    /// Whether datagrams may come merged.
+    pub(super) gro: bool,
+}
+
+impl Receiver {
+    pub(super) fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+        let ip = config.ip;
+        let os = |what| move |source| OpenError::Os { ip, what, source };
+        let socket = open(ip).map_err(os("socket"))?;
+        // Some sandboxes list no interfaces, and an address may be local without being on one.
+        let interface = sys::interface_of(ip, socket.as_fd()).ok().flatten();
+        let interface = interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU });
+        Self::ask(&socket, ip)?;
+        let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
+        size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
+        let held = |error| OpenError::bind(ip, error);
+        bind(&socket, ip, interface.index, ROCE_PORT).map_err(held)?;
+        Ok(Self { socket, interface, gro })
+    }
+
+    /// Asks the kernel to tell the traffic class and the hop limit.
+    fn ask(socket: &Socket, ip: IpAddr) -> Result<(), OpenError> {
+        let os = |what| move |source| OpenError::Os { ip, what, source };
+        if ip.is_ipv4() {
+            socket.set_recv_tos_v4(true).map_err(os("IP_RECVTOS"))?;
+            return set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1).map_err(os("IP_RECVTTL"));
+        }
+        socket.set_recv_tclass_v6(true).map_err(os("IPV6_RECVTCLASS"))?;
+        socket.set_recv_hoplimit_v6(true).map_err(os("IPV6_RECVHOPLIMIT"))?;
+        // Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
+        set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1).map_err(os("UDP_NO_CHECK6_RX"))
+    }
+}
+
+/// Whether the kernel cuts bursts for this socket.
+pub(super) fn cuts_bursts(socket: &Socket) -> bool {
+    set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
+}
+
+/// `ret #0`: take no bytes of any datagram.
+const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+
+/// Of `linux/udp.h`; not in the C libraries' headers.
+const UDP_NO_CHECK6_RX: c_int = 102;
+
+fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    sys::set_option(socket.as_fd(), level, name, value)
+}
+
+/// Asks for what the caller wants, or for much. Without privileges the kernel stops at `rmem_max`.
+fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
+    // The kernel doubles what it is asked for, to account for its own needs.
+    let ask = wanted.unwrap_or(RECEIVE_BYTES).div_ceil(2);
+    let forced = c_int::try_from(ask).unwrap_or(c_int::MAX);
+    match set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, forced) {
+        Ok(()) => Ok(()),
+        Err(_) => socket.set_recv_buffer_size(ask),
+    }
+}
