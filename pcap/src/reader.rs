@@ -1,0 +1,358 @@
+//! Reads captures: pcap of either byte order with micro- or nanoseconds, and pcapng.
+//!
+//! `pcap-parser` knows what is in a block. Here is what it leaves to others: cutting any `Read`
+//! into records, the interfaces and their clocks, link types, and errors that say where.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{
+    Block, InterfaceDescriptionBlock, OptionCode, PcapHeader, parse_block_be, parse_block_le,
+    parse_pcap_header,
+};
+use thiserror::Error;
+
+use crate::link::{LinkType, NotIp};
+
+/// A capture being read, a packet at a time and in constant memory.
+///
+/// The input is read in small pieces: give it a `BufReader` when it is a file. See
+/// [`Writer`](crate::Writer) for an example.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    format: Format,
+    /// Packets so far.
+    count: u64,
+    /// The record last read.
+    record: Vec<u8>,
+}
+
+/// A frame of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// Its number in the file, from 1, counting every frame as Wireshark does.
+    pub number: u64,
+    /// When it was seen, since the Unix epoch; the format may leave it out.
+    pub time: Option<Duration>,
+    /// The IP packet in it, with what follows it in the frame; or why there is none.
+    pub ip: Result<&'a [u8], NotIp>,
+    /// The bytes captured, link header first.
+    pub frame: &'a [u8],
+    /// Bytes it had on the wire: more than `frame` has when the capture cut it.
+    pub original_len: u32,
+}
+
+/// Why a capture cannot be read on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It does not begin as pcap or pcapng does.
+    #[error("not a capture file (magic 0x{magic:08x})")]
+    NotACapture {
+        /// The first four bytes, big-endian; missing ones are zero.
+        magic: u32,
+    },
+    /// It ends inside a record, as it does when the program that wrote it was killed.
+    #[error("cut short in the record after packet {after}")]
+    CutShort {
+        /// The number of the last whole packet.
+        after: u64,
+    },
+    /// A record contradicts itself.
+    #[error("malformed record after packet {after}: {what}")]
+    Malformed {
+        /// The number of the packet before it.
+        after: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The input failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// No record of a sane file is longer; a length beyond it is a lie.
+const LONGEST_RECORD: usize = 16 << 20;
+const PCAP_HEADER: usize = 24;
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+#[derive(Debug)]
+enum Format {
+    /// One interface for the whole file.
+    Pcap { big_endian: bool, record_header: usize, interface: Interface },
+    /// Byte order and interfaces of the current section.
+    PcapNg { big_endian: bool, interfaces: Vec<Interface> },
+}
+
+/// Where packets come from, and its clock.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: Result<LinkType, u32>,
+    /// Units of the clock in a second.
+    ticks_per_second: u64,
+    /// Seconds from the epoch to the clock's zero.
+    offset: i64,
+    /// Bytes kept of a packet; 0 for all.
+    snaplen: u32,
+}
+
+/// A packet within [`Reader::record`].
+struct Found {
+    interface: Interface,
+    ticks: Option<u64>,
+    start: usize,
+    len: usize,
+    original_len: u32,
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins to read: tells the format from the first bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::NotACapture`], or what keeps the header from being read.
+    pub fn new(mut input: R) -> Result<Self, ReadError> {
+        let mut record = vec![0; PCAP_HEADER];
+        let have = read_up_to(&mut input, &mut record[..4])?;
+        let magic = [record[0], record[1], record[2], record[3]];
+        let not_a_capture = || ReadError::NotACapture { magic: u32::from_be_bytes(magic) };
+        if have < 4 {
+            return Err(not_a_capture());
+        }
+        if magic == SECTION_HEADER {
+            let format = Format::PcapNg { big_endian: false, interfaces: Vec::new() };
+            let mut reader = Self { input, format, count: 0, record };
+            reader.rest_of_block(4)?;
+            reader.take_block()?;
+            return Ok(reader);
+        }
+        // A file of another kind may be shorter than this header.
+        let have = 4 + read_up_to(&mut input, &mut record[4..])?;
+        let (_, header) = parse_pcap_header(&record).map_err(|_| not_a_capture())?;
+        if have < PCAP_HEADER {
+            return Err(ReadError::CutShort { after: 0 });
+        }
+        Ok(Self { input, format: Format::of_pcap(&header), count: 0, record })
+    }
+
+    /// The next frame, or `None` at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file. There is no reading on after it.
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, ReadError> {
+        let found = match self.format {
+            Format::Pcap { .. } => self.next_pcap()?,
+            Format::PcapNg { .. } => self.next_pcapng()?,
+        };
+        let Some(found) = found else { return Ok(None) };
+        self.count += 1;
+        let frame = &self.record[found.start..found.start + found.len];
+        Ok(Some(Packet {
+            number: self.count,
+            time: found.ticks.map(|ticks| found.interface.time(ticks)),
+            ip: match found.interface.link {
+                Ok(link) => link.ip(frame),
+                Err(number) => Err(NotIp::LinkType(number)),
+            },
+            frame,
+            original_len: found.original_len,
+        }))
+    }
+
+    fn next_pcap(&mut self) -> Result<Option<Found>, ReadError> {
+        let Format::Pcap { big_endian, record_header, interface } = self.format else {
+            return Ok(None);
+        };
+        if !self.start_record(record_header)? {
+            return Ok(None);
+        }
+        let word = |record: &[u8], at: usize| word(record, at, big_endian);
+        let (seconds, fraction) = (word(&self.record, 0), word(&self.record, 4));
+        let len = self.length(word(&self.record, 8))?;
+        let original_len = word(&self.record, 12);
+        self.extend_record(len)?;
+        let ticks = u64::from(seconds) * interface.ticks_per_second + u64::from(fraction);
+        Ok(Some(Found { interface, ticks: Some(ticks), start: record_header, len, original_len }))
+    }
+
+    fn next_pcapng(&mut self) -> Result<Option<Found>, ReadError> {
+        while self.start_record(8)? {
+            self.rest_of_block(8)?;
+            if let Some(found) = self.take_block()? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Completes the block of which the first `have` bytes are read.
+    fn rest_of_block(&mut self, have: usize) -> Result<(), ReadError> {
+        // A section header says its byte order only after its length.
+        let is_section = self.record.starts_with(&SECTION_HEADER);
+        self.record.truncate(have);
+        if is_section {
+            self.extend_record(12 - have)?;
+        }
+        let big_endian = match &mut self.format {
+            Format::PcapNg { big_endian, .. } => {
+                if is_section {
+                    *big_endian = self.record[8] == 0x1a;
+                }
+                *big_endian
+            }
+            Format::Pcap { .. } => false,
+        };
+        let len = self.length(word(&self.record, 4, big_endian))?;
+        match len.checked_sub(self.record.len()) {
+            Some(more) if len % 4 == 0 => self.extend_record(more),
+            _ => Err(self.malformed("its length is not one of a block")),
+        }
+    }
+
+    /// Takes in the block that was read; says where the packet is if it is one.
+    fn take_block(&mut self) -> Result<Option<Found>, ReadError> {
+        let after = self.count;
+        let malformed = |what| ReadError::Malformed { after, what };
+        let Format::PcapNg { big_endian, interfaces } = &mut self.format else { return Ok(None) };
+        let parse = if *big_endian { parse_block_be } else { parse_block_le };
+        let Ok((_, block)) = parse(&self.record) else {
+            return Err(malformed("its lengths contradict each other"));
+        };
+        let unknown = "it names an interface that was not described";
+        match block {
+            Block::SectionHeader(_) => interfaces.clear(),
+            Block::InterfaceDescription(description) => {
+                let interface = Interface::described(&description, *big_endian);
+                interfaces.push(interface.ok_or(malformed("its clock has no unit of ours"))?);
+            }
+            Block::EnhancedPacket(packet) => {
+                let index = usize::try_from(packet.if_id).map_err(|_| malformed(unknown))?;
+                let interface = *interfaces.get(index).ok_or(malformed(unknown))?;
+                let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+                return Ok(Some(Found {
+                    interface,
+                    ticks: Some(ticks),
+                    start: 28,
+                    len: packet.packet_data().len(),
+                    original_len: packet.origlen,
+                }));
+            }
+            Block::SimplePacket(packet) => {
+                let interface = *interfaces.first().ok_or(malformed(unknown))?;
+                let mut len = packet.packet_data().len();
+                if interface.snaplen > 0 {
+                    len = len.min(usize::try_from(interface.snaplen).unwrap_or(len));
+                }
+                let original_len = packet.origlen;
+                return Ok(Some(Found { interface, ticks: None, start: 12, len, original_len }));
+            }
+            // Statistics, names, secrets, and what is not known.
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Reads the first `len` bytes of a record; `false` at the end of the file.
+    fn start_record(&mut self, len: usize) -> Result<bool, ReadError> {
+        self.record.resize(len, 0);
+        match read_up_to(&mut self.input, &mut self.record)? {
+            0 => Ok(false),
+            have if have == len => Ok(true),
+            _ => Err(ReadError::CutShort { after: self.count }),
+        }
+    }
+
+    /// Reads `more` bytes behind what is there of the record.
+    fn extend_record(&mut self, more: usize) -> Result<(), ReadError> {
+        let have = self.record.len();
+        self.record.resize(have + more, 0);
+        if read_up_to(&mut self.input, &mut self.record[have..])? < more {
+            return Err(ReadError::CutShort { after: self.count });
+        }
+        Ok(())
+    }
+
+    fn length(&self, len: u32) -> Result<usize, ReadError> {
+        match usize::try_from(len) {
+            Ok(len) if len <= LONGEST_RECORD => Ok(len),
+            _ => Err(self.malformed("longer than 16 MiB")),
+        }
+    }
+
+    fn malformed(&self, what: &'static str) -> ReadError {
+        ReadError::Malformed { after: self.count, what }
+    }
+}
+
+impl Format {
+    fn of_pcap(header: &PcapHeader) -> Self {
+        // The upper half of the field holds the length of the frame check sequence, if any.
+        let number = header.network.0.cast_unsigned() & 0xffff;
+        Self::Pcap {
+            big_endian: header.is_bigendian(),
+            record_header: if header.is_modified_format() { 24 } else { 16 },
+            interface: Interface {
+                link: LinkType::from_number(number).ok_or(number),
+                ticks_per_second: if header.is_nanosecond_precision() {
+                    1_000_000_000
+                } else {
+                    1_000_000
+                },
+                offset: 0,
+                snaplen: 0,
+            },
+        }
+    }
+}
+
+impl Interface {
+    /// `None` when its clock counts units that 64 bits cannot hold.
+    fn described(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Option<Self> {
+        let number = block.linktype.0.cast_unsigned();
+        let option = |code| block.options.iter().find(|o| o.code == code).map(|o| o.value());
+        // `pcap-parser` 0.17 takes no power of two for a resolution, and reads offsets as
+        // little-endian whatever the section says.
+        let exponent = option(OptionCode::IfTsresol).and_then(|v| v.first()).copied().unwrap_or(6);
+        let ticks_per_second = match exponent & 0x80 {
+            0 => 10u64.checked_pow(u32::from(exponent))?,
+            _ => 1u64.checked_shl(u32::from(exponent & 0x7f))?,
+        };
+        let offset = option(OptionCode::IfTsoffset).and_then(|v| v.first_chunk());
+        let offset = offset.map_or(0, |bytes| match big_endian {
+            true => i64::from_be_bytes(*bytes),
+            false => i64::from_le_bytes(*bytes),
+        });
+        let link = LinkType::from_number(number).ok_or(number);
+        Some(Self { link, ticks_per_second, offset, snaplen: block.snaplen })
+    }
+
+    /// The time since the epoch; one before it counts as the epoch.
+    fn time(&self, ticks: u64) -> Duration {
+        let seconds = (ticks / self.ticks_per_second).saturating_add_signed(self.offset);
+        let fraction = u128::from(ticks % self.ticks_per_second) * 1_000_000_000;
+        let ns = fraction / u128::from(self.ticks_per_second);
+        Duration::new(seconds, u32::try_from(ns).unwrap_or_default())
+    }
+}
+
+fn word(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
+    let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+}
+
+/// Fills `bytes`, or as much of them as there is before the end of the file.
+fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < bytes.len() {
+        match input.read(&mut bytes[have..]) {
+            Ok(0) => break,
+            Ok(n) => have += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(have)
+}

@@ -1,0 +1,204 @@
+//! Writes pcapng: one section, one interface, nanoseconds.
+//!
+//! ```text
+//!  section header │ interface description │ enhanced packet │ enhanced packet │ …
+//! ```
+//!
+//! Each block is `type 4 │ length 4 │ body, padded to 4 │ length 4`; we write little-endian.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::link::LinkType;
+
+/// Which way a packet went, as seen from the capturing host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// Received by this host.
+    Received = 1,
+    /// Sent by this host.
+    Sent = 2,
+}
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const OPT_END: u16 = 0;
+const SHB_USERAPPL: u16 = 4;
+const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
+
+/// A capture file being written.
+///
+/// Every packet is one `write_all` to the output, so a `BufWriter` below is worth having, and a
+/// reader of an unbuffered output sees whole packets.
+///
+/// ```
+/// use std::time::Duration;
+/// use softroce_pcap::{Direction, LinkType, Reader, Writer};
+///
+/// let mut writer = Writer::new(Vec::new(), LinkType::Raw, "an example")?;
+/// writer.packet(Duration::from_secs(1), Some(Direction::Sent), &[0x45, 0, 0, 20])?;
+/// let file = writer.into_inner();
+///
+/// let mut reader = Reader::new(file.as_slice())?;
+/// let packet = reader.next_packet()?.expect("there is one");
+/// assert_eq!(packet.time, Some(Duration::from_secs(1)));
+/// assert_eq!(packet.ip, Ok([0x45, 0, 0, 20].as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Writer<W> {
+    out: W,
+    block: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a file: writes the section header, which names `application`, and the interface.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns.
+    pub fn new(out: W, link: LinkType, application: &str) -> io::Result<Self> {
+        let mut writer = Self { out, block: Vec::new() };
+        writer.block(SECTION_HEADER, |body| {
+            body.extend(BYTE_ORDER_MAGIC.to_le_bytes());
+            // Version 1.0; the length of the section is not known.
+            body.extend([1, 0, 0, 0]);
+            body.extend(u64::MAX.to_le_bytes());
+            option(body, SHB_USERAPPL, application.as_bytes());
+            option(body, OPT_END, &[]);
+        })?;
+        writer.block(INTERFACE_DESCRIPTION, |body| {
+            body.extend(link.number().to_le_bytes());
+            // Reserved; no limit on the length of a packet.
+            body.extend([0, 0]);
+            body.extend(0u32.to_le_bytes());
+            // Times count 10^-9 s.
+            option(body, IF_TSRESOL, &[9]);
+            option(body, OPT_END, &[]);
+        })?;
+        Ok(writer)
+    }
+
+    /// Appends a packet that was seen at `time` since the Unix epoch. `frame` begins with what the
+    /// link type demands; with [`LinkType::Raw`] that is the IP header.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns; a frame of 4 GiB is invalid input.
+    pub fn packet(
+        &mut self,
+        time: Duration,
+        direction: Option<Direction>,
+        frame: &[u8],
+    ) -> io::Result<()> {
+        let len = u32::try_from(frame.len()).map_err(io::Error::other)?;
+        let ns = u64::try_from(time.as_nanos()).map_err(io::Error::other)?;
+        self.block(ENHANCED_PACKET, |body| {
+            body.extend(0u32.to_le_bytes());
+            // The high half first, each half little-endian.
+            let [a, b, c, d, e, f, g, h] = ns.to_le_bytes();
+            body.extend([e, f, g, h, a, b, c, d]);
+            body.extend(len.to_le_bytes());
+            body.extend(len.to_le_bytes());
+            body.extend(frame);
+            pad(body);
+            if let Some(direction) = direction {
+                option(body, EPB_FLAGS, &(direction as u32).to_le_bytes());
+                option(body, OPT_END, &[]);
+            }
+        })
+    }
+
+    /// Flushes the output.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// The output, not flushed.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn block(&mut self, kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        self.block.clear();
+        self.block.extend(kind.to_le_bytes());
+        self.block.extend([0; 4]);
+        body(&mut self.block);
+        let len = u32::try_from(self.block.len() + 4).map_err(io::Error::other)?.to_le_bytes();
+        self.block.extend(len);
+        self.block[4..8].copy_from_slice(&len);
+        self.out.write_all(&self.block)
+    }
+}
+
+fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    // Ours are a few bytes, or the name of a program.
+    let value = &value[..value.len().min(256)];
+    let len = u16::try_from(value.len()).unwrap_or_default();
+    body.extend(code.to_le_bytes());
+    body.extend(len.to_le_bytes());
+    body.extend(value);
+    pad(body);
+}
+
+fn pad(body: &mut Vec<u8>) {
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let mut writer = Writer::new(Vec::new(), LinkType::Raw, "roce").unwrap();
+        let time = Duration::new(1, 2);
+        writer.packet(time, Some(Direction::Sent), &[0x45, 1, 2, 3, 4]).unwrap();
+        let word = u32::to_le_bytes;
+        let expected = [
+            // section header
+            word(0x0a0d_0d0a),
+            word(40),
+            word(0x1a2b_3c4d),
+            word(1),
+            word(u32::MAX),
+            word(u32::MAX),
+            [4, 0, 4, 0],
+            *b"roce",
+            [0; 4],
+            word(40),
+            // interface description
+            word(1),
+            word(32),
+            word(101),
+            word(0),
+            [9, 0, 1, 0],
+            [9, 0, 0, 0],
+            [0; 4],
+            word(32),
+            // enhanced packet
+            word(6),
+            word(52),
+            word(0),
+            word(0),
+            word(1_000_000_002),
+            word(5),
+            word(5),
+            [0x45, 1, 2, 3],
+            [4, 0, 0, 0],
+            [2, 0, 4, 0],
+            word(2),
+            [0; 4],
+            word(52),
+        ];
+        assert_eq!(writer.into_inner(), expected.concat());
+    }
+}
