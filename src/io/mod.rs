@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `udp::UdpPort` | over UDP sockets, without privileges |
 //! | [`sim::SimPort`] | through a simulated network in virtual time |
+//! | [`impair::Impair`] | through another port, with seeded faults |
 
 use std::fmt;
 use std::io;
@@ -25,6 +26,7 @@ use crate::time::Instant;
 mod chance;
 #[cfg(feature = "runtime")]
 mod cmsg;
+pub mod impair;
 pub mod sim;
 #[cfg(feature = "runtime")]
 #[expect(unsafe_code, reason = "system calls")]

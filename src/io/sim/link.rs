@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ids::Gid;
-use crate::io::chance::{Copy, Dice, Faults};
+use crate::io::chance::{Arrival, Dice, Faults};
 use crate::time::Instant;
 
 /// What a link does to datagrams. Probabilities are of 0 to 1, for each datagram.
@@ -17,7 +17,7 @@ pub struct Conditions {
     /// It is held back, by up to twice [`delay`](Self::delay) and by up to 20 µs at least, and those
     /// sent meanwhile overtake it. The others keep their order.
     pub reorder: f64,
-    /// One of its bits is turned.
+    /// One of its bits is turned, of those that the ICRC covers.
     pub corrupt: f64,
     /// How long it is under way.
     pub delay: Duration,
@@ -104,7 +104,7 @@ impl Link {
         Some(self.idle_at)
     }
 
-    pub(super) fn arrival(&mut self, sent: Instant, copy: Copy) -> Instant {
+    pub(super) fn arrival(&mut self, sent: Instant, copy: Arrival) -> Instant {
         let arrival = sent + copy.delay;
         if copy.held {
             return arrival;

@@ -35,7 +35,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::chance::Copy;
+use super::chance::Arrival;
 use super::{Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -188,11 +188,13 @@ impl State {
         let link = self.link(path.source, path.destination);
         let conditions = link.conditions.unwrap_or(default);
         let Some(sent) = link.serialize(now, &conditions, datagram.len()) else { return };
-        let calm = Copy { delay: conditions.delay, ..Copy::UNHARMED };
+        let calm = Arrival { delay: conditions.delay, ..Arrival::UNHARMED };
         let copies = match fate {
             Fate::Leave => link.dice.roll(&conditions.faults(), datagram.len()),
             Fate::Drop => return,
-            Fate::Hold(time) => [Copy { delay: calm.delay + time, held: true, ..calm }][..].into(),
+            Fate::Hold(time) => {
+                [Arrival { delay: calm.delay + time, held: true, ..calm }][..].into()
+            }
             Fate::Duplicate => [calm, calm][..].into(),
         };
         for copy in copies {
