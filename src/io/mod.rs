@@ -9,6 +9,7 @@
 //! | `udp::UdpPort` | over UDP sockets, without privileges |
 //! | [`sim::SimPort`] | through a simulated network in virtual time |
 //! | [`impair::Impair`] | through another port, with seeded faults |
+//! | [`capture::Capture`] | through another port, and shows them to a [`Sink`] |
 
 use std::fmt;
 use std::io;
@@ -23,6 +24,7 @@ use thiserror::Error;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 
+pub mod capture;
 mod chance;
 #[cfg(feature = "runtime")]
 mod cmsg;
@@ -206,4 +208,10 @@ impl fmt::Display for Direction {
 pub trait Sink: Send {
     /// A packet from its first IP byte to the last of the ICRC, as it was on the wire.
     fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]);
+}
+
+impl<S: Sink + ?Sized> Sink for Box<S> {
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]) {
+        (**self).packet(at, direction, ip_packet);
+    }
 }
