@@ -38,6 +38,8 @@ pub mod udp;
 
 #[cfg(feature = "runtime")]
 pub use sys::wait_readable;
+#[cfg(feature = "runtime")]
+pub(crate) use sys::{at_exit, event_fd, in_child};
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;

@@ -8,7 +8,7 @@ use std::io;
 use std::iter;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -365,4 +365,31 @@ pub fn wait_readable(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Re
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+}
+
+/// Opens a counter that can be waited on: it is readable while it is not zero, and a read of its 8
+/// bytes sets it back to zero.
+pub(crate) fn event_fd() -> io::Result<OwnedFd> {
+    // SAFETY: the call takes two numbers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened `fd`, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has `hook` run when the process exits by `exit` or by the end of `main`. Other threads may still
+/// run then.
+pub(crate) fn at_exit(hook: extern "C" fn()) {
+    // SAFETY: `hook` is a function of the type that is asked for, and functions stay. Without
+    // memory for the entry it is not run, and what it would send is sent again by the peer's timer.
+    let _ = unsafe { libc::atexit(hook) };
+}
+
+/// Has `hook` run in each child that `fork` makes, before `fork` returns there. It may only do what
+/// a signal handler may.
+pub(crate) fn in_child(hook: extern "C" fn()) {
+    // SAFETY: functions of the type that is asked for, or none. The only error is out of memory.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(hook)) };
 }

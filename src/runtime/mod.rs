@@ -1,1 +1,48 @@
-//! Engine, port, clock and threads joined.
+//! Clock, threads, locks and wake-ups: where an engine and a port become a device.
+//!
+//! ```text
+//! Device ── one an address: key table, GID table, name
+//!   └─ Shard ── a lock, and who makes progress
+//!        └─ Core ── Engine + Port + bursts on their way + completion rings
+//! ```
+//!
+//! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
+//! comes in, timers run, completions move to their rings, sleepers wake. What it received is
+//! acknowledged by the next turn or `post_send`, for an acknowledgement may ride in the reply's
+//! burst; never later than a poll that finds nothing, a millisecond, or the end of the device; and
+//! always before a completion channel announces it. [`AckPolicy::BeforeCompletion`] is there for
+//! those who want it at once.
+//!
+//! Who takes turns is in `progress`.
+
+mod bell;
+mod clock;
+mod core;
+mod device;
+mod fork;
+mod progress;
+mod queue;
+mod registry;
+mod ring;
+mod shard;
+
+pub use clock::now;
+pub use device::OpenError;
+pub use shard::Down;
+
+pub(crate) use bell::Bell;
+pub(crate) use device::{Address, Device, DeviceConfig, random};
+pub(crate) use queue::{Pushed, Queue};
+pub(crate) use registry::find as find_device;
+pub(crate) use ring::{Announce, Armed, Ring};
+
+/// When what has arrived is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum AckPolicy {
+    /// With the reply, if there is one; else when there is nothing else to do, and within a
+    /// millisecond. The peer's request completes a little later, and a round trip is shorter.
+    #[default]
+    Lazy,
+    /// Before the completion can be seen here. Costs a system call a message.
+    BeforeCompletion,
+}

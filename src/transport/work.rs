@@ -156,7 +156,49 @@ impl SendData {
     }
 }
 
+impl SendData {
+    /// A copy of `bytes` in the request.
+    pub fn inline(bytes: &[u8]) -> Self {
+        Self::Inline(SmallVec::from_slice(bytes))
+    }
+}
+
+impl From<Sge> for SendData {
+    fn from(sge: Sge) -> Self {
+        Self::Sges(SgeList::from_slice(&[sge]))
+    }
+}
+
+impl From<&[Sge]> for SendData {
+    fn from(sges: &[Sge]) -> Self {
+        Self::Sges(sges.into())
+    }
+}
+
+impl<const N: usize> From<[Sge; N]> for SendData {
+    fn from(sges: [Sge; N]) -> Self {
+        sges.as_slice().into()
+    }
+}
+
+impl From<SgeList> for SendData {
+    fn from(sges: SgeList) -> Self {
+        Self::Sges(sges)
+    }
+}
+
 /// A request to the send queue.
+///
+/// # Examples
+///
+/// ```
+/// use softroce::transport::work::{SendData, SendFlags, SendRequest, Sge};
+///
+/// let sge = Sge { addr: 0x1000, length: 64, ..Sge::default() };
+/// let request = SendRequest::send(7, sge).signaled().solicited();
+/// assert_eq!(request.flags, SendFlags::SIGNALED | SendFlags::SOLICITED);
+/// assert_eq!(SendRequest::send_imm(8, SendData::inline(b"hi"), 0x1234).data.len(), 2);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_send_wr")]
 pub struct SendRequest {
@@ -170,6 +212,72 @@ pub struct SendRequest {
     pub flags: SendFlags,
 }
 
+impl SendRequest {
+    /// A request without flags: a success is not announced.
+    pub fn new(wr_id: u64, op: SendOp, data: impl Into<SendData>) -> Self {
+        Self { wr_id, op, data: data.into(), flags: SendFlags::empty() }
+    }
+
+    /// A message into the peer's next receive request.
+    pub fn send(wr_id: u64, data: impl Into<SendData>) -> Self {
+        Self::new(wr_id, SendOp::Send, data)
+    }
+
+    /// A message with four bytes for the peer's completion.
+    pub fn send_imm(wr_id: u64, data: impl Into<SendData>, imm: u32) -> Self {
+        Self::new(wr_id, SendOp::SendImm { imm }, data)
+    }
+
+    /// Data into the peer's memory.
+    pub fn write(wr_id: u64, data: impl Into<SendData>, to: RemoteAddr) -> Self {
+        Self::new(wr_id, SendOp::Write { to }, data)
+    }
+
+    /// Data into the peer's memory, and a completion there.
+    pub fn write_imm(wr_id: u64, data: impl Into<SendData>, to: RemoteAddr, imm: u32) -> Self {
+        Self::new(wr_id, SendOp::WriteImm { to, imm }, data)
+    }
+
+    /// Data from the peer's memory into `sges`.
+    pub fn read(wr_id: u64, sges: impl Into<SendData>, from: RemoteAddr) -> Self {
+        Self::new(wr_id, SendOp::Read { from }, sges)
+    }
+
+    /// Stores `swap` in the 8 bytes at `at` if they hold `expect`. The old value comes to `result`,
+    /// in host order.
+    pub fn compare_swap(wr_id: u64, result: Sge, at: RemoteAddr, expect: u64, swap: u64) -> Self {
+        Self::new(wr_id, SendOp::CompareSwap { at, expect, swap }, result)
+    }
+
+    /// Adds `add` to the 8 bytes at `at`. The old value comes to `result`, in host order.
+    pub fn fetch_add(wr_id: u64, result: Sge, at: RemoteAddr, add: u64) -> Self {
+        Self::new(wr_id, SendOp::FetchAdd { at, add }, result)
+    }
+
+    /// The same, with its success announced.
+    #[must_use]
+    pub fn signaled(self) -> Self {
+        self.with(SendFlags::SIGNALED)
+    }
+
+    /// The same, and the peer's completion counts as solicited.
+    #[must_use]
+    pub fn solicited(self) -> Self {
+        self.with(SendFlags::SOLICITED)
+    }
+
+    /// The same, to be started when all earlier READs and atomics are complete.
+    #[must_use]
+    pub fn fenced(self) -> Self {
+        self.with(SendFlags::FENCE)
+    }
+
+    fn with(mut self, flags: SendFlags) -> Self {
+        self.flags |= flags;
+        self
+    }
+}
+
 /// A request to the receive queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_recv_wr")]
@@ -178,6 +286,19 @@ pub struct RecvRequest {
     pub wr_id: u64,
     /// Where the message goes. Needs local write permission.
     pub sges: SgeList,
+}
+
+impl RecvRequest {
+    /// A request for a message of up to `sge.length` bytes.
+    pub fn new(wr_id: u64, sge: Sge) -> Self {
+        Self::scattered(wr_id, &[sge])
+    }
+
+    /// A request for a message that is laid into several pieces, one after the other. Without any it
+    /// takes a message of 0 bytes, or the notice of a WRITE with immediate.
+    pub fn scattered(wr_id: u64, sges: &[Sge]) -> Self {
+        Self { wr_id, sges: sges.into() }
+    }
 }
 
 /// How an operation ended.
@@ -280,6 +401,13 @@ impl WcStatus {
             Self::RespTimeoutErr => "RESP_TIMEOUT_ERR",
             Self::GeneralErr => "GENERAL_ERR",
         }
+    }
+}
+
+impl WcStatus {
+    /// Whether it is as asked.
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Success)
     }
 }
 

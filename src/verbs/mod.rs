@@ -1,1 +1,66 @@
-//! The objects applications hold.
+//! The objects that applications hold.
+//!
+//! ```text
+//! Context ─┬─ ProtectionDomain ─┬─ MemoryRegion
+//!          │                    └─ QueuePair ──▶ CompletionQueue ──▶ CompletionChannel
+//!          ├─ CompletionQueue
+//!          └─ CompletionChannel
+//! ```
+//!
+//! Handles are cheap to clone, may be used from any thread, and may be dropped in any order: each
+//! keeps alive what it needs. Dropping the last handle of a queue pair destroys it, of a memory
+//! region deregisters it.
+//!
+//! Work is posted to a [`QueuePair`] and ends in a [`CompletionQueue`], with the words of `verbs.h`:
+//!
+//! ```
+//! use softroce::verbs::*;
+//!
+//! let ctx = Context::open(OpenOptions::loopback())?;
+//! let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+//! let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//!
+//! // Two queue pairs of one device, connected to each other.
+//! let (a, b) = (pd.create_qp(&QpConfig::rc(&cq))?, pd.create_qp(&QpConfig::rc(&cq))?);
+//! a.connect(&b.endpoint(), &ConnectOptions::default())?;
+//! b.connect(&a.endpoint(), &ConnectOptions::default())?;
+//!
+//! mr.write_at(0, b"hello")?;
+//! a.post_send(SendRequest::write(1, mr.sge(..5), mr.remote(2048)).signaled())?;
+//! assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+//!
+//! let mut seen = [0; 5];
+//! mr.read_at(2048, &mut seen)?;
+//! assert_eq!(&seen, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod channel;
+mod context;
+mod cq;
+mod endpoint;
+mod error;
+mod info;
+mod pd;
+mod qp;
+
+pub use channel::CompletionChannel;
+pub use context::{Context, OpenOptions};
+pub use cq::CompletionQueue;
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::Error;
+pub use info::{DeviceInfo, Limits};
+pub use pd::{MemoryRegion, ProtectionDomain};
+pub use qp::{ConnectOptions, QpConfig, QueuePair};
+
+pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType};
+pub use crate::ids::{Gid, Lkey, Mtu, Qpn, Rkey};
+pub use crate::mem::{Access, HostMemory, RangeError};
+pub use crate::psn::Psn;
+pub use crate::runtime::AckPolicy;
+pub use crate::time::{AckTimeout, RnrTimer};
+pub use crate::transport::outputs::AsyncEvent;
+pub use crate::transport::work::{
+    Completion, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, SgeList,
+    WcOpcode, WcStatus,
+};

@@ -1,0 +1,361 @@
+//! An engine and its port, under the shard's lock: what a turn does.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit};
+use crate::ids::{CqId, Qpn};
+use crate::io::{Port, TransmitError};
+use crate::net::Burst;
+use crate::runtime::AckPolicy;
+use crate::runtime::queue::{Pushed, Queue};
+use crate::runtime::ring::Ring;
+use crate::time::Instant;
+use crate::transport::outputs::AsyncEvent;
+use crate::transport::work::{RecvRequest, SendRequest};
+
+/// Bursts that are built before the port is asked to take them. While it copies them the receiving
+/// host works on those before, so a few at a time are faster than many.
+const BURSTS: usize = 4;
+
+/// Rounds of [`BURSTS`] that one call sends at most, so that a lock is never held for long.
+const ROUNDS: usize = 4;
+
+/// How long an acknowledgement may be owed.
+pub(crate) const LINGER: Duration = Duration::from_millis(1);
+
+/// What the shard's lock protects.
+pub(crate) struct Core {
+    pub(crate) engine: Engine,
+    pub(crate) port: Box<dyn Port>,
+    policy: AckPolicy,
+    bursts: [Burst; BURSTS],
+    /// Bursts built so far, of which the first `taken` are gone.
+    built: usize,
+    taken: usize,
+    /// The last transmission stopped before the engine had nothing more.
+    more: bool,
+    /// Completion queues by number, and the numbers that are free.
+    rings: Vec<Option<Arc<Ring>>>,
+    free_rings: Vec<CqId>,
+    owners: HashMap<Qpn, Arc<Queue<AsyncEvent>>>,
+    contexts: Vec<Weak<Queue<AsyncEvent>>>,
+    /// Rings to be announced.
+    due: SmallVec<[Arc<Ring>; 4]>,
+    /// Something has been put where the thread that drives the device waits.
+    wake_driver: bool,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("port", &self.port.info()).finish_non_exhaustive()
+    }
+}
+
+/// What a turn found to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// Nothing, neither to send nor to receive.
+    Nothing,
+    /// Something, and there may be more.
+    Work,
+    /// The port does not receive; to ask again at once is no use.
+    BrokenPort,
+}
+
+impl Core {
+    pub(crate) fn new(engine: Engine, port: Box<dyn Port>, policy: AckPolicy) -> Self {
+        Self {
+            engine,
+            port,
+            policy,
+            bursts: std::array::from_fn(|_| Burst::new()),
+            built: 0,
+            taken: 0,
+            more: false,
+            rings: Vec::new(),
+            free_rings: Vec::new(),
+            owners: HashMap::new(),
+            contexts: Vec::new(),
+            due: SmallVec::new(),
+            wake_driver: false,
+        }
+    }
+
+    /// Sends what is owed and wanted, receives a batch, runs timers, and hands out completions and
+    /// events.
+    pub(crate) fn turn(&mut self, now: Instant) -> Found {
+        let sent = self.transmit(now);
+        let received = self.receive(now);
+        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle_timeout(now);
+        }
+        self.deliver(now);
+        match received {
+            Err(_) => Found::BrokenPort,
+            Ok(0) if !sent => Found::Nothing,
+            Ok(_) => Found::Work,
+        }
+    }
+
+    /// Posts a send request and sends it.
+    pub(crate) fn post_send(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        request: SendRequest,
+    ) -> Result<(), PostError> {
+        self.engine.post_send(now, qpn, request)?;
+        self.transmit(now);
+        self.deliver(now);
+        Ok(())
+    }
+
+    /// Posts send requests until one is refused, counts those that were not, and sends them.
+    pub(crate) fn post_sends(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        requests: impl IntoIterator<Item = SendRequest>,
+    ) -> (usize, Result<(), PostError>) {
+        let (mut taken, mut result) = (0, Ok(()));
+        for request in requests {
+            result = self.engine.post_send(now, qpn, request);
+            if result.is_err() {
+                break;
+            }
+            taken += 1;
+        }
+        self.transmit(now);
+        self.deliver(now);
+        (taken, result)
+    }
+
+    pub(crate) fn post_recv(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        request: RecvRequest,
+    ) -> Result<(), PostError> {
+        self.engine.post_recv(now, qpn, request)?;
+        self.deliver(now);
+        Ok(())
+    }
+
+    /// Creates a queue pair whose events go to `owner`.
+    pub(crate) fn create_qp(
+        &mut self,
+        now: Instant,
+        init: QpInit,
+        owner: &Arc<Queue<AsyncEvent>>,
+    ) -> Result<Qpn, CreateError> {
+        let qpn = self.engine.create_qp(now, init)?;
+        self.owners.insert(qpn, Arc::clone(owner));
+        Ok(qpn)
+    }
+
+    /// Modifies a queue pair. What it owes is sent before it forgets that.
+    pub(crate) fn modify_qp(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        attr: &QpAttr,
+    ) -> Result<(), ModifyError> {
+        self.flush(now);
+        let port = &mut self.port;
+        self.engine.modify_qp(now, qpn, attr, |wanted| port.source_port(wanted))?;
+        self.transmit(now);
+        self.deliver(now);
+        Ok(())
+    }
+
+    /// Destroys a queue pair. What it owes is sent: its peer waits for it.
+    pub(crate) fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
+        self.flush(now);
+        self.engine.destroy_qp(now, qpn);
+        self.deliver(now);
+        self.owners.remove(&qpn);
+    }
+
+    /// Sends until there is nothing more, or the port is busy.
+    pub(crate) fn flush(&mut self, now: Instant) {
+        // A window bounds what can be sent without an answer.
+        while self.transmit(now) && self.more {}
+        self.deliver(now);
+    }
+
+    /// Sends what the engine has, a few rounds of it. True when something was sent.
+    pub(crate) fn transmit(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        self.more = false;
+        for _ in 0..ROUNDS {
+            if self.taken == self.built {
+                self.build(now);
+                if self.built == 0 {
+                    return any;
+                }
+            }
+            any = true;
+            if !self.offer(now) {
+                return any;
+            }
+        }
+        self.more = self.engine.wants_to_transmit();
+        any
+    }
+
+    fn build(&mut self, now: Instant) {
+        (self.built, self.taken) = (0, 0);
+        while let Some(burst) = self.bursts.get_mut(self.built)
+            && self.engine.poll_transmit(now, burst)
+        {
+            self.built += 1;
+        }
+    }
+
+    /// Offers the port what is built. False when it is busy.
+    fn offer(&mut self, now: Instant) -> bool {
+        while self.taken < self.built {
+            let bursts = &self.bursts[self.taken..self.built];
+            match self.port.transmit(now, bursts) {
+                Ok(taken) if taken < bursts.len() => {
+                    self.taken += taken;
+                    return false;
+                }
+                Ok(taken) => self.taken += taken,
+                Err(TransmitError { taken, kind }) => {
+                    let token = bursts.get(taken).map(|burst| burst.token);
+                    self.taken += taken + 1;
+                    if let Some(token) = token {
+                        self.engine.handle_transmit_error(now, token, kind);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn receive(&mut self, now: Instant) -> io::Result<usize> {
+        if self.port.poll_timeout().is_some_and(|at| at <= now) {
+            // A chance to send what the port itself has held back. With no bursts none is refused.
+            let _ = self.port.transmit(now, &[]);
+        }
+        let engine = &mut self.engine;
+        self.port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer))
+    }
+
+    /// Moves completions to their rings and events to their owners, and announces what is due.
+    pub(crate) fn deliver(&mut self, now: Instant) {
+        if self.policy == AckPolicy::BeforeCompletion {
+            self.transmit(now);
+        }
+        loop {
+            while let Some((id, completion)) = self.engine.poll_completion() {
+                let Some(ring) = self.ring(id) else { continue };
+                let put = ring.put(completion);
+                if put.announce {
+                    let ring = Arc::clone(ring);
+                    self.due.push(ring);
+                }
+                self.wake_driver |= put.wake_driver;
+                if put.overrun {
+                    self.engine.handle_cq_overflow(now, id);
+                }
+            }
+            while let Some(event) = self.engine.poll_event() {
+                self.tell(event);
+            }
+            if self.due.is_empty() {
+                return;
+            }
+            // Who is woken may compute for long: the acknowledgement goes first.
+            self.transmit(now);
+            while let Some(ring) = self.due.pop() {
+                self.wake_driver |= ring.announce();
+            }
+        }
+    }
+
+    fn tell(&mut self, event: AsyncEvent) {
+        let owner = match event {
+            AsyncEvent::CqErr(id) => self.ring(id).map(|ring| &ring.events),
+            AsyncEvent::QpFatal(qpn)
+            | AsyncEvent::QpReqErr(qpn)
+            | AsyncEvent::QpAccessErr(qpn)
+            | AsyncEvent::CommEst(qpn)
+            | AsyncEvent::SqDrained(qpn) => self.owners.get(&qpn),
+        };
+        if let Some(owner) = owner {
+            self.wake_driver |= owner.push(event) == Pushed::WakeDriver;
+        }
+    }
+
+    /// Takes a number for a completion queue.
+    pub(crate) fn reserve_ring(&mut self) -> CqId {
+        if let Some(id) = self.free_rings.pop() {
+            return id;
+        }
+        self.rings.push(None);
+        // As many as do not fit 32 bits do not fit memory.
+        CqId(u32::try_from(self.rings.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Enters the completion queue that a number was taken for.
+    pub(crate) fn enter_ring(&mut self, id: CqId, ring: Arc<Ring>) {
+        if let Some(slot) = self.rings.get_mut(id.0 as usize) {
+            *slot = Some(ring);
+        }
+    }
+
+    /// Gives a number back. No queue pair uses it any more.
+    pub(crate) fn remove_ring(&mut self, id: CqId) {
+        if let Some(slot) = self.rings.get_mut(id.0 as usize) {
+            *slot = None;
+            self.free_rings.push(id);
+        }
+    }
+
+    fn ring(&self, id: CqId) -> Option<&Arc<Ring>> {
+        self.rings.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Remembers a context's events, to be closed with the device.
+    pub(crate) fn add_context(&mut self, events: &Arc<Queue<AsyncEvent>>) {
+        self.contexts.retain(|context| context.strong_count() > 0);
+        self.contexts.push(Arc::downgrade(events));
+    }
+
+    /// The device has failed: nobody need wait any more.
+    pub(crate) fn close(&mut self) {
+        for ring in self.rings.iter().flatten() {
+            ring.close();
+        }
+        for events in self.contexts.iter().filter_map(Weak::upgrade) {
+            events.close();
+        }
+    }
+
+    /// When a turn is due though nothing arrives.
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        if self.more {
+            return Some(now);
+        }
+        let owed = self.owes().then(|| now + LINGER);
+        [self.engine.poll_timeout(), self.port.poll_timeout(), owed].into_iter().flatten().min()
+    }
+
+    /// Whether there is something to send.
+    pub(crate) fn owes(&self) -> bool {
+        self.taken < self.built || self.engine.wants_to_transmit()
+    }
+
+    /// Whether the thread that drives the device is to be woken, once.
+    pub(crate) fn take_wake_driver(&mut self) -> bool {
+        std::mem::take(&mut self.wake_driver)
+    }
+}

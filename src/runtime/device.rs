@@ -1,0 +1,233 @@
+//! Devices: one an address in a process.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+
+use thiserror::Error;
+
+use crate::engine::{Config, Engine};
+use crate::ids::{Gid, Mtu, PdId};
+use crate::io::udp::{self, UdpConfig, UdpPort};
+use crate::io::{Port, PortInfo};
+use crate::mem::Memory;
+use crate::net::ROCE_PORT;
+use crate::runtime::registry::{Claim, Claimed};
+use crate::runtime::shard::Shard;
+use crate::runtime::{AckPolicy, fork};
+
+/// How a device is opened.
+pub(crate) struct DeviceConfig {
+    pub(crate) address: Address,
+    pub(crate) name: String,
+    pub(crate) receive_buffer: Option<usize>,
+    pub(crate) source_port: Option<u16>,
+    pub(crate) ack_policy: AckPolicy,
+    /// Whether it is to be different from what an address opens by itself. A device that is open
+    /// already cannot follow such wishes.
+    pub(crate) special: bool,
+}
+
+/// Which address a device is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Address {
+    /// This one.
+    Ip(IpAddr),
+    /// That of the device which this process has taken without being told one; else the first free.
+    Own,
+    /// The first free of 127.0.0.1, 127.0.0.2, …
+    Free,
+}
+
+/// Why a device cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The port cannot be opened.
+    #[error(transparent)]
+    Port(#[from] udp::OpenError),
+    /// Every loopback address is taken.
+    #[error("no address of 127.0.0.1 to 127.0.0.254 is free{}", Because(last.as_ref()))]
+    NoneFree {
+        /// Why the last one could not be had, unless it is a device of this process.
+        last: Option<udp::OpenError>,
+    },
+    /// The device is open already, and cannot take options that the first to open it has not given.
+    #[error("the device at {ip} is open already; options must be given when it is opened first")]
+    AlreadyOpen {
+        /// Its address.
+        ip: IpAddr,
+    },
+    /// The interface carries no packet.
+    #[error("the interface of {ip} has an MTU of {mtu}, which carries no packet of 256 bytes")]
+    LinkMtu {
+        /// The address.
+        ip: IpAddr,
+        /// Bytes of an IP packet.
+        mtu: usize,
+    },
+    /// The system refuses something else.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+struct Because<'a>(Option<&'a udp::OpenError>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |error| write!(f, ": {error}"))
+    }
+}
+
+/// One address and all that is behind it. Dropping the last handle sends what is owed, ends the
+/// thread and closes the sockets.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) name: String,
+    pub(crate) ip: IpAddr,
+    pub(crate) gids: Vec<Gid>,
+    pub(crate) active_mtu: Mtu,
+    /// Bytes of its socket's receive buffer.
+    pub(crate) receive_buffer: u64,
+    next_pd: AtomicU32,
+    thread: Option<JoinHandle<()>>,
+    generation: u32,
+}
+
+/// The device that this process has taken without being told an address.
+static OWN: Mutex<Weak<Device>> = Mutex::new(Weak::new());
+
+impl Device {
+    /// The device at an address: the one that is open, or a new one.
+    pub(crate) fn open(config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        match config.address {
+            Address::Ip(ip) => match Claim::find_or_make(ip) {
+                Claimed::Device(device) => device.suits(config),
+                Claimed::Caller(claim) => Self::start(claim, config),
+            },
+            Address::Own => {
+                let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(device) = own.upgrade().filter(|device| device.is_ours()) {
+                    drop(own);
+                    return device.suits(config);
+                }
+                let device = Self::at_first_free(config)?;
+                *own = Arc::downgrade(&device);
+                Ok(device)
+            }
+            Address::Free => Self::at_first_free(config),
+        }
+    }
+
+    fn suits(self: Arc<Self>, config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        if config.special { Err(OpenError::AlreadyOpen { ip: self.ip }) } else { Ok(self) }
+    }
+
+    fn at_first_free(config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        const LAST: u8 = 254;
+        let mut error = OpenError::NoneFree { last: None };
+        for host in 1..=LAST {
+            let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
+            let Some(claim) = Claim::make_free(ip) else { continue };
+            // To find out who holds an address takes long; the last will do.
+            if host < LAST && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
+                continue;
+            }
+            match Self::start(claim, config) {
+                Err(OpenError::Port(last @ udp::OpenError::InUse { .. })) => {
+                    error = OpenError::NoneFree { last: Some(last) };
+                }
+                result => return result,
+            }
+        }
+        Err(error)
+    }
+
+    fn start(claim: Claim, config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        let ip = claim.ip();
+        let port = UdpPort::open(&UdpConfig {
+            receive_buffer: config.receive_buffer,
+            source_port: config.source_port,
+            ..UdpConfig::new(ip)
+        })?;
+        let PortInfo { link_mtu, receive_buffer, .. } = port.info();
+        let receive_buffer = receive_buffer as u64;
+        let active_mtu = Mtu::for_link(link_mtu).ok_or(OpenError::LinkMtu { ip, mtu: link_mtu })?;
+        let os = |what| move |source| OpenError::Os { what, source };
+        let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
+        let gids = vec![Gid::from(ip)];
+        let engine = Engine::new(
+            Config { active_mtu, receive_buffer, gids: gids.clone(), ..Config::new(ip) },
+            Arc::clone(&memory),
+            random().map_err(os("random numbers"))?,
+        );
+        let shard =
+            Shard::new(engine, Box::new(port), config.ack_policy, claim).map_err(os("eventfd"))?;
+        let shard = Arc::new(shard);
+        let thread = spawn(&config.name, &shard).map_err(os("starting a thread"))?;
+        let device = Arc::new(Self {
+            shard,
+            memory,
+            name: config.name.clone(),
+            ip,
+            gids,
+            active_mtu,
+            receive_buffer,
+            next_pd: AtomicU32::new(1),
+            thread: Some(thread),
+            generation: fork::generation(),
+        });
+        Claim::enter(&device);
+        Ok(device)
+    }
+
+    /// The number of a new protection domain.
+    pub(crate) fn next_pd(&self) -> PdId {
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether it is of this process and not of the one this was forked from.
+    fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let thread = self.thread.take();
+        if !self.is_ours() {
+            // The thread is the parent's, and so is what is owed.
+            std::mem::forget(thread);
+            return;
+        }
+        // In a device that has failed there is nothing to be sent.
+        let _ = self.shard.with(|core, now| core.flush(now));
+        self.shard.stop();
+        if let Some(thread) = thread {
+            // A panic has been told to those who wait already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {
+    let shard = Arc::clone(shard);
+    thread::Builder::new().name(name.to_owned()).spawn(move || shard.run())
+}

@@ -1,0 +1,244 @@
+//! Who makes progress: the device's thread, and threads that wait.
+//!
+//! Everybody who looks for completions takes turns ([`Shard::turn_for`]), and that is the fast way.
+//! The thread sees to it that the device answers while nobody does, and keeps out of the way while
+//! somebody does:
+//!
+//! ```text
+//!        packet, deadline, bell: turn until there is nothing
+//!                       ┌─────┐
+//!                       ▼     │
+//!   start ────────▶  Socket ──┘
+//!                     │   ▲
+//!    woken, and some- │   │ 1 ms without a turn by anybody,
+//!    body else took a │   │ and nobody waits
+//!    turn just now    ▼   │
+//!                    Watch ◀──────────────────┐
+//!                     │                       │ bell: the one who waited
+//!                     │ 1 ms without a turn   │ has left
+//!                     │ by anybody, and       │
+//!                     │ somebody waits        │
+//!                     └──────────────────▶ Parked
+//! ```
+//!
+//! * **Socket**: asleep on the port's descriptors and the bell, until the engine's next deadline.
+//! * **Watch**: off the descriptors, asleep on the bell for up to a millisecond after the last turn
+//!   that was taken. So what a turn leaves owed is sent after a millisecond at the latest.
+//! * **Parked**: asleep on the bell alone. A thread that waits drives the device: it sleeps on the
+//!   descriptors itself, because to be woken by another thread takes ten times as long.
+//!
+//! Only one of those who wait drives; the others are passengers and sleep on the queue they wait
+//! for. While there are any, the thread stays on the socket in case the driver gets off.
+//!
+//! Nobody sleeps with a timeout on an idle device.
+
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::io::wait_readable;
+use crate::runtime::bell::Bell;
+use crate::runtime::clock;
+use crate::runtime::core::{Found, LINGER};
+use crate::runtime::queue::Queue;
+use crate::runtime::shard::{Down, Due, Shard};
+use crate::time::Instant;
+
+/// What the thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    Socket = 0,
+    Watch = 1,
+    Parked = 2,
+}
+
+impl Shard {
+    /// The body of the device's thread, until the device is closed.
+    pub(crate) fn run(&self) {
+        let body = AssertUnwindSafe(|| {
+            let mut state = State::Socket;
+            while !self.closing.load(Ordering::SeqCst) {
+                self.thread.store(state as u8, Ordering::SeqCst);
+                let next = match state {
+                    State::Socket => self.socket(),
+                    State::Watch => self.watch(),
+                    State::Parked => Ok(self.parked()),
+                };
+                match next {
+                    Ok(next) => state = next,
+                    Err(Down::Failed | Down::Forked) => return,
+                }
+            }
+        });
+        if catch_unwind(body).is_err() {
+            self.fail();
+        }
+    }
+
+    /// Ends [`run`](Self::run).
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.thread_bell.ring();
+    }
+
+    fn socket(&self) -> Result<State, Down> {
+        loop {
+            let mut core = self.lock()?;
+            let now = clock::now();
+            if self.idle_for(now) < LINGER && self.passengers.load(Ordering::SeqCst) == 0 {
+                return Ok(State::Watch);
+            }
+            let found = core.turn(now);
+            if found == Found::Nothing {
+                // Under the lock, so that whoever brings an earlier deadline sees it.
+                let until = core.deadline(now);
+                self.thread_sleep.set(Some(until.unwrap_or(Due::NEVER)));
+                self.release(core, now);
+                if self.closing.load(Ordering::SeqCst) {
+                    return Ok(State::Socket);
+                }
+                self.sleep(&self.thread_bell, true, until, now);
+                self.thread_sleep.set(None);
+                self.thread_bell.silence();
+                return Ok(State::Socket);
+            }
+            self.release(core, now);
+            if found == Found::BrokenPort {
+                self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
+            }
+        }
+    }
+
+    fn watch(&self) -> Result<State, Down> {
+        let now = clock::now();
+        let idle = self.idle_for(now);
+        if idle >= LINGER {
+            let driven = self.driven.load(Ordering::SeqCst);
+            return Ok(if driven { State::Parked } else { State::Socket });
+        }
+        let due = self.due.get();
+        if due.is_some_and(|due| due <= now) {
+            let mut core = self.lock()?;
+            let now = clock::now();
+            core.turn(now);
+            self.release(core, now);
+        }
+        let look_again = now + (LINGER - idle);
+        let until = self.due.get().map_or(look_again, |due| due.min(look_again));
+        self.sleep(&self.thread_bell, false, Some(until), now);
+        self.thread_bell.silence();
+        if self.driven.load(Ordering::SeqCst) || self.passengers.load(Ordering::SeqCst) == 0 {
+            return Ok(State::Watch);
+        }
+        // The driver has left, and others wait.
+        Ok(State::Socket)
+    }
+
+    fn parked(&self) -> State {
+        // Whoever gets off looks at the state after that; the state was set before this look.
+        if self.driven.load(Ordering::SeqCst) {
+            self.sleep(&self.thread_bell, false, None, Instant::ZERO);
+            self.thread_bell.silence();
+        }
+        State::Watch
+    }
+
+    /// Waits for something in `queue`, until `until`, and drives the device meanwhile if nobody else
+    /// does. `None` when the time is over.
+    pub(crate) fn wait<T>(
+        &self,
+        queue: &Queue<T>,
+        until: Option<Instant>,
+    ) -> Result<Option<T>, Down> {
+        self.check()?;
+        if let Some(item) = queue.pop() {
+            return Ok(Some(item));
+        }
+        self.passengers.fetch_add(1, Ordering::SeqCst);
+        let driving = !self.driven.swap(true, Ordering::SeqCst);
+        if !driving {
+            let item = queue.block(until);
+            self.passengers.fetch_sub(1, Ordering::SeqCst);
+            self.check()?;
+            return Ok(item);
+        }
+        self.passengers.fetch_sub(1, Ordering::SeqCst);
+        let seat = Seat { shard: self, queue };
+        queue.set_driven(true);
+        let item = self.drive(queue, until);
+        drop(seat);
+        item
+    }
+
+    fn drive<T>(&self, queue: &Queue<T>, until: Option<Instant>) -> Result<Option<T>, Down> {
+        loop {
+            self.check()?;
+            let mut core = self.lock()?;
+            let now = clock::now();
+            let found = core.turn(now);
+            // Nobody else need wake us for what we have found ourselves.
+            core.take_wake_driver();
+            self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
+            let over = until.is_some_and(|until| until <= now);
+            let may_sleep = found != Found::Work && queue.is_empty() && !over;
+            let sleep_until = core.deadline(now).into_iter().chain(until).min();
+            if may_sleep {
+                self.driver_sleep.set(Some(sleep_until.unwrap_or(Due::NEVER)));
+            }
+            self.release(core, now);
+            if let Some(item) = queue.pop() {
+                self.driver_sleep.set(None);
+                return Ok(Some(item));
+            }
+            if over {
+                return Ok(None);
+            }
+            if may_sleep {
+                let until = match found {
+                    Found::BrokenPort => Some(now + LINGER),
+                    _ => sleep_until,
+                };
+                self.sleep(&self.driver_bell, found != Found::BrokenPort, until, now);
+                self.driver_sleep.set(None);
+                self.driver_bell.silence();
+            }
+        }
+    }
+
+    /// How long ago somebody else than the thread took a turn.
+    fn idle_for(&self, now: Instant) -> Duration {
+        now - Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
+    }
+
+    /// Sleeps until `bell`, a packet if `on_port`, or `until`.
+    fn sleep(&self, bell: &Bell, on_port: bool, until: Option<Instant>, now: Instant) {
+        let timeout = until.map(|until| until - now);
+        // When the kernel refuses to wait there is no better than to look again.
+        let _ = if on_port {
+            wait_readable(&self.descriptors_and(bell), timeout)
+        } else {
+            wait_readable(&[bell.as_raw_fd()], timeout)
+        };
+    }
+}
+
+/// The driver's. Whoever leaves it tells the thread, if that relies on it.
+struct Seat<'a, T> {
+    shard: &'a Shard,
+    queue: &'a Queue<T>,
+}
+
+impl<T> Drop for Seat<'_, T> {
+    fn drop(&mut self) {
+        let shard = self.shard;
+        self.queue.set_driven(false);
+        shard.driven.store(false, Ordering::SeqCst);
+        let thread = shard.thread.load(Ordering::SeqCst);
+        let waited_for = shard.passengers.load(Ordering::SeqCst) > 0;
+        if thread == State::Parked as u8 || (thread == State::Watch as u8 && waited_for) {
+            shard.thread_bell.ring();
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What one thread announces and another takes or waits for: completions, notifications, events.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::runtime::bell::Bell;
+use crate::runtime::clock;
+use crate::time::Instant;
+
+/// A bounded queue with three ways to learn that something is in it: to look, to block, and to wait
+/// on a descriptor. Who looks at an empty one pays for one load.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    /// How many there are, for a look without the lock.
+    len: AtomicUsize,
+    arrived: Condvar,
+    capacity: usize,
+    /// The descriptor, once somebody has asked for it: readable while there is something.
+    bell: OnceLock<Arc<Bell>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: VecDeque<T>,
+    /// Threads that block.
+    sleepers: usize,
+    /// A thread that waits for this queue sleeps on the device's descriptors, not here.
+    driven: bool,
+    rung: bool,
+    closed: bool,
+}
+
+/// What became of an item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pushed {
+    /// It is in the queue.
+    Quietly,
+    /// The same, and the thread that drives the device waits for it.
+    WakeDriver,
+    /// There was no room.
+    Full,
+}
+
+impl<T> Queue<T> {
+    /// Room that is made at once; a longer queue grows.
+    const ROOM: usize = 1024;
+
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state = State {
+            items: VecDeque::with_capacity(capacity.min(Self::ROOM)),
+            sleepers: 0,
+            driven: false,
+            rung: false,
+            closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            len: AtomicUsize::new(0),
+            arrived: Condvar::new(),
+            capacity,
+            bell: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn push(&self, item: T) -> Pushed {
+        let mut state = self.lock();
+        if state.items.len() >= self.capacity {
+            return Pushed::Full;
+        }
+        state.items.push_back(item);
+        // Sequentially consistent, as is the load: who asks for notice and then finds the queue
+        // empty must be seen to have asked by whoever has put something in.
+        self.len.store(state.items.len(), Ordering::SeqCst);
+        if state.sleepers > 0 {
+            self.arrived.notify_one();
+        }
+        self.sound(&mut state);
+        if state.driven { Pushed::WakeDriver } else { Pushed::Quietly }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut state = self.lock();
+        let item = state.items.pop_front();
+        self.taken(&mut state);
+        item
+    }
+
+    /// Takes up to `max` and appends them to `out`.
+    pub(crate) fn pop_into(&self, out: &mut Vec<T>, max: usize) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let mut state = self.lock();
+        let count = state.items.len().min(max);
+        out.extend(state.items.drain(..count));
+        self.taken(&mut state);
+        count
+    }
+
+    /// Blocks until there is something, `until`, or the queue is closed.
+    pub(crate) fn block(&self, until: Option<Instant>) -> Option<T> {
+        let mut state = self.lock();
+        state.sleepers += 1;
+        while state.items.is_empty() && !state.closed {
+            let Some(until) = until else {
+                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let now = clock::now();
+            if now >= until {
+                break;
+            }
+            let waited = self.arrived.wait_timeout(state, until - now);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.sleepers -= 1;
+        let item = state.items.pop_front();
+        self.taken(&mut state);
+        item
+    }
+
+    /// Whether a push is to wake the thread that drives the device.
+    pub(crate) fn set_driven(&self, driven: bool) {
+        self.lock().driven = driven;
+    }
+
+    /// Wakes whoever blocks, now and later: nothing will come.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        self.arrived.notify_all();
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+    }
+
+    /// From now on `bell` is readable while there is something. The first bell stays.
+    pub(crate) fn export(&self, bell: &Arc<Bell>) {
+        if self.bell.get().is_none() {
+            let mut state = self.lock();
+            self.bell.get_or_init(|| Arc::clone(bell));
+            self.sound(&mut state);
+        }
+    }
+
+    fn sound(&self, state: &mut State<T>) {
+        if let Some(bell) = self.bell.get()
+            && !state.rung
+            && !state.items.is_empty()
+        {
+            state.rung = true;
+            bell.ring();
+        }
+    }
+
+    fn taken(&self, state: &mut State<T>) {
+        self.len.store(state.items.len(), Ordering::Relaxed);
+        if state.rung && state.items.is_empty() && !state.closed {
+            state.rung = false;
+            if let Some(bell) = self.bell.get() {
+                bell.silence();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,212 @@
+//! A shard: engine and port behind a lock, and how its users find their way to it.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::engine::Engine;
+use crate::io::Port;
+use crate::runtime::bell::Bell;
+use crate::runtime::core::Core;
+use crate::runtime::progress::State;
+use crate::runtime::queue::Queue;
+use crate::runtime::registry::Claim;
+use crate::runtime::{AckPolicy, clock, fork};
+use crate::time::Instant;
+
+/// Why a device can do nothing any more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+#[non_exhaustive]
+pub enum Down {
+    /// A panic in the library has left it in an unknown state. This is a bug: please report it.
+    #[error("the device has failed after a panic in the library")]
+    Failed,
+    /// It belongs to the process that this one was forked from.
+    #[error("the device belongs to the parent process; a forked child opens its own")]
+    Forked,
+}
+
+/// Engine and port behind a lock, with what their users tell each other without it.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    core: Mutex<Core>,
+    /// When somebody else than the device's thread last took a turn.
+    pub(super) last_turn: AtomicU64,
+    /// When a turn is due though nothing arrives; for the thread while it stays off the lock.
+    pub(super) due: Due,
+    /// What the thread does.
+    pub(super) thread: AtomicU8,
+    /// Until when the thread sleeps on the port's descriptors.
+    pub(super) thread_sleep: Due,
+    /// Wakes the thread.
+    pub(super) thread_bell: Bell,
+    /// A thread that waits for something drives the device meanwhile.
+    pub(super) driven: AtomicBool,
+    /// Until when that one sleeps on the port's descriptors.
+    pub(super) driver_sleep: Due,
+    /// Wakes the driver.
+    pub(super) driver_bell: Bell,
+    /// Threads that wait while another drives.
+    pub(super) passengers: AtomicUsize,
+    pub(super) closing: AtomicBool,
+    failed: AtomicBool,
+    generation: u32,
+    descriptors: SmallVec<[RawFd; 4]>,
+    /// Last, so that it is given up when the sockets are closed.
+    _claim: Claim,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        engine: Engine,
+        port: Box<dyn Port>,
+        policy: AckPolicy,
+        claim: Claim,
+    ) -> io::Result<Self> {
+        fork::watch();
+        Ok(Self {
+            descriptors: port.descriptors(),
+            core: Mutex::new(Core::new(engine, port, policy)),
+            last_turn: AtomicU64::new(0),
+            due: Due::default(),
+            thread: AtomicU8::new(State::Socket as u8),
+            thread_sleep: Due::default(),
+            thread_bell: Bell::new()?,
+            driven: AtomicBool::new(false),
+            driver_sleep: Due::default(),
+            driver_bell: Bell::new()?,
+            passengers: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            generation: fork::generation(),
+            _claim: claim,
+        })
+    }
+
+    /// Does something under the lock, and wakes whoever must know of what follows from it.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Down> {
+        self.check()?;
+        let mut core = self.lock()?;
+        let now = clock::now();
+        let result = act(&mut core, now);
+        self.release(core, now);
+        Ok(result)
+    }
+
+    /// Takes a turn for someone who found `queue` empty, unless somebody is taking one already.
+    pub(crate) fn turn_for<T>(&self, queue: &Queue<T>) -> Result<(), Down> {
+        self.check()?;
+        let mut core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                drop(poisoned);
+                return Err(self.fail());
+            }
+        };
+        let now = clock::now();
+        core.turn(now);
+        if queue.is_empty() && core.owes() {
+            // Who finds nothing may not come back soon.
+            core.transmit(now);
+            core.deliver(now);
+        }
+        self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
+        self.release(core, now);
+        Ok(())
+    }
+
+    /// Sends what is owed if the lock is free, for the end of the process.
+    pub(crate) fn flush_at_exit(&self) {
+        if self.check().is_ok()
+            && let Ok(mut core) = self.core.try_lock()
+        {
+            core.flush(clock::now());
+        }
+    }
+
+    /// Unlocks, and wakes who sleeps for longer than is right by now.
+    pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
+        let due = core.deadline(now);
+        self.due.set(due);
+        let overslept = due.is_some_and(|due| self.sleeps_past(due));
+        let wake_driver = core.take_wake_driver();
+        drop(core);
+        if wake_driver {
+            self.driver_bell.ring();
+        }
+        if overslept {
+            self.wake_sleeper();
+        }
+    }
+
+    /// Whether somebody sleeps on the port, and nobody who does wakes up in time.
+    fn sleeps_past(&self, due: Instant) -> bool {
+        let sleeps = [self.thread_sleep.get(), self.driver_sleep.get()];
+        sleeps.iter().flatten().min().is_some_and(|until| *until > due)
+    }
+
+    fn wake_sleeper(&self) {
+        if self.driver_sleep.get().is_some() {
+            self.driver_bell.ring();
+        } else {
+            self.thread_bell.ring();
+        }
+    }
+
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Core>, Down> {
+        self.core.lock().map_err(|poisoned| {
+            // It holds the lock.
+            drop(poisoned);
+            self.fail()
+        })
+    }
+
+    /// Whether the device can be used.
+    pub(crate) fn check(&self) -> Result<(), Down> {
+        if self.generation != fork::generation() {
+            return Err(Down::Forked);
+        }
+        if self.failed.load(Ordering::Relaxed) { Err(Down::Failed) } else { Ok(()) }
+    }
+
+    /// The device has failed: wakes everybody who waits for it.
+    pub(super) fn fail(&self) -> Down {
+        if !self.failed.swap(true, Ordering::SeqCst) {
+            self.core.lock().unwrap_or_else(PoisonError::into_inner).close();
+            self.driver_bell.ring();
+            self.thread_bell.ring();
+        }
+        Down::Failed
+    }
+
+    /// The port's descriptors and one more.
+    pub(super) fn descriptors_and(&self, bell: &Bell) -> SmallVec<[RawFd; 8]> {
+        self.descriptors.iter().copied().chain([bell.as_raw_fd()]).collect()
+    }
+}
+
+/// An optional time that is read without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Due(AtomicU64);
+
+impl Due {
+    pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+    /// Zero stands for "none".
+    pub(crate) fn set(&self, at: Option<Instant>) {
+        let nanos = at.map_or(0, |at| at.as_nanos().max(1));
+        self.0.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Option<Instant> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Instant::from_nanos(nanos)),
+        }
+    }
+}

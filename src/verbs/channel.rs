@@ -1,0 +1,122 @@
+//! Completion channels.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::runtime::{Announce, Bell, Pushed, Queue, now};
+use crate::verbs::context::ContextInner;
+use crate::verbs::cq::CqInner;
+use crate::verbs::{CompletionQueue, Error};
+
+/// Announces completion queues that have something, to a thread that waits or through a descriptor.
+///
+/// A completion queue is announced once each time it has been
+/// [armed](CompletionQueue::req_notify). Announcements need not be acknowledged.
+///
+/// Whoever waits here drives the device meanwhile: packets reach it without the detour over another
+/// thread. The descriptor ([`AsFd`]) is readable while there are announcements, for `poll`, `epoll`
+/// and asynchronous runtimes; then [`wait`](Self::wait) with a timeout of zero.
+///
+/// ```
+/// # use softroce::verbs::*;
+/// # let ctx = Context::open(OpenOptions::loopback())?;
+/// # let pd = ctx.alloc_pd();
+/// # let mr = pd.alloc_mr(64, Access::LOCAL_WRITE)?;
+/// let channel = ctx.create_channel()?;
+/// let cq = ctx.create_cq(16, Some(&channel))?;
+/// # let (a, b) = (pd.create_qp(&QpConfig::rc(&cq))?, pd.create_qp(&QpConfig::rc(&cq))?);
+/// # a.connect(&b.endpoint(), &ConnectOptions::default())?;
+/// # b.connect(&a.endpoint(), &ConnectOptions::default())?;
+/// # a.post_send(SendRequest::write(1, SendData::inline(b""), RemoteAddr::default()).signaled())?;
+/// let completion = loop {
+///     cq.req_notify(false);
+///     // What came before it was armed is not announced: look first.
+///     if let Some(completion) = cq.poll_one() {
+///         break completion;
+///     }
+///     channel.wait(None)?;
+/// };
+/// # assert_eq!(completion.status, WcStatus::Success);
+/// # Ok::<(), Error>(())
+/// ```
+#[doc(alias = "ibv_comp_channel")]
+#[derive(Clone, Debug)]
+pub struct CompletionChannel {
+    inner: Arc<ChannelInner>,
+}
+
+#[derive(Debug)]
+struct ChannelInner {
+    announced: Arc<Queue<Weak<CqInner>>>,
+    bell: Arc<Bell>,
+    context: Arc<ContextInner>,
+}
+
+impl CompletionChannel {
+    pub(super) fn create(context: &Arc<ContextInner>) -> Result<Self, Error> {
+        let bell = Bell::new().map_err(|source| Error::Os { what: "eventfd", source })?;
+        Ok(Self {
+            inner: Arc::new(ChannelInner {
+                // Arming bounds it.
+                announced: Arc::new(Queue::new(usize::MAX)),
+                bell: Arc::new(bell),
+                context: Arc::clone(context),
+            }),
+        })
+    }
+
+    /// Waits until a completion queue is announced, and returns it. No timeout is for ever, a
+    /// timeout of zero does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], [`Error::Down`].
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CompletionQueue, Error> {
+        let ChannelInner { announced, context, .. } = &*self.inner;
+        let timeout = timeout.into();
+        let until = timeout.map(|timeout| now() + timeout);
+        loop {
+            let Some(cq) = context.device.shard.wait(announced, until)? else {
+                let after = timeout.unwrap_or(Duration::MAX);
+                return Err(Error::Timeout { what: "announcement", after });
+            };
+            // A completion queue may be gone by now.
+            if let Some(inner) = cq.upgrade() {
+                return Ok(CompletionQueue { inner });
+            }
+        }
+    }
+
+    /// What announces a completion queue here.
+    pub(super) fn announcer(&self, cq: Weak<CqInner>) -> Box<dyn Announce> {
+        Box::new(Announcer { announced: Arc::clone(&self.inner.announced), cq })
+    }
+
+    pub(super) fn context(&self) -> &Arc<ContextInner> {
+        &self.inner.context
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.announced.export(&self.inner.bell);
+        self.inner.bell.as_fd()
+    }
+}
+
+struct Announcer {
+    announced: Arc<Queue<Weak<CqInner>>>,
+    cq: Weak<CqInner>,
+}
+
+impl Announce for Announcer {
+    fn announce(&self) -> bool {
+        self.announced.push(Weak::clone(&self.cq)) == Pushed::WakeDriver
+    }
+
+    fn close(&self) {
+        self.announced.close();
+    }
+}

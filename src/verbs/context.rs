@@ -1,0 +1,269 @@
+//! Contexts: handles on devices.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::mem::Memory;
+use crate::runtime::{AckPolicy, Address, Bell, Device, DeviceConfig, Queue, now};
+use crate::transport::outputs::AsyncEvent;
+use crate::transport::window;
+use crate::verbs::info::{DeviceInfo, Limits};
+use crate::verbs::pd::PdInner;
+use crate::verbs::{CompletionChannel, CompletionQueue, Error, ProtectionDomain, qp};
+
+/// How a device is opened. Every wish that is not the default belongs to whoever opens an address
+/// first; later contexts share the device as it is.
+///
+/// ```
+/// use softroce::verbs::{Context, OpenOptions};
+///
+/// let first = Context::open(OpenOptions::loopback())?;
+/// let same = Context::open(OpenOptions::default().ip(first.ip()))?;
+/// assert_eq!(first.device_info()?.gids, same.device_info()?.gids);
+/// # Ok::<(), softroce::verbs::Error>(())
+/// ```
+#[derive(Default)]
+#[must_use]
+pub struct OpenOptions {
+    ip: Option<IpAddr>,
+    free: bool,
+    name: Option<String>,
+    receive_buffer: Option<usize>,
+    source_port: Option<u16>,
+    ack_policy: AckPolicy,
+}
+
+impl OpenOptions {
+    /// A device of its own at the first free of 127.0.0.1, 127.0.0.2, …: for two devices in one
+    /// process, and for tests.
+    pub fn loopback() -> Self {
+        Self { free: true, ..Self::default() }
+    }
+
+    /// The device at this address of the machine, IPv4 or IPv6. Without it: the device at the
+    /// address that this process has taken before, or else takes now, the first free of 127.0.0.1,
+    /// 127.0.0.2, …
+    pub fn ip(self, ip: IpAddr) -> Self {
+        Self { ip: Some(ip), ..self }
+    }
+
+    /// The device's name, instead of `softroce0`.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// Bytes of datagrams that may wait to be received, as the kernel counts them. The system may
+    /// allow less: [`DeviceInfo::port`] tells. Without it: what the system allows, up to 8 MiB.
+    pub fn receive_buffer(self, bytes: usize) -> Self {
+        Self { receive_buffer: Some(bytes), ..self }
+    }
+
+    /// One UDP port to send from, for firewalls that must know it; 4791 is allowed. Without it:
+    /// ports of 49152 to 65535, by which switches tell connections apart.
+    pub fn source_port(self, port: u16) -> Self {
+        Self { source_port: Some(port), ..self }
+    }
+
+    /// When to acknowledge what has arrived.
+    pub fn ack_policy(self, policy: AckPolicy) -> Self {
+        Self { ack_policy: policy, ..self }
+    }
+
+    fn config(self) -> DeviceConfig {
+        let special = self.receive_buffer.is_some()
+            || self.source_port.is_some()
+            || self.ack_policy != AckPolicy::default();
+        DeviceConfig {
+            address: match self.ip {
+                _ if self.free => Address::Free,
+                Some(ip) => Address::Ip(ip),
+                None => Address::Own,
+            },
+            name: self.name.unwrap_or_else(|| String::from("softroce0")),
+            receive_buffer: self.receive_buffer,
+            source_port: self.source_port,
+            ack_policy: self.ack_policy,
+            special,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions").field("ip", &self.ip).finish_non_exhaustive()
+    }
+}
+
+/// A handle on a device, from which everything else is made.
+///
+/// The device is closed when the last of all handles that came from it is gone. What it owes its
+/// peers by then is sent.
+#[doc(alias = "ibv_context")]
+#[derive(Clone, Debug)]
+pub struct Context {
+    inner: Arc<ContextInner>,
+}
+
+#[derive(Debug)]
+pub(super) struct ContextInner {
+    pub(super) device: Arc<Device>,
+    pub(super) events: Arc<Queue<AsyncEvent>>,
+    bell: OnceLock<Arc<Bell>>,
+}
+
+/// Events that wait for an application which does not ask for them; later ones are lost.
+const MAX_EVENTS: usize = 4096;
+
+impl Context {
+    /// Opens a device, or gets another handle on one that this process has open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`]: above all when another process, or the kernel's `rdma_rxe`, holds the
+    /// RoCEv2 port of the address; the text says who.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(options: OpenOptions) -> Result<Self, Error> {
+        let device = Device::open(&options.config())?;
+        let events = Arc::new(Queue::new(MAX_EVENTS));
+        device.shard.with(|core, _| core.add_context(&events))?;
+        Ok(Self { inner: Arc::new(ContextInner { device, events, bell: OnceLock::new() }) })
+    }
+
+    /// A new protection domain: queue pairs and the memory they may use.
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        ProtectionDomain { inner: Arc::new(PdInner::new(Arc::clone(&self.inner))) }
+    }
+
+    /// A new completion queue that holds `depth` completions, announced through `channel` if there
+    /// is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for `depth`; [`Error::OtherDevice`] for the channel; [`Error::Down`].
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(
+        &self,
+        depth: usize,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<CompletionQueue, Error> {
+        CompletionQueue::create(&self.inner, depth, channel)
+    }
+
+    /// A new completion channel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] when there are no more descriptors.
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
+        CompletionChannel::create(&self.inner)
+    }
+
+    /// The next asynchronous event of the objects that were made from this context, if there is
+    /// one.
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        let events = &self.inner.events;
+        events.pop().or_else(|| {
+            // A device that has failed has no more events.
+            let _ = self.inner.device.shard.turn_for(events);
+            events.pop()
+        })
+    }
+
+    /// Waits for an asynchronous event.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], [`Error::Down`].
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn wait_event(&self, timeout: impl Into<Option<Duration>>) -> Result<AsyncEvent, Error> {
+        self.inner.wait(&self.inner.events, timeout.into(), "asynchronous event")
+    }
+
+    /// A descriptor that is readable while there are asynchronous events.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] when there are no more descriptors.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        let bell = match self.inner.bell.get() {
+            Some(bell) => bell,
+            None => {
+                let bell = Bell::new().map_err(|source| Error::Os { what: "eventfd", source })?;
+                self.inner.bell.get_or_init(|| Arc::new(bell))
+            }
+        };
+        self.inner.events.export(bell);
+        Ok(bell.as_fd())
+    }
+
+    /// The device's address.
+    pub fn ip(&self) -> IpAddr {
+        self.inner.device.ip
+    }
+
+    /// What the device is, can do and has done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_query_device")]
+    pub fn device_info(&self) -> Result<DeviceInfo, Error> {
+        let device = &self.inner.device;
+        Ok(device.shard.with(|core, _| {
+            let config = core.engine.config();
+            DeviceInfo {
+                name: device.name.clone(),
+                ip: device.ip,
+                gids: device.gids.clone(),
+                active_mtu: device.active_mtu,
+                port: core.port.info(),
+                window: window::usable(config.peer_receive_buffer),
+                limits: Limits {
+                    max_qp: config.max_qp,
+                    max_qp_wr: qp::MAX_WR,
+                    max_sge: qp::MAX_SGE,
+                    max_inline_data: qp::MAX_INLINE,
+                    max_cqe: CompletionQueue::MAX_DEPTH,
+                    max_mr: Memory::MAX_REGIONS,
+                    max_rd_atomic: config.max_rd_atomic,
+                    max_msg_sz: 1 << 31,
+                },
+                counters: *core.engine.counters(),
+                port_counters: core.port.counters(),
+            }
+        })?)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Whoever drops it may have nothing more to do with the network for long. A device that has
+        // failed has nothing to send.
+        let _ = self.inner.device.shard.with(|core, now| core.flush(now));
+    }
+}
+
+impl ContextInner {
+    /// Whether this is its device.
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
+    /// Waits for something in a queue that the device fills.
+    pub(super) fn wait<T>(
+        &self,
+        queue: &Queue<T>,
+        timeout: Option<Duration>,
+        what: &'static str,
+    ) -> Result<T, Error> {
+        let until = timeout.map(|timeout| now() + timeout);
+        let found = self.device.shard.wait(queue, until)?;
+        let after = timeout.unwrap_or(Duration::MAX);
+        found.ok_or(Error::Timeout { what, after })
+    }
+}

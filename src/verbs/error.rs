@@ -1,0 +1,93 @@
+//! What a verb can fail with.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::engine::{CreateError, ModifyError, PostError};
+use crate::ids::{CqId, Qpn};
+use crate::mem::{AllocError, RegisterError};
+use crate::runtime::{Down, OpenError};
+
+/// Why a verb did not do what was asked. Nothing has changed, unless it says otherwise.
+///
+/// What goes wrong with a work request after it has been posted is not told here but by its
+/// completion, see [`WcStatus`](super::WcStatus).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The device can do nothing any more.
+    #[error(transparent)]
+    Down(#[from] Down),
+    /// Memory cannot be had.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
+    /// Memory cannot be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A queue pair cannot be created.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// A queue pair cannot be modified.
+    #[error("queue pair {qpn}: {source}")]
+    Modify {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Why.
+        source: ModifyError,
+    },
+    /// A work request is not taken.
+    #[error("queue pair {qpn}: {source}")]
+    Post {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Why.
+        source: PostError,
+    },
+    /// More was asked for than the device has.
+    #[error("{what} is {found}, not {min} to {max}")]
+    Limit {
+        /// The name of the attribute.
+        what: &'static str,
+        /// What was asked for.
+        found: u64,
+        /// The least there can be.
+        min: u64,
+        /// The most there can be.
+        max: u64,
+    },
+    /// Two objects that are to work together belong to different devices.
+    #[error("the {what} belongs to another device")]
+    OtherDevice {
+        /// What kind of object the stranger is.
+        what: &'static str,
+    },
+    /// Nothing has come in time.
+    #[error("no {what} within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The completion queue was full when a completion came, and those that came since are lost.
+    #[error("completion queue {} has overrun: {depth} completions were not enough", cq.0)]
+    Overrun {
+        /// The completion queue.
+        cq: CqId,
+        /// How many it holds.
+        depth: usize,
+    },
+    /// The system refuses something.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}

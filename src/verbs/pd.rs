@@ -1,0 +1,166 @@
+//! Protection domains and memory regions.
+
+use std::ops::{Bound, Deref, RangeBounds};
+use std::sync::Arc;
+
+use crate::ids::PdId;
+use crate::mem::{Access, HostMemory, Region};
+use crate::transport::work::{RemoteAddr, Sge};
+use crate::verbs::context::ContextInner;
+use crate::verbs::{Error, QpConfig, QueuePair};
+
+/// Queue pairs and the memory that they, and through them their peers, may use.
+///
+/// ```
+/// use softroce::verbs::{Access, Context, HostMemory, OpenOptions};
+///
+/// let pd = Context::open(OpenOptions::loopback())?.alloc_pd();
+/// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+/// mr.write_at(100, b"for all to read")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "ibv_pd")]
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    pub(super) inner: Arc<PdInner>,
+}
+
+#[derive(Debug)]
+pub(super) struct PdInner {
+    pub(super) id: PdId,
+    pub(super) context: Arc<ContextInner>,
+}
+
+impl PdInner {
+    pub(super) fn new(context: Arc<ContextInner>) -> Self {
+        Self { id: context.device.next_pd(), context }
+    }
+}
+
+impl ProtectionDomain {
+    /// Allocates `len` bytes, zeroed and page-aligned, and registers them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Alloc`], [`Error::Register`].
+    pub fn alloc_mr(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
+        self.reg_mr(HostMemory::alloc(len)?, access)
+    }
+
+    /// Registers memory. Peers and work requests address it by its host addresses, or from zero
+    /// with [`Access::ZERO_BASED`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Register`]; the memory is dropped.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn reg_mr(&self, memory: HostMemory, access: Access) -> Result<MemoryRegion, Error> {
+        self.register(memory, None, access)
+    }
+
+    /// Registers memory to be addressed from `iova`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Register`]; the memory is dropped.
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub fn reg_mr_iova(
+        &self,
+        memory: HostMemory,
+        iova: u64,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        self.register(memory, Some(iova), access)
+    }
+
+    /// Creates a queue pair, in RESET.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`], [`Error::OtherDevice`] for a completion queue, [`Error::Create`],
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_create_qp")]
+    pub fn create_qp(&self, config: &QpConfig<'_>) -> Result<QueuePair, Error> {
+        QueuePair::create(&self.inner, config)
+    }
+
+    fn register(
+        &self,
+        memory: HostMemory,
+        iova: Option<u64>,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let pd = Arc::clone(&self.inner);
+        let region = pd.context.device.memory.register(pd.id, memory, iova, access)?;
+        Ok(MemoryRegion { inner: Arc::new(MrInner { region, pd }) })
+    }
+}
+
+/// Registered memory. The last handle that is dropped deregisters it: work requests that name it
+/// later end with `LOC_PROT_ERR`, and requests of peers with `REM_ACCESS_ERR`.
+///
+/// Its bytes are read and written through the methods of [`Region`], because peers may write them
+/// at any time.
+///
+/// ```
+/// # use softroce::verbs::*;
+/// # let pd = Context::open(OpenOptions::loopback())?.alloc_pd();
+/// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::ZERO_BASED)?;
+/// assert_eq!(mr.sge(16..80), Sge { addr: 16, length: 64, lkey: mr.lkey() });
+/// assert_eq!(mr.remote(16), RemoteAddr { addr: 16, rkey: mr.rkey() });
+/// # Ok::<(), Error>(())
+/// ```
+#[doc(alias = "ibv_mr")]
+#[derive(Clone, Debug)]
+pub struct MemoryRegion {
+    inner: Arc<MrInner>,
+}
+
+#[derive(Debug)]
+struct MrInner {
+    region: Arc<Region>,
+    pd: Arc<PdInner>,
+}
+
+impl MemoryRegion {
+    /// These bytes, for a work request. Whether they are within the region is found out when the
+    /// request runs.
+    pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len(),
+        };
+        Sge {
+            addr: self.remote(start).addr,
+            // No message is as long as that.
+            length: u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX),
+            lkey: self.lkey(),
+        }
+    }
+
+    /// The byte at `offset`, as a peer names it.
+    pub fn remote(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
+    }
+}
+
+impl Deref for MemoryRegion {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.inner.region
+    }
+}
+
+impl Drop for MrInner {
+    #[doc(alias = "ibv_dereg_mr")]
+    fn drop(&mut self) {
+        self.pd.context.device.memory.deregister(&self.region);
+    }
+}

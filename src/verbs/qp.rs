@@ -1,0 +1,334 @@
+//! Queue pairs.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::engine::{
+    AddressVector, InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType,
+    RtrAttr, RtsAttr,
+};
+use crate::ids::{Mtu, Qpn};
+use crate::mem::Access;
+use crate::psn::Psn;
+use crate::runtime::{Down, find_device, random};
+use crate::time::{AckTimeout, RnrTimer};
+use crate::transport::work::{RecvRequest, SendRequest};
+use crate::verbs::context::ContextInner;
+use crate::verbs::pd::PdInner;
+use crate::verbs::{CompletionQueue, Endpoint, Error};
+
+/// Unfinished requests of one queue, at most.
+pub(super) const MAX_WR: u32 = 1 << 15;
+
+/// Pieces of one request, at most.
+pub(super) const MAX_SGE: u32 = 32;
+
+/// Bytes of an inline request, at most.
+pub(super) const MAX_INLINE: u32 = 1024;
+
+/// What a queue pair is created with.
+#[doc(alias = "ibv_qp_init_attr")]
+#[derive(Clone, Debug)]
+pub struct QpConfig<'a> {
+    /// The transport service.
+    pub qp_type: QpType,
+    /// Where send requests end.
+    pub send_cq: &'a CompletionQueue,
+    /// Where receive requests end.
+    pub recv_cq: &'a CompletionQueue,
+    /// How many requests it takes, and of which size.
+    pub cap: QpCap,
+    /// Every success of a send request is announced, signaled or not.
+    pub sq_sig_all: bool,
+}
+
+impl<'a> QpConfig<'a> {
+    /// A reliable connection with one completion queue for both directions and the usual limits.
+    pub fn rc(cq: &'a CompletionQueue) -> Self {
+        Self {
+            qp_type: QpType::Rc,
+            send_cq: cq,
+            recv_cq: cq,
+            cap: QpCap::default(),
+            sq_sig_all: false,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } =
+            self.cap;
+        for (what, found, max) in [
+            ("max_send_wr", max_send_wr, MAX_WR),
+            ("max_recv_wr", max_recv_wr, MAX_WR),
+            ("max_send_sge", max_send_sge, MAX_SGE),
+            ("max_recv_sge", max_recv_sge, MAX_SGE),
+            ("max_inline_data", max_inline_data, MAX_INLINE),
+        ] {
+            if found > max {
+                let (found, max) = (found.into(), max.into());
+                return Err(Error::Limit { what, found, min: 0, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How two queue pairs are connected. Both sides need the same `path_mtu`, and neither may have more
+/// READs outstanding than the other takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectOptions {
+    /// Payload of a full packet. `None` is the port's.
+    pub path_mtu: Option<Mtu>,
+    /// How long to wait for an acknowledgement. 14 is 67 ms: longer than a busy peer sleeps.
+    pub timeout: AckTimeout,
+    /// Attempts after the first without answer, 0 to 7.
+    pub retry_cnt: u8,
+    /// Attempts after the first that found no receive request, 0 to 6; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long the peer must wait when there is no receive request. 12 is 0.64 ms.
+    pub min_rnr_timer: RnrTimer,
+    /// READs and atomics outstanding, in either direction.
+    pub max_rd_atomic: u8,
+    /// IPv4 TOS or IPv6 traffic class.
+    pub traffic_class: u8,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+    /// What the peer may do to memory here, where its region allows it too.
+    pub access: Access,
+    /// The receive buffer of the peer's socket in bytes, as its kernel counts
+    /// ([`DeviceInfo::port`](super::DeviceInfo) tells it there): more of it is used the larger it is.
+    /// `None` is that of a socket which has asked for nothing, unless the peer is of this process.
+    pub peer_receive_buffer: Option<u64>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            path_mtu: None,
+            timeout: AckTimeout::new(14).unwrap_or_default(),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::new(12).unwrap_or_default(),
+            max_rd_atomic: 16,
+            traffic_class: 0,
+            hop_limit: AddressVector::DEFAULT_HOP_LIMIT,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            peer_receive_buffer: None,
+        }
+    }
+}
+
+/// One end of a connection: a send queue and a receive queue.
+///
+/// The last handle that is dropped destroys it; requests that are not finished end without
+/// completions.
+///
+/// ```
+/// use softroce::verbs::*;
+///
+/// let ctx = Context::open(OpenOptions::loopback())?;
+/// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+/// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
+///
+/// // The peer must be told this, and we its line; here one end is its own peer.
+/// let peer: Endpoint = qp.endpoint().to_string().parse()?;
+/// qp.connect(&peer, &ConnectOptions::default())?;
+/// assert_eq!(qp.state()?, QpState::Rts);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "ibv_qp")]
+#[derive(Clone, Debug)]
+pub struct QueuePair {
+    inner: Arc<QpInner>,
+}
+
+#[derive(Debug)]
+struct QpInner {
+    qpn: Qpn,
+    psn: Psn,
+    pd: Arc<PdInner>,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+}
+
+impl QueuePair {
+    pub(super) fn create(pd: &Arc<PdInner>, config: &QpConfig<'_>) -> Result<Self, Error> {
+        config.check()?;
+        let context = &pd.context;
+        for cq in [config.send_cq, config.recv_cq] {
+            if !context.is_of(&cq.inner.context.device) {
+                return Err(Error::OtherDevice { what: "completion queue" });
+            }
+        }
+        let init = QpInit {
+            qp_type: config.qp_type,
+            pd: pd.id,
+            send_cq: config.send_cq.id(),
+            recv_cq: config.recv_cq.id(),
+            cap: config.cap,
+            sq_sig_all: config.sq_sig_all,
+        };
+        let os = |source| Error::Os { what: "random numbers", source };
+        let psn = Psn::new(u32::from_ne_bytes(random().map_err(os)?));
+        let qpn =
+            context.device.shard.with(|core, now| core.create_qp(now, init, &context.events))??;
+        let (send_cq, recv_cq) = (config.send_cq.clone(), config.recv_cq.clone());
+        Ok(Self { inner: Arc::new(QpInner { qpn, psn, pd: Arc::clone(pd), send_cq, recv_cq }) })
+    }
+
+    /// What the peer must know to connect to it.
+    pub fn endpoint(&self) -> Endpoint {
+        // A device has its address for its first GID.
+        let gid = self.context().device.ip.into();
+        Endpoint { gid, qpn: self.inner.qpn, psn: self.inner.psn }
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.inner.qpn
+    }
+
+    /// Connects it to `peer`: from RESET or INIT to RTS. It sends nothing; the peer connects itself
+    /// likewise, before or after. Requests that find it not yet connected are sent again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Modify`], and it stays in the last state that it came to; [`Error::Down`].
+    pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
+        let device = &self.context().device;
+        let ip = peer.gid.ip();
+        let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
+        if let Some(bytes) = options.peer_receive_buffer.or_else(of_this_process) {
+            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(ip, bytes))?;
+        }
+        if self.state()? == QpState::Reset {
+            self.modify(InitAttr::Connected { access: options.access })?;
+        }
+        let av = AddressVector {
+            traffic_class: options.traffic_class,
+            hop_limit: options.hop_limit,
+            ..AddressVector::to(peer.gid)
+        };
+        let path_mtu = options.path_mtu.unwrap_or(device.active_mtu);
+        self.modify(RtrAttr::Rc {
+            peer: Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu },
+            max_dest_rd_atomic: options.max_rd_atomic,
+            min_rnr_timer: options.min_rnr_timer,
+        })?;
+        self.modify(RtsAttr::Rc {
+            sq_psn: self.inner.psn,
+            timeout: options.timeout,
+            retry_cnt: options.retry_cnt,
+            rnr_retry: options.rnr_retry,
+            max_rd_atomic: options.max_rd_atomic,
+        })
+    }
+
+    /// Changes its state or attributes. Takes a [`QpAttr`], or what leads from one state to the next:
+    /// [`InitAttr`](crate::engine::InitAttr), [`RtrAttr`](crate::engine::RtrAttr),
+    /// [`RtsAttr`](crate::engine::RtsAttr).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Modify`] says which attributes are missing, superfluous or out of range.
+    #[doc(alias = "ibv_modify_qp")]
+    pub fn modify(&self, attr: impl Into<QpAttr>) -> Result<(), Error> {
+        let (qpn, attr) = (self.inner.qpn, attr.into());
+        self.context()
+            .device
+            .shard
+            .with(|core, now| core.modify_qp(now, qpn, &attr))?
+            .map_err(|source| Error::Modify { qpn, source })
+    }
+
+    /// Its state, attributes and limits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_query_qp")]
+    pub fn query(&self) -> Result<QpInfo, Error> {
+        let qpn = self.inner.qpn;
+        let found = self.context().device.shard.with(|core, _| core.engine.query_qp(qpn))?;
+        // It exists as long as a handle does.
+        found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
+    }
+
+    /// Its state.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    pub fn state(&self) -> Result<QpState, Error> {
+        Ok(self.query()?.state)
+    }
+
+    /// Posts a send request, and sends it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Post`], [`Error::Down`].
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send(&self, request: SendRequest) -> Result<(), Error> {
+        let qpn = self.inner.qpn;
+        let posted =
+            self.context().device.shard.with(|core, now| core.post_send(now, qpn, request));
+        self.told(posted)
+    }
+
+    /// Posts a list of send requests and then sends them, which takes less than to post them one by
+    /// one. Returns how many were taken; with an error, the next is the one that was refused.
+    pub fn post_sends(
+        &self,
+        requests: impl IntoIterator<Item = SendRequest>,
+    ) -> (usize, Result<(), Error>) {
+        // Not under the lock: whoever makes them may use the device.
+        let requests: SmallVec<[SendRequest; 8]> = requests.into_iter().collect();
+        let qpn = self.inner.qpn;
+        let shard = &self.context().device.shard;
+        match shard.with(|core, now| core.post_sends(now, qpn, requests)) {
+            Ok((taken, result)) => (taken, self.told(Ok(result))),
+            Err(down) => (0, Err(down.into())),
+        }
+    }
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Post`], [`Error::Down`].
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
+        let qpn = self.inner.qpn;
+        let posted =
+            self.context().device.shard.with(|core, now| core.post_recv(now, qpn, request));
+        self.told(posted)
+    }
+
+    /// Where its send requests end.
+    pub fn send_cq(&self) -> &CompletionQueue {
+        &self.inner.send_cq
+    }
+
+    /// Where its receive requests end.
+    pub fn recv_cq(&self) -> &CompletionQueue {
+        &self.inner.recv_cq
+    }
+
+    fn told(&self, posted: Result<Result<(), PostError>, Down>) -> Result<(), Error> {
+        posted?.map_err(|source| Error::Post { qpn: self.inner.qpn, source })
+    }
+
+    fn context(&self) -> &ContextInner {
+        &self.inner.pd.context
+    }
+}
+
+impl Drop for QpInner {
+    #[doc(alias = "ibv_destroy_qp")]
+    fn drop(&mut self) {
+        // In a device that has failed it is as good as destroyed.
+        let _ = self.pd.context.device.shard.with(|core, now| core.destroy_qp(now, self.qpn));
+    }
+}
