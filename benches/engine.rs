@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use softroce::engine::{
-    AddressVector, Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr,
+    Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr,
 };
 use softroce::ids::{CqId, Gid, Mtu, PdId, Qpn};
 use softroce::mem::{Access, HostMemory, Memory, Region};
-use softroce::net::{Burst, RxBuffer, RxMeta};
+use softroce::net::{AddressVector, Burst, RxBuffer, RxMeta};
 use softroce::psn::Psn;
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::work::{
@@ -35,11 +35,8 @@ impl Side {
         let memory = Arc::new(Memory::new([last; 32]));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let region = memory.register(PdId(1), HostMemory::alloc(LEN).ok()?, None, access).ok()?;
-        let config = Config {
-            receive_buffer: WINDOW,
-            peer_receive_buffer: WINDOW,
-            ..Config::new(ip)
-        };
+        let config =
+            Config { receive_buffer: WINDOW, peer_receive_buffer: WINDOW, ..Config::new(ip) };
         let mut engine = Engine::new(config, memory, [last; 32]);
         let init = QpInit {
             qp_type: QpType::Rc,
@@ -123,7 +120,8 @@ impl Pair {
     fn post(&mut self, op: SendOp, length: u32, count: u64) {
         let data = SendData::Sges([self.a.sge(length)].into_iter().collect());
         for wr_id in 0..count {
-            let request = SendRequest { wr_id, op, data: data.clone(), flags: SendFlags::empty() };
+            let request =
+                SendRequest { wr_id, op, data: data.clone(), flags: SendFlags::empty(), to: None };
             let posted = self.a.engine.post_send(Instant::ZERO, self.a.qpn, request);
             debug_assert!(posted.is_ok());
         }

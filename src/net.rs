@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::ids::Qpn;
+use crate::ids::{Gid, Qpn};
 
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
@@ -33,6 +33,39 @@ pub struct Path {
     pub hop_limit: u8,
 }
 
+/// The way to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[doc(alias = "ibv_ah_attr")]
+pub struct AddressVector {
+    /// The peer's GID, of the same family as ours: its IP address.
+    pub gid: Gid,
+    /// Which of our GIDs is the source.
+    pub sgid_index: u8,
+    /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
+    pub traffic_class: u8,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+    /// 20 bits, from which the UDP source port follows; 0 lets it follow from the queue pair
+    /// numbers.
+    pub flow_label: u32,
+}
+
+impl AddressVector {
+    /// The hop limit that hosts use.
+    pub const DEFAULT_HOP_LIMIT: u8 = 64;
+
+    /// The way to `gid` from our first GID, best effort.
+    pub const fn to(gid: Gid) -> Self {
+        Self {
+            gid,
+            sgid_index: 0,
+            traffic_class: 0,
+            hop_limit: Self::DEFAULT_HOP_LIMIT,
+            flow_label: 0,
+        }
+    }
+}
+
 /// The UDP source port of a connection, from its flow label or, when that is 0, from both queue pair
 /// numbers, so that both directions hash alike (the formula of Linux's RoCE drivers).
 ///
@@ -46,6 +79,14 @@ pub const fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
         ((folded ^ (folded >> 40)) & 0xf_ffff) as u32
     };
     let [_, _, high, low] = (((label & 0x3fff) ^ (label >> 14)) | 0xc000).to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+/// The UDP source port of a UD queue pair, from its number alone: its peers change (the hash of
+/// kernel rxe).
+pub const fn datagram_source_port(local: Qpn) -> u16 {
+    let hash = local.value().wrapping_mul(0x61c8_8647) >> 18;
+    let [_, _, high, low] = (hash | 0xc000).to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
@@ -237,6 +278,7 @@ mod tests {
         assert_eq!(port(0, 0xab_cdef, 0x12_3456), 0xc3c8);
         assert_eq!(port(0, 0x12_3456, 0xab_cdef), 0xc3c8);
         assert_eq!(port(0x12345, 1, 2), 0xe341);
+        assert_eq!(datagram_source_port(Qpn::GSI), 0xd872);
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
         mine.model.sends.push((wr_id, op.wc_opcode(), completes));
     }
     let qpn = mine.qpn;
-    world.post_send(me, qpn, SendRequest { wr_id, op, data, flags });
+    world.post_send(me, qpn, SendRequest { wr_id, op, data, flags, to: None });
 }
 
 /// The next `len` bytes of an area, if there are as many; atomics want them aligned.

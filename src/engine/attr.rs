@@ -4,8 +4,9 @@ use std::fmt;
 
 use bitflags::bitflags;
 
-use crate::ids::{Gid, Mtu, QKey, Qpn};
+use crate::ids::{Mtu, QKey, Qpn};
 use crate::mem::Access;
+use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::time::{AckTimeout, RnrTimer};
 
@@ -109,39 +110,6 @@ pub enum MigState {
     /// The alternate path may be taken at any time.
     #[doc(alias = "IBV_MIG_ARMED")]
     Armed = 2,
-}
-
-/// The way to a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[doc(alias = "ibv_ah_attr")]
-pub struct AddressVector {
-    /// The peer's GID, of the same family as ours: its IP address.
-    pub gid: Gid,
-    /// Which of our GIDs is the source.
-    pub sgid_index: u8,
-    /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
-    pub traffic_class: u8,
-    /// TTL or hop limit.
-    pub hop_limit: u8,
-    /// 20 bits, from which the UDP source port follows; 0 lets it follow from the queue pair
-    /// numbers.
-    pub flow_label: u32,
-}
-
-impl AddressVector {
-    /// The hop limit that hosts use.
-    pub const DEFAULT_HOP_LIMIT: u8 = 64;
-
-    /// The way to `gid` from our first GID, best effort.
-    pub const fn to(gid: Gid) -> Self {
-        Self {
-            gid,
-            sgid_index: 0,
-            traffic_class: 0,
-            hop_limit: Self::DEFAULT_HOP_LIMIT,
-            flow_label: 0,
-        }
-    }
 }
 
 /// What a `modify_qp` sets; `None` leaves an attribute alone.

@@ -24,9 +24,11 @@
 //! | [`query_qp`](Engine::query_qp), [`counters`](Engine::counters), [`config`](Engine::config) | |
 
 mod attr;
+mod connect;
 mod identification;
 mod post;
 mod qp;
+mod service;
 mod table;
 mod timers;
 mod transitions;
@@ -37,19 +39,18 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-pub use attr::{
-    AddressVector, AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr,
-};
+pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr};
 pub use post::{PostError, QpCap};
 pub use transitions::ModifyError;
 
 use crate::engine::qp::QueuePair;
-use crate::engine::table::QpTable;
+use crate::engine::service::Arrival;
+use crate::engine::table::{Admitted, QpTable};
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
 use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
 use crate::mem::{Gate, Memory};
-use crate::net::{Burst, BurstToken, Path, ROCE_PORT, RxBuffer, TransmitErrorKind, source_port};
+use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
 use crate::transport::outputs::{AsyncEvent, Counters, Outputs};
@@ -123,9 +124,6 @@ pub enum CreateError {
         /// Queue pairs allowed.
         max: usize,
     },
-    /// The transport service is not there.
-    #[error("queue pairs of type {0:?} are not supported")]
-    Unsupported(QpType),
 }
 
 /// What a queue pair looks like from outside.
@@ -214,14 +212,17 @@ impl Engine {
             cx.counters.rx_packets += 1;
             cx.counters.rx_bytes += bytes.len() as u64;
             match self.qps.admit(&flow, meta, segment, bytes, &mut cx) {
-                Ok((slot, packet)) => {
+                Ok(Admitted { slot, packet, id }) => {
                     if let Some(before) = touched.replace(slot)
                         && before != slot
                     {
                         settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
-                    if let Some(qp) = self.qps.get_mut(slot) {
-                        qp.handle_packet(&mut cx, &packet, merged);
+                    let arrival = Arrival { packet, meta, id, merged };
+                    if let Some(qp) = self.qps.get_mut(slot)
+                        && let Err(reason) = qp.handle_packet(&mut cx, &arrival)
+                    {
+                        cx.counters.drop(reason);
                     }
                 }
                 Err(reason) => cx.counters.drop(reason),
@@ -237,10 +238,12 @@ impl Engine {
         while let Some(slot) = self.timers.expired(now) {
             let turn = self.gate.enter();
             let mut cx = context!(self, now, turn);
-            if let Some(qp) = self.qps.get_mut(slot)
-                && qp.deadline().is_some_and(|deadline| deadline <= now)
-            {
-                qp.handle_timeout(&mut cx);
+            if let Some(qp) = self.qps.get_mut(slot) {
+                // It may have waited for a window to open.
+                qp.blocked = false;
+                if qp.deadline().is_some_and(|deadline| deadline <= now) {
+                    qp.handle_timeout(&mut cx);
+                }
             }
             drop(turn);
             self.settle(slot);
@@ -278,9 +281,6 @@ impl Engine {
     ///
     /// [`CreateError`]; nothing has changed.
     pub fn create_qp(&mut self, now: Instant, init: QpInit) -> Result<Qpn, CreateError> {
-        if init.qp_type != QpType::Rc {
-            return Err(CreateError::Unsupported(init.qp_type));
-        }
         let max = self.config.max_qp;
         let qpn = self.qps.free_number(now).ok_or(CreateError::TooMany { max })?;
         let QpInit { pd, send_cq, recv_cq, cap, sq_sig_all, qp_type } = init;
@@ -332,18 +332,15 @@ impl Engine {
         }
         qp.attr.merge(attr);
         qp.state = to;
-        let path = path(&qp.attr, &self.config, qpn, qp.source_port(), agree);
-        if let Some(path) = path {
-            let window = cx.windows.to(path.destination);
-            if let Some(connection) = qp.connect(path, window) {
-                match (from, to) {
-                    (QpState::Init, QpState::Rtr) => qp.start_responder(connection),
-                    _ => qp.reconfigure(connection),
-                }
+        let peering = connect::peering(qp, &self.config, cx.windows, agree);
+        if let Some(peering) = peering {
+            match (from, to) {
+                (QpState::Init, QpState::Rtr) => qp.start_receiving(peering),
+                _ => qp.reconfigure(peering),
             }
         }
         match (from, to) {
-            (QpState::Rtr, QpState::Rts) => qp.start_requester(self.config.receive_buffer),
+            (QpState::Rtr, QpState::Rts) => qp.start_sending(self.config.receive_buffer),
             (QpState::Rts, QpState::Sqd) => qp.set_draining(&mut cx, true),
             (QpState::Sqd, QpState::Rts) => qp.set_draining(&mut cx, false),
             _ => {}
@@ -380,7 +377,11 @@ impl Engine {
         let turn = self.gate.enter();
         let mut cx = context!(self, now, turn);
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
-        qp.post_send(&mut cx, request)?;
+        let to = match (qp.qp_type, request.to) {
+            (QpType::Ud, Some(to)) => Some(connect::destination(&to, &self.config)?),
+            _ => None,
+        };
+        qp.post_send(&mut cx, request, to)?;
         drop(turn);
         self.settle(slot);
         Ok(())
@@ -434,7 +435,10 @@ impl Engine {
             if let Some(window) = left.blocked
                 && !std::mem::replace(&mut qp.blocked, true)
             {
-                cx.windows.wait(window, slot);
+                match cx.windows.opens_at(window, now) {
+                    Some(at) => self.timers.schedule(slot, at),
+                    None => cx.windows.wait(window, slot),
+                }
             }
             if left.more && !std::mem::replace(&mut qp.ready, true) {
                 self.ready.push_back(slot);
@@ -503,24 +507,4 @@ fn settle(qps: &mut QpTable, ready: &mut VecDeque<usize>, timers: &mut Timers, s
     if let Some(deadline) = qp.deadline() {
         timers.schedule(slot, deadline);
     }
-}
-
-/// The path that the attributes describe, once they do.
-fn path(
-    attr: &QpAttr,
-    config: &Config,
-    local: Qpn,
-    agreed: Option<u16>,
-    agree: impl FnOnce(u16) -> u16,
-) -> Option<Path> {
-    let (av, dest_qpn) = (attr.av?, attr.dest_qpn?);
-    let source = config.gids.get(usize::from(av.sgid_index))?.ip();
-    let wanted = source_port(av.flow_label, local, dest_qpn);
-    Some(Path {
-        source,
-        destination: av.gid.ip(),
-        source_port: agreed.unwrap_or_else(|| agree(wanted)),
-        traffic_class: av.traffic_class,
-        hop_limit: av.hop_limit,
-    })
 }

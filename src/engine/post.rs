@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use crate::engine::attr::QpState;
-use crate::ids::Qpn;
-use crate::transport::rc::responder::MAX_MESSAGE;
-use crate::transport::work::{SendData, SendRequest};
+use crate::engine::attr::{QpState, QpType};
+use crate::ids::{Gid, Qpn};
+use crate::transport::inbound::MAX_MESSAGE;
+use crate::transport::work::{SendData, SendOp, SendRequest, WcOpcode};
 
 /// The limits of one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,9 +93,41 @@ pub enum PostError {
         /// Bytes given.
         found: u64,
     },
+    /// The service has no such operation: UC no READs and atomics, UD nothing but SEND.
+    #[error("{qp_type} queue pairs have no {operation:?}")]
+    NoSuchOperation {
+        /// The type of the queue pair.
+        qp_type: QpType,
+        /// What was asked for.
+        operation: WcOpcode,
+    },
+    /// A UD message needs somebody to go to.
+    #[error("a UD message needs a target: address, queue pair number and queue key")]
+    NoTarget,
+    /// The target of a UD message cannot be reached from the source GID that it names.
+    #[error("no way to {gid} from source GID {index}: no such GID, or not of one IP version")]
+    Address {
+        /// The target.
+        gid: Gid,
+        /// The source GID's index.
+        index: u8,
+    },
     /// The queue pair was connected with `max_rd_atomic` 0.
     #[error("the queue pair allows no outgoing READs and atomics: max_rd_atomic is 0")]
     NoReads,
+}
+
+impl QpType {
+    /// Whether the service has this operation.
+    pub(crate) fn check_op(self, op: &SendOp) -> Result<(), PostError> {
+        let has = match self {
+            Self::Rc => true,
+            Self::Uc => !op.has_response(),
+            Self::Ud => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
+        };
+        let (qp_type, operation) = (self, op.wc_opcode());
+        if has { Ok(()) } else { Err(PostError::NoSuchOperation { qp_type, operation }) }
+    }
 }
 
 impl QpCap {

@@ -1,21 +1,20 @@
 //! A queue pair: two halves, a state, and the attributes it was given.
 
-use std::net::SocketAddr;
-
 use crate::engine::attr::{QpAttr, QpState, QpType};
 use crate::engine::identification::Identification;
 use crate::engine::post::{PostError, QpCap};
-use crate::ids::PKey;
+use crate::engine::service::{Arrival, Broken, Peering, Service};
 use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
-use crate::transport::connection::{Connection, Context, Identity, RecvEnd};
+use crate::transport::build::Progress;
+use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::outputs::{AsyncEvent, DropReason};
-use crate::transport::rc::requester::{Progress, Requester};
-use crate::transport::rc::responder::{Failure, Responder};
+use crate::transport::rc::responder::Failure;
 use crate::transport::recv::RecvQueue;
+use crate::transport::ud::Destination;
 use crate::transport::window::WindowId;
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, WcStatus};
-use crate::wire::{Datagram, Transport};
+use crate::wire::Datagram;
 
 /// A queue pair of the engine.
 #[derive(Debug)]
@@ -27,9 +26,8 @@ pub(crate) struct QueuePair {
     pub(crate) state: QpState,
     /// Every attribute given since RESET.
     pub(crate) attr: QpAttr,
-    pub(crate) connection: Option<Box<Connection>>,
-    requester: Requester,
-    responder: Responder,
+    pub(crate) peering: Option<Peering>,
+    service: Service,
     receives: RecvQueue,
     pub(crate) identification: Identification,
     /// A packet has arrived since RTR.
@@ -62,9 +60,8 @@ impl QueuePair {
             sq_sig_all,
             state: QpState::Reset,
             attr: QpAttr::default(),
-            connection: None,
-            requester: Requester::new(cap.max_send_wr as usize),
-            responder: Responder::default(),
+            peering: None,
+            service: Service::new(qp_type, &cap),
             receives: RecvQueue::new(cap.max_recv_wr as usize),
             identification: Identification::default(),
             established: false,
@@ -81,25 +78,30 @@ impl QueuePair {
         &mut self,
         cx: &mut Context<'_>,
         mut request: SendRequest,
+        to: Option<Destination>,
     ) -> Result<(), PostError> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             let needed = "send requests are taken from RTS on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
         let length = self.cap.check_send(&request)?;
-        let answers = self.connection.as_ref().map_or(0, |c| c.max_rd_atomic);
+        self.qp_type.check_op(&request.op)?;
+        if self.qp_type == QpType::Ud && to.is_none() {
+            return Err(PostError::NoTarget);
+        }
+        let answers = self.peering.as_ref().map_or(0, Peering::max_rd_atomic);
         if request.op.has_response() && answers == 0 && self.state != QpState::Err {
             return Err(PostError::NoReads);
         }
-        if !self.requester.has_room() {
-            return Err(PostError::QueueFull { capacity: self.requester.capacity() });
+        if let Some(capacity) = self.service.full() {
+            return Err(PostError::QueueFull { capacity });
         }
         if self.sq_sig_all {
             request.flags |= SendFlags::SIGNALED;
         }
-        self.requester.post(request, length);
-        if self.state == QpState::Err {
-            self.requester.flush(cx, &self.id, None);
+        self.service.post(request, length, to);
+        if matches!(self.state, QpState::Err | QpState::Sqe) {
+            self.service.flush(cx, &self.id, None);
         }
         Ok(())
     }
@@ -127,69 +129,67 @@ impl QueuePair {
 
     /// Whether a packet is for this queue pair as it stands; before its ICRC is looked at.
     pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
-        if packet.bth.opcode.transport() != Transport::Rc || self.qp_type != QpType::Rc {
+        if packet.bth.opcode.transport() != self.service.transport() {
             return Err(DropReason::WrongTransport);
         }
-        let Some(connection) = self.connection.as_deref() else { return Err(DropReason::QpState) };
+        let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
         let takes = match self.state {
             QpState::Rtr => packet.bth.opcode.is_request(),
-            QpState::Rts | QpState::Sqd => true,
-            QpState::Reset | QpState::Init | QpState::Sqe | QpState::Err => false,
+            QpState::Rts | QpState::Sqd | QpState::Sqe => true,
+            QpState::Reset | QpState::Init | QpState::Err => false,
         };
         if !takes {
             return Err(DropReason::QpState);
         }
-        let path = &connection.path;
-        if path.destination != meta.source.ip() || path.source != meta.destination {
-            return Err(DropReason::WrongAddress);
-        }
-        if !connection.pkey.matches(packet.bth.pkey) {
-            return Err(DropReason::PKeyMismatch);
-        }
-        Ok(())
+        peering.admits(packet, meta)
     }
 
     /// Takes a packet that [`admits`](Self::admits) and the ICRC have let pass.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
-        packet: &Datagram<'_>,
-        merged: bool,
-    ) {
-        let Some(connection) = self.connection.as_deref() else { return };
-        if packet.bth.opcode.is_request() {
-            if self.state == QpState::Rtr && !self.established {
-                self.established = true;
-                cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
-            }
-            let receives = &mut self.receives;
-            let result = self.responder.handle_request(cx, connection, receives, packet);
-            if let Err(failure) = result {
-                self.fail_responder(cx, failure);
-            }
-        } else {
-            let result = self.requester.handle_response(cx, connection, packet, merged);
-            self.after_requester(cx, result);
+        arrival: &Arrival<'_>,
+    ) -> Result<(), DropReason> {
+        let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
+        let is_request = arrival.packet.bth.opcode.is_request();
+        if self.state == QpState::Rtr && !self.established && self.qp_type != QpType::Ud {
+            self.established = true;
+            cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
+        match self.service.handle_packet(cx, peering, &mut self.receives, arrival)? {
+            Ok(()) if is_request => {}
+            Ok(()) => self.after_sending(cx, Ok(())),
+            Err(Broken::Send(status)) => self.after_sending(cx, Err(status)),
+            Err(Broken::Request(failure)) => self.fail_responder(cx, failure),
+            Err(Broken::Receive) => self.enter_error(cx),
+        }
+        Ok(())
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        let Some(connection) = self.connection.as_deref() else { return };
-        let result = self.requester.handle_timeout(cx, connection);
-        self.after_requester(cx, result);
+        let Some(peering) = &self.peering else { return };
+        let result = self.service.handle_timeout(cx, peering);
+        self.after_sending(cx, result);
     }
 
     /// Everything that may follow from the send queue having moved.
-    fn after_requester(&mut self, cx: &mut Context<'_>, result: Result<(), WcStatus>) {
-        if let Some(status) = result.err().or_else(|| self.requester.failure()) {
-            self.requester.fail_oldest(cx, &self.id, status);
-            self.enter_error(cx);
+    fn after_sending(&mut self, cx: &mut Context<'_>, result: Result<(), WcStatus>) {
+        if let Some(status) = result.err().or_else(|| self.service.failure()) {
+            self.service.fail_oldest(cx, &self.id, status);
+            match self.qp_type {
+                QpType::Rc => self.enter_error(cx),
+                // Receiving goes on where nobody waits for an answer (IBTA vol 1, §10.3.1.6).
+                QpType::Uc | QpType::Ud => {
+                    self.state = QpState::Sqe;
+                    self.service.flush(cx, &self.id, None);
+                }
+            }
         }
         self.check_drained(cx);
     }
 
     fn check_drained(&mut self, cx: &mut Context<'_>) {
-        if self.draining && self.state == QpState::Sqd && self.requester.is_drained() {
+        if self.draining && self.state == QpState::Sqd && self.service.is_drained() {
             self.draining = false;
             cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
         }
@@ -208,8 +208,7 @@ impl QueuePair {
 
     /// Whether there may be something to send.
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.responder.owes()
-            || (self.may_request() && !self.blocked && self.requester.may_transmit())
+        self.service.owes() || (self.may_request() && !self.blocked && self.service.may_transmit())
     }
 
     fn may_request(&self) -> bool {
@@ -217,37 +216,48 @@ impl QueuePair {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.requester.deadline()
+        self.service.deadline()
     }
 
     /// Builds the next burst: answers to READs and atomics, requests, and the acknowledgement, which
     /// is shorter than either and may close any burst.
     pub(crate) fn transmit(&mut self, cx: &mut Context<'_>, out: &mut Burst) -> Left {
         let mut left = Left { more: false, blocked: None };
-        let Some(connection) = self.connection.as_deref() else { return left };
-        out.reset(connection.path, BurstToken(self.id.qpn.value().into()));
-        if self.close_first {
-            self.responder.close(connection, out);
-        }
-        match self.responder.answer(connection, cx, out) {
-            Ok(more) => left.more |= more,
-            Err(failure) => {
-                self.fail_responder(cx, failure);
-                left.more = true;
-                return left;
+        let Some(peering) = &self.peering else { return left };
+        out.token = BurstToken(self.id.qpn.value().into());
+        if let Peering::Connection(connection) = peering {
+            out.reset(connection.path, out.token);
+            if let Some(responder) = self.service.responder() {
+                if self.close_first {
+                    responder.close(connection, out);
+                }
+                match responder.answer(connection, cx, out) {
+                    Ok(more) => left.more |= more,
+                    Err(failure) => {
+                        self.fail_responder(cx, failure);
+                        left.more = true;
+                        return left;
+                    }
+                }
             }
         }
+        let mut result = Ok(());
         if self.may_request() {
-            match self.requester.transmit(cx, connection, out) {
-                Progress::Idle => {}
-                Progress::More => left.more = true,
-                Progress::Blocked(window) => left.blocked = Some(window),
+            match self.service.transmit(cx, peering, out) {
+                Ok(Progress::Idle) => {}
+                Ok(Progress::More) => left.more = true,
+                Ok(Progress::Blocked(window)) => left.blocked = Some(window),
+                Err(status) => result = Err(status),
             }
         }
-        self.responder.close(connection, out);
-        self.close_first = self.responder.owes() && !self.responder.owes_answer();
-        left.more |= self.responder.owes();
-        self.after_requester(cx, Ok(()));
+        if let (Peering::Connection(connection), Some(responder)) =
+            (peering, self.service.responder())
+        {
+            responder.close(connection, out);
+            self.close_first = responder.owes() && !responder.owes_answer();
+            left.more |= responder.owes();
+        }
+        self.after_sending(cx, result);
         left
     }
 
@@ -255,48 +265,50 @@ impl QueuePair {
 
     /// RESET: as if it had just been created. Nothing completes.
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>) {
-        let window = self.connection.as_ref().map(|connection| connection.window);
-        self.requester.clear(cx, window);
-        let ready = (self.ready, self.blocked);
+        let window = self.peering.as_ref().and_then(Peering::window);
+        self.service.clear(cx, window);
+        let (ready, blocked) = (self.ready, self.blocked);
         *self = Self::new(self.id, self.qp_type, self.cap, self.sq_sig_all);
-        (self.ready, self.blocked) = ready;
+        (self.ready, self.blocked) = (ready, blocked);
     }
 
-    /// INIT → RTR: the responder starts.
-    pub(crate) fn start_responder(&mut self, connection: Connection) {
-        self.responder.start(self.attr.rq_psn.unwrap_or_default());
-        self.connection = Some(Box::new(connection));
+    /// INIT → RTR: receiving starts.
+    pub(crate) fn start_receiving(&mut self, peering: Peering) {
+        self.service.start_receiving(self.attr.rq_psn.unwrap_or_default());
+        self.peering = Some(peering);
     }
 
-    /// RTR → RTS: the requester starts.
-    pub(crate) fn start_requester(&mut self, receive_buffer: u64) {
+    /// RTR → RTS: sending starts.
+    pub(crate) fn start_sending(&mut self, receive_buffer: u64) {
         let first = self.attr.sq_psn.unwrap_or_default();
-        if let Some(connection) = self.connection.as_deref() {
-            self.requester.start(first, connection, receive_buffer);
+        if let Some(peering) = &self.peering {
+            self.service.start_sending(first, peering, receive_buffer);
         }
     }
 
     /// Takes attributes over that changed while connected.
-    pub(crate) fn reconfigure(&mut self, connection: Connection) {
-        self.requester.configure(&connection);
-        self.connection = Some(Box::new(connection));
+    pub(crate) fn reconfigure(&mut self, peering: Peering) {
+        self.service.configure(&peering);
+        self.peering = Some(peering);
     }
 
     /// RTS → SQD, or SQD → RTS.
     pub(crate) fn set_draining(&mut self, cx: &mut Context<'_>, draining: bool) {
-        self.requester.set_draining(draining);
+        self.service.set_draining(draining);
         self.draining = draining;
         self.check_drained(cx);
     }
 
     /// Whether requests started before SQD are still unfinished.
     pub(crate) fn is_draining(&self) -> bool {
-        self.state == QpState::Sqd && !self.requester.is_drained()
+        self.state == QpState::Sqd && !self.service.is_drained()
     }
 
     /// The application, or a full completion queue, has ended it: nothing is owed any more.
     pub(crate) fn stop(&mut self, cx: &mut Context<'_>) {
-        self.responder.clear();
+        if let Some(responder) = self.service.responder() {
+            responder.clear();
+        }
         self.enter_error(cx);
     }
 
@@ -304,39 +316,16 @@ impl QueuePair {
     fn enter_error(&mut self, cx: &mut Context<'_>) {
         self.state = QpState::Err;
         self.draining = false;
-        let window = self.connection.as_ref().map(|connection| connection.window);
-        self.requester.flush(cx, &self.id, window);
-        self.responder.end_message(cx, &self.id, &mut self.receives, WcStatus::WrFlushErr);
+        let window = self.peering.as_ref().and_then(Peering::window);
+        self.service.flush(cx, &self.id, window);
+        self.service.end_message(cx, &self.id, &mut self.receives, WcStatus::WrFlushErr);
         for request in self.receives.drain() {
             cx.complete_recv(&self.id, request.wr_id, RecvEnd::failed(WcStatus::WrFlushErr));
         }
     }
 
-    /// The UDP source port of its packets, once it has a path.
+    /// The UDP source port of its packets, once it has one.
     pub(crate) fn source_port(&self) -> Option<u16> {
-        self.connection.as_ref().map(|connection| connection.path.source_port)
-    }
-
-    /// Builds the connection from the attributes.
-    pub(crate) fn connect(&self, path: crate::net::Path, window: WindowId) -> Option<Connection> {
-        let attr = &self.attr;
-        let source = SocketAddr::new(path.source, path.source_port);
-        let destination = SocketAddr::new(path.destination, crate::net::ROCE_PORT);
-        Some(Connection {
-            id: self.id,
-            dest_qpn: attr.dest_qpn?,
-            path,
-            flow: crate::wire::icrc::Flow::new(source, destination),
-            window,
-            pkey: PKey::DEFAULT,
-            mtu: u32::try_from(attr.path_mtu?.bytes()).ok()?,
-            access: attr.access.unwrap_or_default(),
-            min_rnr_timer: attr.min_rnr_timer.unwrap_or_default(),
-            timeout: attr.timeout.unwrap_or_default(),
-            retry_cnt: attr.retry_cnt.unwrap_or_default(),
-            rnr_retry: attr.rnr_retry.unwrap_or_default(),
-            max_rd_atomic: attr.max_rd_atomic.unwrap_or_default(),
-            max_dest_rd_atomic: attr.max_dest_rd_atomic.unwrap_or_default(),
-        })
+        self.peering.as_ref().map(Peering::source_port)
     }
 }

@@ -119,7 +119,7 @@ impl QpTable {
         segment: u16,
         bytes: &'a [u8],
         cx: &mut Context<'_>,
-    ) -> Result<(usize, Datagram<'a>), DropReason> {
+    ) -> Result<Admitted<'a>, DropReason> {
         let packet = Datagram::parse(bytes).map_err(|error| match error {
             ParseError::TransportVersion { .. } => DropReason::TransportVersion,
             ParseError::UnassignedOpcode { .. } => DropReason::UnassignedOpcode,
@@ -138,8 +138,21 @@ impl QpTable {
             return Err(DropReason::BadIcrc);
         }
         cx.counters.recovered_ids += u64::from(matches!(verdict, Verdict::Recovered { .. }));
-        Ok((slot, packet))
+        let id = match verdict {
+            Verdict::Recovered { id } => id,
+            _ => meta.ipv4.map_or(0, |seen| seen.id).wrapping_add(segment),
+        };
+        Ok(Admitted { slot, packet, id })
     }
+}
+
+/// A packet that a queue pair takes.
+pub(crate) struct Admitted<'a> {
+    /// The slot of the queue pair.
+    pub(crate) slot: usize,
+    pub(crate) packet: Datagram<'a>,
+    /// Its IPv4 identification.
+    pub(crate) id: u16,
 }
 
 /// Queue pair numbers are random already: to mix their bits is enough.

@@ -6,8 +6,9 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::attr::{AddressVector, AttrMask, MigState, QpAttr, QpState, QpType};
+use super::attr::{AttrMask, MigState, QpAttr, QpState, QpType};
 use crate::ids::{Gid, Mtu, QKey, Qpn};
+use crate::net::AddressVector;
 
 /// What a transition needs and what else it takes, besides the state itself.
 #[derive(Clone, Copy)]

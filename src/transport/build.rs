@@ -1,11 +1,25 @@
 //! Packets into bursts.
 
+use crate::ids::{PKey, Qpn};
 use crate::mem::Revoked;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::connection::Connection;
+use crate::transport::window::WindowId;
+use crate::wire::icrc::Flow;
 use crate::wire::packet::{Builder, datagram_len, padding};
-use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, ImmDt, Opcode, Reth};
+use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, Opcode, Reth};
+
+/// How far a transmission came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// There is nothing to send now.
+    Idle,
+    /// There is more than this burst holds.
+    More,
+    /// There is more than may be in flight.
+    Blocked(WindowId),
+}
 
 /// What a packet says beside its payload.
 #[derive(Clone, Copy, Debug)]
@@ -27,17 +41,35 @@ pub(crate) enum Extension {
     Atomic(AtomicEth),
     Aeth(Aeth),
     AtomicAck(Aeth, AtomicAckEth),
+    Deth(Deth),
+    DethImm(Deth, ImmDt),
+}
+
+/// Whom a packet is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct To<'a> {
+    pub(crate) flow: &'a Flow,
+    pub(crate) dest_qp: Qpn,
+    pub(crate) pkey: PKey,
+}
+
+impl<'a> From<&'a Connection> for To<'a> {
+    fn from(connection: &'a Connection) -> Self {
+        let Connection { flow, dest_qpn, pkey, .. } = connection;
+        Self { flow, dest_qp: *dest_qpn, pkey: *pkey }
+    }
 }
 
 /// Appends a packet to a burst that has room for it. `fill` writes the payload; when it cannot, the
 /// burst stays as it was.
-pub(crate) fn push(
+pub(crate) fn push<'a>(
     out: &mut Burst,
-    connection: &Connection,
+    to: impl Into<To<'a>>,
     header: Header,
     payload: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), Revoked>,
 ) -> Result<(), Revoked> {
+    let to = to.into();
     let len = datagram_len(header.opcode, payload);
     let id = u16::try_from(out.len()).unwrap_or(u16::MAX);
     let bth = Bth {
@@ -46,10 +78,10 @@ pub(crate) fn push(
         migreq: true,
         pad: u8::try_from(padding(payload)).unwrap_or_default(),
         tver: 0,
-        pkey: connection.pkey,
+        pkey: to.pkey,
         fecn: false,
         becn: false,
-        dest_qp: connection.dest_qpn,
+        dest_qp: to.dest_qp,
         ack_req: header.ack_req,
         psn: header.psn,
     };
@@ -62,7 +94,7 @@ pub(crate) fn push(
         Err(_) => Err(Revoked),
     };
     match written {
-        Ok(()) => connection.flow.seal(id, datagram),
+        Ok(()) => to.flow.seal(id, datagram),
         Err(_) => out.unpush(len),
     }
     written
@@ -78,6 +110,8 @@ impl Extension {
             Self::Atomic(atomic) => builder.atomic_eth(&atomic),
             Self::Aeth(aeth) => builder.aeth(&aeth),
             Self::AtomicAck(aeth, original) => builder.aeth(&aeth).atomic_ack_eth(&original),
+            Self::Deth(deth) => builder.deth(&deth),
+            Self::DethImm(deth, imm) => builder.deth(&deth).imm(&imm),
         };
     }
 }

@@ -64,6 +64,7 @@ impl Context<'_> {
             byte_len: wqe.byte_len,
             imm: None,
             qpn: id.qpn,
+            source_qp: None,
             solicited: status != WcStatus::Success,
         };
         self.outputs.completions.push_back((id.send_cq, completion));
@@ -78,6 +79,7 @@ impl Context<'_> {
             byte_len: end.byte_len,
             imm: end.imm,
             qpn: id.qpn,
+            source_qp: end.source_qp,
             solicited: end.solicited || end.status != WcStatus::Success,
         };
         self.outputs.completions.push_back((id.recv_cq, completion));
@@ -100,11 +102,20 @@ pub(crate) struct RecvEnd {
     pub(crate) byte_len: u32,
     pub(crate) imm: Option<u32>,
     pub(crate) solicited: bool,
+    /// UD: who sent it.
+    pub(crate) source_qp: Option<Qpn>,
 }
 
 impl RecvEnd {
     /// An end without a message.
     pub(crate) const fn failed(status: WcStatus) -> Self {
-        Self { status, opcode: WcOpcode::Recv, byte_len: 0, imm: None, solicited: false }
+        Self {
+            status,
+            opcode: WcOpcode::Recv,
+            byte_len: 0,
+            imm: None,
+            solicited: false,
+            source_qp: None,
+        }
     }
 }

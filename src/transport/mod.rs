@@ -8,6 +8,11 @@
 //! | [`work`] | work requests and completions |
 //! | [`outputs`] | events, counters, reasons for drops |
 //! | `rc` | reliable connection |
+//! | `uc` | unreliable connection |
+//! | `ud` | unreliable datagram |
+//! | `wqe` | a send request on its way |
+//! | `inbound` | a SEND or WRITE that arrives packet by packet |
+//! | `message` | the packets of a SEND or WRITE that leaves |
 //! | `fault` | what follows from every kind of invalid request |
 //! | `segment` | how a message falls into packets |
 //! | `build` | packets into bursts |
@@ -18,9 +23,14 @@
 pub(crate) mod build;
 pub(crate) mod connection;
 pub(crate) mod fault;
+pub(crate) mod inbound;
+pub(crate) mod message;
 pub mod outputs;
 pub(crate) mod rc;
 pub(crate) mod recv;
 pub(crate) mod segment;
+pub(crate) mod uc;
+pub(crate) mod ud;
 pub mod window;
 pub mod work;
+pub(crate) mod wqe;

@@ -70,11 +70,17 @@ pub enum DropReason {
     Ghost,
     /// A READ response with others missing before it.
     ResponseAhead,
+    /// UC and UD: no receive request for the message.
+    NoReceive,
+    /// UC and UD: the message is not allowed, or does not fit.
+    Refused,
+    /// UD: the queue key is not the queue pair's.
+    QKeyMismatch,
 }
 
 impl DropReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::TransportVersion,
         Self::UnassignedOpcode,
@@ -88,6 +94,9 @@ impl DropReason {
         Self::StaleDuplicate,
         Self::Ghost,
         Self::ResponseAhead,
+        Self::NoReceive,
+        Self::Refused,
+        Self::QKeyMismatch,
     ];
 
     /// The name of its counter: `drop_bad_icrc`.
@@ -106,6 +115,9 @@ impl DropReason {
             Self::StaleDuplicate => "drop_stale_duplicate",
             Self::Ghost => "drop_ghost_response",
             Self::ResponseAhead => "drop_response_ahead",
+            Self::NoReceive => "drop_no_receive",
+            Self::Refused => "drop_refused",
+            Self::QKeyMismatch => "drop_qkey_mismatch",
         }
     }
 }

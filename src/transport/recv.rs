@@ -31,11 +31,22 @@ impl RecvQueue {
         self.requests.is_empty()
     }
 
+    /// The oldest request, to be looked at.
+    pub(crate) fn first(&self) -> Option<&RecvRequest> {
+        self.requests.front()
+    }
+
     /// The oldest request, for a message that starts.
     pub(crate) fn take(&mut self) -> Option<RecvRequest> {
         let request = self.requests.pop_front()?;
         self.taken += 1;
         Some(request)
+    }
+
+    /// A taken request is free for the next message.
+    pub(crate) fn put_back(&mut self, request: RecvRequest) {
+        self.finish();
+        self.requests.push_front(request);
     }
 
     /// A taken request has completed.

@@ -6,8 +6,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::psn::Psn;
+use crate::time::Instant;
 
 /// The receive buffer of a socket that asked for nothing (`net.core.rmem_default`).
 pub const DEFAULT_RECEIVE_BUFFER: u64 = 212_992;
@@ -31,6 +33,10 @@ pub(crate) const fn burst_cost(bytes: usize, segments: usize) -> u64 {
     if segments == 1 { lone_cost(bytes) } else { bytes as u64 + 1024 }
 }
 
+/// How fast a receiver is taken to empty its buffer when nothing tells: bytes of buffer a second.
+/// An engine of ours on one core manages more than twice this.
+const DRAIN: u64 = 2_000_000_000;
+
 /// Names one [`Window`] of a [`Windows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WindowId(usize);
@@ -39,8 +45,25 @@ pub(crate) struct WindowId(usize);
 #[derive(Debug)]
 struct Window {
     limit: u64,
+    /// What will be acknowledged or answered.
     in_flight: u64,
+    /// What nobody acknowledges: assumed to be received at the rate [`DRAIN`].
+    unacknowledged: u64,
+    /// When `unacknowledged` was right.
+    as_of: Instant,
     waiting: VecDeque<usize>,
+}
+
+impl Window {
+    fn new(limit: u64) -> Self {
+        let waiting = VecDeque::new();
+        Self { limit, in_flight: 0, unacknowledged: 0, as_of: Instant::ZERO, waiting }
+    }
+
+    fn unacknowledged(&self, now: Instant) -> u64 {
+        let ns = u64::try_from(now.since(self.as_of).as_nanos()).unwrap_or(u64::MAX);
+        self.unacknowledged.saturating_sub(ns.saturating_mul(DRAIN / 1_000_000) / 1_000)
+    }
 }
 
 /// The windows of a device, one a destination address.
@@ -71,7 +94,7 @@ impl Windows {
 
     /// A window of its own, which belongs to no destination.
     pub(crate) fn own(&mut self, limit: u64) -> WindowId {
-        self.windows.push(Window { limit, in_flight: 0, waiting: VecDeque::new() });
+        self.windows.push(Window::new(limit));
         WindowId(self.windows.len() - 1)
     }
 
@@ -87,9 +110,23 @@ impl Windows {
     }
 
     /// What else may go now. Whoever wants more than the limit gets along with the limit.
-    pub(crate) fn room(&self, id: WindowId) -> u64 {
+    pub(crate) fn room(&self, id: WindowId, now: Instant) -> u64 {
         let window = &self.windows[id.0];
-        window.limit.saturating_sub(window.in_flight)
+        window.limit.saturating_sub(window.in_flight).saturating_sub(window.unacknowledged(now))
+    }
+
+    /// When there will be room for waiting alone: half of what nobody acknowledges is gone by then.
+    /// `None` when only an acknowledgement makes room.
+    pub(crate) fn opens_at(&self, id: WindowId, now: Instant) -> Option<Instant> {
+        let half = self.windows[id.0].unacknowledged(now).div_ceil(2);
+        (half > 0).then(|| now + Duration::from_nanos(half.div_ceil(DRAIN / 1_000_000_000)))
+    }
+
+    /// Charges for what nobody will acknowledge.
+    pub(crate) fn charge_unacknowledged(&mut self, id: WindowId, now: Instant, cost: u64) {
+        let window = &mut self.windows[id.0];
+        window.unacknowledged = window.unacknowledged(now) + cost;
+        window.as_of = now;
     }
 
     pub(crate) fn charge(&mut self, id: WindowId, cost: u64) {
@@ -168,13 +205,27 @@ mod tests {
     fn whoever_waits_for_room_may_go_on_when_something_lands() {
         let mut windows = Windows::new(1000);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
-        assert_eq!(windows.room(id), 1000);
+        let room = |windows: &Windows| windows.room(id, Instant::ZERO);
+        assert_eq!(room(&windows), 1000);
         windows.charge(id, 1500);
-        assert_eq!((windows.room(id), windows.next_freed()), (0, None));
+        assert_eq!((room(&windows), windows.next_freed()), (0, None));
         windows.wait(id, 7);
         windows.release(id, 600);
-        assert_eq!((windows.room(id), windows.next_freed()), (100, Some(7)));
+        assert_eq!((room(&windows), windows.next_freed()), (100, Some(7)));
         assert_eq!(windows.to(IpAddr::from([10, 0, 0, 1])), id);
+    }
+
+    #[test]
+    fn what_nobody_acknowledges_drains_with_time() {
+        let mut windows = Windows::new(100_000);
+        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        windows.charge_unacknowledged(id, Instant::ZERO, 80_000);
+        assert_eq!(windows.room(id, Instant::ZERO), 20_000);
+        let opens = windows.opens_at(id, Instant::ZERO);
+        assert_eq!(opens, Some(Instant::from_micros(20)), "half of 80,000 bytes at 2 GB/s");
+        assert_eq!(windows.room(id, Instant::from_micros(20)), 60_000);
+        assert_eq!(windows.opens_at(id, Instant::from_micros(40)), None);
+        assert_eq!(windows.room(id, Instant::from_micros(40)), 100_000);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::fmt;
 use bitflags::bitflags;
 use smallvec::SmallVec;
 
-use crate::ids::{Lkey, Qpn, Rkey};
+use crate::ids::{Lkey, QKey, Qpn, Rkey};
+use crate::net::AddressVector;
 
 /// A piece of registered local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -210,12 +211,25 @@ pub struct SendRequest {
     pub data: SendData,
     /// And how.
     pub flags: SendFlags,
+    /// UD: to whom. Of no meaning to the connected services.
+    pub to: Option<UdTarget>,
+}
+
+/// Whom a UD message is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdTarget {
+    /// The way to the host.
+    pub av: AddressVector,
+    /// The queue pair there.
+    pub qpn: Qpn,
+    /// The key it wants to see. With bit 31 set, the sending queue pair's own is sent instead.
+    pub qkey: QKey,
 }
 
 impl SendRequest {
     /// A request without flags: a success is not announced.
     pub fn new(wr_id: u64, op: SendOp, data: impl Into<SendData>) -> Self {
-        Self { wr_id, op, data: data.into(), flags: SendFlags::empty() }
+        Self { wr_id, op, data: data.into(), flags: SendFlags::empty(), to: None }
     }
 
     /// A message into the peer's next receive request.
@@ -461,6 +475,9 @@ pub struct Completion {
     pub imm: Option<u32>,
     /// The local queue pair.
     pub qpn: Qpn,
+    /// UD: the peer's queue pair. The first 40 bytes of the buffer are the network header then.
+    #[doc(alias = "src_qp")]
+    pub source_qp: Option<Qpn>,
     /// The peer asked for notice, or it is an error: wakes a channel armed for solicited
     /// completions.
     pub solicited: bool,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::engine::{
-    AddressVector, InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType,
-    RtrAttr, RtsAttr,
+    InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
 use crate::ids::{Mtu, Qpn};
 use crate::mem::Access;
+use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::runtime::{Down, find_device, random};
 use crate::time::{AckTimeout, RnrTimer};

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softroce::engine::{
-    AddressVector, Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr,
-    RtsAttr,
+    Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
-use softroce::ids::{CqId, Gid, Mtu, PdId, Qpn, Rkey};
+use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey};
 use softroce::io::Port;
 use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
 use softroce::mem::{Access, HostMemory, Memory, Region};
-use softroce::net::Burst;
+use softroce::net::{AddressVector, Burst};
 use softroce::psn::Psn;
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::outputs::AsyncEvent;
@@ -183,6 +182,7 @@ pub struct Link {
     pub cap: QpCap,
     pub access: Access,
     pub sq_sig_all: bool,
+    pub qp_type: QpType,
 }
 
 impl Default for Link {
@@ -198,6 +198,7 @@ impl Default for Link {
             cap: QpCap { max_send_sge: 32, max_recv_sge: 32, ..QpCap::default() },
             access: full_access(),
             sq_sig_all: false,
+            qp_type: QpType::Rc,
         }
     }
 }
@@ -205,7 +206,7 @@ impl Default for Link {
 impl World {
     pub fn create_qp(&mut self, node: usize, link: &Link) -> Qpn {
         let init = QpInit {
-            qp_type: QpType::Rc,
+            qp_type: link.qp_type,
             pd: PD,
             send_cq: SEND_CQ,
             recv_cq: RECV_CQ,
@@ -249,30 +250,45 @@ impl World {
     }
 }
 
+/// The queue key of UD queue pairs.
+pub const QKEY: QKey = QKey(0x1234);
+
 pub fn init_attr(link: &Link) -> InitAttr {
-    InitAttr::Connected { access: link.access }
+    match link.qp_type {
+        QpType::Ud => InitAttr::Datagram { qkey: QKEY },
+        _ => InitAttr::Connected { access: link.access },
+    }
 }
 
 pub fn rtr_attr(link: &Link, peer: IpAddr, dest_qpn: Qpn, rq_psn: u32) -> RtrAttr {
-    RtrAttr::Rc {
-        peer: Peer {
-            av: AddressVector::to(Gid::from(peer)),
-            dest_qpn,
-            rq_psn: Psn::new(rq_psn),
-            path_mtu: link.mtu,
+    let peer = Peer {
+        av: AddressVector::to(Gid::from(peer)),
+        dest_qpn,
+        rq_psn: Psn::new(rq_psn),
+        path_mtu: link.mtu,
+    };
+    match link.qp_type {
+        QpType::Rc => RtrAttr::Rc {
+            peer,
+            max_dest_rd_atomic: link.rd_atomic,
+            min_rnr_timer: RnrTimer::new(link.min_rnr_timer).unwrap(),
         },
-        max_dest_rd_atomic: link.rd_atomic,
-        min_rnr_timer: RnrTimer::new(link.min_rnr_timer).unwrap(),
+        QpType::Uc => RtrAttr::Uc { peer },
+        QpType::Ud => RtrAttr::Ud,
     }
 }
 
 pub fn rts_attr(link: &Link, sq_psn: u32) -> RtsAttr {
-    RtsAttr::Rc {
-        sq_psn: Psn::new(sq_psn),
-        timeout: AckTimeout::new(link.timeout).unwrap(),
-        retry_cnt: link.retry_cnt,
-        rnr_retry: link.rnr_retry,
-        max_rd_atomic: link.rd_atomic,
+    let sq_psn = Psn::new(sq_psn);
+    match link.qp_type {
+        QpType::Rc => RtsAttr::Rc {
+            sq_psn,
+            timeout: AckTimeout::new(link.timeout).unwrap(),
+            retry_cnt: link.retry_cnt,
+            rnr_retry: link.rnr_retry,
+            max_rd_atomic: link.rd_atomic,
+        },
+        QpType::Uc | QpType::Ud => RtsAttr::Unreliable { sq_psn },
     }
 }
 
@@ -294,7 +310,7 @@ pub fn remote_with(region: &Region, offset: usize, rkey: Rkey) -> RemoteAddr {
 /// A signaled send request.
 pub fn request(wr_id: u64, op: SendOp, sges: &[Sge]) -> SendRequest {
     let data = SendData::Sges(sges.iter().copied().collect());
-    SendRequest { wr_id, op, data, flags: SendFlags::SIGNALED }
+    SendRequest { wr_id, op, data, flags: SendFlags::SIGNALED, to: None }
 }
 
 /// Bytes that tell where they come from.

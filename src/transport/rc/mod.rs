@@ -12,4 +12,3 @@ pub(crate) mod resources;
 pub(crate) mod responder;
 pub(crate) mod response;
 pub(crate) mod retry;
-pub(crate) mod wqe;

@@ -15,16 +15,16 @@ use std::collections::VecDeque;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::time::Instant;
-use crate::transport::build::{self, Extension, Header};
+use crate::transport::build::{self, Extension, Header, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::message;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::retry::{Expired, Retry};
-use crate::transport::rc::wqe::Wqe;
-use crate::transport::segment::Piece;
 use crate::transport::window::{Flights, WindowId, burst_cost, lone_cost, usable};
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcStatus};
+use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
-use crate::wire::{AtomicEth, ImmDt, Opcode, Position, Reth};
+use crate::wire::{AtomicEth, Opcode, Reth, Transport};
 
 /// The sending half of an RC queue pair.
 #[derive(Debug)]
@@ -61,17 +61,6 @@ pub(crate) struct Requester {
 pub(super) struct Cursor {
     pub(super) wqe: usize,
     pub(super) packet: u32,
-}
-
-/// How far a transmission came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Progress {
-    /// There is nothing to send now.
-    Idle,
-    /// There is more than this burst holds.
-    More,
-    /// There is more than may be in flight.
-    Blocked(WindowId),
 }
 
 /// What the cursor stands on.
@@ -164,7 +153,7 @@ impl Requester {
             return Progress::Idle;
         }
         let (segments, bytes) = (out.len(), out.data().len());
-        let room = cx.windows.room(connection.window);
+        let room = cx.windows.room(connection.window, cx.now);
         let progress = self.fill(cx, connection, out, room);
         if out.len() > segments {
             let cost = if out.len() == 1 {
@@ -298,7 +287,7 @@ impl Requester {
             if self.draining || fenced {
                 return Next::Nothing;
             }
-            wqe.start(self.next_psn, connection, cx.memory);
+            wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
             self.next_psn = wqe.end();
         }
         if wqe.failure.is_some() {
@@ -315,7 +304,7 @@ impl Requester {
                 let end = self.reads.end(index, wqe.packets);
                 let cost = self.answer_cost(connection, end - index);
                 let limit = cx.windows.limit(cx.read_window);
-                if cost.min(limit) > cx.windows.room(cx.read_window) {
+                if cost.min(limit) > cx.windows.room(cx.read_window, cx.now) {
                     return Next::Blocked(cx.read_window);
                 }
                 let offset = index * mtu;
@@ -337,7 +326,10 @@ impl Requester {
                 request(Opcode::RcFetchAdd, psn, Extension::Atomic(atomic), 1)
             }
             _ => {
-                message_packet(wqe, psn, wqe.segmentation(connection.mtu).piece(self.cursor.packet))
+                let piece = wqe.segmentation(connection.mtu).piece(self.cursor.packet);
+                let header = message::header(Transport::Rc, wqe, psn, piece);
+                let payload = Payload { offset: piece.offset, len: piece.len, psns: 1 };
+                Next::Request(header, payload)
             }
         };
         // The peer tells old from new by half the circle; a READ of that length goes alone.
@@ -432,50 +424,4 @@ impl Requester {
 fn request(opcode: Opcode, psn: Psn, extension: Extension, psns: u32) -> Next {
     let header = Header { opcode, psn, ack_req: true, solicited: false, extension };
     Next::Request(header, Payload { offset: 0, len: 0, psns })
-}
-
-/// A packet of a SEND or WRITE.
-fn message_packet(wqe: &Wqe, psn: Psn, piece: Piece) -> Next {
-    let ends = matches!(piece.position, Position::Last | Position::Only);
-    let begins = matches!(piece.position, Position::First | Position::Only);
-    let (to, imm) = match wqe.op {
-        SendOp::Write { to } => (Some(to), None),
-        SendOp::WriteImm { to, imm } => (Some(to), Some(ImmDt(imm))),
-        SendOp::SendImm { imm } => (None, Some(ImmDt(imm))),
-        _ => (None, None),
-    };
-    let reth =
-        to.filter(|_| begins).map(|to| Reth { addr: to.addr, rkey: to.rkey, length: wqe.length });
-    let extension = match (reth, imm.filter(|_| ends)) {
-        (None, None) => Extension::None,
-        (None, Some(imm)) => Extension::Imm(imm),
-        (Some(reth), None) => Extension::Reth(reth),
-        (Some(reth), Some(imm)) => Extension::RethImm(reth, imm),
-    };
-    let notifies = to.is_none() || imm.is_some();
-    let header = Header {
-        opcode: message_opcode(to.is_some(), imm.is_some(), piece.position),
-        psn,
-        ack_req: ends,
-        solicited: ends && notifies && wqe.flags.contains(SendFlags::SOLICITED),
-        extension,
-    };
-    Next::Request(header, Payload { offset: piece.offset, len: piece.len, psns: 1 })
-}
-
-const fn message_opcode(write: bool, imm: bool, position: Position) -> Opcode {
-    match (write, position, imm) {
-        (false, Position::First, _) => Opcode::RcSendFirst,
-        (false, Position::Middle, _) => Opcode::RcSendMiddle,
-        (false, Position::Last, false) => Opcode::RcSendLast,
-        (false, Position::Last, true) => Opcode::RcSendLastImm,
-        (false, Position::Only, false) => Opcode::RcSendOnly,
-        (false, Position::Only, true) => Opcode::RcSendOnlyImm,
-        (true, Position::First, _) => Opcode::RcWriteFirst,
-        (true, Position::Middle, _) => Opcode::RcWriteMiddle,
-        (true, Position::Last, false) => Opcode::RcWriteLast,
-        (true, Position::Last, true) => Opcode::RcWriteLastImm,
-        (true, Position::Only, false) => Opcode::RcWriteOnly,
-        (true, Position::Only, true) => Opcode::RcWriteOnlyImm,
-    }
 }

@@ -6,26 +6,22 @@
 //! Answers are not queued. What is owed follows from three things: the READs and atomics that still
 //! have packets to send ([`Resources`]), one closing acknowledgement or NAK, and the expected PSN.
 
-use crate::ids::Rkey;
-use crate::mem::{Access, Need, Placement, Span, Spans};
+use crate::mem::Access;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
-use crate::transport::connection::{Connection, Context, Identity, RecvEnd};
+use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::fault::Fault;
+use crate::transport::inbound::{Inbound, Refusal, open_remote, permit, remote};
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::resources::{Kind, Resource, Resources};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
-use crate::transport::work::{RecvRequest, WcOpcode, WcStatus};
+use crate::transport::work::WcStatus;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Datagram, NakCode, Opcode, Operation, Position, Reth, Sequence,
-    Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Datagram, NakCode, Opcode, Operation, Sequence, Syndrome,
 };
-
-/// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
-pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
 
 /// The receiving half of an RC queue pair.
 #[derive(Debug, Default)]
@@ -36,7 +32,7 @@ pub(crate) struct Responder {
     msn: u32,
     sequence: Sequence,
     gap: Gap,
-    message: Message,
+    message: Inbound,
     resources: Resources,
     closing: Option<Closing>,
 }
@@ -50,24 +46,6 @@ enum Gap {
     Told,
 }
 
-/// The multi-packet message that is arriving.
-#[derive(Debug, Default)]
-enum Message {
-    #[default]
-    None,
-    Send {
-        wr_id: u64,
-        buffer: Spans,
-        received: u32,
-    },
-    Write {
-        /// No bytes need no memory.
-        target: Option<Span>,
-        total: u32,
-        received: u32,
-    },
-}
-
 /// The acknowledgement that follows the answers to READs and atomics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Closing {
@@ -79,20 +57,6 @@ enum Closing {
     Rnr,
     /// The request with this PSN failed for good.
     Fatal(Psn, NakCode),
-}
-
-/// Why a request packet was not executed.
-enum Refusal {
-    /// For good.
-    Fault(Fault),
-    /// For want of a receive request.
-    NotReady,
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
 }
 
 /// How the responder's message ended when a fault struck.
@@ -166,8 +130,17 @@ impl Responder {
         let sequence = self.sequence.next(opcode).map_err(|_| Fault::Sequence)?;
         permit(connection, opcode)?;
         let psns = match opcode.operation() {
-            Operation::Send => self.execute_send(cx, connection, receives, packet)?,
-            Operation::Write => self.execute_write(cx, connection, receives, packet)?,
+            Operation::Send if opcode.has_invalidate() => return Err(Fault::Unsupported.into()),
+            Operation::Send => {
+                let ended = self.message.send(cx, connection, receives, packet)?;
+                self.count_message(ended);
+                1
+            }
+            Operation::Write => {
+                let ended = self.message.write(cx, connection, receives, packet)?;
+                self.count_message(ended);
+                1
+            }
             Operation::ReadRequest => self.execute_read(cx, connection, packet)?,
             Operation::CompareSwap | Operation::FetchAdd => {
                 self.execute_atomic(cx, connection, packet)?
@@ -188,118 +161,8 @@ impl Responder {
         Ok(())
     }
 
-    fn complete_message(&mut self) {
-        self.msn = (self.msn + 1) & 0xff_ffff;
-    }
-
-    fn execute_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &Connection,
-        receives: &mut RecvQueue,
-        packet: &Datagram<'_>,
-    ) -> Result<u32, Refusal> {
-        if packet.bth.opcode.has_invalidate() {
-            return Err(Fault::Unsupported.into());
-        }
-        let position = packet.bth.opcode.position();
-        if matches!(position, Position::First | Position::Only) {
-            let request = receives.take().ok_or(Refusal::NotReady)?;
-            self.open_send(cx, connection, request)?;
-        }
-        check_length(position, packet.payload.len(), connection.mtu)?;
-        let Message::Send { wr_id, buffer, received } = &mut self.message else {
-            return Err(Fault::Sequence.into());
-        };
-        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
-        let total = received.checked_add(len).ok_or(Fault::ReceiveTooShort)?;
-        if total as usize > buffer.len() {
-            return Err(Fault::ReceiveTooShort.into());
-        }
-        buffer
-            .place(cx.turn, *received as usize, packet.payload, order(position))
-            .map_err(|_| Fault::LocalProtection)?;
-        *received = total;
-        if ends(position) {
-            let end = RecvEnd {
-                status: WcStatus::Success,
-                opcode: WcOpcode::Recv,
-                byte_len: total,
-                imm: packet.imm().map(|imm| imm.0),
-                solicited: packet.bth.solicited,
-            };
-            cx.complete_recv(&connection.id, *wr_id, end);
-            receives.finish();
-            self.message = Message::None;
-            self.complete_message();
-        }
-        Ok(1)
-    }
-
-    /// Looks up the memory of the receive request that a SEND has taken. The message is open either
-    /// way: the request is taken, and ends with it.
-    fn open_send(
-        &mut self,
-        cx: &Context<'_>,
-        connection: &Connection,
-        request: RecvRequest,
-    ) -> Result<(), Fault> {
-        let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-        let buffer = Spans::resolve(cx.memory, connection.id.pd, pieces, Need::Write);
-        let fault = buffer.as_ref().err().map(|_| Fault::LocalProtection);
-        let buffer = buffer.unwrap_or_default();
-        self.message = Message::Send { wr_id: request.wr_id, buffer, received: 0 };
-        fault.map_or(Ok(()), Err)
-    }
-
-    fn execute_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &Connection,
-        receives: &mut RecvQueue,
-        packet: &Datagram<'_>,
-    ) -> Result<u32, Refusal> {
-        let position = packet.bth.opcode.position();
-        let takes_receive = packet.imm().is_some();
-        if takes_receive && receives.is_empty() {
-            return Err(Refusal::NotReady);
-        }
-        check_length(position, packet.payload.len(), connection.mtu)?;
-        if let Some(reth) = packet.reth() {
-            let target = open_remote(cx, connection, reth, Access::REMOTE_WRITE)?;
-            self.message = Message::Write { target, total: reth.length, received: 0 };
-        }
-        let Message::Write { target, total, received } = &mut self.message else {
-            return Err(Fault::Sequence.into());
-        };
-        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
-        let sum = received.checked_add(len).filter(|sum| *sum <= *total).ok_or(Fault::Length)?;
-        if ends(position) && sum != *total {
-            return Err(Fault::Length.into());
-        }
-        if let Some(span) = target {
-            span.place(cx.turn, *received as usize, packet.payload, order(position))
-                .map_err(|_| Fault::RemoteAccess)?;
-        }
-        *received = sum;
-        if ends(position) {
-            self.message = Message::None;
-            self.complete_message();
-            if takes_receive {
-                let end = RecvEnd {
-                    status: WcStatus::Success,
-                    opcode: WcOpcode::RecvRdmaWithImm,
-                    byte_len: sum,
-                    imm: packet.imm().map(|imm| imm.0),
-                    solicited: packet.bth.solicited,
-                };
-                if let Some(request) = receives.take() {
-                    cx.complete_recv(&connection.id, request.wr_id, end);
-                    receives.finish();
-                }
-            }
-        }
-        Ok(1)
+    fn count_message(&mut self, ended: bool) {
+        self.msn = (self.msn + u32::from(ended)) & 0xff_ffff;
     }
 
     fn execute_read(
@@ -312,7 +175,7 @@ impl Responder {
         let limit = self.admit_answer(connection)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
         let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
-        self.complete_message();
+        self.count_message(true);
         let kind = Kind::Read { reth, span };
         self.resources.push(limit, Resource::new(packet.bth.psn, packets, self.msn, kind));
         Ok(packets)
@@ -336,7 +199,7 @@ impl Responder {
             _ => span.fetch_add(cx.turn, swap),
         };
         let original = original.map_err(|_| Fault::RemoteAccess)?;
-        self.complete_message();
+        self.count_message(true);
         let kind = Kind::Atomic { original };
         self.resources.push(limit, Resource::new(packet.bth.psn, 1, self.msn, kind));
         Ok(1)
@@ -504,10 +367,7 @@ impl Responder {
         receives: &mut RecvQueue,
         status: WcStatus,
     ) -> bool {
-        let Message::Send { wr_id, .. } = std::mem::take(&mut self.message) else { return false };
-        cx.complete_recv(id, wr_id, RecvEnd::failed(status));
-        receives.finish();
-        true
+        self.message.end(cx, id, receives, status)
     }
 
     /// Forgets what is owed: the queue pair was told to stop.
@@ -515,65 +375,6 @@ impl Responder {
         self.resources.clear();
         self.closing = None;
     }
-}
-
-/// Whether the queue pair's access flags allow the operation.
-fn permit(connection: &Connection, opcode: Opcode) -> Result<(), Fault> {
-    let needed = match opcode.operation() {
-        Operation::Write => Access::REMOTE_WRITE,
-        Operation::ReadRequest => Access::REMOTE_READ,
-        Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
-        _ => Access::empty(),
-    };
-    if connection.access.contains(needed) { Ok(()) } else { Err(Fault::NotPermitted) }
-}
-
-/// Payload lengths by position: FIRST and MIDDLE are full, LAST is not empty (IBTA vol 1,
-/// §9.7.4.1.6).
-fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), Fault> {
-    let mtu = mtu as usize;
-    let valid = match position {
-        Position::First | Position::Middle => len == mtu,
-        Position::Last => (1..=mtu).contains(&len),
-        Position::Only => len <= mtu,
-    };
-    if valid { Ok(()) } else { Err(Fault::Length) }
-}
-
-/// The memory that a RETH names. No bytes need none: neither key nor address is looked at (IBTA
-/// vol 1, C9-88).
-fn open_remote(
-    cx: &Context<'_>,
-    connection: &Connection,
-    reth: Reth,
-    need: Access,
-) -> Result<Option<Span>, Fault> {
-    match reth.length {
-        0 => Ok(None),
-        1..=MAX_MESSAGE => {
-            remote(cx, connection, reth.rkey, reth.addr, reth.length, need).map(Some)
-        }
-        _ => Err(Fault::Length),
-    }
-}
-
-fn remote(
-    cx: &Context<'_>,
-    connection: &Connection,
-    rkey: Rkey,
-    addr: u64,
-    length: u32,
-    need: Access,
-) -> Result<Span, Fault> {
-    cx.memory.remote(connection.id.pd, rkey, addr, length, need).map_err(|_| Fault::RemoteAccess)
-}
-
-const fn ends(position: Position) -> bool {
-    matches!(position, Position::Last | Position::Only)
-}
-
-const fn order(position: Position) -> Placement {
-    if ends(position) { Placement::Final } else { Placement::Plain }
 }
 
 const fn ack(msn: u32) -> Aeth {

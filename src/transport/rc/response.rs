@@ -11,9 +11,9 @@ use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::status_of_nak;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::{Cursor, Requester};
-use crate::transport::rc::wqe::Wqe;
 use crate::transport::segment::Segmentation;
 use crate::transport::work::{SendFlags, WcStatus};
+use crate::transport::wqe::Wqe;
 use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
 
 /// Whether an acknowledgement left a hole.

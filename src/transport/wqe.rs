@@ -1,8 +1,9 @@
 //! A send request on its way.
 
+use crate::ids::PdId;
 use crate::mem::{Memory, Need, Revoked, Spans, Turn};
 use crate::psn::Psn;
-use crate::transport::connection::{Connection, SendEnd};
+use crate::transport::connection::SendEnd;
 use crate::transport::segment::Segmentation;
 use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, WcStatus};
 
@@ -54,13 +55,13 @@ impl Wqe {
     }
 
     /// Gives it its PSNs and looks up its memory: keys are checked once a message.
-    pub(crate) fn start(&mut self, first: Psn, connection: &Connection, memory: &Memory) {
+    pub(crate) fn start(&mut self, first: Psn, pd: PdId, mtu: u32, memory: &Memory) {
         self.first = first;
-        self.packets = self.segmentation(connection.mtu).packets();
+        self.packets = self.segmentation(mtu).packets();
         if let Data::Request(SendData::Sges(sges)) = &self.data {
             let need = if self.op.has_response() { Need::Write } else { Need::Read };
             let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-            match Spans::resolve(memory, connection.id.pd, pieces, need) {
+            match Spans::resolve(memory, pd, pieces, need) {
                 Ok(spans) => self.data = Data::Resolved(spans),
                 Err(_) => self.failure = Some(WcStatus::LocProtErr),
             }

@@ -1,0 +1,78 @@
+//! From attributes to a peer.
+
+use std::net::SocketAddr;
+
+use crate::engine::Config;
+use crate::engine::attr::QpType;
+use crate::engine::post::PostError;
+use crate::engine::qp::QueuePair;
+use crate::engine::service::Peering;
+use crate::ids::PKey;
+use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
+use crate::transport::connection::Connection;
+use crate::transport::ud::{Destination, Endpoint};
+use crate::transport::window::Windows;
+use crate::transport::work::UdTarget;
+use crate::wire::icrc::Flow;
+
+/// Whom a queue pair talks to, by its attributes; `None` until they tell. `agree` is asked for the
+/// UDP source port the first time.
+pub(super) fn peering(
+    qp: &QueuePair,
+    config: &Config,
+    windows: &mut Windows,
+    agree: impl FnOnce(u16) -> u16,
+) -> Option<Peering> {
+    if qp.qp_type == QpType::Ud {
+        let source_port =
+            qp.source_port().unwrap_or_else(|| agree(datagram_source_port(qp.id.qpn)));
+        return Some(Peering::Endpoint(Box::new(Endpoint {
+            id: qp.id,
+            pkey: PKey::DEFAULT,
+            qkey: qp.attr.qkey?,
+            mtu: u32::try_from(config.active_mtu.bytes()).ok()?,
+            source_port,
+        })));
+    }
+    let attr = &qp.attr;
+    let (av, dest_qpn, mtu) = (attr.av?, attr.dest_qpn?, attr.path_mtu?);
+    let mut path = path(&av, config)?;
+    path.source_port =
+        qp.source_port().unwrap_or_else(|| agree(source_port(av.flow_label, qp.id.qpn, dest_qpn)));
+    let source = SocketAddr::new(path.source, path.source_port);
+    Some(Peering::Connection(Box::new(Connection {
+        id: qp.id,
+        dest_qpn,
+        path,
+        flow: Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT)),
+        window: windows.to(path.destination),
+        pkey: PKey::DEFAULT,
+        mtu: u32::try_from(mtu.bytes()).ok()?,
+        access: attr.access.unwrap_or_default(),
+        min_rnr_timer: attr.min_rnr_timer.unwrap_or_default(),
+        timeout: attr.timeout.unwrap_or_default(),
+        retry_cnt: attr.retry_cnt.unwrap_or_default(),
+        rnr_retry: attr.rnr_retry.unwrap_or_default(),
+        max_rd_atomic: attr.max_rd_atomic.unwrap_or_default(),
+        max_dest_rd_atomic: attr.max_dest_rd_atomic.unwrap_or_default(),
+    })))
+}
+
+/// Where a UD message goes.
+pub(super) fn destination(to: &UdTarget, config: &Config) -> Result<Destination, PostError> {
+    let path = path(&to.av, config)
+        .filter(|path| path.source.is_ipv4() == path.destination.is_ipv4())
+        .ok_or(PostError::Address { gid: to.av.gid, index: to.av.sgid_index })?;
+    Ok(Destination { path, qpn: to.qpn, qkey: to.qkey })
+}
+
+/// The path of an address vector, but for its source port. `None` when there is no such source GID.
+fn path(av: &AddressVector, config: &Config) -> Option<Path> {
+    Some(Path {
+        source: config.gids.get(usize::from(av.sgid_index))?.ip(),
+        destination: av.gid.ip(),
+        source_port: ROCE_PORT,
+        traffic_class: av.traffic_class,
+        hop_limit: av.hop_limit,
+    })
+}

@@ -1,0 +1,343 @@
+//! What the transport services have in common, as a queue pair sees them.
+
+use crate::engine::attr::QpType;
+use crate::engine::post::QpCap;
+use crate::net::{Burst, RxMeta};
+use crate::psn::Psn;
+use crate::time::Instant;
+use crate::transport::build::Progress;
+use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::outputs::DropReason;
+use crate::transport::rc::requester::Requester;
+use crate::transport::rc::responder::{Failure, Responder};
+use crate::transport::recv::RecvQueue;
+use crate::transport::uc::{UcReceiver, UcSender};
+use crate::transport::ud::{self, Destination, Endpoint, UdSender};
+use crate::transport::window::WindowId;
+use crate::transport::work::{SendRequest, WcStatus};
+use crate::wire::{Datagram, Transport};
+
+/// The two halves of a queue pair, by its type.
+#[expect(clippy::large_enum_variant, reason = "most queue pairs are RC, and each has its own box")]
+#[derive(Debug)]
+pub(crate) enum Service {
+    Rc { requester: Requester, responder: Responder },
+    Uc { sender: UcSender, receiver: UcReceiver },
+    Ud { sender: UdSender },
+}
+
+/// Whom a queue pair talks to, once it is in RTR.
+#[derive(Debug)]
+pub(crate) enum Peering {
+    /// RC and UC: one peer.
+    Connection(Box<Connection>),
+    /// UD: anybody.
+    Endpoint(Box<Endpoint>),
+}
+
+/// How a packet or a timeout made a queue pair fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Broken {
+    /// The oldest send request cannot be carried out.
+    Send(WcStatus),
+    /// A request of the peer has been refused for good.
+    Request(Failure),
+    /// A receive request could not be used; its completion says why.
+    Receive,
+}
+
+/// A packet and what is known of its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    pub(crate) packet: Datagram<'a>,
+    pub(crate) meta: &'a RxMeta,
+    /// Its IPv4 identification.
+    pub(crate) id: u16,
+    /// It came with others in one buffer.
+    pub(crate) merged: bool,
+}
+
+impl Service {
+    pub(crate) fn new(qp_type: QpType, cap: &QpCap) -> Self {
+        let sends = cap.max_send_wr as usize;
+        match qp_type {
+            QpType::Rc => {
+                Self::Rc { requester: Requester::new(sends), responder: Responder::default() }
+            }
+            QpType::Uc => {
+                Self::Uc { sender: UcSender::new(sends), receiver: UcReceiver::default() }
+            }
+            QpType::Ud => Self::Ud { sender: UdSender::new(sends) },
+        }
+    }
+
+    /// The transport that its packets belong to.
+    pub(crate) fn transport(&self) -> Transport {
+        match self {
+            Self::Rc { .. } => Transport::Rc,
+            Self::Uc { .. } => Transport::Uc,
+            Self::Ud { .. } => Transport::Ud,
+        }
+    }
+
+    // ---- the send queue ----
+
+    /// The capacity of the send queue if it is full.
+    pub(crate) fn full(&self) -> Option<usize> {
+        let (has_room, capacity) = match self {
+            Self::Rc { requester, .. } => (requester.has_room(), requester.capacity()),
+            Self::Uc { sender, .. } => (sender.has_room(), sender.capacity()),
+            Self::Ud { sender } => (sender.has_room(), sender.capacity()),
+        };
+        (!has_room).then_some(capacity)
+    }
+
+    /// Appends a request. Only UD has a destination for each.
+    pub(crate) fn post(&mut self, request: SendRequest, length: u32, to: Option<Destination>) {
+        match (self, to) {
+            (Self::Rc { requester, .. }, _) => requester.post(request, length),
+            (Self::Uc { sender, .. }, _) => sender.post(request, length),
+            (Self::Ud { sender }, Some(to)) => sender.post(request, length, to),
+            (Self::Ud { .. }, None) => debug_assert!(false, "posting has checked the destination"),
+        }
+    }
+
+    pub(crate) fn set_draining(&mut self, draining: bool) {
+        match self {
+            Self::Rc { requester, .. } => requester.set_draining(draining),
+            Self::Uc { sender, .. } => sender.set_draining(draining),
+            Self::Ud { sender } => sender.set_draining(draining),
+        }
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        match self {
+            Self::Rc { requester, .. } => requester.is_drained(),
+            Self::Uc { sender, .. } => sender.is_drained(),
+            Self::Ud { .. } => true,
+        }
+    }
+
+    pub(crate) fn may_transmit(&self) -> bool {
+        match self {
+            Self::Rc { requester, .. } => requester.may_transmit(),
+            Self::Uc { sender, .. } => sender.may_transmit(),
+            Self::Ud { sender } => sender.may_transmit(),
+        }
+    }
+
+    /// Appends packets of send requests to `out`.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        peering: &Peering,
+        out: &mut Burst,
+    ) -> Result<Progress, WcStatus> {
+        match (self, peering) {
+            (Self::Rc { requester, .. }, Peering::Connection(connection)) => {
+                Ok(requester.transmit(cx, connection, out))
+            }
+            (Self::Uc { sender, .. }, Peering::Connection(connection)) => {
+                sender.transmit(cx, connection, out)
+            }
+            (Self::Ud { sender }, Peering::Endpoint(endpoint)) => {
+                sender.transmit(cx, endpoint, out)
+            }
+            _ => Ok(Progress::Idle),
+        }
+    }
+
+    /// How the oldest request fails because it could not be sent, once it is the oldest.
+    pub(crate) fn failure(&self) -> Option<WcStatus> {
+        match self {
+            Self::Rc { requester, .. } => requester.failure(),
+            Self::Uc { .. } | Self::Ud { .. } => None,
+        }
+    }
+
+    pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
+        match self {
+            Self::Rc { requester, .. } => requester.fail_oldest(cx, id, status),
+            Self::Uc { sender, .. } => sender.fail_oldest(cx, id, status),
+            Self::Ud { sender } => sender.fail_oldest(cx, id, status),
+        }
+    }
+
+    /// Ends every send request with "flushed".
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity, window: Option<WindowId>) {
+        match self {
+            Self::Rc { requester, .. } => requester.flush(cx, id, window),
+            Self::Uc { sender, .. } => sender.flush(cx, id),
+            Self::Ud { sender } => sender.flush(cx, id),
+        }
+    }
+
+    /// Gives back what is in flight, without completions.
+    pub(crate) fn clear(&mut self, cx: &mut Context<'_>, window: Option<WindowId>) {
+        if let Self::Rc { requester, .. } = self {
+            requester.clear(cx, window);
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Rc { requester, .. } => requester.deadline(),
+            Self::Uc { .. } | Self::Ud { .. } => None,
+        }
+    }
+
+    pub(crate) fn handle_timeout(
+        &mut self,
+        cx: &mut Context<'_>,
+        peering: &Peering,
+    ) -> Result<(), WcStatus> {
+        match (self, peering) {
+            (Self::Rc { requester, .. }, Peering::Connection(connection)) => {
+                requester.handle_timeout(cx, connection)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    // ---- the receiving side ----
+
+    /// Takes a packet. The outer error is a drop.
+    pub(crate) fn handle_packet(
+        &mut self,
+        cx: &mut Context<'_>,
+        peering: &Peering,
+        receives: &mut RecvQueue,
+        arrival: &Arrival<'_>,
+    ) -> Result<Result<(), Broken>, DropReason> {
+        let packet = &arrival.packet;
+        Ok(match (self, peering) {
+            (Self::Rc { requester, responder }, Peering::Connection(connection)) => {
+                if packet.bth.opcode.is_request() {
+                    responder
+                        .handle_request(cx, connection, receives, packet)
+                        .map_err(Broken::Request)
+                } else {
+                    requester
+                        .handle_response(cx, connection, packet, arrival.merged)
+                        .map_err(Broken::Send)
+                }
+            }
+            (Self::Uc { receiver, .. }, Peering::Connection(connection)) => {
+                Ok(receiver.handle_packet(cx, connection, receives, packet)?)
+            }
+            (Self::Ud { .. }, Peering::Endpoint(endpoint)) => {
+                let Arrival { meta, id, .. } = arrival;
+                ud::handle_packet(cx, endpoint, receives, packet, meta, *id)?
+                    .map_err(|_| Broken::Receive)
+            }
+            _ => return Err(DropReason::QpState),
+        })
+    }
+
+    /// Ends the message that is arriving, if a receive request belongs to it.
+    pub(crate) fn end_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: &Identity,
+        receives: &mut RecvQueue,
+        status: WcStatus,
+    ) {
+        match self {
+            Self::Rc { responder, .. } => {
+                responder.end_message(cx, id, receives, status);
+            }
+            Self::Uc { receiver, .. } => receiver.end_message(cx, id, receives, status),
+            Self::Ud { .. } => {}
+        }
+    }
+
+    /// The responder, of the one service that has answers.
+    pub(crate) fn responder(&mut self) -> Option<&mut Responder> {
+        match self {
+            Self::Rc { responder, .. } => Some(responder),
+            Self::Uc { .. } | Self::Ud { .. } => None,
+        }
+    }
+
+    /// Whether anything is owed to the peer.
+    pub(crate) fn owes(&self) -> bool {
+        match self {
+            Self::Rc { responder, .. } => responder.owes(),
+            Self::Uc { .. } | Self::Ud { .. } => false,
+        }
+    }
+
+    // ---- states ----
+
+    /// INIT → RTR.
+    pub(crate) fn start_receiving(&mut self, expected: Psn) {
+        match self {
+            Self::Rc { responder, .. } => responder.start(expected),
+            Self::Uc { receiver, .. } => receiver.start(expected),
+            Self::Ud { .. } => {}
+        }
+    }
+
+    /// RTR → RTS.
+    pub(crate) fn start_sending(&mut self, first: Psn, peering: &Peering, receive_buffer: u64) {
+        match (self, peering) {
+            (Self::Rc { requester, .. }, Peering::Connection(connection)) => {
+                requester.start(first, connection, receive_buffer);
+            }
+            (Self::Uc { sender, .. }, _) => sender.start(first),
+            (Self::Ud { sender }, _) => sender.start(first),
+            _ => {}
+        }
+    }
+
+    /// Takes attributes over that changed while connected.
+    pub(crate) fn configure(&mut self, peering: &Peering) {
+        if let (Self::Rc { requester, .. }, Peering::Connection(connection)) = (self, peering) {
+            requester.configure(connection);
+        }
+    }
+}
+
+impl Peering {
+    /// The window to the one peer there is.
+    pub(crate) fn window(&self) -> Option<WindowId> {
+        match self {
+            Self::Connection(connection) => Some(connection.window),
+            Self::Endpoint(_) => None,
+        }
+    }
+
+    /// The UDP source port of its packets.
+    pub(crate) fn source_port(&self) -> u16 {
+        match self {
+            Self::Connection(connection) => connection.path.source_port,
+            Self::Endpoint(endpoint) => endpoint.source_port,
+        }
+    }
+
+    /// READs and atomics that may be outstanding from here.
+    pub(crate) fn max_rd_atomic(&self) -> u8 {
+        match self {
+            Self::Connection(connection) => connection.max_rd_atomic,
+            Self::Endpoint(_) => 0,
+        }
+    }
+
+    /// Whether a packet comes from whom it may, and to us.
+    pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
+        let pkey = match self {
+            Self::Connection(connection) => {
+                let path = &connection.path;
+                if path.destination != meta.source.ip() || path.source != meta.destination {
+                    return Err(DropReason::WrongAddress);
+                }
+                connection.pkey
+            }
+            Self::Endpoint(endpoint) => endpoint.pkey,
+        };
+        if !pkey.matches(packet.bth.pkey) {
+            return Err(DropReason::PKeyMismatch);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! A SEND or WRITE that arrives packet by packet: the part of a responder that RC and UC share.
+
+use crate::ids::Rkey;
+use crate::mem::{Access, Need, Placement, Span, Spans};
+use crate::transport::connection::{Connection, Context, Identity, RecvEnd};
+use crate::transport::fault::Fault;
+use crate::transport::recv::RecvQueue;
+use crate::transport::work::{RecvRequest, WcOpcode, WcStatus};
+use crate::wire::{Datagram, Opcode, Operation, Position, Reth};
+
+/// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
+pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// The message that is arriving, if one is.
+#[derive(Debug, Default)]
+pub(crate) enum Inbound {
+    /// None is.
+    #[default]
+    None,
+    /// A SEND, with the receive request it has taken.
+    Send { request: RecvRequest, buffer: Spans, received: u32 },
+    /// A WRITE, with the memory its RETH names; no bytes need none.
+    Write { target: Option<Span>, total: u32, received: u32 },
+}
+
+/// Why a packet was not executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// For good.
+    Fault(Fault),
+    /// For want of a receive request.
+    NotReady,
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Inbound {
+    /// Executes a packet of a SEND, of which the place in the message has been checked. True when it
+    /// ends the message.
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<bool, Refusal> {
+        let position = packet.bth.opcode.position();
+        if position.is_start() {
+            let request = receives.take().ok_or(Refusal::NotReady)?;
+            self.open_send(cx, connection, request)?;
+        }
+        check_length(position, packet.payload.len(), connection.mtu)?;
+        let Self::Send { request, buffer, received } = self else {
+            return Err(Fault::Sequence.into());
+        };
+        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
+        let total = received.checked_add(len).ok_or(Fault::ReceiveTooShort)?;
+        if total as usize > buffer.len() {
+            return Err(Fault::ReceiveTooShort.into());
+        }
+        buffer
+            .place(cx.turn, *received as usize, packet.payload, order(position))
+            .map_err(|_| Fault::LocalProtection)?;
+        *received = total;
+        if position.is_end() {
+            let end = arrived(WcOpcode::Recv, total, packet);
+            cx.complete_recv(&connection.id, request.wr_id, end);
+            receives.finish();
+            *self = Self::None;
+        }
+        Ok(position.is_end())
+    }
+
+    /// Looks up the memory of the receive request that a SEND has taken. The message is open either
+    /// way: the request is taken, and ends with it.
+    fn open_send(
+        &mut self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        request: RecvRequest,
+    ) -> Result<(), Fault> {
+        let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+        let buffer = Spans::resolve(cx.memory, connection.id.pd, pieces, Need::Write);
+        let fault = buffer.as_ref().err().map(|_| Fault::LocalProtection);
+        *self = Self::Send { request, buffer: buffer.unwrap_or_default(), received: 0 };
+        fault.map_or(Ok(()), Err)
+    }
+
+    /// Executes a packet of a WRITE, of which the place in the message has been checked. True when
+    /// it ends the message.
+    pub(crate) fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<bool, Refusal> {
+        let position = packet.bth.opcode.position();
+        let takes_receive = packet.bth.opcode.has_imm();
+        if takes_receive && receives.is_empty() {
+            return Err(Refusal::NotReady);
+        }
+        check_length(position, packet.payload.len(), connection.mtu)?;
+        if let Some(reth) = packet.reth() {
+            let target = open_remote(cx, connection, reth, Access::REMOTE_WRITE)?;
+            *self = Self::Write { target, total: reth.length, received: 0 };
+        }
+        let Self::Write { target, total, received } = self else {
+            return Err(Fault::Sequence.into());
+        };
+        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
+        let sum = received.checked_add(len).filter(|sum| *sum <= *total).ok_or(Fault::Length)?;
+        if position.is_end() && sum != *total {
+            return Err(Fault::Length.into());
+        }
+        if let Some(span) = target {
+            span.place(cx.turn, *received as usize, packet.payload, order(position))
+                .map_err(|_| Fault::RemoteAccess)?;
+        }
+        *received = sum;
+        if position.is_end() {
+            *self = Self::None;
+            if let Some(request) = takes_receive.then(|| receives.take()).flatten() {
+                let end = arrived(WcOpcode::RecvRdmaWithImm, sum, packet);
+                cx.complete_recv(&connection.id, request.wr_id, end);
+                receives.finish();
+            }
+        }
+        Ok(position.is_end())
+    }
+
+    /// Ends the message, if a receive request belongs to it, with `status`. Tells whether one did.
+    pub(crate) fn end(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: &Identity,
+        receives: &mut RecvQueue,
+        status: WcStatus,
+    ) -> bool {
+        let Self::Send { request, .. } = std::mem::take(self) else { return false };
+        cx.complete_recv(id, request.wr_id, RecvEnd::failed(status));
+        receives.finish();
+        true
+    }
+
+    /// Forgets the message, and puts its receive request back for the next.
+    pub(crate) fn abandon(&mut self, receives: &mut RecvQueue) {
+        if let Self::Send { request, .. } = std::mem::take(self) {
+            receives.put_back(request);
+        }
+    }
+}
+
+fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
+    RecvEnd {
+        status: WcStatus::Success,
+        opcode,
+        byte_len,
+        imm: packet.imm().map(|imm| imm.0),
+        solicited: packet.bth.solicited,
+        source_qp: None,
+    }
+}
+
+/// Whether the queue pair's access flags allow the operation.
+pub(crate) fn permit(connection: &Connection, opcode: Opcode) -> Result<(), Fault> {
+    let needed = match opcode.operation() {
+        Operation::Write => Access::REMOTE_WRITE,
+        Operation::ReadRequest => Access::REMOTE_READ,
+        Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+        _ => Access::empty(),
+    };
+    if connection.access.contains(needed) { Ok(()) } else { Err(Fault::NotPermitted) }
+}
+
+/// Payload lengths by position: FIRST and MIDDLE are full, LAST is not empty (IBTA vol 1,
+/// §9.7.4.1.6).
+fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), Fault> {
+    let mtu = mtu as usize;
+    let valid = match position {
+        Position::First | Position::Middle => len == mtu,
+        Position::Last => (1..=mtu).contains(&len),
+        Position::Only => len <= mtu,
+    };
+    if valid { Ok(()) } else { Err(Fault::Length) }
+}
+
+/// The memory that a RETH names. No bytes need none: neither key nor address is looked at (IBTA
+/// vol 1, C9-88).
+pub(crate) fn open_remote(
+    cx: &Context<'_>,
+    connection: &Connection,
+    reth: Reth,
+    need: Access,
+) -> Result<Option<Span>, Fault> {
+    match reth.length {
+        0 => Ok(None),
+        1..=MAX_MESSAGE => {
+            remote(cx, connection, reth.rkey, reth.addr, reth.length, need).map(Some)
+        }
+        _ => Err(Fault::Length),
+    }
+}
+
+/// The `length` bytes at `addr` that the peer names with `rkey`.
+pub(crate) fn remote(
+    cx: &Context<'_>,
+    connection: &Connection,
+    rkey: Rkey,
+    addr: u64,
+    length: u32,
+    need: Access,
+) -> Result<Span, Fault> {
+    cx.memory.remote(connection.id.pd, rkey, addr, length, need).map_err(|_| Fault::RemoteAccess)
+}
+
+const fn order(position: Position) -> Placement {
+    if position.is_end() { Placement::Final } else { Placement::Plain }
+}

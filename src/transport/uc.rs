@@ -1,0 +1,234 @@
+//! Unreliable connection: messages as in RC, and nobody answers.
+//!
+//! A message arrives whole or not at all: the first packet that is missing ends it, and what belongs
+//! to it is dropped until the next message begins (IBTA vol 1, §9.8.2.2).
+
+use std::collections::VecDeque;
+
+use crate::net::{Burst, MAX_BURST_BYTES};
+use crate::psn::Psn;
+use crate::transport::build::{self, Progress};
+use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::inbound::{Inbound, Refusal, permit};
+use crate::transport::message;
+use crate::transport::outputs::DropReason;
+use crate::transport::recv::RecvQueue;
+use crate::transport::window::{burst_cost, lone_cost};
+use crate::transport::work::{SendFlags, SendRequest, WcStatus};
+use crate::transport::wqe::Wqe;
+use crate::wire::packet::datagram_len;
+use crate::wire::{Datagram, Operation, Sequence, Transport};
+
+/// The sending half of a UC queue pair.
+#[derive(Debug)]
+pub(crate) struct UcSender {
+    /// Requests that are not sent yet, oldest first.
+    queue: VecDeque<Wqe>,
+    capacity: usize,
+    next_psn: Psn,
+    /// Packets of the oldest request that are sent.
+    packet: u32,
+    draining: bool,
+}
+
+impl UcSender {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let queue = VecDeque::new();
+        Self { queue, capacity, next_psn: Psn::default(), packet: 0, draining: false }
+    }
+
+    /// RTR → RTS: the first request will have the PSN `first`.
+    pub(crate) fn start(&mut self, first: Psn) {
+        self.next_psn = first;
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.capacity
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn post(&mut self, request: SendRequest, length: u32) {
+        self.queue.push_back(Wqe::new(request, length));
+    }
+
+    /// RTS ↔ SQD: whether requests that have not started stay so.
+    pub(crate) fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
+    /// Whether nothing that was started is unfinished.
+    pub(crate) fn is_drained(&self) -> bool {
+        !self.queue.front().is_some_and(Wqe::is_started)
+    }
+
+    pub(crate) fn may_transmit(&self) -> bool {
+        let held_back = self.draining && self.is_drained();
+        !self.queue.is_empty() && !held_back
+    }
+
+    /// Appends packets to `out`. A request is complete when its last packet is built.
+    ///
+    /// # Errors
+    ///
+    /// The memory of the oldest request cannot be read.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        out: &mut Burst,
+    ) -> Result<Progress, WcStatus> {
+        let room = cx.windows.room(connection.window, cx.now);
+        let result = self.fill(cx, connection, out, room);
+        if !out.is_empty() {
+            let cost = burst_cost(out.data().len(), out.len());
+            cx.windows.charge_unacknowledged(connection.window, cx.now, cost);
+        }
+        result
+    }
+
+    fn fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        out: &mut Burst,
+        room: u64,
+    ) -> Result<Progress, WcStatus> {
+        let limit = cx.windows.limit(connection.window);
+        loop {
+            let Some(wqe) = self.queue.front_mut() else { return Ok(Progress::Idle) };
+            if !wqe.is_started() {
+                if self.draining {
+                    return Ok(Progress::Idle);
+                }
+                wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
+                self.next_psn = wqe.end();
+            }
+            if let Some(status) = wqe.failure {
+                return Err(status);
+            }
+            let piece = wqe.segmentation(connection.mtu).piece(self.packet);
+            let psn = wqe.first.plus(self.packet);
+            let header = message::header(Transport::Uc, wqe, psn, piece);
+            let len = datagram_len(header.opcode, piece.len as usize);
+            if !out.has_room(len) {
+                return Ok(Progress::More);
+            }
+            let rest = u64::from(wqe.length - piece.offset).min(MAX_BURST_BYTES as u64);
+            let want = match out.data().len() {
+                0 => rest.max(lone_cost(len)),
+                used => (used + len) as u64,
+            };
+            if want.min(limit) > room {
+                return Ok(Progress::Blocked(connection.window));
+            }
+            let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, piece.offset, to);
+            build::push(out, connection, header, piece.len as usize, fill)
+                .map_err(|_| WcStatus::LocProtErr)?;
+            self.packet += 1;
+            if self.packet == wqe.packets {
+                self.complete_oldest(cx, &connection.id);
+            }
+        }
+    }
+
+    fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {
+        self.packet = 0;
+        let Some(wqe) = self.queue.pop_front() else { return };
+        if wqe.flags.contains(SendFlags::SIGNALED) {
+            cx.complete_send(id, &wqe.end_of(), WcStatus::Success);
+        }
+    }
+
+    /// Ends the oldest request with `status`.
+    pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
+        self.packet = 0;
+        if let Some(wqe) = self.queue.pop_front() {
+            cx.complete_send(id, &wqe.end_of(), status);
+        }
+    }
+
+    /// Ends every request with "flushed", in order.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity) {
+        while !self.queue.is_empty() {
+            self.fail_oldest(cx, id, WcStatus::WrFlushErr);
+        }
+    }
+}
+
+/// The receiving half of a UC queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct UcReceiver {
+    expected: Psn,
+    sequence: Sequence,
+    message: Inbound,
+}
+
+impl UcReceiver {
+    /// INIT → RTR: the first packet should have the PSN `expected`.
+    pub(crate) fn start(&mut self, expected: Psn) {
+        *self = Self { expected, ..Self::default() };
+    }
+
+    /// Takes a packet. Nothing in it can make the queue pair fail; what cannot be executed is
+    /// dropped, and the message with it.
+    pub(crate) fn handle_packet(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<(), DropReason> {
+        let psn = packet.bth.psn;
+        if psn != self.expected {
+            cx.counters.out_of_sequence += 1;
+            self.abandon(receives);
+        }
+        self.expected = psn.next();
+        let opcode = packet.bth.opcode;
+        if opcode.position().is_start() && self.sequence != Sequence::Idle {
+            self.abandon(receives);
+        }
+        let Ok(sequence) = self.sequence.next(opcode) else {
+            self.abandon(receives);
+            return Err(DropReason::OutOfSequence);
+        };
+        let executed = match (permit(connection, opcode), opcode.operation()) {
+            (Err(fault), _) => Err(fault.into()),
+            (Ok(()), Operation::Write) => self.message.write(cx, connection, receives, packet),
+            (Ok(()), _) => self.message.send(cx, connection, receives, packet),
+        };
+        match executed {
+            Ok(_) => {
+                self.sequence = sequence;
+                Ok(())
+            }
+            Err(refusal) => {
+                self.abandon(receives);
+                Err(match refusal {
+                    Refusal::NotReady => DropReason::NoReceive,
+                    Refusal::Fault(_) => DropReason::Refused,
+                })
+            }
+        }
+    }
+
+    /// Gives the message up that was arriving. The rest of it finds no FIRST before it.
+    fn abandon(&mut self, receives: &mut RecvQueue) {
+        self.message.abandon(receives);
+        self.sequence = Sequence::Idle;
+    }
+
+    /// Ends the message, if a receive request belongs to it, with `status`.
+    pub(crate) fn end_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: &Identity,
+        receives: &mut RecvQueue,
+        status: WcStatus,
+    ) {
+        self.message.end(cx, id, receives, status);
+    }
+}

@@ -1,0 +1,249 @@
+//! Unreliable datagram: one packet to any queue pair that knows the key, without a connection.
+//!
+//! The first 40 bytes of a receive buffer are for the header of the network layer: a GRH in
+//! InfiniBand, the IP header here, an IPv4 header in the last 20 of them.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use crate::ids::{PKey, QKey, Qpn};
+use crate::mem::{Need, Placement, Spans};
+use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
+use crate::psn::Psn;
+use crate::transport::build::{self, Extension, Header, Progress, To};
+use crate::transport::connection::{Context, Identity, RecvEnd};
+use crate::transport::outputs::DropReason;
+use crate::transport::recv::RecvQueue;
+use crate::transport::window::{burst_cost, lone_cost};
+use crate::transport::work::{SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
+use crate::transport::wqe::Wqe;
+use crate::wire::encap::Headers;
+use crate::wire::icrc::Flow;
+use crate::wire::packet::datagram_len;
+use crate::wire::{Datagram, Deth, ImmDt, Opcode};
+
+/// Bytes of a receive buffer before the payload.
+pub(crate) const GRH_LEN: u32 = 40;
+
+/// What a UD queue pair is from RTR on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) id: Identity,
+    pub(crate) pkey: PKey,
+    pub(crate) qkey: QKey,
+    /// Payload bytes of the longest packet.
+    pub(crate) mtu: u32,
+    pub(crate) source_port: u16,
+}
+
+/// Where one send request goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Destination {
+    pub(crate) path: Path,
+    pub(crate) qpn: Qpn,
+    pub(crate) qkey: QKey,
+}
+
+/// The sending half of a UD queue pair.
+#[derive(Debug)]
+pub(crate) struct UdSender {
+    queue: VecDeque<(Wqe, Destination)>,
+    capacity: usize,
+    next_psn: Psn,
+    draining: bool,
+}
+
+impl UdSender {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { queue: VecDeque::new(), capacity, next_psn: Psn::default(), draining: false }
+    }
+
+    /// RTR → RTS: the first packet will have the PSN `first`.
+    pub(crate) fn start(&mut self, first: Psn) {
+        self.next_psn = first;
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.capacity
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn post(&mut self, request: SendRequest, length: u32, to: Destination) {
+        self.queue.push_back((Wqe::new(request, length), to));
+    }
+
+    /// RTS ↔ SQD. A request is one packet, so none is ever unfinished.
+    pub(crate) fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+    }
+
+    pub(crate) fn may_transmit(&self) -> bool {
+        !self.queue.is_empty() && !self.draining
+    }
+
+    /// Builds a burst to the destination of the oldest request.
+    ///
+    /// # Errors
+    ///
+    /// The memory of the oldest request cannot be read.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        endpoint: &Endpoint,
+        out: &mut Burst,
+    ) -> Result<Progress, WcStatus> {
+        let Some((_, to)) = self.queue.front() else { return Ok(Progress::Idle) };
+        let to = *to;
+        let path = Path { source_port: endpoint.source_port, ..to.path };
+        out.reset(path, out.token);
+        let flow = Flow::new(
+            SocketAddr::new(path.source, path.source_port),
+            SocketAddr::new(path.destination, ROCE_PORT),
+        );
+        let window = cx.windows.to(path.destination);
+        let room = cx.windows.room(window, cx.now);
+        let limit = cx.windows.limit(window);
+        let result = loop {
+            let Some((wqe, next)) = self.queue.front_mut() else { break Ok(Progress::Idle) };
+            if next.path != to.path {
+                break Ok(Progress::More);
+            }
+            // A message that does not fit a packet goes nowhere, and succeeds (C10-93.1.1).
+            if wqe.length > endpoint.mtu {
+                self.complete_oldest(cx, &endpoint.id);
+                continue;
+            }
+            wqe.start(self.next_psn, endpoint.id.pd, endpoint.mtu, cx.memory);
+            if let Some(status) = wqe.failure {
+                break Err(status);
+            }
+            let header = header(wqe, endpoint, next);
+            let len = datagram_len(header.opcode, wqe.length as usize);
+            if !out.has_room(len) {
+                break Ok(Progress::More);
+            }
+            let want =
+                if out.is_empty() { lone_cost(len) } else { (out.data().len() + len) as u64 };
+            if want.min(limit) > room {
+                break Ok(Progress::Blocked(window));
+            }
+            let to = To { flow: &flow, dest_qp: next.qpn, pkey: endpoint.pkey };
+            let fill = |bytes: &mut [u8]| wqe.copy_out(cx.turn, 0, bytes);
+            if build::push(out, to, header, wqe.length as usize, fill).is_err() {
+                break Err(WcStatus::LocProtErr);
+            }
+            self.next_psn = self.next_psn.next();
+            self.complete_oldest(cx, &endpoint.id);
+        };
+        if !out.is_empty() {
+            let cost = burst_cost(out.data().len(), out.len());
+            cx.windows.charge_unacknowledged(window, cx.now, cost);
+        }
+        result
+    }
+
+    fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {
+        let Some((wqe, _)) = self.queue.pop_front() else { return };
+        if wqe.flags.contains(SendFlags::SIGNALED) {
+            cx.complete_send(id, &wqe.end_of(), WcStatus::Success);
+        }
+    }
+
+    /// Ends the oldest request with `status`.
+    pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
+        if let Some((wqe, _)) = self.queue.pop_front() {
+            cx.complete_send(id, &wqe.end_of(), status);
+        }
+    }
+
+    /// Ends every request with "flushed", in order.
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity) {
+        while !self.queue.is_empty() {
+            self.fail_oldest(cx, id, WcStatus::WrFlushErr);
+        }
+    }
+}
+
+/// A key with this bit set in a send request stands for the queue pair's own (IBTA vol 1, §10.2.5).
+const OWN_QKEY: u32 = 1 << 31;
+
+fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
+    let qkey = if to.qkey.0 & OWN_QKEY != 0 { endpoint.qkey } else { to.qkey };
+    let deth = Deth { qkey, source_qp: endpoint.id.qpn };
+    let (opcode, extension) = match wqe.op {
+        SendOp::SendImm { imm } => (Opcode::UdSendOnlyImm, Extension::DethImm(deth, ImmDt(imm))),
+        _ => (Opcode::UdSendOnly, Extension::Deth(deth)),
+    };
+    let solicited = wqe.flags.contains(SendFlags::SOLICITED);
+    Header { opcode, psn: wqe.first, ack_req: false, solicited, extension }
+}
+
+/// Takes a packet. A receive request is used only by one that is delivered.
+///
+/// `id` is the packet's IPv4 identification. The outer error is a drop; the inner one fails the
+/// queue pair.
+pub(crate) fn handle_packet(
+    cx: &mut Context<'_>,
+    endpoint: &Endpoint,
+    receives: &mut RecvQueue,
+    packet: &Datagram<'_>,
+    meta: &RxMeta,
+    id: u16,
+) -> Result<Result<(), WcStatus>, DropReason> {
+    let deth = packet.deth().ok_or(DropReason::Malformed)?;
+    if deth.qkey != endpoint.qkey {
+        return Err(DropReason::QKeyMismatch);
+    }
+    let len = u32::try_from(packet.payload.len()).map_err(|_| DropReason::Malformed)?;
+    let byte_len = GRH_LEN + len;
+    let request = receives.first().ok_or(DropReason::NoReceive)?;
+    let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+    if len > endpoint.mtu || room < u64::from(byte_len) {
+        return Err(DropReason::Refused);
+    }
+    let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+    let wr_id = request.wr_id;
+    let placed = Spans::resolve(cx.memory, endpoint.id.pd, pieces, Need::Write)
+        .map_err(|_| WcStatus::LocProtErr)
+        .and_then(|buffer| {
+            let grh = global_route(meta, id, packet);
+            buffer
+                .place(cx.turn, 0, &grh, Placement::Plain)
+                .and_then(|()| {
+                    buffer.place(cx.turn, GRH_LEN as usize, packet.payload, Placement::Final)
+                })
+                .map_err(|_| WcStatus::LocProtErr)
+        });
+    receives.take();
+    receives.finish();
+    let end = match placed {
+        Err(status) => RecvEnd::failed(status),
+        Ok(()) => RecvEnd {
+            status: WcStatus::Success,
+            opcode: WcOpcode::Recv,
+            byte_len,
+            imm: packet.imm().map(|imm| imm.0),
+            solicited: packet.bth.solicited,
+            source_qp: Some(deth.source_qp),
+        },
+    };
+    cx.complete_recv(&endpoint.id, wr_id, end);
+    Ok(placed)
+}
+
+/// The 40 bytes before the payload, as far as they are known.
+fn global_route(meta: &RxMeta, id: u16, packet: &Datagram<'_>) -> [u8; GRH_LEN as usize] {
+    let path = Path {
+        source: meta.source.ip(),
+        destination: meta.destination,
+        source_port: meta.source.port(),
+        traffic_class: meta.traffic_class,
+        hop_limit: meta.hop_limit,
+    };
+    let dont_fragment = meta.ipv4.is_none_or(|seen| seen.dont_fragment);
+    let headers = Headers { path, flow_label: 0, ipv4: Ipv4Fields { id, dont_fragment } };
+    headers.global_route(datagram_len(packet.bth.opcode, packet.payload.len()))
+}
