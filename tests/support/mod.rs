@@ -2,6 +2,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
+pub mod line;
+pub mod script;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,510 @@
+//! What the RC responder refuses: every way a request can be wrong, what the peer is told, and how
+//! it ends here.
+//!
+//! It expects PSN 5 first, the path MTU is 256, four READs or atomics may be outstanding, and
+//! `va=0x1000 rkey=mem` is 64 KiB that the peer may write, read and count in.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::QpState;
+use softroce::ids::{Lkey, PdId, Qpn, Rkey};
+use softroce::mem::{Access, HostMemory};
+use softroce::transport::outputs::AsyncEvent::{self, QpAccessErr, QpReqErr};
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{Sge, WcOpcode, WcStatus};
+use support::script::{Script, bytes, failed, ok, rts_qp};
+use support::{Link, full_access, pattern, sge};
+
+/// A request that is refused for good and takes no receive: the NAK tells the peer and the event
+/// tells us, the receives are flushed, and the queue pair is in ERR.
+#[track_caller]
+fn refused(t: &mut Script, request: &str, nak: &str, event: fn(Qpn) -> AsyncEvent) {
+    let receive = t.post_recv(64);
+    t.rx(0, request);
+    t.tx(0, nak);
+    assert_eq!(t.recvs(), [failed(receive, WcStatus::WrFlushErr)], "{request}");
+    assert_eq!((t.events(), t.state()), (vec![event(t.qpn)], QpState::Err), "{request}");
+}
+
+// ---- opcode sequence ----
+
+/// RSP-15
+#[test]
+fn a_message_must_begin_with_its_beginning() {
+    for packet in [
+        "SEND_MIDDLE psn=5 len=256",
+        "SEND_LAST psn=5 ackreq len=8",
+        "SEND_LAST_IMM psn=5 ackreq imm=0x00000001 len=8",
+        "WRITE_MIDDLE psn=5 len=256",
+        "WRITE_LAST psn=5 ackreq len=8",
+        "WRITE_LAST_IMM psn=5 ackreq imm=0x00000001 len=8",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        refused(&mut t, packet, "NAK_INV psn=5 msn=0", QpReqErr);
+    }
+}
+
+/// RSP-16, RSP-46: the receive of the message that broke off is not lost.
+#[test]
+fn nothing_may_come_inside_a_send() {
+    for packet in [
+        "SEND_FIRST psn=6 len=256",
+        "SEND_ONLY psn=6 ackreq len=8",
+        "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=512 len=256",
+        "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8",
+        "COMPARE_SWAP psn=6 ackreq va=0x1000 rkey=mem expect=0x0 swap=0x1",
+        "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1",
+        "WRITE_MIDDLE psn=6 len=256",
+        "WRITE_LAST psn=6 ackreq len=256",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        t.post_recv(1024);
+        t.post_recv(1024);
+        t.rx(0, "SEND_FIRST psn=5 len=256");
+        t.rx(0, packet);
+        t.tx(0, "NAK_INV psn=6 msn=0");
+        let ends = [failed(1, WcStatus::RemInvReqErr), failed(2, WcStatus::WrFlushErr)];
+        assert_eq!(t.recvs(), ends, "{packet}");
+        assert_eq!(t.mem.load_u64(0), Ok(0), "{packet}");
+    }
+}
+
+/// RSP-16, RSP-17
+#[test]
+fn nothing_may_come_inside_a_write() {
+    for packet in [
+        "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=512 len=256",
+        "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+        "SEND_FIRST psn=6 len=256",
+        "SEND_ONLY psn=6 ackreq len=8",
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8",
+        "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1",
+        "SEND_MIDDLE psn=6 len=256",
+        "SEND_LAST psn=6 ackreq len=256",
+        "SEND_LAST_IMM psn=6 ackreq imm=0x00000001 len=256",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=512 len=256");
+        refused(&mut t, packet, "NAK_INV psn=6 msn=0", QpReqErr);
+    }
+}
+
+/// RSP-16: what is no request of ours, or not yet.
+#[test]
+fn operations_that_are_not_supported_are_invalid_requests() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY_INV psn=5 ackreq inv=0x00000001 len=8");
+    t.tx(0, "NAK_INV psn=5 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::WrFlushErr)]);
+    assert_eq!(t.events(), [QpReqErr(t.qpn)]);
+
+    let mut t = Script::responder(rts_qp());
+    let write = "ATOMIC_WRITE psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8";
+    refused(&mut t, write, "NAK_INV psn=5 msn=0", QpReqErr);
+}
+
+// ---- lengths ----
+
+/// RSP-18
+#[test]
+fn first_and_middle_packets_must_be_full() {
+    for len in [0, 1, 252, 255, 257, 512] {
+        let mut t = Script::responder(rts_qp());
+        t.post_recv(2048);
+        t.rx(0, &format!("SEND_FIRST psn=5 len={len}"));
+        t.tx(0, "NAK_INV psn=5 msn=0");
+        assert_eq!(t.recvs(), [failed(1, WcStatus::RemInvReqErr)], "{len}");
+
+        let mut t = Script::responder(rts_qp());
+        t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=2048 len=256");
+        let middle = format!("WRITE_MIDDLE psn=6 len={len}");
+        refused(&mut t, &middle, "NAK_INV psn=6 msn=0", QpReqErr);
+
+        let mut t = Script::responder(rts_qp());
+        let first = format!("WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=2048 len={len}");
+        refused(&mut t, &first, "NAK_INV psn=5 msn=0", QpReqErr);
+    }
+}
+
+/// RSP-19
+#[test]
+fn a_last_packet_has_a_byte_to_a_full_payload() {
+    for len in [0, 257, 4096] {
+        let mut t = Script::responder(rts_qp());
+        t.post_recv(8192);
+        t.rx(0, "SEND_FIRST psn=5 len=256");
+        t.rx(0, &format!("SEND_LAST psn=6 ackreq len={len}"));
+        t.tx(0, "NAK_INV psn=6 msn=0");
+        assert_eq!(t.recvs(), [failed(1, WcStatus::RemInvReqErr)], "{len}");
+    }
+    for len in [1, 256] {
+        let mut t = Script::responder(rts_qp());
+        t.post_recv(8192);
+        t.rx(0, "SEND_FIRST psn=5 len=256");
+        t.rx(0, &format!("SEND_LAST psn=6 ackreq len={len}"));
+        t.tx(0, "ACK psn=6 msn=1");
+        assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 256 + len)]);
+    }
+}
+
+/// RSP-19
+#[test]
+fn an_only_packet_has_a_full_payload_at_most() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(8192);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=257");
+    t.tx(0, "NAK_INV psn=5 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::RemInvReqErr)]);
+
+    let mut t = Script::responder(rts_qp());
+    let write = "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=300 len=300";
+    refused(&mut t, write, "NAK_INV psn=5 msn=0", QpReqErr);
+}
+
+/// RSP-18: padding where none can be.
+#[test]
+fn a_full_packet_has_no_padding() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(8192);
+    t.rx(0, "SEND_FIRST psn=5 len=255");
+    t.tx(0, "NAK_INV psn=5 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::RemInvReqErr)]);
+}
+
+/// RSP-20
+#[test]
+fn the_packets_of_a_write_make_its_length() {
+    // dmalen, packets after the FIRST, the one that is wrong
+    for (dmalen, rest, wrong) in [
+        (511, &["WRITE_LAST psn=6 ackreq len=256"][..], 6),
+        (513, &["WRITE_LAST psn=6 ackreq len=256"][..], 6),
+        (600, &["WRITE_MIDDLE psn=6 len=256", "WRITE_MIDDLE psn=7 len=256"][..], 7),
+        (2048, &["WRITE_MIDDLE psn=6 len=256", "WRITE_LAST psn=7 ackreq len=256"][..], 7),
+    ] {
+        let mut t = Script::responder(rts_qp());
+        t.rx(0, &format!("WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen={dmalen} len=256"));
+        for line in rest {
+            t.rx(0, line);
+        }
+        t.tx(0, &format!("NAK_INV psn={wrong} msn=0"));
+        assert_eq!(t.events(), [QpReqErr(t.qpn)], "{dmalen}");
+    }
+    for dmalen in [0, 7, 9, 256] {
+        let mut t = Script::responder(rts_qp());
+        let write = format!("WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen={dmalen} len=8");
+        refused(&mut t, &write, "NAK_INV psn=5 msn=0", QpReqErr);
+        assert_eq!(bytes(&t.mem, 0, 16), [0; 16], "{dmalen}");
+    }
+}
+
+/// RSP-21
+#[test]
+fn no_message_is_longer_than_2_to_the_31() {
+    for packet in [
+        "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=2147483649 len=256",
+        "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=4294967295 len=256",
+        "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=2147483649",
+        "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=4294967295",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        refused(&mut t, packet, "NAK_INV psn=5 msn=0", QpReqErr);
+    }
+}
+
+/// A READ or atomic request has no payload.
+#[test]
+fn a_read_request_with_payload_is_invalid() {
+    for packet in [
+        "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=4",
+        "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1 len=4",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        refused(&mut t, packet, "NAK_INV psn=5 msn=0", QpReqErr);
+        assert_eq!(t.mem.load_u64(0), Ok(0));
+    }
+}
+
+// ---- receives ----
+
+/// RSP-22
+#[test]
+fn a_send_longer_than_its_receive_ends_both_sides() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(63);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(0, "NAK_INV psn=5 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::LocLenErr), failed(2, WcStatus::WrFlushErr)]);
+    assert_eq!(t.state(), QpState::Err);
+
+    // Found out at the packet that does not fit.
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(300);
+    t.rx(0, "SEND_FIRST psn=5 ackreq len=256");
+    t.tx(0, "ACK psn=5 msn=0");
+    t.rx(0, "SEND_LAST psn=6 ackreq len=45");
+    t.tx(0, "NAK_INV psn=6 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::LocLenErr)]);
+}
+
+/// A receive whose memory cannot take the message: the responder's fault, not the requester's.
+#[test]
+fn a_receive_with_a_bad_key_ends_both_sides() {
+    let t = Script::responder(rts_qp());
+    let read_only = t.region(64, 0x50_0000, Access::empty());
+    let gone = t.region(64, 0x60_0000, Access::LOCAL_WRITE);
+    t.memory.deregister(&gone);
+    let mut wrong = vec![sge(&read_only, 0, 64), sge(&gone, 0, 64), sge(&t.mem, 65_500, 64)];
+    wrong.push(Sge { lkey: Lkey(1), ..sge(&t.mem, 0, 64) });
+    for sge in wrong {
+        let mut t = Script::responder(rts_qp());
+        t.region(64, 0x50_0000, Access::empty());
+        t.post_recv_sges(&[sge]).unwrap();
+        t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+        t.tx(0, "NAK_OP psn=5 msn=0");
+        assert_eq!(t.recvs(), [failed(1, WcStatus::LocProtErr)], "{sge:?}");
+    }
+}
+
+/// A region that goes away while a message is arriving.
+#[test]
+fn a_receive_deregistered_under_a_message_fails_it() {
+    let mut t = Script::responder(rts_qp());
+    let region = t.region(512, 0x50_0000, Access::LOCAL_WRITE);
+    t.post_recv_sges(&[sge(&region, 0, 512)]).unwrap();
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.memory.deregister(&region);
+    t.rx(0, "SEND_LAST psn=6 ackreq len=8");
+    t.tx(0, "NAK_OP psn=6 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::LocProtErr)]);
+    assert_eq!(bytes(&region, 256, 256), [0; 256]);
+}
+
+// ---- access ----
+
+/// RSP-26
+#[test]
+fn a_key_must_open_what_is_asked_for() {
+    let t = Script::responder(rts_qp());
+    let read_only = t.region(64, 0x1000, Access::REMOTE_READ).rkey();
+    let write_only = t.region(64, 0x1000, Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey();
+    let local_only = t.region(64, 0x1000, Access::LOCAL_WRITE).rkey();
+    let foreign = HostMemory::alloc(64).unwrap();
+    let foreign = t.memory.register(PdId(9), foreign, Some(0x1000), full_access()).unwrap().rkey();
+    let gone = t.region(64, 0x1000, full_access());
+    t.memory.deregister(&gone);
+    let gone = gone.rkey();
+    let variant = Rkey(t.mem.rkey().0 ^ 1);
+    let mut wrong = Vec::new();
+    for key in [read_only, local_only, foreign, gone, variant] {
+        wrong.push(format!("WRITE_ONLY psn=5 ackreq va=0x1000 rkey={key} dmalen=8 len=8"));
+        wrong.push(format!("WRITE_FIRST psn=5 va=0x1000 rkey={key} dmalen=257 len=256"));
+        wrong.push(format!("FETCH_ADD psn=5 ackreq va=0x1000 rkey={key} add=0x1"));
+        let swap = "expect=0x0 swap=0x1";
+        wrong.push(format!("COMPARE_SWAP psn=5 ackreq va=0x1000 rkey={key} {swap}"));
+    }
+    for key in [write_only, local_only, foreign, gone, variant] {
+        wrong.push(format!("READ_REQUEST psn=5 ackreq va=0x1000 rkey={key} dmalen=8"));
+    }
+    // The region ends at 0x11000.
+    for va in ["0xfff", "0x10ff9", "0x11000", "0x0", "0x7fffffffffffffff"] {
+        wrong.push(format!("READ_REQUEST psn=5 ackreq va={va} rkey=mem dmalen=8"));
+        wrong.push(format!("WRITE_ONLY psn=5 ackreq va={va} rkey=mem dmalen=8 len=8"));
+    }
+    for va in ["0xff8", "0x11000", "0xfffffffffffffff8"] {
+        wrong.push(format!("FETCH_ADD psn=5 ackreq va={va} rkey=mem add=0x1"));
+    }
+    wrong.push("READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=65537".into());
+    wrong.push("READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=2147483648".into());
+    for line in wrong {
+        let mut t = Script::responder(rts_qp());
+        // The same regions in the same order have the same keys.
+        t.region(64, 0x1000, Access::REMOTE_READ);
+        t.region(64, 0x1000, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        t.region(64, 0x1000, Access::LOCAL_WRITE);
+        let foreign = HostMemory::alloc(64).unwrap();
+        t.memory.register(PdId(9), foreign, Some(0x1000), full_access()).unwrap();
+        refused(&mut t, &line, "NAK_ACCESS psn=5 msn=0", QpAccessErr);
+        assert_eq!(t.mem.load_u64(0), Ok(0), "{line}");
+    }
+}
+
+/// RSP-26: the packets before the bad one have been carried out, and are acknowledged by the NAK.
+#[test]
+fn a_write_is_cut_off_when_its_region_goes_away() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=256");
+    t.memory.deregister(&t.mem);
+    t.rx(0, "WRITE_MIDDLE psn=6 ackreq len=256");
+    t.tx(0, "NAK_ACCESS psn=6 msn=0");
+    assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
+    assert_eq!(bytes(&t.mem, 0, 256), pattern(5, 256));
+    assert_eq!(bytes(&t.mem, 256, 256), [0; 256]);
+}
+
+/// RSP-28
+#[test]
+fn an_address_range_that_wraps_is_out_of_range() {
+    for packet in [
+        "WRITE_ONLY psn=5 ackreq va=0xfffffffffffffffc rkey=mem dmalen=8 len=8",
+        "WRITE_FIRST psn=5 va=0xffffffffffff1000 rkey=mem dmalen=2147483648 len=256",
+        "READ_REQUEST psn=5 ackreq va=0xffffffffffffffff rkey=mem dmalen=1",
+        "READ_REQUEST psn=5 ackreq va=0xffffffffffff1000 rkey=mem dmalen=65536",
+        "FETCH_ADD psn=5 ackreq va=0xfffffffffffffff8 rkey=mem add=0x1",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        refused(&mut t, packet, "NAK_ACCESS psn=5 msn=0", QpAccessErr);
+    }
+}
+
+/// RSP-29
+#[test]
+fn the_queue_pair_must_permit_the_operation() {
+    for (flag, packets) in [
+        (
+            Access::REMOTE_WRITE,
+            &[
+                "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+                "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=512 len=256",
+                "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=0 len=0",
+            ][..],
+        ),
+        (
+            Access::REMOTE_READ,
+            &[
+                "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8",
+                "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=0",
+            ],
+        ),
+        (
+            Access::REMOTE_ATOMIC,
+            &[
+                "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1",
+                "COMPARE_SWAP psn=5 ackreq va=0x1000 rkey=mem expect=0x0 swap=0x1",
+            ],
+        ),
+    ] {
+        for packet in packets {
+            let access = full_access().difference(flag);
+            let mut t = Script::responder(Link { access, ..rts_qp() });
+            refused(&mut t, packet, "NAK_ACCESS psn=5 msn=0", QpAccessErr);
+            assert_eq!(t.mem.load_u64(0), Ok(0));
+        }
+    }
+}
+
+/// RSP-30
+#[test]
+fn without_room_for_answers_there_are_no_reads_or_atomics() {
+    for packet in [
+        "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8",
+        "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1",
+    ] {
+        let mut t = Script::responder(Link { rd_atomic: 0, ..rts_qp() });
+        refused(&mut t, packet, "NAK_INV psn=5 msn=0", QpReqErr);
+        assert_eq!(t.mem.load_u64(0), Ok(0));
+    }
+}
+
+/// RSP-30, §4.3: more READs and atomics than were agreed, before one of them is answered.
+#[test]
+fn one_more_outstanding_than_agreed_is_invalid() {
+    let mut t = Script::responder(Link { rd_atomic: 2, ..rts_qp() });
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.rx(0, "FETCH_ADD psn=7 ackreq va=0x1000 rkey=mem add=0x1");
+    // What was promised before comes first.
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=8");
+    t.tx(0, "NAK_INV psn=7 msn=2");
+    assert_eq!(t.events(), [QpReqErr(t.qpn)]);
+    assert_eq!(t.mem.load_u64(0), Ok(1));
+}
+
+/// RSP-31
+#[test]
+fn an_atomic_needs_an_aligned_address() {
+    for va in ["0x1001", "0x1004", "0x1007"] {
+        let mut t = Script::responder(rts_qp());
+        let add = format!("FETCH_ADD psn=5 ackreq va={va} rkey=mem add=0x1");
+        refused(&mut t, &add, "NAK_INV psn=5 msn=0", QpReqErr);
+        let mut t = Script::responder(rts_qp());
+        let swap = format!("COMPARE_SWAP psn=5 ackreq va={va} rkey=mem expect=0x0 swap=0x1");
+        refused(&mut t, &swap, "NAK_INV psn=5 msn=0", QpReqErr);
+    }
+}
+
+/// RSP-36
+#[test]
+fn a_read_is_cut_off_where_its_region_goes_away() {
+    let mut t = Script::responder(rts_qp());
+    let receive = t.post_recv(64);
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=1024");
+    t.tx(0, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.memory.deregister(&t.mem);
+    t.tx(0, "NAK_ACCESS psn=8 msn=2");
+    assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
+    assert_eq!(t.recvs(), [failed(receive, WcStatus::WrFlushErr)]);
+    assert_eq!(t.state(), QpState::Err);
+}
+
+/// RSP-36: the first packet of the answer.
+#[test]
+fn a_read_whose_region_is_gone_before_the_answer_is_refused() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.rx(0, "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1");
+    t.memory.deregister(&t.mem);
+    t.tx(0, "NAK_ACCESS psn=5 msn=2");
+    assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
+}
+
+/// RSP-42
+#[test]
+fn after_a_terminal_nak_everything_is_dropped() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8");
+    t.tx(0, "NAK_ACCESS psn=6 msn=1");
+    assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
+    for (us, line) in (1..).zip([
+        "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8",
+        "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+        "WRITE_ONLY psn=9 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+        "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1",
+        "ACK psn=5 msn=0",
+    ]) {
+        t.rx(us, line);
+        t.quiet(us);
+        assert_eq!(t.dropped(DropReason::QpState), us);
+    }
+}
+
+/// RSP-42: a NAK does not overtake the answers that were promised.
+#[test]
+fn a_terminal_nak_follows_the_answers_before_it() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600");
+    t.rx(0, "WRITE_ONLY psn=8 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8");
+    assert_eq!(t.events(), [QpAccessErr(t.qpn)]);
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.tx(0, "NAK_ACCESS psn=8 msn=1");
+}
+
+/// §4.3: a WRITE with immediate that fails takes no receive with it.
+#[test]
+fn a_write_with_immediate_to_a_wrong_key_flushes_the_receive() {
+    let mut t = Script::responder(rts_qp());
+    let write = "WRITE_ONLY_IMM psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 imm=0x00000001 \
+                 len=8";
+    refused(&mut t, write, "NAK_ACCESS psn=5 msn=0", QpAccessErr);
+}

@@ -1,0 +1,678 @@
+//! The RC responder, packet by packet.
+//!
+//! It expects PSN 5 first, the path MTU is 256, four READs or atomics may be outstanding, and
+//! `va=0x1000 rkey=mem` is 64 KiB that the peer may write, read and count in.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::QpState;
+use softroce::mem::Access;
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{Completion, Sge, WcOpcode, WcStatus};
+use support::script::{Script, bytes, failed, ok, rts_qp};
+use support::{Link, full_access, pattern, sge};
+
+// ---- sequence ----
+
+/// RSP-01
+#[test]
+fn each_request_packet_moves_on_by_one_and_a_read_by_its_responses() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=600");
+    t.tx(0, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=8 msn=2 len=88");
+    t.rx(0, "SEND_ONLY psn=9 ackreq len=1");
+    t.tx(0, "ACK psn=9 msn=3");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 1)]);
+}
+
+/// RSP-01, REQ-02 from the other side
+#[test]
+fn the_sequence_wraps_inside_a_message_and_inside_a_read() {
+    let mut t = Script::responder(Link { psn: [5, 0xff_fffe], ..rts_qp() });
+    t.post_recv(1024);
+    t.rx(0, "SEND_FIRST psn=16777214 len=256");
+    t.rx(0, "SEND_MIDDLE psn=16777215 len=256");
+    t.rx(0, "SEND_LAST psn=0 ackreq len=8");
+    t.tx(0, "ACK psn=0 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 520)]);
+
+    let mut t = Script::responder(Link { psn: [5, 0xff_ffff], ..rts_qp() });
+    t.rx(0, "READ_REQUEST psn=16777215 ackreq va=0x1000 rkey=mem dmalen=512");
+    t.tx(0, "READ_RESPONSE_FIRST psn=16777215 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=0 msn=1 len=256");
+    t.rx(0, "WRITE_ONLY psn=1 ackreq va=0x1000 rkey=mem dmalen=0 len=0");
+    t.tx(0, "ACK psn=1 msn=2");
+}
+
+/// RSP-02
+#[test]
+fn a_gap_is_told_once_until_it_is_closed() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    t.rx(1, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(1, "READ_REQUEST psn=8 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.quiet(5_000_000);
+    assert_eq!(t.dropped(DropReason::OutOfSequence), 2);
+    assert_eq!(bytes(&t.mem, 0, 8), [0; 8], "nothing was executed");
+    t.rx(5_000_000, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(5_000_000, "ACK psn=5 msn=1");
+    t.rx(5_000_001, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(5_000_001, "NAK_PSN psn=6 msn=1");
+}
+
+/// RSP-02
+#[test]
+fn a_gap_that_is_closed_before_it_was_told_is_not_told() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    t.rx(0, "WRITE_ONLY psn=6 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.quiet(100);
+}
+
+/// RSP-02: the NAK acknowledges what came before it.
+#[test]
+fn a_nak_takes_the_place_of_an_acknowledgement_that_was_due() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_PSN psn=6 msn=1");
+}
+
+/// RSP-03
+#[test]
+fn half_the_circle_is_old_and_the_other_half_is_ahead() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    // 6 is expected.
+    t.rx(1, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(1, "ACK psn=5 msn=1");
+    t.rx(2, "WRITE_ONLY psn=8388614 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(2, "ACK psn=5 msn=1");
+    t.rx(3, "WRITE_ONLY psn=8388613 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(3, "NAK_PSN psn=6 msn=1");
+}
+
+// ---- acknowledgements ----
+
+/// RSP-11, RSP-12, RSP-13
+#[test]
+fn the_first_message_is_acknowledged_with_msn_1_and_no_credits() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=64");
+    let ack = t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(ack.bytes[12], 0x1f, "syndrome");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+}
+
+/// RSP-11
+#[test]
+fn a_packet_that_asks_for_no_acknowledgement_gets_none() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=512 len=256");
+    t.quiet(100_000);
+    t.rx(100_000, "WRITE_LAST psn=7 ackreq len=256");
+    t.tx(100_000, "ACK psn=7 msn=2");
+}
+
+/// RSP-11, RSP-12, RSP-14: A on a FIRST asks for an acknowledgement of the packet.
+#[test]
+fn a_packet_in_the_middle_is_acknowledged_without_its_message() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_FIRST psn=5 ackreq va=0x1000 rkey=mem dmalen=600 len=256");
+    t.tx(0, "ACK psn=5 msn=0");
+    t.rx(1, "WRITE_MIDDLE psn=6 ackreq len=256");
+    t.tx(1, "ACK psn=6 msn=0");
+    t.rx(2, "WRITE_LAST psn=7 ackreq len=88");
+    t.tx(2, "ACK psn=7 msn=1");
+}
+
+/// RSP-12
+#[test]
+fn one_acknowledgement_answers_all_that_came_together() {
+    let mut t = Script::responder(rts_qp());
+    for psn in 5..9 {
+        t.rx(0, &format!("WRITE_ONLY psn={psn} ackreq va=0x1000 rkey=mem dmalen=8 len=8"));
+    }
+    t.tx(0, "ACK psn=8 msn=4");
+}
+
+/// RSP-12
+#[test]
+fn every_message_counts_whether_or_not_it_was_acknowledged() {
+    let mut t = Script::responder(rts_qp());
+    for psn in 5..305 {
+        t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x0 rkey=0x00000000 dmalen=0 len=0"));
+    }
+    t.rx(0, "READ_REQUEST psn=305 ackreq va=0x0 rkey=0x00000000 dmalen=0");
+    t.tx(0, "READ_RESPONSE_ONLY psn=305 msn=301 len=0");
+}
+
+/// RSP-14
+#[test]
+fn duplicates_and_naks_do_not_count_messages() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    t.rx(1, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(1, "ACK psn=5 msn=1");
+    t.rx(2, "SEND_ONLY psn=6 ackreq len=8");
+    t.tx(2, "RNR_NAK psn=6 msn=1 timer=0.64ms");
+    t.rx(3, "WRITE_ONLY psn=8 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(4, "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=257 len=256");
+    t.rx(4, "WRITE_LAST psn=7 ackreq len=1");
+    t.tx(4, "ACK psn=7 msn=2");
+}
+
+/// RSP-40
+#[test]
+fn answers_leave_in_the_order_of_the_requests() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=300");
+    t.rx(0, "SEND_ONLY psn=7 ackreq len=8");
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=6 msn=1 len=44");
+    t.tx(0, "ACK psn=7 msn=2");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
+
+    // The answer to an atomic acknowledges the WRITE before it.
+    t.rx(1, "READ_REQUEST psn=8 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.rx(1, "WRITE_ONLY psn=9 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(1, "FETCH_ADD psn=10 ackreq va=0x1008 rkey=mem add=0x1");
+    t.tx(1, "READ_RESPONSE_ONLY psn=8 msn=3 len=8");
+    t.tx(1, "ATOMIC_ACK psn=10 msn=5 value=0x0");
+}
+
+// ---- duplicates ----
+
+/// RSP-04
+#[test]
+fn a_repeated_send_is_acknowledged_and_not_received_again() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+    t.rx(1, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(1, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), []);
+}
+
+/// RSP-04: whatever its place in the message, and whether or not it asks.
+#[test]
+fn a_repeated_write_is_acknowledged_with_the_newest_and_not_executed() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=256");
+    t.rx(0, "WRITE_MIDDLE psn=6 len=256");
+    t.rx(0, "WRITE_LAST psn=7 len=88");
+    t.rx(0, "WRITE_ONLY psn=8 va=0x1000 rkey=mem dmalen=0 len=0");
+    t.mem.write_at(0, &[0xee; 600]).unwrap();
+    for (us, again) in [
+        (1, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=256"),
+        (2, "WRITE_MIDDLE psn=6 len=256"),
+        (3, "WRITE_LAST psn=7 ackreq len=88"),
+    ] {
+        t.rx(us, again);
+        t.tx(us, "ACK psn=8 msn=2");
+    }
+    assert_eq!(bytes(&t.mem, 0, 600), [0xee; 600]);
+}
+
+/// RSP-04: a burst that is repeated whole needs one answer.
+#[test]
+fn duplicates_that_come_together_are_acknowledged_once() {
+    let mut t = Script::responder(rts_qp());
+    for psn in 5..8 {
+        t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x1000 rkey=mem dmalen=8 len=8"));
+    }
+    for psn in 5..8 {
+        t.rx(0, &format!("WRITE_ONLY psn={psn} ackreq va=0x1000 rkey=mem dmalen=8 len=8"));
+    }
+    t.tx(0, "ACK psn=7 msn=3");
+}
+
+/// RSP-04, §4.4: duplicates are handled even in NAK state.
+#[test]
+fn a_duplicate_is_acknowledged_while_a_gap_is_open() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=7 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_PSN psn=6 msn=1");
+    t.rx(1, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(1, "ACK psn=5 msn=1");
+    t.rx(2, "WRITE_ONLY psn=8 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.quiet(100);
+}
+
+/// RSP-04: a NAK that is due says more than the acknowledgement of a duplicate.
+#[test]
+fn a_duplicate_does_not_displace_a_nak() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=7 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_PSN psn=6 msn=1");
+    t.quiet(100);
+}
+
+/// RSP-05
+#[test]
+fn a_repeated_read_is_executed_again_with_the_same_psns() {
+    let mut t = Script::responder(rts_qp());
+    t.mem.write_at(0, &[1; 600]).unwrap();
+    let request = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600";
+    for (us, filling) in [(0, 1), (1, 2)] {
+        t.mem.write_at(0, &[filling; 600]).unwrap();
+        t.rx(us, request);
+        for line in [
+            "READ_RESPONSE_FIRST psn=5 msn=1 len=256",
+            "READ_RESPONSE_MIDDLE psn=6 len=256",
+            "READ_RESPONSE_LAST psn=7 msn=1 len=88",
+        ] {
+            let sent = t.tx(us, line);
+            assert!(sent.payload().iter().all(|byte| *byte == filling), "memory as it is now");
+        }
+    }
+    t.rx(2, "WRITE_ONLY psn=8 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(2, "ACK psn=8 msn=2");
+}
+
+/// RSP-06
+#[test]
+fn a_read_is_resumed_where_the_requester_says() {
+    let mut t = Script::responder(rts_qp());
+    let data = pattern(3, 1000);
+    t.mem.write_at(0, &data).unwrap();
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1000");
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
+
+    // From the second packet to the end, the last packet alone, and one in the middle alone.
+    t.rx(1, "READ_REQUEST psn=6 ackreq va=0x1100 rkey=mem dmalen=744");
+    assert_eq!(t.tx(1, "READ_RESPONSE_FIRST psn=6 msn=1 len=256").payload(), &data[256..512]);
+    assert_eq!(t.tx(1, "READ_RESPONSE_MIDDLE psn=7 len=256").payload(), &data[512..768]);
+    assert_eq!(t.tx(1, "READ_RESPONSE_LAST psn=8 msn=1 len=232").payload(), &data[768..]);
+    t.rx(2, "READ_REQUEST psn=8 ackreq va=0x1300 rkey=mem dmalen=232");
+    assert_eq!(t.tx(2, "READ_RESPONSE_ONLY psn=8 msn=1 len=232").payload(), &data[768..]);
+    t.rx(3, "READ_REQUEST psn=6 ackreq va=0x1100 rkey=mem dmalen=256");
+    assert_eq!(t.tx(3, "READ_RESPONSE_ONLY psn=6 msn=1 len=256").payload(), &data[256..512]);
+    t.quiet(100);
+}
+
+/// RSP-06: the requester has given up the rest of the answer under way.
+#[test]
+fn a_read_repeated_during_its_answer_starts_over() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=8 msn=1 len=256");
+}
+
+/// RSP-05: what is answered again goes alone, as a burst of one.
+#[test]
+fn a_repeated_answer_does_not_rely_on_bursts() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
+    let first: Vec<_> = t.all(0).iter().map(|sent| sent.burst).collect();
+    assert!(first.windows(2).any(|pair| pair[0] == pair[1]), "{first:?}");
+    t.rx(1, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
+    let again: Vec<_> = t.all(1).iter().map(|sent| sent.burst).collect();
+    assert_eq!(again.len(), 4);
+    assert!(again.windows(2).all(|pair| pair[0] < pair[1]), "{again:?}");
+}
+
+/// RSP-07
+#[test]
+fn a_repeated_read_that_asks_for_something_else_is_dropped() {
+    let mut t = Script::responder(rts_qp());
+    let other = t.region(4096, 0x1000, full_access());
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=0 len=0");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=600");
+    assert_eq!(t.all(0).len(), 3);
+    let other_key = format!("READ_REQUEST psn=6 ackreq va=0x1000 rkey={} dmalen=600", other.rkey());
+    let wrong = [
+        other_key.as_str(),
+        // The end is elsewhere, the start is elsewhere, both are, or it is longer.
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=599",
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=601",
+        "READ_REQUEST psn=6 ackreq va=0x1001 rkey=mem dmalen=600",
+        "READ_REQUEST psn=7 ackreq va=0x1000 rkey=mem dmalen=344",
+        "READ_REQUEST psn=7 ackreq va=0x1100 rkey=mem dmalen=600",
+        "READ_REQUEST psn=7 ackreq va=0x1100 rkey=mem dmalen=2147483648",
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=4294967295",
+        "READ_REQUEST psn=6 ackreq va=0xffffffffffffff00 rkey=mem dmalen=600",
+        // No READ was there, or it has been forgotten.
+        "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600",
+        "READ_REQUEST psn=4 ackreq va=0x1000 rkey=mem dmalen=600",
+        "READ_REQUEST psn=8388617 ackreq va=0x1000 rkey=mem dmalen=600",
+        "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1",
+    ];
+    for (us, line) in (1..).zip(wrong) {
+        t.rx(us, line);
+        t.quiet(us);
+        assert_eq!(t.dropped(DropReason::StaleDuplicate), us, "{line}");
+    }
+    assert_eq!(t.state(), QpState::Rts);
+    t.rx(100, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=600");
+    assert_eq!(t.all(100).len(), 3, "and the right one is still answered");
+}
+
+/// RSP-07: a copy from the network is no reason to fail.
+#[test]
+fn a_repeated_read_of_memory_that_is_gone_is_dropped() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    t.memory.deregister(&t.mem);
+    t.rx(1, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.quiet(100);
+    assert_eq!((t.dropped(DropReason::StaleDuplicate), t.state()), (1, QpState::Rts));
+}
+
+/// RSP-08
+#[test]
+fn a_repeated_atomic_returns_the_first_result() {
+    let mut t = Script::responder(rts_qp());
+    t.mem.store_u64(0, 40).unwrap();
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x2");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x28");
+    t.rx(0, "COMPARE_SWAP psn=6 ackreq va=0x1000 rkey=mem expect=0x2a swap=0x7");
+    t.tx(0, "ATOMIC_ACK psn=6 msn=2 value=0x2a");
+    t.rx(1, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x2");
+    t.rx(1, "COMPARE_SWAP psn=6 ackreq va=0x1000 rkey=mem expect=0x2a swap=0x7");
+    t.tx(1, "ATOMIC_ACK psn=5 msn=1 value=0x28");
+    t.tx(1, "ATOMIC_ACK psn=6 msn=2 value=0x2a");
+    assert_eq!(t.mem.load_u64(0), Ok(7));
+}
+
+/// RSP-09
+#[test]
+fn a_repeated_atomic_that_is_forgotten_is_dropped() {
+    let mut t = Script::responder(Link { rd_atomic: 2, ..rts_qp() });
+    for psn in 5..8 {
+        t.rx(0, &format!("FETCH_ADD psn={psn} ackreq va=0x1000 rkey=mem add=0x1"));
+        t.tx(0, &format!("ATOMIC_ACK psn={psn} msn={} value={:#x}", psn - 4, psn - 5));
+    }
+    t.rx(1, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.quiet(1);
+    assert_eq!(t.dropped(DropReason::StaleDuplicate), 1);
+    t.rx(2, "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(2, "ATOMIC_ACK psn=6 msn=2 value=0x1");
+    assert_eq!(t.mem.load_u64(0), Ok(3));
+}
+
+/// RSP-09: SENDs and WRITEs take no place among the READs and atomics that are remembered.
+#[test]
+fn as_many_reads_and_atomics_are_remembered_as_may_be_outstanding() {
+    let mut t = Script::responder(Link { rd_atomic: 1, ..rts_qp() });
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    for psn in 6..40 {
+        t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x1100 rkey=mem dmalen=8 len=8"));
+    }
+    t.rx(1, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(1, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.quiet(100);
+}
+
+/// A lost answer is asked for again while a later one is owed: PSN order is kept.
+#[test]
+fn an_older_answer_that_is_repeated_comes_first() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.rx(1, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.rx(1, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(1, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.tx(1, "READ_RESPONSE_ONLY psn=6 msn=2 len=8");
+}
+
+// ---- receives ----
+
+/// RSP-23
+#[test]
+fn a_send_without_receive_is_asked_for_again_later() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=64"); // no receive posted
+    t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.post_recv(64);
+    t.rx(1, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(1, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+    assert_eq!(t.received(1, 64), pattern(5, 64));
+}
+
+/// RSP-23: at the FIRST of a long message, with the timer that was asked for, every time.
+#[test]
+fn each_attempt_without_receive_is_told_again() {
+    let mut t = Script::responder(Link { min_rnr_timer: 0, ..rts_qp() });
+    for us in 0..3 {
+        t.rx(us, "SEND_FIRST psn=5 len=256");
+        t.tx(us, "RNR_NAK psn=5 msn=0 timer=655.36ms");
+    }
+    t.post_recv(512);
+    t.rx(3, "SEND_FIRST psn=5 len=256");
+    t.rx(3, "SEND_LAST psn=6 ackreq len=1");
+    t.tx(3, "ACK psn=6 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 257)]);
+}
+
+/// RSP-24
+#[test]
+fn a_write_with_immediate_waits_for_a_receive_at_its_end() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=300 len=256");
+    t.rx(0, "WRITE_LAST_IMM psn=6 ackreq imm=0x01020304 len=44");
+    t.tx(0, "RNR_NAK psn=6 msn=0 timer=0.64ms");
+    t.post_recv(0);
+    t.rx(1, "WRITE_LAST_IMM psn=6 ackreq imm=0x01020304 len=44");
+    t.tx(1, "ACK psn=6 msn=1");
+    let expected = ok(1, WcOpcode::RecvRdmaWithImm, 300);
+    assert_eq!(t.recvs(), [Completion { imm: Some(0x0102_0304), ..expected }]);
+    let written = [pattern(5, 256), pattern(6, 44)].concat();
+    assert_eq!(bytes(&t.mem, 0, 300), written);
+}
+
+/// RSP-24, PKT-19, PKT-22
+#[test]
+fn a_write_with_immediate_touches_no_buffer_of_its_receive() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY_IMM psn=5 ackreq va=0x1010 rkey=mem dmalen=8 imm=0xfffefdfc len=8");
+    t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.post_recv(64);
+    t.rx(1, "WRITE_ONLY_IMM psn=5 ackreq va=0x1010 rkey=mem dmalen=8 imm=0xfffefdfc len=8");
+    t.tx(1, "ACK psn=5 msn=1");
+    let expected = ok(1, WcOpcode::RecvRdmaWithImm, 8);
+    assert_eq!(t.recvs(), [Completion { imm: Some(0xfffe_fdfc), ..expected }]);
+    assert_eq!(bytes(&t.mem, 16, 8), pattern(5, 8));
+    assert_eq!(t.received(1, 64), [0; 64]);
+}
+
+/// RSP-25
+#[test]
+fn after_an_rnr_nak_newer_requests_are_dropped_in_silence() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.rx(1, "SEND_ONLY psn=6 ackreq len=8");
+    t.rx(1, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.post_recv(8);
+    t.post_recv(8);
+    t.rx(2, "SEND_ONLY psn=6 ackreq len=8");
+    t.quiet(700);
+    assert_eq!(t.dropped(DropReason::OutOfSequence), 3);
+    t.rx(700, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(700, "SEND_ONLY psn=6 ackreq len=8");
+    t.tx(700, "ACK psn=6 msn=2");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8), ok(2, WcOpcode::Recv, 8)]);
+}
+
+/// RSP-41
+#[test]
+fn a_send_of_no_bytes_takes_a_receive() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(0);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=0");
+    t.rx(0, "SEND_ONLY_IMM psn=6 ackreq imm=0x00000007 len=0");
+    t.tx(0, "ACK psn=6 msn=2");
+    let with_imm = Completion { imm: Some(7), ..ok(2, WcOpcode::Recv, 0) };
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 0), with_imm]);
+}
+
+/// A message is scattered over the pieces of its receive in order.
+#[test]
+fn thirty_two_pieces_take_a_message_in_order() {
+    let mut t = Script::responder(rts_qp());
+    let region = t.region(4096, 0x50_0000, Access::LOCAL_WRITE);
+    let sges: Vec<Sge> = (0..32).map(|i| sge(&region, i * 64, 17)).collect();
+    t.post_recv_sges(&sges).unwrap();
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.rx(0, "SEND_MIDDLE psn=6 len=256");
+    t.rx(0, "SEND_LAST psn=7 ackreq len=32");
+    t.tx(0, "ACK psn=7 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 544)]);
+    let message = [pattern(5, 256), pattern(6, 256), pattern(7, 32)].concat();
+    for (i, piece) in message.chunks(17).enumerate() {
+        assert_eq!(bytes(&region, i * 64, 17), piece, "piece {i}");
+        assert_eq!(bytes(&region, i * 64 + 17, 47), [0; 47], "behind piece {i}");
+    }
+}
+
+/// PKT-17
+#[test]
+fn padding_is_not_delivered_and_not_looked_at() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    let mut packet = t.packet("SEND_ONLY psn=5 ackreq len=5");
+    let end = packet.len() - 4;
+    packet[end - 3..end].fill(0xff);
+    let packet = t.seal(packet);
+    t.rx_bytes(0, &packet);
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 5)]);
+    assert_eq!(t.received(1, 8), [&pattern(5, 5)[..], &[0; 3]].concat());
+}
+
+/// RSP-43, RSP-44
+#[test]
+fn completions_are_solicited_when_the_sender_says_so() {
+    let mut t = Script::responder(rts_qp());
+    for _ in 0..4 {
+        t.post_recv(8);
+    }
+    t.rx(0, "SEND_ONLY psn=5 len=8");
+    t.rx(0, "SEND_ONLY psn=6 solicited len=8");
+    let write = "WRITE_ONLY_IMM psn=7 solicited va=0x1000 rkey=mem dmalen=8 imm=0x00000000 len=8";
+    t.rx(0, write);
+    let with_imm = Completion { imm: Some(0), ..ok(3, WcOpcode::RecvRdmaWithImm, 8) };
+    let expected = [
+        ok(1, WcOpcode::Recv, 8),
+        Completion { solicited: true, ..ok(2, WcOpcode::Recv, 8) },
+        Completion { solicited: true, ..with_imm },
+    ];
+    assert_eq!(t.recvs(), expected);
+    // Errors always are.
+    t.rx(0, "SEND_ONLY psn=8 len=9");
+    t.tx(0, "NAK_INV psn=8 msn=3");
+    assert_eq!(t.recvs(), [Completion { solicited: true, ..failed(4, WcStatus::LocLenErr) }]);
+}
+
+// ---- execution ----
+
+/// RSP-01, §4.1: 2^23 responses are half the circle.
+#[test]
+#[ignore = "takes 2 GiB of memory"]
+fn the_longest_read_takes_half_the_circle() {
+    let mut t = Script::responder(rts_qp());
+    let region = t.region(1 << 31, 0x1000_0000, full_access());
+    let rkey = region.rkey();
+    t.rx(0, &format!("READ_REQUEST psn=5 ackreq va=0x10000000 rkey={rkey} dmalen=2147483648"));
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(0, "WRITE_ONLY psn=8388613 va=0x1000 rkey=mem dmalen=8 len=8");
+    assert_eq!(t.mem.load_u64(0).unwrap().to_ne_bytes()[..], pattern(8_388_613, 8)[..]);
+    // The rest of the answer is given up for its last packet.
+    t.rx(0, &format!("READ_REQUEST psn=8388612 ackreq va=0x8fffff00 rkey={rkey} dmalen=256"));
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(0, "READ_RESPONSE_ONLY psn=8388612 msn=1 len=256");
+}
+
+/// RSP-33
+#[test]
+fn compare_and_swap_stores_only_over_what_is_expected() {
+    let mut t = Script::responder(rts_qp());
+    let old = 0x0102_0304_0506_0708;
+    t.mem.store_u64(8, old).unwrap();
+    t.rx(0, "COMPARE_SWAP psn=5 ackreq va=0x1008 rkey=mem expect=0x102030405060709 swap=0x9");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x102030405060708");
+    assert_eq!(t.mem.load_u64(8), Ok(old));
+    t.rx(0, "COMPARE_SWAP psn=6 ackreq va=0x1008 rkey=mem expect=0x102030405060708 swap=0x9");
+    t.tx(0, "ATOMIC_ACK psn=6 msn=2 value=0x102030405060708");
+    assert_eq!(t.mem.load_u64(8), Ok(9));
+}
+
+/// RSP-34
+#[test]
+fn fetch_and_add_wraps() {
+    let mut t = Script::responder(rts_qp());
+    t.mem.store_u64(0, u64::MAX - 1).unwrap();
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x3");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0xfffffffffffffffe");
+    assert_eq!(t.mem.load_u64(0), Ok(1));
+}
+
+/// RSP-39
+#[test]
+fn a_write_is_in_memory_when_the_send_behind_it_completes() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx_merged(
+        0,
+        &["WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=64 len=64", "SEND_ONLY psn=6 ackreq len=64"],
+    );
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+    assert_eq!(bytes(&t.mem, 0, 64), pattern(5, 64));
+    t.tx(0, "ACK psn=6 msn=2");
+}
+
+/// PKT-21
+#[test]
+fn only_the_ends_of_a_read_response_carry_an_acknowledgement() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=768");
+    let lens: Vec<_> = t.all(0).iter().map(|sent| sent.bytes.len()).collect();
+    assert_eq!(lens, [12 + 4 + 256 + 4, 12 + 256 + 4, 12 + 4 + 256 + 4]);
+}
+
+/// RSP-27
+#[test]
+fn no_bytes_need_no_key() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0xffffffffffffffff rkey=0xdeadbeef dmalen=0 len=0");
+    t.tx(0, "ACK psn=5 msn=1");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0xffffffffffffffff rkey=0xdeadbeef dmalen=0");
+    t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
+    // Repeated too.
+    t.rx(1, "READ_REQUEST psn=6 ackreq va=0xffffffffffffffff rkey=0xdeadbeef dmalen=0");
+    t.tx(1, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
+}

@@ -1,0 +1,523 @@
+//! Packet scripts: one engine is the side under test, and every line is a packet in or out at a
+//! virtual time.
+//!
+//! ```text
+//! let mut t = Script::responder(rts_qp());
+//! t.rx(0, "SEND_ONLY psn=5 ackreq len=64"); // no receive posted
+//! t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+//! t.post_recv(64);
+//! t.rx(640, "SEND_ONLY psn=5 ackreq len=64");
+//! t.tx(640, "ACK psn=5 msn=1");
+//! assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+//! ```
+//!
+//! Times are microseconds and never run backwards. Lines are as `softroce::wire::text` writes them,
+//! except that `rkey=mem` stands for the key of [`Script::mem`]. A packet must leave at the time the
+//! script says, and a script that ends must have named every packet, completion and event: what is
+//! left over fails it. Every packet that leaves is also checked against the conventions that no line
+//! shows ([`conventions`]).
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
+use softroce::ids::{Mtu, Qpn, Rkey};
+use softroce::mem::{Access, HostMemory, Memory, Region};
+use softroce::net::{Burst, Ipv4Fields, ROCE_PORT, RxBuffer, RxMeta, source_port};
+use softroce::time::Instant;
+use softroce::transport::outputs::{AsyncEvent, DropReason};
+use softroce::transport::work::{
+    Completion, RecvRequest, RemoteAddr, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
+};
+use softroce::wire::icrc::{Flow, Verdict};
+use softroce::wire::text::Line;
+use softroce::wire::{Datagram, Operation};
+
+use super::{
+    Link, PD, RECV_CQ, SEND_CQ, full_access, init_attr, line, pattern, request, rtr_attr, rts_attr,
+    sge,
+};
+
+/// The side under test.
+pub const OURS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+/// Its peer, which the script plays.
+pub const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+/// The peer's queue pair.
+pub const PEER_QPN: Qpn = Qpn::new(0x12);
+/// The peer's memory: `va=0x8000 rkey=0x00000100`.
+pub const REMOTE: RemoteAddr = RemoteAddr { addr: 0x8000, rkey: Rkey(0x100) };
+
+/// A queue pair in RTS that expects PSN 5 and starts with PSN 5, path MTU 256, and times out after
+/// 8.192 µs × 2^7 = 1048.576 µs.
+pub fn rts_qp() -> Link {
+    Link { mtu: Mtu::Mtu256, psn: [5, 5], ..Link::default() }
+}
+
+/// A successful completion.
+pub fn ok(wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
+    Completion {
+        wr_id,
+        status: WcStatus::Success,
+        opcode,
+        byte_len,
+        imm: None,
+        qpn: Qpn::default(),
+        solicited: false,
+    }
+}
+
+/// A completion with an error, of which only id and status mean anything.
+pub fn failed(wr_id: u64, status: WcStatus) -> Completion {
+    Completion { status, solicited: true, ..ok(wr_id, WcOpcode::Send, 0) }
+}
+
+/// A script, the engine it is played to, and what has come out and was not named yet.
+pub struct Script {
+    pub engine: Engine,
+    pub memory: Arc<Memory>,
+    pub qpn: Qpn,
+    pub link: Link,
+    /// What the peer may write, read and count in: 64 KiB at `va=0x1000 rkey=mem`.
+    pub mem: Arc<Region>,
+    /// What SENDs and WRITEs take their bytes from, always from its start.
+    pub data: Arc<Region>,
+    /// Where answers go, always to its start.
+    pub answers: Arc<Region>,
+    inbox: Arc<Region>,
+    receives: usize,
+    now: Instant,
+    /// Sent and not named yet.
+    sent: VecDeque<Sent>,
+    bursts: usize,
+    sends: Vec<Completion>,
+    recvs: Vec<Completion>,
+    events: Vec<AsyncEvent>,
+    unfinished: bool,
+}
+
+/// A datagram that has left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sent {
+    pub at: Instant,
+    /// Counts the bursts; datagrams of one share it.
+    pub burst: usize,
+    pub bytes: Vec<u8>,
+}
+
+impl Sent {
+    pub fn line(&self) -> String {
+        Line(&Datagram::parse(&self.bytes).unwrap()).to_string()
+    }
+
+    pub fn payload(&self) -> &[u8] {
+        Datagram::parse(&self.bytes).unwrap().payload
+    }
+}
+
+/// Bytes in each receive of the inbox.
+const RECEIVE: usize = 8 << 10;
+const AREA: usize = 64 << 10;
+
+impl Script {
+    /// The side under test answers.
+    pub fn responder(link: Link) -> Self {
+        Self::with(link, |_| {})
+    }
+
+    /// The side under test asks.
+    pub fn requester(link: Link) -> Self {
+        Self::with(link, |_| {})
+    }
+
+    /// A queue pair in RTS on a device that is not the default.
+    pub fn with(link: Link, tune: impl FnOnce(&mut Config)) -> Self {
+        let mut script = Self::reset(link, tune);
+        script.bring_to(QpState::Rts);
+        script
+    }
+
+    /// A queue pair in RESET.
+    pub fn reset(link: Link, tune: impl FnOnce(&mut Config)) -> Self {
+        let memory = Arc::new(Memory::new([7; 32]));
+        let mut config = Config::new(OURS);
+        tune(&mut config);
+        let mut engine = Engine::new(config, memory.clone(), [7; 32]);
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            pd: PD,
+            send_cq: SEND_CQ,
+            recv_cq: RECV_CQ,
+            cap: link.cap,
+            sq_sig_all: link.sq_sig_all,
+        };
+        let qpn = engine.create_qp(Instant::ZERO, init).unwrap();
+        let area = |iova| {
+            let host = HostMemory::alloc(AREA).unwrap();
+            memory.register(PD, host, Some(iova), full_access()).unwrap()
+        };
+        let (mem, data) = (area(0x1000), area(0x10_0000));
+        data.write_at(0, &pattern(0xda, AREA)).unwrap();
+        let (answers, inbox) = (area(0x20_0000), area(0x30_0000));
+        Self {
+            engine,
+            memory,
+            qpn,
+            link,
+            mem,
+            data,
+            answers,
+            inbox,
+            receives: 0,
+            now: Instant::ZERO,
+            sent: VecDeque::new(),
+            bursts: 0,
+            sends: Vec::new(),
+            recvs: Vec::new(),
+            events: Vec::new(),
+            unfinished: false,
+        }
+    }
+
+    // ---- states ----
+
+    pub fn modify(&mut self, attr: impl Into<QpAttr>) -> Result<(), ModifyError> {
+        self.engine.modify_qp(self.now, self.qpn, &attr.into(), |wanted| wanted)
+    }
+
+    /// Takes the steps from where it is to INIT, RTR, RTS or SQD.
+    pub fn bring_to(&mut self, to: QpState) {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
+            if state as u8 > self.state() as u8 && state as u8 <= to as u8 {
+                self.modify(self.step(state)).unwrap();
+            }
+        }
+        assert_eq!(self.state(), to);
+    }
+
+    /// The attributes of the step that leads to a state.
+    pub fn step(&self, to: QpState) -> QpAttr {
+        let [sq_psn, rq_psn] = self.link.psn;
+        match to {
+            QpState::Init => init_attr(&self.link).into(),
+            QpState::Rtr => rtr_attr(&self.link, PEER, PEER_QPN, rq_psn).into(),
+            QpState::Rts => rts_attr(&self.link, sq_psn).into(),
+            _ => QpAttr::to(to),
+        }
+    }
+
+    pub fn state(&self) -> QpState {
+        self.engine.query_qp(self.qpn).unwrap().state
+    }
+
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.engine.counters().dropped(reason)
+    }
+
+    // ---- time ----
+
+    /// Lets the engine do what it would have done by `us`: send what it wants to before time goes
+    /// on, then serve its timers one after the other.
+    pub fn at(&mut self, us: u64) {
+        let target = Instant::from_micros(us);
+        assert!(target >= self.now, "{us} µs is in the past");
+        while self.now < target {
+            self.flush();
+            let due = self.engine.poll_timeout().unwrap_or(target);
+            self.now = due.clamp(self.now, target);
+            self.engine.handle_timeout(self.now);
+            if self.engine.poll_timeout() == Some(self.now) {
+                panic!("a timer stands still at {:?}", self.now);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        while self.poll() {}
+    }
+
+    /// Takes one burst off the engine.
+    fn poll(&mut self) -> bool {
+        let mut burst = Burst::new();
+        if !self.engine.poll_transmit(self.now, &mut burst) {
+            return false;
+        }
+        self.bursts += 1;
+        for (id, bytes) in (0..).zip(burst.segments()) {
+            conventions(&self.link, &burst, id, bytes);
+            let sent = Sent { at: self.now, burst: self.bursts, bytes: bytes.to_vec() };
+            self.sent.push_back(sent);
+        }
+        true
+    }
+
+    fn collect(&mut self) {
+        while let Some((cq, mut completion)) = self.engine.poll_completion() {
+            assert_eq!(completion.qpn, self.qpn);
+            completion.qpn = Qpn::default();
+            if completion.status != WcStatus::Success {
+                (completion.opcode, completion.byte_len) = (WcOpcode::Send, 0);
+            }
+            match cq {
+                SEND_CQ => self.sends.push(completion),
+                _ => self.recvs.push(completion),
+            }
+        }
+        self.events.extend(std::iter::from_fn(|| self.engine.poll_event()));
+    }
+
+    // ---- packets ----
+
+    /// A packet arrives.
+    #[track_caller]
+    pub fn rx(&mut self, us: u64, line: &str) {
+        let bytes = self.packet(line);
+        self.rx_bytes(us, &bytes);
+    }
+
+    /// Packets arrive in one buffer, as GRO merges them: all but the last of one length.
+    #[track_caller]
+    pub fn rx_merged(&mut self, us: u64, lines: &[&str]) {
+        let packets: Vec<_> = lines.iter().map(|line| self.unsealed(line)).collect();
+        let segment_len = packets[0].len();
+        let mut data = Vec::new();
+        for (id, mut packet) in (0..).zip(packets) {
+            self.inbound().seal(id, &mut packet);
+            data.extend(packet);
+        }
+        let meta = self.meta();
+        self.at(us);
+        self.engine.handle_buffer(self.now, RxBuffer { data: &data, segment_len, meta });
+    }
+
+    /// A datagram arrives as it is.
+    pub fn rx_bytes(&mut self, us: u64, bytes: &[u8]) {
+        let meta = self.meta();
+        self.rx_meta(us, bytes, meta);
+    }
+
+    /// A datagram arrives with this IP header.
+    pub fn rx_meta(&mut self, us: u64, bytes: &[u8], meta: RxMeta) {
+        self.at(us);
+        let buffer = RxBuffer { data: bytes, segment_len: bytes.len(), meta };
+        self.engine.handle_buffer(self.now, buffer);
+    }
+
+    /// The datagram of a line, ICRC included.
+    pub fn packet(&self, line: &str) -> Vec<u8> {
+        self.seal(self.unsealed(line))
+    }
+
+    /// Writes the ICRC to the end of a datagram.
+    pub fn seal(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        self.inbound().seal(0, &mut bytes);
+        bytes
+    }
+
+    fn unsealed(&self, line: &str) -> Vec<u8> {
+        let line = line.replace("rkey=mem", &format!("rkey={}", self.mem.rkey()));
+        line::datagram(&line, self.qpn)
+    }
+
+    fn inbound(&self) -> Flow {
+        Flow::new(self.meta().source, SocketAddr::new(OURS, ROCE_PORT))
+    }
+
+    /// What the peer's packets look like at the IP layer.
+    pub fn meta(&self) -> RxMeta {
+        RxMeta {
+            source: SocketAddr::new(PEER, source_port(0, PEER_QPN, self.qpn)),
+            destination: OURS,
+            traffic_class: 0,
+            hop_limit: 64,
+            ipv4: None,
+        }
+    }
+
+    /// A packet leaves: the next one, at this time, and it is this one.
+    #[track_caller]
+    pub fn tx(&mut self, us: u64, line: &str) -> Sent {
+        self.at(us);
+        if self.sent.is_empty() {
+            self.poll();
+        }
+        let Some(sent) = self.sent.pop_front() else {
+            panic!("at {us} µs nothing leaves, not {line:?}");
+        };
+        let found = (sent.at.as_nanos().div_ceil(1000), sent.line());
+        assert_eq!(found, (us, line.to_owned()), "(µs, packet); behind it: {:?}", self.lines());
+        sent
+    }
+
+    /// Everything that leaves by then and was not named yet.
+    pub fn all(&mut self, us: u64) -> Vec<Sent> {
+        self.at(us);
+        self.flush();
+        self.sent.drain(..).collect()
+    }
+
+    /// Nothing else leaves until then.
+    #[track_caller]
+    pub fn quiet(&mut self, us: u64) {
+        self.at(us);
+        self.flush();
+        assert_eq!(self.lines(), Vec::<String>::new(), "by {us} µs");
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.sent.iter().map(|sent| format!("{:?} {}", sent.at, sent.line())).collect()
+    }
+
+    // ---- completions and events, taken off ----
+
+    pub fn sends(&mut self) -> Vec<Completion> {
+        self.collect();
+        std::mem::take(&mut self.sends)
+    }
+
+    pub fn recvs(&mut self) -> Vec<Completion> {
+        self.collect();
+        std::mem::take(&mut self.recvs)
+    }
+
+    pub fn events(&mut self) -> Vec<AsyncEvent> {
+        self.collect();
+        std::mem::take(&mut self.events)
+    }
+
+    /// Ends the script though more would come.
+    pub fn leave(mut self) {
+        self.unfinished = true;
+    }
+
+    // ---- receiving ----
+
+    /// Posts a receive of `len` bytes. They are numbered from 1.
+    pub fn post_recv(&mut self, len: usize) -> u64 {
+        let at = self.receives % (AREA / RECEIVE) * RECEIVE;
+        let sges = [sge(&self.inbox, at, len)];
+        self.post_recv_sges(if len == 0 { &[] } else { &sges }).unwrap()
+    }
+
+    pub fn post_recv_sges(&mut self, sges: &[Sge]) -> Result<u64, PostError> {
+        let wr_id = self.receives as u64 + 1;
+        let recv = RecvRequest { wr_id, sges: sges.iter().copied().collect() };
+        self.engine.post_recv(self.now, self.qpn, recv)?;
+        self.receives += 1;
+        Ok(wr_id)
+    }
+
+    /// What came into a receive.
+    pub fn received(&self, wr_id: u64, len: usize) -> Vec<u8> {
+        let at = (wr_id as usize - 1) % (AREA / RECEIVE) * RECEIVE;
+        bytes(&self.inbox, at, len)
+    }
+
+    // ---- sending ----
+
+    pub fn post(&mut self, request: SendRequest) -> Result<(), PostError> {
+        self.engine.post_send(self.now, self.qpn, request)
+    }
+
+    /// Posts a signaled request for the first `len` bytes of [`data`](Self::data), or of
+    /// [`answers`](Self::answers) when it has an answer.
+    pub fn post_op(&mut self, wr_id: u64, op: SendOp, len: usize) {
+        self.post_flags(wr_id, op, len, SendFlags::SIGNALED);
+    }
+
+    pub fn post_flags(&mut self, wr_id: u64, op: SendOp, len: usize, flags: SendFlags) {
+        let region = if op.has_response() { &self.answers } else { &self.data };
+        let sges = [sge(region, 0, len)];
+        self.post(SendRequest { flags, ..request(wr_id, op, &sges) }).unwrap();
+    }
+
+    pub fn send(&mut self, wr_id: u64, len: usize) {
+        self.post_op(wr_id, SendOp::Send, len);
+    }
+
+    /// A WRITE to [`REMOTE`].
+    pub fn write(&mut self, wr_id: u64, len: usize) {
+        self.post_op(wr_id, SendOp::Write { to: REMOTE }, len);
+    }
+
+    /// A READ from [`REMOTE`].
+    pub fn read(&mut self, wr_id: u64, len: usize) {
+        self.post_op(wr_id, SendOp::Read { from: REMOTE }, len);
+    }
+
+    /// An atomic at [`REMOTE`].
+    pub fn fetch_add(&mut self, wr_id: u64, add: u64) {
+        self.post_op(wr_id, SendOp::FetchAdd { at: REMOTE, add }, 8);
+    }
+
+    /// The bytes that the request posted last takes from [`data`](Self::data).
+    pub fn sent_data(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        bytes(&self.data, range.start, range.len())
+    }
+
+    /// What an answer has put down.
+    pub fn answer(&self, len: usize) -> Vec<u8> {
+        bytes(&self.answers, 0, len)
+    }
+
+    /// Another region of this domain.
+    pub fn region(&self, len: usize, iova: u64, access: Access) -> Arc<Region> {
+        self.memory.register(PD, HostMemory::alloc(len).unwrap(), Some(iova), access).unwrap()
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        if self.unfinished || std::thread::panicking() {
+            return;
+        }
+        self.flush();
+        self.collect();
+        let left = (self.lines(), &self.sends[..], &self.recvs[..], &self.events[..]);
+        let nothing = (Vec::<String>::new(), &[][..], &[][..], &[][..]);
+        assert_eq!(left, nothing, "the script does not name these");
+    }
+}
+
+/// Bytes of a region.
+pub fn bytes(region: &Region, at: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.read_at(at, &mut bytes).unwrap();
+    bytes
+}
+
+/// What holds for every packet that an engine sends, and no line shows: addresses, ICRC, reserved
+/// bits, MigReq, padding, full packets, who may ask for acknowledgement or notice.
+fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
+    let path = &burst.path;
+    assert_eq!((path.source, path.destination), (OURS, PEER));
+    assert!(path.source_port >= 0xc000, "UDP source port {:#x}", path.source_port);
+    let flow =
+        Flow::new((path.source, path.source_port).into(), (path.destination, ROCE_PORT).into());
+    let fields = Ipv4Fields { id, dont_fragment: true };
+    assert_eq!(flow.check(Some(fields), 0, bytes), Verdict::Good, "ICRC");
+
+    let packet = Datagram::parse(bytes).unwrap();
+    let (bth, opcode) = (packet.bth, packet.bth.opcode);
+    let line = Line(&packet);
+    assert_eq!(bth.dest_qp, PEER_QPN, "{line}");
+    assert_eq!((bytes[4], bytes[8] & 0x7f), (0, 0), "{line}: FECN, BECN and reserved bits");
+    assert!(bth.migreq, "{line}: MigReq");
+    let pad = usize::from(bth.pad);
+    assert_eq!(pad, packet.payload.len().wrapping_neg() % 4, "{line}: padding");
+    let padding = &bytes[bytes.len() - 4 - pad..bytes.len() - 4];
+    assert!(padding.iter().all(|byte| *byte == 0), "{line}: padding is not zero");
+    let (len, mtu) = (packet.payload.len(), link.mtu.bytes());
+    if opcode.position().is_end() {
+        assert!(len <= mtu, "{line}: longer than the path MTU");
+    } else {
+        assert_eq!(len, mtu, "{line}: not full");
+    }
+    assert!(!bth.ack_req || opcode.is_request(), "{line}: a response asks for acknowledgement");
+    let notifies = match opcode.operation() {
+        Operation::Send => opcode.position().is_end(),
+        Operation::Write => opcode.has_imm(),
+        _ => false,
+    };
+    assert!(!bth.solicited || notifies, "{line}: solicited");
+}
