@@ -1,0 +1,189 @@
+//! The packets of a message, and how GSO sends carry a stream of such messages.
+
+use serde::{Deserialize, Serialize};
+
+/// Base transport header.
+const BTH: usize = 12;
+/// RDMA extended transport header, in the first packet of a WRITE.
+const RETH: usize = 16;
+/// ACK extended transport header, in the first and last packet of a READ response.
+const AETH: usize = 4;
+/// Invariant CRC, behind every packet.
+pub(super) const ICRC: usize = 4;
+/// The largest UDP payload over IPv4.
+const MOST_BYTES: usize = 65_507;
+
+/// Whose packets are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Operation {
+    /// All packets of a message are alike.
+    Send,
+    /// The first has the RETH.
+    Write,
+    /// First and last have the AETH. The packets are those of the response.
+    Read,
+}
+
+/// Messages of one size, cut at one MTU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Shape {
+    pub(crate) operation: Operation,
+    /// Bytes of a message.
+    pub(crate) size: usize,
+    /// Payload bytes of a full packet.
+    pub(crate) mtu: usize,
+}
+
+impl Shape {
+    /// Packets of a message.
+    pub(crate) fn packets(&self) -> usize {
+        self.size.div_ceil(self.mtu).max(1)
+    }
+
+    /// Bytes of the UDP payload that is packet `index` of a message.
+    pub(super) fn datagram(&self, index: usize) -> usize {
+        let last = index + 1 == self.packets();
+        let payload = if last { self.size - index * self.mtu } else { self.mtu };
+        let extension = match self.operation {
+            Operation::Write if index == 0 => RETH,
+            Operation::Read if index == 0 || last => AETH,
+            _ => 0,
+        };
+        BTH + extension + payload.next_multiple_of(4) + ICRC
+    }
+
+    /// Bytes of all datagrams of a message.
+    pub(super) fn wire_bytes(&self) -> usize {
+        (0..self.packets()).map(|index| self.datagram(index)).sum()
+    }
+}
+
+/// What one send carries: `count` datagrams of `segment` bytes, of which the last may be shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Burst {
+    pub(super) count: usize,
+    pub(super) segment: usize,
+    /// Bytes in all.
+    pub(super) bytes: usize,
+}
+
+/// The bursts of a stream of messages.
+#[derive(Clone, Debug)]
+pub(super) struct Bursts {
+    shape: Shape,
+    /// Of the current message.
+    next_packet: usize,
+    most_segments: usize,
+    across_messages: bool,
+}
+
+impl Bursts {
+    /// Of an endless stream; the kernel takes `most_segments` in one send.
+    pub(super) fn stream(shape: Shape, most_segments: usize) -> Self {
+        Self { shape, next_packet: 0, most_segments, across_messages: true }
+    }
+
+    /// Of one message.
+    pub(super) fn message(shape: Shape, most_segments: usize) -> Vec<Burst> {
+        let mut bursts = Self { across_messages: false, ..Self::stream(shape, most_segments) };
+        let mut all = vec![bursts.next()];
+        while bursts.next_packet != 0 {
+            all.push(bursts.next());
+        }
+        all
+    }
+
+    /// The next burst: equal datagrams, as many as one send takes.
+    ///
+    /// A shorter one ends a burst. The last of a message may; the second of a WRITE does not, though
+    /// it is shorter than the first, because that would leave one packet less for the burst behind.
+    pub(super) fn next(&mut self) -> Burst {
+        let segment = self.shape.datagram(self.next_packet);
+        let mut burst = Burst { count: 1, segment, bytes: segment };
+        self.step();
+        while burst.count < self.most_segments && (self.across_messages || self.next_packet != 0) {
+            let len = self.shape.datagram(self.next_packet);
+            let is_last = self.next_packet + 1 == self.shape.packets();
+            let fits = burst.bytes + len <= MOST_BYTES;
+            if !fits || len > segment || len < segment && !is_last {
+                break;
+            }
+            burst.count += 1;
+            burst.bytes += len;
+            self.step();
+            if len < segment {
+                break;
+            }
+        }
+        burst
+    }
+
+    fn step(&mut self) {
+        self.next_packet = (self.next_packet + 1) % self.shape.packets();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bursts(operation: Operation, size: usize, mtu: usize, n: usize) -> Vec<(usize, usize)> {
+        let mut bursts = Bursts::stream(Shape { operation, size, mtu }, 128);
+        (0..n).map(|_| bursts.next()).map(|burst| (burst.count, burst.bytes)).collect()
+    }
+
+    #[test]
+    fn the_first_of_a_write_travels_alone() {
+        let expected = [(1, 4128), (15, 15 * 4112), (1, 4128), (15, 15 * 4112)];
+        assert_eq!(bursts(Operation::Write, 65536, 4096, 4), expected);
+        // 63 packets of 1040 bytes are more than one send takes.
+        let expected = [(1, 1056), (62, 62 * 1040), (1, 1040), (1, 1056)];
+        assert_eq!(bursts(Operation::Write, 65536, 1024, 4), expected);
+    }
+
+    #[test]
+    fn sends_fill_bursts_across_messages() {
+        assert_eq!(bursts(Operation::Send, 65536, 4096, 2), [(15, 15 * 4112); 2]);
+        assert_eq!(bursts(Operation::Send, 64, 4096, 2), [(128, 128 * 80); 2]);
+        assert_eq!(bursts(Operation::Send, 0, 4096, 1), [(128, 128 * 16)]);
+    }
+
+    #[test]
+    fn a_shorter_last_packet_closes_a_burst() {
+        let expected = [(3, 2 * 1040 + 96), (3, 2 * 1040 + 96)];
+        assert_eq!(bursts(Operation::Send, 2 * 1024 + 77, 1024, 2), expected);
+        assert_eq!(bursts(Operation::Write, 6000, 4096, 1), [(2, 4128 + 1920)]);
+    }
+
+    #[test]
+    fn the_last_of_a_read_goes_with_the_first_of_the_next() {
+        let expected = [(1, 4116), (14, 14 * 4112), (2, 2 * 4116), (14, 14 * 4112)];
+        assert_eq!(bursts(Operation::Read, 65536, 4096, 4), expected);
+    }
+
+    #[test]
+    fn bursts_of_a_lone_message_end_with_it() {
+        let shape = Shape { operation: Operation::Send, size: 65536, mtu: 4096 };
+        let counts: Vec<_> = Bursts::message(shape, 128).iter().map(|burst| burst.count).collect();
+        assert_eq!(counts, [15, 1]);
+        assert_eq!(Bursts::message(Shape { size: 64, ..shape }, 128).len(), 1);
+    }
+
+    #[test]
+    fn the_bytes_of_a_message_are_those_of_its_bursts() {
+        for operation in [Operation::Send, Operation::Write, Operation::Read] {
+            for size in [0, 1, 64, 4096, 4097, 65536, 100_003] {
+                let shape = Shape { operation, size, mtu: 1024 };
+                let packets: usize = (0..shape.packets()).map(|i| shape.datagram(i)).sum();
+                assert_eq!(packets, shape.wire_bytes());
+                let header = shape.wire_bytes() - size.next_multiple_of(4);
+                let extension = match operation {
+                    Operation::Send => 0,
+                    Operation::Write => 16,
+                    Operation::Read => 4 * shape.packets().min(2),
+                };
+                assert_eq!(header, 16 * shape.packets() + extension);
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Numbers as people write them on a command line.
+
+/// Bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
+    let expected = "expected bytes, such as 65536, 64K or 8M";
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(split);
+    let shift = match suffix.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return Err(expected.into()),
+    };
+    let number: usize = digits.parse().map_err(|_| expected)?;
+    number.checked_mul(1 << shift).ok_or_else(|| "more than an address space holds".into())
+}
+
+/// A path MTU in bytes.
+pub(super) fn mtu(text: &str) -> Result<softroce::ids::Mtu, String> {
+    let mtu = text.parse().ok().and_then(softroce::ids::Mtu::from_bytes);
+    mtu.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_take_a_suffix_and_nothing_else() {
+        assert_eq!(bytes("0"), Ok(0));
+        assert_eq!(bytes("64k"), Ok(65536));
+        assert_eq!(bytes("2G"), Ok(2 << 30));
+        for wrong in ["", "k", "-1", "1kb", "1.5k", "99999999999999999999"] {
+            assert_eq!(bytes(wrong).unwrap_err(), "expected bytes, such as 65536, 64K or 8M");
+        }
+        assert_eq!(bytes("99999999999999G").unwrap_err(), "more than an address space holds");
+    }
+
+    #[test]
+    fn an_mtu_is_one_of_five() {
+        assert_eq!(mtu("1024").map(|m| m.bytes()), Ok(1024));
+        assert!(mtu("1500").is_err() && mtu("1k").is_err());
+    }
+}
