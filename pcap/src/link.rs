@@ -8,6 +8,7 @@
 //!  Raw         IP
 //! ```
 
+use softroce::wire::{ParseError, encap};
 use thiserror::Error;
 
 /// What the frames of a capture begin with.
@@ -48,13 +49,8 @@ pub enum NotIp {
     #[error("link type {0} is not one of Ethernet, raw IP, Linux cooked, loopback")]
     LinkType(u32),
     /// The frame ends inside its link header.
-    #[error("truncated in the link header: need {need} bytes, have {have}")]
-    Truncated {
-        /// Bytes of the header.
-        need: usize,
-        /// Bytes of the frame.
-        have: usize,
-    },
+    #[error(transparent)]
+    Cut(#[from] ParseError),
     /// Another protocol: ARP, LLDP, ….
     #[error("ethertype 0x{0:04x} is not IP")]
     EtherType(u16),
@@ -68,8 +64,6 @@ pub enum NotIp {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and the tag that came before the latter.
-const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 impl LinkType {
     /// Every link type with its number in capture files. Raw IP has two more, which differ by
@@ -115,17 +109,16 @@ impl LinkType {
     pub fn ip(self, frame: &[u8]) -> Result<&[u8], NotIp> {
         match self {
             Self::Raw | Self::Ipv4 | Self::Ipv6 => with_version(frame),
-            Self::Ethernet => {
-                let (header, rest) = split::<14>(frame)?;
-                untagged(u16::from_be_bytes([header[12], header[13]]), rest)
-            }
+            Self::Ethernet => of_type(encap::ethernet(frame)?),
             Self::LinuxSll => {
                 let (header, rest) = split::<16>(frame)?;
-                untagged(u16::from_be_bytes([header[14], header[15]]), rest)
+                let ethertype = u16::from_be_bytes([header[14], header[15]]);
+                of_type(encap::untagged(ethertype, rest)?)
             }
             Self::LinuxSll2 => {
                 let (header, rest) = split::<20>(frame)?;
-                untagged(u16::from_be_bytes([header[0], header[1]]), rest)
+                let ethertype = u16::from_be_bytes([header[0], header[1]]);
+                of_type(encap::untagged(ethertype, rest)?)
             }
             Self::Null => {
                 let (header, rest) = split::<4>(frame)?;
@@ -143,16 +136,14 @@ impl LinkType {
 }
 
 fn split<const N: usize>(frame: &[u8]) -> Result<(&[u8; N], &[u8]), NotIp> {
-    frame.split_first_chunk().ok_or(NotIp::Truncated { need: N, have: frame.len() })
+    frame.split_first_chunk().ok_or_else(|| cut("link header", N, frame.len()))
 }
 
-/// Steps over VLAN tags: `ethertype` belongs to what `rest` begins with.
-fn untagged(mut ethertype: u16, mut rest: &[u8]) -> Result<&[u8], NotIp> {
-    while TAGS.contains(&ethertype) {
-        let ([_, _, high, low], after) = split::<4>(rest)?;
-        ethertype = u16::from_be_bytes([*high, *low]);
-        rest = after;
-    }
+fn cut(part: &'static str, need: usize, have: usize) -> NotIp {
+    ParseError::Truncated { part, need, have }.into()
+}
+
+fn of_type((ethertype, rest): (u16, &[u8])) -> Result<&[u8], NotIp> {
     match ethertype {
         ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => with_version(rest),
         other => Err(NotIp::EtherType(other)),
@@ -171,7 +162,7 @@ fn with_version(packet: &[u8]) -> Result<&[u8], NotIp> {
     match packet.first().map(|byte| byte >> 4) {
         Some(4 | 6) => Ok(packet),
         Some(version) => Err(NotIp::Version(version)),
-        None => Err(NotIp::Truncated { need: 1, have: 0 }),
+        None => Err(cut("IP header", 1, 0)),
     }
 }
 
@@ -219,11 +210,15 @@ mod tests {
         assert_eq!(LinkType::Ethernet.ip(&frame(&arp)), Err(NotIp::EtherType(0x0806)));
         assert_eq!(LinkType::Loop.ip(&[0, 0, 0, 7]), Err(NotIp::Family(7)));
         assert_eq!(LinkType::Raw.ip(&[0x5f]), Err(NotIp::Version(5)));
-        let short = LinkType::Ethernet.ip(&[0; 13]).unwrap_err();
-        assert_eq!(short.to_string(), "truncated in the link header: need 14 bytes, have 13");
+        let error = |link: LinkType, frame| link.ip(frame).unwrap_err().to_string();
+        let short = error(LinkType::Ethernet, &[0; 13]);
+        assert_eq!(short, "truncated in Ethernet: need 14 bytes, have 13");
+        let short = error(LinkType::LinuxSll2, &[0; 19]);
+        assert_eq!(short, "truncated in link header: need 20 bytes, have 19");
         let mut tag = [0; 15];
         tag[12] = 0x81;
-        assert_eq!(LinkType::Ethernet.ip(&tag), Err(NotIp::Truncated { need: 4, have: 1 }));
+        let short = error(LinkType::Ethernet, &tag);
+        assert_eq!(short, "truncated in VLAN tag: need 4 bytes, have 1");
     }
 
     #[test]

@@ -75,10 +75,18 @@ impl IpDatagram<'_> {
 ///
 /// [`ParseError::Truncated`].
 pub fn ethernet(frame: &[u8]) -> Result<(u16, &[u8]), ParseError> {
-    let (&[.., e0, e1], mut rest) = split::<14>(frame, "Ethernet")?;
-    let mut ethertype = u16::from_be_bytes([e0, e1]);
-    // 802.1Q, 802.1ad.
-    while matches!(ethertype, 0x8100 | 0x88a8) {
+    let (&[.., e0, e1], rest) = split::<14>(frame, "Ethernet")?;
+    untagged(u16::from_be_bytes([e0, e1]), rest)
+}
+
+/// Skips VLAN tags: `ethertype` says what `rest` begins with, here and in the answer.
+///
+/// # Errors
+///
+/// [`ParseError::Truncated`].
+pub fn untagged(mut ethertype: u16, mut rest: &[u8]) -> Result<(u16, &[u8]), ParseError> {
+    // 802.1Q, 802.1ad, and the tag that came before the latter.
+    while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
         let (&[_, _, e0, e1], inner) = split::<4>(rest, "VLAN tag")?;
         ethertype = u16::from_be_bytes([e0, e1]);
         rest = inner;
