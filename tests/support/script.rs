@@ -62,6 +62,7 @@ pub fn ok(wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
         opcode,
         byte_len,
         imm: None,
+        source_qp: None,
         qpn: Qpn::default(),
         solicited: false,
     }
