@@ -11,10 +11,13 @@ use thiserror::Error;
 
 use crate::engine::{Config, Engine};
 use crate::ids::{Gid, Mtu, PdId};
+use crate::io::capture::Capture;
+use crate::io::impair::{Impair, Impairments};
 use crate::io::udp::{self, UdpConfig, UdpPort};
-use crate::io::{Port, PortInfo};
+use crate::io::{Port, PortInfo, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
+use crate::runtime::env::EnvError;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::{AckPolicy, fork};
@@ -26,6 +29,8 @@ pub(crate) struct DeviceConfig {
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) source_port: Option<u16>,
     pub(crate) ack_policy: AckPolicy,
+    pub(crate) impairments: Option<Impairments>,
+    pub(crate) capture: Option<Box<dyn Sink>>,
     /// Whether it is to be different from what an address opens by itself. A device that is open
     /// already cannot follow such wishes.
     pub(crate) special: bool,
@@ -49,6 +54,9 @@ pub enum OpenError {
     /// The port cannot be opened.
     #[error(transparent)]
     Port(#[from] udp::OpenError),
+    /// The environment says something that makes no sense.
+    #[error(transparent)]
+    Environment(#[from] EnvError),
     /// Every loopback address is taken.
     #[error("no address of 127.0.0.1 to 127.0.0.254 is free{}", Because(last.as_ref()))]
     NoneFree {
@@ -109,23 +117,23 @@ static OWN: Mutex<Weak<Device>> = Mutex::new(Weak::new());
 
 impl Device {
     /// The device at an address: the one that is open, or a new one.
-    pub(crate) fn open(config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+    pub(crate) fn open(mut config: DeviceConfig) -> Result<Arc<Self>, OpenError> {
         match config.address {
             Address::Ip(ip) => match Claim::find_or_make(ip) {
-                Claimed::Device(device) => device.suits(config),
-                Claimed::Caller(claim) => Self::start(claim, config),
+                Claimed::Device(device) => device.suits(&config),
+                Claimed::Caller(claim) => Self::start(claim, &mut config),
             },
             Address::Own => {
                 let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(device) = own.upgrade().filter(|device| device.is_ours()) {
                     drop(own);
-                    return device.suits(config);
+                    return device.suits(&config);
                 }
-                let device = Self::at_first_free(config)?;
+                let device = Self::at_first_free(&mut config)?;
                 *own = Arc::downgrade(&device);
                 Ok(device)
             }
-            Address::Free => Self::at_first_free(config),
+            Address::Free => Self::at_first_free(&mut config),
         }
     }
 
@@ -133,7 +141,7 @@ impl Device {
         if config.special { Err(OpenError::AlreadyOpen { ip: self.ip }) } else { Ok(self) }
     }
 
-    fn at_first_free(config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+    fn at_first_free(config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
         const LAST: u8 = 254;
         let mut error = OpenError::NoneFree { last: None };
         for host in 1..=LAST {
@@ -153,7 +161,7 @@ impl Device {
         Err(error)
     }
 
-    fn start(claim: Claim, config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
+    fn start(claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
         let ip = claim.ip();
         let port = UdpPort::open(&UdpConfig {
             receive_buffer: config.receive_buffer,
@@ -171,8 +179,8 @@ impl Device {
             Arc::clone(&memory),
             random().map_err(os("random numbers"))?,
         );
-        let shard =
-            Shard::new(engine, Box::new(port), config.ack_policy, claim).map_err(os("eventfd"))?;
+        let port = wrap(port, config);
+        let shard = Shard::new(engine, port, config.ack_policy, claim).map_err(os("eventfd"))?;
         let shard = Arc::new(shard);
         let thread = spawn(&config.name, &shard).map_err(os("starting a thread"))?;
         let device = Arc::new(Self {
@@ -225,6 +233,19 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
+}
+
+/// Puts around a port what the options ask for. The capture shows what is on the wire, so it is
+/// inside.
+fn wrap(port: UdpPort, config: &mut DeviceConfig) -> Box<dyn Port> {
+    let mut port: Box<dyn Port> = Box::new(port);
+    if let Some(sink) = config.capture.take() {
+        port = Box::new(Capture::new(port, sink));
+    }
+    match &config.impairments {
+        Some(impairments) => Box::new(Impair::new(port, impairments)),
+        None => port,
+    }
 }
 
 fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {

@@ -19,6 +19,7 @@ mod bell;
 mod clock;
 mod core;
 mod device;
+mod env;
 mod fork;
 mod progress;
 mod queue;
@@ -28,6 +29,7 @@ mod shard;
 
 pub use clock::now;
 pub use device::OpenError;
+pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;
 
 pub(crate) use bell::Bell;

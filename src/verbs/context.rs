@@ -6,16 +6,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::io::Sink;
+use crate::io::impair::Impairments;
 use crate::mem::Memory;
-use crate::runtime::{AckPolicy, Address, Bell, Device, DeviceConfig, Queue, now};
+use crate::runtime::{
+    AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue, now,
+};
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
 use crate::verbs::info::{DeviceInfo, Limits};
 use crate::verbs::pd::PdInner;
 use crate::verbs::{CompletionChannel, CompletionQueue, Error, ProtectionDomain, qp};
 
-/// How a device is opened. Every wish that is not the default belongs to whoever opens an address
-/// first; later contexts share the device as it is.
+/// How a device is opened. What is not said here, [the environment](Environment) may say.
+///
+/// Wishes are for whoever opens an address first; later contexts share the device as it is.
 ///
 /// ```
 /// use softroce::verbs::{Context, OpenOptions};
@@ -34,6 +39,8 @@ pub struct OpenOptions {
     receive_buffer: Option<usize>,
     source_port: Option<u16>,
     ack_policy: AckPolicy,
+    impairments: Option<Impairments>,
+    capture: Option<Box<dyn Sink>>,
 }
 
 impl OpenOptions {
@@ -43,9 +50,9 @@ impl OpenOptions {
         Self { free: true, ..Self::default() }
     }
 
-    /// The device at this address of the machine, IPv4 or IPv6. Without it: the device at the
-    /// address that this process has taken before, or else takes now, the first free of 127.0.0.1,
-    /// 127.0.0.2, …
+    /// The device at this address of the machine, IPv4 or IPv6. Without it: at the address that
+    /// `SOFTROCE_IP` names, or else that this process has taken before, or else takes now, the first
+    /// free of 127.0.0.1, 127.0.0.2, …
     pub fn ip(self, ip: IpAddr) -> Self {
         Self { ip: Some(ip), ..self }
     }
@@ -72,22 +79,40 @@ impl OpenOptions {
         Self { ack_policy: policy, ..self }
     }
 
-    fn config(self) -> DeviceConfig {
+    /// What happens to datagrams on their way: losses, duplicates, delays, from a seed.
+    pub fn impair(self, impairments: Impairments) -> Self {
+        Self { impairments: Some(impairments), ..self }
+    }
+
+    /// Shows every packet to `sink`, as it is on the wire. It is called under the device's lock:
+    /// it must not use the device.
+    pub fn capture(self, sink: Box<dyn Sink>) -> Self {
+        Self { capture: Some(sink), ..self }
+    }
+
+    /// Fills in from the environment what is not said.
+    fn config(self) -> Result<DeviceConfig, EnvError> {
+        let env = Environment::read()?;
         let special = self.receive_buffer.is_some()
             || self.source_port.is_some()
+            || self.impairments.is_some()
+            || self.capture.is_some()
             || self.ack_policy != AckPolicy::default();
-        DeviceConfig {
-            address: match self.ip {
-                _ if self.free => Address::Free,
-                Some(ip) => Address::Ip(ip),
-                None => Address::Own,
-            },
-            name: self.name.unwrap_or_else(|| String::from("softroce0")),
-            receive_buffer: self.receive_buffer,
-            source_port: self.source_port,
+        let address = match self.ip.or(env.ip) {
+            _ if self.free => Address::Free,
+            Some(ip) => Address::Ip(ip),
+            None => Address::Own,
+        };
+        Ok(DeviceConfig {
+            address,
+            name: self.name.or(env.name).unwrap_or_else(|| String::from("softroce0")),
+            receive_buffer: self.receive_buffer.or(env.receive_buffer),
+            source_port: self.source_port.or(env.source_port),
             ack_policy: self.ack_policy,
+            impairments: self.impairments.or(env.impair),
+            capture: self.capture,
             special,
-        }
+        })
     }
 }
 
@@ -126,7 +151,7 @@ impl Context {
     /// RoCEv2 port of the address; the text says who.
     #[doc(alias = "ibv_open_device")]
     pub fn open(options: OpenOptions) -> Result<Self, Error> {
-        let device = Device::open(&options.config())?;
+        let device = Device::open(options.config().map_err(OpenError::from)?)?;
         let events = Arc::new(Queue::new(MAX_EVENTS));
         device.shard.with(|core, _| core.add_context(&events))?;
         Ok(Self { inner: Arc::new(ContextInner { device, events, bell: OnceLock::new() }) })

@@ -1,0 +1,238 @@
+//! Environment variables: one table, for the library, the command and whatever else opens devices.
+
+use std::env;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::io::impair::Impairments;
+
+/// An environment variable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value is.
+    pub value: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+/// Every environment variable there is. One that is empty counts as not set.
+pub const VARIABLES: [Variable; 7] = [
+    Variable {
+        name: "SOFTROCE_IP",
+        value: "an IP address of this machine",
+        meaning: "the device's address; without it the first free of 127.0.0.1, 127.0.0.2, ...",
+    },
+    Variable {
+        name: "SOFTROCE_NAME",
+        value: "a name",
+        meaning: "the device's name; without it softroce0",
+    },
+    Variable {
+        name: "SOFTROCE_PCAP",
+        value: "a file name",
+        meaning: "where every packet sent and received is written to",
+    },
+    Variable {
+        name: "SOFTROCE_IMPAIR",
+        value: "a list such as loss=0.01,delay=1ms,seed=7",
+        meaning: "what happens to packets on their way",
+    },
+    Variable {
+        name: "SOFTROCE_RCVBUF",
+        value: "a number of bytes",
+        meaning: "the size of the receive buffer, as the kernel counts it",
+    },
+    Variable {
+        name: "SOFTROCE_LOG",
+        value: "off, error, warn, info, debug or trace",
+        meaning: "what is told on standard error",
+    },
+    Variable {
+        name: "SOFTROCE_SOURCE_PORT",
+        value: "a UDP port",
+        meaning: "the one port to send from, for firewalls; 4791 is allowed",
+    },
+];
+
+/// What the environment says.
+///
+/// [`Context::open`](crate::verbs::Context::open) does as it says, where its options do not say
+/// otherwise; but to write a capture and to log is up to programs.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[non_exhaustive]
+pub struct Environment {
+    /// `SOFTROCE_IP`.
+    pub ip: Option<IpAddr>,
+    /// `SOFTROCE_NAME`.
+    pub name: Option<String>,
+    /// `SOFTROCE_PCAP`.
+    pub pcap: Option<PathBuf>,
+    /// `SOFTROCE_IMPAIR`.
+    pub impair: Option<Impairments>,
+    /// `SOFTROCE_RCVBUF`.
+    pub receive_buffer: Option<usize>,
+    /// `SOFTROCE_LOG`.
+    pub log: Option<LogLevel>,
+    /// `SOFTROCE_SOURCE_PORT`.
+    pub source_port: Option<u16>,
+}
+
+/// How much is told, least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What keeps something from being done.
+    Error,
+    /// What may be a mistake.
+    Warn,
+    /// What happens, in short.
+    Info,
+    /// What happens.
+    Debug,
+    /// Every packet.
+    Trace,
+}
+
+impl Environment {
+    /// Reads the environment of this process.
+    ///
+    /// # Errors
+    ///
+    /// A variable has a value that it cannot have.
+    pub fn read() -> Result<Self, EnvError> {
+        Self::from_variables(|name| env::var_os(name))
+    }
+
+    /// Reads what `lookup` says of each variable.
+    ///
+    /// # Errors
+    ///
+    /// A variable has a value that it cannot have.
+    ///
+    /// ```
+    /// use softroce::runtime::Environment;
+    ///
+    /// let odd = |name: &str| (name == "SOFTROCE_RCVBUF").then(|| "4M".into());
+    /// assert_eq!(
+    ///     Environment::from_variables(odd).unwrap_err().to_string(),
+    ///     "SOFTROCE_RCVBUF=4M: expected a number of bytes"
+    /// );
+    /// ```
+    pub fn from_variables(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, EnvError> {
+        let mut found = Self::default();
+        for variable in &VARIABLES {
+            let Some(value) = lookup(variable.name).filter(|value| !value.is_empty()) else {
+                continue;
+            };
+            found.set(variable, value)?;
+        }
+        Ok(found)
+    }
+
+    fn set(&mut self, variable: &Variable, value: OsString) -> Result<(), EnvError> {
+        let text = value.to_string_lossy();
+        let wrong = |reason: String| EnvError {
+            name: variable.name,
+            value: text.clone().into_owned(),
+            reason,
+        };
+        let unlike = || wrong(format!("expected {}", variable.value));
+        match variable.name {
+            "SOFTROCE_IP" => self.ip = Some(text.parse().map_err(|_| unlike())?),
+            "SOFTROCE_NAME" => self.name = Some(text.into_owned()),
+            "SOFTROCE_IMPAIR" => {
+                self.impair = Some(text.parse().map_err(|error| wrong(format!("{error}")))?);
+            }
+            "SOFTROCE_RCVBUF" => self.receive_buffer = Some(text.parse().map_err(|_| unlike())?),
+            "SOFTROCE_LOG" => self.log = Some(LogLevel::named(&text).ok_or_else(unlike)?),
+            "SOFTROCE_SOURCE_PORT" => {
+                self.source_port = Some(text.parse().map_err(|_| unlike())?);
+            }
+            _ => self.pcap = Some(value.into()),
+        }
+        Ok(())
+    }
+}
+
+impl LogLevel {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "off" => Self::Off,
+            "error" => Self::Error,
+            "warn" => Self::Warn,
+            "info" => Self::Info,
+            "debug" => Self::Debug,
+            "trace" => Self::Trace,
+            _ => return None,
+        })
+    }
+}
+
+/// An environment variable has a value that it cannot have.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{name}={value}: {reason}")]
+pub struct EnvError {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What is wrong with that.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, value: &str) -> Result<Environment, String> {
+        let lookup = |asked: &str| (asked == name).then(|| value.into());
+        Environment::from_variables(lookup).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_variable_has_a_place_of_its_own() {
+        let values = ["::1", "rdma", "a.pcap", "loss=0.5", "4096", "warn", "4791"];
+        let all = VARIABLES.iter().zip(values);
+        let lookup = |name: &str| {
+            all.clone().find(|(variable, _)| variable.name == name).map(|(_, value)| value.into())
+        };
+        let expected = Environment {
+            ip: "::1".parse().ok(),
+            name: Some("rdma".into()),
+            pcap: Some("a.pcap".into()),
+            impair: Some(Impairments { loss: 0.5, ..Impairments::default() }),
+            receive_buffer: Some(4096),
+            log: Some(LogLevel::Warn),
+            source_port: Some(4791),
+        };
+        assert_eq!(Environment::from_variables(lookup), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_empty_is_not_set() {
+        assert_eq!(read("SOFTROCE_IP", ""), Ok(Environment::default()));
+    }
+
+    #[test]
+    fn errors_say_what_is_expected() {
+        let error = |name, value| read(name, value).unwrap_err();
+        assert_eq!(
+            error("SOFTROCE_IP", "localhost"),
+            "SOFTROCE_IP=localhost: expected an IP address of this machine"
+        );
+        assert_eq!(
+            error("SOFTROCE_LOG", "loud"),
+            "SOFTROCE_LOG=loud: expected off, error, warn, info, debug or trace"
+        );
+        assert_eq!(
+            error("SOFTROCE_IMPAIR", "loss=2"),
+            "SOFTROCE_IMPAIR=loss=2: bad value in `loss=2`: expected a probability, 0 to 1"
+        );
+    }
+}
