@@ -38,11 +38,10 @@ pub enum Icrc {
 /// The IP or UDP header is malformed, or the capture has cut the packet short. An IP packet of
 /// another protocol is no error and gives `None`.
 pub fn dissect(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
-    let ip = match encap::parse_ip(ip_packet) {
-        Ok(ip) => ip,
-        Err(ParseError::Protocol { .. }) => return Ok(None),
-        Err(e) => return Err(e),
-    };
+    if protocol(ip_packet).is_some_and(|protocol| protocol != UDP) {
+        return Ok(None);
+    }
+    let ip = encap::parse_ip(ip_packet)?;
     if ip.destination.port() != ROCE_PORT {
         return Ok(None);
     }
@@ -52,4 +51,12 @@ pub fn dissect(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
         None => Icrc::Missing,
     };
     Ok(Some(RocePacket { ip, datagram: Datagram::parse(ip.payload), icrc }))
+}
+
+const UDP: u8 = 17;
+
+/// What the IP header says it carries, also where the header is one we do not read.
+fn protocol(ip_packet: &[u8]) -> Option<u8> {
+    let at = if ip_packet.first()? >> 4 == 4 { 9 } else { 6 };
+    ip_packet.get(at).copied()
 }

@@ -6,6 +6,7 @@ mod ceiling;
 mod cli;
 mod clock;
 mod control;
+mod dump;
 mod perf;
 
 use std::io;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     };
     let result = match &cli.command {
         Command::Perf(args) => perf::run(args),
+        Command::Dump(args) => dump::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

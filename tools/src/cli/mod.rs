@@ -1,10 +1,12 @@
 //! The command line: one struct a subcommand, from which parser, help and checks follow.
 
+mod dump;
 mod perf;
 mod units;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use dump::DumpArgs;
 pub(crate) use perf::{PerfArgs, Test};
 
 /// RDMA over Converged Ethernet without RDMA hardware.
@@ -18,6 +20,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Perf(PerfArgs),
+    Dump(DumpArgs),
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Numbers as people write them on a command line.
 
+use softroce::ids::{Mtu, Qpn};
+
 /// Bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let expected = "expected bytes, such as 65536, 64K or 8M";
@@ -16,9 +18,19 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "more than an address space holds".into())
 }
 
+/// A queue pair number, decimal or with 0x.
+pub(super) fn qpn(text: &str) -> Result<Qpn, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    let number = number.ok().filter(|number| *number <= 0xff_ffff);
+    number.map(Qpn::new).ok_or_else(|| "expected a number up to 0xffffff".into())
+}
+
 /// A path MTU in bytes.
-pub(super) fn mtu(text: &str) -> Result<softroce::ids::Mtu, String> {
-    let mtu = text.parse().ok().and_then(softroce::ids::Mtu::from_bytes);
+pub(super) fn mtu(text: &str) -> Result<Mtu, String> {
+    let mtu = text.parse().ok().and_then(Mtu::from_bytes);
     mtu.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".into())
 }
 
@@ -35,6 +47,13 @@ mod tests {
             assert_eq!(bytes(wrong).unwrap_err(), "expected bytes, such as 65536, 64K or 8M");
         }
         assert_eq!(bytes("99999999999999G").unwrap_err(), "more than an address space holds");
+    }
+
+    #[test]
+    fn a_qpn_is_24_bits() {
+        assert_eq!(qpn("0x12"), Ok(Qpn::new(0x12)));
+        assert_eq!(qpn("16777215"), Ok(Qpn::new(0xff_ffff)));
+        assert!(qpn("0x1000000").is_err() && qpn("12h").is_err() && qpn("-1").is_err());
     }
 
     #[test]
