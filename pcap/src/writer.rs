@@ -9,16 +9,9 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::link::LinkType;
+use softroce::io::Direction;
 
-/// Which way a packet went, as seen from the capturing host.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Direction {
-    /// Received by this host.
-    Received = 1,
-    /// Sent by this host.
-    Sent = 2,
-}
+use crate::link::LinkType;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -37,7 +30,8 @@ const EPB_FLAGS: u16 = 2;
 ///
 /// ```
 /// use std::time::Duration;
-/// use softroce_pcap::{Direction, LinkType, Reader, Writer};
+/// use softroce::io::Direction;
+/// use softroce_pcap::{LinkType, Reader, Writer};
 ///
 /// let mut writer = Writer::new(Vec::new(), LinkType::Raw, "an example")?;
 /// writer.packet(Duration::from_secs(1), Some(Direction::Sent), &[0x45, 0, 0, 20])?;
@@ -83,7 +77,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Appends a packet that was seen at `time` since the Unix epoch. `frame` begins with what the
+    /// Appends a packet that this host sent or received at `time` since the Unix epoch. `frame` begins with what the
     /// link type demands; with [`LinkType::Raw`] that is the IP header.
     ///
     /// # Errors
@@ -107,7 +101,11 @@ impl<W: Write> Writer<W> {
             body.extend(frame);
             pad(body);
             if let Some(direction) = direction {
-                option(body, EPB_FLAGS, &(direction as u32).to_le_bytes());
+                let flags: u32 = match direction {
+                    Direction::Received => 1,
+                    Direction::Sent => 2,
+                };
+                option(body, EPB_FLAGS, &flags.to_le_bytes());
                 option(body, OPT_END, &[]);
             }
         })

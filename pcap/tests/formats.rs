@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use softroce_pcap::{Direction, LinkType, NotIp, ReadError, Reader, Writer};
+use softroce::io::Direction;
+use softroce_pcap::{LinkType, NotIp, ReadError, Reader, Writer};
 
 const PACKET: [u8; 5] = [0x45, 1, 2, 3, 4];
 

@@ -7,6 +7,7 @@ mod cli;
 mod clock;
 mod control;
 mod dump;
+mod exchange;
 mod perf;
 
 use std::io;
