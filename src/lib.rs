@@ -36,3 +36,8 @@ pub mod transport;
 #[cfg(feature = "runtime")]
 pub mod verbs;
 pub mod wire;
+
+/// Runs the examples of the README as tests.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
