@@ -4,7 +4,7 @@
 //! The two never see each other. A port hands up an [`RxBuffer`] and takes a [`Burst`]; the ICRC
 //! covers IP header fields, so both say what is known about them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::ids::{Gid, Qpn};
 
@@ -63,6 +63,23 @@ impl AddressVector {
             hop_limit: Self::DEFAULT_HOP_LIMIT,
             flow_label: 0,
         }
+    }
+
+    /// The way back, from the 40 bytes before a UD payload: an IPv6 header, or an IPv4 header in the
+    /// last 20. `None` when they are neither.
+    pub fn to_sender(header: &[u8; 40]) -> Option<Self> {
+        let (traffic_class, gid) = match (header[0] >> 4, header[20] >> 4) {
+            (6, _) => {
+                let source: [u8; 16] = *header[8..].first_chunk()?;
+                (header[0] << 4 | header[1] >> 4, Gid(source))
+            }
+            (0, 4) => {
+                let source: [u8; 4] = *header[32..].first_chunk()?;
+                (header[21], Ipv4Addr::from(source).into())
+            }
+            _ => return None,
+        };
+        Some(Self { traffic_class, ..Self::to(gid) })
     }
 }
 
@@ -158,7 +175,7 @@ pub struct Burst {
 impl Burst {
     /// An empty burst with room for the largest.
     pub fn new() -> Self {
-        let unset = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+        let unset = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
             path: Path {
                 source: unset,

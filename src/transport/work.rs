@@ -232,6 +232,12 @@ impl SendRequest {
         Self { wr_id, op, data: data.into(), flags: SendFlags::empty(), to: None }
     }
 
+    /// UD: the message is for this queue pair.
+    #[must_use]
+    pub fn to(self, target: UdTarget) -> Self {
+        Self { to: Some(target), ..self }
+    }
+
     /// A message into the peer's next receive request.
     pub fn send(wr_id: u64, data: impl Into<SendData>) -> Self {
         Self::new(wr_id, SendOp::Send, data)

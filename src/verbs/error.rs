@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::engine::{CreateError, ModifyError, PostError};
-use crate::ids::{CqId, Qpn};
+use crate::ids::{CqId, Gid, Qpn};
 use crate::mem::{AllocError, RegisterError};
 use crate::runtime::{Down, OpenError};
 
@@ -66,6 +66,17 @@ pub enum Error {
         /// What kind of object the stranger is.
         what: &'static str,
     },
+    /// No way leads from the source GID to the peer.
+    #[error("no way to {gid} from source GID {index}: no such GID, or not of one IP version")]
+    Address {
+        /// The peer.
+        gid: Gid,
+        /// The index of the source GID.
+        index: u8,
+    },
+    /// The first bytes of a buffer are no network header: it holds no UD message.
+    #[error("the first 40 bytes of the buffer are neither an IPv6 nor an IPv4 header")]
+    Header,
     /// Nothing has come in time.
     #[error("no {what} within {after:?}")]
     Timeout {

@@ -35,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod ah;
 mod channel;
 mod context;
 mod cq;
@@ -44,6 +45,7 @@ mod info;
 mod pd;
 mod qp;
 
+pub use ah::{AddressHandle, GRH_LEN};
 pub use channel::CompletionChannel;
 pub use context::{Context, OpenOptions};
 pub use cq::CompletionQueue;
@@ -54,13 +56,14 @@ pub use pd::{MemoryRegion, ProtectionDomain};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
 
 pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType};
-pub use crate::ids::{Gid, Lkey, Mtu, Qpn, Rkey};
+pub use crate::ids::{Gid, Lkey, Mtu, QKey, Qpn, Rkey};
 pub use crate::mem::{Access, HostMemory, RangeError};
+pub use crate::net::AddressVector;
 pub use crate::psn::Psn;
 pub use crate::runtime::AckPolicy;
 pub use crate::time::{AckTimeout, RnrTimer};
 pub use crate::transport::outputs::AsyncEvent;
 pub use crate::transport::work::{
     Completion, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, SgeList,
-    WcOpcode, WcStatus,
+    UdTarget, WcOpcode, WcStatus,
 };

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::engine::{
     InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
-use crate::ids::{Mtu, Qpn};
+use crate::ids::{Mtu, QKey, Qpn};
 use crate::mem::Access;
 use crate::net::AddressVector;
 use crate::psn::Psn;
@@ -46,13 +46,21 @@ pub struct QpConfig<'a> {
 impl<'a> QpConfig<'a> {
     /// A reliable connection with one completion queue for both directions and the usual limits.
     pub fn rc(cq: &'a CompletionQueue) -> Self {
-        Self {
-            qp_type: QpType::Rc,
-            send_cq: cq,
-            recv_cq: cq,
-            cap: QpCap::default(),
-            sq_sig_all: false,
-        }
+        Self::of(QpType::Rc, cq)
+    }
+
+    /// An unreliable connection, likewise.
+    pub fn uc(cq: &'a CompletionQueue) -> Self {
+        Self::of(QpType::Uc, cq)
+    }
+
+    /// An unreliable datagram queue pair, likewise.
+    pub fn ud(cq: &'a CompletionQueue) -> Self {
+        Self::of(QpType::Ud, cq)
+    }
+
+    fn of(qp_type: QpType, cq: &'a CompletionQueue) -> Self {
+        Self { qp_type, send_cq: cq, recv_cq: cq, cap: QpCap::default(), sq_sig_all: false }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -146,6 +154,7 @@ pub struct QueuePair {
 #[derive(Debug)]
 struct QpInner {
     qpn: Qpn,
+    qp_type: QpType,
     psn: Psn,
     pd: Arc<PdInner>,
     send_cq: CompletionQueue,
@@ -174,7 +183,16 @@ impl QueuePair {
         let qpn =
             context.device.shard.with(|core, now| core.create_qp(now, init, &context.events))??;
         let (send_cq, recv_cq) = (config.send_cq.clone(), config.recv_cq.clone());
-        Ok(Self { inner: Arc::new(QpInner { qpn, psn, pd: Arc::clone(pd), send_cq, recv_cq }) })
+        Ok(Self {
+            inner: Arc::new(QpInner {
+                qpn,
+                qp_type: config.qp_type,
+                psn,
+                pd: Arc::clone(pd),
+                send_cq,
+                recv_cq,
+            }),
+        })
     }
 
     /// What the peer must know to connect to it.
@@ -189,8 +207,9 @@ impl QueuePair {
         self.inner.qpn
     }
 
-    /// Connects it to `peer`: from RESET or INIT to RTS. It sends nothing; the peer connects itself
-    /// likewise, before or after. Requests that find it not yet connected are sent again.
+    /// Connects an RC or UC queue pair to `peer`: from RESET or INIT to RTS. It sends nothing; the peer connects itself
+    /// likewise, before or after. RC requests that find it not yet connected are sent again; what UC
+    /// sends by then is lost.
     ///
     /// # Errors
     ///
@@ -211,8 +230,13 @@ impl QueuePair {
             ..AddressVector::to(peer.gid)
         };
         let path_mtu = options.path_mtu.unwrap_or(device.active_mtu);
+        let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
+        if self.inner.qp_type != QpType::Rc {
+            self.modify(RtrAttr::Uc { peer })?;
+            return self.modify(RtsAttr::Unreliable { sq_psn: self.inner.psn });
+        }
         self.modify(RtrAttr::Rc {
-            peer: Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu },
+            peer,
             max_dest_rd_atomic: options.max_rd_atomic,
             min_rnr_timer: options.min_rnr_timer,
         })?;
@@ -223,6 +247,18 @@ impl QueuePair {
             rnr_retry: options.rnr_retry,
             max_rd_atomic: options.max_rd_atomic,
         })
+    }
+
+    /// Takes a UD queue pair from RESET to RTS. It then receives what carries `qkey`, from anybody,
+    /// and sends to the [target](SendRequest::to) of each request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Modify`]: a key with bit 31 set is for the privileged; [`Error::Down`].
+    pub fn activate(&self, qkey: QKey) -> Result<(), Error> {
+        self.modify(InitAttr::Datagram { qkey })?;
+        self.modify(RtrAttr::Ud)?;
+        self.modify(RtsAttr::Unreliable { sq_psn: self.inner.psn })
     }
 
     /// Changes its state or attributes. Takes a [`QpAttr`], or what leads from one state to the next:
