@@ -218,6 +218,14 @@ impl Burst {
             && self.used + len <= MAX_BURST_BYTES
     }
 
+    /// Whether two segments of `len` bytes may follow what is here.
+    pub fn has_room_for_two(&self, len: usize) -> bool {
+        self.has_room(len)
+            && (self.segments == 0 || len == self.segment_len)
+            && self.segments + 2 <= MAX_BURST_SEGMENTS
+            && self.used + 2 * len <= MAX_BURST_BYTES
+    }
+
     /// Appends a segment of `len` bytes and lends it to be written, every byte of it: it holds what
     /// an earlier burst left there.
     ///
@@ -303,6 +311,7 @@ mod tests {
         let mut burst = Burst::new();
         burst.push(100).fill(1);
         assert!(!burst.has_room(101), "longer than the first");
+        assert!(burst.has_room_for_two(100) && !burst.has_room_for_two(99));
         burst.push(100).fill(2);
         assert!(burst.has_room(20));
         burst.push(20).fill(3);
@@ -314,10 +323,12 @@ mod tests {
     #[test]
     fn a_burst_ends_at_the_limits_of_one_send() {
         let mut burst = Burst::new();
-        while burst.has_room(4112) {
+        while burst.has_room_for_two(4112) {
             burst.push(4112);
         }
-        assert_eq!(burst.len(), 15);
+        assert_eq!((burst.len(), burst.has_room(4112)), (14, true));
+        burst.push(4112);
+        assert!(!burst.has_room(4112));
         burst.reset(burst.path, BurstToken(0));
         while burst.has_room(80) {
             burst.push(80);

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use crate::net::Burst;
+use crate::net::{Burst, MAX_BURST_BYTES};
 use crate::psn::Psn;
 use crate::time::Instant;
 use crate::transport::build::{self, Extension, Header, Progress};
@@ -20,7 +20,7 @@ use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::message;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::retry::{Expired, Retry};
-use crate::transport::window::{Flights, WindowId, burst_cost, lone_cost, usable};
+use crate::transport::window::{Flights, WindowId, lone_cost, usable};
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
@@ -43,7 +43,7 @@ pub(crate) struct Requester {
     pub(super) outstanding: u32,
     /// READs and atomics before the cursor that have no full answer yet: a fence waits for them.
     pub(super) unanswered: u32,
-    /// Bytes sent since a packet asked for an acknowledgement.
+    /// What was sent since a packet asked for an acknowledgement takes at the receiver.
     since_ack_req: u64,
     pub(super) retry: Retry,
     pub(super) flights: Flights,
@@ -152,15 +152,8 @@ impl Requester {
         if !self.may_transmit() {
             return Progress::Idle;
         }
-        let (segments, bytes) = (out.len(), out.data().len());
-        let room = cx.windows.room(connection.window, cx.now);
-        let progress = self.fill(cx, connection, out, room);
-        if out.len() > segments {
-            let cost = if out.len() == 1 {
-                lone_cost(out.data().len())
-            } else {
-                burst_cost(out.data().len() - bytes, out.len())
-            };
+        let (progress, cost) = self.fill(cx, connection, out);
+        if cost > 0 {
             cx.windows.charge(connection.window, cost);
             self.flights.push(self.cursor_psn(), cost);
             self.retry.sent(cx.now);
@@ -168,18 +161,20 @@ impl Requester {
         progress
     }
 
+    /// Also returns what the packets take of the window.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         out: &mut Burst,
-        room: u64,
-    ) -> Progress {
-        let start = out.data().len();
+    ) -> (Progress, u64) {
+        let (limit, room) =
+            (cx.windows.limit(connection.window), cx.windows.room(connection.window, cx.now));
+        let mut cost = 0;
         loop {
-            let (header, payload) = match self.next(cx, connection) {
-                Next::Nothing => return Progress::Idle,
-                Next::Blocked(window) => return Progress::Blocked(window),
+            let (mut header, payload) = match self.next(cx, connection) {
+                Next::Nothing => return (Progress::Idle, cost),
+                Next::Blocked(window) => return (Progress::Blocked(window), cost),
                 Next::Request(header, payload) => (header, payload),
             };
             let len = datagram_len(header.opcode, payload.len as usize);
@@ -187,34 +182,66 @@ impl Requester {
             // assumes, so what is sent again goes alone, as identification 0.
             let again = header.psn.is_before(self.sent);
             if !out.has_room(len) || (again && !out.is_empty()) {
-                return Progress::More;
+                return (Progress::More, cost);
             }
-            let used = (out.data().len() - start) as u64;
-            let want = if used == 0 { self.rest_of_burst(len, payload) } else { used + len as u64 };
-            let limit = cx.windows.limit(connection.window);
+            let takes = if out.is_empty() { lone_cost(len) } else { len as u64 };
+            let want = match cost {
+                0 if !again => self.rest_of_burst(takes, payload.offset),
+                _ => cost + takes,
+            };
             if want.min(limit) > room {
-                return Progress::Blocked(connection.window);
+                return (Progress::Blocked(connection.window), cost);
+            }
+            cost += takes;
+            self.since_ack_req += takes;
+            header.ack_req |= self.since_ack_req >= limit / 4
+                || self.closes_window(out, len, payload, room.saturating_sub(cost), again);
+            if header.ack_req {
+                self.since_ack_req = 0;
             }
             if !self.push(cx, connection, out, header, payload) {
-                return Progress::Idle;
+                return (Progress::Idle, cost - takes);
             }
             if again {
                 cx.counters.retransmitted += 1;
-                return Progress::More;
+                return (Progress::More, cost);
             }
         }
     }
 
-    /// What the burst that starts with this packet will want of the window. To start one with less
-    /// would split messages into ever smaller bursts.
-    fn rest_of_burst(&self, len: usize, payload: Payload) -> u64 {
-        let message =
-            self.queue.get(self.cursor.wqe).map_or(0, |wqe| match wqe.op.has_response() {
-                true => 0,
-                false => wqe.length - payload.offset,
-            });
-        let message = u64::from(message).min(crate::net::MAX_BURST_BYTES as u64);
-        message.max(lone_cost(len))
+    /// What the burst that starts at this offset of the message, with a packet that takes `first`,
+    /// will want of the window. To start one with less would split messages into ever smaller
+    /// bursts.
+    fn rest_of_burst(&self, first: u64, offset: u32) -> u64 {
+        self.message_from(offset).min(MAX_BURST_BYTES as u64).max(first)
+    }
+
+    /// Bytes of the message at the cursor from `offset` on.
+    fn message_from(&self, offset: u32) -> u64 {
+        let message = self.queue.get(self.cursor.wqe).filter(|wqe| !wqe.op.has_response());
+        message.map_or(0, |wqe| wqe.length.saturating_sub(offset).into())
+    }
+
+    /// Whether a window with room for `left` more bytes lets nothing follow this packet of a
+    /// message. Then it must ask for the acknowledgement that makes room: a peer may acknowledge
+    /// nothing else.
+    fn closes_window(
+        &self,
+        out: &Burst,
+        len: usize,
+        payload: Payload,
+        left: u64,
+        again: bool,
+    ) -> bool {
+        let next = payload.offset + payload.len;
+        let want = if again {
+            lone_cost(len)
+        } else if out.has_room_for_two(len) && self.message_from(next) > len as u64 {
+            len as u64
+        } else {
+            self.rest_of_burst(lone_cost(len), next)
+        };
+        want > left
     }
 
     /// Builds the packet at the cursor and moves the cursor past it. False when the memory behind
@@ -224,17 +251,10 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         out: &mut Burst,
-        mut header: Header,
+        header: Header,
         payload: Payload,
     ) -> bool {
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return false };
-        let len = datagram_len(header.opcode, payload.len as usize) as u64;
-        self.since_ack_req += len;
-        let quarter = cx.windows.limit(connection.window) / 4;
-        header.ack_req |= self.since_ack_req >= quarter;
-        if header.ack_req {
-            self.since_ack_req = 0;
-        }
         let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, payload.offset, to);
         if build::push(out, connection, header, payload.len as usize, fill).is_err() {
             wqe.failure = Some(WcStatus::LocProtErr);
