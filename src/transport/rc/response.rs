@@ -65,7 +65,11 @@ impl Requester {
                 cx.counters.drop(DropReason::Ghost);
                 Ok(())
             }
-            _ => Err(WcStatus::BadRespErr),
+            // An answer that says no. It is about its own request; those before it have arrived.
+            _ => match self.reach(cx, connection, psn)? {
+                Some(_) => Err(WcStatus::BadRespErr),
+                None => Ok(()),
+            },
         }
     }
 
