@@ -85,10 +85,7 @@ impl Requester {
         }
         cx.windows.release(connection.window, self.flights.landed(self.una));
         cx.windows.release(cx.read_window, self.read_flights.landed(self.una));
-        let outstanding = self.una.is_before(self.cursor_psn());
-        if !self.retry.is_waiting() {
-            self.retry.progress(cx.now, outstanding);
-        }
+        self.retry.progress(cx.now, self.una.is_before(self.cursor_psn()));
     }
 
     fn place_cursor(&mut self) {

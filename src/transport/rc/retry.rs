@@ -64,10 +64,13 @@ impl Retry {
     }
 
     /// The peer has acknowledged something, or answered; `outstanding` tells whether more is due.
+    ///
+    /// A wait is over with it: what the peer was not ready for was the oldest request.
     pub(crate) fn progress(&mut self, now: Instant, outstanding: bool) {
         self.retries_left = self.retry_cnt;
         self.rnr_left = self.rnr_retry;
         self.recovering = None;
+        self.rnr_until = None;
         self.ack_deadline =
             if outstanding { self.interval.map(|interval| now + interval) } else { None };
     }
