@@ -54,6 +54,9 @@ pub(crate) struct Requester {
     pub(super) merged_answers: bool,
     /// SQD: no request starts.
     draining: bool,
+    /// The ACK timer was over: one packet asks where the peer stands, and nothing follows it before
+    /// the answer. The peer may have been asleep, with all we sent still in its receive buffer.
+    pub(super) probing: bool,
 }
 
 /// The next packet to send: packet `packet` of the request at `wqe` in the queue.
@@ -97,6 +100,7 @@ impl Requester {
             reads: ReadPlan::new(u32::MAX),
             merged_answers: false,
             draining: false,
+            probing: false,
         }
     }
 
@@ -139,7 +143,8 @@ impl Requester {
 
     /// Whether there may be a packet to send. There is none while this says no.
     pub(crate) fn may_transmit(&self) -> bool {
-        self.cursor.wqe < self.queue.len() && !self.retry.is_waiting()
+        let asked = self.probing && self.una.is_before(self.cursor_psn());
+        self.cursor.wqe < self.queue.len() && !self.retry.is_waiting() && !asked
     }
 
     /// Appends request packets to `out`, as many as it takes and the windows allow.
@@ -194,7 +199,8 @@ impl Requester {
             }
             cost += takes;
             self.since_ack_req += takes;
-            header.ack_req |= self.since_ack_req >= limit / 4
+            header.ack_req |= self.probing
+                || self.since_ack_req >= limit / 4
                 || self.closes_window(out, len, payload, room.saturating_sub(cost), again);
             if header.ack_req {
                 self.since_ack_req = 0;
@@ -204,7 +210,8 @@ impl Requester {
             }
             if again {
                 cx.counters.retransmitted += 1;
-                return (Progress::More, cost);
+                let progress = if self.probing { Progress::Idle } else { Progress::More };
+                return (progress, cost);
             }
         }
     }
@@ -376,6 +383,7 @@ impl Requester {
             wqe.resumed_at = packet;
         }
         (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
+        self.probing = false;
         self.abandon_flights(cx, connection.window);
     }
 
@@ -403,6 +411,7 @@ impl Requester {
                     return Err(WcStatus::RetryExcErr);
                 }
                 self.go_back(cx, connection);
+                self.probing = true;
                 Ok(())
             }
         }

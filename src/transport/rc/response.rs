@@ -78,6 +78,7 @@ impl Requester {
         if self.una == before {
             return;
         }
+        self.probing = false;
         let cursor = self.cursor_psn();
         if cursor.is_before(self.una) && self.queue.front().is_some_and(Wqe::is_started) {
             // Late news: what was to be sent again from here has arrived after all.
