@@ -849,29 +849,6 @@ fn answer(t: &mut Script, us: u64, first: u32, len: usize) {
     }
 }
 
-/// Packets that arrive merged take less room, so more may be asked for at once.
-#[test]
-fn answers_that_arrive_merged_take_less_of_the_receive_buffer() {
-    let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
-    t.read(1, 5000);
-    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2048");
-    t.rx_merged(
-        1,
-        &["READ_RESPONSE_FIRST psn=5 msn=1 len=256", "READ_RESPONSE_MIDDLE psn=6 len=256"],
-    );
-    let middle: Vec<_> =
-        (7..12).map(|psn| format!("READ_RESPONSE_MIDDLE psn={psn} len=256")).collect();
-    t.rx_merged(1, &middle.iter().map(String::as_str).collect::<Vec<_>>());
-    t.quiet(2);
-    // The last one alone would count as it came.
-    t.rx_merged(
-        2,
-        &["READ_RESPONSE_LAST psn=12 msn=1 len=256", "READ_RESPONSE_LAST psn=12 msn=1 len=256"],
-    );
-    t.tx(2, "READ_REQUEST psn=13 ackreq va=0x8800 rkey=0x00000100 dmalen=2048");
-    t.tx(2, "READ_REQUEST psn=21 ackreq va=0x9000 rkey=0x00000100 dmalen=904");
-}
-
 /// REQ-14, REQ-16: in the second of the requests that a READ was cut into.
 #[test]
 fn a_gap_in_a_later_part_of_a_long_read_is_asked_for_there() {

@@ -176,7 +176,8 @@ impl Engine {
     /// `seed`.
     pub fn new(config: Config, memory: Arc<Memory>, seed: [u8; 32]) -> Self {
         let gate = memory.gate();
-        let mut windows = Windows::new(usable(config.peer_receive_buffer));
+        let local = config.gids.iter().map(|gid| gid.ip()).collect();
+        let mut windows = Windows::new(usable(config.peer_receive_buffer), local);
         // What comes back to us needs a window that no destination shares.
         let read_window = windows.own(usable(config.receive_buffer));
         Self {
@@ -201,7 +202,6 @@ impl Engine {
         let meta = &rx.meta;
         let flow = Flow::new(meta.source, SocketAddr::new(meta.destination, ROCE_PORT));
         let segments = rx.segments();
-        let merged = segments.len() > 1;
         let mut touched = None;
         let turn = self.gate.enter();
         let mut cx = context!(self, now, turn);
@@ -218,7 +218,7 @@ impl Engine {
                     {
                         settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
-                    let arrival = Arrival { packet, meta, id, merged };
+                    let arrival = Arrival { packet, meta, id };
                     if let Some(qp) = self.qps.get_mut(slot)
                         && let Err(reason) = qp.handle_packet(&mut cx, &arrival)
                     {

@@ -53,8 +53,6 @@ pub(crate) struct Arrival<'a> {
     pub(crate) meta: &'a RxMeta,
     /// Its IPv4 identification.
     pub(crate) id: u16,
-    /// It came with others in one buffer.
-    pub(crate) merged: bool,
 }
 
 impl Service {
@@ -217,9 +215,7 @@ impl Service {
                         .handle_request(cx, connection, receives, packet)
                         .map_err(Broken::Request)
                 } else {
-                    requester
-                        .handle_response(cx, connection, packet, arrival.merged)
-                        .map_err(Broken::Send)
+                    requester.handle_response(cx, connection, packet).map_err(Broken::Send)
                 }
             }
             (Self::Uc { receiver, .. }, Peering::Connection(connection)) => {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::net::{Burst, MAX_BURST_BYTES};
+use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
@@ -13,7 +13,6 @@ use crate::transport::inbound::{Inbound, Refusal, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
-use crate::transport::window::{burst_cost, lone_cost};
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
@@ -80,23 +79,21 @@ impl UcSender {
         connection: &Connection,
         out: &mut Burst,
     ) -> Result<Progress, WcStatus> {
-        let room = cx.windows.room(connection.window, cx.now);
-        let result = self.fill(cx, connection, out, room);
-        if !out.is_empty() {
-            let cost = burst_cost(out.data().len(), out.len());
-            cx.windows.charge_unacknowledged(connection.window, cx.now, cost);
-        }
+        let mut cost = 0;
+        let result = self.fill(cx, connection, out, &mut cost);
+        cx.windows.charge_unacknowledged(connection.window, cx.now, cost);
         result
     }
 
+    /// `cost` becomes what the packets take of the window.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         out: &mut Burst,
-        room: u64,
+        cost: &mut u64,
     ) -> Result<Progress, WcStatus> {
-        let limit = cx.windows.limit(connection.window);
+        let allowance = cx.windows.allowance(connection.window, cx.now);
         loop {
             let Some(wqe) = self.queue.front_mut() else { return Ok(Progress::Idle) };
             if !wqe.is_started() {
@@ -116,17 +113,18 @@ impl UcSender {
             if !out.has_room(len) {
                 return Ok(Progress::More);
             }
-            let rest = u64::from(wqe.length - piece.offset).min(MAX_BURST_BYTES as u64);
-            let want = match out.data().len() {
-                0 => rest.max(lone_cost(len)),
-                used => (used + len) as u64,
+            let takes = allowance.takes(len, !out.is_empty());
+            let want = match *cost {
+                0 => allowance.burst(len, wqe.packets - self.packet),
+                _ => *cost + takes,
             };
-            if want.min(limit) > room {
+            if !allowance.admits(want) {
                 return Ok(Progress::Blocked(connection.window));
             }
             let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, piece.offset, to);
             build::push(out, connection, header, piece.len as usize, fill)
                 .map_err(|_| WcStatus::LocProtErr)?;
+            *cost += takes;
             self.packet += 1;
             if self.packet == wqe.packets {
                 self.complete_oldest(cx, &connection.id);

@@ -14,7 +14,6 @@ use crate::transport::build::{self, Extension, Header, Progress, To};
 use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
-use crate::transport::window::{burst_cost, lone_cost};
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::encap::Headers;
@@ -104,8 +103,8 @@ impl UdSender {
             SocketAddr::new(path.destination, ROCE_PORT),
         );
         let window = cx.windows.to(path.destination);
-        let room = cx.windows.room(window, cx.now);
-        let limit = cx.windows.limit(window);
+        let allowance = cx.windows.allowance(window, cx.now);
+        let mut cost = 0;
         let result = loop {
             let Some((wqe, next)) = self.queue.front_mut() else { break Ok(Progress::Idle) };
             if next.path != to.path {
@@ -125,9 +124,8 @@ impl UdSender {
             if !out.has_room(len) {
                 break Ok(Progress::More);
             }
-            let want =
-                if out.is_empty() { lone_cost(len) } else { (out.data().len() + len) as u64 };
-            if want.min(limit) > room {
+            let takes = allowance.takes(len, !out.is_empty());
+            if !allowance.admits(cost + takes) {
                 break Ok(Progress::Blocked(window));
             }
             let to = To { flow: &flow, dest_qp: next.qpn, pkey: endpoint.pkey };
@@ -135,13 +133,11 @@ impl UdSender {
             if build::push(out, to, header, wqe.length as usize, fill).is_err() {
                 break Err(WcStatus::LocProtErr);
             }
+            cost += takes;
             self.next_psn = self.next_psn.next();
             self.complete_oldest(cx, &endpoint.id);
         };
-        if !out.is_empty() {
-            let cost = burst_cost(out.data().len(), out.len());
-            cx.windows.charge_unacknowledged(window, cx.now, cost);
-        }
+        cx.windows.charge_unacknowledged(window, cx.now, cost);
         result
     }
 

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::net::{MAX_BURST_BYTES, MAX_BURST_SEGMENTS};
 use crate::psn::Psn;
 use crate::time::Instant;
 
@@ -28,11 +29,6 @@ pub(crate) const fn lone_cost(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
 
-/// Bytes that a kernel charges for a burst that arrives whole.
-pub(crate) const fn burst_cost(bytes: usize, segments: usize) -> u64 {
-    if segments == 1 { lone_cost(bytes) } else { bytes as u64 + 1024 }
-}
-
 /// How fast a receiver is taken to empty its buffer when nothing tells: bytes of buffer a second.
 /// An engine of ours on one core manages more than twice this.
 const DRAIN: u64 = 2_000_000_000;
@@ -45,6 +41,9 @@ pub(crate) struct WindowId(usize);
 #[derive(Debug)]
 struct Window {
     limit: u64,
+    /// Bursts arrive as they were sent. Where a network card cuts them, each packet costs what a
+    /// lone one does, even when the receiver's kernel merges them again.
+    whole: bool,
     /// What will be acknowledged or answered.
     in_flight: u64,
     /// What nobody acknowledges: assumed to be received at the rate [`DRAIN`].
@@ -55,9 +54,9 @@ struct Window {
 }
 
 impl Window {
-    fn new(limit: u64) -> Self {
+    fn new(limit: u64, whole: bool) -> Self {
         let waiting = VecDeque::new();
-        Self { limit, in_flight: 0, unacknowledged: 0, as_of: Instant::ZERO, waiting }
+        Self { limit, whole, in_flight: 0, unacknowledged: 0, as_of: Instant::ZERO, waiting }
     }
 
     fn unacknowledged(&self, now: Instant) -> u64 {
@@ -72,14 +71,22 @@ pub(crate) struct Windows {
     by_address: HashMap<IpAddr, WindowId>,
     windows: Vec<Window>,
     limit: u64,
+    /// The device's own addresses.
+    local: Vec<IpAddr>,
     /// Who waited and may go on.
     freed: VecDeque<usize>,
 }
 
 impl Windows {
-    /// Windows of `limit` bytes each.
-    pub(crate) fn new(limit: u64) -> Self {
-        Self { by_address: HashMap::new(), windows: Vec::new(), limit, freed: VecDeque::new() }
+    /// Windows of `limit` bytes each, for a device with these addresses.
+    pub(crate) fn new(limit: u64, local: Vec<IpAddr>) -> Self {
+        Self {
+            by_address: HashMap::new(),
+            windows: Vec::new(),
+            limit,
+            local,
+            freed: VecDeque::new(),
+        }
     }
 
     /// The window to `destination`.
@@ -87,14 +94,20 @@ impl Windows {
         if let Some(id) = self.by_address.get(&destination) {
             return *id;
         }
-        let id = self.own(self.limit);
+        // No card cuts what does not leave the host.
+        let whole = destination.is_loopback() || self.local.contains(&destination);
+        let id = self.push(Window::new(self.limit, whole));
         self.by_address.insert(destination, id);
         id
     }
 
     /// A window of its own, which belongs to no destination.
     pub(crate) fn own(&mut self, limit: u64) -> WindowId {
-        self.windows.push(Window::new(limit));
+        self.push(Window::new(limit, false))
+    }
+
+    fn push(&mut self, window: Window) -> WindowId {
+        self.windows.push(window);
         WindowId(self.windows.len() - 1)
     }
 
@@ -105,8 +118,10 @@ impl Windows {
         self.freed.extend(window.waiting.drain(..));
     }
 
-    pub(crate) fn limit(&self, id: WindowId) -> u64 {
-        self.windows[id.0].limit
+    /// The window as a transmission finds it.
+    pub(crate) fn allowance(&self, id: WindowId, now: Instant) -> Allowance {
+        let Window { limit, whole, .. } = self.windows[id.0];
+        Allowance { limit, room: self.room(id, now), whole }
     }
 
     /// What else may go now. Whoever wants more than the limit gets along with the limit.
@@ -152,6 +167,56 @@ impl Windows {
     pub(crate) fn next_freed(&mut self) -> Option<usize> {
         self.freed.pop_front()
     }
+}
+
+/// What a window allows one burst.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allowance {
+    limit: u64,
+    room: u64,
+    whole: bool,
+}
+
+impl Allowance {
+    pub(crate) fn limit(self) -> u64 {
+        self.limit
+    }
+
+    /// Whether there is room. Whoever wants more than the limit gets along with the limit.
+    pub(crate) fn admits(self, want: u64) -> bool {
+        want.min(self.limit) <= self.room
+    }
+
+    /// What is allowed after `cost` has been used.
+    pub(crate) fn less(self, cost: u64) -> Self {
+        Self { room: self.room.saturating_sub(cost), ..self }
+    }
+
+    /// What a packet of `len` bytes takes; `follows`, when another precedes it in its burst.
+    pub(crate) fn takes(self, len: usize, follows: bool) -> u64 {
+        if follows && self.whole { len as u64 } else { lone_cost(len) }
+    }
+
+    /// What `packets` packets of `len` bytes take in as few bursts as possible.
+    pub(crate) fn run(self, len: usize, packets: u32) -> u64 {
+        let bursts = packets.div_ceil(per_burst(len));
+        u64::from(bursts) * lone_cost(len) + u64::from(packets - bursts) * self.takes(len, true)
+    }
+
+    /// What there must be room for before a burst begins that would carry `packets` packets of `len`
+    /// bytes. To begin with less would split messages into ever smaller bursts.
+    pub(crate) fn burst(self, len: usize, packets: u32) -> u64 {
+        let all = self.run(len, packets.min(per_burst(len)));
+        // Of bursts that are cut, hardly two fill the window: one would wait for the other.
+        let enough = if self.whole { all } else { all.min(self.limit / 4) };
+        enough.max(lone_cost(len))
+    }
+}
+
+/// Packets of `len` bytes that fit one burst.
+fn per_burst(len: usize) -> u32 {
+    let packets = (MAX_BURST_BYTES / len.max(1)).clamp(1, MAX_BURST_SEGMENTS);
+    u32::try_from(packets).unwrap_or(1)
 }
 
 /// The bursts of one queue pair that are not acknowledged yet, with what each was charged.
@@ -202,8 +267,24 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_costs_less_only_where_nothing_cuts_it() {
+        let own = IpAddr::from([10, 0, 0, 1]);
+        let mut windows = Windows::new(100_000, vec![own]);
+        let mut costs = |address: IpAddr| {
+            let id = windows.to(address);
+            let window = windows.allowance(id, Instant::ZERO);
+            [window.takes(4112, true), window.run(4112, 16), window.burst(4112, 16)]
+        };
+        let lone = lone_cost(4112);
+        assert_eq!(costs([10, 0, 0, 2].into()), [lone, 16 * lone, 25_000]);
+        // 15 fit one burst.
+        let whole = [4112, 2 * lone + 14 * 4112, lone + 14 * 4112];
+        assert_eq!((costs(own), costs([127, 0, 0, 2].into())), (whole, whole));
+    }
+
+    #[test]
     fn whoever_waits_for_room_may_go_on_when_something_lands() {
-        let mut windows = Windows::new(1000);
+        let mut windows = Windows::new(1000, vec![]);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
         let room = |windows: &Windows| windows.room(id, Instant::ZERO);
         assert_eq!(room(&windows), 1000);
@@ -217,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_nobody_acknowledges_drains_with_time() {
-        let mut windows = Windows::new(100_000);
+        let mut windows = Windows::new(100_000, vec![]);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
         windows.charge_unacknowledged(id, Instant::ZERO, 80_000);
         assert_eq!(windows.room(id, Instant::ZERO), 20_000);

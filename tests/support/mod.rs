@@ -49,12 +49,12 @@ impl Node {
     fn new(
         network: &Network,
         seed: u64,
-        index: u8,
+        ip: [u8; 4],
         host: HostConfig,
         tune: fn(&mut Config),
     ) -> Self {
-        let ip = IpAddr::from([10, 0, 0, index + 1]);
-        let mut key = [index; 32];
+        let mut key = [ip[3] - 1; 32];
+        let ip = IpAddr::from(ip);
         key[..8].copy_from_slice(&seed.to_le_bytes());
         let memory = Arc::new(Memory::new(key));
         let mut config = Config::new(ip);
@@ -135,10 +135,22 @@ impl World {
     }
 
     pub fn with(seed: u64, hosts: u8, host: HostConfig, tune: fn(&mut Config)) -> Self {
+        Self::in_net([10, 0, 0], seed, hosts, host, tune)
+    }
+
+    /// With addresses of this network, from 1 on.
+    pub fn in_net(
+        [a, b, c]: [u8; 3],
+        seed: u64,
+        hosts: u8,
+        host: HostConfig,
+        tune: fn(&mut Config),
+    ) -> Self {
         let network = Network::new(seed);
         let conditions = Conditions { delay: Duration::from_micros(5), ..Conditions::default() };
         network.set_conditions(conditions);
-        let nodes = (0..hosts).map(|i| Node::new(&network, seed, i, host, tune)).collect();
+        let nodes = (1..=hosts).map(|d| Node::new(&network, seed, [a, b, c, d], host, tune));
+        let nodes = nodes.collect();
         Self { now: Instant::ZERO, network, nodes }
     }
 

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use crate::net::{Burst, MAX_BURST_BYTES};
+use crate::net::Burst;
 use crate::psn::Psn;
 use crate::time::Instant;
 use crate::transport::build::{self, Extension, Header, Progress};
@@ -20,7 +20,7 @@ use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::message;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::retry::{Expired, Retry};
-use crate::transport::window::{Flights, WindowId, lone_cost, usable};
+use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
@@ -50,8 +50,6 @@ pub(crate) struct Requester {
     /// Answers to READs that were asked for, by the receive buffer they take.
     pub(super) read_flights: Flights,
     pub(super) reads: ReadPlan,
-    /// Whether answers arrive merged, several packets to a buffer.
-    pub(super) merged_answers: bool,
     /// SQD: no request starts.
     draining: bool,
     /// The ACK timer was over: one packet asks where the peer stands, and nothing follows it before
@@ -98,7 +96,6 @@ impl Requester {
             flights: Flights::default(),
             read_flights: Flights::default(),
             reads: ReadPlan::new(u32::MAX),
-            merged_answers: false,
             draining: false,
             probing: false,
         }
@@ -108,7 +105,7 @@ impl Requester {
     pub(crate) fn start(&mut self, first: Psn, connection: &Connection, read_window: u64) {
         (self.next_psn, self.una, self.sent) = (first, first, first);
         self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
-        let packets = usable(read_window) / lone_cost(connection.mtu as usize);
+        let packets = usable(read_window) / lone_cost(answer_len(connection));
         self.reads = ReadPlan::new(u32::try_from(packets).unwrap_or(u32::MAX));
     }
 
@@ -173,8 +170,7 @@ impl Requester {
         connection: &Connection,
         out: &mut Burst,
     ) -> (Progress, u64) {
-        let (limit, room) =
-            (cx.windows.limit(connection.window), cx.windows.room(connection.window, cx.now));
+        let allowance = cx.windows.allowance(connection.window, cx.now);
         let mut cost = 0;
         loop {
             let (mut header, payload) = match self.next(cx, connection) {
@@ -189,19 +185,20 @@ impl Requester {
             if !out.has_room(len) || (again && !out.is_empty()) {
                 return (Progress::More, cost);
             }
-            let takes = if out.is_empty() { lone_cost(len) } else { len as u64 };
+            let takes = allowance.takes(len, !out.is_empty());
+            let packets = if again { 1 } else { self.packets_left() };
             let want = match cost {
-                0 if !again => self.rest_of_burst(takes, payload.offset),
+                0 => allowance.burst(len, packets),
                 _ => cost + takes,
             };
-            if want.min(limit) > room {
+            if !allowance.admits(want) {
                 return (Progress::Blocked(connection.window), cost);
             }
             cost += takes;
             self.since_ack_req += takes;
             header.ack_req |= self.probing
-                || self.since_ack_req >= limit / 4
-                || self.closes_window(out, len, payload, room.saturating_sub(cost), again);
+                || self.since_ack_req >= allowance.limit() / 4
+                || closes_window(allowance.less(cost), out, len, packets);
             if header.ack_req {
                 self.since_ack_req = 0;
             }
@@ -216,39 +213,10 @@ impl Requester {
         }
     }
 
-    /// What the burst that starts at this offset of the message, with a packet that takes `first`,
-    /// will want of the window. To start one with less would split messages into ever smaller
-    /// bursts.
-    fn rest_of_burst(&self, first: u64, offset: u32) -> u64 {
-        self.message_from(offset).min(MAX_BURST_BYTES as u64).max(first)
-    }
-
-    /// Bytes of the message at the cursor from `offset` on.
-    fn message_from(&self, offset: u32) -> u64 {
+    /// Packets of the request at the cursor that are still to be sent, this one included.
+    fn packets_left(&self) -> u32 {
         let message = self.queue.get(self.cursor.wqe).filter(|wqe| !wqe.op.has_response());
-        message.map_or(0, |wqe| wqe.length.saturating_sub(offset).into())
-    }
-
-    /// Whether a window with room for `left` more bytes lets nothing follow this packet of a
-    /// message. Then it must ask for the acknowledgement that makes room: a peer may acknowledge
-    /// nothing else.
-    fn closes_window(
-        &self,
-        out: &Burst,
-        len: usize,
-        payload: Payload,
-        left: u64,
-        again: bool,
-    ) -> bool {
-        let next = payload.offset + payload.len;
-        let want = if again {
-            lone_cost(len)
-        } else if out.has_room_for_two(len) && self.message_from(next) > len as u64 {
-            len as u64
-        } else {
-            self.rest_of_burst(lone_cost(len), next)
-        };
-        want > left
+        message.map_or(1, |wqe| wqe.packets - self.cursor.packet)
     }
 
     /// Builds the packet at the cursor and moves the cursor past it. False when the memory behind
@@ -294,16 +262,9 @@ impl Requester {
         psn: Psn,
         packets: u32,
     ) {
-        let cost = self.answer_cost(connection, packets);
+        let cost = answer_cost(cx, connection, packets);
         cx.windows.charge(cx.read_window, cost);
         self.read_flights.push(psn.plus(packets), cost);
-    }
-
-    /// What the answer to a READ of `packets` packets takes of our receive buffer.
-    fn answer_cost(&self, connection: &Connection, packets: u32) -> u64 {
-        let mtu = connection.mtu as usize;
-        let packet = if self.merged_answers { mtu as u64 } else { lone_cost(mtu) };
-        u64::from(packets) * packet
     }
 
     /// The packet at the cursor. Starts the request when it is its turn.
@@ -329,9 +290,8 @@ impl Requester {
             SendOp::Read { from } => {
                 let (index, mtu) = (self.cursor.packet, connection.mtu);
                 let end = self.reads.end(index, wqe.packets);
-                let cost = self.answer_cost(connection, end - index);
-                let limit = cx.windows.limit(cx.read_window);
-                if cost.min(limit) > cx.windows.room(cx.read_window, cx.now) {
+                let cost = answer_cost(cx, connection, end - index);
+                if !cx.windows.allowance(cx.read_window, cx.now).admits(cost) {
                     return Next::Blocked(cx.read_window);
                 }
                 let offset = index * mtu;
@@ -447,6 +407,29 @@ impl Requester {
             self.abandon_flights(cx, window);
         }
     }
+}
+
+/// Whether the window, as this packet of a message leaves it, lets nothing follow: `packets`
+/// are left with this one. Then it must ask for the acknowledgement that makes room, for a peer may
+/// acknowledge nothing else.
+fn closes_window(left: Allowance, out: &Burst, len: usize, packets: u32) -> bool {
+    // The last packet may be longer, and begin a burst of its own.
+    let in_burst = packets > 2 && out.has_room_for_two(len);
+    let want = if in_burst { left.takes(len, true) } else { left.burst(len, packets.max(2) - 1) };
+    !left.admits(want)
+}
+
+/// What the answer to a READ of `packets` packets takes of our receive buffer. FIRST and LAST are
+/// longer than the packets between them, so each begins a burst.
+fn answer_cost(cx: &Context<'_>, connection: &Connection, packets: u32) -> u64 {
+    let path = cx.windows.allowance(connection.window, cx.now);
+    let (len, ends) = (answer_len(connection), packets.min(2));
+    u64::from(ends) * lone_cost(len) + path.run(len, packets - ends)
+}
+
+/// Bytes of the longest packet of an answer.
+fn answer_len(connection: &Connection) -> usize {
+    datagram_len(Opcode::RcReadResponseFirst, connection.mtu as usize)
 }
 
 /// A request without payload.

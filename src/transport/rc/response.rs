@@ -26,14 +26,11 @@ enum Acknowledged {
 
 impl Requester {
     /// Takes a response packet. Fails when the oldest request has failed with it.
-    ///
-    /// `merged` tells whether it arrived with others in one buffer.
     pub(crate) fn handle_response(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-        merged: bool,
     ) -> Result<(), WcStatus> {
         let psn = packet.bth.psn;
         if !psn.is_within(self.una, self.sent.since(self.una)) {
@@ -55,7 +52,6 @@ impl Requester {
                 self.on_terminal_nak(cx, connection, psn, code)
             }
             (Operation::ReadResponse, None | Some(Syndrome::Ack { .. })) => {
-                self.merged_answers = merged;
                 self.on_read_response(cx, connection, packet)
             }
             (Operation::AtomicAcknowledge, Some(Syndrome::Ack { .. })) => {
