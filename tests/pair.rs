@@ -4,13 +4,336 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use softroce::engine::{QpAttr, QpState};
 use softroce::ids::Mtu;
 use softroce::io::Port;
-use softroce::io::sim::HostConfig;
+use softroce::io::sim::{Conditions, Fate, HostConfig};
+use softroce::mem::Region;
+use softroce::time::Instant;
+use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{SendOp, WcStatus};
 use support::{Link, World, full_access, pattern, remote, request, sge};
+
+/// Runs until `done`, which must come before `limit` is over.
+#[track_caller]
+fn run_until(world: &mut World, limit: Duration, done: impl Fn(&World) -> bool) {
+    let end = world.now + limit;
+    loop {
+        world.settle();
+        if done(world) {
+            return;
+        }
+        assert!(world.advance(), "nothing will happen any more");
+        assert!(world.now < end, "not done after {limit:?}");
+    }
+}
+
+/// A region of `len` bytes on each host.
+fn regions(world: &World, len: usize) -> [Arc<Region>; 2] {
+    [0, 1].map(|node| world.nodes[node].region(len, 0x10_0000, full_access()))
+}
+
+fn contents(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// How the send requests of a host have ended, in order.
+fn ends(world: &World, node: usize) -> Vec<(u64, WcStatus)> {
+    world.nodes[node].sends.iter().map(|c| (c.wr_id, c.status)).collect()
+}
+
+/// Request packets sent again, and ACK timeouts, of all hosts.
+fn retries(world: &World) -> (u64, u64) {
+    let counters = world.nodes.iter().map(|node| *node.engine.counters());
+    counters.fold((0, 0), |sum, c| (sum.0 + c.retransmitted, sum.1 + c.timeouts))
+}
+
+// ---- connections ----
+
+#[test]
+fn two_queue_pairs_of_one_device_talk_to_each_other() {
+    let mut world = World::new(1, 1);
+    let link = Link::default();
+    let [a, b] = [world.create_qp(0, &link), world.create_qp(0, &link)];
+    world.connect(0, a, (0, b), &link, [1, 2]);
+    world.connect(0, b, (0, a), &link, [2, 1]);
+    let region = world.nodes[0].region(64 << 10, 0x10_0000, full_access());
+    region.write_at(0, &pattern(1, 8000)).unwrap();
+    world.post_recv(0, b, 7, &[sge(&region, 8000, 8000)]);
+    world.post_send(0, a, request(1, SendOp::Send, &[sge(&region, 0, 8000)]));
+    let write = SendOp::Write { to: remote(&region, 16_000) };
+    world.post_send(0, b, request(2, write, &[sge(&region, 0, 8000)]));
+    let read = SendOp::Read { from: remote(&region, 0) };
+    world.post_send(0, a, request(3, read, &[sge(&region, 24_000, 8000)]));
+    let add = SendOp::FetchAdd { at: remote(&region, 40_000), add: 5 };
+    world.post_send(0, b, request(4, add, &[sge(&region, 40_008, 8)]));
+    world.run(Duration::from_secs(1));
+    let node = &world.nodes[0];
+    assert_eq!((node.sends.len(), node.recvs.len(), retries(&world)), (4, 1, (0, 0)));
+    for at in [8000, 16_000, 24_000] {
+        assert!(contents(&region)[at..at + 8000] == pattern(1, 8000), "at {at}");
+    }
+    assert_eq!((region.load_u64(40_000), region.load_u64(40_008)), (Ok(5), Ok(0)));
+}
+
+#[test]
+fn many_queue_pairs_share_one_link_evenly() {
+    const QPS: usize = 64;
+    const MESSAGES: usize = 8;
+    for rate_bits_per_s in [None, Some(10_000_000_000)] {
+        let host = HostConfig { receive_buffer: 212_992, ..HostConfig::default() };
+        let mut world = World::with(2, 2, host, |_| {});
+        let delay = Duration::from_micros(5);
+        world.network.set_conditions(Conditions {
+            rate_bits_per_s,
+            delay,
+            ..Conditions::default()
+        });
+        let link = Link { timeout: 14, ..Link::default() };
+        let qps: Vec<_> = (0..QPS).map(|_| world.pair(&link)).collect();
+        let [near, far] = regions(&world, 64 << 10);
+        near.write_at(0, &pattern(2, 64 << 10)).unwrap();
+        for (qp, [qpn, _]) in qps.iter().enumerate() {
+            for n in 0..MESSAGES {
+                let wr_id = (qp * MESSAGES + n) as u64;
+                let write = SendOp::Write { to: remote(&far, 0) };
+                world.post_send(0, *qpn, request(wr_id, write, &[sge(&near, 0, 64 << 10)]));
+            }
+        }
+        let halfway = |world: &World| world.nodes[0].sends.len() >= QPS * MESSAGES / 2;
+        run_until(&mut world, Duration::from_secs(1), halfway);
+        let mut done = [0; QPS];
+        for completion in &world.nodes[0].sends {
+            done[completion.wr_id as usize / MESSAGES] += 1;
+        }
+        let spread = (done.iter().min().unwrap(), done.iter().max().unwrap());
+        assert!(*spread.0 >= MESSAGES / 2 - 2, "one has {} complete, one {}", spread.0, spread.1);
+        let all = |world: &World| world.nodes[0].sends.len() == QPS * MESSAGES;
+        run_until(&mut world, Duration::from_secs(1), all);
+        assert!(world.nodes[0].sends.iter().all(|c| c.status == WcStatus::Success));
+        assert!(contents(&far) == pattern(2, 64 << 10));
+        assert_eq!((retries(&world), world.nodes[1].port.counters().kernel_drops), ((0, 0), 0));
+    }
+}
+
+/// REQ-29
+#[test]
+fn a_peer_that_disappears_is_given_up_when_the_budget_is_spent_and_not_before() {
+    for retry_cnt in [0, 1, 7] {
+        let mut world = World::new(3, 2);
+        let link = Link { retry_cnt, ..Link::default() };
+        let [a, b] = world.pair(&link);
+        let [near, far] = regions(&world, 64 << 10);
+        let write = SendOp::Write { to: remote(&far, 0) };
+        let post = |world: &mut World, wr_id| {
+            world.post_send(0, a, request(wr_id, write, &[sge(&near, 0, 64 << 10)]));
+        };
+        post(&mut world, 1);
+        run_until(&mut world, Duration::from_secs(1), |world| !world.nodes[0].sends.is_empty());
+        // The timer runs from here, or from the last acknowledgement.
+        let peer = world.nodes[1].ip;
+        world.network.observe(
+            move |seen| {
+                if seen.path.destination == peer { Fate::Drop } else { Fate::Leave }
+            },
+        );
+        let gone = world.now;
+        post(&mut world, 2);
+        post(&mut world, 3);
+        let interval = Duration::from_nanos(4096 << link.timeout);
+        let budget = interval * (u32::from(retry_cnt) + 1);
+        world.run(budget - Duration::from_nanos(1));
+        let early = world.nodes[0].sends.len();
+        assert_eq!(early, 1, "retry_cnt {retry_cnt}: given up before {:?}", world.now.since(gone));
+        run_until(&mut world, budget * 3, |world| world.nodes[0].sends.len() == 3);
+        let expected =
+            [(1, WcStatus::Success), (2, WcStatus::RetryExcErr), (3, WcStatus::WrFlushErr)];
+        assert_eq!(ends(&world, 0), expected, "retry_cnt {retry_cnt}");
+        assert_eq!((world.state(0, a), world.state(1, b)), (QpState::Err, QpState::Rts));
+        // And that is the end of it.
+        let sent = world.nodes[0].port.counters().tx_bursts;
+        world.run(Duration::from_secs(100));
+        assert_eq!(world.nodes[0].port.counters().tx_bursts, sent);
+    }
+}
+
+/// A destroyed queue pair answers nothing, and the peer finds out by its timer.
+#[test]
+fn packets_for_a_destroyed_queue_pair_are_dropped() {
+    let mut world = World::new(4, 2);
+    let [a, b] = world.pair(&Link { retry_cnt: 1, ..Link::default() });
+    let [near, far] = regions(&world, 64);
+    let now = world.now;
+    world.nodes[1].engine.destroy_qp(now, b);
+    let write = SendOp::Write { to: remote(&far, 0) };
+    world.post_send(0, a, request(1, write, &[sge(&near, 0, 64)]));
+    world.run(Duration::from_secs(1));
+    assert_eq!(ends(&world, 0), [(1, WcStatus::RetryExcErr)]);
+    assert_eq!(world.nodes[1].engine.counters().dropped(DropReason::UnknownQp), 2);
+}
+
+/// QPS-14
+#[test]
+fn the_number_of_a_destroyed_queue_pair_is_not_used_for_a_while() {
+    let mut world = World::with(5, 1, HostConfig::default(), |config| config.max_qp = 4);
+    let link = Link::default();
+    let qps: Vec<_> = (0..4).map(|_| world.create_qp(0, &link)).collect();
+    for qpn in &qps {
+        world.nodes[0].engine.destroy_qp(Instant::ZERO, *qpn);
+    }
+    // The numbers are taken, and so are the places.
+    for ms in [0, 9_999] {
+        world.now = Instant::from_millis(ms);
+        let init = support::qp_init(&link);
+        assert!(world.nodes[0].engine.create_qp(world.now, init).is_err(), "after {ms} ms");
+    }
+    world.now = Instant::from_millis(10_000);
+    assert!(!qps.contains(&world.create_qp(0, &link)));
+}
+
+/// After an error, both sides begin anew with the same queue pairs.
+#[test]
+fn a_connection_that_failed_is_made_again() {
+    let mut world = World::new(6, 2);
+    let link = Link::default();
+    let [a, b] = world.pair(&link);
+    let [near, far] = regions(&world, 4096);
+    near.write_at(0, &pattern(6, 4096)).unwrap();
+    let bad = SendOp::Write { to: remote(&far, 4000) };
+    world.post_send(0, a, request(1, bad, &[sge(&near, 0, 4096)]));
+    world.post_recv(1, b, 9, &[]);
+    world.run(Duration::from_secs(1));
+    assert_eq!(ends(&world, 0), [(1, WcStatus::RemAccessErr)]);
+    assert_eq!(world.nodes[1].events, [AsyncEvent::QpAccessErr(b)]);
+    assert_eq!((world.state(0, a), world.state(1, b)), (QpState::Err, QpState::Err));
+    for (node, qpn) in [(0, a), (1, b)] {
+        world.modify(node, qpn, QpAttr::to(QpState::Reset));
+    }
+    world.connect(0, a, (1, b), &link, [7, 8]);
+    world.connect(1, b, (0, a), &link, [8, 7]);
+    let good = SendOp::Write { to: remote(&far, 0) };
+    world.post_send(0, a, request(2, good, &[sge(&near, 0, 4096)]));
+    world.run(Duration::from_secs(1));
+    assert_eq!(ends(&world, 0)[1..], [(2, WcStatus::Success)]);
+    assert!(contents(&far) == pattern(6, 4096));
+}
+
+/// RSP-35
+#[test]
+fn atomics_of_many_queue_pairs_count_as_one() {
+    const QPS: usize = 16;
+    const ADDS: usize = 20;
+    let mut world = World::new(7, 3);
+    let link = Link { rd_atomic: 16, ..Link::default() };
+    let target = world.nodes[2].region(64, 0x10_0000, full_access());
+    let mut results = Vec::new();
+    for node in [0, 1] {
+        let answers = world.nodes[node].region(QPS * ADDS * 8, 0x10_0000, full_access());
+        for qp in 0..QPS {
+            let [a, b] = [world.create_qp(node, &link), world.create_qp(2, &link)];
+            world.connect(node, a, (2, b), &link, [1, 2]);
+            world.connect(2, b, (node, a), &link, [2, 1]);
+            for n in 0..ADDS {
+                let add = SendOp::FetchAdd { at: remote(&target, 8), add: 1 };
+                let sges = [sge(&answers, (qp * ADDS + n) * 8, 8)];
+                world.post_send(node, a, request(1, add, &sges));
+            }
+        }
+        results.push(answers);
+    }
+    world.network.set_conditions(Conditions {
+        loss: 0.02,
+        duplicate: 0.02,
+        delay: Duration::from_micros(5),
+        ..Conditions::default()
+    });
+    world.run(Duration::from_secs(10));
+    let mut found: Vec<u64> = results
+        .iter()
+        .flat_map(|answers| (0..QPS * ADDS).map(|n| answers.load_u64(n * 8).unwrap()))
+        .collect();
+    found.sort_unstable();
+    assert!(found.into_iter().eq(0..2 * (QPS * ADDS) as u64), "each count was seen once");
+    assert_eq!(target.load_u64(8), Ok(2 * (QPS * ADDS) as u64));
+}
+
+// ---- the network ----
+
+/// Eight queue pairs WRITE 1 MiB each. Returns how long it took.
+fn eight_writes(world: &mut World, link: &Link) -> Duration {
+    let qps: Vec<_> = (0..8).map(|_| world.pair(link)).collect();
+    let [near, far] = regions(world, 8 << 20);
+    near.write_at(0, &pattern(8, 8 << 20)).unwrap();
+    let start = world.now;
+    for (i, [a, _]) in qps.iter().enumerate() {
+        let write = SendOp::Write { to: remote(&far, i << 20) };
+        world.post_send(0, *a, request(i as u64, write, &[sge(&near, i << 20, 1 << 20)]));
+    }
+    run_until(world, Duration::from_secs(20), |world| world.nodes[0].sends.len() == 8);
+    assert!(world.nodes[0].sends.iter().all(|c| c.status == WcStatus::Success));
+    assert!(contents(&far) == pattern(8, 8 << 20));
+    world.now.since(start)
+}
+
+#[test]
+fn a_slow_link_with_a_long_queue_is_filled_and_loses_nothing() {
+    let mut world = World::new(9, 2);
+    world.network.set_conditions(Conditions {
+        rate_bits_per_s: Some(1_000_000_000),
+        queue_bytes: Some(512 << 10),
+        delay: Duration::from_micros(20),
+        ..Conditions::default()
+    });
+    let took = eight_writes(&mut world, &Link { timeout: 14, ..Link::default() });
+    // 8 MiB at 1 Gbit/s are 67 ms, and the headers 3 ms.
+    assert!(took < Duration::from_millis(75), "{took:?}");
+    assert_eq!(retries(&world), (0, 0));
+}
+
+#[test]
+fn a_slow_link_with_a_short_queue_loses_packets_and_delivers_all() {
+    let mut world = World::new(10, 2);
+    world.network.set_conditions(Conditions {
+        rate_bits_per_s: Some(1_000_000_000),
+        queue_bytes: Some(32 << 10),
+        delay: Duration::from_micros(20),
+        ..Conditions::default()
+    });
+    let took = eight_writes(&mut world, &Link::default());
+    assert!(retries(&world).0 > 0);
+    assert!(took < Duration::from_millis(700), "{took:?}, a tenth of the rate");
+}
+
+#[test]
+fn a_port_that_is_busy_now_and_then_loses_nothing() {
+    let mut world = World::new(11, 2);
+    world.network.set_conditions(Conditions { refuse_send: 0.5, ..Conditions::default() });
+    eight_writes(&mut world, &Link { timeout: 14, ..Link::default() });
+    assert!(world.nodes[0].port.counters().busy > 0);
+    assert_eq!(retries(&world), (0, 0));
+}
+
+/// A burst that the port will never send is lost, and what does fit is not.
+#[test]
+fn a_burst_refused_for_good_is_taken_as_lost() {
+    let host = HostConfig { link_mtu: 1500, ..HostConfig::default() };
+    let mut world = World::with(12, 2, host, |_| {});
+    let [a, _] = world.pair(&Link { mtu: Mtu::Mtu4096, retry_cnt: 2, ..Link::default() });
+    let [near, far] = regions(&world, 4096);
+    for (wr_id, len) in [(1, 1000), (2, 4096), (3, 1000)] {
+        let write = SendOp::Write { to: remote(&far, 0) };
+        world.post_send(0, a, request(wr_id, write, &[sge(&near, 0, len)]));
+    }
+    world.run(Duration::from_secs(1));
+    let expected = [(1, WcStatus::Success), (2, WcStatus::RetryExcErr), (3, WcStatus::WrFlushErr)];
+    assert_eq!(ends(&world, 0), expected);
+    assert_eq!(world.nodes[0].engine.counters().transmit_errors, 3);
+}
 
 // ---- the receive buffer ----
 
@@ -74,7 +397,7 @@ fn run_with_slow(world: &mut World, slow: usize, done: impl Fn(&World) -> bool) 
         assert!(tick.as_nanos() < 10_000_000_000, "it takes more than 10 s");
         if world.now >= tick {
             while world.nodes[slow].turn(world.now) {}
-            tick = tick + Duration::from_micros(200);
+            tick += Duration::from_micros(200);
         }
         let fast = &mut world.nodes[1 - slow];
         while fast.turn(world.now) {}

@@ -220,15 +220,7 @@ impl Default for Link {
 
 impl World {
     pub fn create_qp(&mut self, node: usize, link: &Link) -> Qpn {
-        let init = QpInit {
-            qp_type: link.qp_type,
-            pd: PD,
-            send_cq: SEND_CQ,
-            recv_cq: RECV_CQ,
-            cap: link.cap,
-            sq_sig_all: link.sq_sig_all,
-        };
-        self.nodes[node].engine.create_qp(self.now, init).unwrap()
+        self.nodes[node].engine.create_qp(self.now, qp_init(link)).unwrap()
     }
 
     pub fn modify(&mut self, node: usize, qpn: Qpn, attr: impl Into<QpAttr>) {
@@ -262,6 +254,17 @@ impl World {
 
     pub fn state(&self, node: usize, qpn: Qpn) -> QpState {
         self.nodes[node].engine.query_qp(qpn).unwrap().state
+    }
+}
+
+pub fn qp_init(link: &Link) -> QpInit {
+    QpInit {
+        qp_type: link.qp_type,
+        pd: PD,
+        send_cq: SEND_CQ,
+        recv_cq: RECV_CQ,
+        cap: link.cap,
+        sq_sig_all: link.sq_sig_all,
     }
 }
 

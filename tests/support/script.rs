@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
+use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpState};
 use softroce::ids::{Mtu, Qpn, Rkey};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{Burst, Ipv4Fields, ROCE_PORT, RxBuffer, RxMeta, source_port};
@@ -35,8 +35,8 @@ use softroce::wire::text::Line;
 use softroce::wire::{Datagram, Operation};
 
 use super::{
-    Link, PD, RECV_CQ, SEND_CQ, full_access, init_attr, line, pattern, request, rtr_attr, rts_attr,
-    sge,
+    Link, PD, SEND_CQ, full_access, init_attr, line, pattern, qp_init, request, rtr_attr,
+    rts_attr, sge,
 };
 
 /// The side under test.
@@ -144,15 +144,7 @@ impl Script {
         let mut config = Config::new(OURS);
         tune(&mut config);
         let mut engine = Engine::new(config, memory.clone(), [7; 32]);
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            pd: PD,
-            send_cq: SEND_CQ,
-            recv_cq: RECV_CQ,
-            cap: link.cap,
-            sq_sig_all: link.sq_sig_all,
-        };
-        let qpn = engine.create_qp(Instant::ZERO, init).unwrap();
+        let qpn = engine.create_qp(Instant::ZERO, qp_init(&link)).unwrap();
         let area = |iova| {
             let host = HostMemory::alloc(AREA).unwrap();
             memory.register(PD, host, Some(iova), full_access()).unwrap()
