@@ -185,7 +185,9 @@ impl UdpPort {
     /// How many messages to ask for, after `count` with `bytes` were received. One is cheaper to ask
     /// for, many are cheaper to get; and what is received is read while it is in the cache.
     fn next_batch(&self, count: usize, bytes: usize) -> usize {
-        let wanted = if count == self.batch { count * 2 } else { count };
+        // A lone small message is an answer that somebody waits for; what follows is another wait.
+        let is_stream = count > 1 || bytes >= STREAM_BYTES;
+        let wanted = if is_stream && count == self.batch { count * 2 } else { count };
         let fit = (BATCH_BYTES * count).checked_div(bytes).unwrap_or(MAX_MESSAGES);
         wanted.min(fit).clamp(1, MAX_MESSAGES)
     }
@@ -287,6 +289,9 @@ const RETRY: Duration = Duration::from_micros(50);
 
 /// Bytes to receive in one call at most, so that they are still in the cache when they are read.
 const BATCH_BYTES: usize = 256 << 10;
+
+/// A message of this length is part of a stream, and others are behind it.
+const STREAM_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
