@@ -73,15 +73,18 @@ impl Side {
 
     /// Sends a message and waits for the answer, again and again.
     fn ask(&self) -> Result<()> {
-        let start = now();
+        let mut times = Vec::new();
         for round in 0..ROUNDS {
+            let start = now();
             self.qp.post_recv(RecvRequest::new(1, self.mr.sge(..)))?;
             self.mr.write_at(0, &round.to_ne_bytes())?;
             self.qp.post_send(SendRequest::send(2, self.mr.sge(..)))?;
             self.received(round)?;
+            times.push(now() - start);
         }
-        let half = (now() - start) / (2 * ROUNDS);
-        println!("{ROUNDS} round trips of {SIZE} bytes, half of one takes {half:?}");
+        times.sort();
+        let median = times[times.len() / 2] / 2;
+        println!("{ROUNDS} round trips of {SIZE} bytes, half of the median is {median:?}");
         Ok(())
     }
 

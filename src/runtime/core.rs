@@ -359,3 +359,149 @@ impl Core {
         std::mem::take(&mut self.wake_driver)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::QpState;
+    use crate::runtime::ring::Armed;
+    use crate::runtime::wire_of_tests::{End, pair};
+    use crate::transport::work::{RemoteAddr, SendData, Sge, WcStatus};
+
+    const NOW: Instant = Instant::ZERO;
+
+    /// A message from `a` that `b` has received and not acknowledged.
+    fn message(a: &mut End, b: &mut End) {
+        b.core.post_recv(NOW, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)).signaled()).unwrap();
+        assert_eq!(b.core.turn(NOW), Found::Work);
+        assert_eq!((a.log(), b.log()), (vec!["tx 1".into()], vec!["rx".into()]));
+    }
+
+    #[test]
+    fn a_turn_transmits_first_and_receives_last() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        message(&mut a, &mut b);
+        assert_eq!(b.ring.completions.pop().map(|c| c.wr_id), Some(7));
+        assert_eq!(b.core.deadline(NOW), Some(NOW + LINGER));
+        a.core.post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote())).unwrap();
+        assert_eq!(b.core.turn(NOW), Found::Work);
+        assert_eq!(b.log(), ["tx 1", "rx"]);
+    }
+
+    #[test]
+    fn an_acknowledgement_rides_in_the_reply() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        message(&mut a, &mut b);
+        let reply = SendRequest::write(2, b.sge(64), a.remote());
+        b.core.post_send(NOW, b.qpn, reply).unwrap();
+        assert_eq!(b.log(), ["tx 2"]);
+        assert_eq!(a.core.turn(NOW), Found::Work);
+        assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), Some(1));
+    }
+
+    #[test]
+    fn when_that_is_asked_for_the_acknowledgement_comes_first() {
+        let (mut a, mut b) = pair(AckPolicy::BeforeCompletion, 16);
+        b.core.post_recv(NOW, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        b.core.turn(NOW);
+        assert_eq!(b.log(), ["rx", "tx 1"]);
+        assert!(!b.core.owes());
+    }
+
+    #[test]
+    fn an_announcement_comes_after_the_acknowledgement() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        b.ring.arm(Armed::Any);
+        b.core.post_recv(NOW, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        b.core.turn(NOW);
+        assert_eq!(b.log(), ["rx", "tx 1", "announce"]);
+    }
+
+    #[test]
+    fn a_queue_pair_acknowledges_before_it_is_destroyed() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        message(&mut a, &mut b);
+        b.core.destroy_qp(NOW, b.qpn);
+        assert_eq!(b.log(), ["tx 1"]);
+    }
+
+    #[test]
+    fn a_queue_pair_acknowledges_before_it_is_stopped() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        message(&mut a, &mut b);
+        b.core.modify_qp(NOW, b.qpn, &QpAttr::to(QpState::Err)).unwrap();
+        assert_eq!(b.log(), ["tx 1"]);
+    }
+
+    #[test]
+    fn what_a_busy_port_has_left_goes_first_and_in_order() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        a.wire.lock().unwrap().busy = true;
+        for wr_id in 1..=3 {
+            let write = SendRequest::write(wr_id, SendData::inline(b"x"), b.remote()).signaled();
+            a.core.post_send(NOW, a.qpn, write).unwrap();
+        }
+        assert_eq!((a.log().len(), a.core.owes()), (0, true));
+        a.wire.lock().unwrap().busy = false;
+        a.core.turn(NOW);
+        // The first was built when the others were not there yet.
+        assert_eq!(a.log(), ["tx 1", "tx 2"]);
+        for _ in 0..4 {
+            b.core.turn(NOW);
+            a.core.turn(NOW);
+        }
+        let ends: Vec<_> = std::iter::from_fn(|| a.ring.completions.pop()).collect();
+        let ends: Vec<_> = ends.iter().map(|c| (c.wr_id, c.status)).collect();
+        assert_eq!(ends, [1, 2, 3].map(|wr_id| (wr_id, WcStatus::Success)));
+    }
+
+    #[test]
+    fn a_refused_burst_is_told_and_the_next_one_goes() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 16);
+        a.wire.lock().unwrap().busy = true;
+        for wr_id in 1..=2 {
+            let write = SendRequest::write(wr_id, SendData::inline(b"x"), b.remote());
+            a.core.post_send(NOW, a.qpn, write).unwrap();
+        }
+        let mut wire = a.wire.lock().unwrap();
+        (wire.busy, wire.refuses) = (false, true);
+        drop(wire);
+        a.core.turn(NOW);
+        assert_eq!(a.log(), ["tx 1"]);
+        assert_eq!(a.core.engine.counters().transmit_errors, 1);
+    }
+
+    #[test]
+    fn a_completion_queue_that_is_full_is_told_once() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 1);
+        for wr_id in 1..=3 {
+            let bad = SendRequest::write(wr_id, Sge { length: 8, ..Sge::default() }, b.remote());
+            a.core.post_send(NOW, a.qpn, bad).unwrap();
+        }
+        a.core.turn(NOW);
+        assert_eq!(a.ring.completions.pop().map(|c| c.status), Some(WcStatus::LocProtErr));
+        assert_eq!(a.ring.completions.pop(), None);
+        assert_eq!(a.events.pop(), Some(AsyncEvent::CqErr(a.cq)));
+        assert_eq!(a.events.pop(), None);
+    }
+
+    #[test]
+    fn a_long_message_is_sent_over_several_turns() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        let to = b.region.addr();
+        a.core.engine.set_peer_receive_buffer([10, 255, 0, 2].into(), 8 << 20);
+        let write = SendRequest::write(1, a.sge(1 << 20), RemoteAddr { addr: to, ..b.remote() });
+        a.core.post_send(NOW, a.qpn, write.signaled()).unwrap();
+        let first = a.log().len();
+        assert!(first <= BURSTS * ROUNDS, "{first} bursts under one lock");
+        assert_eq!(a.core.deadline(NOW), Some(NOW), "there is more");
+        while a.ring.completions.is_empty() {
+            a.core.turn(NOW);
+            b.core.turn(NOW);
+        }
+        assert_eq!(a.ring.completions.pop().map(|c| c.status), Some(WcStatus::Success));
+    }
+}

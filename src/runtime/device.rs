@@ -17,6 +17,7 @@ use crate::io::udp::{self, UdpConfig, UdpPort};
 use crate::io::{Port, PortInfo, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
+use crate::runtime::core::Core;
 use crate::runtime::env::EnvError;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
@@ -180,7 +181,8 @@ impl Device {
             random().map_err(os("random numbers"))?,
         );
         let port = wrap(port, config);
-        let shard = Shard::new(engine, port, config.ack_policy, claim).map_err(os("eventfd"))?;
+        let core = Core::new(engine, port, config.ack_policy);
+        let shard = Shard::new(core, claim).map_err(os("eventfd"))?;
         let shard = Arc::new(shard);
         let thread = spawn(&config.name, &shard).map_err(os("starting a thread"))?;
         let device = Arc::new(Self {

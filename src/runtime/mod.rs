@@ -26,6 +26,8 @@ mod queue;
 mod registry;
 mod ring;
 mod shard;
+#[cfg(test)]
+mod wire_of_tests;
 
 pub use clock::now;
 pub use device::OpenError;

@@ -176,3 +176,60 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::wait_readable;
+
+    #[test]
+    fn a_full_queue_takes_nothing() {
+        let queue = Queue::new(2);
+        assert_eq!(
+            [1, 2, 3].map(|i| queue.push(i)),
+            [Pushed::Quietly, Pushed::Quietly, Pushed::Full]
+        );
+        let mut taken = Vec::new();
+        assert_eq!((queue.pop_into(&mut taken, 1), queue.pop()), (1, Some(2)));
+        assert!(taken == [1] && queue.is_empty());
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_there_is_something() {
+        let bell = Arc::new(Bell::new().unwrap());
+        let readable = || wait_readable(&[bell.as_raw_fd()], Some(Duration::ZERO)).unwrap();
+        let queue = Queue::new(4);
+        queue.push(1);
+        assert!(!readable(), "not exported yet");
+        queue.export(&bell);
+        assert!(readable());
+        queue.push(2);
+        assert_eq!((queue.pop(), readable()), (Some(1), true));
+        assert_eq!((queue.pop(), readable()), (Some(2), false));
+        queue.push(3);
+        assert!(readable());
+    }
+
+    #[test]
+    fn who_blocks_gets_what_is_pushed_and_nothing_from_a_closed_queue() {
+        let queue = Queue::new(4);
+        thread::scope(|scope| {
+            let waiters: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| queue.block(None).unwrap_or(0))).collect();
+            for i in 1..=3 {
+                queue.push(i);
+            }
+            let sum: i32 = waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum();
+            assert_eq!(sum, 6);
+            let waiter = scope.spawn(|| queue.block(None));
+            queue.close();
+            assert_eq!(waiter.join().unwrap(), None);
+        });
+        assert_eq!(queue.block(None), None);
+        assert_eq!(queue.block(Some(clock::now())), None);
+    }
+}

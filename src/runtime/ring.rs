@@ -123,3 +123,50 @@ impl fmt::Debug for Ring {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Qpn;
+    use crate::transport::work::{WcOpcode, WcStatus};
+
+    fn completion(solicited: bool) -> Completion {
+        Completion {
+            wr_id: 0,
+            status: WcStatus::Success,
+            opcode: WcOpcode::Recv,
+            byte_len: 0,
+            imm: None,
+            qpn: Qpn::new(2),
+            solicited,
+        }
+    }
+
+    fn ring(depth: usize) -> Ring {
+        Ring::new(depth, None, Arc::new(Queue::new(1)))
+    }
+
+    #[test]
+    fn it_is_announced_once_each_time_it_is_armed() {
+        let ring = ring(16);
+        let announced = |solicited| ring.put(completion(solicited)).announce;
+        assert_eq!([announced(false), announced(true)], [false, false]);
+        ring.arm(Armed::Any);
+        assert_eq!([announced(false), announced(true)], [true, false]);
+        ring.arm(Armed::Solicited);
+        assert_eq!([announced(false), announced(true), announced(true)], [false, true, false]);
+        ring.arm(Armed::Any);
+        ring.arm(Armed::Solicited);
+        assert!(announced(false), "the wider wish counts");
+    }
+
+    #[test]
+    fn after_an_overrun_nothing_more_is_put_in() {
+        let ring = ring(1);
+        assert_eq!(ring.put(completion(false)), Put::default());
+        assert!(ring.put(completion(false)).overrun);
+        ring.completions.pop();
+        assert_eq!(ring.put(completion(false)), Put::default());
+        assert!(ring.completions.is_empty() && ring.is_overrun());
+    }
+}

@@ -8,14 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::engine::Engine;
-use crate::io::Port;
 use crate::runtime::bell::Bell;
 use crate::runtime::core::Core;
 use crate::runtime::progress::State;
 use crate::runtime::queue::Queue;
 use crate::runtime::registry::Claim;
-use crate::runtime::{AckPolicy, clock, fork};
+use crate::runtime::{clock, fork};
 use crate::time::Instant;
 
 /// Why a device can do nothing any more.
@@ -61,16 +59,11 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(
-        engine: Engine,
-        port: Box<dyn Port>,
-        policy: AckPolicy,
-        claim: Claim,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(core: Core, claim: Claim) -> io::Result<Self> {
         fork::watch();
         Ok(Self {
-            descriptors: port.descriptors(),
-            core: Mutex::new(Core::new(engine, port, policy)),
+            descriptors: core.port.descriptors(),
+            core: Mutex::new(core),
             last_turn: AtomicU64::new(0),
             due: Due::default(),
             thread: AtomicU8::new(State::Socket as u8),
@@ -208,5 +201,100 @@ impl Due {
             0 => None,
             nanos => Some(Instant::from_nanos(nanos)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::wait_readable;
+    use crate::runtime::AckPolicy;
+    use crate::runtime::ring::Ring;
+    use crate::runtime::wire_of_tests::{Shared, pair};
+    use crate::transport::work::{RecvRequest, SendRequest};
+
+    /// A shard without a thread, to which a message is on its way, and another that sent it.
+    fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        b.core.post_recv(Instant::ZERO, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        a.core.post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
+        let claim = Claim::make_free(IpAddr::from(ip)).unwrap();
+        (Shard::new(b.core, claim).unwrap(), b.wire, b.ring)
+    }
+
+    fn log(wire: &Shared) -> Vec<String> {
+        std::mem::take(&mut wire.lock().unwrap().log)
+    }
+
+    fn rung(bell: &Bell) -> bool {
+        let rung = wait_readable(&[bell.as_raw_fd()], Some(Duration::ZERO)).unwrap();
+        bell.silence();
+        rung
+    }
+
+    #[test]
+    fn a_poll_that_finds_something_leaves_the_acknowledgement_for_later() {
+        let (shard, wire, ring) = shard([10, 255, 1, 1]);
+        shard.turn_for(&ring.completions).unwrap();
+        assert_eq!(log(&wire), ["rx"]);
+        assert!(ring.completions.pop().is_some());
+        shard.turn_for(&ring.completions).unwrap();
+        assert_eq!(log(&wire), ["tx 1"]);
+    }
+
+    #[test]
+    fn a_poll_that_finds_nothing_has_acknowledged() {
+        let (shard, wire, _) = shard([10, 255, 1, 2]);
+        // Whoever looks here does not find the completion.
+        shard.turn_for(&Queue::<()>::new(1)).unwrap();
+        assert_eq!(log(&wire), ["rx", "tx 1"]);
+    }
+
+    #[test]
+    fn a_poll_does_not_wait_for_another() {
+        let (shard, wire, ring) = shard([10, 255, 1, 3]);
+        let held = shard.lock().unwrap();
+        shard.turn_for(&ring.completions).unwrap();
+        drop(held);
+        assert!(log(&wire).is_empty());
+    }
+
+    #[test]
+    fn whoever_sleeps_too_long_is_woken_and_nobody_else() {
+        let soon = clock::now() + Duration::from_micros(1);
+        let cases = [
+            (None, None, (false, false)),
+            (Some(Due::NEVER), None, (true, false)),
+            (Some(Due::NEVER), Some(Due::NEVER), (false, true)),
+            (Some(soon), Some(Due::NEVER), (false, false)),
+        ];
+        for (case, (thread, driver, expected)) in (0..).zip(cases) {
+            let (shard, _, ring) = shard([10, 255, 2, case]);
+            shard.thread_sleep.set(thread);
+            shard.driver_sleep.set(driver);
+            // It leaves an acknowledgement owed, which is a deadline.
+            shard.turn_for(&ring.completions).unwrap();
+            let woken = (rung(&shard.thread_bell), rung(&shard.driver_bell));
+            assert_eq!(woken, expected, "{thread:?} {driver:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_fails_the_device_and_wakes_who_waits() {
+        let (shard, _, ring) = shard([10, 255, 1, 5]);
+        thread::scope(|scope| {
+            let asleep = Queue::<()>::new(1);
+            let waiter = scope.spawn(|| ring.completions.block(None).is_some());
+            let panicking = scope.spawn(|| shard.with(|_, _| panic!("for a test")).is_ok());
+            assert!(panicking.join().is_err());
+            assert_eq!(shard.turn_for(&asleep), Err(Down::Failed));
+            assert!(!waiter.join().unwrap());
+            assert_eq!(shard.wait(&asleep, None), Err(Down::Failed));
+        });
     }
 }

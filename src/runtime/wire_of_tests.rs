@@ -1,0 +1,201 @@
+//! Two shards' worth of engine and port without sockets, threads or clock, for the tests.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use crate::engine::{
+    AddressVector, Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr,
+};
+use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
+use crate::io::{Port, PortCounters, PortInfo, TransmitError};
+use crate::mem::{Access, HostMemory, Memory, Region};
+use crate::net::{Burst, RxBuffer, RxMeta, TransmitErrorKind};
+use crate::psn::Psn;
+use crate::runtime::AckPolicy;
+use crate::runtime::core::Core;
+use crate::runtime::queue::Queue;
+use crate::runtime::ring::{Announce, Ring};
+use crate::time::{AckTimeout, Instant, RnrTimer};
+use crate::transport::outputs::AsyncEvent;
+use crate::transport::work::{RemoteAddr, Sge};
+
+/// What a port was asked to do, and what it is to answer.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    /// `"tx 2"` is a burst of two datagrams that was taken, `"rx"` a buffer handed up.
+    pub(crate) log: Vec<String>,
+    /// Buffers that have arrived here.
+    pub(crate) inbox: VecDeque<(Vec<u8>, usize, RxMeta)>,
+    /// Bursts that there is no room for.
+    pub(crate) busy: bool,
+    /// The next burst is refused.
+    pub(crate) refuses: bool,
+}
+
+pub(crate) type Shared = Arc<Mutex<Wire>>;
+
+struct TestPort {
+    ip: IpAddr,
+    own: Shared,
+    peer: Shared,
+}
+
+impl Port for TestPort {
+    fn transmit(&mut self, _: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
+        let mut own = self.own.lock().unwrap();
+        if own.busy {
+            return Ok(0);
+        }
+        for (taken, burst) in bursts.iter().enumerate() {
+            if std::mem::take(&mut own.refuses) {
+                return Err(TransmitError { taken, kind: TransmitErrorKind::Unreachable });
+            }
+            own.log.push(format!("tx {}", burst.len()));
+            let path = burst.path;
+            let meta = RxMeta {
+                source: (path.source, path.source_port).into(),
+                destination: path.destination,
+                traffic_class: 0,
+                hop_limit: 64,
+                ipv4: None,
+            };
+            let buffer = (burst.data().to_vec(), burst.segment_len(), meta);
+            self.peer.lock().unwrap().inbox.push_back(buffer);
+        }
+        Ok(bursts.len())
+    }
+
+    fn receive(&mut self, _: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+        let mut own = self.own.lock().unwrap();
+        let Some((data, segment_len, meta)) = own.inbox.pop_front() else { return Ok(0) };
+        own.log.push("rx".into());
+        sink(RxBuffer { data: &data, segment_len, meta });
+        Ok(1)
+    }
+
+    fn source_port(&mut self, wanted: u16) -> u16 {
+        wanted
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn info(&self) -> PortInfo {
+        PortInfo {
+            ip: self.ip,
+            link_mtu: 65_536,
+            gso: true,
+            gro: true,
+            receive_buffer: 1 << 20,
+            sees_ip_header: false,
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+/// One end of a connection.
+pub(crate) struct End {
+    pub(crate) core: Core,
+    pub(crate) wire: Shared,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) events: Arc<Queue<AsyncEvent>>,
+    pub(crate) cq: CqId,
+    pub(crate) qpn: Qpn,
+    pub(crate) region: Arc<Region>,
+}
+
+/// Logs an announcement in a wire's log.
+struct Log(Shared);
+
+impl Announce for Log {
+    fn announce(&self) -> bool {
+        self.0.lock().unwrap().log.push("announce".into());
+        false
+    }
+
+    fn close(&self) {}
+}
+
+/// Two connected ends, each with a completion queue of `depth`.
+pub(crate) fn pair(policy: AckPolicy, depth: usize) -> (End, End) {
+    let wires = (Shared::default(), Shared::default());
+    let mut a = End::new(1, policy, depth, &wires.0, &wires.1);
+    let mut b = End::new(2, policy, depth, &wires.1, &wires.0);
+    let (to_b, to_a) = ((ip(2), b.qpn), (ip(1), a.qpn));
+    a.connect(to_b);
+    b.connect(to_a);
+    (a, b)
+}
+
+fn ip(host: u8) -> IpAddr {
+    [10, 255, 0, host].into()
+}
+
+const NOW: Instant = Instant::ZERO;
+
+impl End {
+    fn new(host: u8, policy: AckPolicy, depth: usize, own: &Shared, peer: &Shared) -> Self {
+        let memory = Arc::new(Memory::new([host; 32]));
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let host_memory = HostMemory::alloc(1 << 20).unwrap();
+        let region = memory.register(PdId(1), host_memory, Some(0), access).unwrap();
+        let engine = Engine::new(Config::new(ip(host)), memory, [host; 32]);
+        let port = TestPort { ip: ip(host), own: Arc::clone(own), peer: Arc::clone(peer) };
+        let mut core = Core::new(engine, Box::new(port), policy);
+        let events = Arc::new(Queue::new(16));
+        let announce = Box::new(Log(Arc::clone(own)));
+        let ring = Arc::new(Ring::new(depth, Some(announce), Arc::clone(&events)));
+        let cq = core.reserve_ring();
+        core.enter_ring(cq, Arc::clone(&ring));
+        let (qp_type, cap) = (QpType::Rc, QpCap::default());
+        let init =
+            QpInit { qp_type, pd: PdId(1), send_cq: cq, recv_cq: cq, cap, sq_sig_all: false };
+        let qpn = core.create_qp(NOW, init, &events).unwrap();
+        Self { core, wire: Arc::clone(own), ring, events, cq, qpn, region }
+    }
+
+    fn connect(&mut self, (ip, dest_qpn): (IpAddr, Qpn)) {
+        let init = InitAttr::Connected { access: Access::REMOTE_WRITE };
+        let rtr = RtrAttr::Rc {
+            peer: Peer {
+                av: AddressVector::to(Gid::from(ip)),
+                dest_qpn,
+                rq_psn: Psn::new(0),
+                path_mtu: Mtu::Mtu4096,
+            },
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: RnrTimer::default(),
+        };
+        let rts = RtsAttr::Rc {
+            sq_psn: Psn::new(0),
+            timeout: AckTimeout::new(14).unwrap(),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+        };
+        for attr in [init.into(), rtr.into(), rts.into()] {
+            self.core.modify_qp(NOW, self.qpn, &attr).unwrap();
+        }
+    }
+
+    /// The first `length` bytes of its memory.
+    pub(crate) fn sge(&self, length: u32) -> Sge {
+        Sge { addr: 0, length, lkey: self.region.lkey() }
+    }
+
+    /// The first byte of its memory, as the other end names it.
+    pub(crate) fn remote(&self) -> RemoteAddr {
+        RemoteAddr { addr: 0, rkey: self.region.rkey() }
+    }
+
+    /// What its port has done since this was asked before.
+    pub(crate) fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.wire.lock().unwrap().log)
+    }
+}

@@ -1,0 +1,166 @@
+//! Handles may be dropped in any order, and the last turns off the light.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+
+use softroce::verbs::*;
+
+use crate::node::{Node, PATIENCE, STARTING, fresh_ip, open, patient};
+
+#[test]
+fn a_queue_pair_keeps_what_it_needs() {
+    let (a, b) = Node::pair();
+    let Node { qp, cq, mr, pd, ctx } = a;
+    drop((ctx, pd));
+    qp.post_send(SendRequest::write(1, mr.sge(..8), b.mr.remote(0)).signaled()).unwrap();
+    assert_eq!(cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+    drop(cq);
+    qp.post_send(SendRequest::write(2, mr.sge(..8), b.mr.remote(0)).signaled()).unwrap();
+    assert_eq!(qp.send_cq().wait_one(PATIENCE).unwrap().wr_id, 2);
+}
+
+#[test]
+fn handles_can_be_dropped_in_any_order() {
+    // Every order of five.
+    for order in 0..120 {
+        let _no_new_process = STARTING.read().unwrap();
+        let (a, _b) = Node::pair();
+        let ip = a.ctx.ip();
+        a.qp.post_recv(RecvRequest::new(1, a.mr.sge(..8))).unwrap();
+        let Node { qp, cq, mr, pd, ctx } = a;
+        let mut handles: Vec<Box<dyn Send>> =
+            vec![Box::new(qp), Box::new(cq), Box::new(mr), Box::new(pd), Box::new(ctx)];
+        let mut rest = order;
+        while !handles.is_empty() {
+            let count = handles.len();
+            drop(handles.remove(rest % count));
+            rest /= count;
+        }
+        // All of it is gone: the address can be had with other options.
+        Context::open(OpenOptions::default().ip(ip).receive_buffer(1 << 16)).unwrap();
+    }
+}
+
+#[test]
+fn a_clone_is_the_same_object() {
+    let (a, b) = Node::pair();
+    let qp = a.qp.clone();
+    drop(a.qp);
+    qp.post_send(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)).signaled()).unwrap();
+    assert_eq!(a.cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+}
+
+#[test]
+fn contexts_of_an_address_share_the_device() {
+    let first = open();
+    let second = Context::open(OpenOptions::default().ip(first.ip())).unwrap();
+    let cq = second.create_cq(4, None).unwrap();
+    first.alloc_pd().create_qp(&QpConfig::rc(&cq)).unwrap();
+    drop(first);
+    assert!(second.device_info().unwrap().counters.rx_packets == 0);
+}
+
+#[test]
+fn an_address_can_be_opened_again_at_once() {
+    let ip = fresh_ip();
+    let _no_new_process = STARTING.read().unwrap();
+    for _ in 0..20 {
+        let node =
+            Node::on(Context::open(OpenOptions::default().ip(ip).receive_buffer(4096)).unwrap());
+        let me = node.qp.endpoint();
+        node.qp.connect(&me, &ConnectOptions::default()).unwrap();
+        node.run(SendRequest::write(1, node.mr.sge(..8), node.mr.remote(64)));
+    }
+}
+
+#[test]
+fn a_destroyed_queue_pair_has_acknowledged_what_it_received() {
+    for _ in 0..50 {
+        let (a, b) = (Node::on(open()), Node::on(open()));
+        // One attempt: an acknowledgement that is not sent fails the request.
+        a.connect(&b, &patient());
+        b.recv(7, 0..64);
+        a.send(SendRequest::send(1, a.mr.sge(..8)));
+        while b.cq.poll_one().is_none() {}
+        drop(b);
+        assert_eq!(a.end(), (1, WcStatus::Success));
+    }
+}
+
+/// Set in a process that a test has started, to what it is to do.
+const ROLE: &str = "SOFTROCE_TEST_ROLE";
+
+/// Runs this test program again, as the other half of a test.
+fn start(role: &str, args: &str) -> Child {
+    let _alone = STARTING.write().unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "lifetime::other_half"])
+        .env(ROLE, format!("{role} {args}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The next line of a process that starts with `key`, without it.
+fn line(lines: &mut impl BufRead, key: &str) -> String {
+    lines.lines().find_map(|line| Some(line.unwrap().strip_prefix(key)?.to_owned())).unwrap()
+}
+
+/// What the other process does; nothing when it is not asked to.
+#[test]
+fn other_half() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (role, ip) = role.split_once(' ').unwrap();
+    let ip: IpAddr = ip.parse().unwrap();
+    let ctx = Context::open(OpenOptions::default().ip(ip)).unwrap();
+    let mut input = std::io::stdin().lock();
+    match role {
+        "hold" => {
+            println!("\nready");
+            input.read_line(&mut String::new()).unwrap();
+        }
+        "exit" => {
+            let node = Node::on(ctx);
+            println!("\nendpoint {}", node.qp.endpoint());
+            let peer: Endpoint = line(&mut input, "peer ").parse().unwrap();
+            node.qp.connect(&peer, &ConnectOptions::default()).unwrap();
+            node.recv(7, 0..64);
+            println!("connected");
+            while node.cq.poll_one().is_none() {}
+            // Without a destructor.
+            std::process::exit(0);
+        }
+        _ => panic!("there is no role {role}"),
+    }
+}
+
+#[test]
+fn a_device_of_another_process_keeps_the_address_and_the_error_names_it() {
+    let ip = fresh_ip();
+    let mut child = start("hold", &ip.to_string());
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    line(&mut output, "ready");
+    let error = Context::open(OpenOptions::default().ip(ip)).unwrap_err().to_string();
+    let expected = format!("UDP port 4791 of {ip} is held by process {} (verbs", child.id());
+    assert!(error.starts_with(&expected), "{error}");
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+}
+
+#[test]
+fn what_is_owed_is_sent_when_the_process_exits() {
+    let mut child = start("exit", &fresh_ip().to_string());
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let node = Node::on(open());
+    let peer = line(&mut output, "endpoint ").parse().unwrap();
+    // One attempt: an acknowledgement that is not sent fails the request.
+    node.qp.connect(&peer, &patient()).unwrap();
+    writeln!(child.stdin.take().unwrap(), "peer {}", node.qp.endpoint()).unwrap();
+    line(&mut output, "connected");
+    node.run(SendRequest::send(1, node.mr.sge(..8)));
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,285 @@
+//! Devices answer whatever their program does, and who waits is woken.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use softroce::io::{Direction, Sink, wait_readable};
+use softroce::time::Instant;
+use softroce::verbs::*;
+use softroce::wire::encap::parse_ip;
+use softroce::wire::{Datagram, Operation};
+
+use crate::node::{MEMORY, Node, PATIENCE, open, open_with, patient};
+
+#[test]
+fn a_side_that_never_looks_is_written_and_read() {
+    let (a, b) = Node::pair();
+    let half = MEMORY / 2;
+    for seed in 0..10 {
+        let sent = a.fill(0, half, seed);
+        a.run(SendRequest::write(1, a.mr.sge(..half), b.mr.remote(half)));
+        a.run(SendRequest::read(2, a.mr.sge(half..), b.mr.remote(half)));
+        assert!(a.bytes(half, half) == sent);
+    }
+}
+
+#[test]
+fn a_side_that_has_looked_and_now_computes_is_written_and_read() {
+    let (a, b) = Node::pair();
+    for seed in 0..50 {
+        b.recv(7, 0..64);
+        a.run(SendRequest::send(1, a.mr.sge(..8)));
+        while b.cq.poll_one().is_none() {}
+        let sent = a.fill(0, 1000, seed);
+        a.run(SendRequest::write(1, a.mr.sge(..1000), b.mr.remote(1000)));
+        assert_eq!(b.bytes(1000, 1000), sent);
+    }
+}
+
+/// Two ends of which the second has its completions announced.
+fn announced_pair() -> (Node, Node, CompletionChannel) {
+    let ctx = open();
+    let channel = ctx.create_channel().unwrap();
+    let cq = ctx.create_cq(256, Some(&channel)).unwrap();
+    let (a, b) = (Node::on(open()), Node::with_cq(ctx, cq));
+    a.connect(&b, &ConnectOptions::default());
+    (a, b, channel)
+}
+
+#[test]
+fn a_thread_that_waits_is_woken_while_the_peer_writes() {
+    let (a, b, channel) = announced_pair();
+    for i in 0..100 {
+        b.recv(i, 0..64);
+    }
+    let target = b.mr.remote(0);
+    let waiter = thread::Builder::new().spawn(move || {
+        let mut completions = Vec::new();
+        while completions.len() < 100 {
+            b.cq.req_notify(false);
+            if b.cq.poll(&mut completions, 16) == 0 {
+                assert!(channel.wait(PATIENCE).unwrap() == b.cq);
+            }
+        }
+        completions
+    });
+    for i in 0..100 {
+        let write = SendRequest::write_imm(u64::from(i), a.mr.sge(..5000), target, i);
+        a.run(write);
+    }
+    let imms: Vec<_> = waiter.unwrap().join().unwrap().iter().map(|c| c.imm).collect();
+    assert_eq!(imms, (0..100).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
+fn only_solicited_completions_are_announced_when_that_was_asked_for() {
+    let (a, b, channel) = announced_pair();
+    for i in 0..3 {
+        b.recv(i, 0..64);
+    }
+    b.cq.req_notify(true);
+    a.run(SendRequest::send(1, SendData::inline(b"quiet")));
+    assert_eq!(b.end(), (0, WcStatus::Success));
+    let error = channel.wait(Duration::ZERO).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    a.run(SendRequest::send(2, SendData::inline(b"loud")).solicited());
+    assert!(channel.wait(PATIENCE).unwrap() == b.cq);
+    assert_eq!(b.end(), (1, WcStatus::Success));
+    // Announced once each time it is armed.
+    a.run(SendRequest::send(3, SendData::inline(b"loud")).solicited());
+    assert_eq!(b.end(), (2, WcStatus::Success));
+    assert!(channel.wait(Duration::ZERO).is_err());
+}
+
+#[test]
+fn an_error_counts_as_solicited() {
+    let (a, b, channel) = announced_pair();
+    b.recv(1, 0..64);
+    b.cq.req_notify(true);
+    a.send(SendRequest::send(1, a.mr.sge(..65)));
+    channel.wait(PATIENCE).unwrap();
+    assert_eq!(b.end(), (1, WcStatus::LocLenErr));
+}
+
+#[test]
+fn the_wider_wish_counts() {
+    let (a, b, channel) = announced_pair();
+    b.recv(1, 0..64);
+    b.cq.req_notify(false);
+    b.cq.req_notify(true);
+    a.run(SendRequest::send(1, SendData::inline(b"quiet")));
+    channel.wait(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_channel_s_descriptor_is_readable_while_there_are_announcements() {
+    let (a, b, channel) = announced_pair();
+    let fd = channel.as_fd().as_raw_fd();
+    for i in 0..3 {
+        b.recv(i, 0..64);
+        b.cq.req_notify(false);
+        assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
+        a.run(SendRequest::send(i, SendData::inline(b"x")));
+        assert!(wait_readable(&[fd], Some(PATIENCE)).unwrap());
+        assert!(channel.wait(Duration::ZERO).unwrap() == b.cq);
+        assert_eq!(b.end(), (i, WcStatus::Success));
+    }
+}
+
+#[test]
+fn a_context_s_descriptor_is_readable_while_there_are_events() {
+    let (a, b) = Node::pair();
+    let fd = b.ctx.event_fd().unwrap().as_raw_fd();
+    assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
+    a.send(SendRequest::write(1, a.mr.sge(..8), RemoteAddr::default()));
+    assert!(wait_readable(&[fd], Some(PATIENCE)).unwrap());
+    assert_eq!(b.ctx.poll_event(), Some(AsyncEvent::QpAccessErr(b.qp.qpn())));
+    assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
+}
+
+#[test]
+fn many_threads_wait_on_one_device() {
+    let (near, far) = (open(), open());
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (a, b) = Node::pair_on(near.clone(), far.clone());
+            let echo = move || {
+                for i in 0..200 {
+                    b.recv(i, 0..64);
+                    assert_eq!(b.end(), (i, WcStatus::Success));
+                    b.qp.post_send(SendRequest::send(i, b.mr.sge(..8))).unwrap();
+                }
+            };
+            let ask = move || {
+                for i in 0..200 {
+                    a.recv(i, 0..64);
+                    a.qp.post_send(SendRequest::send(i, a.mr.sge(..8))).unwrap();
+                    assert_eq!(a.end(), (i, WcStatus::Success));
+                }
+            };
+            let start = |work: Box<dyn FnOnce() + Send>| thread::Builder::new().spawn(work);
+            (start(Box::new(echo)).unwrap(), start(Box::new(ask)).unwrap())
+        })
+        .collect();
+    for (echo, ask) in threads {
+        ask.join().unwrap();
+        echo.join().unwrap();
+    }
+}
+
+#[test]
+fn waiting_ends_when_its_time_is_over() {
+    let node = Node::on(open());
+    let error = node.cq.wait_one(Duration::from_millis(5)).unwrap_err().to_string();
+    assert_eq!(error, "no completion within 5ms");
+}
+
+/// The operations of the packets that a device has sent.
+#[derive(Clone, Default)]
+struct Sent(Arc<Mutex<Vec<Operation>>>);
+
+impl Sink for Sent {
+    fn packet(&mut self, _: Instant, direction: Direction, ip_packet: &[u8]) {
+        let packet = parse_ip(ip_packet).unwrap();
+        let operation = Datagram::parse(packet.payload).unwrap().bth.opcode.operation();
+        if direction == Direction::Sent {
+            self.0.lock().unwrap().push(operation);
+        }
+    }
+}
+
+impl Sent {
+    fn acknowledgements(&self) -> usize {
+        let sent = self.0.lock().unwrap();
+        sent.iter().filter(|operation| **operation == Operation::Acknowledge).count()
+    }
+}
+
+/// A message to a device whose packets are seen, after which it has not been looked for.
+fn message_to(options: OpenOptions) -> (Node, Node, Sent) {
+    let sent = Sent::default();
+    let ctx = open_with(options.capture(Box::new(sent.clone())));
+    let (a, b) = (Node::on(open()), Node::on(ctx));
+    a.connect(&b, &patient());
+    b.recv(7, 0..64);
+    a.send(SendRequest::send(1, a.mr.sge(..8)));
+    (a, b, sent)
+}
+
+#[test]
+fn a_side_that_has_looked_and_now_computes_has_acknowledged() {
+    for _ in 0..100 {
+        let (a, b, sent) = message_to(OpenOptions::default());
+        while b.cq.poll_one().is_none() {}
+        assert_eq!(a.end(), (1, WcStatus::Success));
+        // It may have left, and its capture not yet come to an end.
+        b.ctx.device_info().unwrap();
+        assert_eq!(sent.acknowledgements(), 1);
+    }
+}
+
+#[test]
+fn the_drop_of_a_context_has_acknowledged() {
+    for _ in 0..100 {
+        let (_a, b, sent) = message_to(OpenOptions::default());
+        while b.cq.poll_one().is_none() {}
+        drop(b.ctx);
+        assert_eq!(sent.acknowledgements(), 1);
+    }
+}
+
+#[test]
+fn with_that_policy_a_completion_is_seen_after_it_is_acknowledged() {
+    for _ in 0..100 {
+        let policy = AckPolicy::BeforeCompletion;
+        let (_a, b, sent) = message_to(OpenOptions::default().ack_policy(policy));
+        while b.cq.poll_one().is_none() {}
+        assert_eq!(sent.acknowledgements(), 1);
+    }
+}
+
+#[test]
+fn an_announcement_comes_after_the_acknowledgement() {
+    for _ in 0..100 {
+        let sent = Sent::default();
+        let ctx = open_with(OpenOptions::default().capture(Box::new(sent.clone())));
+        let channel = ctx.create_channel().unwrap();
+        let cq = ctx.create_cq(256, Some(&channel)).unwrap();
+        let (a, b) = (Node::on(open()), Node::with_cq(ctx, cq));
+        a.connect(&b, &patient());
+        b.recv(7, 0..64);
+        b.cq.req_notify(false);
+        a.send(SendRequest::send(1, a.mr.sge(..8)));
+        channel.wait(PATIENCE).unwrap();
+        assert_eq!(sent.acknowledgements(), 1);
+    }
+}
+
+/// How often the threads of this name have gone to sleep.
+fn sleeps(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
+    let ours = statuses.filter(|status| status.starts_with(&format!("Name:\t{name}\n")));
+    ours.flat_map(|status| {
+        let lines: Vec<_> = status.lines().map(str::to_owned).collect();
+        lines.into_iter().filter_map(|line| {
+            line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok()
+        })
+    })
+    .sum()
+}
+
+#[test]
+fn an_idle_device_does_nothing() {
+    let idle = open_with(OpenOptions::default().name("idle-device"));
+    let other = open();
+    let wait = |ms| assert!(other.wait_event(Duration::from_millis(ms)).is_err());
+    wait(20);
+    let before = sleeps("idle-device");
+    wait(100);
+    assert_eq!(sleeps("idle-device"), before);
+    drop(idle);
+}
