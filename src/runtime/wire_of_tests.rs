@@ -5,13 +5,11 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{
-    AddressVector, Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr,
-};
+use crate::engine::{Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr};
 use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
 use crate::io::{Port, PortCounters, PortInfo, TransmitError};
 use crate::mem::{Access, HostMemory, Memory, Region};
-use crate::net::{Burst, RxBuffer, RxMeta, TransmitErrorKind};
+use crate::net::{AddressVector, Burst, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::psn::Psn;
 use crate::runtime::AckPolicy;
 use crate::runtime::core::Core;

@@ -35,8 +35,8 @@ use softroce::wire::text::Line;
 use softroce::wire::{Datagram, Operation};
 
 use super::{
-    Link, PD, SEND_CQ, full_access, init_attr, line, pattern, qp_init, request, rtr_attr,
-    rts_attr, sge,
+    Link, PD, SEND_CQ, full_access, init_attr, line, pattern, qp_init, request, rtr_attr, rts_attr,
+    sge,
 };
 
 /// The side under test.
