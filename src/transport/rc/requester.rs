@@ -133,9 +133,14 @@ impl Requester {
         self.draining = draining;
     }
 
-    /// Whether nothing that was started is unfinished.
+    /// Whether nothing is unfinished of which something was sent.
     pub(crate) fn is_drained(&self) -> bool {
-        !self.queue.front().is_some_and(Wqe::is_started)
+        !self.queue.front().is_some_and(|wqe| self.has_begun(wqe))
+    }
+
+    /// Whether something of a request was sent. It may have its PSNs before that, while it waits.
+    fn has_begun(&self, wqe: &Wqe) -> bool {
+        wqe.is_started() && wqe.first.is_before(self.sent)
     }
 
     /// Whether there may be a packet to send. There is none while this says no.
@@ -269,10 +274,13 @@ impl Requester {
 
     /// The packet at the cursor. Starts the request when it is its turn.
     fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
+        let begun = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.has_begun(wqe));
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
+        if self.draining && !begun {
+            return Next::Nothing;
+        }
         if !wqe.is_started() {
-            let fenced = wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0;
-            if self.draining || fenced {
+            if wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0 {
                 return Next::Nothing;
             }
             wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
