@@ -269,7 +269,9 @@ impl Engine {
         for slot in self.qps.completing_at(cq) {
             let turn = self.gate.enter();
             let mut cx = context!(self, now, turn);
-            if let Some(qp) = self.qps.get_mut(slot) {
+            if let Some(qp) = self.qps.get_mut(slot)
+                && qp.state != QpState::Reset
+            {
                 qp.stop(&mut cx);
             }
         }
