@@ -162,7 +162,7 @@ pub struct QpAttr {
     pub alt_path: Option<AddressVector>,
     /// [`MigState::Migrated`] or nothing.
     pub path_mig_state: Option<MigState>,
-    /// Whether an event tells that the send queue is drained.
+    /// Whether an event tells that the send queue is drained. It does unless told not to.
     pub en_sqd_async_notify: Option<bool>,
 }
 

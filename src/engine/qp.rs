@@ -191,7 +191,9 @@ impl QueuePair {
     fn check_drained(&mut self, cx: &mut Context<'_>) {
         if self.draining && self.state == QpState::Sqd && self.service.is_drained() {
             self.draining = false;
-            cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
+            if self.attr.en_sqd_async_notify != Some(false) {
+                cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
+            }
         }
     }
 
