@@ -1,0 +1,617 @@
+//! The states of an RC queue pair: what leads from one to the other, and what each of them does with
+//! packets and requests.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::{AttrMask, ModifyError, PostError, QpAttr, QpState};
+use softroce::ids::{Gid, Mtu};
+use softroce::mem::Access;
+use softroce::net::AddressVector;
+use softroce::time::{AckTimeout, RnrTimer};
+use softroce::transport::outputs::{AsyncEvent, DropReason};
+use softroce::transport::work::{RecvRequest, SendFlags, SendOp, WcOpcode, WcStatus};
+use support::script::{PEER, PEER_QPN, REMOTE, Script, failed, ok, rts_qp};
+use support::{Link, RECV_CQ, SEND_CQ, request, sge};
+
+const SEND: WcOpcode = WcOpcode::Send;
+const WRITE: WcOpcode = WcOpcode::RdmaWrite;
+
+/// A queue pair in this state, which a program has led there.
+fn in_state(state: QpState) -> Script {
+    let mut t = Script::reset(rts_qp(), |_| {});
+    match state {
+        QpState::Err => {
+            t.bring_to(QpState::Rts);
+            t.modify(QpAttr::to(QpState::Err)).unwrap();
+        }
+        _ => t.bring_to(state),
+    }
+    t.events();
+    t
+}
+
+/// The states that an RC queue pair can be in.
+const STATES: [QpState; 6] =
+    [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err];
+
+// ---- transitions ----
+
+/// QPS-01
+#[test]
+fn a_step_needs_all_its_attributes_and_changes_nothing_without_one() {
+    use QpState::{Init, Reset, Rtr, Rts};
+    for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)] {
+        let mut t = in_state(from);
+        let whole = t.step(to);
+        let required = whole.mask().difference(AttrMask::STATE);
+        assert!(!required.is_empty());
+        for missing in required.iter() {
+            let before = t.engine.query_qp(t.qpn).unwrap();
+            let attr = without(whole, missing);
+            let error = ModifyError::Attributes { from, to, missing, surplus: AttrMask::empty() };
+            assert_eq!(t.modify(attr), Err(error));
+            assert_eq!(t.engine.query_qp(t.qpn), Some(before), "without {missing}");
+        }
+        assert_eq!(t.modify(whole), Ok(()));
+        assert_eq!(t.state(), to);
+    }
+}
+
+/// The same attributes without one.
+fn without(mut attr: QpAttr, missing: AttrMask) -> QpAttr {
+    macro_rules! clear {
+        ($($flag:ident $field:ident)*) => {$(
+            if missing == AttrMask::$flag {
+                attr.$field = None;
+            }
+        )*};
+    }
+    clear!(PKEY_INDEX pkey_index PORT port_num ACCESS_FLAGS access AV av PATH_MTU path_mtu);
+    clear!(DEST_QPN dest_qpn RQ_PSN rq_psn MAX_DEST_RD_ATOMIC max_dest_rd_atomic);
+    clear!(MIN_RNR_TIMER min_rnr_timer TIMEOUT timeout RETRY_CNT retry_cnt);
+    clear!(RNR_RETRY rnr_retry SQ_PSN sq_psn MAX_QP_RD_ATOMIC max_rd_atomic);
+    attr
+}
+
+/// QPS-01
+#[test]
+fn an_attribute_that_a_step_does_not_take_is_refused() {
+    let mut t = in_state(QpState::Rtr);
+    let before = t.engine.query_qp(t.qpn);
+    let attr = QpAttr { path_mtu: Some(Mtu::Mtu512), ..t.step(QpState::Rts) };
+    let error = ModifyError::Attributes {
+        from: QpState::Rtr,
+        to: QpState::Rts,
+        missing: AttrMask::empty(),
+        surplus: AttrMask::PATH_MTU,
+    };
+    assert_eq!(t.modify(attr), Err(error));
+    assert_eq!(t.engine.query_qp(t.qpn), before);
+}
+
+/// QPS-02
+#[test]
+fn steps_lead_only_where_the_specification_has_them() {
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+    let legal = [
+        (Reset, Init),
+        (Init, Init),
+        (Init, Rtr),
+        (Rtr, Rts),
+        (Rts, Rts),
+        (Rts, Sqd),
+        (Sqd, Sqd),
+        (Sqd, Rts),
+    ];
+    for (from, to) in STATES.into_iter().flat_map(|from| QpState::ALL.map(|to| (from, to))) {
+        let mut t = in_state(from);
+        let attr = match (from, to) {
+            (Init, Init) | (Rts, Rts) | (Sqd, Rts) => QpAttr::to(to),
+            _ => t.step(to),
+        };
+        let is_legal = to == Reset || (to == Err && from != Reset) || legal.contains(&(from, to));
+        let expected = match is_legal {
+            true => Ok(()),
+            false => Result::Err(ModifyError::Illegal { from, to }),
+        };
+        assert_eq!(t.modify(attr), expected, "{from} to {to}");
+        assert_eq!(t.state(), if is_legal { to } else { from }, "{from} to {to}");
+        t.events();
+    }
+}
+
+/// QPS-12
+#[test]
+fn a_path_mtu_larger_than_the_ports_is_refused() {
+    let mut t = Script::reset(Link { mtu: Mtu::Mtu2048, ..rts_qp() }, |config| {
+        config.active_mtu = Mtu::Mtu1024;
+    });
+    t.bring_to(QpState::Init);
+    let to_rtr = t.step(QpState::Rtr);
+    let error = ModifyError::PathMtu { found: Mtu::Mtu2048, active: Mtu::Mtu1024 };
+    assert_eq!(t.modify(to_rtr), Err(error));
+    assert_eq!(t.state(), QpState::Init);
+    assert_eq!(t.modify(QpAttr { path_mtu: Some(Mtu::Mtu1024), ..to_rtr }), Ok(()));
+}
+
+/// QPS-13
+#[test]
+fn an_alternate_path_is_refused() {
+    for (from, to) in [(QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)] {
+        let mut t = in_state(from);
+        let alt_path = Some(AddressVector::to(Gid::from(PEER)));
+        let attr = QpAttr { alt_path, ..t.step(to) };
+        assert_eq!(t.modify(attr), Err(ModifyError::AltPath));
+        assert_eq!(t.state(), from);
+    }
+}
+
+/// QPS-01: PSNs have 24 bits.
+#[test]
+fn the_rest_of_a_psn_is_dropped() {
+    let mut t = Script::requester(Link { psn: [0x7f00_0005, 0xff00_0005], ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(1, "ACK psn=5 msn=1");
+}
+
+// ---- RESET ----
+
+/// QPS-03
+#[test]
+fn reset_forgets_everything_without_a_completion() {
+    let mut t = Script::requester(rts_qp());
+    t.post_recv(512);
+    t.post_recv(64);
+    t.send(1, 600);
+    t.read(2, 600);
+    t.fetch_add(3, 1);
+    assert_eq!(t.all(0).len(), 5);
+    t.rx(0, "SEND_FIRST psn=5 ackreq len=256");
+    t.tx(0, "ACK psn=5 msn=0");
+    t.rx(0, "SEND_LAST psn=7 ackreq len=8");
+    t.tx(0, "NAK_PSN psn=6 msn=0");
+    t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    t.quiet(1_000_000);
+    assert_eq!((t.sends(), t.recvs(), t.events()), (vec![], vec![], vec![]));
+    assert_eq!(t.engine.poll_timeout(), None);
+
+    // A new connection begins at the beginning: PSNs, message count, gaps, receives.
+    t.bring_to(QpState::Rts);
+    t.send(4, 8);
+    t.tx(1_000_000, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1_000_000, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(1_000_000, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.rx(1_000_001, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(1_000_001, "ACK psn=5 msn=1");
+    t.rx(1_000_002, "FETCH_ADD psn=4 ackreq va=0x1000 rkey=mem add=0x1");
+    t.rx(1_000_003, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(1_000_003, "NAK_PSN psn=6 msn=1");
+    t.rx(1_000_004, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(4, SEND, 8)]);
+}
+
+/// QPS-03: what was waiting for the peer, or for room, goes too.
+#[test]
+fn reset_ends_a_wait() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(0, "RNR_NAK psn=5 msn=0 timer=655.36ms");
+    t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    t.bring_to(QpState::Rts);
+    t.send(2, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(2, SEND, 8)]);
+    t.quiet(1_000_000);
+}
+
+/// QPS-03: a full window is empty again.
+#[test]
+fn reset_gives_back_what_was_in_flight() {
+    let mut t = Script::with(rts_qp(), |config| {
+        (config.peer_receive_buffer, config.receive_buffer) = (16 << 10, 16 << 10);
+    });
+    for _ in 0..3 {
+        t.write(1, 32 << 10);
+        let sent = t.all(0);
+        assert!(sent.len() < 129 && sent.len() > 4, "{} packets", sent.len());
+        t.modify(QpAttr::to(QpState::Reset)).unwrap();
+        t.bring_to(QpState::Rts);
+        t.read(1, 4096);
+        t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2048");
+        t.quiet(0);
+        t.modify(QpAttr::to(QpState::Reset)).unwrap();
+        t.bring_to(QpState::Rts);
+    }
+}
+
+/// QPS-06
+#[test]
+fn requests_are_taken_from_the_states_that_take_them() {
+    for state in STATES {
+        let mut t = in_state(state);
+        let sges = [sge(&t.data, 0, 8)];
+        let sends = t.post(request(1, SendOp::Send, &sges)).err();
+        let refused = |needed| PostError::State { qpn: t.qpn, found: state, needed };
+        let expected = match state {
+            QpState::Reset | QpState::Init | QpState::Rtr => {
+                Some(refused("send requests are taken from RTS on"))
+            }
+            _ => None,
+        };
+        assert_eq!(sends, expected, "{state}");
+        let recv = RecvRequest { wr_id: 2, ..RecvRequest::default() };
+        let recvs = t.engine.post_recv(softroce::time::Instant::ZERO, t.qpn, recv).err();
+        let expected =
+            (state == QpState::Reset).then(|| refused("receive requests are taken from INIT on"));
+        assert_eq!(recvs, expected, "{state}");
+        t.leave();
+    }
+}
+
+/// QPS-07
+#[test]
+fn before_rtr_packets_are_dropped() {
+    for state in [QpState::Reset, QpState::Init] {
+        let mut t = in_state(state);
+        for (us, line) in (1..).zip([
+            "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+            "SEND_ONLY psn=5 ackreq len=8",
+            "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8",
+            "ACK psn=5 msn=1",
+        ]) {
+            t.rx(us, line);
+            t.quiet(us);
+            assert_eq!(t.dropped(DropReason::QpState), us, "{line}");
+        }
+        assert_eq!((t.mem.load_u64(0), t.state(), t.events()), (Ok(0), state, vec![]));
+    }
+}
+
+// ---- RTR ----
+
+/// QPS-08
+#[test]
+fn a_queue_pair_in_rtr_answers_and_says_that_the_peer_is_there() {
+    let mut t = in_state(QpState::Rtr);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
+    assert_eq!(t.events(), [AsyncEvent::CommEst(t.qpn)]);
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=8");
+    t.rx(0, "SEND_ONLY psn=7 ackreq len=8");
+    t.tx(0, "RNR_NAK psn=7 msn=2 timer=0.64ms");
+    assert_eq!(t.events(), [], "once");
+    // RTS goes on from there.
+    t.bring_to(QpState::Rts);
+    t.post_recv(64);
+    t.rx(1, "SEND_ONLY psn=7 ackreq len=8");
+    t.tx(1, "ACK psn=7 msn=3");
+    assert_eq!(t.recvs(), [ok(2, WcOpcode::Recv, 8)]);
+}
+
+/// QPS-08: in RTR nothing was asked, so nothing can be answered.
+#[test]
+fn a_queue_pair_in_rtr_takes_no_answers() {
+    let mut t = in_state(QpState::Rtr);
+    t.rx(0, "ACK psn=4 msn=0");
+    t.rx(0, "READ_RESPONSE_ONLY psn=5 msn=0 len=8");
+    assert_eq!(t.dropped(DropReason::QpState), 2);
+    assert_eq!(t.events(), []);
+}
+
+/// A request in RTS that found the peer there already raises no event.
+#[test]
+fn in_rts_the_first_packet_is_no_event() {
+    let mut t = in_state(QpState::Rts);
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.events(), []);
+}
+
+// ---- RTS ----
+
+#[test]
+fn what_may_change_in_rts_is_heeded() {
+    let mut t = in_state(QpState::Rts);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    let attr = QpAttr {
+        min_rnr_timer: RnrTimer::new(1),
+        access: Some(Access::REMOTE_READ),
+        ..QpAttr::default()
+    };
+    t.modify(attr).unwrap();
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.01ms");
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_ACCESS psn=6 msn=1");
+    assert_eq!(t.events(), [AsyncEvent::QpAccessErr(t.qpn)]);
+}
+
+/// CUR_STATE says what the caller believes.
+#[test]
+fn a_caller_that_is_wrong_about_the_state_is_told() {
+    let mut t = in_state(QpState::Rts);
+    let attr = QpAttr { cur_state: Some(QpState::Rtr), ..QpAttr::to(QpState::Rts) };
+    let error = ModifyError::CurState { claimed: QpState::Rtr, found: QpState::Rts };
+    assert_eq!(t.modify(attr), Err(error));
+    let attr = QpAttr { cur_state: Some(QpState::Rts), ..attr };
+    assert_eq!(t.modify(attr), Ok(()));
+}
+
+// ---- SQD ----
+
+/// QPS-09
+#[test]
+fn in_sqd_what_was_started_is_finished_and_the_rest_is_held() {
+    let mut t = Script::requester(Link { rd_atomic: 1, ..rts_qp() });
+    t.send(1, 8);
+    t.read(2, 600);
+    t.fetch_add(3, 1);
+    assert_eq!(t.all(0).len(), 2, "the atomic waits for the READ");
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    t.send(4, 8);
+    assert_eq!(t.events(), []);
+    t.rx(1, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    t.rx(1, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
+    // A retry is part of finishing.
+    t.tx(1050, "READ_REQUEST psn=7 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
+    t.rx(1050, "READ_RESPONSE_FIRST psn=7 msn=2 len=256");
+    assert_eq!(t.events(), []);
+    t.rx(1050, "READ_RESPONSE_LAST psn=8 msn=2 len=88");
+    assert_eq!(t.sends(), [ok(2, WcOpcode::RdmaRead, 600)]);
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+    t.quiet(1_000_000);
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.tx(1_000_000, "FETCH_ADD psn=9 ackreq va=0x8000 rkey=0x00000100 add=0x1");
+    t.tx(1_000_000, "SEND_ONLY psn=10 ackreq len=8");
+}
+
+/// QPS-09: a message of which only a part has left is finished.
+#[test]
+fn in_sqd_a_message_that_has_begun_is_sent_to_its_end() {
+    let mut t = Script::with(rts_qp(), |config| config.peer_receive_buffer = 16 << 10);
+    t.write(1, 16 << 10);
+    t.send(2, 8);
+    let begun = t.all(0).len();
+    assert!((2..64).contains(&begun), "{begun} packets fit the window");
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    let mut psn = 4 + begun as u32;
+    let mut us = 0;
+    while psn < 68 {
+        us += 1;
+        t.rx(us, &format!("ACK psn={psn} msn=0"));
+        let sent = t.all(us);
+        assert!(!sent.is_empty(), "after PSN {psn}");
+        psn += sent.len() as u32;
+    }
+    assert_eq!((psn, t.events()), (68, vec![]));
+    t.rx(us, "ACK psn=68 msn=1");
+    assert_eq!(t.sends(), [ok(1, WRITE, 16 << 10)]);
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+    t.quiet(1_000_000);
+}
+
+/// QPS-09: nothing to wait for.
+#[test]
+fn an_idle_send_queue_is_drained_at_once() {
+    let mut t = in_state(QpState::Rts);
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+    t.send(1, 8);
+    t.quiet(1000);
+    assert_eq!(t.events(), []);
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.tx(1000, "SEND_ONLY psn=5 ackreq len=8");
+}
+
+/// QPS-09: the event is there for those who want it.
+#[test]
+fn the_event_can_be_turned_off() {
+    let mut t = in_state(QpState::Rts);
+    let quietly = |notify| QpAttr { en_sqd_async_notify: Some(notify), ..QpAttr::to(QpState::Sqd) };
+    t.modify(quietly(false)).unwrap();
+    assert_eq!(t.events(), []);
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.modify(quietly(true)).unwrap();
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+}
+
+/// §5.2
+#[test]
+fn while_it_drains_it_can_only_be_ended() {
+    let mut t = in_state(QpState::Rts);
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    assert_eq!(t.modify(QpAttr::to(QpState::Rts)), Err(ModifyError::Draining));
+    assert_eq!(t.modify(QpAttr::to(QpState::Sqd)), Err(ModifyError::Draining));
+    t.modify(QpAttr::to(QpState::Err)).unwrap();
+    assert_eq!(t.sends(), [failed(1, WcStatus::WrFlushErr)]);
+    assert_eq!(t.events(), [], "it was not drained");
+}
+
+/// QPS-10
+#[test]
+fn sqd_does_not_touch_the_responder() {
+    let mut t = in_state(QpState::Sqd);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=300");
+    t.tx(0, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=7 msn=2 len=44");
+    t.rx(0, "WRITE_ONLY psn=9 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_PSN psn=8 msn=2");
+}
+
+/// SQD to SQD changes what could not be changed in RTS.
+#[test]
+fn in_sqd_timeouts_budgets_and_the_path_can_be_changed() {
+    let mut t = Script::reset(Link { rd_atomic: 1, ..rts_qp() }, |_| {});
+    t.bring_to(QpState::Sqd);
+    t.events();
+    let attr = QpAttr {
+        timeout: AckTimeout::new(1),
+        retry_cnt: Some(1),
+        rnr_retry: Some(0),
+        max_rd_atomic: Some(2),
+        max_dest_rd_atomic: Some(2),
+        av: Some(AddressVector { hop_limit: 9, ..AddressVector::to(Gid::from(PEER)) }),
+        ..QpAttr::default()
+    };
+    t.modify(attr).unwrap();
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.fetch_add(1, 1);
+    t.fetch_add(2, 2);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
+    t.rx(0, "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.tx(0, "ATOMIC_ACK psn=6 msn=2 value=0x1");
+    // 8.192 µs, twice.
+    assert_eq!(t.all(9).len(), 2);
+    t.quiet(17);
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr), failed(2, WcStatus::WrFlushErr)]);
+}
+
+// ---- ERR ----
+
+/// QPS-04
+#[test]
+fn err_flushes_sends_and_receives_in_order() {
+    let mut t = Script::requester(rts_qp());
+    for _ in 0..3 {
+        t.post_recv(512);
+    }
+    t.send(1, 8);
+    t.post_flags(2, SendOp::Write { to: REMOTE }, 600, SendFlags::empty());
+    t.read(3, 8);
+    assert_eq!(t.all(0).len(), 5);
+    t.fetch_add(4, 1);
+    t.rx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    // The first receive has been taken by a message that is still arriving.
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.modify(QpAttr::to(QpState::Err)).unwrap();
+    let flushed = |ids: std::ops::RangeInclusive<u64>| -> Vec<_> {
+        ids.map(|wr_id| failed(wr_id, WcStatus::WrFlushErr)).collect()
+    };
+    assert_eq!(t.sends(), flushed(2..=4), "unsignaled ones too");
+    assert_eq!(t.recvs(), flushed(1..=3));
+    assert_eq!(t.events(), []);
+    t.quiet(1_000_000);
+}
+
+/// QPS-04: nothing is owed to the peer any more.
+#[test]
+fn err_by_the_program_ends_the_answers() {
+    let mut t = in_state(QpState::Rts);
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1000");
+    t.rx(0, "SEND_ONLY psn=9 ackreq len=8");
+    t.modify(QpAttr::to(QpState::Err)).unwrap();
+    t.quiet(1_000_000);
+}
+
+/// QPS-05
+#[test]
+fn what_is_posted_in_err_is_flushed() {
+    let mut t = in_state(QpState::Err);
+    t.send(1, 8);
+    t.read(2, 8);
+    t.post_recv(8);
+    t.post_recv(8);
+    let flushed = |wr_id| failed(wr_id, WcStatus::WrFlushErr);
+    assert_eq!(t.sends(), [flushed(1), flushed(2)]);
+    assert_eq!(t.recvs(), [flushed(1), flushed(2)]);
+    t.quiet(1_000_000);
+}
+
+/// QPS-05: as long as there is a place for it, so for ever.
+#[test]
+fn a_queue_in_err_does_not_fill_up() {
+    let mut link = rts_qp();
+    (link.cap.max_send_wr, link.cap.max_recv_wr) = (2, 2);
+    let mut t = Script::requester(link);
+    t.send(1, 8);
+    t.send(2, 8);
+    t.post_recv(8);
+    t.modify(QpAttr::to(QpState::Err)).unwrap();
+    for wr_id in 3..10 {
+        t.send(wr_id, 8);
+        t.post_recv(8);
+    }
+    assert_eq!((t.sends().len(), t.recvs().len()), (9, 8));
+}
+
+/// QPS-02, QPS-03: from ERR there is a way back.
+#[test]
+fn a_queue_pair_in_err_is_as_new_after_reset() {
+    let mut t = in_state(QpState::Err);
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    assert_eq!(t.dropped(DropReason::QpState), 1);
+    t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    t.bring_to(QpState::Rts);
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "ACK psn=5 msn=1");
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+}
+
+/// CC-10: a completion queue that overflows takes its queue pairs with it.
+#[test]
+fn an_overflow_of_either_completion_queue_ends_the_queue_pair() {
+    for cq in [SEND_CQ, RECV_CQ] {
+        let mut t = in_state(QpState::Rts);
+        t.send(1, 8);
+        t.post_recv(8);
+        t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+        t.engine.handle_cq_overflow(softroce::time::Instant::ZERO, cq);
+        assert_eq!(t.events(), [AsyncEvent::CqErr(cq)]);
+        assert_eq!(t.state(), QpState::Err);
+        assert_eq!(t.sends(), [failed(1, WcStatus::WrFlushErr)]);
+        assert_eq!(t.recvs(), [failed(1, WcStatus::WrFlushErr)]);
+        t.quiet(1_000_000);
+    }
+}
+
+/// CC-10: RESET leads nowhere but to INIT.
+#[test]
+fn an_overflow_does_not_touch_a_queue_pair_in_reset() {
+    let mut t = in_state(QpState::Reset);
+    t.engine.handle_cq_overflow(softroce::time::Instant::ZERO, SEND_CQ);
+    assert_eq!((t.events(), t.state()), (vec![AsyncEvent::CqErr(SEND_CQ)], QpState::Reset));
+}
+
+/// What was asked for can be read back.
+#[test]
+fn a_query_tells_the_attributes() {
+    let t = in_state(QpState::Rts);
+    let info = t.engine.query_qp(t.qpn).unwrap();
+    assert_eq!(info.state, QpState::Rts);
+    let mut expected = t.step(QpState::Init);
+    let (rtr, rts) = (t.step(QpState::Rtr), t.step(QpState::Rts));
+    assert_eq!(info.attr.av, Some(AddressVector::to(Gid::from(PEER))));
+    assert_eq!(info.attr.dest_qpn, Some(PEER_QPN));
+    (expected.state, expected.av, expected.dest_qpn) = (Some(QpState::Rts), rtr.av, rtr.dest_qpn);
+    (expected.path_mtu, expected.rq_psn) = (rtr.path_mtu, rtr.rq_psn);
+    (expected.max_dest_rd_atomic, expected.min_rnr_timer) =
+        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer);
+    (expected.sq_psn, expected.timeout, expected.retry_cnt) =
+        (rts.sq_psn, rts.timeout, rts.retry_cnt);
+    (expected.rnr_retry, expected.max_rd_atomic) = (rts.rnr_retry, rts.max_rd_atomic);
+    assert_eq!(info.attr, expected);
+    assert_eq!(info.cap, t.link.cap);
+}
