@@ -53,7 +53,7 @@ use crate::mem::{Gate, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
-use crate::transport::outputs::{AsyncEvent, Counters, Outputs};
+use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
 use crate::transport::work::{Completion, RecvRequest, SendRequest};
 use crate::wire::icrc::Flow;
@@ -199,6 +199,11 @@ impl Engine {
     /// Takes datagrams that have arrived. When it returns, registered memory holds what they
     /// carried. Nothing in them can make it fail: what cannot be taken is dropped and counted.
     pub fn handle_buffer(&mut self, now: Instant, rx: RxBuffer<'_>) {
+        if rx.data.is_empty() {
+            self.counters.rx_packets += 1;
+            self.counters.drop(DropReason::Malformed);
+            return;
+        }
         let meta = &rx.meta;
         let flow = Flow::new(meta.source, SocketAddr::new(meta.destination, ROCE_PORT));
         let segments = rx.segments();
