@@ -52,9 +52,21 @@ pub(crate) struct Requester {
     pub(super) reads: ReadPlan,
     /// SQD: no request starts.
     draining: bool,
-    /// The ACK timer was over: one packet asks where the peer stands, and nothing follows it before
-    /// the answer. The peer may have been asleep, with all we sent still in its receive buffer.
-    pub(super) probing: bool,
+    /// The ACK timer was over.
+    pub(super) probe: Option<Probe>,
+}
+
+/// How a requester comes back after its ACK timer was over.
+///
+/// The peer may have been asleep, and all that was sent may still be in its receive buffer. To send
+/// it again at once would overrun that. So one packet asks where the peer stands, and one more goes
+/// with each answer, until everything sent before has been acknowledged or sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Probe {
+    /// The PSN after the last that was sent before.
+    pub(super) until: Psn,
+    /// PSNs that may be unacknowledged.
+    pub(super) allowance: u32,
 }
 
 /// The next packet to send: packet `packet` of the request at `wqe` in the queue.
@@ -97,7 +109,7 @@ impl Requester {
             read_flights: Flights::default(),
             reads: ReadPlan::new(u32::MAX),
             draining: false,
-            probing: false,
+            probe: None,
         }
     }
 
@@ -145,7 +157,8 @@ impl Requester {
 
     /// Whether there may be a packet to send. There is none while this says no.
     pub(crate) fn may_transmit(&self) -> bool {
-        let asked = self.probing && self.una.is_before(self.cursor_psn());
+        let asked =
+            self.probe.is_some_and(|probe| self.cursor_psn().since(self.una) >= probe.allowance);
         self.cursor.wqe < self.queue.len() && !self.retry.is_waiting() && !asked
     }
 
@@ -156,9 +169,6 @@ impl Requester {
         connection: &Connection,
         out: &mut Burst,
     ) -> Progress {
-        if !self.may_transmit() {
-            return Progress::Idle;
-        }
         let (progress, cost) = self.fill(cx, connection, out);
         if cost > 0 {
             cx.windows.charge(connection.window, cost);
@@ -177,7 +187,7 @@ impl Requester {
     ) -> (Progress, u64) {
         let allowance = cx.windows.allowance(connection.window, cx.now);
         let mut cost = 0;
-        loop {
+        while self.may_transmit() {
             let (mut header, payload) = match self.next(cx, connection) {
                 Next::Nothing => return (Progress::Idle, cost),
                 Next::Blocked(window) => return (Progress::Blocked(window), cost),
@@ -201,7 +211,7 @@ impl Requester {
             }
             cost += takes;
             self.since_ack_req += takes;
-            header.ack_req |= self.probing
+            header.ack_req |= self.probe.is_some()
                 || self.since_ack_req >= allowance.limit() / 4
                 || closes_window(allowance.less(cost), out, len, packets);
             if header.ack_req {
@@ -212,10 +222,10 @@ impl Requester {
             }
             if again {
                 cx.counters.retransmitted += 1;
-                let progress = if self.probing { Progress::Idle } else { Progress::More };
-                return (progress, cost);
+                return (Progress::More, cost);
             }
         }
+        (Progress::Idle, cost)
     }
 
     /// Packets of the request at the cursor that are still to be sent, this one included.
@@ -351,7 +361,7 @@ impl Requester {
             wqe.resumed_at = packet;
         }
         (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
-        self.probing = false;
+        self.probe = None;
         self.abandon_flights(cx, connection.window);
     }
 
@@ -379,7 +389,7 @@ impl Requester {
                     return Err(WcStatus::RetryExcErr);
                 }
                 self.go_back(cx, connection);
-                self.probing = true;
+                self.probe = Some(Probe { until: self.sent, allowance: 1 });
                 Ok(())
             }
         }

@@ -10,7 +10,7 @@ use crate::time::RnrTimer;
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::status_of_nak;
 use crate::transport::outputs::DropReason;
-use crate::transport::rc::requester::{Cursor, Requester};
+use crate::transport::rc::requester::{Cursor, Probe, Requester};
 use crate::transport::segment::Segmentation;
 use crate::transport::work::{SendFlags, WcStatus};
 use crate::transport::wqe::Wqe;
@@ -74,7 +74,10 @@ impl Requester {
         if self.una == before {
             return;
         }
-        self.probing = false;
+        self.probe = self
+            .probe
+            .filter(|probe| self.una.is_before(probe.until))
+            .map(|probe| Probe { allowance: probe.allowance + 1, ..probe });
         let cursor = self.cursor_psn();
         if cursor.is_before(self.una) && self.queue.front().is_some_and(Wqe::is_started) {
             // Late news: what was to be sent again from here has arrived after all.
