@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 QUICK=(format lints tests)
 ALL=(packages format lints tests docs capture unprivileged)
 PACKAGES=(tshark iproute2 util-linux python3)
+RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.
 as_nobody() {
@@ -23,9 +24,12 @@ as_nobody() {
     fi
 }
 
-packages() {
-    local missing=()
-    for package in "${PACKAGES[@]}"; do
+packages() { installed "${PACKAGES[@]}"; }
+
+# Installs what is missing of these packages.
+installed() {
+    local missing=() package
+    for package in "$@"; do
         dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
             missing+=("$package")
     done
@@ -65,6 +69,13 @@ unprivileged() {
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" perf write-bw
     as_nobody "$bin/roce" devinfo -v
+}
+
+# Kernel rxe at the other end, in two Debian guests one after the other: about four minutes, of which
+# one is the first download.
+rxe() {
+    if [ "$(id -u)" -eq 0 ]; then installed "${RXE_PACKAGES[@]}"; fi
+    CI=${CI:-true} tests/interop/rxe.sh
 }
 
 case "${1:-all}" in
