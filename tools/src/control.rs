@@ -1,15 +1,20 @@
 //! The TCP connection between the two sides of `roce perf`: a line of JSON a message.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::tcp;
+
 /// No message of ours is longer.
-const LONGEST_LINE: u64 = 64 << 10;
+const LONGEST_LINE: u64 = 1 << 20;
 
 /// One end of the connection.
 pub(crate) struct Control {
@@ -52,8 +57,22 @@ impl Control {
         })
     }
 
-    /// The address the connection has on this host.
-    pub(crate) fn local(&self) -> anyhow::Result<SocketAddr> {
-        Ok(self.stream.get_ref().local_addr()?)
+    /// Whether the other side has said something that was not received yet, or is gone.
+    pub(crate) fn has_word(&mut self) -> anyhow::Result<bool> {
+        if !self.stream.buffer().is_empty() {
+            return Ok(true);
+        }
+        let fd = self.stream.get_ref().as_raw_fd();
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        match recv(fd, &mut [0], flags) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
+            Err(e) => Err(e).context("the other side is gone"),
+        }
+    }
+
+    /// Our address on the way to the other side.
+    pub(crate) fn local_ip(&self) -> anyhow::Result<IpAddr> {
+        tcp::local_ip(self.stream.get_ref())
     }
 }

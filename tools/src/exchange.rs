@@ -11,7 +11,7 @@
 //! always 52 bytes.
 
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, TcpStream};
+use std::net::{Ipv6Addr, Shutdown, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -46,6 +46,15 @@ pub(crate) fn as_server(
     stream.read_exact(&mut done).context("the client went away before it was connected")?;
     ensure!(done == DONE, "the client says {:?}, expected \"done\"", printable(&done));
     Ok(())
+}
+
+/// Waits until the other side is through as well, so that what it still wants acknowledged finds
+/// somebody. The stock program closes the connection as soon as it is connected, and then there is
+/// nothing to wait for.
+pub(crate) fn part(mut stream: TcpStream) {
+    // A side that is gone, or silent, needs nobody.
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read(&mut [0]);
 }
 
 fn read(stream: &mut TcpStream) -> anyhow::Result<Endpoint> {
@@ -105,7 +114,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.write_all(words).unwrap();
-        client.shutdown(std::net::Shutdown::Write).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
         let mut stream = listener.accept().unwrap().0;
         let mut theirs = None;
         let result = as_server(&mut stream, |peer| {

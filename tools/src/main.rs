@@ -5,36 +5,59 @@
 mod ceiling;
 mod cli;
 mod clock;
+mod completion;
 mod control;
+mod device;
+mod devinfo;
 mod dump;
 mod exchange;
 mod perf;
+mod pingpong;
+mod tcp;
 
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
 
+/// What a command answers: exit status 0 and 1; 2 is an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(e) => return usage(&e),
     };
-    let result = match &cli.command {
-        Command::Perf(args) => perf::run(args),
-        Command::Dump(args) => dump::run(args),
+    let answer = match &cli.command {
+        Command::Devinfo(args) => devinfo::run(args).map(|()| Answer::Yes),
+        Command::Pingpong(args) => pingpong::run(args),
+        Command::Perf(args) => perf::run(args).map(|()| Answer::Yes),
+        Command::Dump(args) => dump::run(args).map(|()| Answer::Yes),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match answer {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("roce: {e:#}");
+            eprintln!("roce: {}", told(&e));
             ExitCode::from(2)
         }
     }
+}
+
+/// What went wrong, and its causes as far as they are not told already.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
+        "" => cause,
+        _ if text.contains(&cause) => text,
+        _ => format!("{text}: {cause}"),
+    })
 }
 
 /// Prints what clap says, under our name.
@@ -44,6 +67,10 @@ fn usage(error: &clap::Error) -> ExitCode {
             // Nothing can be told to someone who does not read.
             let _ = error.print();
             ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(2)
         }
         _ => {
             let text = error.to_string();

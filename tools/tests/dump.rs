@@ -2,22 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod roce;
 
+use std::path::Path;
+use std::process::Output;
+
+use roce::{golden, roce, scratch, stderr};
 use serde_json::Value;
 
 fn dump(args: &[&str], file: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_roce")).arg("dump").args(args).arg(file).output().unwrap()
-}
-
-fn golden(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap/captures").join(name)
+    roce(&[&["dump"], args, &[file.to_str().unwrap()]].concat())
 }
 
 fn lines(args: &[&str], name: &str) -> Vec<String> {
     let output = dump(args, &golden(name));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", stderr(&output));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
@@ -72,13 +71,13 @@ fn json_is_an_object_a_packet() {
 #[test]
 fn what_a_cut_file_has_is_shown_before_the_error() {
     let whole = std::fs::read(golden("rxe/rc_atomic.pcap")).unwrap();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cut.pcap");
+    let path = scratch("cut.pcap");
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let output = dump(&[], &path);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 7);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 7);
     let expected = format!("roce: {}: cut short in the record after packet 7\n", path.display());
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    assert_eq!(stderr(&output), expected);
 }
 
 #[test]
@@ -87,5 +86,5 @@ fn what_is_no_capture_says_so() {
     let output = dump(&[], &path);
     assert_eq!(output.status.code(), Some(2));
     let expected = format!("roce: {}: not a capture file (magic 0x5b7061", path.display());
-    assert!(String::from_utf8(output.stderr).unwrap().starts_with(&expected));
+    assert!(stderr(&output).starts_with(&expected));
 }

@@ -1,15 +1,24 @@
 //! The command line: one struct a subcommand, from which parser, help and checks follow.
 
+mod device;
+mod devinfo;
 mod dump;
 mod perf;
+mod pingpong;
 mod units;
 
-use clap::{Parser, Subcommand};
+use std::fmt::Write;
 
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use softroce::runtime::VARIABLES;
+
+pub(crate) use device::DeviceArgs;
+pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use dump::DumpArgs;
-pub(crate) use perf::{PerfArgs, Test};
+pub(crate) use perf::{LoadArgs, PerfArgs, Test};
+pub(crate) use pingpong::{PingpongArgs, Transport};
 
-/// RDMA over Converged Ethernet without RDMA hardware.
+/// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.
 #[derive(Parser, Debug)]
 #[command(name = "roce", version, max_term_width = 100, infer_long_args = true)]
 pub(crate) struct Cli {
@@ -19,18 +28,42 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    Perf(PerfArgs),
+    Devinfo(DevinfoArgs),
+    Pingpong(PingpongArgs),
+    Perf(Box<PerfArgs>),
     Dump(DumpArgs),
+}
+
+impl Cli {
+    /// What the command line of this process says.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&command().try_get_matches()?)
+    }
+}
+
+/// The option table, with the environment at the end of its help.
+fn command() -> clap::Command {
+    let mut help = String::from("Environment, where no option says otherwise:\n");
+    for variable in VARIABLES {
+        let (name, value, meaning) = (variable.name, variable.value, variable.meaning);
+        // A string takes whatever is written to it.
+        let _ = writeln!(help, "  {name:<20}  {value}: {meaning}");
+    }
+    Cli::command().after_help(help)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_table_of_options_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn help_lists_the_environment() {
+        let help = command().render_help().to_string();
+        assert!(VARIABLES.iter().all(|variable| help.contains(variable.name)), "{help}");
     }
 }

@@ -1,5 +1,7 @@
 //! Numbers as people write them on a command line.
 
+use std::time::Duration;
+
 use softroce::ids::{Mtu, Qpn};
 
 /// Bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
@@ -16,6 +18,19 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     };
     let number: usize = digits.parse().map_err(|_| expected)?;
     number.checked_mul(1 << shift).ok_or_else(|| "more than an address space holds".into())
+}
+
+/// Bytes of a message: up to 2^31.
+pub(super) fn message(text: &str) -> Result<usize, String> {
+    let bytes = bytes(text)?;
+    if bytes <= 1 << 31 { Ok(bytes) } else { Err("a message has 2G at most".into()) }
+}
+
+/// A time in seconds that is not zero.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let duration = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let duration = duration.filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| "expected seconds, such as 5 or 0.25".into())
 }
 
 /// A queue pair number, decimal or with 0x.
@@ -47,6 +62,20 @@ mod tests {
             assert_eq!(bytes(wrong).unwrap_err(), "expected bytes, such as 65536, 64K or 8M");
         }
         assert_eq!(bytes("99999999999999G").unwrap_err(), "more than an address space holds");
+    }
+
+    #[test]
+    fn a_message_is_not_longer_than_verbs_allow() {
+        assert_eq!(message("2G"), Ok(1 << 31));
+        assert!(message("2147483649").is_err());
+    }
+
+    #[test]
+    fn seconds_may_have_a_fraction_but_not_be_zero() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for wrong in ["0", "-1", "nan", "1s", "1e300"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

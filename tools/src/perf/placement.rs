@@ -8,23 +8,23 @@ use std::fs;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// One of two sides.
+/// One of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
-    Active,
-    Listening,
+pub(super) enum Core {
+    First,
+    Second,
 }
 
-/// Keeps the calling thread, and those it starts, on a CPU of its own for `side`. Where there is one
-/// core only nothing is done.
-pub(super) fn settle(side: Side) {
+/// Keeps the calling thread, and those it starts, on this core. Where there is only one nothing is
+/// done.
+pub(super) fn settle(core: Core) {
     let thread = Pid::from_raw(0);
     let Ok(allowed) = sched_getaffinity(thread) else { return };
     let cpus: Vec<_> =
         (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
     let Some((first, second)) = two_cores(&cpus, siblings) else { return };
     let mut one = CpuSet::new();
-    let cpu = if side == Side::Active { first } else { second };
+    let cpu = if core == Core::First { first } else { second };
     // What is not allowed changes nothing, and the result is what it would have been without.
     let _ = one.set(cpu).and_then(|()| sched_setaffinity(thread, &one));
 }

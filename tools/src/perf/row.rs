@@ -4,9 +4,12 @@ use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use softroce::ids::Mtu;
 
+use super::latency::Times;
+use super::stream::Rate;
 use crate::ceiling::{Ceiling, Order};
-use crate::cli::{PerfArgs, Test};
+use crate::cli::Test;
 
 /// One result. In JSON `null` stands where a field does not apply.
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +62,46 @@ impl Latency {
 }
 
 impl Row {
+    /// Of a test that has not been run.
+    pub(super) fn of_test(test: Test, size: usize, mtu: Mtu, qps: u32) -> Self {
+        Self {
+            test: test.name(),
+            transport: "rc",
+            size,
+            mtu: mtu.bytes(),
+            qps: Some(qps),
+            iterations: 0,
+            seconds: 0.0,
+            gbit_per_s: None,
+            msg_per_s: None,
+            fraction_of_ceiling: None,
+            retransmits: None,
+            latency_us: None,
+            peak: None,
+        }
+    }
+
+    pub(super) fn set_rate(&mut self, rate: &Rate, ceiling: Option<&Ceiling>) {
+        let gbit = |per_s: f64| per_s * self.size as f64 * 8e-9;
+        let per_s = rate.messages as f64 / rate.seconds.max(f64::EPSILON);
+        self.gbit_per_s = Some(gbit(per_s));
+        self.peak = Some(gbit(rate.peak));
+        self.msg_per_s = Some(per_s);
+        self.iterations = rate.messages;
+        self.seconds = rate.seconds;
+        self.fraction_of_ceiling = ceiling.map(|ceiling| per_s / ceiling.msg_per_s);
+    }
+
+    /// The median is what is compared: it bears a few that were held up.
+    pub(super) fn set_times(&mut self, times: &Times, ceiling: Option<&Ceiling>) {
+        let latency = Latency::of(&times.half_round_trips);
+        let raw = ceiling.and_then(|ceiling| ceiling.half_round_trips.as_ref()).map(Latency::of);
+        self.iterations = times.half_round_trips.len();
+        self.seconds = times.seconds;
+        self.fraction_of_ceiling = raw.map(|raw| latency.p50 / raw.p50);
+        self.latency_us = Some(latency);
+    }
+
     pub(super) fn of_ceiling(order: &Order, ceiling: &Ceiling) -> Self {
         let latency_us = ceiling.half_round_trips.as_ref().map(Latency::of);
         let rate = |per_s| latency_us.is_none().then_some(per_s);
@@ -87,8 +130,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(args: &PerfArgs) -> Self {
-        Self { json: args.json, begun: false }
+    pub(super) fn new(json: bool) -> Self {
+        Self { json, begun: false }
     }
 
     pub(super) fn print(&mut self, row: &Row) -> anyhow::Result<()> {

@@ -1,12 +1,11 @@
 //! The other side of a test, started by ourselves as a process of its own.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::cli::PerfArgs;
+use crate::cli::{PerfArgs, Test};
 
 /// A process that listens for us. It ends with its session, and at the latest with this value.
 pub(super) struct Side {
@@ -14,13 +13,23 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Starts it, and tells where it listens.
-    pub(super) fn start(args: &PerfArgs) -> anyhow::Result<(Self, SocketAddr)> {
+    /// Starts it, and tells the TCP port at which it listens.
+    pub(super) fn start(args: &PerfArgs) -> anyhow::Result<(Self, u16)> {
         let program = std::env::current_exe().context("our own program file")?;
         let mut command = Command::new(program);
-        command.args(["perf", args.test.name(), "--listen", "--announce"]);
-        if let Some(bytes) = args.rcvbuf {
+        command.args(["perf", args.test.name(), "--listen", "--port=0", "--announce"]);
+        command.arg("--second-core");
+        if args.test == Test::Ceiling {
+            // Raw UDP has no device that would look for an address of its own.
+            command.arg("--ip=127.0.0.2");
+        }
+        if let Some(bytes) = args.device.rcvbuf {
             command.args(["--rcvbuf", &bytes.to_string()]);
+        }
+        // Those are for one of the two: an address, a file; and who meets twice the losses that he
+        // asked for is surprised.
+        for variable in ["SOFTROCE_IP", "SOFTROCE_PCAP", "SOFTROCE_IMPAIR"] {
+            command.env_remove(variable);
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
@@ -30,7 +39,7 @@ impl Side {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         match line.trim().parse() {
-            Ok(address) => Ok((side, address)),
+            Ok(port) => Ok((side, port)),
             // It has said on stderr why.
             Err(_) => bail!("the other side did not start"),
         }

@@ -1,0 +1,36 @@
+//! Options of every command that moves packets: which device, and what happens to its packets.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use softroce::io::impair::Impairments;
+
+use super::units;
+
+/// What is not said here, the environment may say; see the end of `roce --help`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Device")]
+pub(crate) struct DeviceArgs {
+    /// Our address [default: with a HOST the one that leads to it, else the first free of
+    /// 127.0.0.1, 127.0.0.2, …].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) ip: Option<IpAddr>,
+    /// The device's name. There is one, softroce0 unless SOFTROCE_NAME says otherwise.
+    #[arg(short = 'd', long, value_name = "NAME")]
+    pub(crate) ib_dev: Option<String>,
+    /// The device's port. There is one, 1.
+    #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=1))]
+    pub(crate) ib_port: u8,
+    /// Write what is sent and received to a pcapng file, as it is on the wire.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Lose, repeat, hold back, corrupt or delay packets, both ways:
+    /// loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,delay=1ms,seed=7.
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) impair: Option<Impairments>,
+    /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) rcvbuf: Option<usize>,
+}

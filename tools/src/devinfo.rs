@@ -1,0 +1,118 @@
+//! `roce devinfo`: the device, in the manner of `ibv_devinfo`.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+use softroce::verbs::DeviceInfo;
+
+use crate::cli::DevinfoArgs;
+
+/// Runs the command.
+pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
+    let opened = args.device.open(None)?;
+    let info = opened.context.device_info()?;
+    opened.finish()?;
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &as_json(&info))?;
+        return Ok(writeln!(out)?);
+    }
+    print(&mut out, &info, args.verbose)?;
+    Ok(())
+}
+
+fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<()> {
+    writeln!(out, "hca_id: {}", info.name)?;
+    line(out, 1, "transport", "RoCEv2 over UDP")?;
+    line(out, 1, "fw_ver", env!("CARGO_PKG_VERSION"))?;
+    line(out, 1, "phys_port_cnt", 1)?;
+    if verbose {
+        for (name, value) in limits(info) {
+            line(out, 1, name, value)?;
+        }
+    }
+    line(out, 1, "port", 1)?;
+    line(out, 2, "state", "PORT_ACTIVE (4)")?;
+    line(out, 2, "max_mtu", "4096 (5)")?;
+    line(out, 2, "active_mtu", format!("{} ({})", info.active_mtu, info.active_mtu as u8))?;
+    line(out, 2, "link_layer", "Ethernet")?;
+    for (index, gid) in info.gids.iter().enumerate() {
+        line(out, 2, &format!("GID[{index:3}]"), format!("{gid}, RoCE v2"))?;
+    }
+    if verbose {
+        let port = &info.port;
+        line(out, 2, "address", format!("{} UDP port 4791", port.ip))?;
+        line(out, 2, "interface_mtu", port.link_mtu)?;
+        line(out, 2, "receive_buffer", port.receive_buffer)?;
+        line(out, 2, "window", info.window)?;
+        line(out, 2, "udp_gso", port.gso)?;
+        line(out, 2, "udp_gro", port.gro)?;
+        line(out, 2, "sees_ip_header", port.sees_ip_header)?;
+        writeln!(out, "\tcounters:")?;
+        for (name, value) in counters(info) {
+            line(out, 2, name, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn line(
+    out: &mut impl Write,
+    depth: usize,
+    name: &str,
+    value: impl std::fmt::Display,
+) -> io::Result<()> {
+    let (indent, name) = ("\t".repeat(depth), format!("{name}:"));
+    writeln!(out, "{indent}{name:<24}{value}")
+}
+
+fn limits(info: &DeviceInfo) -> [(&'static str, u64); 8] {
+    let limits = &info.limits;
+    [
+        ("max_msg_sz", limits.max_msg_sz.into()),
+        ("max_qp", limits.max_qp as u64),
+        ("max_qp_wr", limits.max_qp_wr.into()),
+        ("max_sge", limits.max_sge.into()),
+        ("max_inline_data", limits.max_inline_data.into()),
+        ("max_cqe", limits.max_cqe as u64),
+        ("max_mr", limits.max_mr as u64),
+        ("max_qp_rd_atom", limits.max_rd_atomic.into()),
+    ]
+}
+
+fn counters(info: &DeviceInfo) -> Vec<(&'static str, u64)> {
+    let port = &info.port_counters;
+    let of_port = [
+        ("port_tx_bursts", port.tx_bursts),
+        ("port_tx_datagrams", port.tx_datagrams),
+        ("port_tx_bytes", port.tx_bytes),
+        ("port_rx_buffers", port.rx_buffers),
+        ("port_rx_datagrams", port.rx_datagrams),
+        ("port_rx_bytes", port.rx_bytes),
+        ("port_kernel_drops", port.kernel_drops),
+        ("port_busy", port.busy),
+        ("port_refused", port.refused),
+        ("port_gso_refused", port.gso_refused),
+    ];
+    info.counters.iter().chain(of_port).collect()
+}
+
+fn as_json(info: &DeviceInfo) -> Value {
+    let object = |pairs: &mut dyn Iterator<Item = (&'static str, u64)>| {
+        pairs.map(|(name, value)| (name.to_owned(), value.into())).collect::<Map<_, _>>()
+    };
+    json!({
+        "name": info.name,
+        "ip": info.ip,
+        "gids": info.gids.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "active_mtu": info.active_mtu.bytes(),
+        "interface_mtu": info.port.link_mtu,
+        "receive_buffer": info.port.receive_buffer,
+        "window": info.window,
+        "udp_gso": info.port.gso,
+        "udp_gro": info.port.gro,
+        "sees_ip_header": info.port.sees_ip_header,
+        "limits": object(&mut limits(info).into_iter()),
+        "counters": object(&mut counters(info).into_iter()),
+    })
+}

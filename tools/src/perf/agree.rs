@@ -1,0 +1,228 @@
+//! What the two sides of a test tell each other, and what they must agree on.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use softroce::ids::{Mtu, Rkey};
+use softroce::verbs::{Endpoint, RemoteAddr};
+
+use crate::ceiling::Order;
+use crate::cli::{LoadArgs, Test};
+
+/// The first word of each side.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Greeting {
+    pub(super) roce: String,
+    pub(super) test: String,
+}
+
+/// What the active side asks of the listening one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Ask {
+    /// Its part in a raw UDP measurement.
+    Ceiling(Order),
+    /// Queue pairs, connected to these. Answered by an [`Answer`] of [`Connected`].
+    Connect(Connect),
+    /// Its part in a row of the test. Answered by an [`Answer`] of nothing when it is ready.
+    Run(Run),
+    /// The row is over. Answered by a [`Report`].
+    Finish,
+}
+
+/// Yes, or why not.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer<T> {
+    Yes(T),
+    No(String),
+}
+
+impl<T> Answer<T> {
+    pub(super) fn of(result: anyhow::Result<T>) -> Self {
+        match result {
+            Ok(value) => Self::Yes(value),
+            Err(e) => Self::No(format!("{e:#}")),
+        }
+    }
+
+    pub(super) fn yes(self) -> anyhow::Result<T> {
+        match self {
+            Self::Yes(value) => Ok(value),
+            Self::No(why) => bail!("the other side: {why}"),
+        }
+    }
+}
+
+/// What is needed to connect.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Connect {
+    pub(super) wishes: Wishes,
+    pub(super) load: Load,
+    pub(super) active: Introduction,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Connected {
+    /// Bytes.
+    pub(super) mtu: usize,
+    pub(super) listening: Introduction,
+}
+
+/// How a side may be reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Introduction {
+    /// Of each queue pair, as [`Endpoint`] is written.
+    endpoints: Vec<String>,
+    addr: u64,
+    rkey: u32,
+    /// Of its socket.
+    pub(super) receive_buffer: u64,
+}
+
+impl Introduction {
+    pub(super) fn new(
+        endpoints: impl Iterator<Item = Endpoint>,
+        memory: RemoteAddr,
+        receive_buffer: u64,
+    ) -> Self {
+        let endpoints = endpoints.map(|endpoint| endpoint.to_string()).collect();
+        Self { endpoints, addr: memory.addr, rkey: memory.rkey.0, receive_buffer }
+    }
+
+    pub(super) fn endpoints(&self) -> anyhow::Result<Vec<Endpoint>> {
+        let parsed = self.endpoints.iter().map(|text| text.parse());
+        parsed.collect::<Result<_, _>>().context("the other side's queue pairs")
+    }
+
+    /// The byte at `offset` of its memory.
+    pub(super) fn remote(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr { addr: self.addr.wrapping_add(offset as u64), rkey: Rkey(self.rkey) }
+    }
+}
+
+/// What a side was told on its command line that the other side must not contradict.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Wishes {
+    /// Bytes.
+    mtu: Option<usize>,
+    /// What the interface carries.
+    active_mtu: usize,
+    size: Option<usize>,
+    qps: Option<u32>,
+}
+
+impl Wishes {
+    pub(super) fn of(args: &LoadArgs, active_mtu: Mtu) -> Self {
+        Self {
+            mtu: args.mtu.map(Mtu::bytes),
+            active_mtu: active_mtu.bytes(),
+            size: args.size,
+            qps: args.qp,
+        }
+    }
+
+    /// The MTU that both sides are content with, from the point of view of the listening side.
+    pub(super) fn agree(&self, active: &Self) -> anyhow::Result<Mtu> {
+        let differ = |what: &str, here: Option<usize>, there: Option<usize>| match (here, there) {
+            (Some(here), Some(there)) if here != there => {
+                bail!("{what} mismatch: this side was started with {here}, yours with {there}")
+            }
+            (here, there) => Ok(here.or(there)),
+        };
+        let count = |qps: Option<u32>| qps.and_then(|qps| usize::try_from(qps).ok());
+        differ("size", self.size, active.size)?;
+        differ("queue pair", count(self.qps), count(active.qps))?;
+        let carried = self.active_mtu.min(active.active_mtu);
+        let bytes = differ("MTU", self.mtu, active.mtu)?.unwrap_or(carried);
+        ensure!(bytes <= carried, "MTU {bytes}: the interfaces carry {carried}");
+        Mtu::from_bytes(bytes).with_context(|| format!("MTU {bytes}: there is none of this size"))
+    }
+}
+
+/// What both sides must know of the load.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Load {
+    pub(super) qps: u32,
+    /// Bytes of the longest message.
+    pub(super) longest: usize,
+    pub(super) tx_depth: u32,
+    pub(super) rx_depth: u32,
+    /// Messages a completion.
+    pub(super) cq_mod: u32,
+    pub(super) inline_size: u32,
+    pub(super) events: bool,
+    /// Exponent of the ACK timeout.
+    pub(super) qp_timeout: u8,
+}
+
+impl Load {
+    /// Of a test with messages up to `longest` bytes.
+    pub(super) fn of(args: &LoadArgs, test: Test, longest: usize) -> Self {
+        let small = if test.is_latency() { 220 } else { 0 };
+        let cq_mod = args.cq_mod.unwrap_or((args.tx_depth / 4).clamp(1, 16));
+        Self {
+            qps: args.qp.unwrap_or(1),
+            longest,
+            tx_depth: args.tx_depth,
+            rx_depth: args.rx_depth,
+            cq_mod: cq_mod.min(args.tx_depth),
+            inline_size: args.inline_size.unwrap_or(small),
+            events: args.events,
+            qp_timeout: args.qp_timeout,
+        }
+    }
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Run {
+    /// Bytes of a message.
+    pub(super) size: usize,
+    pub(super) amount: Amount,
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Amount {
+    /// Messages.
+    Messages(u64),
+    Time(Duration),
+}
+
+/// What a side's device has counted in a row.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) retransmits: u64,
+    /// Datagrams that the kernel dropped for want of a receive buffer.
+    pub(super) kernel_drops: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISHES: Wishes = Wishes { mtu: None, active_mtu: 4096, size: None, qps: None };
+
+    #[test]
+    fn the_mtu_is_what_either_side_wants_or_both_carry() {
+        let small = Wishes { active_mtu: 1024, ..WISHES };
+        assert_eq!(small.agree(&WISHES).unwrap(), Mtu::Mtu1024);
+        let wants_512 = Wishes { mtu: Some(512), ..WISHES };
+        assert_eq!(small.agree(&wants_512).unwrap(), Mtu::Mtu512);
+        assert_eq!(wants_512.agree(&small).unwrap(), Mtu::Mtu512);
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let error = |here: Wishes, there: Wishes| here.agree(&there).unwrap_err().to_string();
+        let mtu = |bytes| Wishes { mtu: Some(bytes), ..WISHES };
+        let expected = "MTU mismatch: this side was started with 1024, yours with 4096";
+        assert_eq!(error(mtu(1024), mtu(4096)), expected);
+        let small = Wishes { active_mtu: 1024, ..WISHES };
+        assert_eq!(error(small, mtu(4096)), "MTU 4096: the interfaces carry 1024");
+        let size = |bytes| Wishes { size: Some(bytes), ..WISHES };
+        let expected = "size mismatch: this side was started with 64, yours with 65536";
+        assert_eq!(error(size(64), size(65536)), expected);
+    }
+}

@@ -1,0 +1,98 @@
+//! The side that does as it is asked, for one session.
+
+use anyhow::Context as _;
+use softroce::verbs::Context;
+
+use super::agree::{Answer, Ask, Connect, Connected, Introduction, Run, Wishes};
+use super::latency::Player;
+use super::station::Station;
+use super::{greet, placement, stream};
+use crate::ceiling::Party;
+use crate::cli::{PerfArgs, Test};
+use crate::control::Control;
+use crate::device::Opened;
+use crate::tcp;
+
+/// `roce perf TEST --listen`.
+pub(super) fn run(args: &PerfArgs) -> anyhow::Result<()> {
+    if args.second_core {
+        placement::settle(placement::Core::Second);
+    }
+    let mut control = Control::new(tcp::accept(args.port, args.announce)?)?;
+    greet(&mut control, args.test)?;
+    let mut session = Session { args, opened: None, connection: None };
+    let result = session.serve(&mut control);
+    let Session { opened, connection, .. } = session;
+    drop(connection);
+    result.and(opened.map_or(Ok(()), Opened::finish))
+}
+
+struct Session<'a> {
+    args: &'a PerfArgs,
+    opened: Option<Opened>,
+    connection: Option<(Station, Introduction)>,
+}
+
+impl Session<'_> {
+    /// Does what it is asked to, until the active side is gone.
+    fn serve(&mut self, control: &mut Control) -> anyhow::Result<()> {
+        while let Some(ask) = control.receive_or_end()? {
+            match ask {
+                Ask::Ceiling(order) => {
+                    let ip = match (&self.opened, self.args.device.ip) {
+                        (Some(opened), _) => opened.context.ip(),
+                        (None, Some(ip)) => ip,
+                        (None, None) => control.local_ip()?,
+                    };
+                    let receive_buffer = self.args.device.rcvbuf;
+                    Party { control: &mut *control, ip, receive_buffer }.serve(order)?;
+                }
+                Ask::Connect(connect) => {
+                    let answer = self.connect(control, &connect);
+                    control.send(&Answer::of(answer))?;
+                }
+                Ask::Run(run) => self.row(control, run)?,
+                // Nothing is running: the row has failed here, and the reason is on its way.
+                Ask::Finish => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, control: &Control, connect: &Connect) -> anyhow::Result<Connected> {
+        let route = control.local_ip()?;
+        let opened = match &mut self.opened {
+            Some(opened) => opened,
+            none => none.insert(self.args.device.open(Some(route))?),
+        };
+        let context: &Context = &opened.context;
+        let wishes = Wishes::of(&self.args.load, context.device_info()?.active_mtu);
+        let mtu = wishes.agree(&connect.wishes)?;
+        let mut station = Station::new(context, connect.load)?;
+        station.connect(&connect.active, mtu)?;
+        if matches!(self.args.test, Test::SendBw | Test::SendLat) {
+            station.fill_receive_queues()?;
+        }
+        let listening = station.introduce()?;
+        self.connection = Some((station, connect.active.clone()));
+        Ok(Connected { mtu: mtu.bytes(), listening })
+    }
+
+    fn row(&mut self, control: &mut Control, run: Run) -> anyhow::Result<()> {
+        let test = self.args.test;
+        let (station, theirs) = self.connection.as_mut().context("nothing is connected")?;
+        station.start_row()?;
+        if test.is_latency() {
+            let mut player = Player::new(test, station, theirs, run)?;
+            control.send(&Answer::Yes(()))?;
+            player.echo(control)?;
+        } else {
+            control.send(&Answer::Yes(()))?;
+            stream::receive(station, control)?;
+        }
+        match control.receive()? {
+            Ask::Finish => control.send(&station.report()?),
+            other => anyhow::bail!("the other side says {other:?} in the middle of a row"),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! One side of a test: its memory and its queue pairs.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use softroce::verbs::{
+    Access, AckTimeout, Completion, ConnectOptions, Context, MemoryRegion, Mtu, QpCap, QpConfig,
+    QueuePair, RecvRequest, SendData, Sge,
+};
+
+use super::agree::{Introduction, Load, Report};
+use crate::completion::Waiter;
+
+/// Memory that the messages of all queue pairs together are taken from and put to: more than a
+/// first-level cache, less than a last-level one, and what the raw UDP measurement has.
+const MEMORY: usize = 4 << 20;
+
+/// How long the other side may be silent in the middle of a test.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What receive requests are known by; send requests by how many there were.
+pub(super) const RECV: u64 = u64::MAX;
+
+/// Memory and queue pairs. Each queue pair has a stretch of memory to send from and one to receive
+/// into.
+pub(super) struct Station {
+    pub(super) load: Load,
+    pub(super) qps: Vec<QueuePair>,
+    pub(super) waiter: Waiter,
+    pub(super) mr: MemoryRegion,
+    context: Context,
+    /// Bytes of one stretch.
+    stretch: usize,
+    /// Receive requests that were posted to each queue pair.
+    receives: Vec<u64>,
+    /// Of a latency test, messages of all rows.
+    pub(super) sent: u64,
+    /// Of these, how many are known to be complete.
+    pub(super) done: u64,
+    before: Report,
+}
+
+impl Station {
+    pub(super) fn new(context: &Context, load: Load) -> anyhow::Result<Self> {
+        let qps = usize::try_from(load.qps)?;
+        let stretch = load.longest.max(MEMORY / qps).next_multiple_of(4096);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let pd = context.alloc_pd();
+        let mr = pd.alloc_mr(qps * 2 * stretch, access)?;
+        let channel = if load.events { Some(context.create_channel()?) } else { None };
+        let per_qp = usize::try_from(load.tx_depth + load.rx_depth)?;
+        let cq = context.create_cq(qps * per_qp, channel.as_ref())?;
+        let cap = QpCap {
+            max_send_wr: load.tx_depth,
+            max_recv_wr: load.rx_depth,
+            max_inline_data: load.inline_size,
+            ..QpCap::default()
+        };
+        let config = QpConfig { cap, ..QpConfig::rc(&cq) };
+        let qps = (0..qps).map(|_| pd.create_qp(&config)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            load,
+            receives: vec![0; qps.len()],
+            qps,
+            waiter: Waiter { cq, channel },
+            mr,
+            context: context.clone(),
+            stretch,
+            sent: 0,
+            done: 0,
+            before: Report::default(),
+        })
+    }
+
+    pub(super) fn introduce(&self) -> anyhow::Result<Introduction> {
+        let receive_buffer = self.context.device_info()?.port.receive_buffer as u64;
+        let endpoints = self.qps.iter().map(QueuePair::endpoint);
+        Ok(Introduction::new(endpoints, self.mr.remote(0), receive_buffer))
+    }
+
+    /// Connects each queue pair to the one of the other side with the same index.
+    pub(super) fn connect(&self, theirs: &Introduction, mtu: Mtu) -> anyhow::Result<()> {
+        let endpoints = theirs.endpoints()?;
+        let (ours, count) = (self.qps.len(), endpoints.len());
+        ensure!(count == ours, "the other side has {count} queue pairs, this one {ours}");
+        let options = ConnectOptions {
+            path_mtu: Some(mtu),
+            timeout: AckTimeout::new(self.load.qp_timeout).unwrap_or_default(),
+            peer_receive_buffer: Some(theirs.receive_buffer),
+            ..ConnectOptions::default()
+        };
+        for (qp, endpoint) in self.qps.iter().zip(&endpoints) {
+            qp.connect(endpoint, &options)?;
+        }
+        Ok(())
+    }
+
+    /// Where in the memory of a side message `count` of queue pair `qp` is taken from. Messages lie
+    /// behind one another and begin again at the end of the stretch.
+    pub(super) fn outgoing(&self, qp: usize, count: u64, size: usize) -> usize {
+        2 * qp * self.stretch + self.within(count, size)
+    }
+
+    /// Where it is put.
+    pub(super) fn incoming(&self, qp: usize, count: u64, size: usize) -> usize {
+        (2 * qp + 1) * self.stretch + self.within(count, size)
+    }
+
+    fn within(&self, count: u64, size: usize) -> usize {
+        let step = size.next_multiple_of(64).max(64);
+        let places = (self.stretch / step).max(1) as u64;
+        // Less than the stretch.
+        step * usize::try_from(count % places).unwrap_or_default()
+    }
+
+    pub(super) fn sge(&self, offset: usize, size: usize) -> Sge {
+        self.mr.sge(offset..offset + size)
+    }
+
+    /// A message from the memory, or in the request if it is that small.
+    pub(super) fn message(&self, offset: usize, size: usize) -> anyhow::Result<SendData> {
+        if size > usize::try_from(self.load.inline_size)? {
+            return Ok(self.sge(offset, size).into());
+        }
+        let mut bytes = [0; 1024];
+        let bytes = &mut bytes[..size];
+        self.mr.read_at(offset, bytes)?;
+        Ok(SendData::inline(bytes))
+    }
+
+    /// Posts receive requests, as many as there may be, for messages of any size of this test.
+    pub(super) fn fill_receive_queues(&mut self) -> anyhow::Result<()> {
+        for qp in 0..self.qps.len() {
+            while self.receives[qp] < u64::from(self.load.rx_depth) {
+                self.post_recv(qp)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request.
+    pub(super) fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
+        let longest = self.load.longest;
+        let sge = self.sge(self.incoming(qp, self.receives[qp], longest), longest);
+        self.qps[qp].post_recv(RecvRequest::new(RECV, sge))?;
+        self.receives[qp] += 1;
+        Ok(())
+    }
+
+    /// The index of the queue pair that a completion is of.
+    pub(super) fn index(&self, completion: &Completion) -> anyhow::Result<usize> {
+        let found = self.qps.iter().position(|qp| qp.qpn() == completion.qpn);
+        found
+            .ok_or_else(|| anyhow::anyhow!("a completion of {}, which is not ours", completion.qpn))
+    }
+
+    /// Begins to count for a row.
+    pub(super) fn start_row(&mut self) -> anyhow::Result<()> {
+        self.before = self.counted()?;
+        Ok(())
+    }
+
+    /// What the device has counted in this row.
+    pub(super) fn report(&self) -> anyhow::Result<Report> {
+        let now = self.counted()?;
+        Ok(Report {
+            retransmits: now.retransmits - self.before.retransmits,
+            kernel_drops: now.kernel_drops - self.before.kernel_drops,
+        })
+    }
+
+    fn counted(&self) -> anyhow::Result<Report> {
+        let info = self.context.device_info()?;
+        Ok(Report {
+            retransmits: info.counters.retransmitted,
+            kernel_drops: info.port_counters.kernel_drops,
+        })
+    }
+}

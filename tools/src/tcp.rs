@@ -1,0 +1,34 @@
+//! The TCP connections over which two sides agree.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
+
+use anyhow::Context;
+
+/// Connects to the `roce` or stock program that listens; `program` is what it may be.
+pub(crate) fn connect(host: &str, port: u16, program: &str) -> anyhow::Result<TcpStream> {
+    let addresses: Vec<_> =
+        (host, port).to_socket_addrs().with_context(|| format!("host {host}"))?.collect();
+    let nobody = || format!("no {program} listens at {host}, TCP port {port}");
+    TcpStream::connect(addresses.as_slice()).with_context(nobody)
+}
+
+/// Waits for the other side at every address of this machine. Port 0 is any; with `announce` it is
+/// printed which.
+pub(crate) fn accept(port: u16, announce: bool) -> anyhow::Result<TcpStream> {
+    // Both IP versions, or the one where there is no other.
+    let listener = TcpListener::bind(("::", port))
+        .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+        .with_context(|| format!("TCP port {port}"))?;
+    if announce {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", listener.local_addr()?.port())?;
+        out.flush()?;
+    }
+    Ok(listener.accept().context("waiting for the other side")?.0)
+}
+
+/// Our address on the way to the other side.
+pub(crate) fn local_ip(stream: &TcpStream) -> anyhow::Result<IpAddr> {
+    Ok(stream.local_addr()?.ip().to_canonical())
+}

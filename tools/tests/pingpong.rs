@@ -1,0 +1,136 @@
+//! `roce pingpong` and `roce devinfo` from the outside.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod roce;
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+
+use roce::{Listener, alone, error, json, lines, scratch};
+use serde_json::Value;
+
+/// Plays between two processes; returns what each says.
+fn play(there: &[&str], here: &[&str]) -> [Value; 2] {
+    let listener = Listener::start(&[&["pingpong", "--json"], there].concat());
+    let to = ["pingpong", "--json", "127.0.0.1", "-p", &listener.port];
+    let ours = json(&[&to[..], here].concat());
+    let (status, theirs, text) = listener.finish();
+    assert_eq!(status, Some(0), "{text}");
+    [serde_json::from_str(&theirs).unwrap(), ours[0].clone()]
+}
+
+#[test]
+fn two_processes_play_and_look_at_every_byte() {
+    let _alone = alone();
+    let options = ["-n", "50", "-s", "5000", "-c"];
+    let [theirs, ours] = play(&options, &options);
+    assert_eq!((&ours["iterations"], &ours["size"]), (&50.into(), &5000.into()));
+    assert_eq!((&theirs["damaged"], &ours["damaged"]), (&0.into(), &0.into()));
+    assert_eq!((&theirs["local"], &theirs["remote"]), (&ours["remote"], &ours["local"]));
+}
+
+#[test]
+fn what_is_sent_arrives_whole_over_a_bad_path() {
+    let _alone = alone();
+    let options = ["-n", "100", "-s", "3000", "-c"];
+    let impair = ["--impair", "loss=0.02,reorder=0.02,dup=0.01,corrupt=0.01,seed=1"];
+    let [theirs, ours] = play(&options, &[&options[..], &impair].concat());
+    assert_eq!((&theirs["damaged"], &ours["damaged"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn sleeping_one_side_and_messages_of_nothing_work() {
+    let _alone = alone();
+    play(&["-n", "20", "-e"], &["-n", "20"]);
+    play(&["-n", "20", "-s", "0", "-r", "1"], &["-n", "20", "-s", "0", "-r", "2", "-e"]);
+}
+
+#[test]
+fn a_capture_has_what_was_sent_and_received_with_good_icrcs() {
+    let _alone = alone();
+    let path = scratch("pingpong.pcapng");
+    let file = path.to_str().unwrap();
+    play(&["-n", "25"], &["-n", "25", "--pcap", file]);
+    let packets = json(&["dump", "--json", file]);
+    let of = |operation: &str| packets.iter().filter(|p| p["operation"] == operation).count();
+    // 4096 bytes at an MTU of 1024, there and back.
+    assert_eq!((of("SEND_FIRST"), of("SEND_MIDDLE"), of("SEND_LAST")), (50, 100, 50));
+    assert_eq!(packets.len(), 200 + of("ACK"));
+    assert!(packets.iter().all(|packet| packet["icrc"] == "good"));
+}
+
+#[test]
+fn it_prints_what_the_stock_program_prints() {
+    let _alone = alone();
+    let listener = Listener::start(&["pingpong", "-n", "10"]);
+    let lines = lines(&["pingpong", "-n", "10", "127.0.0.1", "-p", &listener.port]);
+    let expected = [
+        "  local address:  LID 0x0000, QPN 0x",
+        "  remote address: LID 0x0000, QPN 0x",
+        "81920 bytes in 0.",
+        "10 iters in 0.",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    assert!(lines.iter().zip(expected).all(|(line, start)| line.starts_with(start)), "{lines:#?}");
+    assert!(lines[0].contains(", GID ::ffff:127.0.0."), "{lines:#?}");
+}
+
+#[test]
+fn a_stock_client_is_answered_in_its_own_words() {
+    let listener = Listener::start(&["pingpong", "-n", "1"]);
+    let mut client = TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();
+    client.write_all(b"0000:00001c:5c3f1a:00000000000000000000ffff7f000063\0").unwrap();
+    let mut answer = [0; 52];
+    client.read_exact(&mut answer).unwrap();
+    let text = std::str::from_utf8(&answer).unwrap();
+    let gid = ":00000000000000000000ffff7f0000";
+    assert!(text.starts_with("0000:") && text[18..].starts_with(gid), "{text}");
+    assert!(text.ends_with('\0'), "{text:?}");
+}
+
+#[test]
+fn a_message_that_is_too_long_for_the_other_side_says_so() {
+    let _alone = alone();
+    let listener = Listener::start(&["pingpong", "-n", "5", "-s", "100"]);
+    let text = error(&["pingpong", "-n", "5", "-s", "200", "127.0.0.1", "-p", &listener.port]);
+    let expected = "REM_INV_REQ_ERR: the message is longer than was expected at the other side\n";
+    assert!(text.ends_with(expected), "{text}");
+    let (status, _, text) = listener.finish();
+    assert_eq!(status, Some(2));
+    assert!(
+        text.ends_with("LOC_LEN_ERR: the message is longer than was expected here\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn devinfo_shows_the_device() {
+    let text = lines(&["devinfo", "-v"]).join("\n");
+    for part in ["hca_id: softroce0", "PORT_ACTIVE", "4096 (5)", "GID[  0]:", "retransmitted:"] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    let info = &json(&["devinfo", "--json"])[0];
+    assert_eq!((&info["name"], &info["active_mtu"]), (&"softroce0".into(), &4096.into()));
+    assert_eq!(info["counters"]["retransmitted"], 0);
+}
+
+#[test]
+fn an_address_that_is_taken_names_its_holder() {
+    // Far from those that devices take by themselves.
+    let holder = UdpSocket::bind(("127.99.0.1", 4791)).unwrap();
+    let text = error(&["devinfo", "--ip", "127.99.0.1"]);
+    let expected = format!("held by process {}", std::process::id());
+    assert!(text.starts_with("roce: UDP port 4791 of 127.99.0.1 is "), "{text}");
+    assert!(text.contains(&expected), "{text}");
+    drop(holder);
+}
+
+#[test]
+fn what_does_not_exist_is_told_with_what_does() {
+    assert_eq!(error(&["devinfo", "-d", "mlx5_0"]), "roce: no device mlx5_0: there is softroce0\n");
+    let text = error(&["devinfo", "--ip", "192.0.2.1"]);
+    assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");
+    let text = error(&["pingpong", "--impair", "los=1"]);
+    assert!(text.contains("unknown impairment `los`: expected loss, dup"), "{text}");
+}

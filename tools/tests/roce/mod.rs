@@ -1,0 +1,101 @@
+//! Runs the command as a user does.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+/// Held by a test in which sides poll: two of those have the CPUs to themselves, or a side waits so
+/// long for its turn that the other gives it up.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The command, with nothing in its environment that is for it.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+    command.args(args);
+    for variable in softroce::runtime::VARIABLES {
+        command.env_remove(variable.name);
+    }
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn roce(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// Runs it; it must succeed.
+pub(crate) fn lines(args: &[&str]) -> Vec<String> {
+    let output = roce(args);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Runs it; it must succeed and print JSON.
+pub(crate) fn json(args: &[&str]) -> Vec<Value> {
+    lines(args).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Runs it; it must fail. Returns what it says.
+pub(crate) fn error(args: &[&str]) -> String {
+    let output = roce(args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+    stderr(&output)
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A side that listens.
+pub(crate) struct Listener {
+    child: Child,
+    stdout: BufReader<std::process::ChildStdout>,
+    pub(crate) port: String,
+}
+
+impl Listener {
+    /// Starts it, and waits until it can be connected to.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let args = [args, &["--port=0", "--announce"]].concat();
+        let mut command = command(&args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut port = String::new();
+        stdout.read_line(&mut port).unwrap();
+        Self { child, stdout, port: port.trim().to_owned() }
+    }
+
+    /// Waits for its end: exit status, standard output, standard error.
+    pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
+        let mut out = String::new();
+        self.stdout.read_to_string(&mut out).unwrap();
+        let mut err = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap().code(), out, err)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // After `finish` it is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap/captures").join(name)
+}
+
+/// A file of this test run.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
