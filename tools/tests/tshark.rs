@@ -1,176 +1,107 @@
-//! What our packets look like to others: tshark finds every one of them, and an ICRC that is
-//! computed a bit at a time, with nothing of ours, is right in every one.
+//! What others see in our captures: tshark, and an ICRC checker that shares no code with us.
 //!
-//! `tools/ci.sh capture` runs this; it needs tshark, and for IPv6 the right to make a network
-//! namespace.
+//! `tools/ci.sh capture` runs these.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod roce;
 
-use serde_json::Value;
-use softroce_pcap::Reader;
+use std::path::Path;
+use std::process::Command;
 
-const ROCE: &str = env!("CARGO_BIN_EXE_roce");
+use roce::{Listener, alone, lines, scratch};
 
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("roce-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
+/// Runs a program that is not ours; it must succeed. Returns its output by lines.
+fn run(program: &str, args: &[&str]) -> Vec<String> {
+    let output = Command::new(program).args(args).output();
+    let output = output.unwrap_or_else(|e| panic!("{program}: {e}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// What three readers see in every packet of a capture must be the same. Returns how many packets
+/// there are.
+fn assert_all_agree(file: &Path) -> usize {
+    let file = file.to_str().unwrap();
+    let fields =
+        ["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "udp.dstport"];
+    let options: Vec<_> = fields.iter().flat_map(|field| ["-e", field]).collect();
+    let args = [&["-r", file, "-T", "fields", "-E", "occurrence=f"], options.as_slice()].concat();
+    let theirs: Vec<_> = run("tshark", &args).iter().map(|line| numbers(line)).collect();
+
+    let ours = lines(&["dump", "--json", file]);
+    let ours: Vec<_> = ours
+        .iter()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|p| ["opcode", "qp", "psn"].map(|name| p[name].as_u64()).to_vec())
+        .map(|packet| [packet, vec![Some(4791)]].concat())
+        .collect();
+    assert_eq!(theirs, ours);
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/icrc.py");
+    assert_eq!(run("python3", &[script, file]), [ours.len().to_string()]);
+    ours.len()
 }
 
-/// A TCP port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Runs two processes, each with a capture, and returns the captures.
-fn captures(scratch: &Scratch, script: &str) -> [PathBuf; 2] {
-    let files = ["listening.pcapng", "active.pcapng"].map(|name| scratch.0.join(name));
-    let status = Command::new("sh")
-        .args(["-euc", script])
-        .env("ROCE", ROCE)
-        .env("PORT", free_port().to_string())
-        .env("LISTENING", &files[0])
-        .env("ACTIVE", &files[1])
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success(), "{script}: {status}");
-    files
-}
-
-/// Both sides. The active one starts when the kernel says that the other listens (state 0A).
-const PINGPONG: &str = r#"
-    "$ROCE" pingpong -p "$PORT" -n 30 -s 5000 -m 1024 -c $LISTEN_OPTIONS --pcap "$LISTENING" &
-    listener=$!
-    until grep -qi ":$(printf %04x "$PORT") 0*:0000 0A" /proc/net/tcp /proc/net/tcp6; do
-        kill -0 $listener
-        sleep 0.05
-    done
-    "$ROCE" pingpong -p "$PORT" -n 30 -s 5000 -m 1024 -c $ACTIVE_OPTIONS --pcap "$ACTIVE" $HOST
-    wait $listener
-"#;
-
-fn tshark(file: &Path) -> Vec<Vec<String>> {
-    let output = Command::new("tshark")
-        .args(["--disable-protocol", "rpcordma", "-r"])
-        .arg(file)
-        .args(["-T", "fields"])
-        .args(["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.psn"])
-        .args(["-e", "infiniband.bth.destqp", "-e", "infiniband.bth.a"])
-        .output()
-        .expect("tshark is needed: tools/ci.sh packages installs it");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
-}
-
-/// What `roce dump` says of the same packets, in tshark's terms.
-fn dump(file: &Path) -> Vec<Vec<String>> {
-    let output = Command::new(ROCE).args(["dump", "--json"]).arg(file).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let fields = |line: &str| {
-        let packet: Value = serde_json::from_str(line).unwrap();
-        assert_eq!(packet["icrc"], "good", "{packet}");
-        vec![
-            packet["opcode"].to_string(),
-            packet["psn"].to_string(),
-            format!("0x{:06x}", packet["qp"].as_u64().unwrap()),
-            u8::from(packet["ack_req"].as_bool().unwrap()).to_string(),
-        ]
+/// A line of fields, decimal or hexadecimal; `None` where one is missing.
+fn numbers(line: &str) -> Vec<Option<u64>> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
     };
-    text.lines().map(fields).collect()
-}
-
-/// The ICRC of an IP packet by the recipe: eight bytes of ones, the packet with what changes on the
-/// way masked, a CRC-32 a bit at a time.
-fn icrc(packet: &[u8]) -> u32 {
-    let mut masked = [&[0xff; 8][..], packet].concat();
-    let ip = &mut masked[8..];
-    let udp = if ip[0] >> 4 == 4 {
-        for byte in [1, 8, 10, 11] {
-            ip[byte] = 0xff;
-        }
-        20
-    } else {
-        ip[0] |= 0x0f;
-        for byte in [1, 2, 3, 7] {
-            ip[byte] = 0xff;
-        }
-        40
-    };
-    for byte in [udp + 6, udp + 7, udp + 12] {
-        ip[byte] = 0xff;
-    }
-    let mut register = u32::MAX;
-    for byte in masked {
-        register ^= u32::from(byte);
-        for _ in 0..8 {
-            register = register >> 1 ^ if register & 1 == 1 { 0xedb8_8320 } else { 0 };
-        }
-    }
-    !register
-}
-
-fn check(file: &Path) {
-    let theirs = tshark(file);
-    assert!(theirs.len() > 200, "{} packets in {}", theirs.len(), file.display());
-    assert_eq!(theirs, dump(file), "tshark, roce dump: {}", file.display());
-    let mut reader = Reader::new(fs::File::open(file).unwrap()).unwrap();
-    let mut packets = 0;
-    while let Some(packet) = reader.next_packet().unwrap() {
-        packets += 1;
-        let ip = packet.ip.unwrap();
-        let (covered, found) = ip.split_last_chunk::<4>().unwrap();
-        assert_eq!(icrc(covered), u32::from_le_bytes(*found), "packet {packets} of {file:?}");
-    }
-    assert_eq!(packets, theirs.len());
+    line.split('\t').map(number).collect()
 }
 
 #[test]
-#[ignore = "needs tshark: tools/ci.sh capture"]
-fn others_find_every_ipv4_packet_and_its_icrc_right() {
-    let scratch = Scratch::new("ipv4");
-    let script = format!("LISTEN_OPTIONS= ACTIVE_OPTIONS= HOST=127.0.0.1\n{PINGPONG}");
-    captures(&scratch, &script).iter().for_each(|file| check(file));
+#[ignore = "needs tshark and python3"]
+fn a_pingpong_is_roce_in_every_packet() {
+    let _alone = alone();
+    let file = scratch("tshark-pingpong.pcapng");
+    let listener = Listener::start(&["pingpong", "-n", "100"]);
+    let to = ["127.0.0.1", "-p", &listener.port, "--pcap", file.to_str().unwrap()];
+    lines(&[&["pingpong", "-n", "100"], &to[..]].concat());
+    // Four packets a message, and at least one acknowledgement each way.
+    assert!(assert_all_agree(&file) >= 802);
 }
 
 #[test]
-#[ignore = "needs tshark and a network namespace: tools/ci.sh capture"]
-fn others_find_every_ipv6_packet_and_its_icrc_right() {
-    let scratch = Scratch::new("ipv6");
-    let script = format!(
-        r#"exec unshare --map-root-user --net sh -euc '
+#[ignore = "needs tshark and python3"]
+fn so_is_every_test_of_perf() {
+    let _alone = alone();
+    for test in ["write-bw", "send-bw", "read-bw", "send-lat", "write-lat"] {
+        let file = scratch(&format!("tshark-{test}.pcapng"));
+        let common = ["perf", test, "-n", "100", "-s", "10001", "--no-ceiling", "--pcap"];
+        lines(&[&common[..], &[file.to_str().unwrap()]].concat());
+        assert!(assert_all_agree(&file) >= 300, "{test}");
+    }
+}
+
+#[test]
+#[ignore = "needs tshark, python3, and a network namespace"]
+fn a_pingpong_over_ipv6_is_roce_in_every_packet() {
+    let _alone = alone();
+    let file = scratch("tshark-ipv6.pcapng");
+    let port = scratch("tshark-ipv6.port");
+    std::fs::write(&port, "").unwrap();
+    // There is one ::1; two processes need two addresses.
+    let script = r#"
+        set -e
         ip link set lo up
-        ip addr add fd00::1/128 dev lo nodad
-        ip addr add fd00::2/128 dev lo nodad
-        LISTEN_OPTIONS="--ip fd00::1" ACTIVE_OPTIONS="--ip fd00::2" HOST=fd00::1
-        {PINGPONG}'"#
-    );
-    captures(&scratch, &script).iter().for_each(|file| check(file));
-}
-
-#[test]
-#[ignore = "needs tshark: tools/ci.sh capture"]
-fn others_find_what_an_impaired_run_sent_again() {
-    let scratch = Scratch::new("impaired");
-    let script = format!(
-        "LISTEN_OPTIONS='--impair loss=0.02,seed=1' ACTIVE_OPTIONS= HOST=127.0.0.1\n{PINGPONG}"
-    );
-    captures(&scratch, &script).iter().for_each(|file| check(file));
+        ip address add fd00::1/128 dev lo nodad
+        ip address add fd00::2/128 dev lo nodad
+        "$1" pingpong -n 100 -c --ip fd00::2 -p 0 --announce >"$3" &
+        until [ -s "$3" ]; do sleep 0.01; done
+        "$1" pingpong -n 100 -c --ip fd00::1 -p "$(head -n 1 "$3")" --pcap "$2" ::1
+        wait $!
+    "#;
+    let roce = env!("CARGO_BIN_EXE_roce");
+    let files = [file.to_str().unwrap(), port.to_str().unwrap()];
+    let shell = ["sh", "-c", script, "sh", roce, files[0], files[1]];
+    // Who is not root needs a user namespace around it.
+    let is_root = run("id", &["-u"]) == ["0"];
+    let namespace: &[_] =
+        if is_root { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
+    run("unshare", &[namespace, &shell[..]].concat());
+    assert!(assert_all_agree(&file) >= 802);
 }
