@@ -46,7 +46,7 @@ struct Hello {
     allowance: Allowance,
 }
 
-/// The result of [`measure`].
+/// What a measurement has found.
 pub(crate) struct Ceiling {
     pub(crate) messages: u64,
     pub(crate) seconds: f64,
