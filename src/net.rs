@@ -218,12 +218,12 @@ impl Burst {
             && self.used + len <= MAX_BURST_BYTES
     }
 
-    /// Whether two segments of `len` bytes may follow what is here.
-    pub fn has_room_for_two(&self, len: usize) -> bool {
-        self.has_room(len)
+    /// Whether a segment of `next` bytes may follow one of `len`, for which there is room.
+    pub fn has_room_behind(&self, len: usize, next: usize) -> bool {
+        next <= len
             && (self.segments == 0 || len == self.segment_len)
             && self.segments + 2 <= MAX_BURST_SEGMENTS
-            && self.used + 2 * len <= MAX_BURST_BYTES
+            && self.used + len + next <= MAX_BURST_BYTES
     }
 
     /// Appends a segment of `len` bytes and lends it to be written, every byte of it: it holds what
@@ -311,7 +311,7 @@ mod tests {
         let mut burst = Burst::new();
         burst.push(100).fill(1);
         assert!(!burst.has_room(101), "longer than the first");
-        assert!(burst.has_room_for_two(100) && !burst.has_room_for_two(99));
+        assert!(burst.has_room_behind(100, 99) && !burst.has_room_behind(99, 99));
         burst.push(100).fill(2);
         assert!(burst.has_room(20));
         burst.push(20).fill(3);
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_burst_ends_at_the_limits_of_one_send() {
         let mut burst = Burst::new();
-        while burst.has_room_for_two(4112) {
+        while burst.has_room_behind(4112, 4112) {
             burst.push(4112);
         }
         assert_eq!((burst.len(), burst.has_room(4112)), (14, true));

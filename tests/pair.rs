@@ -4,17 +4,20 @@
 
 mod support;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use softroce::engine::{QpAttr, QpState};
-use softroce::ids::Mtu;
+use softroce::ids::{Mtu, Qpn};
 use softroce::io::Port;
 use softroce::io::sim::{Conditions, Fate, HostConfig};
 use softroce::mem::Region;
+use softroce::net::Burst;
 use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{SendOp, WcStatus};
+use softroce::wire::Datagram;
 use support::{Link, World, full_access, pattern, remote, request, sge};
 
 /// Runs until `done`, which must come before `limit` is over.
@@ -260,6 +263,93 @@ fn atomics_of_many_queue_pairs_count_as_one() {
     found.sort_unstable();
     assert!(found.into_iter().eq(0..2 * (QPS * ADDS) as u64), "each count was seen once");
     assert_eq!(target.load_u64(8), Ok(2 * (QPS * ADDS) as u64));
+}
+
+/// REQ-05: a peer that acknowledges only what it is asked to, and exactly that. Behind one window,
+/// nobody waits for an acknowledgement that nobody has asked for.
+#[test]
+fn queue_pairs_behind_one_window_ask_for_the_acknowledgements_that_open_it() {
+    for (mtu, window) in Mtu::ALL
+        .into_iter()
+        .flat_map(|mtu| [16 << 10, 100_000, 212_992].map(|window| (mtu, window)))
+    {
+        let mut world = World::with(14, 1, HostConfig::default(), |_| {});
+        let link = Link { mtu, timeout: 14, ..Link::default() };
+        let region = world.nodes[0].region(256 << 10, 0x10_0000, full_access());
+        let peer = IpAddr::from([10, 0, 0, 9]);
+        world.nodes[0].engine.set_peer_receive_buffer(peer, window);
+        let qps: Vec<_> = (0..16).map(|_| world.create_qp(0, &link)).collect();
+        for (i, qpn) in (0..).zip(&qps) {
+            world.modify(0, *qpn, support::init_attr(&link));
+            world.modify(0, *qpn, support::rtr_attr(&link, peer, Qpn::new(0x100 + i), 1));
+            world.modify(0, *qpn, support::rts_attr(&link, 1));
+            let write = SendOp::Write { to: remote(&region, 0) };
+            let len = [256 << 10, 1000, 20_000][i as usize % 3];
+            for _ in 0..3 {
+                world.post_send(0, *qpn, request(1, write, &[sge(&region, 0, len)]));
+            }
+        }
+        let (ours, engine) = (world.nodes[0].ip, &mut world.nodes[0].engine);
+        let mut done = 0;
+        while done < 3 * qps.len() {
+            let mut acks = Vec::new();
+            let mut burst = Burst::new();
+            while engine.poll_transmit(world.now, &mut burst) {
+                for packet in burst.segments().map(|bytes| Datagram::parse(bytes).unwrap()) {
+                    let qpn = qps[packet.bth.dest_qp.value() as usize - 0x100];
+                    acks.extend(packet.bth.ack_req.then_some((qpn, packet.bth.psn)));
+                }
+            }
+            assert!(!acks.is_empty(), "path MTU {mtu}, a buffer of {window}: stalled");
+            world.now += Duration::from_micros(10);
+            for (qpn, psn) in acks {
+                let bytes = support::line::datagram(&format!("ACK psn={psn} msn=0"), qpn);
+                support::receive(engine, world.now, peer, ours, bytes);
+            }
+            done += std::iter::from_fn(|| engine.poll_completion()).count();
+        }
+        assert_eq!(engine.counters().timeouts, 0);
+    }
+}
+
+/// Many queue pairs with short messages keep the window full; one with a long message gets its share.
+#[test]
+fn a_long_message_gets_its_share_among_short_ones() {
+    for net in [[10, 0, 0], [127, 0, 0]] {
+        let mut world = World::in_net(net, 13, 2, HostConfig::default(), |_| {});
+        let delay = Duration::from_micros(50);
+        world.network.set_conditions(Conditions { delay, ..Conditions::default() });
+        let link = Link { timeout: 14, ..Link::default() };
+        let short: Vec<_> = (0..50).map(|_| world.pair(&link)[0]).collect();
+        let [long, _] = world.pair(&link);
+        let [near, far] = regions(&world, 1 << 20);
+        let write = |world: &mut World, qpn, wr_id, len| {
+            let write = SendOp::Write { to: remote(&far, 0) };
+            world.post_send(0, qpn, request(wr_id, write, &[sge(&near, 0, len)]));
+        };
+        for (i, qpn) in short.iter().enumerate() {
+            for _ in 0..100 {
+                write(&mut world, *qpn, i as u64, 64);
+            }
+        }
+        world.settle();
+        write(&mut world, long, 1000, 1 << 20);
+        let end = world.now + Duration::from_millis(100);
+        let mut shorts = 0;
+        'run: while world.now < end {
+            world.settle();
+            for completion in std::mem::take(&mut world.nodes[0].sends) {
+                if completion.wr_id == 1000 {
+                    break 'run;
+                }
+                shorts += 1;
+                write(&mut world, completion.qpn, completion.wr_id, 64);
+            }
+            world.settle();
+            world.advance();
+        }
+        assert!(world.now < end, "{net:?}: starved by {shorts} short messages");
+    }
 }
 
 // ---- the network ----

@@ -165,6 +165,7 @@ macro_rules! context {
             turn: &$turn,
             windows: &mut $engine.windows,
             read_window: $engine.read_window,
+            in_turn: None,
             counters: &mut $engine.counters,
             outputs: &mut $engine.outputs,
         }
@@ -244,8 +245,13 @@ impl Engine {
             let turn = self.gate.enter();
             let mut cx = context!(self, now, turn);
             if let Some(qp) = self.qps.get_mut(slot) {
-                // It may have waited for a window to open.
-                qp.blocked = false;
+                if let Some(window) = qp.waiting {
+                    // Time makes room where nobody acknowledges.
+                    cx.windows.open(window);
+                    if let Some(at) = cx.windows.opens_at(window, now) {
+                        self.timers.schedule(slot, at);
+                    }
+                }
                 if qp.deadline().is_some_and(|deadline| deadline <= now) {
                     qp.handle_timeout(&mut cx);
                 }
@@ -424,27 +430,36 @@ impl Engine {
     /// Builds the next burst into `out`. False when there is nothing to send; `out` is empty then.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Burst) -> bool {
         loop {
-            while let Some(slot) = self.windows.next_freed() {
-                if let Some(qp) = self.qps.get_mut(slot) {
-                    qp.blocked = false;
-                }
-                self.settle(slot);
-            }
-            let Some(slot) = self.ready.pop_front() else {
-                out.clear();
-                return false;
+            // Who has waited for room goes first.
+            let (slot, in_turn) = match self.windows.next_in_turn(now) {
+                Some((window, slot)) => (slot, Some(window)),
+                None => match self.ready.pop_front() {
+                    Some(slot) => (slot, None),
+                    None => {
+                        out.clear();
+                        return false;
+                    }
+                },
             };
             let turn = self.gate.enter();
-            let mut cx = context!(self, now, turn);
+            let mut cx = Context { in_turn, ..context!(self, now, turn) };
             let Some(qp) = self.qps.get_mut(slot) else { continue };
-            qp.ready = false;
+            if in_turn.is_none() {
+                qp.ready = false;
+            } else if qp.waiting == in_turn {
+                qp.waiting = None;
+            } else {
+                // It has been reset since, or another has its place.
+                continue;
+            }
             let left = qp.transmit(&mut cx, out);
-            if let Some(window) = left.blocked
-                && !std::mem::replace(&mut qp.blocked, true)
+            if let Some((window, want)) = left.blocked
+                && qp.waiting.is_none()
             {
-                match cx.windows.opens_at(window, now) {
-                    Some(at) => self.timers.schedule(slot, at),
-                    None => cx.windows.wait(window, slot),
+                qp.waiting = Some(window);
+                cx.windows.wait(window, slot, want);
+                if let Some(at) = cx.windows.opens_at(window, now) {
+                    self.timers.schedule(slot, at);
                 }
             }
             if left.more && !std::mem::replace(&mut qp.ready, true) {
@@ -480,7 +495,7 @@ impl Engine {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
     pub fn wants_to_transmit(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.windows.has_opened()
     }
 
     /// A queue pair as it stands.

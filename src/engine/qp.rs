@@ -38,8 +38,8 @@ pub(crate) struct QueuePair {
     close_first: bool,
     /// It stands in the engine's list of those with something to send.
     pub(crate) ready: bool,
-    /// It waits for room in a window.
-    pub(crate) blocked: bool,
+    /// It waits for room in this window.
+    pub(crate) waiting: Option<WindowId>,
 }
 
 /// What a burst left undone.
@@ -47,8 +47,8 @@ pub(crate) struct QueuePair {
 pub(crate) struct Left {
     /// There is more to send now.
     pub(crate) more: bool,
-    /// There will be more when this window has room.
-    pub(crate) blocked: Option<WindowId>,
+    /// There will be more when this window has this much room.
+    pub(crate) blocked: Option<(WindowId, u64)>,
 }
 
 impl QueuePair {
@@ -68,7 +68,7 @@ impl QueuePair {
             draining: false,
             close_first: false,
             ready: false,
-            blocked: false,
+            waiting: None,
         }
     }
 
@@ -210,7 +210,8 @@ impl QueuePair {
 
     /// Whether there may be something to send.
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.service.owes() || (self.may_request() && !self.blocked && self.service.may_transmit())
+        let may_request = self.may_request() && self.waiting.is_none();
+        self.service.owes() || (may_request && self.service.may_transmit())
     }
 
     fn may_request(&self) -> bool {
@@ -248,7 +249,7 @@ impl QueuePair {
             match self.service.transmit(cx, peering, out) {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::More) => left.more = true,
-                Ok(Progress::Blocked(window)) => left.blocked = Some(window),
+                Ok(Progress::Blocked(window, want)) => left.blocked = Some((window, want)),
                 Err(status) => result = Err(status),
             }
         }
@@ -269,9 +270,9 @@ impl QueuePair {
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>) {
         let window = self.peering.as_ref().and_then(Peering::window);
         self.service.clear(cx, window);
-        let (ready, blocked) = (self.ready, self.blocked);
+        let ready = self.ready;
         *self = Self::new(self.id, self.qp_type, self.cap, self.sq_sig_all);
-        (self.ready, self.blocked) = (ready, blocked);
+        self.ready = ready;
     }
 
     /// INIT → RTR: receiving starts.

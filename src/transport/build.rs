@@ -17,8 +17,8 @@ pub(crate) enum Progress {
     Idle,
     /// There is more than this burst holds.
     More,
-    /// There is more than may be in flight.
-    Blocked(WindowId),
+    /// There is more than may be in flight: this much room is wanted to go on.
+    Blocked(WindowId, u64),
 }
 
 /// What a packet says beside its payload.

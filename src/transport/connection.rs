@@ -5,7 +5,7 @@ use crate::mem::{Access, Memory, Turn};
 use crate::net::Path;
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::{Counters, Outputs};
-use crate::transport::window::{WindowId, Windows};
+use crate::transport::window::{Allowance, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::wire::icrc::Flow;
 
@@ -50,11 +50,23 @@ pub(crate) struct Context<'a> {
     pub(crate) windows: &'a mut Windows,
     /// The device's own receive buffer, which the answers to READs fill.
     pub(crate) read_window: WindowId,
+    /// The queue pair has waited for this window, and it is its turn.
+    pub(crate) in_turn: Option<WindowId>,
     pub(crate) counters: &'a mut Counters,
     pub(crate) outputs: &'a mut Outputs,
 }
 
 impl Context<'_> {
+    /// What a window allows now. Who comes while others wait, waits behind them.
+    pub(crate) fn allowance(&self, id: WindowId) -> Allowance {
+        let allowance = self.windows.allowance(id, self.now);
+        if self.windows.is_waited_for(id) && self.in_turn != Some(id) {
+            allowance.closed()
+        } else {
+            allowance
+        }
+    }
+
     /// Announces the end of a send request.
     pub(crate) fn complete_send(&mut self, id: &Identity, wqe: &SendEnd, status: WcStatus) {
         let completion = Completion {

@@ -93,7 +93,7 @@ impl UcSender {
         out: &mut Burst,
         cost: &mut u64,
     ) -> Result<Progress, WcStatus> {
-        let allowance = cx.windows.allowance(connection.window, cx.now);
+        let allowance = cx.allowance(connection.window);
         loop {
             let Some(wqe) = self.queue.front_mut() else { return Ok(Progress::Idle) };
             if !wqe.is_started() {
@@ -114,12 +114,9 @@ impl UcSender {
                 return Ok(Progress::More);
             }
             let takes = allowance.takes(len, !out.is_empty());
-            let want = match *cost {
-                0 => allowance.burst(len, wqe.packets - self.packet),
-                _ => *cost + takes,
-            };
-            if !allowance.admits(want) {
-                return Ok(Progress::Blocked(connection.window));
+            let burst = allowance.burst(len, wqe.packets - self.packet);
+            if !allowance.admits(if *cost == 0 { burst } else { *cost + takes }) {
+                return Ok(Progress::Blocked(connection.window, burst));
             }
             let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, piece.offset, to);
             build::push(out, connection, header, piece.len as usize, fill)

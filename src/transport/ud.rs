@@ -103,7 +103,7 @@ impl UdSender {
             SocketAddr::new(path.destination, ROCE_PORT),
         );
         let window = cx.windows.to(path.destination);
-        let allowance = cx.windows.allowance(window, cx.now);
+        let allowance = cx.allowance(window);
         let mut cost = 0;
         let result = loop {
             let Some((wqe, next)) = self.queue.front_mut() else { break Ok(Progress::Idle) };
@@ -126,7 +126,7 @@ impl UdSender {
             }
             let takes = allowance.takes(len, !out.is_empty());
             if !allowance.admits(cost + takes) {
-                break Ok(Progress::Blocked(window));
+                break Ok(Progress::Blocked(window, allowance.takes(len, false)));
             }
             let to = To { flow: &flow, dest_qp: next.qpn, pkey: endpoint.pkey };
             let fill = |bytes: &mut [u8]| wqe.copy_out(cx.turn, 0, bytes);

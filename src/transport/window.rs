@@ -50,13 +50,30 @@ struct Window {
     unacknowledged: u64,
     /// When `unacknowledged` was right.
     as_of: Instant,
-    waiting: VecDeque<usize>,
+    /// Who waits for room, in turn.
+    queue: VecDeque<Waiter>,
+    /// It stands in [`Windows::opened`].
+    opened: bool,
+}
+
+/// A queue pair that waits for room.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    slot: usize,
+    want: u64,
 }
 
 impl Window {
     fn new(limit: u64, whole: bool) -> Self {
-        let waiting = VecDeque::new();
-        Self { limit, whole, in_flight: 0, unacknowledged: 0, as_of: Instant::ZERO, waiting }
+        Self {
+            limit,
+            whole,
+            in_flight: 0,
+            unacknowledged: 0,
+            as_of: Instant::ZERO,
+            queue: VecDeque::new(),
+            opened: false,
+        }
     }
 
     fn unacknowledged(&self, now: Instant) -> u64 {
@@ -73,20 +90,14 @@ pub(crate) struct Windows {
     limit: u64,
     /// The device's own addresses.
     local: Vec<IpAddr>,
-    /// Who waited and may go on.
-    freed: VecDeque<usize>,
+    /// Windows that have got room since somebody looked, and for which somebody waits.
+    opened: Vec<WindowId>,
 }
 
 impl Windows {
     /// Windows of `limit` bytes each, for a device with these addresses.
     pub(crate) fn new(limit: u64, local: Vec<IpAddr>) -> Self {
-        Self {
-            by_address: HashMap::new(),
-            windows: Vec::new(),
-            limit,
-            local,
-            freed: VecDeque::new(),
-        }
+        Self { by_address: HashMap::new(), windows: Vec::new(), limit, local, opened: Vec::new() }
     }
 
     /// The window to `destination`.
@@ -113,9 +124,8 @@ impl Windows {
 
     /// Sets how much one destination bears.
     pub(crate) fn set_limit(&mut self, id: WindowId, limit: u64) {
-        let window = &mut self.windows[id.0];
-        window.limit = limit;
-        self.freed.extend(window.waiting.drain(..));
+        self.windows[id.0].limit = limit;
+        self.open(id);
     }
 
     /// The window as a transmission finds it.
@@ -155,17 +165,45 @@ impl Windows {
         }
         let window = &mut self.windows[id.0];
         window.in_flight = window.in_flight.saturating_sub(cost);
-        self.freed.extend(window.waiting.drain(..));
+        self.open(id);
     }
 
-    /// Remembers that the queue pair in `slot` waits for room.
-    pub(crate) fn wait(&mut self, id: WindowId, slot: usize) {
-        self.windows[id.0].waiting.push_back(slot);
+    /// Remembers that the queue pair in `slot` waits for `want`, behind those who wait already.
+    pub(crate) fn wait(&mut self, id: WindowId, slot: usize, want: u64) {
+        self.windows[id.0].queue.push_back(Waiter { slot, want });
     }
 
-    /// The next queue pair that waited and may try again.
-    pub(crate) fn next_freed(&mut self) -> Option<usize> {
-        self.freed.pop_front()
+    /// Whether somebody waits.
+    pub(crate) fn is_waited_for(&self, id: WindowId) -> bool {
+        !self.windows[id.0].queue.is_empty()
+    }
+
+    /// There may be room for who waits.
+    pub(crate) fn open(&mut self, id: WindowId) {
+        let window = &mut self.windows[id.0];
+        if !window.queue.is_empty() && !std::mem::replace(&mut window.opened, true) {
+            self.opened.push(id);
+        }
+    }
+
+    /// Whether [`next_in_turn`](Self::next_in_turn) may have somebody.
+    pub(crate) fn has_opened(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
+    /// The next queue pair that has waited for a window and for which it has room now. Only the
+    /// first in each queue is looked at, so it costs the same however many wait.
+    pub(crate) fn next_in_turn(&mut self, now: Instant) -> Option<(WindowId, usize)> {
+        while let Some(id) = self.opened.last().copied() {
+            let allowance = self.allowance(id, now);
+            let window = &mut self.windows[id.0];
+            if window.queue.front().is_some_and(|first| allowance.admits(first.want)) {
+                return window.queue.pop_front().map(|first| (id, first.slot));
+            }
+            window.opened = false;
+            self.opened.pop();
+        }
+        None
     }
 }
 
@@ -185,6 +223,11 @@ impl Allowance {
     /// Whether there is room. Whoever wants more than the limit gets along with the limit.
     pub(crate) fn admits(self, want: u64) -> bool {
         want.min(self.limit) <= self.room
+    }
+
+    /// What is allowed while others have their turn.
+    pub(crate) fn closed(self) -> Self {
+        Self { room: 0, ..self }
     }
 
     /// What is allowed after `cost` has been used.
@@ -283,17 +326,34 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_room_may_go_on_when_something_lands() {
+    fn whoever_waits_for_room_has_a_turn_when_there_is_enough() {
         let mut windows = Windows::new(1000, vec![]);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
-        let room = |windows: &Windows| windows.room(id, Instant::ZERO);
-        assert_eq!(room(&windows), 1000);
+        let now = Instant::ZERO;
         windows.charge(id, 1500);
-        assert_eq!((room(&windows), windows.next_freed()), (0, None));
-        windows.wait(id, 7);
-        windows.release(id, 600);
-        assert_eq!((room(&windows), windows.next_freed()), (100, Some(7)));
+        assert_eq!((windows.room(id, now), windows.next_in_turn(now)), (0, None));
+        windows.wait(id, 7, 600);
+        windows.wait(id, 8, 100);
+        windows.release(id, 700);
+        assert!(windows.has_opened());
+        assert_eq!((windows.room(id, now), windows.next_in_turn(now)), (200, None), "7 is first");
+        assert!(!windows.has_opened());
+        windows.release(id, 400);
+        let turns: Vec<_> = std::iter::from_fn(|| windows.next_in_turn(now)).collect();
+        assert_eq!(turns, [(id, 7), (id, 8)]);
         assert_eq!(windows.to(IpAddr::from([10, 0, 0, 1])), id);
+    }
+
+    #[test]
+    fn whoever_wants_more_than_the_limit_waits_for_an_empty_window() {
+        let mut windows = Windows::new(1000, vec![]);
+        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        windows.charge(id, 10);
+        windows.wait(id, 7, 5000);
+        windows.open(id);
+        assert_eq!(windows.next_in_turn(Instant::ZERO), None);
+        windows.release(id, 10);
+        assert_eq!(windows.next_in_turn(Instant::ZERO), Some((id, 7)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 pub mod line;
 pub mod script;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use softroce::engine::{
     Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
 use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey};
-use softroce::io::Port;
 use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
+use softroce::io::{Port, SOURCE_PORTS};
 use softroce::mem::{Access, HostMemory, Memory, Region};
-use softroce::net::{AddressVector, Burst};
+use softroce::net::{AddressVector, Burst, ROCE_PORT, RxBuffer, RxMeta};
 use softroce::psn::Psn;
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{
     Completion, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge,
 };
+use softroce::wire::icrc::Flow;
 
 pub const PD: PdId = PdId(1);
 pub const SEND_CQ: CqId = CqId(1);
@@ -87,9 +88,11 @@ impl Node {
                 Some(burst) => burst,
                 None => {
                     let mut burst = Burst::new();
+                    let wanted = self.engine.wants_to_transmit();
                     if !self.engine.poll_transmit(now, &mut burst) {
                         break;
                     }
+                    assert!(wanted, "who sleeps until the engine wants something oversleeps");
                     burst
                 }
             };
@@ -329,6 +332,14 @@ pub fn remote_with(region: &Region, offset: usize, rkey: Rkey) -> RemoteAddr {
 pub fn request(wr_id: u64, op: SendOp, sges: &[Sge]) -> SendRequest {
     let data = SendData::Sges(sges.iter().copied().collect());
     SendRequest { wr_id, op, data, flags: SendFlags::SIGNALED, to: None }
+}
+
+/// A datagram arrives, to which the ICRC has yet to be written.
+pub fn receive(engine: &mut Engine, now: Instant, from: IpAddr, to: IpAddr, mut bytes: Vec<u8>) {
+    let source = SocketAddr::new(from, *SOURCE_PORTS.start());
+    Flow::new(source, SocketAddr::new(to, ROCE_PORT)).seal(0, &mut bytes);
+    let meta = RxMeta { source, destination: to, traffic_class: 0, hop_limit: 64, ipv4: None };
+    engine.handle_buffer(now, RxBuffer { data: &bytes, segment_len: bytes.len(), meta });
 }
 
 /// Bytes that tell where they come from.

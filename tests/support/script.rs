@@ -232,9 +232,11 @@ impl Script {
     /// Takes one burst off the engine.
     fn poll(&mut self) -> bool {
         let mut burst = Burst::new();
+        let wanted = self.engine.wants_to_transmit();
         if !self.engine.poll_transmit(self.now, &mut burst) {
             return false;
         }
+        assert!(wanted, "who sleeps until the engine wants something oversleeps");
         self.bursts += 1;
         for (id, bytes) in (0..).zip(burst.segments()) {
             conventions(&self.link, &burst, id, bytes);

@@ -79,7 +79,7 @@ pub(super) struct Cursor {
 /// What the cursor stands on.
 enum Next {
     Nothing,
-    Blocked(WindowId),
+    Blocked(WindowId, u64),
     Request(Header, Payload),
 }
 
@@ -185,12 +185,13 @@ impl Requester {
         connection: &Connection,
         out: &mut Burst,
     ) -> (Progress, u64) {
-        let allowance = cx.windows.allowance(connection.window, cx.now);
+        let shared = cx.allowance(connection.window);
+        let whole = cx.windows.allowance(connection.window, cx.now);
         let mut cost = 0;
         while self.may_transmit() {
             let (mut header, payload) = match self.next(cx, connection) {
                 Next::Nothing => return (Progress::Idle, cost),
-                Next::Blocked(window) => return (Progress::Blocked(window), cost),
+                Next::Blocked(window, want) => return (Progress::Blocked(window, want), cost),
                 Next::Request(header, payload) => (header, payload),
             };
             let len = datagram_len(header.opcode, payload.len as usize);
@@ -200,20 +201,22 @@ impl Requester {
             if !out.has_room(len) || (again && !out.is_empty()) {
                 return (Progress::More, cost);
             }
+            // What is sent again had its turn before.
+            let allowance = if again || cost > 0 { whole } else { shared };
             let takes = allowance.takes(len, !out.is_empty());
-            let packets = if again { 1 } else { self.packets_left() };
-            let want = match cost {
-                0 => allowance.burst(len, packets),
-                _ => cost + takes,
-            };
-            if !allowance.admits(want) {
-                return (Progress::Blocked(connection.window), cost);
+            let burst = allowance.burst(len, if again { 1 } else { self.packets_left() });
+            if !allowance.admits(if cost == 0 { burst } else { cost + takes }) {
+                return (Progress::Blocked(connection.window, burst), cost);
             }
             cost += takes;
             self.since_ack_req += takes;
-            header.ack_req |= self.probe.is_some()
-                || self.since_ack_req >= allowance.limit() / 4
-                || closes_window(allowance.less(cost), out, len, packets);
+            let left = whole.less(cost);
+            let closes = match again {
+                true => !left.admits(takes),
+                false => self.ends_burst(connection, left, out, len),
+            };
+            let quarter = self.since_ack_req >= whole.limit() / 4;
+            header.ack_req |= closes || quarter || self.probe.is_some();
             if header.ack_req {
                 self.since_ack_req = 0;
             }
@@ -226,6 +229,28 @@ impl Requester {
             }
         }
         (Progress::Idle, cost)
+    }
+
+    /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its
+    /// message. Then it must ask for the acknowledgement that gives its room back: the next burst
+    /// may have to wait for that, its own or somebody else's, and a peer may acknowledge nothing
+    /// that it is not asked to.
+    fn ends_burst(
+        &self,
+        connection: &Connection,
+        left: Allowance,
+        out: &Burst,
+        len: usize,
+    ) -> bool {
+        let Some(wqe) = self.queue.get(self.cursor.wqe) else { return false };
+        let next = self.cursor.packet + 1;
+        if wqe.op.has_response() || next >= wqe.packets {
+            return false;
+        }
+        let piece = wqe.segmentation(connection.mtu).piece(next);
+        let opcode = message::header(Transport::Rc, wqe, wqe.first.plus(next), piece).opcode;
+        let next_len = datagram_len(opcode, piece.len as usize);
+        !out.has_room_behind(len, next_len) || !left.admits(left.takes(next_len, true))
     }
 
     /// Packets of the request at the cursor that are still to be sent, this one included.
@@ -309,8 +334,8 @@ impl Requester {
                 let (index, mtu) = (self.cursor.packet, connection.mtu);
                 let end = self.reads.end(index, wqe.packets);
                 let cost = answer_cost(cx, connection, end - index);
-                if !cx.windows.allowance(cx.read_window, cx.now).admits(cost) {
-                    return Next::Blocked(cx.read_window);
+                if !cx.allowance(cx.read_window).admits(cost) {
+                    return Next::Blocked(cx.read_window, cost);
                 }
                 let offset = index * mtu;
                 let length = end.saturating_mul(mtu).min(wqe.length) - offset;
@@ -425,16 +450,6 @@ impl Requester {
             self.abandon_flights(cx, window);
         }
     }
-}
-
-/// Whether the window, as this packet of a message leaves it, lets nothing follow: `packets`
-/// are left with this one. Then it must ask for the acknowledgement that makes room, for a peer may
-/// acknowledge nothing else.
-fn closes_window(left: Allowance, out: &Burst, len: usize, packets: u32) -> bool {
-    // The last packet may be longer, and begin a burst of its own.
-    let in_burst = packets > 2 && out.has_room_for_two(len);
-    let want = if in_burst { left.takes(len, true) } else { left.burst(len, packets.max(2) - 1) };
-    !left.admits(want)
 }
 
 /// What the answer to a READ of `packets` packets takes of our receive buffer. FIRST and LAST are
