@@ -506,6 +506,26 @@ fn a_gap_in_an_answer_is_asked_for_once() {
     assert_eq!(t.dropped(DropReason::ResponseAhead), 3);
 }
 
+/// REQ-14: a peer that is busy with the rest of an old answer takes up the new question after it.
+#[test]
+fn the_rest_of_an_old_answer_uses_up_no_retries() {
+    let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
+    t.read(1, 256 * 10);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2560");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(2, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.tx(2, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=2304");
+    for psn in 8..14 {
+        t.rx(900 * (psn - 7), &format!("READ_RESPONSE_MIDDLE psn={psn} len=256"));
+    }
+    t.rx(6300, "READ_RESPONSE_LAST psn=14 msn=1 len=256");
+    // Silence after that is what the timer is for.
+    t.quiet(6300 + 1048);
+    assert_eq!(t.sends(), []);
+    t.at(6300 + 1049);
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
+}
+
 /// REQ-16: the two forms of an answer to a resumed READ, from its middle and of its last packet.
 #[test]
 fn a_resumed_read_may_be_answered_anew_or_carried_on() {

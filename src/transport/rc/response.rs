@@ -163,6 +163,7 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         if !self.retry.is_news(missing) {
             cx.counters.drop(DropReason::ResponseAhead);
+            self.retry.heard(cx.now);
             return Ok(());
         }
         cx.counters.implied_naks += 1;

@@ -75,6 +75,17 @@ impl Retry {
             if outstanding { self.interval.map(|interval| now + interval) } else { None };
     }
 
+    /// The peer has sent something from which nothing is learned, and so is not gone. The timer
+    /// starts anew, the budget stays as it is.
+    ///
+    /// A peer that is busy with the rest of an old answer takes our question for its missing part
+    /// when it is done with that.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        if self.ack_deadline.is_some() {
+            self.ack_deadline = self.interval.map(|interval| now + interval);
+        }
+    }
+
     /// Whether to go back to `missing` because a NAK says so: not if that has been done.
     pub(crate) fn is_news(&self, missing: Psn) -> bool {
         self.rnr_until.is_none() && self.recovering != Some(missing)
