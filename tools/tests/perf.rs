@@ -120,8 +120,22 @@ fn sleeping_for_completions_works_where_there_are_any() {
         let rows = json(&["perf", test, "-e", "-n", "50", "-s", "1000", "--no-ceiling", "--json"]);
         assert_eq!(rows[0]["iterations"], 50, "{test}");
     }
-    let text = error(&["perf", "write-lat", "-e"]);
-    assert_eq!(text, "roce: --events: in write-lat there is no completion to sleep for\n");
+}
+
+#[test]
+fn what_a_test_cannot_do_is_refused() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["write-lat", "-e"], "--events: in write-lat there is no completion to sleep for"),
+        (&["send-lat", "-q", "2"], "--qp: a latency test has one queue pair"),
+        (&["send-bw", "--of", "send-lat"], "--of: only ceiling imitates another test"),
+        (
+            &["ceiling", "--pcap", "x.pcapng"],
+            "--pcap and --impair are for a device; the ceiling is of UDP sockets without one",
+        ),
+    ];
+    for (args, expected) in cases {
+        assert_eq!(error(&[&["perf"], args].concat()), format!("roce: {expected}\n"));
+    }
 }
 
 #[test]

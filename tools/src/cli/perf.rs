@@ -30,9 +30,9 @@ pub(crate) struct PerfArgs {
     /// With --listen: print the TCP port when it can be connected to.
     #[arg(long, requires = "listen")]
     pub(crate) announce: bool,
-    /// Of `ceiling`: the test whose packets are imitated.
-    #[arg(long, value_name = "TEST", value_enum, default_value_t = Test::WriteBw)]
-    pub(crate) of: Test,
+    /// Of `ceiling`: the test whose packets are imitated [default: write-bw].
+    #[arg(long, value_name = "TEST", value_enum)]
+    pub(crate) of: Option<Test>,
     /// Do not measure raw UDP.
     #[arg(long)]
     pub(crate) no_ceiling: bool,

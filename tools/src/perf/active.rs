@@ -23,14 +23,15 @@ const CEILING: Duration = Duration::from_millis(500);
 
 /// `roce perf ceiling`.
 pub(super) fn ceiling(args: &PerfArgs, control: &mut Control) -> anyhow::Result<()> {
+    let of = args.of.unwrap_or(Test::WriteBw);
     let ip = match args.device.ip {
         Some(ip) => ip,
         None => control.local_ip()?,
     };
     let mtu = args.load.mtu.unwrap_or(Mtu::Mtu4096);
     let mut table = Table::new(args.json);
-    for size in sizes(&args.load, args.of) {
-        let order = order(args.of, size, mtu, duration(&args.load))?;
+    for size in sizes(&args.load, of) {
+        let order = order(of, size, mtu, duration(&args.load))?;
         control.send(&Ask::Ceiling(order))?;
         let party = Party { control: &mut *control, ip, receive_buffer: args.device.rcvbuf };
         let ceiling = party.measure(order)?;
@@ -70,7 +71,6 @@ impl<'a> Active<'a> {
         control: &'a mut Control,
         context: &Context,
     ) -> anyhow::Result<Self> {
-        possible(args)?;
         let longest = sizes(&args.load, args.test).into_iter().max().unwrap_or_default();
         let load = Load::of(&args.load, args.test, longest);
         let info = context.device_info()?;
@@ -137,7 +137,14 @@ impl<'a> Active<'a> {
 }
 
 /// What cannot be asked of every test.
-fn possible(args: &PerfArgs) -> anyhow::Result<()> {
+pub(super) fn check(args: &PerfArgs) -> anyhow::Result<()> {
+    let is_ceiling = args.test == Test::Ceiling;
+    if is_ceiling && (args.device.pcap.is_some() || args.device.impair.is_some()) {
+        bail!("--pcap and --impair are for a device; the ceiling is of UDP sockets without one");
+    }
+    if !is_ceiling && args.of.is_some() {
+        bail!("--of: only ceiling imitates another test");
+    }
     if args.load.events && args.test == Test::WriteLat {
         bail!("--events: in write-lat there is no completion to sleep for");
     }

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     if args.listen {
         return listening::run(args);
     }
+    active::check(args)?;
     let (_side, stream) = match &args.host {
         Some(host) => (None, tcp::connect(host, args.port, "roce perf")?),
         None => {

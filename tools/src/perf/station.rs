@@ -1,11 +1,12 @@
 //! One side of a test: its memory and its queue pairs.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use softroce::verbs::{
     Access, AckTimeout, Completion, ConnectOptions, Context, MemoryRegion, Mtu, QpCap, QpConfig,
-    QueuePair, RecvRequest, SendData, Sge,
+    Qpn, QueuePair, RecvRequest, SendData, Sge,
 };
 
 use super::agree::{Introduction, Load, Report};
@@ -29,6 +30,8 @@ pub(super) struct Station {
     pub(super) waiter: Waiter,
     pub(super) mr: MemoryRegion,
     context: Context,
+    /// Of each queue pair in `qps`.
+    indices: HashMap<Qpn, usize>,
     /// Bytes of one stretch.
     stretch: usize,
     /// Receive requests that were posted to each queue pair.
@@ -61,6 +64,7 @@ impl Station {
         Ok(Self {
             load,
             receives: vec![0; qps.len()],
+            indices: qps.iter().enumerate().map(|(index, qp)| (qp.qpn(), index)).collect(),
             qps,
             waiter: Waiter { cq, channel },
             mr,
@@ -149,9 +153,9 @@ impl Station {
 
     /// The index of the queue pair that a completion is of.
     pub(super) fn index(&self, completion: &Completion) -> anyhow::Result<usize> {
-        let found = self.qps.iter().position(|qp| qp.qpn() == completion.qpn);
-        found
-            .ok_or_else(|| anyhow::anyhow!("a completion of {}, which is not ours", completion.qpn))
+        let qpn = completion.qpn;
+        let found = self.indices.get(&qpn).copied();
+        found.with_context(|| format!("a completion of queue pair {qpn}, which is not ours"))
     }
 
     /// Begins to count for a row.
