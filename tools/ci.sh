@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 QUICK=(format lints tests)
 ALL=(packages format lints tests docs capture unprivileged)
 PACKAGES=(tshark iproute2 util-linux python3)
-RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils tshark util-linux)
+RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.
 as_nobody() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Our engine against kernel rxe: the stock ibv_rc_pingpong in a guest, `roce pingpong` on this side.
+# Our engine against kernel rxe in a guest: the stock ibv_rc_pingpong and `roce pingpong`, then the
+# tests of this folder, which drive rxe through `peer.c`.
 #
 #   tests/interop/rxe.sh [KERNEL…]      6.1 and 6.12 unless named
 #
@@ -7,7 +8,8 @@
 # without privileges. What it sent is captured beside the guest, and every packet of the capture must
 # have a right ICRC. Where QEMU or root is missing it says so and passes, unless CI=true.
 #
-# environment: ROCE   the command to test, instead of the one that cargo builds
+# environment: ROCE      the command to test, instead of the one that cargo builds
+#              INTEROP   the tests, likewise
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -20,6 +22,7 @@ kernels=("$@")
 SIZES=(1 1023 1025 4096 65536 1048576)
 MTUS=(1024 4096)
 PORT=18515
+PEER_PORT=4790
 # Seconds for one combination: the guest's processor is emulated, and shares ours.
 LIMIT=60
 
@@ -35,19 +38,21 @@ missing() {
 prerequisites() {
     local command
     # In CI what is missing is an error, for a test that is not run proves nothing.
-    for command in qemu-system-x86_64 ip cpio depmod setpriv dumpcap; do
+    for command in qemu-system-x86_64 ip cpio depmod gcc setpriv dumpcap; do
         command -v $command >/dev/null ||
-            missing "$command is not there (apt-get install qemu-system-x86 iproute2 cpio kmod util-linux tshark)"
+            missing "$command is not there (apt-get install qemu-system-x86 iproute2 cpio kmod gcc util-linux tshark)"
     done
     [ "$(id -u)" -eq 0 ] || missing "the guests' network namespace needs root"
     [ -c /dev/net/tun ] || missing "/dev/net/tun is not there"
 }
 
-# `roce` in the namespace of the guests, without privileges.
-roce() {
-    exec "$vm" host setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
-        --bounding-set=-all --no-new-privs timeout "$LIMIT" "$work/roce" "$@"
+# A command in the namespace of the guests, without privileges, for so many seconds.
+unprivileged() {
+    "$vm" host setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
+        --bounding-set=-all --no-new-privs timeout "$@"
 }
+
+roce() { unprivileged "$LIMIT" "$work/roce" "$@"; }
 
 # Whether somebody listens at PORT, in the namespace of the guests.
 listens() { "$vm" host grep -qiE ":$(printf %04x $PORT) .* 0A " /proc/net/tcp /proc/net/tcp6; }
@@ -72,7 +77,7 @@ pingpong() {
         theirs=$!
         until "$vm" run a "grep -q ':$(printf %04X $PORT) .* 0A ' /proc/net/tcp" ||
             ! kill -0 $theirs 2>/dev/null; do :; done
-        (roce pingpong --ip $ours --chk "$@" 10.77.0.2) >"$work/ours" 2>&1 || status=1
+        roce pingpong --ip $ours --chk "$@" 10.77.0.2 >"$work/ours" 2>&1 || status=1
         wait $theirs || status=1
     fi
     return $status
@@ -113,6 +118,28 @@ matrix() {
     done
 }
 
+# The tests of this folder, with the peer of the guest.
+operations() {
+    local kernel=$1 name verdict
+    "$vm" cc a peer tests/interop/peer.c -libverbs
+    "$vm" run -t 3600 a peer rxe0 $PEER_PORT >"$work/theirs" 2>&1 &
+    until "$vm" run a "grep -q ':$(printf %04X $PEER_PORT) .* 0A ' /proc/net/tcp6"; do :; done
+    ROCE_PEER=10.77.0.2:$PEER_PORT RUST_BACKTRACE=0 unprivileged 900 \
+        "$work/interop" --ignored --test-threads=1 >"$work/tests" 2>&1 || :
+    while read -r _ name _ verdict; do
+        if [ "$verdict" = ok ]; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1)) verdict=FAILED
+        fi
+        printf '%-6s Linux %s, %s\n' "$verdict" "$kernel" "$name"
+    done < <(grep '^test .* \.\.\. ' "$work/tests")
+    if ! grep -q '^test result: ok' "$work/tests"; then
+        failed=$((failed + 1))
+        sed -n '/^failures:/,$p' "$work/tests" | head -n 100
+    fi
+}
+
 capture_start() {
     capture=$work/$1.pcapng
     "$vm" host dumpcap -q -i tapa -f 'udp port 4791' -w "$capture" >"$work/dumpcap" 2>&1 &
@@ -139,9 +166,14 @@ if [ -z "${ROCE:-}" ]; then
     cargo build --release --package softroce-tools
     ROCE=$target/release/roce
 fi
+if [ -z "${INTEROP:-}" ]; then
+    INTEROP=$(cargo test --package softroce --test interop --no-run --message-format=json |
+        sed -nE 's/.*"executable":"([^"]*interop-[^"]*)".*/\1/p')
+fi
 work=$(mktemp -d)
 trap '"$vm" down; rm -rf "$work"' EXIT
 cp "$ROCE" "$work/roce"
+cp "$INTEROP" "$work/interop"
 chmod -R a+rX "$work"
 
 for kernel in "${kernels[@]}"; do
@@ -150,6 +182,7 @@ for kernel in "${kernels[@]}"; do
     capture_start "$kernel"
     matrix "$kernel"
     check "Linux $kernel, the ICRC of every packet on the wire" capture_check
+    operations "$kernel"
 done
 echo "rxe.sh: $passed passed, $failed failed, $SECONDS s"
 [ "$failed" -eq 0 ]
