@@ -97,7 +97,7 @@ fn depths_of_one_and_messages_of_nothing_work() {
 fn losses_are_made_good_and_counted() {
     let _alone = alone();
     let impair = "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1";
-    let common = ["perf", "write-bw", "-n", "200", "-u", "10", "--no-ceiling", "--json"];
+    let common = ["perf", "write-bw", "-n", "200", "--no-ceiling", "--json"];
     let rows = json(&[&common[..], &["--impair", impair]].concat());
     assert_eq!(rows[0]["iterations"], 200);
     assert!(rows[0]["retransmits"].as_u64().unwrap() > 0, "{rows:?}");

@@ -24,18 +24,22 @@ fn run(program: &str, args: &[&str]) -> Vec<String> {
 /// there are.
 fn assert_all_agree(file: &Path) -> usize {
     let file = file.to_str().unwrap();
-    let fields =
-        ["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "udp.dstport"];
+    let fields = ["opcode", "destqp", "psn", "a"].map(|field| format!("infiniband.bth.{field}"));
     let options: Vec<_> = fields.iter().flat_map(|field| ["-e", field]).collect();
-    let args = [&["-r", file, "-T", "fields", "-E", "occurrence=f"], options.as_slice()].concat();
-    let theirs: Vec<_> = run("tshark", &args).iter().map(|line| numbers(line)).collect();
+    // It takes some payloads for RPC.
+    let args = ["--disable-protocol", "rpcordma", "-r", file, "-T", "fields"];
+    let theirs = run("tshark", &[&args[..], &options].concat());
+    let theirs: Vec<_> = theirs.iter().map(|line| numbers(line)).collect();
 
     let ours = lines(&["dump", "--json", file]);
     let ours: Vec<_> = ours
         .iter()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        .map(|p| ["opcode", "qp", "psn"].map(|name| p[name].as_u64()).to_vec())
-        .map(|packet| [packet, vec![Some(4791)]].concat())
+        .map(|packet| {
+            assert_eq!(packet["icrc"], "good", "{packet}");
+            let [opcode, qp, psn] = ["opcode", "qp", "psn"].map(|name| packet[name].as_u64());
+            [opcode, qp, psn, packet["ack_req"].as_bool().map(u64::from)]
+        })
         .collect();
     assert_eq!(theirs, ours);
 
@@ -44,29 +48,50 @@ fn assert_all_agree(file: &Path) -> usize {
     ours.len()
 }
 
-/// A line of fields, decimal or hexadecimal; `None` where one is missing.
-fn numbers(line: &str) -> Vec<Option<u64>> {
+/// A line of four fields, decimal or hexadecimal; `None` where one is missing.
+fn numbers(line: &str) -> [Option<u64>; 4] {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     };
-    line.split('\t').map(number).collect()
+    let mut fields = line.split('\t').map(number);
+    std::array::from_fn(|_| fields.next().flatten())
 }
 
+/// Plays between two processes, and returns how many packets each has captured.
+fn play(name: &str, there: &[&str]) -> [usize; 2] {
+    let files = ["listening", "begins"].map(|side| scratch(&format!("{name}-{side}.pcapng")));
+    let [theirs, ours] = files.each_ref().map(|file| ["--pcap", file.to_str().unwrap()]);
+    let game = ["pingpong", "-n", "100", "-c"];
+    let listener = Listener::start(&[&game[..], there, &theirs].concat());
+    let to = ["127.0.0.1", "-p", &listener.port];
+    lines(&[&game[..], &to, &ours].concat());
+    let (status, _, stderr) = listener.finish();
+    assert_eq!(status, Some(0), "{stderr}");
+    files.map(|file| assert_all_agree(&file))
+}
+
+// Of a pingpong: four packets a message, and at least one acknowledgement each way.
+const PINGPONG: usize = 802;
+
 #[test]
-#[ignore = "needs tshark and python3"]
-fn a_pingpong_is_roce_in_every_packet() {
+#[ignore = "needs tshark and python3: tools/ci.sh capture"]
+fn a_pingpong_is_roce_in_every_packet_on_both_sides() {
     let _alone = alone();
-    let file = scratch("tshark-pingpong.pcapng");
-    let listener = Listener::start(&["pingpong", "-n", "100"]);
-    let to = ["127.0.0.1", "-p", &listener.port, "--pcap", file.to_str().unwrap()];
-    lines(&[&["pingpong", "-n", "100"], &to[..]].concat());
-    // Four packets a message, and at least one acknowledgement each way.
-    assert!(assert_all_agree(&file) >= 802);
+    let packets = play("tshark-pingpong", &[]);
+    assert!(packets.iter().all(|packets| *packets >= PINGPONG), "{packets:?}");
 }
 
 #[test]
-#[ignore = "needs tshark and python3"]
+#[ignore = "needs tshark and python3: tools/ci.sh capture"]
+fn so_is_what_is_sent_again_over_a_bad_path() {
+    let _alone = alone();
+    let packets = play("tshark-impaired", &["--impair", "loss=0.02,seed=1"]);
+    assert!(packets.iter().all(|packets| *packets > PINGPONG), "{packets:?}");
+}
+
+#[test]
+#[ignore = "needs tshark and python3: tools/ci.sh capture"]
 fn so_is_every_test_of_perf() {
     let _alone = alone();
     for test in ["write-bw", "send-bw", "read-bw", "send-lat", "write-lat"] {
@@ -78,11 +103,12 @@ fn so_is_every_test_of_perf() {
 }
 
 #[test]
-#[ignore = "needs tshark, python3, and a network namespace"]
+#[ignore = "needs tshark, python3 and a network namespace: tools/ci.sh capture"]
 fn a_pingpong_over_ipv6_is_roce_in_every_packet() {
     let _alone = alone();
-    let file = scratch("tshark-ipv6.pcapng");
-    let port = scratch("tshark-ipv6.port");
+    let name = |name| scratch(name).to_str().unwrap().to_owned();
+    let files = ["tshark-ipv6-begins.pcapng", "tshark-ipv6-listening.pcapng"].map(name);
+    let port = name("tshark-ipv6.port");
     std::fs::write(&port, "").unwrap();
     // There is one ::1; two processes need two addresses.
     let script = r#"
@@ -90,18 +116,18 @@ fn a_pingpong_over_ipv6_is_roce_in_every_packet() {
         ip link set lo up
         ip address add fd00::1/128 dev lo nodad
         ip address add fd00::2/128 dev lo nodad
-        "$1" pingpong -n 100 -c --ip fd00::2 -p 0 --announce >"$3" &
-        until [ -s "$3" ]; do sleep 0.01; done
-        "$1" pingpong -n 100 -c --ip fd00::1 -p "$(head -n 1 "$3")" --pcap "$2" ::1
+        "$1" pingpong -n 100 -c --ip fd00::2 --pcap "$3" -p 0 --announce >"$4" &
+        until [ -s "$4" ]; do kill -0 $!; sleep 0.01; done
+        "$1" pingpong -n 100 -c --ip fd00::1 --pcap "$2" -p "$(head -n 1 "$4")" ::1
         wait $!
     "#;
     let roce = env!("CARGO_BIN_EXE_roce");
-    let files = [file.to_str().unwrap(), port.to_str().unwrap()];
-    let shell = ["sh", "-c", script, "sh", roce, files[0], files[1]];
+    let shell = ["sh", "-c", script, "sh", roce, &files[0], &files[1], &port];
     // Who is not root needs a user namespace around it.
     let is_root = run("id", &["-u"]) == ["0"];
     let namespace: &[_] =
         if is_root { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
     run("unshare", &[namespace, &shell[..]].concat());
-    assert!(assert_all_agree(&file) >= 802);
+    let packets = files.map(|file| assert_all_agree(Path::new(&file)));
+    assert!(packets.iter().all(|packets| *packets >= PINGPONG), "{packets:?}");
 }
