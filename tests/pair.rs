@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use softroce::engine::{QpAttr, QpState};
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use softroce::engine::{Config, QpAttr, QpState};
 use softroce::ids::{Mtu, Qpn};
 use softroce::io::Port;
 use softroce::io::sim::{Conditions, Fate, HostConfig};
@@ -16,7 +18,7 @@ use softroce::mem::Region;
 use softroce::net::Burst;
 use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
-use softroce::transport::work::{SendOp, WcStatus};
+use softroce::transport::work::{SendFlags, SendOp, WcStatus};
 use softroce::wire::Datagram;
 use support::{Link, World, full_access, pattern, remote, request, sge};
 
@@ -310,6 +312,84 @@ fn queue_pairs_behind_one_window_ask_for_the_acknowledgements_that_open_it() {
         }
         assert_eq!(engine.counters().timeouts, 0);
     }
+}
+
+/// Whatever is sent through whatever windows: on a network that loses nothing, nothing waits for a
+/// timer, and nothing is sent twice.
+#[test]
+fn no_pattern_of_traffic_stalls_on_a_clean_network() {
+    (0..60).for_each(clean_run);
+}
+
+fn clean_run(seed: u8) {
+    let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    let mut below = |n: usize| random.next_u32() as usize % n;
+    let mtu = Mtu::ALL[below(5)];
+    let net = [[10, 0, 0], [127, 0, 0]][below(2)];
+    let host = HostConfig { gro: below(2) == 0, ..HostConfig::default() };
+    let tune: fn(&mut Config) = match below(3) {
+        0 => |config| config.receive_buffer = 16 << 10,
+        1 => |config| config.receive_buffer = 212_992,
+        _ => |_| {},
+    };
+    let mut world = World::in_net(net, u64::from(seed), 2, host, tune);
+    let rates = [None, Some(1_000_000_000), Some(10_000_000_000)];
+    world.network.set_conditions(Conditions {
+        delay: Duration::from_micros(1 + below(50) as u64),
+        rate_bits_per_s: rates[below(3)],
+        refuse_send: [0.0, 0.2][below(2)],
+        ..Conditions::default()
+    });
+    let window = [8 << 10, 20_000, 65_536, 100_000, 212_992, 1 << 20][below(6)];
+    for node in [0, 1] {
+        let peer = world.nodes[1 - node].ip;
+        world.nodes[node].engine.set_peer_receive_buffer(peer, window);
+    }
+    let link = Link { mtu, timeout: 16, rd_atomic: 1 + below(8) as u8, ..Link::default() };
+    let qps: Vec<_> = (0..1 + below(20)).map(|_| world.pair(&link)).collect();
+    let data = regions(&world, 256 << 10);
+    let mut posted = [0, 0];
+    for round in 0..4 {
+        for pair in &qps {
+            for node in [0, 1] {
+                let len = [0, 1, 8, 100, mtu.bytes(), 5000, 70_000][below(7)];
+                let there = remote(&data[1 - node], 0);
+                let op = match below(6) {
+                    0 | 1 => SendOp::Write { to: there },
+                    2 => SendOp::Read { from: there },
+                    3 if len == 8 => SendOp::FetchAdd { at: there, add: 1 },
+                    4 => {
+                        world.post_recv(1 - node, pair[1 - node], 1, &[]);
+                        SendOp::WriteImm { to: there, imm: 1 }
+                    }
+                    _ => {
+                        world.post_recv(
+                            1 - node,
+                            pair[1 - node],
+                            1,
+                            &[sge(&data[1 - node], 0, len)],
+                        );
+                        SendOp::Send
+                    }
+                };
+                let mut request = request(round, op, &[sge(&data[node], 0, len)]);
+                if below(5) == 0 {
+                    request.flags |= SendFlags::FENCE;
+                }
+                world.post_send(node, pair[node], request);
+                posted[node] += 1;
+            }
+        }
+        if below(2) == 0 {
+            world.run(Duration::from_micros(below(300) as u64));
+        }
+    }
+    let done = |world: &World| [0, 1].map(|node: usize| world.nodes[node].sends.len()) == posted;
+    run_until(&mut world, Duration::from_secs(1), done);
+    let bad =
+        world.nodes.iter().flat_map(|node| &node.sends).find(|c| c.status != WcStatus::Success);
+    assert_eq!(bad, None, "seed {seed}");
+    assert_eq!(retries(&world), (0, 0), "seed {seed}: window {window}, path MTU {mtu}, {link:?}");
 }
 
 /// Many queue pairs with short messages keep the window full; one with a long message gets its share.

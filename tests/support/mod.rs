@@ -188,7 +188,7 @@ impl World {
 }
 
 /// What a connected pair is made with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub mtu: Mtu,
     pub psn: [u32; 2],
