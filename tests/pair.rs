@@ -228,6 +228,49 @@ fn a_connection_that_failed_is_made_again() {
     assert!(contents(&far) == pattern(6, 4096));
 }
 
+/// QPS-09: at any time, on a bad network, as often as one likes.
+#[test]
+fn a_send_queue_that_is_drained_again_and_again_loses_nothing() {
+    for seed in 0..10 {
+        let mut world = World::new(seed, 2);
+        let [a, b] = world.pair(&Link::default());
+        let [near, far] = regions(&world, 128 << 10);
+        near.write_at(0, &pattern(seed, 64 << 10)).unwrap();
+        far.write_at(64 << 10, &pattern(seed + 1, 64 << 10)).unwrap();
+        world.network.set_conditions(Conditions {
+            loss: 0.02,
+            reorder: 0.02,
+            delay: Duration::from_micros(5),
+            ..Conditions::default()
+        });
+        for n in 0..16 {
+            let at = n * 4096;
+            let write = SendOp::Write { to: remote(&far, at) };
+            world.post_send(0, a, request(2 * n as u64, write, &[sge(&near, at, 4096)]));
+            let (from, to) = (remote(&far, (64 << 10) + at), (64 << 10) + at);
+            let read = SendOp::Read { from };
+            world.post_send(0, a, request(2 * n as u64 + 1, read, &[sge(&near, to, 4096)]));
+        }
+        let mut drains = 0;
+        while world.nodes[0].sends.len() < 32 {
+            world.run(Duration::from_micros(10));
+            world.modify(0, a, QpAttr::to(QpState::Sqd));
+            run_until(&mut world, Duration::from_secs(1), |world| {
+                world.nodes[0].events == [AsyncEvent::SqDrained(a)]
+            });
+            world.nodes[0].events.clear();
+            world.modify(0, a, QpAttr::to(QpState::Rts));
+            drains += 1;
+            assert!(drains < 100, "seed {seed}: nothing gets through between two drains");
+        }
+        let expected: Vec<_> = (0..32).map(|wr_id| (wr_id, WcStatus::Success)).collect();
+        assert_eq!(ends(&world, 0), expected, "seed {seed}, {drains} drains");
+        assert!(contents(&far)[..64 << 10] == pattern(seed, 64 << 10), "seed {seed}");
+        assert!(contents(&near)[64 << 10..] == pattern(seed + 1, 64 << 10), "seed {seed}");
+        assert_eq!(world.state(1, b), QpState::Rts);
+    }
+}
+
 /// RSP-35
 #[test]
 fn atomics_of_many_queue_pairs_count_as_one() {

@@ -212,6 +212,25 @@ fn notice_is_asked_for_at_the_end_of_a_message_that_completes_there() {
     t.tx(0, "READ_REQUEST psn=13 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
 }
 
+/// PKT-15, PKT-16, PKT-18, REQ-06: what the harness checks of every packet of every script, with a
+/// payload of each length modulo 4, in requests and in answers.
+#[test]
+fn packets_are_padded_with_zeros_and_answers_ask_for_nothing() {
+    let mut t = Script::requester(rts_qp());
+    for len in 0..9 {
+        let psn = 5 + len;
+        t.send(1, len);
+        let sent = t.tx(0, &format!("SEND_ONLY psn={psn} ackreq len={len}"));
+        let pad = (4 - len % 4) % 4;
+        assert_eq!(sent.bytes.len(), 12 + len + pad + 4);
+        assert_eq!(sent.bytes[1] >> 4 & 3, pad as u8);
+        t.rx(0, &format!("READ_REQUEST psn={psn} ackreq va=0x1000 rkey=mem dmalen={len}"));
+        let sent = t.tx(0, &format!("READ_RESPONSE_ONLY psn={psn} msn={} len={len}", len + 1));
+        assert_eq!(sent.bytes.len(), 16 + len + pad + 4);
+        assert_eq!(sent.bytes[8] & 0x80, 0);
+    }
+}
+
 /// PKT-01, PKT-02
 #[test]
 fn the_source_port_follows_from_both_queue_pair_numbers() {
@@ -638,6 +657,19 @@ fn an_answer_to_a_send_is_a_bad_response() {
         t.rx(1, bad);
         assert_eq!(t.sends(), [ok(1, SEND, 8), failed(2, WcStatus::BadRespErr)], "{bad}");
     }
+}
+
+/// REQ-04: a READ of no bytes has an answer of no bytes, into no memory.
+#[test]
+fn a_read_of_no_bytes_is_answered() {
+    let mut t = Script::requester(rts_qp());
+    t.post(request(1, SendOp::Read { from: REMOTE }, &[])).unwrap();
+    t.read(2, 0);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=0");
+    t.tx(0, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=0");
+    t.rx(1, "READ_RESPONSE_ONLY psn=5 msn=1 len=0");
+    t.rx(1, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
+    assert_eq!(t.sends(), [ok(1, READ, 0), ok(2, READ, 0)]);
 }
 
 /// REQ-37

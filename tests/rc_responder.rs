@@ -508,6 +508,18 @@ fn a_write_with_immediate_touches_no_buffer_of_its_receive() {
     assert_eq!(t.received(1, 64), [0; 64]);
 }
 
+/// RSP-24, RSP-27: a WRITE of no bytes with immediate data is a notice.
+#[test]
+fn a_write_of_no_bytes_with_immediate_takes_a_receive() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    let write = "WRITE_ONLY_IMM psn=5 ackreq va=0x0 rkey=0x00000000 dmalen=0 imm=0x00000009 len=0";
+    t.rx(0, write);
+    t.tx(0, "ACK psn=5 msn=1");
+    let expected = ok(1, WcOpcode::RecvRdmaWithImm, 0);
+    assert_eq!(t.recvs(), [Completion { imm: Some(9), ..expected }]);
+}
+
 /// RSP-25
 #[test]
 fn after_an_rnr_nak_newer_requests_are_dropped_in_silence() {

@@ -482,7 +482,8 @@ pub fn bytes(region: &Region, at: usize, len: usize) -> Vec<u8> {
 }
 
 /// What holds for every packet that an engine sends, and no line shows: addresses, ICRC, reserved
-/// bits, MigReq, padding, full packets, who may ask for acknowledgement or notice.
+/// bits, MigReq, padding, full packets, who may ask for acknowledgement or notice (PKT-01, PKT-15,
+/// PKT-16, PKT-18, REQ-06, REQ-41).
 fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
     let path = &burst.path;
     assert_eq!((path.source, path.destination), (OURS, PEER));
