@@ -18,6 +18,15 @@ use crate::{Answer, exchange, tcp};
 /// What a message consists of, as the stock program has it.
 const FILL: u8 = 0x7b;
 
+/// With `-c` the stock program wants a zero at the start of each of its pages.
+const PAGE: usize = 4096;
+
+/// The message of `size` bytes, as a side that checks wants it.
+fn message(size: usize, checked: bool) -> Vec<u8> {
+    let zero = |at: usize| checked && at.is_multiple_of(PAGE);
+    (0..size).map(|at| if zero(at) { 0 } else { FILL }).collect()
+}
+
 /// How long the other side may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -104,7 +113,7 @@ impl<'a> Player<'a> {
         let cq = ctx.create_cq(depth, channel.as_ref())?;
         let pd = ctx.alloc_pd();
         let mr = pd.alloc_mr(2 * args.size.max(1), Access::LOCAL_WRITE)?;
-        mr.write_at(0, &vec![FILL; args.size])?;
+        mr.write_at(0, &message(args.size, args.chk))?;
         let cap = QpCap { max_send_wr: 1, max_recv_wr: args.rx_depth, ..QpCap::default() };
         let qp = match args.transport {
             Transport::Rc => pd.create_qp(&QpConfig { cap, ..QpConfig::rc(&cq) })?,
@@ -208,8 +217,7 @@ impl<'a> Player<'a> {
         let size = self.args.size;
         self.mr.read_at(size, message)?;
         self.mr.write_at(size, &vec![0; size])?;
-        // The stock program with -c has a zero at the start of each of its pages.
-        let is_right = |(at, byte): (usize, &u8)| *byte == FILL || *byte == 0 && at % 4096 == 0;
+        let is_right = |(at, byte): (usize, &u8)| *byte == FILL || *byte == 0 && at % PAGE == 0;
         Ok(usize::try_from(completion.byte_len)? == size
             && message.iter().enumerate().all(is_right))
     }
