@@ -1,0 +1,500 @@
+//! The RC requester and its READs and atomics, packet by packet: answers, whole, in parts and not at
+//! all.
+//!
+//! It starts with PSN 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's
+//! memory is `va=0x8000 rkey=0x00000100`, and an ACK is waited for 1048.576 µs.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::{PostError, QpState};
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{SendFlags, SendOp, Sge, WcOpcode, WcStatus};
+use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp};
+use support::{Link, pattern, request, sge};
+
+const SEND: WcOpcode = WcOpcode::Send;
+const WRITE: WcOpcode = WcOpcode::RdmaWrite;
+const READ: WcOpcode = WcOpcode::RdmaRead;
+const ADD: WcOpcode = WcOpcode::FetchAdd;
+
+/// REQ-12
+#[test]
+fn an_acknowledgement_beyond_a_read_shows_that_its_answer_was_lost() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.read(2, 300);
+    t.send(3, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=300");
+    t.tx(0, "SEND_ONLY psn=8 ackreq len=8");
+    t.rx(1, "ACK psn=8 msn=3");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    t.tx(1, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=300");
+    t.tx(1, "SEND_ONLY psn=8 ackreq len=8");
+    t.rx(2, "READ_RESPONSE_FIRST psn=6 msn=3 len=256");
+    t.rx(2, "READ_RESPONSE_LAST psn=7 msn=3 len=44");
+    t.rx(2, "ACK psn=8 msn=3");
+    assert_eq!(t.sends(), [ok(2, READ, 300), ok(3, SEND, 8)]);
+}
+
+/// REQ-12: an acknowledgement of the READ's own PSN is no answer either; nor for an atomic.
+#[test]
+fn a_read_or_atomic_is_completed_by_its_answer_only() {
+    let mut t = Script::requester(rts_qp());
+    t.fetch_add(1, 7);
+    t.tx(0, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x7");
+    t.rx(1, "ACK psn=5 msn=1");
+    t.tx(1, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x7");
+    // The same news once more: it has been acted upon.
+    t.rx(2, "ACK psn=5 msn=1");
+    t.quiet(2);
+    t.rx(3, "ATOMIC_ACK psn=5 msn=1 value=0x63");
+    assert_eq!(t.sends(), [ok(1, ADD, 8)]);
+    assert_eq!(t.answers.load_u64(0), Ok(0x63));
+}
+
+/// REQ-13
+#[test]
+fn an_answer_acknowledges_everything_before_it() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.write(2, 300);
+    t.read(3, 8);
+    t.send(4, 8);
+    t.fetch_add(5, 1);
+    assert_eq!(t.all(0).len(), 6);
+    t.rx(1, "READ_RESPONSE_ONLY psn=8 msn=3 len=8");
+    assert_eq!(t.sends(), [ok(1, SEND, 8), ok(2, WRITE, 300), ok(3, READ, 8)]);
+    t.rx(2, "ATOMIC_ACK psn=10 msn=5 value=0x0");
+    assert_eq!(t.sends(), [ok(4, SEND, 8), ok(5, ADD, 8)]);
+}
+
+/// REQ-14, REQ-16
+#[test]
+fn a_gap_in_an_answer_is_asked_for_again_and_nothing_behind_it_is_placed() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 1000);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1000");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(1, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.rx(1, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
+    assert_eq!(t.answer(1000)[512..], [0; 488]);
+    t.tx(1, "READ_REQUEST psn=7 ackreq va=0x8200 rkey=0x00000100 dmalen=488");
+    t.rx(2, "READ_RESPONSE_FIRST psn=7 msn=1 len=256");
+    t.rx(2, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
+    assert_eq!(t.sends(), [ok(1, READ, 1000)]);
+    let parts = [pattern(5, 256), pattern(6, 256), pattern(7, 256), pattern(8, 232)];
+    assert_eq!(t.answer(1000), parts.concat());
+}
+
+/// REQ-14: what was on its way behind the gap tells nothing new.
+#[test]
+fn a_gap_in_an_answer_is_asked_for_once() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 1200);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1200");
+    t.rx(1, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(1, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1200");
+    t.rx(2, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.rx(2, "READ_RESPONSE_MIDDLE psn=8 len=256");
+    t.rx(2, "READ_RESPONSE_LAST psn=9 msn=1 len=176");
+    t.quiet(1000);
+    assert_eq!(t.dropped(DropReason::ResponseAhead), 3);
+}
+
+/// REQ-14: a peer that is busy with the rest of an old answer takes up the new question after it.
+#[test]
+fn the_rest_of_an_old_answer_uses_up_no_retries() {
+    let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
+    t.read(1, 256 * 10);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2560");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(2, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.tx(2, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=2304");
+    for psn in 8..14 {
+        t.rx(900 * (psn - 7), &format!("READ_RESPONSE_MIDDLE psn={psn} len=256"));
+    }
+    t.rx(6300, "READ_RESPONSE_LAST psn=14 msn=1 len=256");
+    // Silence after that is what the timer is for.
+    t.quiet(6300 + 1048);
+    assert_eq!(t.sends(), []);
+    t.at(6300 + 1049);
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
+}
+
+/// REQ-16: the two forms of an answer to a resumed READ, from its middle and of its last packet.
+#[test]
+fn a_resumed_read_may_be_answered_anew_or_carried_on() {
+    for (first, last) in [
+        ("READ_RESPONSE_FIRST psn=6 msn=1 len=256", "READ_RESPONSE_ONLY psn=7 msn=1 len=88"),
+        ("READ_RESPONSE_MIDDLE psn=6 len=256", "READ_RESPONSE_LAST psn=7 msn=1 len=88"),
+    ] {
+        let mut t = Script::requester(rts_qp());
+        t.read(1, 600);
+        t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+        t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+        t.tx(1050, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
+        t.rx(1060, first);
+        t.tx(2109, "READ_REQUEST psn=7 ackreq va=0x8200 rkey=0x00000100 dmalen=88");
+        t.rx(2110, last);
+        assert_eq!(t.sends(), [ok(1, READ, 600)]);
+        let answer = [pattern(5, 256), pattern(6, 256), pattern(7, 88)].concat();
+        assert_eq!(t.answer(600), answer);
+    }
+}
+
+/// REQ-16: the first answer was only late; its packets are taken in its own form.
+#[test]
+fn a_late_answer_is_taken_though_it_was_asked_for_again() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 1000);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1000");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(1050, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=744");
+    t.rx(1051, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.rx(1051, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.rx(1051, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
+    assert_eq!(t.sends(), [ok(1, READ, 1000)]);
+    // And then the second.
+    t.rx(1052, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    t.rx(1052, "READ_RESPONSE_MIDDLE psn=7 len=256");
+    t.rx(1052, "READ_RESPONSE_LAST psn=8 msn=1 len=232");
+    t.quiet(100_000);
+    assert_eq!(t.dropped(DropReason::Ghost), 3);
+}
+
+/// REQ-15
+#[test]
+fn a_repeated_answer_does_not_touch_memory() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 512);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=512");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.answers.write_at(0, &[0xee; 512]).unwrap();
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(2, "READ_RESPONSE_LAST psn=6 msn=1 len=256");
+    assert_eq!(t.sends(), [ok(1, READ, 512)]);
+    t.rx(3, "READ_RESPONSE_LAST psn=6 msn=1 len=256");
+    assert_eq!(t.answer(512), [vec![0xee; 256], pattern(6, 256)].concat());
+    t.quiet(100_000);
+}
+
+/// REQ-17
+#[test]
+fn an_answer_of_another_form_is_a_bad_response() {
+    let wrong: [(&[&str], &str); 13] = [
+        (&[], "READ_RESPONSE_MIDDLE psn=5 len=256"),
+        (&[], "READ_RESPONSE_LAST psn=5 msn=1 len=88"),
+        (&[], "READ_RESPONSE_ONLY psn=5 msn=1 len=256"),
+        (&[], "READ_RESPONSE_FIRST psn=5 msn=1 len=255"),
+        (&[], "READ_RESPONSE_FIRST psn=5 msn=1 len=0"),
+        (&[], "READ_RESPONSE_FIRST psn=5 msn=1 len=1024"),
+        (&[], "ATOMIC_ACK psn=5 msn=1 value=0x1"),
+        (&["READ_RESPONSE_FIRST psn=5 msn=1 len=256"], "READ_RESPONSE_FIRST psn=6 msn=1 len=256"),
+        (&["READ_RESPONSE_FIRST psn=5 msn=1 len=256"], "READ_RESPONSE_LAST psn=6 msn=1 len=256"),
+        (&["READ_RESPONSE_FIRST psn=5 msn=1 len=256"], "READ_RESPONSE_MIDDLE psn=6 len=252"),
+        (
+            &["READ_RESPONSE_FIRST psn=5 msn=1 len=256", "READ_RESPONSE_MIDDLE psn=6 len=256"],
+            "READ_RESPONSE_MIDDLE psn=7 len=256",
+        ),
+        (
+            &["READ_RESPONSE_FIRST psn=5 msn=1 len=256", "READ_RESPONSE_MIDDLE psn=6 len=256"],
+            "READ_RESPONSE_LAST psn=7 msn=1 len=89",
+        ),
+        (
+            &["READ_RESPONSE_FIRST psn=5 msn=1 len=256", "READ_RESPONSE_MIDDLE psn=6 len=256"],
+            "READ_RESPONSE_LAST psn=7 msn=1 len=0",
+        ),
+    ];
+    for (before, bad) in wrong {
+        let mut t = Script::requester(rts_qp());
+        t.post_recv(8);
+        t.read(1, 600);
+        t.send(2, 8);
+        assert_eq!(t.all(0).len(), 2);
+        for line in before {
+            t.rx(1, line);
+        }
+        t.rx(1, bad);
+        let ends = [failed(1, WcStatus::BadRespErr), failed(2, WcStatus::WrFlushErr)];
+        assert_eq!(t.sends(), ends, "{bad}");
+        assert_eq!(t.recvs(), [failed(1, WcStatus::WrFlushErr)]);
+        assert_eq!(t.state(), QpState::Err);
+    }
+}
+
+/// REQ-17: an answer to what was no question.
+#[test]
+fn an_answer_to_a_send_is_a_bad_response() {
+    for bad in ["READ_RESPONSE_ONLY psn=6 msn=2 len=0", "ATOMIC_ACK psn=6 msn=2 value=0x0"] {
+        let mut t = Script::requester(rts_qp());
+        t.send(1, 8);
+        t.send(2, 8);
+        assert_eq!(t.all(0).len(), 2);
+        t.rx(1, bad);
+        assert_eq!(t.sends(), [ok(1, SEND, 8), failed(2, WcStatus::BadRespErr)], "{bad}");
+    }
+}
+
+/// REQ-04: a READ of no bytes has an answer of no bytes, into no memory.
+#[test]
+fn a_read_of_no_bytes_is_answered() {
+    let mut t = Script::requester(rts_qp());
+    t.post(request(1, SendOp::Read { from: REMOTE }, &[])).unwrap();
+    t.read(2, 0);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=0");
+    t.tx(0, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=0");
+    t.rx(1, "READ_RESPONSE_ONLY psn=5 msn=1 len=0");
+    t.rx(1, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
+    assert_eq!(t.sends(), [ok(1, READ, 0), ok(2, READ, 0)]);
+}
+
+/// REQ-37
+#[test]
+fn the_value_of_an_atomic_is_in_host_order() {
+    let mut t = Script::requester(rts_qp());
+    let op = SendOp::CompareSwap { at: REMOTE, expect: 0x11, swap: 0x22 };
+    t.post_op(1, op, 8);
+    t.tx(0, "COMPARE_SWAP psn=5 ackreq va=0x8000 rkey=0x00000100 expect=0x11 swap=0x22");
+    t.rx(1, "ATOMIC_ACK psn=5 msn=1 value=0x102030405060708");
+    assert_eq!(t.sends(), [ok(1, WcOpcode::CompSwap, 8)]);
+    assert_eq!(t.answers.load_u64(0), Ok(0x0102_0304_0506_0708));
+}
+
+/// The answer to a READ is scattered over its pieces in order.
+#[test]
+fn an_answer_fills_thirty_two_pieces() {
+    let mut t = Script::requester(rts_qp());
+    let sges: Vec<Sge> = (0..32).map(|i| sge(&t.answers, i * 64, 17)).collect();
+    t.post(request(1, SendOp::Read { from: REMOTE }, &sges)).unwrap();
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=544");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(1, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.rx(1, "READ_RESPONSE_LAST psn=7 msn=1 len=32");
+    assert_eq!(t.sends(), [ok(1, READ, 544)]);
+    let message = [pattern(5, 256), pattern(6, 256), pattern(7, 32)].concat();
+    for (i, piece) in message.chunks(17).enumerate() {
+        assert_eq!(bytes(&t.answers, i * 64, 17), piece, "piece {i}");
+    }
+}
+
+/// REQ-38
+#[test]
+fn a_nak_in_the_middle_of_an_answer_ends_the_read() {
+    for (nak, status) in [
+        ("NAK_ACCESS psn=7 msn=2", WcStatus::RemAccessErr),
+        ("NAK_OP psn=7 msn=2", WcStatus::RemOpErr),
+        ("NAK_INV psn=7 msn=2", WcStatus::RemInvReqErr),
+        // Packet 7 of the answer was lost too; no more of it will come.
+        ("NAK_ACCESS psn=8 msn=2", WcStatus::RemAccessErr),
+    ] {
+        let mut t = Script::requester(rts_qp());
+        t.send(1, 8);
+        t.read(2, 1000);
+        t.send(3, 8);
+        assert_eq!(t.all(0).len(), 3);
+        t.rx(1, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
+        t.rx(1, nak);
+        let ends = [ok(1, SEND, 8), failed(2, status), failed(3, WcStatus::WrFlushErr)];
+        assert_eq!(t.sends(), ends, "{nak}");
+        t.quiet(100_000);
+    }
+}
+
+/// REQ-39
+#[test]
+fn an_answer_that_says_no_is_a_bad_response() {
+    for (read, bad) in [
+        (true, "READ_RESPONSE_ONLY psn=6 msn=2 syndrome=0x62 len=8"),
+        (true, "READ_RESPONSE_ONLY psn=6 msn=2 syndrome=0x60 len=8"),
+        (true, "READ_RESPONSE_ONLY psn=6 msn=2 syndrome=0x2c len=8"),
+        (true, "READ_RESPONSE_ONLY psn=6 msn=2 syndrome=0x80 len=8"),
+        (false, "ATOMIC_ACK psn=6 msn=2 syndrome=0x62 value=0x0"),
+        (false, "ATOMIC_ACK psn=6 msn=2 syndrome=0x2c value=0x0"),
+    ] {
+        let mut t = Script::requester(rts_qp());
+        t.send(1, 8);
+        if read {
+            t.read(2, 8)
+        } else {
+            t.fetch_add(2, 1)
+        }
+        assert_eq!(t.all(0).len(), 2);
+        t.rx(1, bad);
+        // It is the answer to the second request, so the first has arrived.
+        assert_eq!(t.sends(), [ok(1, SEND, 8), failed(2, WcStatus::BadRespErr)], "{bad}");
+        assert_eq!(t.answers.load_u64(0), Ok(0));
+    }
+}
+
+/// REQ-31
+#[test]
+fn no_more_reads_and_atomics_are_outstanding_than_agreed() {
+    let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
+    t.read(1, 300);
+    t.fetch_add(2, 1);
+    t.read(3, 8);
+    t.send(4, 8);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=300");
+    t.tx(0, "FETCH_ADD psn=7 ackreq va=0x8000 rkey=0x00000100 add=0x1");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.quiet(1);
+    t.rx(2, "READ_RESPONSE_LAST psn=6 msn=1 len=44");
+    t.tx(2, "READ_REQUEST psn=8 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+    t.tx(2, "SEND_ONLY psn=9 ackreq len=8");
+    assert_eq!(t.sends(), [ok(1, READ, 300)]);
+}
+
+/// REQ-31: a retry does not count them twice, nor forget one.
+#[test]
+fn the_count_of_outstanding_reads_survives_a_retry() {
+    let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
+    for wr_id in 1..5 {
+        t.fetch_add(wr_id, wr_id);
+    }
+    t.tx(0, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x1");
+    t.tx(0, "FETCH_ADD psn=6 ackreq va=0x8000 rkey=0x00000100 add=0x2");
+    t.tx(1049, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x1");
+    // The answer to the first is late. The second has not been sent again yet.
+    t.rx(1049, "ATOMIC_ACK psn=5 msn=1 value=0x0");
+    t.tx(1049, "FETCH_ADD psn=6 ackreq va=0x8000 rkey=0x00000100 add=0x2");
+    t.tx(1049, "FETCH_ADD psn=7 ackreq va=0x8000 rkey=0x00000100 add=0x3");
+    t.quiet(1050);
+    t.rx(1050, "ATOMIC_ACK psn=6 msn=2 value=0x0");
+    t.tx(1050, "FETCH_ADD psn=8 ackreq va=0x8000 rkey=0x00000100 add=0x4");
+    assert_eq!(t.sends(), [ok(1, ADD, 8), ok(2, ADD, 8)]);
+}
+
+/// REQ-32
+#[test]
+fn without_agreed_reads_none_is_taken() {
+    let mut t = Script::requester(Link { rd_atomic: 0, ..rts_qp() });
+    let sges = [sge(&t.answers, 0, 8)];
+    let read = request(1, SendOp::Read { from: REMOTE }, &sges);
+    assert_eq!(t.post(read), Err(PostError::NoReads));
+    let add = request(1, SendOp::FetchAdd { at: REMOTE, add: 1 }, &sges);
+    assert_eq!(t.post(add), Err(PostError::NoReads));
+}
+
+/// REQ-33
+#[test]
+fn a_fence_waits_for_reads_and_atomics_before_it() {
+    let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 8);
+    t.write(2, 8);
+    t.fetch_add(3, 1);
+    t.post_flags(4, SendOp::Send, 8, fenced);
+    t.send(5, 8);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+    t.tx(0, "WRITE_ONLY psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=8 len=8");
+    t.tx(0, "FETCH_ADD psn=7 ackreq va=0x8000 rkey=0x00000100 add=0x1");
+    t.rx(1, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    t.quiet(1);
+    t.rx(2, "ATOMIC_ACK psn=7 msn=3 value=0x0");
+    t.tx(2, "SEND_ONLY psn=8 ackreq len=8");
+    t.tx(2, "SEND_ONLY psn=9 ackreq len=8");
+    assert_eq!(t.sends(), [ok(1, READ, 8), ok(2, WRITE, 8), ok(3, ADD, 8)]);
+}
+
+/// REQ-33
+#[test]
+fn a_fence_does_not_wait_for_sends_and_writes() {
+    let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.write(2, 8);
+    t.post_flags(3, SendOp::Read { from: REMOTE }, 8, fenced);
+    assert_eq!(t.all(0).len(), 3);
+}
+
+/// REQ-33
+#[test]
+fn a_fence_holds_through_a_retry() {
+    let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 600);
+    t.post_flags(2, SendOp::Write { to: REMOTE }, 8, fenced);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(1050, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
+    t.quiet(1060);
+    t.rx(1060, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    t.quiet(1061);
+    t.rx(1061, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.tx(1061, "WRITE_ONLY psn=8 ackreq va=0x8000 rkey=0x00000100 dmalen=8 len=8");
+    assert_eq!(t.sends(), [ok(1, READ, 600)]);
+}
+
+/// REQ-36
+#[test]
+fn completions_come_in_the_order_of_posting() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 8);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    // The SEND is acknowledged first; it does not complete before the READ.
+    t.rx(1, "ACK psn=6 msn=2");
+    assert_eq!(t.sends(), []);
+    t.rx(1, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    t.rx(1, "ACK psn=6 msn=2");
+    assert_eq!(t.sends(), [ok(1, READ, 8), ok(2, SEND, 8)]);
+}
+
+/// A READ asks for no more at once than fits the own receive buffer: here, 8 packets of 256 bytes.
+#[test]
+fn a_long_read_is_cut_into_requests_that_the_receive_buffer_holds() {
+    let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
+    t.read(1, 5000);
+    t.send(2, 8);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2048");
+    t.quiet(1);
+    answer(&mut t, 1, 5, 2048);
+    t.tx(1, "READ_REQUEST psn=13 ackreq va=0x8800 rkey=0x00000100 dmalen=2048");
+    t.quiet(2);
+    answer(&mut t, 2, 13, 2048);
+    t.tx(2, "READ_REQUEST psn=21 ackreq va=0x9000 rkey=0x00000100 dmalen=904");
+    t.tx(2, "SEND_ONLY psn=25 ackreq len=8");
+    assert_eq!(t.sends(), []);
+    answer(&mut t, 3, 21, 904);
+    assert_eq!(t.sends(), [ok(1, READ, 5000)]);
+    let packets: Vec<_> =
+        (5..24).flat_map(|psn| pattern(psn, 256)).chain(pattern(24, 136)).collect();
+    assert_eq!(t.answer(5000), packets);
+}
+
+/// The answer to a READ request of `len` bytes, packet by packet.
+fn answer(t: &mut Script, us: u64, first: u32, len: usize) {
+    let packets = len.div_ceil(256).max(1);
+    for (psn, index) in (first..).zip(0..packets) {
+        let len = if index + 1 == packets { len - 256 * index } else { 256 };
+        let line = match (index == 0, index + 1 == packets) {
+            (true, true) => format!("READ_RESPONSE_ONLY psn={psn} msn=1 len={len}"),
+            (true, false) => format!("READ_RESPONSE_FIRST psn={psn} msn=1 len={len}"),
+            (false, false) => format!("READ_RESPONSE_MIDDLE psn={psn} len={len}"),
+            (false, true) => format!("READ_RESPONSE_LAST psn={psn} msn=1 len={len}"),
+        };
+        t.rx(us, &line);
+    }
+}
+
+/// REQ-14, REQ-16: in the second of the requests that a READ was cut into.
+#[test]
+fn a_gap_in_a_later_part_of_a_long_read_is_asked_for_there() {
+    let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
+    t.read(1, 5000);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2048");
+    answer(&mut t, 1, 5, 2048);
+    t.tx(1, "READ_REQUEST psn=13 ackreq va=0x8800 rkey=0x00000100 dmalen=2048");
+    t.rx(2, "READ_RESPONSE_FIRST psn=13 msn=2 len=256");
+    t.rx(2, "READ_RESPONSE_MIDDLE psn=15 len=256");
+    t.tx(2, "READ_REQUEST psn=14 ackreq va=0x8900 rkey=0x00000100 dmalen=1792");
+    answer(&mut t, 3, 14, 1792);
+    t.tx(3, "READ_REQUEST psn=21 ackreq va=0x9000 rkey=0x00000100 dmalen=904");
+    // An answer that goes past the end of its request is none.
+    t.rx(4, "READ_RESPONSE_FIRST psn=21 msn=3 len=256");
+    t.rx(4, "READ_RESPONSE_LAST psn=22 msn=3 len=256");
+    assert_eq!(t.sends(), [failed(1, WcStatus::BadRespErr)]);
+}

@@ -1,0 +1,509 @@
+//! The RC requester when something goes wrong, packet by packet: NAKs, a peer that is not ready, and
+//! silence.
+//!
+//! It starts with PSN 5, the path MTU is 256, four READs or atomics may be outstanding, the peer's
+//! memory is `va=0x8000 rkey=0x00000100`, and an ACK is waited for 1048.576 µs.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::QpState;
+use softroce::transport::work::{WcOpcode, WcStatus};
+use support::Link;
+use support::script::{Script, Sent, failed, ok, rts_qp};
+
+const SEND: WcOpcode = WcOpcode::Send;
+const WRITE: WcOpcode = WcOpcode::RdmaWrite;
+const READ: WcOpcode = WcOpcode::RdmaRead;
+
+fn lines(sent: &[Sent]) -> Vec<String> {
+    sent.iter().map(Sent::line).collect()
+}
+
+// ---- NAKs ----
+
+/// REQ-18, REQ-19
+#[test]
+fn a_sequence_nak_acknowledges_what_is_before_it_and_the_rest_is_sent_again() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.send(2, 600);
+    t.write(3, 8);
+    t.read(4, 300);
+    t.fetch_add(5, 9);
+    t.send(6, 8);
+    let first = t.all(0);
+    t.rx(1, "NAK_PSN psn=7 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    let again = t.all(1);
+    assert_eq!(lines(&again), lines(&first[2..]));
+    for (a, b) in again.iter().zip(&first[2..]) {
+        let len = a.bytes.len() - 4;
+        assert_eq!(a.bytes[..len], b.bytes[..len], "all but the ICRC, which covers the place");
+    }
+    t.leave();
+}
+
+/// REQ-19: what is sent again goes alone, so that it does not rely on how a burst is cut.
+#[test]
+fn packets_sent_again_go_alone() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 1000);
+    assert_eq!(t.all(0).last().unwrap().burst, 1);
+    t.rx(1, "NAK_PSN psn=5 msn=0");
+    let bursts: Vec<_> = t.all(1).iter().map(|sent| sent.burst).collect();
+    assert_eq!(bursts, [2, 3, 4, 5]);
+    assert_eq!(t.engine.counters().retransmitted, 4);
+}
+
+/// REQ-18
+#[test]
+fn the_same_sequence_nak_is_obeyed_once() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "NAK_PSN psn=5 msn=0");
+    assert_eq!(t.all(1).len(), 2);
+    t.rx(2, "NAK_PSN psn=5 msn=0");
+    t.quiet(2);
+    // Another gap is news.
+    t.rx(3, "NAK_PSN psn=6 msn=1");
+    t.tx(3, "SEND_ONLY psn=6 ackreq len=8");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+}
+
+/// REQ-18: new requests wait until the old ones are sent again.
+#[test]
+fn a_new_request_goes_behind_what_is_sent_again() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 600);
+    assert_eq!(t.all(0).len(), 3);
+    t.rx(1, "NAK_PSN psn=6 msn=0");
+    t.send(2, 8);
+    t.tx(1, "SEND_MIDDLE psn=6 len=256");
+    t.tx(1, "SEND_LAST psn=7 ackreq len=88");
+    t.tx(1, "SEND_ONLY psn=8 ackreq len=8");
+}
+
+/// REQ-20
+#[test]
+fn a_write_is_carried_on_in_its_middle_without_a_second_reth() {
+    let mut t = Script::requester(rts_qp());
+    t.write(1, 600);
+    let data = t.sent_data(0..600);
+    t.tx(0, "WRITE_FIRST psn=5 va=0x8000 rkey=0x00000100 dmalen=600 len=256");
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "NAK_PSN psn=6 msn=0");
+    assert_eq!(t.tx(1, "WRITE_MIDDLE psn=6 len=256").payload(), &data[256..512]);
+    assert_eq!(t.tx(1, "WRITE_LAST psn=7 ackreq len=88").payload(), &data[512..]);
+    // From the start, it is the same WRITE again.
+    t.rx(2, "ACK psn=7 msn=1");
+    t.write(2, 600);
+    assert_eq!(t.all(2).len(), 3);
+    t.rx(3, "NAK_PSN psn=8 msn=1");
+    t.tx(3, "WRITE_FIRST psn=8 va=0x8000 rkey=0x00000100 dmalen=600 len=256");
+    t.tx(3, "WRITE_MIDDLE psn=9 len=256");
+    t.tx(3, "WRITE_LAST psn=10 ackreq len=88");
+    assert_eq!(t.sends(), [ok(1, WRITE, 600)]);
+}
+
+/// REQ-18: an acknowledgement that was only late stops the resending.
+#[test]
+fn a_late_acknowledgement_stops_the_retransmission() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 600);
+    t.send(2, 600);
+    assert_eq!(t.all(0).len(), 6);
+    t.rx(1, "NAK_PSN psn=5 msn=0");
+    t.tx(1, "SEND_FIRST psn=5 len=256");
+    t.rx(1, "ACK psn=8 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 600)]);
+    t.tx(1, "SEND_MIDDLE psn=9 len=256");
+    t.rx(1, "ACK psn=10 msn=2");
+    assert_eq!(t.sends(), [ok(2, SEND, 600)]);
+    t.quiet(100_000);
+}
+
+/// REQ-21
+#[test]
+fn a_terminal_nak_ends_its_request_and_flushes_the_rest() {
+    for (nak, status) in [
+        ("NAK_INV psn=7 msn=1", WcStatus::RemInvReqErr),
+        ("NAK_ACCESS psn=7 msn=1", WcStatus::RemAccessErr),
+        ("NAK_OP psn=7 msn=1", WcStatus::RemOpErr),
+        ("NAK_RD psn=7 msn=1", WcStatus::RemInvRdReqErr),
+        // REQ-22: a code that is not assigned ends it all the same.
+        ("NAK_5 psn=7 msn=1", WcStatus::RemOpErr),
+        ("NAK_31 psn=7 msn=1", WcStatus::RemOpErr),
+    ] {
+        let mut t = Script::requester(rts_qp());
+        t.post_recv(8);
+        t.send(1, 8);
+        t.write(2, 600);
+        t.read(3, 8);
+        assert_eq!(t.all(0).len(), 5);
+        t.send(4, 8);
+        t.rx(0, nak);
+        let ends = [
+            ok(1, SEND, 8),
+            failed(2, status),
+            failed(3, WcStatus::WrFlushErr),
+            failed(4, WcStatus::WrFlushErr),
+        ];
+        assert_eq!(t.sends(), ends, "{nak}");
+        assert_eq!(t.recvs(), [failed(1, WcStatus::WrFlushErr)]);
+        assert_eq!(t.state(), QpState::Err);
+        t.quiet(100_000);
+    }
+}
+
+/// REQ-21: the answer to a READ before it was lost. The peer has failed and will not give it, but
+/// that shows when it is asked.
+#[test]
+fn a_terminal_nak_behind_a_lost_answer_does_not_complete_the_read() {
+    let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
+    t.read(1, 8);
+    t.write(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "NAK_ACCESS psn=6 msn=1");
+    t.tx(1, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+    t.tx(1, "WRITE_ONLY psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=8 len=8");
+    t.at(1050);
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr), failed(2, WcStatus::WrFlushErr)]);
+}
+
+// ---- RNR ----
+
+/// REQ-23
+#[test]
+fn an_rnr_nak_is_retried_after_the_timer_it_names() {
+    for (timer, us) in
+        [("0.01ms", 10), ("0.64ms", 640), ("491.52ms", 491_520), ("655.36ms", 655_360)]
+    {
+        let mut t = Script::requester(rts_qp());
+        t.send(1, 300);
+        t.send(2, 8);
+        assert_eq!(t.all(0).len(), 3);
+        t.rx(1, &format!("RNR_NAK psn=5 msn=0 timer={timer}"));
+        t.quiet(us);
+        t.tx(us + 1, "SEND_FIRST psn=5 len=256");
+        t.tx(us + 1, "SEND_LAST psn=6 ackreq len=44");
+        t.tx(us + 1, "SEND_ONLY psn=7 ackreq len=8");
+    }
+}
+
+/// REQ-23: what came before it is acknowledged.
+#[test]
+fn an_rnr_nak_acknowledges_what_is_before_it() {
+    let mut t = Script::requester(rts_qp());
+    t.write(1, 8);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "RNR_NAK psn=6 msn=1 timer=0.64ms");
+    assert_eq!(t.sends(), [ok(1, WRITE, 8)]);
+    t.tx(641, "SEND_ONLY psn=6 ackreq len=8");
+}
+
+/// REQ-23: new requests wait too.
+#[test]
+fn nothing_is_sent_while_the_peer_is_not_ready() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.write(2, 8);
+    t.read(3, 8);
+    t.quiet(640);
+    assert_eq!(t.all(641).len(), 3);
+}
+
+/// REQ-24
+#[test]
+fn rnr_retries_are_counted() {
+    for rnr_retry in [0, 1, 6] {
+        let mut t = Script::requester(Link { rnr_retry, ..rts_qp() });
+        t.send(1, 8);
+        t.send(2, 8);
+        let mut us = 0;
+        assert_eq!(t.all(us).len(), 2);
+        for _ in 0..rnr_retry {
+            t.rx(us, "RNR_NAK psn=5 msn=0 timer=0.01ms");
+            us += 10;
+            t.tx(us, "SEND_ONLY psn=5 ackreq len=8");
+            t.tx(us, "SEND_ONLY psn=6 ackreq len=8");
+        }
+        assert_eq!(t.sends(), []);
+        t.rx(us, "RNR_NAK psn=5 msn=0 timer=0.01ms");
+        let ends = [failed(1, WcStatus::RnrRetryExcErr), failed(2, WcStatus::WrFlushErr)];
+        assert_eq!(t.sends(), ends, "{rnr_retry}");
+        assert_eq!(t.state(), QpState::Err);
+    }
+}
+
+/// REQ-24
+#[test]
+fn an_rnr_retry_of_7_is_for_ever() {
+    let mut t = Script::requester(Link { rnr_retry: 7, retry_cnt: 0, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    for us in (0..10_000).step_by(10) {
+        t.rx(us, "RNR_NAK psn=5 msn=0 timer=0.01ms");
+        t.tx(us + 10, "SEND_ONLY psn=5 ackreq len=8");
+    }
+    t.rx(10_000, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+}
+
+/// REQ-25
+#[test]
+fn the_ack_timer_rests_while_the_rnr_timer_runs() {
+    // 8.192 µs, and no retry to spare.
+    let mut t = Script::requester(Link { timeout: 1, retry_cnt: 0, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(8, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.quiet(647);
+    t.tx(648, "SEND_ONLY psn=5 ackreq len=8");
+    t.at(656);
+    assert_eq!(t.sends(), [], "it has its whole time again");
+    t.at(657);
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
+}
+
+/// REQ-26
+#[test]
+fn a_sequence_nak_behind_an_rnr_nak_changes_nothing() {
+    let mut t = Script::requester(Link { rnr_retry: 2, retry_cnt: 0, ..rts_qp() });
+    t.send(1, 8);
+    t.send(2, 8);
+    let mut us = 0;
+    assert_eq!(t.all(us).len(), 2);
+    for _ in 0..2 {
+        t.rx(us + 1, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+        t.rx(us + 2, "NAK_PSN psn=5 msn=0");
+        t.quiet(us + 640);
+        us += 641;
+        t.tx(us, "SEND_ONLY psn=5 ackreq len=8");
+        t.tx(us, "SEND_ONLY psn=6 ackreq len=8");
+    }
+    t.rx(us, "ACK psn=6 msn=2");
+    assert_eq!(t.sends(), [ok(1, SEND, 8), ok(2, SEND, 8)]);
+}
+
+/// REQ-26: in the other order.
+#[test]
+fn an_rnr_nak_behind_a_sequence_nak_is_waited_for() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "NAK_PSN psn=5 msn=0");
+    t.tx(1, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.quiet(640);
+    t.tx(641, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(641, "SEND_ONLY psn=6 ackreq len=8");
+}
+
+/// REQ-23: a second copy of the RNR NAK does not restart the timer.
+#[test]
+fn a_repeated_rnr_nak_counts_once() {
+    let mut t = Script::requester(Link { rnr_retry: 1, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.rx(100, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.tx(641, "SEND_ONLY psn=5 ackreq len=8");
+}
+
+/// REQ-30: a late copy of an RNR NAK makes it wait; the acknowledgement then ends the wait, and the
+/// budget is full again.
+#[test]
+fn an_acknowledgement_ends_the_wait_for_the_peer() {
+    let mut t = Script::requester(Link { rnr_retry: 2, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.tx(641, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(642, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.send(2, 8);
+    t.quiet(700);
+    t.rx(700, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    t.tx(700, "SEND_ONLY psn=6 ackreq len=8");
+    for us in [800, 810] {
+        t.rx(us, "RNR_NAK psn=6 msn=1 timer=0.01ms");
+        t.tx(us + 10, "SEND_ONLY psn=6 ackreq len=8");
+    }
+    t.rx(900, "ACK psn=6 msn=2");
+    assert_eq!(t.sends(), [ok(2, SEND, 8)]);
+}
+
+// ---- timer and budgets ----
+
+/// REQ-27
+#[test]
+fn without_a_timeout_a_lost_packet_stalls_for_ever() {
+    let mut t = Script::requester(Link { timeout: 0, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.quiet(1_000_000_000_000);
+    t.rx(1_000_000_000_000, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+}
+
+/// REQ-07, REQ-28
+#[test]
+fn what_is_not_acknowledged_in_time_is_sent_again() {
+    for timeout in [1, 8, 14, 20] {
+        let mut t = Script::requester(Link { timeout, ..rts_qp() });
+        t.send(1, 300);
+        assert_eq!(t.all(0).len(), 2);
+        let us = (4096_u64 << timeout).div_ceil(1000);
+        t.quiet(us - 1);
+        t.tx(us, "SEND_FIRST psn=5 ackreq len=256");
+        t.rx(us + 1, "ACK psn=5 msn=0");
+        t.tx(us + 1, "SEND_LAST psn=6 ackreq len=44");
+        assert_eq!(t.engine.counters().timeouts, 1);
+    }
+}
+
+/// The peer may have been asleep with everything in its receive buffer: to send it all again would
+/// overrun the buffer. One packet asks where it stands, and what has arrived is not sent again.
+#[test]
+fn after_a_timeout_one_packet_asks_where_the_peer_stands() {
+    let mut t = Script::requester(rts_qp());
+    t.write(1, 2560);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 11);
+    t.tx(1049, "WRITE_FIRST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2560 len=256");
+    t.quiet(1500);
+    // One packet more with each answer, for what was sent first may still be on its way.
+    t.rx(1500, "ACK psn=12 msn=0");
+    t.tx(1500, "WRITE_MIDDLE psn=13 ackreq len=256");
+    t.tx(1500, "WRITE_LAST psn=14 ackreq len=256");
+    t.quiet(1501);
+    t.rx(1501, "ACK psn=14 msn=1");
+    t.tx(1501, "SEND_ONLY psn=15 ackreq len=8");
+    t.rx(1502, "ACK psn=15 msn=2");
+    assert_eq!(t.sends(), [ok(1, WRITE, 2560), ok(2, SEND, 8)]);
+    assert_eq!(t.engine.counters().retransmitted, 4);
+}
+
+/// REQ-28: a request posted later does not postpone it; progress does.
+#[test]
+fn the_timer_runs_from_the_oldest_packet_or_the_last_progress() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    assert_eq!(t.all(0).len(), 1);
+    t.at(1000);
+    t.send(2, 8);
+    assert_eq!(t.all(1000).len(), 1);
+    t.rx(1040, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    t.quiet(2088);
+    t.tx(2089, "SEND_ONLY psn=6 ackreq len=8");
+}
+
+/// REQ-28: nothing outstanding, no timer.
+#[test]
+fn the_timer_stops_when_everything_is_acknowledged() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    assert_eq!(t.all(0).len(), 1);
+    t.rx(1, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    t.quiet(1_000_000);
+    assert_eq!(t.engine.poll_timeout(), None);
+    assert_eq!(t.engine.counters().timeouts, 0);
+}
+
+/// REQ-29
+#[test]
+fn a_retry_count_of_k_is_k_retransmissions() {
+    for retry_cnt in [0, 1, 3, 7] {
+        let mut t = Script::requester(Link { retry_cnt, ..rts_qp() });
+        t.send(1, 8);
+        t.send(2, 8);
+        assert_eq!(t.all(0).len(), 2);
+        let attempt = |n: u8| (u64::from(n) * 1_048_576).div_ceil(1000);
+        for n in 1..=retry_cnt {
+            t.tx(attempt(n), "SEND_ONLY psn=5 ackreq len=8");
+        }
+        let end = attempt(retry_cnt + 1);
+        t.quiet(end - 1);
+        assert_eq!(t.sends(), [], "{retry_cnt}");
+        t.quiet(end);
+        let ends = [failed(1, WcStatus::RetryExcErr), failed(2, WcStatus::WrFlushErr)];
+        assert_eq!(t.sends(), ends, "{retry_cnt}");
+        assert_eq!(t.state(), QpState::Err);
+        t.quiet(end * 2);
+    }
+}
+
+/// REQ-29: timeouts and NAKs draw on one budget.
+#[test]
+fn naks_without_progress_use_up_the_same_budget() {
+    let mut t = Script::requester(Link { retry_cnt: 2, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "NAK_PSN psn=5 msn=0");
+    t.tx(1, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(1050, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1060, "NAK_PSN psn=5 msn=0");
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
+}
+
+/// REQ-29: with a budget of 0 the first NAK ends it.
+#[test]
+fn without_retries_the_first_nak_is_the_last() {
+    let mut t = Script::requester(Link { retry_cnt: 0, ..rts_qp() });
+    t.send(1, 8);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "NAK_PSN psn=6 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8), failed(2, WcStatus::RetryExcErr)]);
+}
+
+/// REQ-30
+#[test]
+fn progress_fills_both_budgets() {
+    let mut t = Script::requester(Link { retry_cnt: 1, rnr_retry: 1, ..rts_qp() });
+    t.send(1, 2560);
+    assert_eq!(t.all(0).len(), 10);
+    let mut us = 0;
+    // Each NAK is one packet further on: 9 retries with a budget of 1.
+    for psn in 6..15 {
+        us += 10;
+        t.rx(us, &format!("NAK_PSN psn={psn} msn=0"));
+        assert_eq!(t.all(us).len(), 15 - psn);
+    }
+    t.rx(us, "ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+    for psn in 15..20 {
+        t.send(2, 8);
+        us += 10;
+        t.tx(us - 10, &format!("SEND_ONLY psn={psn} ackreq len=8"));
+        t.rx(us, &format!("RNR_NAK psn={psn} msn=1 timer=0.01ms"));
+        us += 10;
+        t.tx(us, &format!("SEND_ONLY psn={psn} ackreq len=8"));
+        us += 1049;
+        t.tx(us, &format!("SEND_ONLY psn={psn} ackreq len=8"));
+        t.rx(us, &format!("ACK psn={psn} msn=2"));
+        assert_eq!(t.sends(), [ok(2, SEND, 8)]);
+    }
+}
+
+/// REQ-30: every packet of an answer is progress.
+#[test]
+fn an_answer_that_comes_slowly_is_progress() {
+    let mut t = Script::requester(Link { retry_cnt: 0, ..rts_qp() });
+    t.read(1, 600);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+    t.rx(1000, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(2000, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.rx(3000, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    assert_eq!(t.sends(), [ok(1, READ, 600)]);
+}
