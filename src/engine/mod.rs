@@ -15,6 +15,7 @@
 //! | outputs: handed out once; ask after every input, until there is none | |
 //! |---|---|
 //! | [`poll_transmit`](Engine::poll_transmit) | the next burst |
+//! | [`poll_requests`](Engine::poll_requests) | the next burst of requests, ahead of its turn |
 //! | [`poll_completion`](Engine::poll_completion) | the next completion |
 //! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
 //!
@@ -43,7 +44,7 @@ pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrA
 pub use post::{PostError, QpCap};
 pub use transitions::ModifyError;
 
-use crate::engine::qp::QueuePair;
+use crate::engine::qp::{Extent, QueuePair};
 use crate::engine::service::Arrival;
 use crate::engine::table::{Admitted, QpTable};
 use crate::engine::timers::Timers;
@@ -441,8 +442,6 @@ impl Engine {
                     }
                 },
             };
-            let turn = self.gate.enter();
-            let mut cx = Context { in_turn, ..context!(self, now, turn) };
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             if in_turn.is_none() {
                 qp.ready = false;
@@ -452,28 +451,32 @@ impl Engine {
                 // It has been reset since, or another has its place.
                 continue;
             }
-            let left = qp.transmit(&mut cx, out);
-            if let Some((window, want)) = left.blocked
-                && qp.waiting.is_none()
-            {
-                qp.waiting = Some(window);
-                cx.windows.wait(window, slot, want);
-                if let Some(at) = cx.windows.opens_at(window, now) {
-                    self.timers.schedule(slot, at);
-                }
-            }
-            if left.more && !std::mem::replace(&mut qp.ready, true) {
-                self.ready.push_back(slot);
-            }
-            if let Some(deadline) = qp.deadline() {
-                self.timers.schedule(slot, deadline);
-            }
-            if !out.is_empty() {
-                self.counters.tx_packets += out.len() as u64;
-                self.counters.tx_bytes += out.data().len() as u64;
+            if self.build(now, slot, in_turn, Extent::Everything, out) {
                 return true;
             }
         }
+    }
+
+    /// Builds the next burst of one queue pair's requests into `out`, ahead of its turn: what a
+    /// doorbell asks for. False when there is none; `out` is empty then.
+    ///
+    /// An acknowledgement that it owes goes along only with several packets. A lone one would have
+    /// to be cut from it at the cost of time, so it stays for [`poll_transmit`](Self::poll_transmit).
+    pub fn poll_requests(&mut self, now: Instant, qpn: Qpn, out: &mut Burst) -> bool {
+        out.clear();
+        let Some(slot) = self.qps.slot(qpn) else { return false };
+        if !self.qps.get(slot).is_some_and(QueuePair::wants_to_request) {
+            return false;
+        }
+        let built = self.build(now, slot, None, Extent::Requests, out);
+        if let Some(qp) = self.qps.get_mut(slot)
+            && !qp.wants_to_send()
+            && self.ready.back() == Some(&slot)
+        {
+            self.ready.pop_back();
+            qp.ready = false;
+        }
+        built
     }
 
     /// The next completion and its queue.
@@ -512,6 +515,39 @@ impl Engine {
     /// What the engine was made for.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Builds the next burst of the queue pair in `slot`. False when there is none.
+    fn build(
+        &mut self,
+        now: Instant,
+        slot: usize,
+        in_turn: Option<WindowId>,
+        extent: Extent,
+        out: &mut Burst,
+    ) -> bool {
+        let turn = self.gate.enter();
+        let mut cx = Context { in_turn, ..context!(self, now, turn) };
+        let Some(qp) = self.qps.get_mut(slot) else { return false };
+        let left = qp.transmit(&mut cx, extent, out);
+        if let Some((window, want)) = left.blocked
+            && qp.waiting.is_none()
+        {
+            qp.waiting = Some(window);
+            cx.windows.wait(window, slot, want);
+            if let Some(at) = cx.windows.opens_at(window, now) {
+                self.timers.schedule(slot, at);
+            }
+        }
+        if left.more && !std::mem::replace(&mut qp.ready, true) {
+            self.ready.push_back(slot);
+        }
+        if let Some(deadline) = qp.deadline() {
+            self.timers.schedule(slot, deadline);
+        }
+        self.counters.tx_packets += out.len() as u64;
+        self.counters.tx_bytes += out.data().len() as u64;
+        !out.is_empty()
     }
 
     fn settle(&mut self, slot: usize) {

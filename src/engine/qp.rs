@@ -42,6 +42,15 @@ pub(crate) struct QueuePair {
     pub(crate) waiting: Option<WindowId>,
 }
 
+/// What a burst is to carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    /// Answers, requests and the acknowledgement.
+    Everything,
+    /// Requests, and the acknowledgement if they are several.
+    Requests,
+}
+
 /// What a burst left undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Left {
@@ -210,8 +219,12 @@ impl QueuePair {
 
     /// Whether there may be something to send.
     pub(crate) fn wants_to_send(&self) -> bool {
-        let may_request = self.may_request() && self.waiting.is_none();
-        self.service.owes() || (may_request && self.service.may_transmit())
+        self.service.owes() || self.wants_to_request()
+    }
+
+    /// Whether there may be a request to send.
+    pub(crate) fn wants_to_request(&self) -> bool {
+        self.may_request() && self.waiting.is_none() && self.service.may_transmit()
     }
 
     fn may_request(&self) -> bool {
@@ -224,13 +237,20 @@ impl QueuePair {
 
     /// Builds the next burst: answers to READs and atomics, requests, and the acknowledgement, which
     /// is shorter than either and may close any burst.
-    pub(crate) fn transmit(&mut self, cx: &mut Context<'_>, out: &mut Burst) -> Left {
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        extent: Extent,
+        out: &mut Burst,
+    ) -> Left {
         let mut left = Left { more: false, blocked: None };
         let Some(peering) = &self.peering else { return left };
         out.token = BurstToken(self.id.qpn.value().into());
         if let Peering::Connection(connection) = peering {
             out.reset(connection.path, out.token);
-            if let Some(responder) = self.service.responder() {
+            if let Some(responder) = self.service.responder()
+                && extent == Extent::Everything
+            {
                 if self.close_first {
                     responder.close(connection, out);
                 }
@@ -256,7 +276,9 @@ impl QueuePair {
         if let (Peering::Connection(connection), Some(responder)) =
             (peering, self.service.responder())
         {
-            responder.close(connection, out);
+            if extent == Extent::Everything || out.len() > 1 {
+                responder.close(connection, out);
+            }
             self.close_first = responder.owes() && !responder.owes_answer();
             left.more |= responder.owes();
         }

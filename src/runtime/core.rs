@@ -111,7 +111,7 @@ impl Core {
         request: SendRequest,
     ) -> Result<(), PostError> {
         self.engine.post_send(now, qpn, request)?;
-        self.transmit(now);
+        self.transmit_from(now, Some(qpn));
         self.deliver(now);
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Core {
             }
             taken += 1;
         }
-        self.transmit(now);
+        self.transmit_from(now, Some(qpn));
         self.deliver(now);
         (taken, result)
     }
@@ -191,17 +191,20 @@ impl Core {
 
     /// Sends what the engine has, a few rounds of it. True when something was sent.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
+        self.transmit_from(now, None)
+    }
+
+    /// Sends what the engine has, or only the requests of one queue pair.
+    fn transmit_from(&mut self, now: Instant, only: Option<Qpn>) -> bool {
         let mut any = false;
         self.more = false;
         for _ in 0..ROUNDS {
-            if self.taken == self.built {
-                self.build(now);
-                if self.built == 0 {
-                    return any;
-                }
+            let fresh = self.taken == self.built;
+            if fresh {
+                self.build(now, only);
             }
-            any = true;
-            if !self.offer(now) {
+            any |= self.built > 0;
+            if !self.offer(now) || (fresh && self.built < BURSTS) {
                 return any;
             }
         }
@@ -209,10 +212,13 @@ impl Core {
         any
     }
 
-    fn build(&mut self, now: Instant) {
+    fn build(&mut self, now: Instant, only: Option<Qpn>) {
         (self.built, self.taken) = (0, 0);
         while let Some(burst) = self.bursts.get_mut(self.built)
-            && self.engine.poll_transmit(now, burst)
+            && match only {
+                Some(qpn) => self.engine.poll_requests(now, qpn, burst),
+                None => self.engine.poll_transmit(now, burst),
+            }
         {
             self.built += 1;
         }
@@ -390,14 +396,28 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_rides_in_the_reply() {
+    fn an_acknowledgement_rides_in_a_reply_of_several_packets() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
-        let reply = SendRequest::write(2, b.sge(64), a.remote());
-        b.core.post_send(NOW, b.qpn, reply).unwrap();
-        assert_eq!(b.log(), ["tx 2"]);
+        a.core.post_recv(NOW, a.qpn, RecvRequest::new(8, a.sge(8192))).unwrap();
+        b.core.post_send(NOW, b.qpn, SendRequest::send(2, b.sge(8192))).unwrap();
+        assert_eq!(b.log(), ["tx 3"]);
+        assert!(!b.core.owes());
         assert_eq!(a.core.turn(NOW), Found::Work);
-        assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), Some(1));
+        let wr_ids = [8, 1].map(Some);
+        assert_eq!([(); 2].map(|()| a.ring.completions.pop().map(|c| c.wr_id)), wr_ids);
+    }
+
+    #[test]
+    fn a_reply_of_one_packet_does_not_wait_for_the_acknowledgement() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        message(&mut a, &mut b);
+        b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
+        assert_eq!(b.log(), ["tx 1"]);
+        assert!(b.core.owes());
+        b.core.turn(NOW);
+        assert_eq!(b.log(), ["tx 1"]);
+        assert!(!b.core.owes());
     }
 
     #[test]

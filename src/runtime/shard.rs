@@ -32,6 +32,8 @@ pub enum Down {
 #[derive(Debug)]
 pub(crate) struct Shard {
     core: Mutex<Core>,
+    /// The time of whoever has had the lock last.
+    last_time: AtomicU64,
     /// When somebody else than the device's thread last took a turn.
     pub(super) last_turn: AtomicU64,
     /// When a turn is due though nothing arrives; for the thread while it stays off the lock.
@@ -64,6 +66,7 @@ impl Shard {
         Ok(Self {
             descriptors: core.port.descriptors(),
             core: Mutex::new(core),
+            last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
             due: Due::default(),
             thread: AtomicU8::new(State::Socket as u8),
@@ -82,9 +85,27 @@ impl Shard {
 
     /// Does something under the lock, and wakes whoever must know of what follows from it.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Down> {
+        self.with_time(clock::now, act)
+    }
+
+    /// The same for what starts no timer: it is told a time that somebody else has read, because to
+    /// read the clock takes as long as the rest.
+    pub(crate) fn with_old_time<R>(
+        &self,
+        act: impl FnOnce(&mut Core, Instant) -> R,
+    ) -> Result<R, Down> {
+        self.with_time(|| Instant::from_nanos(self.last_time.load(Ordering::Relaxed)), act)
+    }
+
+    fn with_time<R>(
+        &self,
+        time: impl FnOnce() -> Instant,
+        act: impl FnOnce(&mut Core, Instant) -> R,
+    ) -> Result<R, Down> {
         self.check()?;
         let mut core = self.lock()?;
-        let now = clock::now();
+        // Under the lock: the engine's time never runs backwards.
+        let now = time();
         let result = act(&mut core, now);
         self.release(core, now);
         Ok(result)
@@ -124,6 +145,7 @@ impl Shard {
 
     /// Unlocks, and wakes who sleeps for longer than is right by now.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
+        self.last_time.store(now.as_nanos(), Ordering::Relaxed);
         let due = core.deadline(now);
         self.due.set(due);
         let overslept = due.is_some_and(|due| self.sleeps_past(due));

@@ -337,8 +337,11 @@ impl QueuePair {
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
         let qpn = self.inner.qpn;
-        let posted =
-            self.context().device.shard.with(|core, now| core.post_recv(now, qpn, request));
+        let posted = self
+            .context()
+            .device
+            .shard
+            .with_old_time(|core, now| core.post_recv(now, qpn, request));
         self.told(posted)
     }
 
