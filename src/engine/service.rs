@@ -218,9 +218,9 @@ impl Service {
                     requester.handle_response(cx, connection, packet).map_err(Broken::Send)
                 }
             }
-            (Self::Uc { receiver, .. }, Peering::Connection(connection)) => {
-                Ok(receiver.handle_packet(cx, connection, receives, packet)?)
-            }
+            (Self::Uc { receiver, .. }, Peering::Connection(connection)) => receiver
+                .handle_packet(cx, connection, receives, packet)?
+                .map_err(|_| Broken::Receive),
             (Self::Ud { .. }, Peering::Endpoint(endpoint)) => {
                 let Arrival { meta, id, .. } = arrival;
                 ud::handle_packet(cx, endpoint, receives, packet, meta, *id)?

@@ -62,9 +62,10 @@ pub enum DropReason {
     PKeyMismatch,
     /// The ICRC is wrong.
     BadIcrc,
-    /// A request ahead of the expected one, after the NAK for that gap.
+    /// A request ahead of the expected one, after the NAK for that gap. UC: the rest of a message of
+    /// which a packet is missing.
     OutOfSequence,
-    /// A repeated request whose answer is no longer remembered.
+    /// A repeated request whose answer is no longer remembered. UC: any repeated packet.
     StaleDuplicate,
     /// A response to nothing outstanding.
     Ghost,

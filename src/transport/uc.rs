@@ -1,7 +1,8 @@
 //! Unreliable connection: messages as in RC, and nobody answers.
 //!
 //! A message arrives whole or not at all: the first packet that is missing ends it, and what belongs
-//! to it is dropped until the next message begins (IBTA vol 1, §9.8.2.2).
+//! to it is dropped until the next message begins (IBTA vol 1, §9.8.2.2). Copies that the network
+//! makes of a packet are dropped: they would be messages of their own.
 
 use std::collections::VecDeque;
 
@@ -9,6 +10,7 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::fault::Fault;
 use crate::transport::inbound::{Inbound, Refusal, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
@@ -157,6 +159,7 @@ impl UcSender {
 #[derive(Debug, Default)]
 pub(crate) struct UcReceiver {
     expected: Psn,
+    recent: Recent,
     sequence: Sequence,
     message: Inbound,
 }
@@ -167,16 +170,20 @@ impl UcReceiver {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// Takes a packet. Nothing in it can make the queue pair fail; what cannot be executed is
-    /// dropped, and the message with it.
+    /// Takes a packet. What cannot be executed is dropped, and the message with it: nothing in a
+    /// packet can make the queue pair fail. The inner error does, and is of our own memory.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Result<(), WcStatus>, DropReason> {
         let psn = packet.bth.psn;
+        if !self.recent.note(psn) {
+            cx.counters.duplicate_requests += 1;
+            return Err(DropReason::StaleDuplicate);
+        }
         if psn != self.expected {
             cx.counters.out_of_sequence += 1;
             self.abandon(receives);
@@ -196,18 +203,22 @@ impl UcReceiver {
             (Ok(()), _) => self.message.send(cx, connection, receives, packet),
         };
         match executed {
-            Ok(_) => {
-                self.sequence = sequence;
-                Ok(())
+            Ok(_) => self.sequence = sequence,
+            Err(Refusal::Fault(Fault::LocalProtection)) => {
+                // Put back it would swallow every message to come, and nobody would hear of it.
+                let status = WcStatus::LocProtErr;
+                self.message.end(cx, &connection.id, receives, status);
+                return Ok(Err(status));
             }
             Err(refusal) => {
                 self.abandon(receives);
-                Err(match refusal {
+                return Err(match refusal {
                     Refusal::NotReady => DropReason::NoReceive,
                     Refusal::Fault(_) => DropReason::Refused,
-                })
+                });
             }
         }
+        Ok(Ok(()))
     }
 
     /// Gives the message up that was arriving. The rest of it finds no FIRST before it.
@@ -225,5 +236,49 @@ impl UcReceiver {
         status: WcStatus,
     ) {
         self.message.end(cx, id, receives, status);
+    }
+}
+
+/// Which of the newest packets have come.
+#[derive(Debug, Default)]
+struct Recent {
+    /// The newest of them: the farthest on the circle, not the last to come.
+    newest: Psn,
+    /// Bit `i` says that the packet `i` before the newest has come.
+    came: u64,
+}
+
+impl Recent {
+    /// Takes note of a packet. False when it is known to have come before.
+    ///
+    /// What is too far from the newest belongs to a peer that has begun anew.
+    fn note(&mut self, psn: Psn) -> bool {
+        let (ahead, behind) = (psn.since(self.newest), self.newest.since(psn));
+        if behind < u64::BITS && self.came != 0 {
+            let bit = 1 << behind;
+            let is_new = self.came & bit == 0;
+            self.came |= bit;
+            return is_new;
+        }
+        self.came = self.came.checked_shl(ahead).unwrap_or(0) | 1;
+        self.newest = psn;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_new_once_unless_the_peer_begins_anew() {
+        let mut recent = Recent::default();
+        let mut note = |psn: u32| recent.note(Psn::new(psn));
+        assert_eq!([5, 5, 4, 4, 7, 6, 6, 5].map(&mut note).map(u8::from), [1, 0, 1, 0, 1, 1, 0, 0]);
+        // 64 are remembered.
+        assert_eq!([68, 5, 69, 6, 5].map(&mut note), [true, false, true, false, true]);
+        // With 5 something new has begun, and what was before is forgotten.
+        assert_eq!([68, 5, 6].map(&mut note), [true, false, true]);
+        assert_eq!([0xff_ffff, 0, 0xff_ffff, 0].map(&mut note), [true, true, false, false]);
     }
 }

@@ -15,10 +15,15 @@ use softroce::wire::{
 /// The datagram that a line describes, ICRC not filled in.
 ///
 /// The line is as [`Line`] writes it: `SEND_ONLY psn=5 ackreq len=64`, or in the long form with the
-/// transport first. Without `qp=` it goes to `dest_qp`. The payload is
+/// transport first; without one it is RC. Without `qp=` it goes to `dest_qp`. The payload is
 /// [`pattern`](super::pattern)`(psn, len)`.
 pub fn datagram(line: &str, dest_qp: Qpn) -> Vec<u8> {
-    let fields = Fields::of(line);
+    datagram_of(Transport::Rc, line, dest_qp)
+}
+
+/// The same in a conversation of this transport: it is meant where the line names none.
+pub fn datagram_of(transport: Transport, line: &str, dest_qp: Qpn) -> Vec<u8> {
+    let fields = Fields::of(transport, line);
     let bytes = fields.build(dest_qp);
     let parsed = Datagram::parse(&bytes).unwrap();
     let written = match fields.is_long {
@@ -41,14 +46,14 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(line: &'a str) -> Self {
+    fn of(usual: Transport, line: &'a str) -> Self {
         let mut words = line.split_whitespace().peekable();
         let transport =
             [Transport::Uc, Transport::Rd, Transport::Ud, Transport::Xrc, Transport::Rc]
                 .into_iter()
                 .find(|transport| words.next_if(|word| *word == transport.name()).is_some());
         let name = words.next().unwrap_or_default();
-        let (opcode, syndrome) = opcode(transport.unwrap_or(Transport::Rc), name)
+        let (opcode, syndrome) = opcode(transport.unwrap_or(usual), name)
             .unwrap_or_else(|| panic!("{line:?}: {name:?} is no packet"));
         let values = words.map(|word| word.split_once('=').unwrap_or((word, ""))).collect();
         Self { line, is_long: transport.is_some(), opcode, syndrome, values }

@@ -21,22 +21,25 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpState};
-use softroce::ids::{Mtu, Qpn, Rkey};
+use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpState, QpType};
+use softroce::ids::{Gid, Mtu, Qpn, Rkey};
 use softroce::mem::{Access, HostMemory, Memory, Region};
-use softroce::net::{Burst, Ipv4Fields, ROCE_PORT, RxBuffer, RxMeta, source_port};
+use softroce::net::{
+    AddressVector, Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta, source_port,
+};
 use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{
-    Completion, RecvRequest, RemoteAddr, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
+    Completion, RecvRequest, RemoteAddr, SendFlags, SendOp, SendRequest, Sge, UdTarget, WcOpcode,
+    WcStatus,
 };
 use softroce::wire::icrc::{Flow, Verdict};
 use softroce::wire::text::Line;
-use softroce::wire::{Datagram, Operation};
+use softroce::wire::{Datagram, Operation, Transport};
 
 use super::{
-    Link, PD, SEND_CQ, full_access, init_attr, line, pattern, qp_init, request, rtr_attr, rts_attr,
-    sge,
+    Link, PD, QKEY, SEND_CQ, full_access, init_attr, line, pattern, qp_init, request, rtr_attr,
+    rts_attr, sge,
 };
 
 /// The side under test.
@@ -52,6 +55,16 @@ pub const REMOTE: RemoteAddr = RemoteAddr { addr: 0x8000, rkey: Rkey(0x100) };
 /// 8.192 µs × 2^7 = 1048.576 µs.
 pub fn rts_qp() -> Link {
     Link { mtu: Mtu::Mtu256, psn: [5, 5], ..Link::default() }
+}
+
+/// The same of another service.
+pub fn rts_qp_of(qp_type: QpType) -> Link {
+    Link { qp_type, ..rts_qp() }
+}
+
+/// A queue pair at [`PEER`] for a UD message.
+pub fn target(qpn: Qpn) -> UdTarget {
+    UdTarget { av: AddressVector::to(Gid::from(PEER)), qpn, qkey: QKEY }
 }
 
 /// A successful completion.
@@ -103,6 +116,7 @@ pub struct Sent {
     pub at: Instant,
     /// Counts the bursts; datagrams of one share it.
     pub burst: usize,
+    pub path: Path,
     pub bytes: Vec<u8>,
 }
 
@@ -240,7 +254,8 @@ impl Script {
         self.bursts += 1;
         for (id, bytes) in (0..).zip(burst.segments()) {
             conventions(&self.link, &burst, id, bytes);
-            let sent = Sent { at: self.now, burst: self.bursts, bytes: bytes.to_vec() };
+            let (at, path) = (self.now, burst.path);
+            let sent = Sent { at, burst: self.bursts, path, bytes: bytes.to_vec() };
             self.sent.push_back(sent);
         }
         true
@@ -311,7 +326,7 @@ impl Script {
 
     fn unsealed(&self, line: &str) -> Vec<u8> {
         let line = line.replace("rkey=mem", &format!("rkey={}", self.mem.rkey()));
-        line::datagram(&line, self.qpn)
+        line::datagram_of(transport(&self.link), &line, self.qpn)
     }
 
     fn inbound(&self) -> Flow {
@@ -423,7 +438,8 @@ impl Script {
     pub fn post_flags(&mut self, wr_id: u64, op: SendOp, len: usize, flags: SendFlags) {
         let region = if op.has_response() { &self.answers } else { &self.data };
         let sges = [sge(region, 0, len)];
-        self.post(SendRequest { flags, ..request(wr_id, op, &sges) }).unwrap();
+        let to = (self.link.qp_type == QpType::Ud).then(|| target(PEER_QPN));
+        self.post(SendRequest { flags, to, ..request(wr_id, op, &sges) }).unwrap();
     }
 
     pub fn send(&mut self, wr_id: u64, len: usize) {
@@ -481,22 +497,35 @@ pub fn bytes(region: &Region, at: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What holds for every packet that an engine sends, and no line shows: addresses, ICRC, reserved
-/// bits, MigReq, padding, full packets, who may ask for acknowledgement or notice (PKT-01, PKT-15,
-/// PKT-16, PKT-18, REQ-06, REQ-41).
+fn transport(link: &Link) -> Transport {
+    match link.qp_type {
+        QpType::Rc => Transport::Rc,
+        QpType::Uc => Transport::Uc,
+        QpType::Ud => Transport::Ud,
+    }
+}
+
+/// What holds for every packet that an engine sends, and no line shows: addresses of a connection,
+/// ICRC, reserved bits, MigReq, padding, full packets, who may ask for acknowledgement or notice
+/// (PKT-01, PKT-15, PKT-16, PKT-18, REQ-06, REQ-41).
 fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
     let path = &burst.path;
-    assert_eq!((path.source, path.destination), (OURS, PEER));
+    let is_connected = link.qp_type != QpType::Ud;
+    if is_connected {
+        assert_eq!((path.source, path.destination), (OURS, PEER));
+    }
     assert!(path.source_port >= 0xc000, "UDP source port {:#x}", path.source_port);
     let flow =
         Flow::new((path.source, path.source_port).into(), (path.destination, ROCE_PORT).into());
     let fields = Ipv4Fields { id, dont_fragment: true };
-    assert_eq!(flow.check(Some(fields), 0, bytes), Verdict::Good, "ICRC");
+    let seen = path.source.is_ipv4().then_some(fields);
+    assert_eq!(flow.check(seen, 0, bytes), Verdict::Good, "ICRC");
 
     let packet = Datagram::parse(bytes).unwrap();
     let (bth, opcode) = (packet.bth, packet.bth.opcode);
     let line = Line(&packet);
-    assert_eq!(bth.dest_qp, PEER_QPN, "{line}");
+    assert_eq!(opcode.transport(), transport(link), "{line}");
+    assert!(bth.dest_qp == PEER_QPN || !is_connected, "{line}: to {}", bth.dest_qp);
     assert_eq!((bytes[4], bytes[8] & 0x7f), (0, 0), "{line}: FECN, BECN and reserved bits");
     assert!(bth.migreq, "{line}: MigReq");
     let pad = usize::from(bth.pad);
@@ -509,7 +538,8 @@ fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
     } else {
         assert_eq!(len, mtu, "{line}: not full");
     }
-    assert!(!bth.ack_req || opcode.is_request(), "{line}: a response asks for acknowledgement");
+    let acknowledged = opcode.is_request() && link.qp_type == QpType::Rc;
+    assert!(!bth.ack_req || acknowledged, "{line}: nobody will acknowledge this");
     let notifies = match opcode.operation() {
         Operation::Send => opcode.position().is_end(),
         Operation::Write => opcode.has_imm(),
