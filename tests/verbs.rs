@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
+#[path = "verbs/datagrams.rs"]
+mod datagrams;
 #[path = "verbs/errors.rs"]
 mod errors;
 #[path = "verbs/lifetime.rs"]
@@ -13,5 +15,7 @@ mod lifetime;
 mod node;
 #[path = "verbs/operations.rs"]
 mod operations;
+#[path = "verbs/process.rs"]
+mod process;
 #[path = "verbs/progress.rs"]
 mod progress;

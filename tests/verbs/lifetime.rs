@@ -2,11 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
-use std::process::{Child, Command, Stdio};
 
 use softroce::verbs::*;
 
 use crate::node::{Node, PATIENCE, STARTING, fresh_ip, open, patient};
+use crate::process::{line, role, start};
 
 #[test]
 fn a_queue_pair_keeps_what_it_needs() {
@@ -88,30 +88,13 @@ fn a_destroyed_queue_pair_has_acknowledged_what_it_received() {
     }
 }
 
-/// Set in a process that a test has started, to what it is to do.
-const ROLE: &str = "SOFTROCE_TEST_ROLE";
-
-/// Runs this test program again, as the other half of a test.
-fn start(role: &str, args: &str) -> Child {
-    let _alone = STARTING.write().unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "lifetime::other_half"])
-        .env(ROLE, format!("{role} {args}"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// The next line of a process that starts with `key`, without it.
-fn line(lines: &mut impl BufRead, key: &str) -> String {
-    lines.lines().find_map(|line| Some(line.unwrap().strip_prefix(key)?.to_owned())).unwrap()
-}
+/// The test that is the other process.
+const OTHER_HALF: &str = "lifetime::other_half";
 
 /// What the other process does; nothing when it is not asked to.
 #[test]
 fn other_half() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Some(role) = role() else { return };
     let (role, ip) = role.split_once(' ').unwrap();
     let ip: IpAddr = ip.parse().unwrap();
     let ctx = Context::open(OpenOptions::default().ip(ip)).unwrap();
@@ -139,7 +122,7 @@ fn other_half() {
 #[test]
 fn a_device_of_another_process_keeps_the_address_and_the_error_names_it() {
     let ip = fresh_ip();
-    let mut child = start("hold", &ip.to_string());
+    let mut child = start(OTHER_HALF, &format!("hold {ip}"));
     let mut output = BufReader::new(child.stdout.take().unwrap());
     line(&mut output, "ready");
     let error = Context::open(OpenOptions::default().ip(ip)).unwrap_err().to_string();
@@ -153,7 +136,7 @@ fn a_device_of_another_process_keeps_the_address_and_the_error_names_it() {
 
 #[test]
 fn what_is_owed_is_sent_when_the_process_exits() {
-    let mut child = start("exit", &fresh_ip().to_string());
+    let mut child = start(OTHER_HALF, &format!("exit {}", fresh_ip()));
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let node = Node::on(open());
     let peer = line(&mut output, "endpoint ").parse().unwrap();

@@ -1,0 +1,530 @@
+//! Random UC and UD messages over a bad network, against what must come of them.
+//!
+//! Nothing is sent again, so what arrives follows from what the network lets through. Where the test
+//! itself loses and copies packets, it knows exactly which messages arrive; where the network also
+//! damages them and changes their order, it knows what may never happen. A failure prints its seed.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use softroce::engine::{QpState, QpType};
+use softroce::ids::{Gid, Mtu, QKey, Qpn};
+use softroce::io::sim::{Conditions, Fate, HostConfig};
+use softroce::mem::Region;
+use softroce::net::AddressVector;
+use softroce::psn::Psn;
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{
+    Completion, SendData, SendFlags, SendOp, SendRequest, UdTarget, WcOpcode, WcStatus,
+};
+use softroce::wire::Datagram;
+use support::{Link, QKEY, World, full_access, pattern, remote, request, sge};
+
+/// Messages of each side; few enough that the first byte tells them apart.
+const MESSAGES: usize = 40;
+/// Bytes for each message wherever it is.
+const SLOT: usize = 13 << 10;
+
+struct Choice(TestRng);
+
+impl Choice {
+    fn new(seed: u64) -> Self {
+        let mut bytes = [3; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        Self(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.0.next_u64() % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        (self.below(1 << 32) as f64) < probability * (1_u64 << 32) as f64
+    }
+}
+
+/// Damage of every kind.
+fn bad(seed: u64) -> Conditions {
+    let rate = [0.002, 0.02, 0.1][seed as usize % 3];
+    Conditions {
+        loss: rate,
+        duplicate: rate,
+        reorder: rate,
+        corrupt: rate,
+        delay: Duration::from_micros(5),
+        jitter: Duration::from_micros(1),
+        refuse_send: 0.05,
+        ..Conditions::default()
+    }
+}
+
+/// Only damage that leaves the order as it is, and none that the test does not know of.
+fn calm() -> Conditions {
+    Conditions { delay: Duration::from_micros(5), refuse_send: 0.05, ..Conditions::default() }
+}
+
+/// How often packets arrive that do not arrive once, by sender and PSN.
+type Copies = Arc<Mutex<BTreeMap<(IpAddr, u32), usize>>>;
+
+/// Loses packets and copies them, with this probability each.
+fn lose_and_copy(world: &World, seed: u64, probability: f64) -> Copies {
+    let copies = Copies::default();
+    let (noted, mut choice) = (copies.clone(), Choice::new(!seed));
+    world.network.observe(move |seen| {
+        let psn = Datagram::parse(seen.datagram).unwrap().bth.psn.value();
+        let (fate, times) = match (choice.happens(probability), choice.happens(probability)) {
+            (true, _) => (Fate::Drop, 0),
+            (_, true) => (Fate::Duplicate, 2),
+            _ => return Fate::Leave,
+        };
+        noted.lock().unwrap().insert((seen.path.source, psn), times);
+        fate
+    });
+    copies
+}
+
+// ---- UC ----
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Send,
+    SendImm,
+    Write,
+    WriteImm,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    kind: Kind,
+    len: usize,
+    first: Psn,
+    packets: u32,
+    signaled: bool,
+}
+
+impl Message {
+    fn is_send(&self) -> bool {
+        matches!(self.kind, Kind::Send | Kind::SendImm)
+    }
+}
+
+/// One end of a connection.
+struct Side {
+    qpn: Qpn,
+    source: Arc<Region>,
+    /// The peer's WRITEs, each in its slot.
+    written: Arc<Region>,
+    /// Receives, each in its slot.
+    inbox: Arc<Region>,
+    /// How much each of them takes.
+    rooms: Vec<usize>,
+    sent: Vec<Message>,
+}
+
+/// The bytes of a message of a host.
+fn content(node: usize, number: usize, len: usize) -> Vec<u8> {
+    pattern((number + 100 * node) as u64, len)
+}
+
+fn slot(region: &Region, number: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    region.read_at(number * SLOT, &mut bytes).unwrap();
+    bytes
+}
+
+fn uc_side(world: &mut World, node: usize, qpn: Qpn, choice: &mut Choice) -> Side {
+    let region = |at: u64| world.nodes[node].region(MESSAGES * SLOT, at << 32, full_access());
+    let (source, written, inbox) = (region(1), region(2), region(3));
+    for number in 0..MESSAGES {
+        source.write_at(number * SLOT, &content(node, number, SLOT)).unwrap();
+    }
+    let receives = [MESSAGES, MESSAGES / 2][choice.below(2) as usize];
+    let rooms = (0..receives).map(|_| match choice.below(10) {
+        0 => choice.below(SLOT as u64) as usize,
+        _ => SLOT,
+    });
+    let rooms: Vec<_> = rooms.collect();
+    for (wr_id, room) in (0..).zip(&rooms) {
+        world.post_recv(node, qpn, wr_id, &[sge(&inbox, wr_id as usize * SLOT, *room)]);
+    }
+    Side { qpn, source, written, inbox, rooms, sent: Vec::new() }
+}
+
+/// Posts the next message of `sides[me]`.
+fn uc_post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice, link: &Link) {
+    let mtu = link.mtu.bytes();
+    let number = sides[me].sent.len();
+    let kind = [Kind::Send, Kind::SendImm, Kind::Write, Kind::WriteImm][choice.below(4) as usize];
+    let len = match choice.below(6) {
+        0 => 1,
+        1 => mtu,
+        2 => mtu + 1,
+        3 => 3 * mtu,
+        // A SEND without immediate data tells its number with its first byte.
+        4 => usize::from(kind == Kind::Send),
+        _ => 1 + choice.below(3 * mtu as u64) as usize,
+    };
+    let to = remote(&sides[1 - me].written, number * SLOT);
+    let imm = number as u32;
+    let op = match kind {
+        Kind::Send => SendOp::Send,
+        Kind::SendImm => SendOp::SendImm { imm },
+        Kind::Write => SendOp::Write { to },
+        Kind::WriteImm => SendOp::WriteImm { to, imm },
+    };
+    let cut = choice.below(len as u64 + 1) as usize;
+    let [at, mid] = [0, cut].map(|offset| number * SLOT + offset);
+    let source = &sides[me].source;
+    let pieces = [sge(source, at, cut), sge(source, mid, len - cut)];
+    let mut request = request(number as u64, op, &pieces);
+    let signaled = !choice.one_in(4);
+    request.flags.set(SendFlags::SIGNALED, signaled);
+    world.post_send(me, sides[me].qpn, request);
+    let first = sides[me].sent.last().map_or(Psn::new(link.psn[me]), |m| m.first.plus(m.packets));
+    let packets = len.div_ceil(mtu).max(1) as u32;
+    sides[me].sent.push(Message { kind, len, first, packets, signaled });
+}
+
+/// What the receives of host `node` tell: each message's number and completion.
+fn uc_arrived(seed: u64, world: &World, sides: &[Side; 2], node: usize) -> Vec<usize> {
+    let (side, peer) = (&sides[node], &sides[1 - node]);
+    let number = |(wr_id, completion): (u64, &Completion)| {
+        let context = format!("seed {seed:#x}, host {node}: {completion:?}");
+        assert_eq!((completion.status, completion.wr_id), (WcStatus::Success, wr_id), "{context}");
+        let first = slot(&side.inbox, wr_id as usize, 1)[0];
+        let by_content = || (0..MESSAGES).find(|n| content(1 - node, *n, 1)[0] == first);
+        let number = completion.imm.map_or_else(by_content, |imm| Some(imm as usize)).unwrap();
+        let message = peer.sent[number];
+        let expected = match message.kind {
+            Kind::Send => (WcOpcode::Recv, None),
+            Kind::SendImm => (WcOpcode::Recv, Some(number as u32)),
+            Kind::Write | Kind::WriteImm => (WcOpcode::RecvRdmaWithImm, Some(number as u32)),
+        };
+        assert_eq!((completion.opcode, completion.imm), expected, "{context}");
+        assert_eq!(completion.byte_len as usize, message.len, "{context}: torn");
+        let found = match message.is_send() {
+            true => slot(&side.inbox, wr_id as usize, message.len),
+            false => slot(&side.written, number, message.len),
+        };
+        assert!(found == content(1 - node, number, message.len), "{context}: torn");
+        number
+    };
+    (0..).zip(&world.nodes[node].recvs).map(number).collect()
+}
+
+/// What holds on any network.
+fn uc_is_sound(seed: u64, world: &World, sides: &[Side; 2], mtu: usize) -> [Vec<usize>; 2] {
+    [0, 1].map(|node| {
+        let host = &world.nodes[node];
+        let context = format!("seed {seed:#x}, host {node}");
+        let ends: Vec<_> = host.sends.iter().map(|c| (c.wr_id, c.status)).collect();
+        let signaled = (0..).zip(&sides[node].sent).filter(|(_, message)| message.signaled);
+        let expected: Vec<_> = signaled.map(|(wr_id, _)| (wr_id, WcStatus::Success)).collect();
+        assert_eq!(ends, expected, "{context}: every request completes, in order");
+        assert_eq!((&host.events[..], world.state(node, sides[node].qpn)), (&[][..], QpState::Rts));
+        // Of a WRITE there are the first packets, and nothing behind them.
+        for (number, message) in sides[1 - node].sent.iter().enumerate() {
+            let found = slot(&sides[node].written, number, SLOT);
+            let bytes = content(1 - node, number, message.len);
+            let placed = (0..=message.packets as usize)
+                .map(|n| (n * mtu).min(message.len))
+                .any(|n| found[..n] == bytes[..n] && found[n..].iter().all(|byte| *byte == 0));
+            assert!(placed, "{context}: message {number}, {message:?}");
+            let is_write = !message.is_send();
+            assert!(
+                is_write || found.iter().all(|byte| *byte == 0),
+                "{context}: {number} is a SEND"
+            );
+        }
+        let arrived = uc_arrived(seed, world, sides, node);
+        let once: BTreeSet<_> = arrived.iter().collect();
+        assert_eq!(once.len(), arrived.len(), "{context}: completed twice: {arrived:?}");
+        arrived
+    })
+}
+
+/// Which messages arrive when packets are lost or copied, and their order is kept: those that are
+/// whole and find a receive that is long enough.
+fn uc_expected(from: IpAddr, side: &Side, rooms: &[usize], copies: &Copies) -> Vec<usize> {
+    let copies = copies.lock().unwrap();
+    let mut rooms = rooms.iter().peekable();
+    let mut arrived = Vec::new();
+    for (number, message) in side.sent.iter().enumerate() {
+        let mut psns = (0..message.packets).map(|n| message.first.plus(n).value());
+        let is_whole = psns.all(|psn| copies.get(&(from, psn)) != Some(&0));
+        let fits = |room: &&usize| **room >= message.len || !message.is_send();
+        if is_whole && message.kind != Kind::Write && rooms.next_if(fits).is_some() {
+            arrived.push(number);
+        }
+    }
+    arrived
+}
+
+/// Runs both directions of a connection.
+fn uc_run(
+    seed: u64,
+    conditions: Conditions,
+    damage: Option<f64>,
+) -> (World, [Side; 2], Link, Option<Copies>) {
+    let mut choice = Choice::new(seed);
+    let mtu = Mtu::ALL[choice.below(5) as usize];
+    let host = HostConfig {
+        gro: choice.one_in(2),
+        sees_ip_header: choice.one_in(3),
+        receive_buffer: [212_992, 16 << 20][choice.below(2) as usize],
+        ..HostConfig::default()
+    };
+    let net = [[10, 0, 0], [127, 0, 0]][choice.below(2) as usize];
+    let mut world = World::in_net(net, seed, 2, host, |_| {});
+    world.network.set_conditions(conditions);
+    let copies = damage.map(|probability| lose_and_copy(&world, seed, probability));
+    let psn = [0xff_ffff - choice.below(60) as u32, choice.below(1 << 24) as u32];
+    let link = Link { mtu, psn, qp_type: QpType::Uc, ..Link::default() };
+    let qps = world.pair(&link);
+    let mut sides = [0, 1].map(|node| uc_side(&mut world, node, qps[node], &mut choice));
+    for _ in 0..MESSAGES {
+        for me in [0, 1] {
+            uc_post(&mut world, &mut sides, me, &mut choice, &link);
+        }
+        match choice.below(3) {
+            0 => world.run(Duration::from_micros(choice.below(200))),
+            1 => world.settle(),
+            _ => {}
+        }
+    }
+    world.run(Duration::from_secs(1));
+    (world, sides, link, copies)
+}
+
+/// UC-02, UC-03, UC-04: exactly the messages of which no packet is lost, in order, each once.
+#[test]
+fn uc_delivers_what_is_whole_and_nothing_else() {
+    let (mut whole, mut torn) = (0, 0);
+    for seed in 0..300 {
+        let damage = [0.0, 0.01, 0.05, 0.2][seed as usize % 4];
+        let (world, sides, link, copies) = uc_run(seed, calm(), Some(damage));
+        let arrived = uc_is_sound(seed, &world, &sides, link.mtu.bytes());
+        for node in [0, 1] {
+            let peer = world.nodes[1 - node].ip;
+            let copies = copies.as_ref().unwrap();
+            let expected = uc_expected(peer, &sides[1 - node], &sides[node].rooms, copies);
+            assert_eq!(arrived[node], expected, "seed {seed:#x}, host {node}");
+            whole += expected.len();
+            torn += MESSAGES - expected.len();
+        }
+        if damage == 0.0 {
+            let counters = [0, 1].map(|node: usize| *world.nodes[node].engine.counters());
+            assert!(counters.iter().all(|c| c.out_of_sequence + c.duplicate_requests == 0));
+            let packets = |side: &Side| side.sent.iter().map(|m| u64::from(m.packets)).sum::<u64>();
+            assert_eq!(counters.map(|c| c.tx_packets), [0, 1].map(|node| packets(&sides[node])));
+        }
+    }
+    assert!(whole > 5000 && torn > 2000, "{whole} messages arrived, {torn} did not");
+}
+
+/// UC-01, UC-02: whatever the network does, nothing torn is told of, and nothing twice; and when it
+/// has calmed down, the next message arrives.
+#[test]
+fn uc_never_delivers_what_is_torn_or_came_before() {
+    let mut arrived = 0;
+    for seed in 1000..1400 {
+        let (mut world, sides, link, _) = uc_run(seed, bad(seed), None);
+        uc_is_sound(seed, &world, &sides, link.mtu.bytes());
+        world.network.set_conditions(Conditions::default());
+        for node in [0, 1] {
+            let before = world.nodes[node].recvs.len();
+            // What is left of the receives may be too short.
+            if before + 1 < sides[node].rooms.len() && sides[node].rooms[before] >= 8 {
+                let source = &sides[1 - node].source;
+                let last = request(99, SendOp::SendImm { imm: 99 }, &[sge(source, 0, 8)]);
+                world.post_send(1 - node, sides[1 - node].qpn, last);
+                world.run(Duration::from_secs(1));
+                let end = world.nodes[node].recvs.last().map(|c| (c.imm, c.status));
+                assert_eq!(end, Some((Some(99), WcStatus::Success)), "seed {seed:#x}");
+                arrived += 1;
+            }
+        }
+    }
+    assert!(arrived > 300, "{arrived}");
+}
+
+// ---- UD ----
+
+/// A message that was sent: by which queue pair, to which, and its bytes.
+#[derive(Clone, Debug)]
+struct Note {
+    from: (usize, usize),
+    to: (usize, usize),
+    bytes: Vec<u8>,
+}
+
+const HOSTS: usize = 3;
+/// Queue pairs of each host.
+const QPS: usize = 2;
+const NOTES: usize = 120;
+/// Bytes of a receive.
+const NOTE: usize = 40 + 1024;
+
+struct Ud {
+    world: World,
+    qps: Vec<[Qpn; QPS]>,
+    inboxes: Vec<[Arc<Region>; QPS]>,
+    notes: Vec<Note>,
+}
+
+/// Every queue pair sends to every other and to itself, and some use a wrong key.
+fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option<Copies>) {
+    let mut choice = Choice::new(seed);
+    let host = HostConfig {
+        gro: choice.one_in(2),
+        sees_ip_header: choice.one_in(3),
+        ..HostConfig::default()
+    };
+    let mut world = World::with(seed, HOSTS as u8, host, |config| config.active_mtu = Mtu::Mtu1024);
+    world.network.set_conditions(conditions);
+    let copies = damage.map(|probability| lose_and_copy(&world, seed, probability));
+    let mut link = Link { qp_type: QpType::Ud, ..Link::default() };
+    link.cap.max_recv_wr = 4 * NOTES as u32;
+    let (mut qps, mut inboxes, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    for node in 0..HOSTS {
+        let pair = [0, 1].map(|n| {
+            let qpn = world.create_qp(node, &link);
+            // Sequences that do not meet, so that a PSN names one packet.
+            let psn = (node * QPS + n) as u32 * 1000;
+            world.connect(node, qpn, (node, qpn), &link, [psn, 0]);
+            qpn
+        });
+        let inbox = pair.map(|qpn| {
+            let region = world.nodes[node].region(4 * NOTES * NOTE, 1 << 32, full_access());
+            for wr_id in 0..4 * NOTES {
+                world.post_recv(node, qpn, wr_id as u64, &[sge(&region, wr_id * NOTE, NOTE)]);
+            }
+            region
+        });
+        sources.push(world.nodes[node].region(4096, 1 << 40, full_access()));
+        qps.push(pair);
+        inboxes.push(inbox);
+    }
+    let mut notes = Vec::new();
+    for number in 0..NOTES {
+        let mut one = || (choice.below(3) as usize, choice.below(2) as usize);
+        let (from, to) = (one(), one());
+        let len = [0, 1, 8, 1024, 1025][choice.below(5) as usize];
+        let bytes = pattern(number as u64, len);
+        let good = !choice.one_in(8);
+        let qkey = if good { [QKEY, QKey(1 << 31)][number % 2] } else { QKey(0x4321) };
+        let av = AddressVector::to(Gid::from(world.nodes[to.0].ip));
+        let target = UdTarget { av, qpn: qps[to.0][to.1], qkey };
+        let op = SendOp::SendImm { imm: number as u32 };
+        let inline = len <= 8;
+        let data = match inline {
+            true => SendData::inline(&bytes),
+            false => {
+                // Its bytes must stay until it has left.
+                sources[from.0].write_at(0, &bytes).unwrap();
+                sge(&sources[from.0], 0, len).into()
+            }
+        };
+        let request = SendRequest { data, ..request(number as u64, op, &[]) };
+        world.post_send(from.0, qps[from.0][from.1], request.to(target));
+        if !inline || choice.one_in(2) {
+            world.run(Duration::from_millis(1));
+        }
+        let delivered = good && len <= 1024;
+        notes.push(Note { from, to: if delivered { to } else { (HOSTS, 0) }, bytes });
+    }
+    world.run(Duration::from_secs(1));
+    (Ud { world, qps, inboxes, notes }, copies)
+}
+
+/// What holds on any network. Returns how often each message has arrived.
+fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<usize> {
+    let mut times = vec![0; NOTES];
+    for (node, host) in ud.world.nodes.iter().enumerate() {
+        let mut used = [0; QPS];
+        for completion in &host.recvs {
+            let context = format!("seed {seed:#x}, host {node}: {completion:?}");
+            let number = completion.imm.unwrap() as usize;
+            let note = &ud.notes[number];
+            let n = ud.qps[node].iter().position(|qpn| *qpn == completion.qpn).unwrap();
+            assert_eq!((node, n), note.to, "{context}: for {note:?}");
+            let source = ud.qps[note.from.0][note.from.1];
+            assert_eq!(completion.source_qp, Some(source), "{context}");
+            let len = note.bytes.len();
+            let end = (completion.status, completion.byte_len as usize, completion.wr_id);
+            assert_eq!(end, (WcStatus::Success, 40 + len, used[n]), "{context}");
+            let mut found = vec![0; 40 + len];
+            ud.inboxes[node][n].read_at(used[n] as usize * NOTE, &mut found).unwrap();
+            assert!(found[40..] == note.bytes, "{context}: torn");
+            let header = *found.first_chunk().unwrap();
+            let sender = AddressVector::to_sender(&header).map(|av| av.gid.ip());
+            assert_eq!(sender, Some(ud.world.nodes[note.from.0].ip), "{context}");
+            used[n] += 1;
+            times[number] += 1;
+        }
+        for (n, qpn) in ud.qps[node].iter().enumerate() {
+            let ends = host.sends.iter().filter(|c| c.qpn == *qpn);
+            let ends: Vec<_> = ends.map(|c| (c.wr_id as usize, c.status)).collect();
+            let own = (0..NOTES).filter(|number| ud.notes[*number].from == (node, n));
+            let own: Vec<_> = own.map(|number| (number, WcStatus::Success)).collect();
+            assert_eq!(ends, own, "seed {seed:#x}: every request completes, in order");
+            assert_eq!(ud.world.state(node, *qpn), QpState::Rts);
+        }
+    }
+    times
+}
+
+/// UD-01, UD-06, UD-07: each message arrives as often as its packet does, at the queue pair that it
+/// names and nowhere else.
+#[test]
+fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
+    for seed in 0..60 {
+        let damage = [0.0, 0.02, 0.2][seed as usize % 3];
+        let (ud, copies) = ud_run(seed, calm(), Some(damage));
+        let times = ud_is_sound(seed, &ud);
+        let copies = copies.unwrap();
+        let copies = copies.lock().unwrap();
+        let mut psns: BTreeMap<_, u32> = BTreeMap::new();
+        for (number, note) in ud.notes.iter().enumerate() {
+            // What is too long has no packet.
+            let next = psns.entry(note.from).or_default();
+            let psn = (note.from.0 * QPS + note.from.1) as u32 * 1000 + *next;
+            *next += u32::from(note.bytes.len() <= 1024);
+            let ip = ud.world.nodes[note.from.0].ip;
+            let expected = match note.to.0 {
+                HOSTS => 0,
+                _ => copies.get(&(ip, psn)).copied().unwrap_or(1),
+            };
+            assert_eq!(times[number], expected, "seed {seed:#x}: message {number}");
+        }
+        let wrong_keys =
+            |node: usize| ud.world.nodes[node].engine.counters().dropped(DropReason::QKeyMismatch);
+        assert!((0..HOSTS).map(wrong_keys).sum::<u64>() > 0, "seed {seed:#x}");
+    }
+}
+
+/// Damage never shows, nor does anything arrive somewhere else.
+#[test]
+fn ud_never_delivers_what_is_damaged() {
+    let (mut arrived, mut twice) = (0, 0);
+    for seed in 1000..1060 {
+        let (ud, _) = ud_run(seed, bad(seed), None);
+        let times = ud_is_sound(seed, &ud);
+        assert!(times.iter().all(|times| *times <= 2), "seed {seed:#x}: the network copies once");
+        arrived += times.iter().filter(|times| **times > 0).count();
+        twice += times.iter().filter(|times| **times == 2).count();
+    }
+    assert!(arrived > 2000 && twice > 50, "{arrived} arrived, {twice} of them twice");
+}

@@ -1,0 +1,135 @@
+//! UD on loopback sockets: each message reaches the one it is for.
+
+use std::io::{BufReader, Write};
+use std::net::IpAddr;
+
+use softroce::verbs::*;
+
+use crate::node::{Node, fresh_ip, open};
+use crate::process::{line, role, start};
+
+const KEY: QKey = QKey(0x1111_1111);
+
+/// Bytes of each receive.
+const ROOM: usize = 256;
+
+/// A UD queue pair, with what else a [`Node`] has, that takes `receives` messages.
+fn datagrams(ctx: Context, receives: u64) -> Node {
+    let mut node = Node::on(ctx);
+    node.qp = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
+    node.qp.activate(KEY).unwrap();
+    for wr_id in 0..receives {
+        let at = wr_id as usize * ROOM;
+        node.recv(wr_id, at..at + ROOM);
+    }
+    node
+}
+
+/// Sends `text` to a queue pair, and waits until it has left.
+fn send(node: &Node, to: &Endpoint, text: &str) {
+    let ah = node.pd.create_ah(AddressVector::to(to.gid)).unwrap();
+    let message = SendRequest::send(99, SendData::inline(text.as_bytes()));
+    node.send(message.to(ah.target(to.qpn, KEY)));
+}
+
+/// The next message: its text, and who has sent it by the completion and by the header.
+fn received(node: &Node) -> (String, Endpoint) {
+    let completion = loop {
+        let completion = node.next();
+        assert_eq!(completion.status, WcStatus::Success);
+        if completion.opcode == WcOpcode::Recv {
+            break completion;
+        }
+    };
+    let at = completion.wr_id as usize * ROOM;
+    let bytes = node.bytes(at, completion.byte_len as usize);
+    let (header, text) = bytes.split_first_chunk().unwrap();
+    let gid = node.pd.create_ah_from_header(header).unwrap().gid();
+    let sender = Endpoint { gid, qpn: completion.source_qp.unwrap(), psn: Psn::default() };
+    (String::from_utf8(text.to_vec()).unwrap(), sender)
+}
+
+/// Where a queue pair is, but for its PSN, which UD does not look at.
+fn place(node: &Node) -> Endpoint {
+    Endpoint { psn: Psn::default(), ..node.qp.endpoint() }
+}
+
+/// UD-06
+#[test]
+fn a_message_to_itself_arrives() {
+    let node = datagrams(open(), 1);
+    send(&node, &node.qp.endpoint(), "to myself");
+    assert_eq!(received(&node), ("to myself".into(), place(&node)));
+}
+
+/// What goes where nobody is, is gone, and nothing else is.
+#[test]
+fn a_message_to_nobody_succeeds() {
+    let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
+    let nobody: IpAddr = fresh_ip();
+    let gone = b.qp.endpoint();
+    for to in [Endpoint { gid: nobody.into(), ..gone }, Endpoint { qpn: a.qp.qpn(), ..gone }, gone]
+    {
+        send(&a, &to, "hello");
+        let completion = a.next();
+        assert_eq!((completion.wr_id, completion.status), (99, WcStatus::Success));
+    }
+    assert_eq!(received(&b), ("hello".into(), place(&a)));
+    assert_eq!(a.qp.state().unwrap(), QpState::Rts);
+}
+
+/// The test that is one of the three processes.
+const ONE_OF_THREE: &str = "datagrams::one_of_three";
+
+/// Tells where it is, is told where all three are, sends to the other two, and hears from them.
+#[test]
+fn one_of_three() {
+    let Some(role) = role() else { return };
+    let (me, ip) = role.split_once(' ').unwrap();
+    let ip: IpAddr = ip.parse().unwrap();
+    // More than are for it.
+    let node = datagrams(Context::open(OpenOptions::default().ip(ip)).unwrap(), 6);
+    println!("\nendpoint {}", node.qp.endpoint());
+    let mut input = std::io::stdin().lock();
+    let peers = ["0", "1", "2"].map(|name| {
+        let peer: Endpoint = line(&mut input, "peer ").parse().unwrap();
+        (name, Endpoint { psn: Psn::default(), ..peer })
+    });
+    for (name, peer) in peers.iter().filter(|(name, _)| *name != me) {
+        send(&node, peer, &format!("from {me} to {name}"));
+    }
+    let mut heard = [received(&node), received(&node)];
+    heard.sort_by(|a, b| a.0.cmp(&b.0));
+    let others = peers.into_iter().filter(|(name, _)| *name != me);
+    let expected = others.map(|(name, peer)| (format!("from {name} to {me}"), peer));
+    assert_eq!(heard.to_vec(), expected.collect::<Vec<_>>());
+    println!("\nheard");
+    // All messages are where they belong by now.
+    line(&mut input, "end");
+    while let Some(completion) = node.cq.poll_one() {
+        assert_eq!(completion.opcode, WcOpcode::Send, "{completion:?}");
+    }
+}
+
+/// UD-06: three processes, each to the two others.
+#[test]
+fn messages_between_three_processes_reach_the_one_they_are_for() {
+    let mut children = [0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {}", fresh_ip())));
+    let mut outputs = children.each_mut().map(|child| BufReader::new(child.stdout.take().unwrap()));
+    let mut inputs = children.each_mut().map(|child| child.stdin.take().unwrap());
+    let endpoints = outputs.each_mut().map(|output| line(output, "endpoint "));
+    for input in &mut inputs {
+        for endpoint in &endpoints {
+            writeln!(input, "peer {endpoint}").unwrap();
+        }
+    }
+    for output in &mut outputs {
+        line(output, "heard");
+    }
+    for input in &mut inputs {
+        writeln!(input, "end").unwrap();
+    }
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+}
