@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests docs capture unprivileged)
+ALL=(packages format lints tests examples docs capture unprivileged)
 PACKAGES=(tshark iproute2 util-linux python3)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
@@ -54,6 +54,20 @@ tests() {
     # The longest message there is: it takes 2 GiB of memory.
     cargo test --package softroce --test rc_responder -- --ignored
     cargo test --package softroce --no-default-features --lib
+}
+
+# Every example, so that they stay true: those without a runtime, and the rest.
+examples() {
+    local file name
+    for file in examples/*.rs; do
+        name=$(basename "$file" .rs)
+        case $name in
+        drive_by_hand | lossy_sim)
+            cargo run --quiet --package softroce --no-default-features --example "$name"
+            ;;
+        *) cargo run --quiet --package softroce --example "$name" ;;
+        esac
+    done
 }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }

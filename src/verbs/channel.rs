@@ -1,6 +1,6 @@
 //! Completion channels.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -103,6 +103,13 @@ impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.announced.export(&self.inner.bell);
         self.inner.bell.as_fd()
+    }
+}
+
+/// For those who want a number, as tokio's `AsyncFd` does; it is the same descriptor.
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

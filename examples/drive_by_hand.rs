@@ -1,0 +1,74 @@
+//! The protocol without a runtime: two engines, two ports, and a loop that is all yours.
+//!
+//! An engine has no clock, no thread and no socket. Whoever drives it tells it the time, lends it the
+//! datagrams that have arrived, and takes from it the bursts that are to be sent. Here the time is a
+//! number and the network a simulation; with a clock and sockets the loop is the same. This example
+//! builds with `--no-default-features`.
+
+use std::error::Error;
+
+use softroce::io::Port;
+use softroce::io::sim::{Conditions, Network};
+use softroce::net::Burst;
+use softroce::time::Instant;
+use softroce::transport::work::{RecvRequest, SendRequest};
+
+use hosts::Host;
+
+mod hosts;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let network = Network::new(1);
+    let delay = std::time::Duration::from_micros(5);
+    network.set_conditions(Conditions { delay, ..Conditions::default() });
+    let mut a = Host::new(&network, [10, 0, 0, 1])?;
+    let mut b = Host::new(&network, [10, 0, 0, 2])?;
+    a.connect(&b)?;
+    b.connect(&a)?;
+
+    let mut now = Instant::ZERO;
+    b.engine.post_recv(now, b.qpn, RecvRequest::new(1, b.sge(64)))?;
+    a.region.write_at(0, b"hello")?;
+    a.engine.post_send(now, a.qpn, SendRequest::send(2, a.sge(5)).signaled())?;
+
+    // Let everybody do what they can now, then go to the next time at which somebody can do something.
+    loop {
+        while turn(&mut a, now)? | turn(&mut b, now)? {}
+        let next = [a.engine.poll_timeout(), b.engine.poll_timeout(), network.next_event()];
+        match next.into_iter().flatten().min() {
+            Some(next) => now = now.max(next),
+            None => break,
+        }
+    }
+
+    let mut seen = [0; 5];
+    b.region.read_at(0, &mut seen)?;
+    println!("the memory of {} begins with {:?}", b.ip, std::str::from_utf8(&seen)?);
+    Ok(())
+}
+
+/// Does what can be done now. True when that was something.
+fn turn(host: &mut Host, now: Instant) -> Result<bool, Box<dyn Error>> {
+    let Host { ip, engine, port, .. } = host;
+    let mut active = false;
+
+    // Time is an input like any other.
+    engine.handle_timeout(now);
+
+    // Outputs: bursts of datagrams. A port may take fewer than it is offered, and say when to offer the
+    // rest again; this one always has room.
+    let mut burst = Burst::new();
+    while engine.poll_transmit(now, &mut burst) {
+        println!("{now:?} {ip} sends {} datagram(s) to {}", burst.len(), burst.path.destination);
+        port.transmit(now, std::slice::from_ref(&burst))?;
+        active = true;
+    }
+
+    // Inputs: what has arrived. When `handle_buffer` returns, the memory is written.
+    active |= port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer))? > 0;
+
+    while let Some((_, completion)) = engine.poll_completion() {
+        println!("{now:?} {ip} request {} ends: {}", completion.wr_id, completion.status);
+    }
+    Ok(active)
+}
