@@ -115,9 +115,12 @@ impl<'a> Player<'a> {
         let mr = pd.alloc_mr(2 * args.size.max(1), Access::LOCAL_WRITE)?;
         mr.write_at(0, &message(args.size, args.chk))?;
         let cap = QpCap { max_send_wr: 1, max_recv_wr: args.rx_depth, ..QpCap::default() };
-        let qp = match args.transport {
-            Transport::Rc => pd.create_qp(&QpConfig { cap, ..QpConfig::rc(&cq) })?,
+        let service = match args.transport {
+            Transport::Rc => QpConfig::rc(&cq),
+            Transport::Uc => QpConfig::uc(&cq),
+            Transport::Ud => QpConfig::ud(&cq),
         };
+        let qp = pd.create_qp(&QpConfig { cap, ..service })?;
         qp.modify(InitAttr::Connected { access: Access::empty() })?;
         let mut player = Self { args, qp, waiter: Waiter { cq, channel }, mr, receives: 0 };
         player.post_receives()?;

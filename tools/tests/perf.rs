@@ -4,18 +4,41 @@
 
 mod roce;
 
-use roce::{Listener, alone, error, json};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+
+use roce::{Listener, alone, error, json, lines, scratch};
 use serde_json::Value;
 
 const BANDWIDTH: [&str; 3] = ["write-bw", "send-bw", "read-bw"];
-const LATENCY: [&str; 2] = ["send-lat", "write-lat"];
+const LATENCY: [&str; 3] = ["send-lat", "write-lat", "read-lat"];
+
+/// Every test over every transport that has it.
+const EXISTING: [(&str, &str); 14] = [
+    ("write-bw", "rc"),
+    ("read-bw", "rc"),
+    ("send-bw", "rc"),
+    ("atomic-bw", "rc"),
+    ("write-lat", "rc"),
+    ("read-lat", "rc"),
+    ("send-lat", "rc"),
+    ("atomic-lat", "rc"),
+    ("write-bw", "uc"),
+    ("send-bw", "uc"),
+    ("write-lat", "uc"),
+    ("send-lat", "uc"),
+    ("send-bw", "ud"),
+    ("send-lat", "ud"),
+];
 
 fn fields(row: &Value) -> Vec<&str> {
     row.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 /// By name, as the parser sorts them.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 15] = [
+    "bidirectional",
     "fraction_of_ceiling",
     "gbit_per_s",
     "iterations",
@@ -23,8 +46,10 @@ const FIELDS: [&str; 12] = [
     "msg_per_s",
     "mtu",
     "qps",
+    "received",
     "retransmits",
     "seconds",
+    "sent",
     "size",
     "test",
     "transport",
@@ -72,7 +97,7 @@ fn latency_tests_give_percentiles_and_no_rate() {
 #[test]
 fn all_sizes_are_a_row_each_on_the_same_connection() {
     let _alone = alone();
-    for test in ["write-bw", "send-lat"] {
+    for test in ["write-bw", "send-lat", "read-lat"] {
         let rows = json(&["perf", test, "-a", "-D", "0.002", "--no-ceiling", "--json"]);
         let sizes: Vec<_> = rows.iter().map(|row| row["size"].as_u64().unwrap()).collect();
         let expected: Vec<_> = (1..=23).map(|exponent| 1 << exponent).collect();
@@ -113,21 +138,235 @@ fn a_small_receive_buffer_loses_nothing() {
     }
 }
 
+/// As many as fit any receive buffer and queue, so that none is lost however the sides are
+/// scheduled.
 #[test]
-fn sleeping_for_completions_works_where_there_are_any() {
+fn every_test_runs_over_every_transport_that_has_it() {
     let _alone = alone();
-    for test in ["write-bw", "send-bw", "read-bw", "send-lat"] {
-        let rows = json(&["perf", test, "-e", "-n", "50", "-s", "1000", "--no-ceiling", "--json"]);
-        assert_eq!(rows[0]["iterations"], 50, "{test}");
+    for (test, transport) in EXISTING {
+        let name = transport.to_uppercase();
+        let common = ["perf", test, "-c", &name, "-n", "100", "--no-ceiling", "--json"];
+        let size = if test.starts_with("atomic") { "8" } else { "200" };
+        let rows = json(&[&common[..], &["-s", size]].concat());
+        let [row] = rows.as_slice() else { panic!("one row expected: {rows:?}") };
+        let said = [&row["test"], &row["transport"], &row["iterations"]];
+        let expected: [Value; 3] = [test.into(), transport.into(), 100.into()];
+        assert_eq!(said, expected.each_ref());
+        let counts = (&row["sent"], &row["received"], &row["retransmits"]);
+        match (transport, test.ends_with("bw")) {
+            ("rc", _) => assert_eq!(counts, (&Value::Null, &Value::Null, &0.into()), "{test}"),
+            (_, true) => assert_eq!(counts, (&100.into(), &100.into(), &Value::Null), "{row}"),
+            (_, false) => assert_eq!(counts, (&Value::Null, &Value::Null, &Value::Null), "{row}"),
+        }
     }
 }
 
 #[test]
+fn a_transport_without_the_test_says_what_it_has() {
+    for (test, transport, has) in [
+        ("read-bw", "uc", "write-bw, send-bw, write-lat and send-lat"),
+        ("atomic-lat", "UC", "write-bw, send-bw, write-lat and send-lat"),
+        ("write-bw", "ud", "send-bw and send-lat"),
+        ("write-lat", "UD", "send-bw and send-lat"),
+        ("read-lat", "ud", "send-bw and send-lat"),
+    ] {
+        let name = transport.to_lowercase();
+        let expected = format!("roce: no {test} over {name}: {name} carries {has}\n");
+        assert_eq!(error(&["perf", test, "-c", transport]), expected);
+        assert_eq!(error(&["perf", test, "-c", transport, "--listen"]), expected);
+    }
+}
+
+#[test]
+fn what_unreliable_transports_lose_is_counted_and_not_sent_again() {
+    let _alone = alone();
+    for (test, transport) in [("send-bw", "ud"), ("send-bw", "uc"), ("write-bw", "uc")] {
+        let common = ["perf", test, "-c", transport, "-n", "400", "-s", "64", "--no-ceiling"];
+        let args = [&common[..], &["--impair", "loss=0.2,seed=1"]].concat();
+        let rows = json(&[&args[..], &["--json"]].concat());
+        assert_eq!((&rows[0]["sent"], &rows[0]["iterations"]), (&400.into(), &400.into()));
+        let received = rows[0]["received"].as_u64().unwrap();
+        assert!((100..390).contains(&received), "{test} {transport}: {rows:?}");
+        let lines = lines(&args);
+        assert!(lines[0].ends_with("received       lost"), "{lines:?}");
+        assert!(lines[1].ends_with("%)"), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_message_that_is_lost_ends_an_unreliable_latency_test() {
+    let impair = ["--impair", "loss=1", "-n", "10", "--no-ceiling"];
+    let text = error(&[&["perf", "send-lat", "-c", "uc"], &impair[..]].concat());
+    let expected = "roce: no message from the other side for 10 s: one was lost, and nobody sends \
+                    it again\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_datagram_is_not_longer_than_the_mtu() {
+    let _alone = alone();
+    let text = error(&["perf", "send-bw", "-c", "ud", "-s", "2K", "-m", "1024"]);
+    let over = "over ud a message has the MTU at most, and that is 1024 here";
+    assert_eq!(text, format!("roce: --size 2048: {over}\n"));
+    // The other side may want less than this one.
+    let small = Listener::start(&["perf", "send-lat", "-m", "1024", "--listen"]);
+    let to = ["127.0.0.1", "-p", &small.port];
+    let text = error(&[&["perf", "send-lat", "-c", "ud", "-s", "2K"], &to[..]].concat());
+    assert_eq!(text, format!("roce: --size 2048: {over}\n"));
+    let common = ["perf", "send-bw", "-c", "ud", "-a", "-m", "1024", "-n", "50", "--no-ceiling"];
+    let rows = json(&[&common[..], &["--json"]].concat());
+    let sizes: Vec<_> = rows.iter().map(|row| row["size"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]);
+}
+
+#[test]
+fn both_directions_are_summed() {
+    let _alone = alone();
+    for (test, transport) in EXISTING.iter().filter(|(test, _)| test.ends_with("bw")) {
+        let common = ["perf", test, "-c", transport, "-b", "-n", "60", "-q", "3", "--json"];
+        let size = if *test == "atomic-bw" { "8" } else { "100" };
+        let rows = json(&[&common[..], &["-s", size, "--no-ceiling"]].concat());
+        let said = [&rows[0]["bidirectional"], &rows[0]["iterations"], &rows[0]["qps"]];
+        let expected: [Value; 3] = [true.into(), 120.into(), 3.into()];
+        assert_eq!(said, expected.each_ref(), "{test} {transport}");
+        if *transport != "rc" {
+            assert_eq!(rows[0]["received"], 120, "{test} {transport}");
+        }
+    }
+    let common = ["perf", "send-bw", "-b", "-s", "4K", "--json"];
+    let rows = json(&[&common[..], &["-D", "0.05"]].concat());
+    assert!(rows[0]["fraction_of_ceiling"].as_f64().unwrap() > 0.0, "{rows:?}");
+}
+
+#[test]
+fn both_kinds_of_atomics_have_eight_bytes() {
+    let _alone = alone();
+    for kind in ["FETCH_AND_ADD", "cmp_and_swap"] {
+        for test in ["atomic-bw", "atomic-lat"] {
+            let common = ["perf", test, "-A", kind, "-n", "100", "-a", "--json"];
+            let rows = json(&[&common[..], &["--no-ceiling"]].concat());
+            assert_eq!(rows.len(), 1, "{test} {kind}");
+            assert_eq!((&rows[0]["size"], &rows[0]["iterations"]), (&8.into(), &100.into()));
+        }
+    }
+}
+
+#[test]
+fn sleeping_for_completions_works_where_there_are_any() {
+    let _alone = alone();
+    for (test, transport) in EXISTING.iter().filter(|(test, _)| *test != "write-lat") {
+        let common = ["perf", test, "-c", transport, "-e", "-n", "50", "--no-ceiling", "--json"];
+        let size = if test.starts_with("atomic") { "8" } else { "1000" };
+        let rows = json(&[&common[..], &["-s", size]].concat());
+        assert_eq!(rows[0]["iterations"], 50, "{test} {transport}");
+    }
+    let common = ["perf", "send-bw", "-b", "-e", "-n", "50", "--no-ceiling", "--json"];
+    assert_eq!(json(&common)[0]["iterations"], 100);
+}
+
+#[test]
+fn messages_may_travel_in_the_request() {
+    let _alone = alone();
+    for (test, transport) in [("write-bw", "rc"), ("send-bw", "ud"), ("write-lat", "uc")] {
+        let common = ["perf", test, "-c", transport, "-I", "1024", "-s", "700", "-n", "50"];
+        let rows = json(&[&common[..], &["--no-ceiling", "--json"]].concat());
+        assert_eq!(rows[0]["iterations"], 50, "{test} {transport}");
+    }
+    let text = error(&["perf", "send-lat", "-I", "2000"]);
+    assert_eq!(text, "roce: --inline-size 2000: the device takes 1024 bytes at most\n");
+}
+
+/// The texts of a picture, and how many dots it has.
+fn picture(path: &Path) -> (Vec<String>, usize) {
+    let svg = std::fs::read_to_string(path).unwrap();
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    assert_eq!(document.root_element().tag_name().name(), "svg");
+    let named = |name: &'static str| {
+        document.descendants().filter(move |node| node.tag_name().name() == name)
+    };
+    let texts = named("text").filter_map(|node| Some(node.text()?.trim().to_owned()));
+    (texts.collect(), named("circle").count())
+}
+
+#[test]
+fn plots_are_pictures_of_the_rows() {
+    let _alone = alone();
+    let cases: [(&[&str], &[&str], usize); 4] = [
+        // A dot a row, and one in the legend.
+        (
+            &["send-bw", "-c", "ud", "-a", "-D", "0.002"],
+            &["roce perf send-bw", "UD, MTU 4096, 1 queue pair, softroce 0.1.0", "raw UDP", "4K"],
+            13,
+        ),
+        (
+            &["write-lat", "-a", "-D", "0.002"],
+            &["roce perf write-lat", "raw UDP, median", "median", "99 %", "half round trip", "8M"],
+            2 * 24,
+        ),
+        (
+            &["atomic-lat", "-n", "100"],
+            &["roce perf atomic-lat of 8 bytes", "verbs", "raw UDP", "round trip", "99 %"],
+            0,
+        ),
+        (&["ceiling", "-a", "-D", "0.002"], &["roce perf ceiling", "raw UDP", "UDP, MTU 4096"], 24),
+    ];
+    for (args, expected, dots) in cases {
+        let path = scratch(&format!("{}.svg", args[0]));
+        let name = path.to_str().unwrap();
+        lines(&[&["perf"], args, &["--plot", name]].concat());
+        let (texts, found) = picture(&path);
+        for text in expected {
+            assert!(texts.iter().any(|found| found.starts_with(text)), "{text}: {texts:?}");
+        }
+        if texts.iter().any(|text| text == "received") {
+            // A busy machine has lost some, and the curve of what was sent is there too.
+            assert_eq!(found, 2 * dots, "{args:?}");
+        } else {
+            assert_eq!(found, dots, "{args:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_plot_that_cannot_be_is_refused_before_the_measurement() {
+    let text = error(&["perf", "send-lat", "--plot", "/nonexistent/a.svg"]);
+    let expected = "roce: --plot /nonexistent/a.svg: No such file or directory (os error 2)\n";
+    assert_eq!(text, expected);
+    let text = error(&["perf", "send-lat", "--plot", "a.png"]);
+    assert!(text.contains("a plot is SVG: expected a name that ends in .svg"), "{text}");
+    for (test, why) in
+        [("send-bw", "one size is one point: add --all"), ("atomic-bw", "atomics have only one")]
+    {
+        let text = error(&["perf", test, "--plot", "a.svg"]);
+        assert!(text.starts_with("roce: --plot: ") && text.trim_end().ends_with(why), "{text}");
+    }
+}
+
+#[test]
+fn a_test_that_fails_leaves_plots_as_they_were() {
+    let (new, old) = (scratch("new.svg"), scratch("old.svg"));
+    std::fs::write(&old, "an older picture").unwrap();
+    for path in [&new, &old] {
+        let plot = path.to_str().unwrap();
+        error(&["perf", "send-lat", "127.0.0.1", "-p", "1", "--plot", plot]);
+    }
+    assert!(!new.exists());
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "an older picture");
+    std::fs::remove_file(&old).unwrap();
+}
+
+#[test]
 fn what_a_test_cannot_do_is_refused() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["write-lat", "-e"], "--events: in write-lat there is no completion to sleep for"),
         (&["send-lat", "-q", "2"], "--qp: a latency test has one queue pair"),
+        (&["read-lat", "-b"], "--bidirectional: a latency test has one message at a time"),
+        (&["atomic-bw", "-s", "64"], "--size 64: an atomic has 8 bytes"),
+        (&["send-bw", "-A", "FETCH_AND_ADD"], "--atomic-type: send-bw has no atomics"),
+        (&["read-bw", "-I", "64"], "--inline-size: read-bw sends no data that could be inline"),
         (&["send-bw", "--of", "send-lat"], "--of: only ceiling imitates another test"),
+        (&["ceiling", "--of", "ceiling"], "--of ceiling: expected one of the other tests"),
         (
             &["ceiling", "--pcap", "x.pcapng"],
             "--pcap and --impair are for a device; the ceiling is of UDP sockets without one",
@@ -152,16 +391,32 @@ fn the_ceiling_is_a_row_too() {
 #[test]
 fn every_operation_has_a_ceiling_also_with_a_small_receive_buffer() {
     let _alone = alone();
-    for of in BANDWIDTH.iter().chain(&LATENCY) {
-        let common = ["perf", "ceiling", "--of", of, "-D", "0.02", "-s", "10000", "--json"];
-        let rows = json(&[&common[..], &["--rcvbuf", "64K"]].concat());
-        assert!(rows[0]["iterations"].as_u64().unwrap() > 0, "{of}: {rows:?}");
+    for (of, transport) in EXISTING {
+        let size = if of.starts_with("atomic") { "8" } else { "3000" };
+        let common = ["perf", "ceiling", "--of", of, "-c", transport, "-s", size, "-m", "4096"];
+        let ways: &[&[&str]] = if of.ends_with("bw") { &[&[], &["-b"]] } else { &[&[]] };
+        for way in ways {
+            let rest = ["-D", "0.02", "--rcvbuf", "64K", "--json"];
+            let rows = json(&[&common[..], way, &rest].concat());
+            assert!(rows[0]["iterations"].as_u64().unwrap() > 0, "{of}: {rows:?}");
+            assert_eq!(rows[0]["bidirectional"], way.len() == 1);
+        }
     }
 }
 
 #[test]
 fn sides_that_differ_say_in_what() {
-    let cases: [(&[&str], &[&str], &str); 4] = [
+    let cases: [(&[&str], &[&str], &str); 6] = [
+        (
+            &["send-bw", "-c", "UC"],
+            &["send-bw"],
+            "the other side: connection mismatch: this side was started with uc, yours with rc",
+        ),
+        (
+            &["send-bw", "-q", "2"],
+            &["send-bw"],
+            "the other side: queue pair mismatch: this side was started with 2, yours with 1",
+        ),
         (
             &["write-bw", "-m", "1024"],
             &["write-bw", "-m", "4096"],
@@ -189,6 +444,23 @@ fn sides_that_differ_say_in_what() {
         let text = error(&[&["perf"], here, &to].concat());
         assert_eq!(text, format!("roce: {expected}\n"));
     }
+}
+
+#[test]
+fn a_side_of_another_version_is_told_from_one_of_another_test() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let other = std::thread::Builder::new().spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        stream.write_all(b"{\"roce\":\"9.9.9\",\"test\":\"send-bw\",\"agreement\":99}\n").unwrap();
+    });
+    let text = error(&["perf", "send-bw", "127.0.0.1", "-p", &port]);
+    other.unwrap().join().unwrap();
+    let expected =
+        "roce: the other side is roce 9.9.9 and speaks agreement 99 of roce perf, this one";
+    assert!(text.starts_with(expected), "{text}");
 }
 
 #[test]

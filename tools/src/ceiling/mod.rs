@@ -21,7 +21,7 @@ pub(crate) use shape::{Operation, Shape};
 use crate::control::Control;
 use endpoint::{Endpoint, Unpaired};
 use pingpong::Player;
-use stream::{Allowance, Seen};
+use stream::{Allowance, Seen, Sending, Taking};
 
 /// What is to be measured.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -31,10 +31,14 @@ pub(crate) struct Order {
     pub(crate) duration: Duration,
 }
 
-/// One way or there and back.
+/// Who sends when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Pattern {
-    Stream,
+    /// One side a stream.
+    OneWay,
+    /// Both sides a stream each.
+    BothWays,
+    /// A message at a time, there and back.
     PingPong,
 }
 
@@ -50,11 +54,12 @@ struct Hello {
 pub(crate) struct Ceiling {
     pub(crate) messages: u64,
     pub(crate) seconds: f64,
-    /// Of a stream, message bytes only.
+    /// Of streams, message bytes only.
     pub(crate) gbit_per_s: f64,
     pub(crate) msg_per_s: f64,
-    /// Of a ping-pong, half round trips in nanoseconds.
-    pub(crate) half_round_trips: Option<Histogram<u64>>,
+    /// Of a ping-pong, nanoseconds: of half a round trip, or of a whole one where a message is
+    /// answered.
+    pub(crate) times: Option<Histogram<u64>>,
     /// What keeps the figure from saying what UDP can do.
     pub(crate) doubts: Vec<String>,
 }
@@ -72,27 +77,38 @@ pub(crate) struct Party<'c> {
 impl Party<'_> {
     /// Measures, with a peer that [`serve`](Self::serve)s the same order.
     pub(crate) fn measure(mut self, order: Order) -> anyhow::Result<Ceiling> {
+        let shape = order.shape;
         match order.active_role() {
             Role::Sender => {
                 let sent = self.meet(order, Role::Sender)?.send(order)?;
                 let received = self.control.receive()?;
-                Ok(Ceiling::of_stream(order.shape, &sent, &received))
+                Ok(Ceiling::of_streams(shape, &[(sent, received)]))
             }
             Role::Receiver => {
                 let received = self.meet(order, Role::Receiver)?.receive()?;
                 let sent = self.control.receive()?;
-                Ok(Ceiling::of_stream(order.shape, &sent, &received))
+                Ok(Ceiling::of_streams(shape, &[(sent, received)]))
+            }
+            Role::Both => {
+                let out = self.meet(order, Role::Sender)?;
+                let back = self.meet(order, Role::Receiver)?;
+                let (sent, received) = both_ways(out, back, order)?;
+                let (their_sent, their_received) = self.control.receive()?;
+                Ok(Ceiling::of_streams(shape, &[(sent, their_received), (their_sent, received)]))
             }
             Role::Player => {
+                let ways = if shape.operation.is_answered() { 1 } else { 2 };
                 let mut meeting = self.meet(order, Role::Player)?;
-                let half_round_trips = meeting.player(order.shape).serve(order.duration)?;
-                Ok(Ceiling::of_ping_pong(order.shape, half_round_trips))
+                let times =
+                    meeting.player(shape.ping(), shape.pong()).serve(order.duration, ways)?;
+                Ok(Ceiling::of_ping_pong(shape, ways, times))
             }
         }
     }
 
     /// Plays the other side of [`measure`](Self::measure).
     pub(crate) fn serve(mut self, order: Order) -> anyhow::Result<()> {
+        let shape = order.shape;
         match order.active_role() {
             Role::Sender => {
                 let received = self.meet(order, Role::Receiver)?.receive()?;
@@ -102,7 +118,14 @@ impl Party<'_> {
                 let sent = self.meet(order, Role::Sender)?.send(order)?;
                 self.control.send(&sent)
             }
-            Role::Player => self.meet(order, Role::Player)?.player(order.shape).echo(),
+            Role::Both => {
+                let back = self.meet(order, Role::Receiver)?;
+                let out = self.meet(order, Role::Sender)?;
+                self.control.send(&both_ways(out, back, order)?)
+            }
+            Role::Player => {
+                self.meet(order, Role::Player)?.player(shape.pong(), shape.ping()).echo()
+            }
         }
     }
 
@@ -111,7 +134,7 @@ impl Party<'_> {
         let merge = match role {
             // Acknowledgements are of one size, and two of them merged would be taken for one.
             Role::Sender => false,
-            Role::Receiver => true,
+            Role::Receiver | Role::Both => true,
             Role::Player => order.shape.packets() > 1,
         };
         let own = Unpaired::open(self.ip, self.receive_buffer, merge)?;
@@ -130,6 +153,7 @@ impl Party<'_> {
 enum Role {
     Sender,
     Receiver,
+    Both,
     Player,
 }
 
@@ -138,9 +162,10 @@ impl Order {
     fn active_role(&self) -> Role {
         match (self.pattern, self.shape.operation) {
             (Pattern::PingPong, _) => Role::Player,
+            (Pattern::BothWays, _) => Role::Both,
             // Its data comes from the peer.
-            (Pattern::Stream, Operation::Read) => Role::Receiver,
-            (Pattern::Stream, _) => Role::Sender,
+            (Pattern::OneWay, Operation::Read) => Role::Receiver,
+            (Pattern::OneWay, _) => Role::Sender,
         }
     }
 }
@@ -154,55 +179,79 @@ struct Meeting {
 
 impl Meeting {
     fn send(mut self, order: Order) -> anyhow::Result<Seen> {
-        stream::send(&mut self.end, order.shape, self.to_peer, order.duration)
+        let mut sending = Sending::new(&mut self.end, order.shape, self.to_peer, order.duration);
+        while sending.step()? {}
+        Ok(sending.seen())
     }
 
     fn receive(mut self) -> anyhow::Result<Seen> {
-        stream::receive(&mut self.end, self.from_peer)
+        let mut taking = Taking::new(&mut self.end, self.from_peer);
+        while taking.step()? {}
+        Ok(taking.seen())
     }
 
-    fn player(&mut self, shape: Shape) -> Player<'_> {
-        Player::new(&mut self.end, shape, self.to_peer.segments)
+    fn player(&mut self, sends: Shape, takes: Shape) -> Player<'_> {
+        Player::new(&mut self.end, sends, takes, self.to_peer.segments)
     }
 }
 
+/// Sends and receives by turns, on a pair of sockets each; returns what was sent and received.
+fn both_ways(mut out: Meeting, mut back: Meeting, order: Order) -> anyhow::Result<(Seen, Seen)> {
+    let mut sending = Sending::new(&mut out.end, order.shape, out.to_peer, order.duration);
+    let mut taking = Taking::new(&mut back.end, back.from_peer);
+    let (mut sends, mut takes) = (true, true);
+    while sends || takes {
+        sends = sends && sending.step()?;
+        takes = takes && taking.step()?;
+    }
+    Ok((sending.seen(), taking.seen()))
+}
+
 impl Ceiling {
-    fn of_stream(shape: Shape, sent: &Seen, received: &Seen) -> Self {
-        let messages = received.bytes as f64 / shape.wire_bytes() as f64;
-        let msg_per_s = messages / received.seconds.max(f64::EPSILON);
+    /// The sum of streams, of each what was sent and received.
+    fn of_streams(shape: Shape, streams: &[(Seen, Seen)]) -> Self {
+        let sum = |part: fn(&(Seen, Seen)) -> u64| streams.iter().map(part).sum::<u64>();
         let mut doubts = Vec::new();
-        if sent.stalls > 0 || received.datagrams < sent.datagrams {
-            let lost = sent.datagrams - received.datagrams.min(sent.datagrams);
-            let (all, stalls) = (sent.datagrams, sent.stalls);
-            doubts.push(format!("{lost} of {all} raw datagrams were lost, with {stalls} stalls"));
+        let stalls = sum(|(sent, _)| sent.stalls);
+        let (sent, received) = (sum(|(sent, _)| sent.datagrams), sum(|(_, got)| got.datagrams));
+        if stalls > 0 || received < sent {
+            let lost = sent.saturating_sub(received);
+            doubts.push(format!("{lost} of {sent} raw datagrams were lost, with {stalls} stalls"));
         }
-        if received.damaged > 0 {
-            doubts.push(format!("{} raw datagrams were damaged", received.damaged));
+        let damaged = sum(|(_, received)| received.damaged);
+        if damaged > 0 {
+            doubts.push(format!("{damaged} raw datagrams were damaged"));
         }
-        let share = sent.cpu_share.min(received.cpu_share);
+        let shares = streams.iter().flat_map(|(sent, got)| [sent.cpu_share, got.cpu_share]);
+        let share = shares.fold(1.0, f64::min);
         if share < 0.9 {
             let percent = share * 100.0;
             doubts.push(format!("the machine is busy: a side had {percent:.0} % of a CPU"));
         }
+        let rate = |seen: &Seen| {
+            seen.bytes as f64 / shape.wire_bytes() as f64 / seen.seconds.max(f64::EPSILON)
+        };
+        let msg_per_s = streams.iter().map(|(_, received)| rate(received)).sum::<f64>();
         Self {
-            messages: received.datagrams / shape.packets() as u64,
-            seconds: received.seconds,
+            messages: received / shape.packets() as u64,
+            seconds: streams.iter().map(|(_, received)| received.seconds).fold(0.0, f64::max),
             gbit_per_s: msg_per_s * shape.size as f64 * 8e-9,
             msg_per_s,
-            half_round_trips: None,
+            times: None,
             doubts,
         }
     }
 
-    fn of_ping_pong(shape: Shape, half_round_trips: Histogram<u64>) -> Self {
-        let messages = half_round_trips.len();
-        let half = half_round_trips.mean() * 1e-9;
+    /// Of times that are a round trip divided by `ways`.
+    fn of_ping_pong(shape: Shape, ways: u32, times: Histogram<u64>) -> Self {
+        let messages = times.len();
+        let mean = times.mean() * 1e-9;
         Self {
             messages,
-            seconds: 2.0 * half * messages as f64,
-            gbit_per_s: shape.size as f64 * 8e-9 / half.max(f64::EPSILON),
-            msg_per_s: 1.0 / half.max(f64::EPSILON),
-            half_round_trips: Some(half_round_trips),
+            seconds: f64::from(ways) * mean * messages as f64,
+            gbit_per_s: shape.size as f64 * 8e-9 / mean.max(f64::EPSILON),
+            msg_per_s: 1.0 / mean.max(f64::EPSILON),
+            times: Some(times),
             doubts: Vec::new(),
         }
     }

@@ -20,8 +20,10 @@ const STOP: [u8; 1] = [0xff];
 /// Sends and takes whole messages.
 pub(super) struct Player<'e> {
     end: &'e mut Endpoint,
+    /// What it sends.
     bursts: Vec<Burst>,
-    message_bytes: usize,
+    /// Bytes of what it is sent.
+    expected: usize,
     sent: Region,
     received: Region,
     out: Vec<u8>,
@@ -29,11 +31,17 @@ pub(super) struct Player<'e> {
 }
 
 impl<'e> Player<'e> {
-    pub(super) fn new(end: &'e mut Endpoint, shape: Shape, most_segments: usize) -> Self {
+    /// A player who sends messages of one shape and is sent messages of another.
+    pub(super) fn new(
+        end: &'e mut Endpoint,
+        sends: Shape,
+        takes: Shape,
+        most_segments: usize,
+    ) -> Self {
         Self {
             end,
-            bursts: Bursts::message(shape, most_segments),
-            message_bytes: shape.wire_bytes(),
+            bursts: Bursts::message(sends, most_segments),
+            expected: takes.wire_bytes(),
             sent: Region::new(),
             received: Region::new(),
             out: vec![0; 1 << 16],
@@ -41,25 +49,30 @@ impl<'e> Player<'e> {
         }
     }
 
-    /// Plays for as long as `duration` says; the histogram has half round trips in nanoseconds.
-    pub(super) fn serve(&mut self, duration: Duration) -> anyhow::Result<Histogram<u64>> {
-        let mut half_round_trips = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
+    /// Plays for as long as `duration` says; the histogram has round trips, each divided by `ways`,
+    /// in nanoseconds.
+    pub(super) fn serve(
+        &mut self,
+        duration: Duration,
+        ways: u32,
+    ) -> anyhow::Result<Histogram<u64>> {
+        let mut times = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
         let start = clock::now();
         let mut before = start;
         let mut exchanges = 0;
-        while before - start < duration || half_round_trips.is_empty() {
+        while before - start < duration || times.is_empty() {
             self.send()?;
             ensure!(self.take(PATIENCE)?, "the other side answered with a stop");
             let after = clock::now();
             exchanges += 1;
             if exchanges > WARM_UP || after - start > duration / 10 {
-                let half = (after - before) / 2;
-                half_round_trips.saturating_record(u64::try_from(half.as_nanos())?);
+                let time = (after - before) / ways;
+                times.saturating_record(u64::try_from(time.as_nanos())?);
             }
             before = after;
         }
         self.end.tell(&STOP)?;
-        Ok(half_round_trips)
+        Ok(times)
     }
 
     /// Returns every message until a stop comes.
@@ -81,7 +94,7 @@ impl<'e> Player<'e> {
 
     /// Takes a whole message; `false` when a stop came instead.
     fn take(&mut self, patience: Duration) -> anyhow::Result<bool> {
-        let mut missing = self.message_bytes;
+        let mut missing = self.expected;
         let mut idle_polls = 0u32;
         let mut start = None;
         while missing > 0 {

@@ -4,10 +4,18 @@ use serde::{Deserialize, Serialize};
 
 /// Base transport header.
 const BTH: usize = 12;
+/// Datagram extended transport header, in every packet of UD.
+const DETH: usize = 8;
 /// RDMA extended transport header, in the first packet of a WRITE.
 const RETH: usize = 16;
+/// Immediate data, in the last packet of a message that has any.
+const IMM: usize = 4;
 /// ACK extended transport header, in the first and last packet of a READ response.
 const AETH: usize = 4;
+/// Atomic extended transport header, in the request.
+const ATOMIC_ETH: usize = 28;
+/// The value that an atomic returns.
+const ATOMIC_ACK_ETH: usize = 8;
 /// Invariant CRC, behind every packet.
 pub(super) const ICRC: usize = 4;
 /// The largest UDP payload over IPv4.
@@ -18,10 +26,27 @@ const MOST_BYTES: usize = 65_507;
 pub(crate) enum Operation {
     /// All packets of a message are alike.
     Send,
+    /// A message is one packet and has the DETH.
+    Datagram,
     /// The first has the RETH.
     Write,
+    /// The same, and the last has immediate data.
+    WriteImm,
     /// First and last have the AETH. The packets are those of the response.
     Read,
+    /// What asks for it: one packet.
+    ReadRequest,
+    /// One packet, the request.
+    Atomic,
+    /// What is returned for it: one packet.
+    AtomicAnswer,
+}
+
+impl Operation {
+    /// Whether a ping-pong asks and is answered, rather than going there and back.
+    pub(crate) fn is_answered(self) -> bool {
+        matches!(self, Self::Read | Self::Atomic)
+    }
 }
 
 /// Messages of one size, cut at one MTU.
@@ -37,18 +62,43 @@ pub(crate) struct Shape {
 impl Shape {
     /// Packets of a message.
     pub(crate) fn packets(&self) -> usize {
-        self.size.div_ceil(self.mtu).max(1)
+        match self.operation {
+            Operation::ReadRequest | Operation::Atomic | Operation::AtomicAnswer => 1,
+            _ => self.size.div_ceil(self.mtu).max(1),
+        }
+    }
+
+    /// What the active side of a ping-pong sends.
+    pub(super) fn ping(self) -> Self {
+        match self.operation {
+            Operation::Read => Self { operation: Operation::ReadRequest, ..self },
+            _ => self,
+        }
+    }
+
+    /// And what the other side sends.
+    pub(super) fn pong(self) -> Self {
+        match self.operation {
+            Operation::Atomic => Self { operation: Operation::AtomicAnswer, ..self },
+            _ => self,
+        }
     }
 
     /// Bytes of the UDP payload that is packet `index` of a message.
     pub(super) fn datagram(&self, index: usize) -> usize {
-        let last = index + 1 == self.packets();
-        let payload = if last { self.size - index * self.mtu } else { self.mtu };
+        let (first, last) = (index == 0, index + 1 == self.packets());
+        let when = |condition, bytes| if condition { bytes } else { 0 };
         let extension = match self.operation {
-            Operation::Write if index == 0 => RETH,
-            Operation::Read if index == 0 || last => AETH,
-            _ => 0,
+            Operation::Send => 0,
+            Operation::Datagram => DETH,
+            Operation::Write => when(first, RETH),
+            Operation::WriteImm => when(first, RETH) + when(last, IMM),
+            Operation::Read => when(first || last, AETH),
+            Operation::ReadRequest => return BTH + RETH + ICRC,
+            Operation::Atomic => return BTH + ATOMIC_ETH + ICRC,
+            Operation::AtomicAnswer => return BTH + AETH + ATOMIC_ACK_ETH + ICRC,
         };
+        let payload = if last { self.size - index * self.mtu } else { self.mtu };
         BTH + extension + payload.next_multiple_of(4) + ICRC
     }
 
@@ -171,19 +221,38 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_message_are_those_of_its_bursts() {
-        for operation in [Operation::Send, Operation::Write, Operation::Read] {
+        use Operation::{Datagram, Read, Send, Write, WriteImm};
+        for operation in [Send, Datagram, Write, WriteImm, Read] {
             for size in [0, 1, 64, 4096, 4097, 65536, 100_003] {
                 let shape = Shape { operation, size, mtu: 1024 };
                 let packets: usize = (0..shape.packets()).map(|i| shape.datagram(i)).sum();
                 assert_eq!(packets, shape.wire_bytes());
                 let header = shape.wire_bytes() - size.next_multiple_of(4);
                 let extension = match operation {
-                    Operation::Send => 0,
-                    Operation::Write => 16,
-                    Operation::Read => 4 * shape.packets().min(2),
+                    Datagram => 8 * shape.packets(),
+                    Write => 16,
+                    WriteImm => 16 + 4,
+                    Read => 4 * shape.packets().min(2),
+                    _ => 0,
                 };
                 assert_eq!(header, 16 * shape.packets() + extension);
             }
         }
+    }
+
+    #[test]
+    fn what_is_answered_has_other_packets_there_than_back() {
+        let of = |operation, size| Shape { operation, size, mtu: 1024 };
+        let bytes = |shape: Shape| (shape.ping().wire_bytes(), shape.pong().wire_bytes());
+        assert_eq!(bytes(of(Operation::Read, 3000)), (32, 3 * 16 + 2 * 4 + 3000));
+        assert_eq!(bytes(of(Operation::Atomic, 8)), (44, 28));
+        assert_eq!(bytes(of(Operation::Write, 64)), (96, 96));
+    }
+
+    #[test]
+    fn immediate_data_makes_the_last_packet_the_longest_behind_the_first() {
+        // The FIRST, two alike, and the LAST, which is longer than a burst of those.
+        let expected = [(1, 1056), (2, 2 * 1040), (1, 1044), (1, 1056)];
+        assert_eq!(bursts(Operation::WriteImm, 4096, 1024, 4), expected);
     }
 }

@@ -7,7 +7,7 @@
 //!     │── stop, 1 B, ten times ────────────────▶│
 //! ```
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -83,41 +83,84 @@ fn queue_charge(burst: Burst) -> usize {
     }
 }
 
-/// Sends for as long as `duration` says.
-pub(super) fn send(
-    end: &mut Endpoint,
-    shape: Shape,
-    allowance: Allowance,
+/// The sending side.
+pub(super) struct Sending<'e> {
+    end: &'e mut Endpoint,
+    bursts: Bursts,
+    /// What could not be sent yet.
+    waiting: Option<Burst>,
+    region: Region,
+    buffer: Vec<u8>,
+    flight: Flight,
+    seen: Seen,
+    stretch: Stretch,
     duration: Duration,
-) -> anyhow::Result<Seen> {
-    let mut bursts = Bursts::stream(shape, allowance.segments);
-    let mut region = Region::new();
-    let mut buffer = vec![0; 1 << 16];
-    let mut flight = Flight { window: allowance.window as u64, ..Flight::default() };
-    let mut seen = Seen::default();
-    let stretch = Stretch::begin();
-    while stretch.elapsed() < duration {
-        let burst = bursts.next();
-        flight.make_room(end, burst.count as u64)?;
-        let bytes = &mut buffer[..burst.bytes];
-        bytes.chunks_mut(burst.segment).for_each(|datagram| region.fill(datagram));
-        end.send(burst, bytes)?;
-        flight.sent += burst.count as u64;
-        seen.bytes += burst.bytes as u64;
-    }
-    seen.seconds = stretch.elapsed().as_secs_f64();
-    seen.cpu_share = stretch.cpu_share();
-    seen.datagrams = flight.sent;
-    seen.stalls = flight.stalls;
-    let mut nothing = [0; 8];
-    for _ in 0..STOPS {
-        end.tell(&STOP)?;
-        let pause = clock::now();
-        while clock::now() - pause < Duration::from_millis(1) {
-            end.receive(&mut nothing)?;
+    stops: usize,
+    last_stop: Option<Instant>,
+}
+
+impl<'e> Sending<'e> {
+    /// Sends for as long as `duration` says.
+    pub(super) fn new(
+        end: &'e mut Endpoint,
+        shape: Shape,
+        allowance: Allowance,
+        duration: Duration,
+    ) -> Self {
+        Self {
+            end,
+            bursts: Bursts::stream(shape, allowance.segments),
+            waiting: None,
+            region: Region::new(),
+            buffer: vec![0; 1 << 16],
+            flight: Flight { window: allowance.window as u64, ..Flight::default() },
+            seen: Seen::default(),
+            duration,
+            stops: 0,
+            last_stop: None,
+            stretch: Stretch::begin(),
         }
     }
-    Ok(seen)
+
+    /// Sends a burst if there is room for it; says whether it goes on.
+    pub(super) fn step(&mut self) -> anyhow::Result<bool> {
+        if self.stops > 0 || self.stretch.elapsed() >= self.duration {
+            return self.stop();
+        }
+        let burst = self.waiting.take().unwrap_or_else(|| self.bursts.next());
+        if !self.flight.has_room(self.end, burst.count as u64)? {
+            self.waiting = Some(burst);
+            return Ok(true);
+        }
+        let bytes = &mut self.buffer[..burst.bytes];
+        bytes.chunks_mut(burst.segment).for_each(|datagram| self.region.fill(datagram));
+        self.end.send(burst, bytes)?;
+        self.flight.sent += burst.count as u64;
+        self.seen.bytes += burst.bytes as u64;
+        Ok(true)
+    }
+
+    /// Says that it is over, several times, a millisecond apart; says whether it must be said again.
+    fn stop(&mut self) -> anyhow::Result<bool> {
+        if self.stops == 0 {
+            self.seen.seconds = self.stretch.elapsed().as_secs_f64();
+            self.seen.cpu_share = self.stretch.cpu_share();
+        }
+        // Acknowledgements are not waited for any more.
+        self.end.receive(&mut [0; 8])?;
+        let now = clock::now();
+        if self.last_stop.is_none_or(|last| now - last >= Duration::from_millis(1)) {
+            self.last_stop = Some(now);
+            self.stops += 1;
+            self.end.tell(&STOP)?;
+        }
+        Ok(self.stops < STOPS)
+    }
+
+    /// What has been sent.
+    pub(super) fn seen(&self) -> Seen {
+        Seen { datagrams: self.flight.sent, stalls: self.flight.stalls, ..self.seen }
+    }
 }
 
 /// What the sender has in flight.
@@ -130,68 +173,96 @@ struct Flight {
     given_up: u64,
     stalls: u64,
     stalls_in_a_row: u64,
+    /// Since when there has been no room.
+    full_since: Option<Instant>,
 }
 
 impl Flight {
-    /// Returns when `count` more datagrams fit the window.
-    fn make_room(&mut self, end: &mut Endpoint, count: u64) -> anyhow::Result<()> {
-        let mut since = None;
-        loop {
-            let mut ack = [0; 8];
-            while end.receive(&mut ack)?.is_some() {
-                self.stalls_in_a_row = 0;
-                self.done = self.done.max(u64::from_le_bytes(ack) + self.given_up);
-            }
-            if self.sent - self.done.min(self.sent) + count <= self.window {
-                return Ok(());
-            }
-            let now = clock::now();
-            if now - *since.get_or_insert(now) > STALL {
-                self.given_up += self.sent - self.done;
-                self.done = self.sent;
-                self.stalls += 1;
-                self.stalls_in_a_row += 1;
-                ensure!(self.stalls_in_a_row < STALLS_AT_MOST, "the receiver acknowledges nothing");
-            }
+    /// Whether `count` more datagrams fit the window.
+    fn has_room(&mut self, end: &mut Endpoint, count: u64) -> anyhow::Result<bool> {
+        let mut ack = [0; 8];
+        while end.receive(&mut ack)?.is_some() {
+            self.stalls_in_a_row = 0;
+            self.done = self.done.max(u64::from_le_bytes(ack) + self.given_up);
         }
+        if self.sent - self.done.min(self.sent) + count <= self.window {
+            self.full_since = None;
+            return Ok(true);
+        }
+        let now = clock::now();
+        if now - *self.full_since.get_or_insert(now) > STALL {
+            self.given_up += self.sent - self.done;
+            self.done = self.sent;
+            self.stalls += 1;
+            self.stalls_in_a_row += 1;
+            ensure!(self.stalls_in_a_row < STALLS_AT_MOST, "the receiver acknowledges nothing");
+        }
+        Ok(false)
     }
 }
 
-/// Receives until the sender says stop.
-pub(super) fn receive(end: &mut Endpoint, allowance: Allowance) -> anyhow::Result<Seen> {
-    let mut region = Region::new();
-    let mut buffer = vec![0; 1 << 16];
-    let mut seen = Seen::default();
-    let mut told = 0;
-    let mut heard = clock::now();
-    // Begins with the first datagram.
-    let mut stretch = Stretch::begin();
-    loop {
-        let Some((data, segment)) = end.receive(&mut buffer)? else {
-            let silence = clock::now() - heard;
+/// The receiving side.
+pub(super) struct Taking<'e> {
+    end: &'e mut Endpoint,
+    allowance: Allowance,
+    region: Region,
+    buffer: Vec<u8>,
+    seen: Seen,
+    /// Datagrams that have been acknowledged.
+    told: u64,
+    heard: Instant,
+    /// Begins with the first datagram.
+    stretch: Stretch,
+}
+
+impl<'e> Taking<'e> {
+    pub(super) fn new(end: &'e mut Endpoint, allowance: Allowance) -> Self {
+        Self {
+            end,
+            allowance,
+            region: Region::new(),
+            buffer: vec![0; 1 << 16],
+            seen: Seen::default(),
+            told: 0,
+            heard: clock::now(),
+            stretch: Stretch::begin(),
+        }
+    }
+
+    /// Receives a buffer if there is one; says whether it goes on, which it does until the sender
+    /// says stop.
+    pub(super) fn step(&mut self) -> anyhow::Result<bool> {
+        let Some((data, segment)) = self.end.receive(&mut self.buffer)? else {
+            let silence = clock::now() - self.heard;
             ensure!(silence < SILENCE, "the sender has been silent for {silence:.1?}");
-            continue;
+            return Ok(true);
         };
+        let seen = &mut self.seen;
         if data == STOP || segment == STOP.len() {
-            break;
+            seen.seconds = self.stretch.elapsed().as_secs_f64();
+            seen.cpu_share = self.stretch.cpu_share();
+            return Ok(false);
         }
         if seen.datagrams == 0 {
-            stretch = Stretch::begin();
+            self.stretch = Stretch::begin();
         }
         for datagram in data.chunks(segment) {
             seen.datagrams += 1;
-            seen.damaged += u64::from(!region.take(datagram));
+            seen.damaged += u64::from(!self.region.take(datagram));
         }
         seen.bytes += data.len() as u64;
-        heard = clock::now();
-        if (seen.datagrams - told) * 4 >= allowance.window as u64 {
-            told = seen.datagrams;
-            end.tell(&told.to_le_bytes()).context("acknowledgement")?;
+        self.heard = clock::now();
+        if (seen.datagrams - self.told) * 4 >= self.allowance.window as u64 {
+            self.told = seen.datagrams;
+            self.end.tell(&self.told.to_le_bytes()).context("acknowledgement")?;
         }
+        Ok(true)
     }
-    seen.seconds = stretch.elapsed().as_secs_f64();
-    seen.cpu_share = stretch.cpu_share();
-    Ok(seen)
+
+    /// What has been received.
+    pub(super) fn seen(&self) -> Seen {
+        self.seen
+    }
 }
 
 #[cfg(test)]

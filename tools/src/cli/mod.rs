@@ -5,6 +5,7 @@ mod devinfo;
 mod dump;
 mod perf;
 mod pingpong;
+mod transport;
 mod units;
 
 use std::fmt::Write;
@@ -15,8 +16,9 @@ use softroce::runtime::VARIABLES;
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use dump::DumpArgs;
-pub(crate) use perf::{LoadArgs, PerfArgs, Test};
-pub(crate) use pingpong::{PingpongArgs, Transport};
+pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
+pub(crate) use pingpong::PingpongArgs;
+pub(crate) use transport::Transport;
 
 /// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.
 #[derive(Parser, Debug)]

@@ -1,9 +1,12 @@
 //! `roce perf`: the options of perftest under its names.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
 
-use super::{DeviceArgs, units};
+use super::{DeviceArgs, Transport, units};
 
 /// Measure bandwidth or latency.
 ///
@@ -12,6 +15,9 @@ use super::{DeviceArgs, units};
 ///
 /// Every result is also given as a fraction of what raw UDP does with the same datagrams, measured
 /// just before it.
+///
+/// RC carries all tests, UC those of WRITE and SEND, UD those of SEND. What UC and UD lose nobody
+/// sends again: the rate is then of what arrived, and the row says how much was sent and received.
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {
     /// What to measure.
@@ -39,6 +45,10 @@ pub(crate) struct PerfArgs {
     /// An object of JSON a row.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw the result: against message size with --all, or else how the times of a latency test
+    /// are distributed.
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "listen", value_parser = svg)]
+    pub(crate) plot: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) load: LoadArgs,
@@ -54,10 +64,14 @@ pub(crate) struct PerfArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
-    /// Bytes in a message [default: 65536 for bandwidth, 2 for latency].
+    /// Transport service [default: rc].
+    #[arg(short, long, value_enum, ignore_case = true, value_name = "SERVICE")]
+    pub(crate) connection: Option<Transport>,
+    /// Bytes in a message, over UD the MTU at most [default: 65536 for bandwidth, over UD the MTU; 2
+    /// for latency; atomics have 8].
     #[arg(short, long, value_name = "BYTES", value_parser = units::message, conflicts_with = "all")]
     pub(crate) size: Option<usize>,
-    /// Every power of two from 2 bytes to 8 MiB.
+    /// Every power of two from 2 bytes to 8 MiB, over UD to the MTU.
     #[arg(short, long)]
     pub(crate) all: bool,
     /// Messages, a row.
@@ -70,6 +84,19 @@ pub(crate) struct LoadArgs {
     /// Queue pairs [default: 1].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) qp: Option<u32>,
+    /// Both sides send at once; results are sums of both.
+    #[arg(short, long)]
+    pub(crate) bidirectional: bool,
+    /// What an atomic does [default: FETCH_AND_ADD].
+    #[arg(
+        short = 'A',
+        long,
+        alias = "atomic_type",
+        value_enum,
+        ignore_case = true,
+        value_name = "TYPE"
+    )]
+    pub(crate) atomic_type: Option<AtomicType>,
     /// Path MTU [default: the largest that both interfaces carry].
     #[arg(short, long, value_name = "BYTES", value_parser = units::mtu)]
     pub(crate) mtu: Option<Mtu>,
@@ -77,10 +104,10 @@ pub(crate) struct LoadArgs {
     #[arg(short, long, value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) tx_depth: u32,
-    /// Receive requests posted, a queue pair.
-    #[arg(short, long, value_name = "N", default_value_t = 512,
-          value_parser = clap::value_parser!(u32).range(1..=16384))]
-    pub(crate) rx_depth: u32,
+    /// Receive requests posted, a queue pair [default: 512; over UC and UD, where nobody waits for
+    /// one, 4096 of all queue pairs if that is more].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub(crate) rx_depth: Option<u32>,
     /// One completion for so many messages [default: a quarter of the depth, 16 at most].
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cq_mod: Option<u32>,
@@ -109,18 +136,52 @@ pub(crate) struct LoadArgs {
 /// The tests, named as perftest names its programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Test {
-    /// RDMA WRITE, one way.
+    /// RDMA WRITE, one way. Over UC with immediate data, so that the other side can count.
     WriteBw,
-    /// SEND, one way.
-    SendBw,
     /// RDMA READ, one way.
     ReadBw,
-    /// SEND there and back: half round trip.
-    SendLat,
+    /// SEND, one way.
+    SendBw,
+    /// Atomic operations on 8 bytes of the other side.
+    AtomicBw,
     /// RDMA WRITE there and back, both sides polling memory: half round trip.
     WriteLat,
+    /// RDMA READ: whole round trip.
+    ReadLat,
+    /// SEND there and back: half round trip.
+    SendLat,
+    /// An atomic operation: whole round trip.
+    AtomicLat,
     /// Raw UDP in the shape of another test: what can be had.
     Ceiling,
+}
+
+/// What a message does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Verb {
+    Write,
+    Read,
+    Send,
+    Atomic,
+}
+
+/// What is measured of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Measure {
+    Bandwidth,
+    Latency,
+}
+
+/// Atomic operations, as perftest names them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum AtomicType {
+    /// Adds one.
+    #[default]
+    #[value(name = "FETCH_AND_ADD")]
+    FetchAndAdd,
+    /// Replaces each value by the next.
+    #[value(name = "CMP_AND_SWAP")]
+    CmpAndSwap,
 }
 
 impl Test {
@@ -128,17 +189,55 @@ impl Test {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::WriteBw => "write-bw",
-            Self::SendBw => "send-bw",
             Self::ReadBw => "read-bw",
-            Self::SendLat => "send-lat",
+            Self::SendBw => "send-bw",
+            Self::AtomicBw => "atomic-bw",
             Self::WriteLat => "write-lat",
+            Self::ReadLat => "read-lat",
+            Self::SendLat => "send-lat",
+            Self::AtomicLat => "atomic-lat",
             Self::Ceiling => "ceiling",
         }
     }
 
-    /// Whether it measures a time and not a rate.
-    pub(crate) const fn is_latency(self) -> bool {
-        matches!(self, Self::SendLat | Self::WriteLat)
+    /// What it measures; `None` for the ceiling, which imitates another.
+    pub(crate) const fn measures(self) -> Option<(Verb, Measure)> {
+        Some(match self {
+            Self::WriteBw => (Verb::Write, Measure::Bandwidth),
+            Self::ReadBw => (Verb::Read, Measure::Bandwidth),
+            Self::SendBw => (Verb::Send, Measure::Bandwidth),
+            Self::AtomicBw => (Verb::Atomic, Measure::Bandwidth),
+            Self::WriteLat => (Verb::Write, Measure::Latency),
+            Self::ReadLat => (Verb::Read, Measure::Latency),
+            Self::SendLat => (Verb::Send, Measure::Latency),
+            Self::AtomicLat => (Verb::Atomic, Measure::Latency),
+            Self::Ceiling => return None,
+        })
+    }
+}
+
+impl Verb {
+    /// Whether a transport service has it.
+    pub(crate) const fn exists_over(self, transport: Transport) -> bool {
+        match transport {
+            Transport::Rc => true,
+            Transport::Uc => matches!(self, Self::Write | Self::Send),
+            Transport::Ud => matches!(self, Self::Send),
+        }
+    }
+
+    /// Whether the other side's adapter answers with data, without its program.
+    pub(crate) const fn is_answered(self) -> bool {
+        matches!(self, Self::Read | Self::Atomic)
+    }
+}
+
+/// The name of a picture.
+fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension() {
+        Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),
+        _ => Err("a plot is SVG: expected a name that ends in .svg".into()),
     }
 }
 
@@ -150,6 +249,14 @@ mod tests {
     fn tests_are_named_as_on_the_command_line() {
         for test in Test::value_variants() {
             assert_eq!(test.to_possible_value().unwrap().get_name(), test.name());
+        }
+    }
+
+    #[test]
+    fn plots_are_svg_files() {
+        assert_eq!(svg("a/b.SVG"), Ok(PathBuf::from("a/b.SVG")));
+        for wrong in ["", "plot", "plot.png", "svg", ".svg"] {
+            assert!(svg(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `roce pingpong`: the options of `ibv_rc_pingpong` under its names.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use softroce::ids::Mtu;
 
-use super::{DeviceArgs, units};
+use super::{DeviceArgs, Transport, units};
 
 /// Send a message back and forth.
 ///
@@ -14,7 +15,8 @@ pub(crate) struct PingpongArgs {
     /// The machine that listens.
     pub(crate) host: Option<String>,
     /// Transport service.
-    #[arg(long, value_enum, default_value_t = Transport::Rc)]
+    #[arg(long, default_value = "rc",
+          value_parser = PossibleValuesParser::new(["rc"]).map(|_| Transport::Rc))]
     pub(crate) transport: Transport,
     /// TCP port over which the queue pairs are made known; without HOST, 0 is any.
     #[arg(short, long, default_value_t = 18515)]
@@ -52,11 +54,4 @@ pub(crate) struct PingpongArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-}
-
-/// The transport services that have a stock pingpong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Transport {
-    /// Reliable connection.
-    Rc,
 }

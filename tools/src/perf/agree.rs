@@ -1,5 +1,6 @@
 //! What the two sides of a test tell each other, and what they must agree on.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -7,14 +8,48 @@ use serde::{Deserialize, Serialize};
 use softroce::ids::{Mtu, Rkey};
 use softroce::verbs::{Endpoint, RemoteAddr};
 
+use super::plan::Kind;
+use super::stream::{Arrivals, Rate};
 use crate::ceiling::Order;
-use crate::cli::{LoadArgs, Test};
+use crate::cli::{LoadArgs, Measure};
 
-/// The first word of each side.
+/// The number of this agreement: another one for every change to what the sides tell each other.
+const AGREEMENT: u32 = 2;
+
+/// The first word of each side. What is in it may be added to, but not changed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Greeting {
-    pub(super) roce: String,
-    pub(super) test: String,
+    roce: String,
+    test: String,
+    /// Sides that do not tell have the first.
+    #[serde(default = "first")]
+    agreement: u32,
+}
+
+const fn first() -> u32 {
+    1
+}
+
+impl Greeting {
+    /// Ours.
+    pub(super) fn new(test: &str) -> Self {
+        let roce = env!("CARGO_PKG_VERSION").to_owned();
+        Self { roce, test: test.to_owned(), agreement: AGREEMENT }
+    }
+
+    /// Whether both sides can go on.
+    pub(super) fn meet(&self, theirs: &Self) -> anyhow::Result<()> {
+        let (ours, other) = (self.agreement, theirs.agreement);
+        ensure!(
+            ours == other,
+            "the other side is roce {} and speaks agreement {other} of roce perf, this one {ours}: \
+             take the same version on both sides",
+            theirs.roce
+        );
+        let (ours, other) = (&self.test, &theirs.test);
+        ensure!(ours == other, "the other side was started for {other}, this one for {ours}");
+        Ok(())
+    }
 }
 
 /// What the active side asks of the listening one.
@@ -26,8 +61,9 @@ pub(super) enum Ask {
     Connect(Connect),
     /// Its part in a row of the test. Answered by an [`Answer`] of nothing when it is ready.
     Run(Run),
-    /// The row is over. Answered by a [`Report`].
-    Finish,
+    /// The active side has sent so many messages of the row, and is through. Answered by a
+    /// [`Report`] when the other side is through as well.
+    Finish { sent: u64 },
 }
 
 /// Yes, or why not.
@@ -102,8 +138,10 @@ impl Introduction {
 }
 
 /// What a side was told on its command line that the other side must not contradict.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Wishes {
+    /// Of the transport service.
+    connection: Option<String>,
     /// Bytes.
     mtu: Option<usize>,
     /// What the interface carries.
@@ -115,6 +153,7 @@ pub(super) struct Wishes {
 impl Wishes {
     pub(super) fn of(args: &LoadArgs, active_mtu: Mtu) -> Self {
         Self {
+            connection: args.connection.map(|transport| transport.name().to_owned()),
             mtu: args.mtu.map(Mtu::bytes),
             active_mtu: active_mtu.bytes(),
             size: args.size,
@@ -122,27 +161,50 @@ impl Wishes {
         }
     }
 
+    /// The same of an active side, whose word it is where the other one has none.
+    pub(super) fn of_active(args: &LoadArgs, active_mtu: Mtu, load: &Load) -> Self {
+        Self {
+            connection: Some(load.kind.transport.name().to_owned()),
+            size: (!args.all).then_some(load.longest),
+            qps: Some(load.qps),
+            ..Self::of(args, active_mtu)
+        }
+    }
+
     /// The MTU that both sides are content with, from the point of view of the listening side.
     pub(super) fn agree(&self, active: &Self) -> anyhow::Result<Mtu> {
-        let differ = |what: &str, here: Option<usize>, there: Option<usize>| match (here, there) {
-            (Some(here), Some(there)) if here != there => {
-                bail!("{what} mismatch: this side was started with {here}, yours with {there}")
-            }
-            (here, there) => Ok(here.or(there)),
-        };
-        let count = |qps: Option<u32>| qps.and_then(|qps| usize::try_from(qps).ok());
-        differ("size", self.size, active.size)?;
-        differ("queue pair", count(self.qps), count(active.qps))?;
+        agreed("connection", self.connection.as_deref(), active.connection.as_deref())?;
+        agreed("size", self.size, active.size)?;
+        agreed("queue pair", self.qps, active.qps)?;
         let carried = self.active_mtu.min(active.active_mtu);
-        let bytes = differ("MTU", self.mtu, active.mtu)?.unwrap_or(carried);
+        let bytes = agreed("MTU", self.mtu, active.mtu)?.unwrap_or(carried);
         ensure!(bytes <= carried, "MTU {bytes}: the interfaces carry {carried}");
         Mtu::from_bytes(bytes).with_context(|| format!("MTU {bytes}: there is none of this size"))
     }
 }
 
+/// What either side wishes; both may not wish differently.
+fn agreed<T: Display + PartialEq>(
+    what: &str,
+    here: Option<T>,
+    there: Option<T>,
+) -> anyhow::Result<Option<T>> {
+    match (here, there) {
+        (Some(here), Some(there)) if here != there => {
+            bail!("{what} mismatch: this side was started with {here}, yours with {there}")
+        }
+        (here, there) => Ok(here.or(there)),
+    }
+}
+
+/// More messages than a device takes from its socket before its user can post receive requests
+/// again: 16 buffers of 128 datagrams.
+const RECEIVES_PER_TURN: u32 = 4096;
+
 /// What both sides must know of the load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Load {
+    pub(super) kind: Kind,
     pub(super) qps: u32,
     /// Bytes of the longest message.
     pub(super) longest: usize,
@@ -158,14 +220,18 @@ pub(super) struct Load {
 
 impl Load {
     /// Of a test with messages up to `longest` bytes.
-    pub(super) fn of(args: &LoadArgs, test: Test, longest: usize) -> Self {
-        let small = if test.is_latency() { 220 } else { 0 };
+    pub(super) fn of(args: &LoadArgs, kind: Kind, longest: usize) -> Self {
+        let may_be_inline = kind.measure == Measure::Latency && !kind.verb.is_answered();
+        let small = if may_be_inline { 220 } else { 0 };
+        let qps = args.qp.unwrap_or(1);
+        let rx_depth = if kind.is_unreliable() { RECEIVES_PER_TURN / qps } else { 0 };
         let cq_mod = args.cq_mod.unwrap_or((args.tx_depth / 4).clamp(1, 16));
         Self {
-            qps: args.qp.unwrap_or(1),
+            kind,
+            qps,
             longest,
             tx_depth: args.tx_depth,
-            rx_depth: args.rx_depth,
+            rx_depth: args.rx_depth.unwrap_or(rx_depth.max(512)),
             cq_mod: cq_mod.min(args.tx_depth),
             inline_size: args.inline_size.unwrap_or(small),
             events: args.events,
@@ -190,19 +256,52 @@ pub(super) enum Amount {
     Time(Duration),
 }
 
+/// What a side has seen of a row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// What it has sent, if it did.
+    pub(super) rate: Option<Rate>,
+    /// What has arrived at it, where it sees that.
+    pub(super) arrivals: Arrivals,
+    pub(super) counted: Counted,
+}
+
 /// What a side's device has counted in a row.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Report {
+pub(super) struct Counted {
     pub(super) retransmits: u64,
     /// Datagrams that the kernel dropped for want of a receive buffer.
     pub(super) kernel_drops: u64,
+    /// Packets that found no receive request.
+    pub(super) without_receive: u64,
+}
+
+impl Counted {
+    /// What both sides have counted.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            retransmits: self.retransmits + other.retransmits,
+            kernel_drops: self.kernel_drops + other.kernel_drops,
+            without_receive: self.without_receive + other.without_receive,
+        }
+    }
+
+    /// What has been counted since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            retransmits: self.retransmits - before.retransmits,
+            kernel_drops: self.kernel_drops - before.kernel_drops,
+            without_receive: self.without_receive - before.without_receive,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const WISHES: Wishes = Wishes { mtu: None, active_mtu: 4096, size: None, qps: None };
+    const WISHES: Wishes =
+        Wishes { connection: None, mtu: None, active_mtu: 4096, size: None, qps: None };
 
     #[test]
     fn the_mtu_is_what_either_side_wants_or_both_carry() {
@@ -224,5 +323,20 @@ mod tests {
         let size = |bytes| Wishes { size: Some(bytes), ..WISHES };
         let expected = "size mismatch: this side was started with 64, yours with 65536";
         assert_eq!(error(size(64), size(65536)), expected);
+        let over = |name: &str| Wishes { connection: Some(name.into()), ..WISHES };
+        let expected = "connection mismatch: this side was started with uc, yours with rc";
+        assert_eq!(error(over("uc"), over("rc")), expected);
+    }
+
+    #[test]
+    fn sides_that_do_not_speak_the_same_say_so() {
+        let ours = Greeting::new("send-bw");
+        let old: Greeting = serde_json::from_str(r#"{"roce":"0.0.9","test":"send-bw"}"#).unwrap();
+        assert_eq!(
+            ours.meet(&old).unwrap_err().to_string(),
+            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 2: take the \
+             same version on both sides"
+        );
+        assert!(ours.meet(&Greeting::new("send-bw")).is_ok());
     }
 }

@@ -1,18 +1,20 @@
-//! Latency: one message at a time, there and back. Half of a round trip is what is counted.
+//! Latency: one message at a time.
 //!
-//! SEND: a receive request completes. WRITE: the last byte of the message is seen to change in
-//! memory, and no completion tells of it.
+//! SEND and WRITE go there and back, and half of a round trip is what is counted. SEND: a receive
+//! request completes. WRITE: the last byte of the message is seen to change in memory, and no
+//! completion tells of it. READs and atomics are answered by the other side's device, and what is
+//! counted is the time until the answer is there.
 
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
-use softroce::verbs::{Completion, RemoteAddr, SendData, SendRequest};
+use softroce::verbs::{Completion, RemoteAddr, SendData, SendOp, SendRequest};
 
-use super::agree::{Amount, Introduction, Run};
+use super::agree::{Amount, Ask, Introduction, Run};
 use super::progress::Progress;
 use super::station::{PATIENCE, RECV, Station};
-use crate::cli::Test;
+use crate::cli::{AtomicType, Transport, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;
@@ -26,19 +28,19 @@ const EXCHANGES_PER_STEP: u64 = 256;
 
 /// A row's distribution, and how long it took.
 pub(super) struct Times {
-    /// Half round trips in nanoseconds.
-    pub(super) half_round_trips: Histogram<u64>,
+    /// Nanoseconds, each of half a round trip or of a whole one as the test has it.
+    pub(super) each: Histogram<u64>,
     pub(super) seconds: f64,
 }
 
 /// One side.
 pub(super) struct Player<'a> {
-    test: Test,
     station: &'a mut Station,
+    verb: Verb,
     size: usize,
     /// As it lies in memory, or the bytes themselves.
     message: SendData,
-    /// Where the other side looks for a WRITE.
+    /// Where the other side looks for a WRITE, and what it has for a READ or an atomic.
     there: RemoteAddr,
     sent: u64,
     received: u64,
@@ -48,40 +50,44 @@ pub(super) struct Player<'a> {
 
 impl<'a> Player<'a> {
     pub(super) fn new(
-        test: Test,
         station: &'a mut Station,
         theirs: &Introduction,
         run: Run,
     ) -> anyhow::Result<Self> {
+        let verb = station.load.kind.verb;
         // A WRITE of nothing cannot be seen.
-        let size = if test == Test::WriteLat { run.size.max(1) } else { run.size };
+        let size = if verb == Verb::Write { run.size.max(1) } else { run.size };
         let there = theirs.remote(station.incoming(0, 0, size));
-        let message = station.message(station.outgoing(0, 0, size), size)?;
+        let here = station.outgoing(0, 0, size);
+        let message = match verb.is_answered() {
+            true => station.sge(here, size).into(),
+            false => station.message(here, size)?,
+        };
         let (sent, received, used) = (0, 0, 0);
-        let player = Self { test, station, size, message, there, sent, received, used };
+        let player = Self { station, verb, size, message, there, sent, received, used };
         player.wipe()?;
         Ok(player)
     }
 
     /// The active side.
     pub(super) fn serve(&mut self, amount: Amount, progress: &Progress) -> anyhow::Result<Times> {
-        let mut half_round_trips = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
+        let mut each = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
         let warm_up = match amount {
             Amount::Messages(_) => WARM_UP_TIME,
             Amount::Time(duration) => (duration / 10).min(WARM_UP_TIME),
         };
+        let ways = if self.verb.is_answered() { 1 } else { 2 };
         let mut start = clock::now();
         let mut before = start;
         let mut warm = false;
         loop {
-            self.send()?;
-            ensure!(self.receive(self.sent, None)?, "the other side has stopped");
+            self.exchange()?;
             let after = clock::now();
             if warm {
-                let half = (after - before) / 2;
-                half_round_trips.saturating_record(u64::try_from(half.as_nanos())?);
+                let time = (after - before) / ways;
+                each.saturating_record(u64::try_from(time.as_nanos())?);
                 let elapsed = after - start;
-                let count = half_round_trips.len();
+                let count = each.len();
                 if count.is_multiple_of(EXCHANGES_PER_STEP) {
                     progress.show(amount, count, elapsed);
                 }
@@ -91,9 +97,9 @@ impl<'a> Player<'a> {
                 };
                 if over {
                     self.replenish()?;
-                    return Ok(Times { half_round_trips, seconds: elapsed.as_secs_f64() });
+                    return Ok(Times { each, seconds: elapsed.as_secs_f64() });
                 }
-            } else if self.received >= WARM_UP || after - start > warm_up {
+            } else if self.sent >= WARM_UP || after - start > warm_up {
                 warm = true;
                 start = after;
             }
@@ -101,11 +107,34 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// Messages that were sent, those before the measuring included.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// The other side: returns every message until the active side says that it is over.
     pub(super) fn echo(&mut self, control: &mut Control) -> anyhow::Result<()> {
+        // What is answered by the device is never received: this waits for the word.
         while self.receive(self.sent + 1, Some(control))? {
             self.send()?;
         }
+        match control.receive()? {
+            Ask::Finish { .. } => Ok(()),
+            other => bail!("the other side says {other:?} in the middle of a row"),
+        }
+    }
+
+    /// A message and what comes back for it.
+    fn exchange(&mut self) -> anyhow::Result<()> {
+        self.send()?;
+        if self.verb.is_answered() {
+            while self.station.done < self.station.sent {
+                let completion = self.station.waiter.next(PATIENCE)?;
+                self.take(&completion);
+            }
+            return Ok(());
+        }
+        ensure!(self.receive(self.sent, None)?, "the other side has stopped");
         Ok(())
     }
 
@@ -114,13 +143,10 @@ impl<'a> Player<'a> {
         let depth = u64::from(self.station.load.tx_depth);
         self.sent += 1;
         self.station.sent += 1;
-        let (number, message) = (self.station.sent, self.message()?);
-        let request = match self.test {
-            Test::WriteLat => SendRequest::write(number, message, self.there),
-            _ => SendRequest::send(number, message),
-        };
-        // One of half a queue tells that there is room again.
-        let tells = number.is_multiple_of(depth.div_ceil(2));
+        let number = self.station.sent;
+        let request = self.station.addressed(0, self.request(number)?);
+        // One of half a queue tells that there is room again, and an answer that it is there.
+        let tells = self.verb.is_answered() || number.is_multiple_of(depth.div_ceil(2));
         self.station.qps[0].post_send(if tells { request.signaled() } else { request })?;
         self.replenish()?;
         while self.station.sent - self.station.done >= depth {
@@ -130,20 +156,35 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The message with the number of the one to be sent, if it is to be looked for.
-    fn message(&self) -> anyhow::Result<SendData> {
-        let mut message = self.message.clone();
-        if self.test == Test::WriteLat {
-            match &mut message {
-                SendData::Inline(bytes) => {
-                    if let Some(last) = bytes.last_mut() {
-                        *last = mark(self.sent);
+    fn request(&self, number: u64) -> anyhow::Result<SendRequest> {
+        let (message, there) = (self.message.clone(), self.there);
+        Ok(match self.verb {
+            Verb::Write => SendRequest::write(number, self.marked(message)?, there),
+            Verb::Send => SendRequest::send(number, message),
+            Verb::Read => SendRequest::new(number, SendOp::Read { from: there }, message),
+            Verb::Atomic => {
+                let op = match self.station.load.kind.atomic {
+                    AtomicType::FetchAndAdd => SendOp::FetchAdd { at: there, add: 1 },
+                    AtomicType::CmpAndSwap => {
+                        SendOp::CompareSwap { at: there, expect: number - 1, swap: number }
                     }
+                };
+                SendRequest::new(number, op, message)
+            }
+        })
+    }
+
+    /// The message with the number of the one to be sent, which is looked for.
+    fn marked(&self, mut message: SendData) -> anyhow::Result<SendData> {
+        match &mut message {
+            SendData::Inline(bytes) => {
+                if let Some(last) = bytes.last_mut() {
+                    *last = mark(self.sent);
                 }
-                SendData::Sges(_) => {
-                    let last = self.station.outgoing(0, 0, self.size) + self.size - 1;
-                    self.station.mr.write_at(last, &[mark(self.sent)])?;
-                }
+            }
+            SendData::Sges(_) => {
+                let last = self.station.outgoing(0, 0, self.size) + self.size - 1;
+                self.station.mr.write_at(last, &[mark(self.sent)])?;
             }
         }
         Ok(message)
@@ -159,7 +200,7 @@ impl<'a> Player<'a> {
         let mut idle = Idle::default();
         let mut start = None;
         while self.received < expected {
-            if self.test == Test::WriteLat && self.is_written(expected)? {
+            if self.verb == Verb::Write && self.is_written(expected)? {
                 self.received = expected;
                 break;
             }
@@ -179,7 +220,11 @@ impl<'a> Player<'a> {
             let now = clock::now();
             let waited = now - *start.get_or_insert(now);
             if waited > PATIENCE {
-                bail!("no message from the other side for {} s", waited.as_secs());
+                let why = match self.station.load.kind.transport {
+                    Transport::Rc => "",
+                    Transport::Uc | Transport::Ud => ": one was lost, and nobody sends it again",
+                };
+                bail!("no message from the other side for {} s{why}", waited.as_secs());
             }
         }
         Ok(true)

@@ -3,12 +3,13 @@
 use anyhow::Context as _;
 use softroce::verbs::Context;
 
-use super::agree::{Answer, Ask, Connect, Connected, Introduction, Run, Wishes};
+use super::agree::{Answer, Ask, Connect, Connected, Introduction, Report, Run, Wishes};
 use super::latency::Player;
 use super::station::Station;
-use super::{greet, placement, stream};
+use super::stream::{Arrivals, Stream};
+use super::{greet, placement};
 use crate::ceiling::Party;
-use crate::cli::{PerfArgs, Test};
+use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::device::Opened;
 use crate::tcp;
@@ -53,7 +54,7 @@ impl Session<'_> {
                 }
                 Ask::Run(run) => self.row(control, run)?,
                 // Nothing is running: the row has failed here, and the reason is on its way.
-                Ask::Finish => {}
+                Ask::Finish { .. } => {}
             }
         }
         Ok(())
@@ -70,29 +71,28 @@ impl Session<'_> {
         let mtu = wishes.agree(&connect.wishes)?;
         let mut station = Station::new(context, connect.load)?;
         station.connect(&connect.active, mtu)?;
-        if matches!(self.args.test, Test::SendBw | Test::SendLat) {
-            station.fill_receive_queues()?;
-        }
+        station.fill_receive_queues()?;
         let listening = station.introduce()?;
         self.connection = Some((station, connect.active.clone()));
         Ok(Connected { mtu: mtu.bytes(), listening })
     }
 
     fn row(&mut self, control: &mut Control, run: Run) -> anyhow::Result<()> {
-        let test = self.args.test;
         let (station, theirs) = self.connection.as_mut().context("nothing is connected")?;
         station.start_row()?;
-        if test.is_latency() {
-            let mut player = Player::new(test, station, theirs, run)?;
-            control.send(&Answer::Yes(()))?;
-            player.echo(control)?;
-        } else {
-            control.send(&Answer::Yes(()))?;
-            stream::receive(station, control)?;
-        }
-        match control.receive()? {
-            Ask::Finish => control.send(&station.report()?),
-            other => anyhow::bail!("the other side says {other:?} in the middle of a row"),
-        }
+        let report = match station.load.kind.measure {
+            Measure::Latency => {
+                let mut player = Player::new(station, theirs, run)?;
+                control.send(&Answer::Yes(()))?;
+                player.echo(control)?;
+                let counted = station.counted_in_row()?;
+                Report { rate: None, arrivals: Arrivals::default(), counted }
+            }
+            Measure::Bandwidth => {
+                control.send(&Answer::Yes(()))?;
+                Stream::listening(station, theirs, run).serve(control)?
+            }
+        };
+        control.send(&report)
     }
 }

@@ -9,8 +9,8 @@
 //!     │── Ceiling ───────────────────────────────▶│  raw UDP, see `ceiling`
 //!     │── Run ───────────────────────────────────▶│
 //!     │◀═════════════ the test ══════════════════▶│
-//!     │── Finish ────────────────────────────────▶│
-//!     │◀────────── Report (retransmissions) ──────│
+//!     │── Finish (messages sent) ────────────────▶│
+//!     │◀──── Report (sent, arrived, counted) ─────│
 //! ```
 
 mod active;
@@ -18,6 +18,8 @@ mod agree;
 mod latency;
 mod listening;
 mod placement;
+mod plan;
+mod plot;
 mod progress;
 mod row;
 mod side;
@@ -26,20 +28,23 @@ mod stream;
 
 use std::time::Duration;
 
-use anyhow::ensure;
-
 use crate::cli::{PerfArgs, Test};
 use crate::control::Control;
 use crate::tcp;
 use agree::Greeting;
+use plan::Kind;
+use plot::Plot;
+use row::Table;
 use side::Side;
 
 /// Runs the command.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
+    let kind = Kind::of(args)?;
     if args.listen {
         return listening::run(args);
     }
-    active::check(args)?;
+    let plot = args.plot.as_deref().map(Plot::open).transpose()?;
+    let mut table = Table::new(args.json);
     let (_side, stream) = match &args.host {
         Some(host) => (None, tcp::connect(host, args.port, "roce perf")?),
         None => {
@@ -51,22 +56,17 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     let mut control = Control::new(stream)?;
     greet(&mut control, args.test)?;
     match args.test {
-        Test::Ceiling => active::ceiling(args, &mut control),
-        _ => active::test(args, &mut control),
+        Test::Ceiling => active::ceiling(args, kind, &mut control, &mut table)?,
+        _ => active::test(args, kind, &mut control, &mut table)?,
     }
+    plot.map_or(Ok(()), |plot| plot.draw(table.rows()))
 }
 
 /// Both sides must be there for the same test.
 fn greet(control: &mut Control, test: Test) -> anyhow::Result<()> {
     control.set_patience(Some(Duration::from_secs(10)))?;
-    let (roce, name) = (env!("CARGO_PKG_VERSION"), test.name());
-    control.send(&Greeting { roce: roce.to_owned(), test: name.to_owned() })?;
-    let theirs: Greeting = control.receive()?;
-    ensure!(
-        theirs.test == name,
-        "the other side was started for {}, this one for {name}",
-        theirs.test
-    );
-    ensure!(theirs.roce == roce, "the other side is roce {}, this one {roce}", theirs.roce);
+    let ours = Greeting::new(test.name());
+    control.send(&ours)?;
+    ours.meet(&control.receive()?)?;
     control.set_patience(None)
 }

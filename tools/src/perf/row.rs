@@ -1,15 +1,17 @@
 //! Results: a row a size, for people as perftest prints it, for programs as JSON.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use softroce::ids::Mtu;
 
+use super::agree::{Load, Report};
 use super::latency::Times;
 use super::stream::Rate;
-use crate::ceiling::{Ceiling, Order};
-use crate::cli::Test;
+use crate::ceiling::{Ceiling, Order, Pattern};
+use crate::cli::{Test, Transport};
 
 /// One result. In JSON `null` stands where a field does not apply.
 #[derive(Clone, Debug, Serialize)]
@@ -19,20 +21,32 @@ pub(super) struct Row {
     pub(super) size: usize,
     pub(super) mtu: usize,
     pub(super) qps: Option<u32>,
+    pub(super) bidirectional: bool,
     pub(super) iterations: u64,
     pub(super) seconds: f64,
     pub(super) gbit_per_s: Option<f64>,
     pub(super) msg_per_s: Option<f64>,
     pub(super) fraction_of_ceiling: Option<f64>,
     pub(super) retransmits: Option<u64>,
+    /// Messages, where some may be lost and the other side sees those that arrive.
+    pub(super) sent: Option<u64>,
+    pub(super) received: Option<u64>,
     pub(super) latency_us: Option<Latency>,
     /// Gbit/s in the best stretch of the run.
     #[serde(skip)]
     pub(super) peak: Option<f64>,
+    /// A latency is of a whole round trip, not of half of one.
+    #[serde(skip)]
+    pub(super) is_round_trip: bool,
+    /// What raw UDP did.
+    #[serde(skip)]
+    pub(super) raw_gbit_per_s: Option<f64>,
+    #[serde(skip)]
+    pub(super) raw_latency: Option<Latency>,
 }
 
 /// A distribution of times, in microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Latency {
     pub(super) min: f64,
     pub(super) p50: f64,
@@ -43,6 +57,9 @@ pub(super) struct Latency {
     pub(super) mean: f64,
     #[serde(skip)]
     pub(super) stdev: f64,
+    /// The time that all but a part of 10^-x took at most, for growing x.
+    #[serde(skip)]
+    pub(super) tail: Vec<(f64, f64)>,
 }
 
 impl Latency {
@@ -57,53 +74,94 @@ impl Latency {
             max: us(times.max()),
             mean: times.mean() / 1e3,
             stdev: times.stdev() / 1e3,
+            tail: tail(times),
         }
     }
 }
 
+/// Twenty points for each power of ten, as far as there are messages.
+fn tail(times: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let end = (times.len().max(1) as f64).log10();
+    let steps = (0..200u32).map(|step| f64::from(step) / 20.0).take_while(|x| *x < end);
+    let at = |x: f64| times.value_at_quantile(1.0 - 10f64.powf(-x)) as f64 / 1e3;
+    steps.map(|x| (x, at(x))).chain([(end, times.max() as f64 / 1e3)]).collect()
+}
+
 impl Row {
     /// Of a test that has not been run.
-    pub(super) fn of_test(test: Test, size: usize, mtu: Mtu, qps: u32) -> Self {
+    pub(super) fn of_test(test: &'static str, load: &Load, size: usize, mtu: Mtu) -> Self {
         Self {
-            test: test.name(),
-            transport: "rc",
+            test,
+            transport: load.kind.transport.name(),
             size,
             mtu: mtu.bytes(),
-            qps: Some(qps),
+            qps: Some(load.qps),
+            bidirectional: load.kind.bidirectional,
             iterations: 0,
             seconds: 0.0,
             gbit_per_s: None,
             msg_per_s: None,
             fraction_of_ceiling: None,
             retransmits: None,
+            sent: None,
+            received: None,
             latency_us: None,
             peak: None,
+            is_round_trip: load.kind.verb.is_answered(),
+            raw_gbit_per_s: None,
+            raw_latency: None,
         }
     }
 
-    pub(super) fn set_rate(&mut self, rate: &Rate, ceiling: Option<&Ceiling>) {
+    /// The sum of what went each way. Of what nobody acknowledges that counts which arrived.
+    pub(super) fn set_rate(&mut self, ours: &Report, theirs: &Report, ceiling: Option<&Ceiling>) {
+        let ways = [(ours.rate, theirs.arrivals), (theirs.rate, ours.arrivals)];
+        let ways = ways.into_iter().filter_map(|(rate, arrivals)| Some((rate?, arrivals)));
+        let is_unreliable = self.transport != Transport::Rc.name();
+        let (mut per_s, mut peak, mut received) = (0.0, 0.0, 0);
+        for (Rate { messages, seconds, peak: best }, arrivals) in ways {
+            let arrived = if is_unreliable { arrivals.messages } else { messages };
+            // The last may arrive long after it was sent.
+            let seconds = if is_unreliable { seconds.max(arrivals.seconds) } else { seconds };
+            per_s += arrived as f64 / seconds.max(f64::EPSILON);
+            peak += best;
+            received += arrived;
+            self.iterations += messages;
+            self.seconds = self.seconds.max(seconds);
+        }
         let gbit = |per_s: f64| per_s * self.size as f64 * 8e-9;
-        let per_s = rate.messages as f64 / rate.seconds.max(f64::EPSILON);
         self.gbit_per_s = Some(gbit(per_s));
-        self.peak = Some(gbit(rate.peak));
+        self.peak = Some(gbit(peak));
         self.msg_per_s = Some(per_s);
-        self.iterations = rate.messages;
-        self.seconds = rate.seconds;
         self.fraction_of_ceiling = ceiling.map(|ceiling| per_s / ceiling.msg_per_s);
+        self.raw_gbit_per_s = ceiling.map(|ceiling| ceiling.gbit_per_s);
+        if is_unreliable {
+            self.sent = Some(self.iterations);
+            self.received = Some(received);
+        }
     }
 
     /// The median is what is compared: it bears a few that were held up.
     pub(super) fn set_times(&mut self, times: &Times, ceiling: Option<&Ceiling>) {
-        let latency = Latency::of(&times.half_round_trips);
-        let raw = ceiling.and_then(|ceiling| ceiling.half_round_trips.as_ref()).map(Latency::of);
-        self.iterations = times.half_round_trips.len();
+        let latency = Latency::of(&times.each);
+        let raw = ceiling.and_then(|ceiling| ceiling.times.as_ref()).map(Latency::of);
+        self.iterations = times.each.len();
         self.seconds = times.seconds;
-        self.fraction_of_ceiling = raw.map(|raw| latency.p50 / raw.p50);
+        self.fraction_of_ceiling = raw.as_ref().map(|raw| latency.p50 / raw.p50);
+        self.raw_latency = raw;
         self.latency_us = Some(latency);
     }
 
+    fn heading(&self) -> String {
+        match (&self.latency_us, self.sent) {
+            (Some(_), _) => LATENCY_HEADING.to_owned(),
+            (None, Some(_)) => format!("{RATE_HEADING}{LOSS_HEADING}"),
+            (None, None) => RATE_HEADING.to_owned(),
+        }
+    }
+
     pub(super) fn of_ceiling(order: &Order, ceiling: &Ceiling) -> Self {
-        let latency_us = ceiling.half_round_trips.as_ref().map(Latency::of);
+        let latency_us = ceiling.times.as_ref().map(Latency::of);
         let rate = |per_s| latency_us.is_none().then_some(per_s);
         Self {
             test: Test::Ceiling.name(),
@@ -111,14 +169,20 @@ impl Row {
             size: order.shape.size,
             mtu: order.shape.mtu,
             qps: None,
+            bidirectional: order.pattern == Pattern::BothWays,
             iterations: ceiling.messages,
             seconds: ceiling.seconds,
             gbit_per_s: rate(ceiling.gbit_per_s),
             msg_per_s: rate(ceiling.msg_per_s),
             fraction_of_ceiling: None,
             retransmits: None,
+            sent: None,
+            received: None,
             latency_us,
             peak: None,
+            is_round_trip: order.shape.operation.is_answered(),
+            raw_gbit_per_s: None,
+            raw_latency: None,
         }
     }
 }
@@ -126,54 +190,70 @@ impl Row {
 /// Prints rows as they come.
 pub(super) struct Table {
     json: bool,
-    begun: bool,
+    rows: Vec<Row>,
 }
 
 impl Table {
     pub(super) fn new(json: bool) -> Self {
-        Self { json, begun: false }
+        Self { json, rows: Vec::new() }
     }
 
-    pub(super) fn print(&mut self, row: &Row) -> anyhow::Result<()> {
+    /// What was printed.
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub(super) fn print(&mut self, row: Row) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            serde_json::to_writer(&mut out, row)?;
+            serde_json::to_writer(&mut out, &row)?;
             writeln!(out)?;
-            return Ok(());
-        }
-        if !self.begun {
-            self.begun = true;
-            let heading = if row.latency_us.is_some() { LATENCY_HEADING } else { RATE_HEADING };
-            writeln!(out, "{heading}")?;
-        }
-        let fraction = match row.fraction_of_ceiling {
-            Some(fraction) => format!("{:.0}%", fraction * 100.0),
-            None => "-".into(),
-        };
-        let (size, n) = (row.size, row.iterations);
-        match &row.latency_us {
-            Some(Latency { min, p50, p99, p999, max, mean, stdev }) => writeln!(
-                out,
-                " {size:<7} {n:<10} {min:<14.2} {max:<14.2} {p50:<16.2} {mean:<14.2} {stdev:<14.2} \
-                 {p99:<14.2} {p999:<16.2} {fraction}"
-            )?,
-            None => {
-                let number = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.2}"));
-                let (peak, average) = (number(row.peak), number(row.gbit_per_s));
-                let rate = row.msg_per_s.unwrap_or_default() / 1e6;
-                writeln!(
-                    out,
-                    " {size:<10} {n:<14} {peak:<18} {average:<20} {rate:<15.6} {fraction}"
-                )?;
+        } else {
+            if self.rows.is_empty() {
+                writeln!(out, "{}", row.heading())?;
             }
+            writeln!(out, "{row}")?;
         }
+        self.rows.push(row);
         Ok(())
     }
 }
 
-// The columns and their names are perftest's with --report_gbits; the last one is ours.
+/// As a line of the table.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fraction = match self.fraction_of_ceiling {
+            Some(fraction) => format!("{:.0}%", fraction * 100.0),
+            None => "-".into(),
+        };
+        let (size, n) = (self.size, self.iterations);
+        if let Some(Latency { min, p50, p99, p999, max, mean, stdev, .. }) = &self.latency_us {
+            return write!(
+                f,
+                " {size:<7} {n:<10} {min:<14.2} {max:<14.2} {p50:<16.2} {mean:<14.2} {stdev:<14.2} \
+                 {p99:<14.2} {p999:<16.2} {fraction}"
+            );
+        }
+        let number = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.2}"));
+        let (peak, average) = (number(self.peak), number(self.gbit_per_s));
+        let rate = self.msg_per_s.unwrap_or_default() / 1e6;
+        write!(f, " {size:<10} {n:<14} {peak:<18} {average:<20} {rate:<15.6} ")?;
+        match (self.sent, self.received) {
+            (Some(sent), Some(received)) => {
+                // The network may also have made two of one.
+                let lost = sent.saturating_sub(received);
+                let share = lost as f64 / (sent as f64).max(1.0) * 100.0;
+                write!(f, "{fraction:<12} {received:<14} {lost} ({share:.2}%)")
+            }
+            _ => write!(f, "{fraction}"),
+        }
+    }
+}
+
+// The columns and their names are perftest's with --report_gbits; what follows them is ours.
 const RATE_HEADING: &str = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   \
                             MsgRate[Mpps]   of ceiling";
+const LOSS_HEADING: &str = "   received       lost";
 const LATENCY_HEADING: &str = " #bytes  #iterations t_min[usec]    t_max[usec]    t_typical[usec]  \
                                t_avg[usec]    t_stdev[usec]  99%[usec]      99.9%[usec]      \
                                of ceiling";

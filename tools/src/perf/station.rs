@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use softroce::transport::outputs::DropReason;
 use softroce::verbs::{
-    Access, AckTimeout, Completion, ConnectOptions, Context, MemoryRegion, Mtu, QpCap, QpConfig,
-    Qpn, QueuePair, RecvRequest, SendData, Sge,
+    Access, AckTimeout, AddressVector, Completion, ConnectOptions, Context, Endpoint, GRH_LEN,
+    MemoryRegion, Mtu, ProtectionDomain, QKey, QpCap, QpConfig, Qpn, QueuePair, RecvRequest,
+    SendData, SendRequest, Sge, UdTarget,
 };
 
-use super::agree::{Introduction, Load, Report};
+use super::agree::{Counted, Introduction, Load};
+use crate::cli::Transport;
 use crate::completion::Waiter;
 
 /// Memory that the messages of all queue pairs together are taken from and put to: more than a
@@ -18,6 +21,9 @@ const MEMORY: usize = 4 << 20;
 
 /// How long the other side may be silent in the middle of a test.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What UD messages of both sides carry.
+const QKEY: QKey = QKey(0x1111_1111);
 
 /// What receive requests are known by; send requests by how many there were.
 pub(super) const RECV: u64 = u64::MAX;
@@ -30,8 +36,11 @@ pub(super) struct Station {
     pub(super) waiter: Waiter,
     pub(super) mr: MemoryRegion,
     context: Context,
+    pd: ProtectionDomain,
     /// Of each queue pair in `qps`.
     indices: HashMap<Qpn, usize>,
+    /// Over UD, the queue pair of the other side for each of `qps`.
+    targets: Vec<UdTarget>,
     /// Bytes of one stretch.
     stretch: usize,
     /// Receive requests that were posted to each queue pair.
@@ -40,14 +49,17 @@ pub(super) struct Station {
     pub(super) sent: u64,
     /// Of these, how many are known to be complete.
     pub(super) done: u64,
-    before: Report,
+    before: Counted,
 }
 
 impl Station {
     pub(super) fn new(context: &Context, load: Load) -> anyhow::Result<Self> {
         let qps = usize::try_from(load.qps)?;
-        let stretch = load.longest.max(MEMORY / qps).next_multiple_of(4096);
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let stretch = (load.longest + GRH_LEN).max(MEMORY / qps).next_multiple_of(4096);
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC;
         let pd = context.alloc_pd();
         let mr = pd.alloc_mr(qps * 2 * stretch, access)?;
         let channel = if load.events { Some(context.create_channel()?) } else { None };
@@ -59,20 +71,27 @@ impl Station {
             max_inline_data: load.inline_size,
             ..QpCap::default()
         };
-        let config = QpConfig { cap, ..QpConfig::rc(&cq) };
+        let service = match load.kind.transport {
+            Transport::Rc => QpConfig::rc(&cq),
+            Transport::Uc => QpConfig::uc(&cq),
+            Transport::Ud => QpConfig::ud(&cq),
+        };
+        let config = QpConfig { cap, ..service };
         let qps = (0..qps).map(|_| pd.create_qp(&config)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             load,
             receives: vec![0; qps.len()],
             indices: qps.iter().enumerate().map(|(index, qp)| (qp.qpn(), index)).collect(),
             qps,
+            targets: Vec::new(),
             waiter: Waiter { cq, channel },
             mr,
             context: context.clone(),
+            pd,
             stretch,
             sent: 0,
             done: 0,
-            before: Report::default(),
+            before: Counted::default(),
         })
     }
 
@@ -83,10 +102,15 @@ impl Station {
     }
 
     /// Connects each queue pair to the one of the other side with the same index.
-    pub(super) fn connect(&self, theirs: &Introduction, mtu: Mtu) -> anyhow::Result<()> {
+    pub(super) fn connect(&mut self, theirs: &Introduction, mtu: Mtu) -> anyhow::Result<()> {
         let endpoints = theirs.endpoints()?;
         let (ours, count) = (self.qps.len(), endpoints.len());
         ensure!(count == ours, "the other side has {count} queue pairs, this one {ours}");
+        if self.load.kind.transport == Transport::Ud {
+            self.targets =
+                endpoints.iter().map(|there| self.target(there)).collect::<Result<_, _>>()?;
+            return Ok(self.qps.iter().try_for_each(|qp| qp.activate(QKEY))?);
+        }
         let options = ConnectOptions {
             path_mtu: Some(mtu),
             timeout: AckTimeout::new(self.load.qp_timeout).unwrap_or_default(),
@@ -97,6 +121,19 @@ impl Station {
             qp.connect(endpoint, &options)?;
         }
         Ok(())
+    }
+
+    fn target(&self, there: &Endpoint) -> anyhow::Result<UdTarget> {
+        let way = self.pd.create_ah(AddressVector::to(there.gid))?;
+        Ok(way.target(there.qpn, QKEY))
+    }
+
+    /// The request, addressed as the transport needs it.
+    pub(super) fn addressed(&self, qp: usize, request: SendRequest) -> SendRequest {
+        match self.targets.get(qp) {
+            Some(target) => request.to(*target),
+            None => request,
+        }
     }
 
     /// Where in the memory of a side message `count` of queue pair `qp` is taken from. Messages lie
@@ -132,8 +169,12 @@ impl Station {
         Ok(SendData::inline(bytes))
     }
 
-    /// Posts receive requests, as many as there may be, for messages of any size of this test.
+    /// Posts receive requests, as many as there may be, for messages of any size of this test, if
+    /// it takes any.
     pub(super) fn fill_receive_queues(&mut self) -> anyhow::Result<()> {
+        if !self.load.kind.takes_receives() {
+            return Ok(());
+        }
         for qp in 0..self.qps.len() {
             while self.receives[qp] < u64::from(self.load.rx_depth) {
                 self.post_recv(qp)?;
@@ -144,8 +185,9 @@ impl Station {
 
     /// Posts a receive request.
     pub(super) fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
-        let longest = self.load.longest;
-        let sge = self.sge(self.incoming(qp, self.receives[qp], longest), longest);
+        let header = if self.load.kind.transport == Transport::Ud { GRH_LEN } else { 0 };
+        let most = self.load.longest + header;
+        let sge = self.sge(self.incoming(qp, self.receives[qp], most), most);
         self.qps[qp].post_recv(RecvRequest::new(RECV, sge))?;
         self.receives[qp] += 1;
         Ok(())
@@ -165,19 +207,16 @@ impl Station {
     }
 
     /// What the device has counted in this row.
-    pub(super) fn report(&self) -> anyhow::Result<Report> {
-        let now = self.counted()?;
-        Ok(Report {
-            retransmits: now.retransmits - self.before.retransmits,
-            kernel_drops: now.kernel_drops - self.before.kernel_drops,
-        })
+    pub(super) fn counted_in_row(&self) -> anyhow::Result<Counted> {
+        Ok(self.counted()?.since(self.before))
     }
 
-    fn counted(&self) -> anyhow::Result<Report> {
+    fn counted(&self) -> anyhow::Result<Counted> {
         let info = self.context.device_info()?;
-        Ok(Report {
+        Ok(Counted {
             retransmits: info.counters.retransmitted,
             kernel_drops: info.port_counters.kernel_drops,
+            without_receive: info.counters.dropped(DropReason::NoReceive),
         })
     }
 }

@@ -1,18 +1,31 @@
-//! Bandwidth: as many messages in flight as the depth allows.
+//! Bandwidth: as many messages in flight as the depth allows, one way or both ways at once.
 
 use std::time::{Duration, Instant};
 
-use softroce::verbs::{Completion, SendRequest, WcOpcode};
+use anyhow::{bail, ensure};
+use serde::{Deserialize, Serialize};
+use softroce::verbs::{Completion, SendRequest};
 
-use super::agree::{Amount, Introduction, Run};
+use super::agree::{Amount, Ask, Introduction, Report, Run};
 use super::progress::Progress;
-use super::station::{PATIENCE, Station};
-use crate::cli::Test;
+use super::station::{PATIENCE, RECV, Station};
+use crate::cli::{AtomicType, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;
 
-/// What a row has measured.
+/// The least time over which a peak is taken: long enough for many turns of the window.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Completions taken at a time.
+const BATCH: usize = 64;
+
+/// What nobody acknowledges is taken for lost when nothing has come for so long after the last was
+/// sent.
+const LAG: Duration = Duration::from_millis(100);
+
+/// What a side has sent.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Rate {
     pub(super) messages: u64,
     pub(super) seconds: f64,
@@ -20,18 +33,32 @@ pub(super) struct Rate {
     pub(super) peak: f64,
 }
 
-/// The least time over which a peak is taken: long enough for many turns of the window.
-const SLICE: Duration = Duration::from_millis(5);
-
-/// The active side.
-pub(super) struct Sender<'a> {
-    pub(super) test: Test,
-    pub(super) station: &'a Station,
-    pub(super) theirs: &'a Introduction,
-    pub(super) run: Run,
+/// What has arrived at a side that sees it.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Arrivals {
+    pub(super) messages: u64,
+    /// From the first to the last.
+    pub(super) seconds: f64,
 }
 
-/// One queue pair's share.
+/// One side's part in a row.
+pub(super) struct Stream<'a> {
+    station: &'a mut Station,
+    theirs: &'a Introduction,
+    run: Run,
+    /// Of each queue pair; none at a side that does not send.
+    lanes: Vec<Lane>,
+    /// Lanes that something can be posted to.
+    ready: Vec<usize>,
+    /// Lanes that are not through.
+    unfinished: usize,
+    meter: Meter,
+    counter: Counter,
+    completions: Vec<Completion>,
+    idle: Idle,
+}
+
+/// One queue pair's share of what is sent.
 #[derive(Clone, Copy)]
 struct Lane {
     posted: u64,
@@ -40,96 +67,244 @@ struct Lane {
     last: u64,
 }
 
-impl Sender<'_> {
-    /// Sends what the row asks for, and waits until all of it is complete.
-    pub(super) fn run(&self, progress: &Progress) -> anyhow::Result<Rate> {
-        let mut lanes = self.lanes();
-        let mut meter = Meter::begin(self.run.amount);
-        let mut completions = Vec::with_capacity(64);
-        while lanes.iter().any(|lane| lane.done < lane.last) {
-            for (index, lane) in lanes.iter_mut().enumerate() {
-                self.post(index, lane)?;
-            }
-            self.wait(&mut completions)?;
-            for completion in completions.drain(..) {
-                let completion = success(completion)?;
-                let lane = &mut lanes[self.station.index(&completion)?];
-                meter.done += completion.wr_id - lane.done;
-                lane.done = completion.wr_id;
-            }
-            if meter.look(progress) {
-                lanes.iter_mut().for_each(|lane| self.close(lane));
-            }
-        }
-        Ok(meter.rate())
+impl Lane {
+    fn is_through(&self) -> bool {
+        self.done >= self.last
+    }
+}
+
+impl<'a> Stream<'a> {
+    /// The side that measures: it sends.
+    pub(super) fn active(station: &'a mut Station, theirs: &'a Introduction, run: Run) -> Self {
+        Self::new(station, theirs, run, true)
     }
 
-    fn lanes(&self) -> Vec<Lane> {
-        let qps = self.station.load.qps.into();
-        let last = |index| match self.run.amount {
-            Amount::Messages(n) => n / qps + u64::from(index < n % qps),
-            Amount::Time(_) => u64::MAX,
+    /// The other side: it sends when both do.
+    pub(super) fn listening(station: &'a mut Station, theirs: &'a Introduction, run: Run) -> Self {
+        let sends = station.load.kind.bidirectional;
+        Self::new(station, theirs, run, sends)
+    }
+
+    fn new(station: &'a mut Station, theirs: &'a Introduction, run: Run, sends: bool) -> Self {
+        let lanes = if sends { lanes(station.load.qps.into(), run.amount) } else { Vec::new() };
+        Self {
+            ready: (0..lanes.len()).collect(),
+            unfinished: lanes.iter().filter(|lane| !lane.is_through()).count(),
+            lanes,
+            meter: Meter::begin(run.amount),
+            counter: Counter::default(),
+            completions: Vec::with_capacity(BATCH),
+            idle: Idle::default(),
+            station,
+            theirs,
+            run,
+        }
+    }
+
+    /// Sends what the row asks for and waits until all of it is complete and the other side is
+    /// through; returns what both have seen.
+    pub(super) fn drive(
+        mut self,
+        control: &mut Control,
+        progress: &Progress,
+    ) -> anyhow::Result<(Report, Report)> {
+        self.send(Some(progress))?;
+        control.send(&Ask::Finish { sent: self.meter.done })?;
+        if self.station.load.kind.bidirectional {
+            while !self.has_word(control)? {}
+        }
+        let theirs: Report = control.receive()?;
+        if let Some(rate) = &theirs.rate {
+            self.drain(rate.messages)?;
+        }
+        Ok((self.report()?, theirs))
+    }
+
+    /// Does its part until the active side says that it is through.
+    pub(super) fn serve(mut self, control: &mut Control) -> anyhow::Result<Report> {
+        while !self.has_word(control)? {}
+        let Ask::Finish { sent } = control.receive()? else {
+            bail!("the other side asks for something else in the middle of a row")
         };
-        (0..qps).map(|index| Lane { posted: 0, done: 0, last: last(index) }).collect()
+        self.send(None)?;
+        self.drain(sent)?;
+        self.report()
+    }
+
+    /// Sends until all is complete.
+    fn send(&mut self, progress: Option<&Progress>) -> anyhow::Result<()> {
+        let mut silent_since = None;
+        while self.unfinished > 0 {
+            if self.turn(progress)? {
+                silent_since = None;
+            } else if self.idle.rest(&self.station.waiter) {
+                ensure_heard(&mut silent_since)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a turn; says whether the other side has said something, which is looked for only when
+    /// nothing else happens.
+    fn has_word(&mut self, control: &mut Control) -> anyhow::Result<bool> {
+        Ok(!self.turn(None)? && self.idle.rest(&self.station.waiter) && control.has_word()?)
+    }
+
+    /// Takes what is still on its way of so many messages.
+    fn drain(&mut self, sent: u64) -> anyhow::Result<()> {
+        let kind = self.station.load.kind;
+        if !kind.is_unreliable() || !kind.takes_receives() {
+            return Ok(());
+        }
+        let mut heard = clock::now();
+        while self.counter.messages < sent && clock::now() - heard < LAG {
+            if self.turn(None)? {
+                heard = clock::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts what can be posted, and takes what is complete. Says whether anything was.
+    fn turn(&mut self, progress: Option<&Progress>) -> anyhow::Result<bool> {
+        let mut ready = std::mem::take(&mut self.ready);
+        for index in ready.drain(..) {
+            self.post(index)?;
+        }
+        self.ready = ready;
+        let sends = self.unfinished > 0;
+        let waiter = &self.station.waiter;
+        if waiter.cq.poll(&mut self.completions, BATCH) == 0 {
+            if waiter.channel.is_some() {
+                self.completions.extend(waiter.look(Duration::from_millis(10))?);
+            }
+            if self.completions.is_empty() {
+                return Ok(false);
+            }
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        for completion in completions.drain(..) {
+            self.take(success(completion)?)?;
+        }
+        self.completions = completions;
+        self.counter.stamp();
+        if sends && self.meter.look(progress) {
+            self.close();
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, completion: Completion) -> anyhow::Result<()> {
+        let index = self.station.index(&completion)?;
+        if completion.wr_id == RECV {
+            self.counter.messages += 1;
+            return self.station.post_recv(index);
+        }
+        let lane = &mut self.lanes[index];
+        self.meter.done += completion.wr_id - lane.done;
+        lane.done = completion.wr_id;
+        match lane.is_through() {
+            true => self.unfinished -= 1,
+            false if self.ready.last() == Some(&index) => {}
+            false => self.ready.push(index),
+        }
+        Ok(())
     }
 
     /// Time is up: the message that tells of all before it is the last.
-    fn close(&self, lane: &mut Lane) {
-        if lane.last == u64::MAX {
-            let told = lane.posted.is_multiple_of(self.station.load.cq_mod.into());
-            lane.last = if told { lane.posted } else { lane.posted + 1 };
+    fn close(&mut self) {
+        let cq_mod = self.station.load.cq_mod.into();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if lane.last == u64::MAX {
+                let told = lane.posted.is_multiple_of(cq_mod);
+                lane.last = if told { lane.posted } else { lane.posted + 1 };
+                if lane.is_through() {
+                    self.unfinished -= 1;
+                } else {
+                    self.ready.push(index);
+                }
+            }
         }
     }
 
     /// Posts what the queue has room for, and that is its depth: so some message on its way tells
     /// when it is complete.
-    fn post(&self, index: usize, lane: &mut Lane) -> anyhow::Result<()> {
+    fn post(&mut self, index: usize) -> anyhow::Result<()> {
+        let Lane { posted, done, last } = self.lanes[index];
         let load = &self.station.load;
         let (depth, cq_mod) = (u64::from(load.tx_depth), u64::from(load.cq_mod));
-        let room = depth - (lane.posted - lane.done);
-        let count = room.min(lane.last - lane.posted);
+        let count = (depth - (posted - done)).min(last - posted);
         if count == 0 {
             return Ok(());
         }
         // A list costs less than one by one.
         let mut requests = Vec::with_capacity(usize::try_from(count)?);
-        for at in lane.posted..lane.posted + count {
-            let request = self.request(index, at)?;
+        for at in posted..posted + count {
+            let request = self.station.addressed(index, self.request(index, at)?);
             // The number of messages that are complete when this one is.
             let request = SendRequest { wr_id: at + 1, ..request };
-            let tells = (at + 1).is_multiple_of(cq_mod) || at + 1 == lane.last;
+            let tells = (at + 1).is_multiple_of(cq_mod) || at + 1 == last;
             requests.push(if tells { request.signaled() } else { request });
         }
         let (_, result) = self.station.qps[index].post_sends(requests);
-        lane.posted += count;
+        self.lanes[index].posted += count;
         Ok(result?)
     }
 
     fn request(&self, qp: usize, count: u64) -> anyhow::Result<SendRequest> {
-        let (station, size) = (self.station, self.run.size);
+        let (station, size) = (&*self.station, self.run.size);
         let (here, there) = (station.outgoing(qp, count, size), station.incoming(qp, count, size));
-        Ok(match self.test {
-            Test::WriteBw => {
+        let kind = station.load.kind;
+        Ok(match kind.verb {
+            Verb::Write if kind.writes_are_announced() => {
+                let data = station.message(here, size)?;
+                SendRequest::write_imm(0, data, self.theirs.remote(there), 0)
+            }
+            Verb::Write => {
                 SendRequest::write(0, station.message(here, size)?, self.theirs.remote(there))
             }
-            Test::ReadBw => {
-                SendRequest::read(0, station.sge(there, size), self.theirs.remote(here))
+            Verb::Read => SendRequest::read(0, station.sge(there, size), self.theirs.remote(here)),
+            Verb::Send => SendRequest::send(0, station.message(here, size)?),
+            Verb::Atomic => {
+                // A place of its own, so that queue pairs do not disturb each other.
+                let at = self.theirs.remote(station.incoming(qp, 0, size));
+                let result = station.sge(here, size);
+                match kind.atomic {
+                    AtomicType::FetchAndAdd => SendRequest::fetch_add(0, result, at, 1),
+                    AtomicType::CmpAndSwap => {
+                        SendRequest::compare_swap(0, result, at, count, count + 1)
+                    }
+                }
             }
-            _ => SendRequest::send(0, station.message(here, size)?),
         })
     }
 
-    /// Waits for completions, and takes all that are there.
-    fn wait(&self, completions: &mut Vec<Completion>) -> anyhow::Result<()> {
-        let waiter = &self.station.waiter;
-        if waiter.cq.poll(completions, 64) == 0 {
-            completions.push(waiter.next(PATIENCE)?);
-        }
-        Ok(())
+    fn report(&self) -> anyhow::Result<Report> {
+        Ok(Report {
+            rate: (!self.lanes.is_empty()).then(|| self.meter.rate()),
+            arrivals: self.counter.arrivals(),
+            counted: self.station.counted_in_row()?,
+        })
     }
 }
 
-/// Counts and times.
+fn lanes(qps: u64, amount: Amount) -> Vec<Lane> {
+    let last = |index| match amount {
+        Amount::Messages(n) => n / qps + u64::from(index < n % qps),
+        Amount::Time(_) => u64::MAX,
+    };
+    (0..qps).map(|index| Lane { posted: 0, done: 0, last: last(index) }).collect()
+}
+
+/// The other side has not been silent for too long; called when nothing comes.
+fn ensure_heard(silent_since: &mut Option<Instant>) -> anyhow::Result<()> {
+    let now = clock::now();
+    let silence = now - *silent_since.get_or_insert(now);
+    ensure!(silence < PATIENCE, "nothing from the other side for {} s", silence.as_secs());
+    Ok(())
+}
+
+/// Counts and times what is sent.
 struct Meter {
     amount: Amount,
     start: Instant,
@@ -147,14 +322,16 @@ impl Meter {
     }
 
     /// Takes the time; says whether it is up.
-    fn look(&mut self, progress: &Progress) -> bool {
+    fn look(&mut self, progress: Option<&Progress>) -> bool {
         self.latest = clock::now();
         let (since, done) = self.slice;
         let elapsed = self.latest - since;
         if elapsed >= SLICE {
             self.peak = self.peak.max((self.done - done) as f64 / elapsed.as_secs_f64());
             self.slice = (self.latest, self.done);
-            progress.show(self.amount, self.done, self.latest - self.start);
+            if let Some(progress) = progress {
+                progress.show(self.amount, self.done, self.latest - self.start);
+            }
         }
         matches!(self.amount, Amount::Time(duration) if self.latest - self.start >= duration)
     }
@@ -166,23 +343,26 @@ impl Meter {
     }
 }
 
-/// The listening side: takes what comes, until the active side says that it is over.
-pub(super) fn receive(station: &mut Station, control: &mut Control) -> anyhow::Result<()> {
-    let mut idle = Idle::default();
-    loop {
-        match station.waiter.look(Duration::from_millis(10))? {
-            Some(completion) => {
-                let completion = success(completion)?;
-                if completion.opcode == WcOpcode::Recv {
-                    let qp = station.index(&completion)?;
-                    station.post_recv(qp)?;
-                }
-            }
-            None => {
-                if idle.rest(&station.waiter) && control.has_word()? {
-                    return Ok(());
-                }
-            }
+/// Counts and times what arrives.
+#[derive(Default)]
+struct Counter {
+    messages: u64,
+    stamped: u64,
+    times: Option<(Instant, Instant)>,
+}
+
+impl Counter {
+    /// Takes the time, if something has arrived since it was last taken.
+    fn stamp(&mut self) {
+        if self.messages > self.stamped {
+            self.stamped = self.messages;
+            let now = clock::now();
+            self.times.get_or_insert((now, now)).1 = now;
         }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        let seconds = self.times.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        Arrivals { messages: self.messages, seconds }
     }
 }

@@ -1,0 +1,192 @@
+//! What a command line asks for, and whether there is such a thing.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use softroce::ids::Mtu;
+
+use super::agree::Amount;
+use crate::ceiling::{Operation, Order, Pattern, Shape};
+use crate::cli::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Transport, Verb};
+
+/// Bytes of an atomic.
+const ATOMIC: usize = 8;
+
+/// A kind of test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Kind {
+    pub(super) verb: Verb,
+    pub(super) measure: Measure,
+    pub(super) transport: Transport,
+    pub(super) atomic: AtomicType,
+    /// Both sides send.
+    pub(super) bidirectional: bool,
+}
+
+impl Kind {
+    /// What is asked for.
+    ///
+    /// # Errors
+    ///
+    /// There is no such test, or an option is not for it.
+    pub(super) fn of(args: &PerfArgs) -> anyhow::Result<Self> {
+        let is_ceiling = args.test == Test::Ceiling;
+        if is_ceiling && (args.device.pcap.is_some() || args.device.impair.is_some()) {
+            bail!(
+                "--pcap and --impair are for a device; the ceiling is of UDP sockets without one"
+            );
+        }
+        ensure!(is_ceiling || args.of.is_none(), "--of: only ceiling imitates another test");
+        let test = if is_ceiling { args.of.unwrap_or(Test::WriteBw) } else { args.test };
+        let (verb, measure) =
+            test.measures().context("--of ceiling: expected one of the other tests")?;
+        let kind = Self {
+            verb,
+            measure,
+            transport: args.load.connection.unwrap_or(Transport::Rc),
+            atomic: args.load.atomic_type.unwrap_or_default(),
+            bidirectional: args.load.bidirectional,
+        };
+        kind.check(test.name(), &args.load)?;
+        let is_curve = args.load.all && verb != Verb::Atomic;
+        if args.plot.is_some() && !is_curve && measure == Measure::Bandwidth {
+            bail!(match verb {
+                Verb::Atomic =>
+                    "--plot: bandwidth is drawn against size, and atomics have only one",
+                _ =>
+                    "--plot: bandwidth is drawn against size, and one size is one point: add --all",
+            });
+        }
+        Ok(kind)
+    }
+
+    fn check(self, test: &str, load: &LoadArgs) -> anyhow::Result<()> {
+        let Self { verb, transport, .. } = self;
+        if !verb.exists_over(transport) {
+            let service = transport.name();
+            bail!("no {test} over {service}: {service} carries {}", carried_by(transport));
+        }
+        if self.measure == Measure::Latency {
+            ensure!(load.qp.unwrap_or(1) == 1, "--qp: a latency test has one queue pair");
+            ensure!(
+                !self.bidirectional,
+                "--bidirectional: a latency test has one message at a time"
+            );
+            let polls_memory = verb == Verb::Write;
+            ensure!(
+                !(load.events && polls_memory),
+                "--events: in {test} there is no completion to sleep for"
+            );
+        }
+        if verb == Verb::Atomic {
+            let size = load.size.unwrap_or(ATOMIC);
+            ensure!(size == ATOMIC, "--size {size}: an atomic has {ATOMIC} bytes");
+        } else {
+            ensure!(load.atomic_type.is_none(), "--atomic-type: {test} has no atomics");
+        }
+        let inline = load.inline_size.unwrap_or_default();
+        ensure!(
+            inline == 0 || !verb.is_answered(),
+            "--inline-size: {test} sends no data that could be inline"
+        );
+        Ok(())
+    }
+
+    /// Whether a message takes a receive request of the other side.
+    pub(super) fn takes_receives(self) -> bool {
+        self.verb == Verb::Send || self.writes_are_announced()
+    }
+
+    /// Whether WRITEs carry immediate data: nobody acknowledges those of UC, and their number must
+    /// be known.
+    pub(super) fn writes_are_announced(self) -> bool {
+        let is_uc_bandwidth = self.transport == Transport::Uc && self.measure == Measure::Bandwidth;
+        self.verb == Verb::Write && is_uc_bandwidth
+    }
+
+    /// Whether what is lost stays lost.
+    pub(super) fn is_unreliable(self) -> bool {
+        self.transport != Transport::Rc
+    }
+
+    /// The sizes of the rows.
+    ///
+    /// # Errors
+    ///
+    /// A message would have to be longer than one of UD can be.
+    pub(super) fn sizes(self, args: &LoadArgs, mtu: Mtu) -> anyhow::Result<Vec<usize>> {
+        let most = match self.transport {
+            Transport::Ud => mtu.bytes(),
+            Transport::Rc | Transport::Uc => usize::MAX,
+        };
+        let of_their_own = match (self.verb, self.measure) {
+            (Verb::Atomic, _) => ATOMIC,
+            (_, Measure::Latency) => 2,
+            (_, Measure::Bandwidth) => most.min(65536),
+        };
+        if args.all && self.verb != Verb::Atomic {
+            let sizes = (1..=23).map(|exponent| 1 << exponent);
+            return Ok(sizes.take_while(|size| *size <= most).collect());
+        }
+        let size = args.size.unwrap_or(of_their_own);
+        ensure!(
+            size <= most,
+            "--size {size}: over ud a message has the MTU at most, and that is {most} here"
+        );
+        Ok(vec![size])
+    }
+
+    /// What raw UDP has to do to be compared with it.
+    pub(super) fn order(self, size: usize, mtu: Mtu, duration: Duration) -> Order {
+        let operation = match (self.verb, self.transport) {
+            (Verb::Write, _) if self.writes_are_announced() => Operation::WriteImm,
+            (Verb::Write, _) => Operation::Write,
+            (Verb::Read, _) => Operation::Read,
+            (Verb::Send, Transport::Ud) => Operation::Datagram,
+            (Verb::Send, _) => Operation::Send,
+            (Verb::Atomic, _) => Operation::Atomic,
+        };
+        let pattern = match (self.measure, self.bidirectional) {
+            (Measure::Latency, _) => Pattern::PingPong,
+            (Measure::Bandwidth, false) => Pattern::OneWay,
+            (Measure::Bandwidth, true) => Pattern::BothWays,
+        };
+        Order { shape: Shape { operation, size, mtu: mtu.bytes() }, pattern, duration }
+    }
+}
+
+/// The tests that a transport service has, as a list of words.
+fn carried_by(transport: Transport) -> String {
+    let exists =
+        |test: &&Test| test.measures().is_some_and(|(verb, _)| verb.exists_over(transport));
+    let names: Vec<_> =
+        Test::value_variants().iter().filter(exists).map(|test| test.name()).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// How long a row is measured if it is not messages that are counted.
+pub(super) fn duration(args: &LoadArgs) -> Duration {
+    let default = if args.all { Duration::from_millis(250) } else { Duration::from_secs(1) };
+    args.duration.unwrap_or(default)
+}
+
+/// How much a row measures.
+pub(super) fn amount(args: &LoadArgs) -> Amount {
+    args.iters.map_or_else(|| Amount::Time(duration(args)), Amount::Messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_transport_carries_is_listed() {
+        assert_eq!(carried_by(Transport::Uc), "write-bw, send-bw, write-lat and send-lat");
+        assert_eq!(carried_by(Transport::Ud), "send-bw and send-lat");
+    }
+}
