@@ -123,9 +123,10 @@ pub struct RxMeta {
     pub source: SocketAddr,
     /// The address it was sent to.
     pub destination: IpAddr,
-    /// IPv4 TOS or IPv6 traffic class. Holds for every segment.
+    /// IPv4 TOS or IPv6 traffic class. Holds for every segment. Zero when the port has not been
+    /// [asked](crate::io::Port::tell_ip_fields) for it.
     pub traffic_class: u8,
-    /// TTL or hop limit as received.
+    /// TTL or hop limit as received, or zero likewise.
     pub hop_limit: u8,
     /// The IPv4 fields under the ICRC, when the port sees the header; a UDP socket does not.
     /// Segment `i` of a buffer then has identification `id + i`.

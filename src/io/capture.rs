@@ -27,7 +27,8 @@ pub struct Capture<P, S> {
 
 impl<P: Port, S: Sink> Capture<P, S> {
     /// Shows to `sink` what `port` carries from now on.
-    pub fn new(port: P, sink: S) -> Self {
+    pub fn new(mut port: P, sink: S) -> Self {
+        port.tell_ip_fields();
         Self { port, recorder: Recorder { sink, packet: Vec::new() } }
     }
 
@@ -65,6 +66,10 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
 
     fn source_port(&mut self, wanted: u16) -> u16 {
         self.port.source_port(wanted)
+    }
+
+    fn tell_ip_fields(&mut self) {
+        self.port.tell_ip_fields();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -39,7 +39,7 @@ pub mod udp;
 #[cfg(feature = "runtime")]
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]
-pub(crate) use sys::{at_exit, event_fd, in_child};
+pub(crate) use sys::{at_exit, event_fd, in_child, monotonic};
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
@@ -72,6 +72,11 @@ pub trait Port: Send {
     /// [`SOURCE_PORTS`], or another when that is not to be had.
     fn source_port(&mut self, wanted: u16) -> u16;
 
+    /// Asks for the traffic class and the hop limit of what arrives from now on, in
+    /// [`RxMeta`](crate::net::RxMeta). Until then they may be zero, because to know them costs time;
+    /// a system that does not tell leaves them so.
+    fn tell_ip_fields(&mut self);
+
     /// When it wants to be called though nothing has arrived: a delayed datagram is due, or a busy
     /// port is worth another try.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -101,6 +106,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn source_port(&mut self, wanted: u16) -> u16 {
         (**self).source_port(wanted)
+    }
+
+    fn tell_ip_fields(&mut self) {
+        (**self).tell_ip_fields();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

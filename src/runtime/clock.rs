@@ -1,16 +1,15 @@
 //! The clock: the only one of the library.
 
 use std::sync::OnceLock;
-use std::time::Instant as StdInstant;
 
+use crate::io::monotonic;
 use crate::time::Instant;
 
 /// The time, in nanoseconds since this process first asked. It never runs backwards.
 ///
 /// Captured packets carry it (see [`Sink`](crate::io::Sink)).
-#[expect(clippy::disallowed_methods, reason = "this is the runtime's clock")]
 pub fn now() -> Instant {
-    static ORIGIN: OnceLock<StdInstant> = OnceLock::new();
-    let elapsed = ORIGIN.get_or_init(StdInstant::now).elapsed();
-    Instant::ZERO + elapsed
+    static ORIGIN: OnceLock<u64> = OnceLock::new();
+    let now = monotonic();
+    Instant::from_nanos(now - (*ORIGIN.get_or_init(|| now)).min(now))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit};
+use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
 use crate::ids::{CqId, Qpn};
 use crate::io::{Port, TransmitError};
 use crate::net::Burst;
@@ -154,6 +154,10 @@ impl Core {
         init: QpInit,
         owner: &Arc<Queue<AsyncEvent>>,
     ) -> Result<Qpn, CreateError> {
+        if init.qp_type == QpType::Ud {
+            // They are in the header that a receive request of UD is given.
+            self.port.tell_ip_fields();
+        }
         let qpn = self.engine.create_qp(now, init)?;
         self.owners.insert(qpn, Arc::clone(owner));
         Ok(qpn)

@@ -77,6 +77,8 @@ impl Port for TestPort {
         wanted
     }
 
+    fn tell_ip_fields(&mut self) {}
+
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }

@@ -62,6 +62,19 @@ fn a_message_to_itself_arrives() {
     assert_eq!(received(&node), ("to myself".into(), place(&node)));
 }
 
+/// The header before the message is the one it came with, to the traffic class and the TTL.
+#[test]
+fn the_header_tells_how_a_message_came() {
+    let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
+    let to = b.qp.endpoint();
+    let av = AddressVector { traffic_class: 0x48, hop_limit: 7, ..AddressVector::to(to.gid) };
+    let ah = a.pd.create_ah(av).unwrap();
+    a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, KEY)));
+    assert_eq!(received(&b).0, "hello");
+    // The second half of the 40 bytes is the IPv4 header: TOS is its byte 1, TTL its byte 8.
+    assert_eq!((b.bytes(21, 1), b.bytes(28, 1)), (vec![0x48], vec![7]));
+}
+
 /// What goes where nobody is, is gone, and nothing else is.
 #[test]
 fn a_message_to_nobody_succeeds() {

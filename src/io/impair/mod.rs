@@ -185,6 +185,10 @@ impl<P: Port> Port for Impair<P> {
         self.port.source_port(wanted)
     }
 
+    fn tell_ip_fields(&mut self) {
+        self.port.tell_ip_fields();
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         let received = self.received.as_ref().and_then(Lane::next);
         // A blocked port says itself when to try again.

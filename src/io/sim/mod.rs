@@ -286,6 +286,8 @@ impl Port for SimPort {
         wanted | *SOURCE_PORTS.start()
     }
 
+    fn tell_ip_fields(&mut self) {}
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.network.lock().hosts.get(&self.ip).and_then(Host::next_event)
     }

@@ -241,6 +241,10 @@ impl Port for UdpPort {
         }
     }
 
+    fn tell_ip_fields(&mut self) {
+        socket::tell_ip_fields(&self.receiver, self.info.ip);
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -378,6 +382,7 @@ mod tests {
     #[test]
     fn a_burst_arrives_as_one_buffer_with_its_header_fields() {
         let (mut a, mut b) = (open(&config()), open(&config()));
+        b.tell_ip_fields();
         let plain = path(&mut a, b.info().ip, 0xc123);
         let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
         let lens = [&[4112; 14][..], &[20]].concat();
@@ -462,6 +467,7 @@ mod tests {
             Err(_) => return, // No IPv6 here.
         };
         let own = port.info().ip;
+        port.tell_ip_fields();
         let plain = path(&mut port, own, 0xc777);
         let marked = Path { traffic_class: 0x2b, hop_limit: 3, ..plain };
         for path in [plain, marked] {

@@ -78,26 +78,37 @@ impl Receiver {
         // Some sandboxes list no interfaces, and an address may be local without being on one.
         let interface = sys::interface_of(ip, socket.as_fd()).ok().flatten();
         let interface = interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU });
-        Self::ask(&socket, ip)?;
+        if ip.is_ipv6() {
+            // Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
+            let checked = set(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+            checked.map_err(os("UDP_NO_CHECK6_RX"))?;
+        }
+        if !ip.is_loopback() {
+            // Routers mark congestion in it. Not every sandbox has the option.
+            let _ = tell_traffic_class(&socket, ip);
+        }
         let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
         size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
         let held = |error| OpenError::bind(ip, error);
         bind(&socket, ip, interface.index, ROCE_PORT).map_err(held)?;
         Ok(Self { socket, interface, gro })
     }
+}
 
-    /// Asks the kernel to tell the traffic class and the hop limit.
-    fn ask(socket: &Socket, ip: IpAddr) -> Result<(), OpenError> {
-        let os = |what| move |source| OpenError::Os { ip, what, source };
-        if ip.is_ipv4() {
-            socket.set_recv_tos_v4(true).map_err(os("IP_RECVTOS"))?;
-            return set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1).map_err(os("IP_RECVTTL"));
-        }
-        socket.set_recv_tclass_v6(true).map_err(os("IPV6_RECVTCLASS"))?;
-        socket.set_recv_hoplimit_v6(true).map_err(os("IPV6_RECVHOPLIMIT"))?;
-        // Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
-        set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1).map_err(os("UDP_NO_CHECK6_RX"))
-    }
+/// Has the kernel tell the traffic class of what arrives. This, as the hop limit, takes a fiftieth of
+/// what a small datagram takes.
+fn tell_traffic_class(socket: &Socket, ip: IpAddr) -> io::Result<()> {
+    if ip.is_ipv4() { socket.set_recv_tos_v4(true) } else { socket.set_recv_tclass_v6(true) }
+}
+
+/// Has the kernel tell the traffic class and the hop limit of what arrives from now on.
+pub(super) fn tell_ip_fields(socket: &Socket, ip: IpAddr) {
+    // Not every sandbox has the options, and then the fields stay zero.
+    let _ = tell_traffic_class(socket, ip);
+    let _ = match ip {
+        IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+        IpAddr::V6(_) => socket.set_recv_hoplimit_v6(true),
+    };
 }
 
 /// Whether the kernel cuts bursts for this socket.
