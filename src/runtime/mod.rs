@@ -9,8 +9,8 @@
 //! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
 //! comes in, timers run, completions move to their rings, sleepers wake. What it received is
 //! acknowledged by the next turn or `post_send`, for an acknowledgement may ride in the reply's
-//! burst; never later than a poll that finds nothing, a millisecond, or the end of the device; and
-//! always before a completion channel announces it. [`AckPolicy::BeforeCompletion`] is there for
+//! burst; never later than a poll that finds nothing, four milliseconds, or the end of the device;
+//! and always before a completion channel announces it. [`AckPolicy::BeforeCompletion`] is there for
 //! those who want it at once.
 //!
 //! Who takes turns is in `progress`.
@@ -43,8 +43,8 @@ pub(crate) use ring::{Announce, Armed, Ring};
 /// When what has arrived is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AckPolicy {
-    /// With the reply, if there is one; else when there is nothing else to do, and within a
-    /// millisecond. The peer's request completes a little later, and a round trip is shorter.
+    /// With the reply, if there is one; else when there is nothing else to do, and within four
+    /// milliseconds. The peer's request completes a little later, and a round trip is shorter.
     #[default]
     Lazy,
     /// Before the completion can be seen here. Costs a system call a message.

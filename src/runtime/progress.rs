@@ -10,20 +10,21 @@
 //!                       ▼     │
 //!   start ────────▶  Socket ──┘
 //!                     │   ▲
-//!    woken, and some- │   │ 1 ms without a turn by anybody,
-//!    body else took a │   │ and nobody waits
+//!    woken, and some- │   │ 1 to 4 ms without a turn by
+//!    body else took a │   │ anybody, and nobody waits
 //!    turn just now    ▼   │
 //!                    Watch ◀──────────────────┐
 //!                     │                       │ bell: the one who waited
-//!                     │ 1 ms without a turn   │ has left
-//!                     │ by anybody, and       │
+//!                     │ 1 to 4 ms without a   │ has left
+//!                     │ turn by anybody, and  │
 //!                     │ somebody waits        │
 //!                     └──────────────────▶ Parked
 //! ```
 //!
 //! * **Socket**: asleep on the port's descriptors and the bell, until the engine's next deadline.
-//! * **Watch**: off the descriptors, asleep on the bell for up to a millisecond after the last turn
-//!   that was taken. So what a turn leaves owed is sent after a millisecond at the latest.
+//! * **Watch**: off the descriptors, asleep on the bell until a millisecond after the last turn that
+//!   was taken; two, then four, while it finds that turns are taken, because each look takes the CPU
+//!   from whoever polls. So what a turn leaves owed is sent after four milliseconds at the latest.
 //! * **Parked**: asleep on the bell alone. A thread that waits drives the device: it sleeps on the
 //!   descriptors itself, because to be woken by another thread takes ten times as long.
 //!
@@ -45,6 +46,9 @@ use crate::runtime::queue::Queue;
 use crate::runtime::shard::{Down, Due, Shard};
 use crate::time::Instant;
 
+/// How long the thread may watch without a look.
+const MOST_PATIENCE: Duration = Duration::from_millis(4);
+
 /// What the thread does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -59,11 +63,12 @@ impl Shard {
     pub(crate) fn run(&self) {
         let body = AssertUnwindSafe(|| {
             let mut state = State::Socket;
+            let mut patience = LINGER;
             while !self.closing.load(Ordering::SeqCst) {
                 self.thread.store(state as u8, Ordering::SeqCst);
                 let next = match state {
                     State::Socket => self.socket(),
-                    State::Watch => self.watch(),
+                    State::Watch => self.watch(&mut patience),
                     State::Parked => Ok(self.parked()),
                 };
                 match next {
@@ -111,10 +116,11 @@ impl Shard {
         }
     }
 
-    fn watch(&self) -> Result<State, Down> {
+    fn watch(&self, patience: &mut Duration) -> Result<State, Down> {
         let now = clock::now();
         let idle = self.idle_for(now);
-        if idle >= LINGER {
+        if idle >= *patience {
+            *patience = LINGER;
             let driven = self.driven.load(Ordering::SeqCst);
             return Ok(if driven { State::Parked } else { State::Socket });
         }
@@ -125,10 +131,11 @@ impl Shard {
             core.turn(now);
             self.release(core, now);
         }
-        let look_again = now + (LINGER - idle);
+        let look_again = now + (*patience - idle);
         let until = self.due.get().map_or(look_again, |due| due.min(look_again));
         self.sleep(&self.thread_bell, false, Some(until), now);
         self.thread_bell.silence();
+        *patience = (*patience * 2).min(MOST_PATIENCE);
         if self.driven.load(Ordering::SeqCst) || self.passengers.load(Ordering::SeqCst) == 0 {
             return Ok(State::Watch);
         }

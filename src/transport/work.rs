@@ -133,13 +133,23 @@ bitflags! {
 }
 
 /// Where the bytes of a send work request are.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum SendData {
     /// In registered memory; a READ or atomic puts its result there.
     Sges(SgeList),
     /// In the request itself: the caller's copy may be reused at once.
     #[doc(alias = "IBV_SEND_INLINE")]
     Inline(SmallVec<[u8; 64]>),
+}
+
+impl Clone for SendData {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Sges(sges) => Self::Sges(sges.clone()),
+            // What it derives for itself copies byte by byte.
+            Self::Inline(bytes) => Self::inline(bytes),
+        }
+    }
 }
 
 impl SendData {

@@ -138,7 +138,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Sends a message, and afterwards does what can wait until the answer comes.
+    /// Sends a message.
     fn send(&mut self) -> anyhow::Result<()> {
         let depth = u64::from(self.station.load.tx_depth);
         self.sent += 1;
@@ -148,7 +148,9 @@ impl<'a> Player<'a> {
         // One of half a queue tells that there is room again, and an answer that it is there.
         let tells = self.verb.is_answered() || number.is_multiple_of(depth.div_ceil(2));
         self.station.qps[0].post_send(if tells { request.signaled() } else { request })?;
-        self.replenish()?;
+        if self.used >= u64::from(self.station.load.rx_depth).div_ceil(2) {
+            self.replenish()?;
+        }
         while self.station.sent - self.station.done >= depth {
             let completion = self.station.waiter.next(PATIENCE)?;
             self.take(&completion);
@@ -208,6 +210,8 @@ impl<'a> Player<'a> {
                 self.take(&success(completion)?);
                 continue;
             }
+            // What is owed for the last message has left, and the next is on its way.
+            self.replenish()?;
             if !idle.rest(&self.station.waiter) {
                 continue;
             }
