@@ -1,4 +1,5 @@
-//! How `ibv_rc_pingpong` and its like tell each other their queue pairs: text over TCP.
+//! How `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` tell each other their queue pairs:
+//! text over TCP, the same for each.
 //!
 //! ```text
 //!   client                                             server
@@ -77,7 +78,7 @@ fn format(endpoint: &Endpoint) -> [u8; LEN] {
 fn parse(message: &[u8; LEN]) -> anyhow::Result<Endpoint> {
     let expected = || {
         let found = printable(message);
-        format!("the other side says {found:?}, expected LID:QPN:PSN:GID as ibv_rc_pingpong has it")
+        format!("the other side says {found:?}, expected LID:QPN:PSN:GID as ibv_*_pingpong have it")
     };
     let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = std::str::from_utf8(text).with_context(expected)?;

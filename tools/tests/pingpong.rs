@@ -77,6 +77,69 @@ fn it_prints_what_the_stock_program_prints() {
 }
 
 #[test]
+fn unreliable_transports_play_alike_with_the_sizes_of_the_stock_programs() {
+    let _alone = alone();
+    for (transport, size, mtu) in [("rc", 4096, 1024), ("uc", 4096, 1024), ("ud", 1024, 4096)] {
+        let options = ["--transport", transport, "-n", "50", "-c"];
+        let [theirs, ours] = play(&options, &options);
+        for (mine, yours) in [(&ours, &theirs), (&theirs, &ours)] {
+            assert_eq!(mine["transport"], transport);
+            assert_eq!((&mine["size"], &mine["mtu"]), (&size.into(), &mtu.into()));
+            assert_eq!((&mine["sent"], &mine["received"]), (&50.into(), &50.into()));
+            assert_eq!((&mine["damaged"], &mine["local"]), (&0.into(), &yours["remote"]));
+        }
+    }
+}
+
+#[test]
+fn sleeping_and_empty_messages_work_over_every_transport() {
+    let _alone = alone();
+    for transport in ["uc", "ud"] {
+        let options = ["--transport", transport, "-n", "10", "-s", "0", "-r", "2"];
+        play(&[&options[..], &["-e"]].concat(), &[&options[..], &["-c"]].concat());
+    }
+}
+
+#[test]
+fn a_loss_ends_the_game_with_the_counts_of_both_sides() {
+    let _alone = alone();
+    for (transport, sent) in [("uc", 1), ("ud", 1)] {
+        let options = ["pingpong", "--transport", transport, "-n", "9", "-e", "--patience=0.3"];
+        let listener = Listener::start(&[&options[..], &["--json"]].concat());
+        let to = ["127.0.0.1", "-p", &listener.port, "--impair", "loss=1,dir=tx"];
+        let output = roce::roce(&[&options[..], &to].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", roce::stderr(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let said = format!(
+            "\n{sent} of 9 messages sent, 0 received\nthen nothing came for 0.3 s: {transport} does \
+             not send again what is lost\n"
+        );
+        assert!(text.contains(&said), "{text}");
+        let (status, theirs, _) = listener.finish();
+        let theirs: Value = serde_json::from_str(&theirs).unwrap();
+        assert_eq!(status, Some(1));
+        assert_eq!((&theirs["sent"], &theirs["received"]), (&0.into(), &0.into()));
+        assert_eq!(theirs.get("seconds"), None);
+    }
+}
+
+#[test]
+fn ud_takes_messages_and_mtus_that_are_one_packet() {
+    let listener = Listener::start(&["pingpong", "--transport", "ud", "-s", "4097"]);
+    let to = ["-s", "4097", "127.0.0.1", "-p", &listener.port];
+    let text = error(&[&["pingpong", "--transport", "ud"], &to[..]].concat());
+    assert!(
+        text.starts_with(
+            "roce: a message of 4097 bytes is more than a packet of UD: the MTU of 127.0.0."
+        ),
+        "{text}"
+    );
+    assert!(text.ends_with(" is 4096 (give -s 4096 on both sides)\n"), "{text}");
+    let text = error(&["pingpong", "--transport", "ud", "-m", "1024"]);
+    assert_eq!(text, "roce: -m is for rc and uc: ud has the MTU of the port\n");
+}
+
+#[test]
 fn a_stock_client_is_answered_in_its_own_words() {
     let listener = Listener::start(&["pingpong", "-n", "1"]);
     let mut client = TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();

@@ -1,7 +1,8 @@
-//! `roce pingpong`: the options of `ibv_rc_pingpong` under its names.
+//! `roce pingpong`: the options of `ibv_rc_pingpong` and its like under their names.
+
+use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use softroce::ids::Mtu;
 
 use super::{DeviceArgs, Transport, units};
@@ -9,14 +10,17 @@ use super::{DeviceArgs, Transport, units};
 /// Send a message back and forth.
 ///
 /// Without HOST it listens, with HOST it begins. The other half may be the stock program of the
-/// transport, ibv_rc_pingpong, on a host with rdma_rxe or an RDMA adapter (there it needs -g).
+/// transport, ibv_rc_pingpong, ibv_uc_pingpong or ibv_ud_pingpong, on a host with rdma_rxe or an
+/// RDMA adapter (there it needs -g).
+///
+/// UC and UD do not send again what is lost. When nothing comes any more, the command says how far
+/// it came, and its exit status is 1.
 #[derive(Args, Debug)]
 pub(crate) struct PingpongArgs {
     /// The machine that listens.
     pub(crate) host: Option<String>,
     /// Transport service.
-    #[arg(long, default_value = "rc",
-          value_parser = PossibleValuesParser::new(["rc"]).map(|_| Transport::Rc))]
+    #[arg(long, value_enum, default_value_t = Transport::Rc)]
     pub(crate) transport: Transport,
     /// TCP port over which the queue pairs are made known; without HOST, 0 is any.
     #[arg(short, long, default_value_t = 18515)]
@@ -24,12 +28,12 @@ pub(crate) struct PingpongArgs {
     /// Without HOST: print the TCP port when it can be connected to.
     #[arg(long, conflicts_with = "host")]
     pub(crate) announce: bool,
-    /// Bytes in a message.
-    #[arg(short, long, value_name = "BYTES", default_value = "4096", value_parser = units::message)]
-    pub(crate) size: usize,
-    /// Path MTU; must be the other side's.
-    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = units::mtu)]
-    pub(crate) mtu: Mtu,
+    /// Bytes in a message; with ud not more than the MTU of the port [default: 4096, with ud 1024].
+    #[arg(short, long, value_name = "BYTES", value_parser = units::message)]
+    size: Option<usize>,
+    /// Path MTU; must be the other side's. With ud it is the port's [default: 1024].
+    #[arg(short, long, value_name = "BYTES", value_parser = units::mtu)]
+    pub(crate) mtu: Option<Mtu>,
     /// Receive requests to post at a time.
     #[arg(short, long, value_name = "N", default_value_t = 500,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -49,9 +53,23 @@ pub(crate) struct PingpongArgs {
     /// Look at what is received, every byte.
     #[arg(short, long)]
     pub(crate) chk: bool,
+    /// How long nothing may come from the other side.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = units::seconds)]
+    pub(crate) patience: Duration,
     /// The result as one object of JSON.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+impl PingpongArgs {
+    /// Bytes in a message: what the stock program of the transport sends when nothing is said.
+    pub(crate) fn size(&self) -> usize {
+        self.size.unwrap_or(match self.transport {
+            Transport::Rc | Transport::Uc => 4096,
+            // As it is since rdma-core 26; its usage text still says 2048, as it was before.
+            Transport::Ud => 1024,
+        })
+    }
 }

@@ -1,0 +1,139 @@
+//! What came of a game.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+use softroce::verbs::Endpoint;
+
+use super::Player;
+
+/// Messages counted.
+#[derive(Clone, Copy, Default, Serialize)]
+pub(super) struct Score {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    /// Messages that were not as sent, if they were looked at.
+    pub(super) damaged: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    transport: &'static str,
+    local: Address,
+    remote: Address,
+    size: usize,
+    mtu: usize,
+    iterations: u64,
+    #[serde(flatten)]
+    score: Score,
+    #[serde(flatten)]
+    speed: Option<Speed>,
+    #[serde(skip)]
+    patience: Duration,
+}
+
+/// How fast a game was that has come to its end.
+#[derive(Serialize)]
+struct Speed {
+    seconds: f64,
+    usec_per_iter: f64,
+    mbit_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct Address {
+    gid: String,
+    qpn: u32,
+    psn: u32,
+}
+
+impl From<&Endpoint> for Address {
+    fn from(endpoint: &Endpoint) -> Self {
+        let gid = endpoint.gid.to_string();
+        Self { gid, qpn: endpoint.qpn.value(), psn: endpoint.psn.value() }
+    }
+}
+
+impl Report {
+    /// `took` is `None` for a game that has not come to its end.
+    pub(super) fn new(
+        player: &Player<'_>,
+        theirs: &Endpoint,
+        score: Score,
+        took: Option<Duration>,
+    ) -> Self {
+        let (iterations, size) = (player.args.iters, player.size);
+        let speed = took.map(|took| {
+            let seconds = took.as_secs_f64();
+            Speed {
+                seconds,
+                usec_per_iter: seconds * 1e6 / iterations as f64,
+                mbit_per_s: size as f64 * iterations as f64 * 2.0 * 8e-6 / seconds,
+            }
+        });
+        Self {
+            transport: player.args.transport.name(),
+            local: Address::from(&player.qp.endpoint()),
+            remote: theirs.into(),
+            size,
+            mtu: player.mtu.bytes(),
+            iterations,
+            score,
+            speed,
+            patience: player.args.patience,
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.speed.is_some()
+    }
+
+    /// Whether everything arrived, and as it was sent.
+    pub(super) fn is_perfect(&self) -> bool {
+        self.is_complete() && self.score.damaged == 0
+    }
+
+    pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            serde_json::to_writer(&mut out, self)?;
+            return Ok(writeln!(out)?);
+        }
+        for (whose, Address { gid, qpn, psn }) in [("local", &self.local), ("remote", &self.remote)]
+        {
+            let whose = format!("{whose} address:");
+            writeln!(out, "  {whose:<15} LID 0x0000, QPN 0x{qpn:06x}, PSN 0x{psn:06x}, GID {gid}")?;
+        }
+        let Score { sent, received, damaged } = self.score;
+        let iterations = self.iterations;
+        match &self.speed {
+            Some(Speed { seconds, usec_per_iter, mbit_per_s }) => {
+                let bytes = self.size as u64 * iterations * 2;
+                writeln!(out, "{bytes} bytes in {seconds:.2} seconds = {mbit_per_s:.2} Mbit/sec")?;
+                writeln!(
+                    out,
+                    "{iterations} iters in {seconds:.2} seconds = {usec_per_iter:.2} usec/iter"
+                )?;
+            }
+            None => {
+                let (transport, patience) = (self.transport, self.patience.as_secs_f64());
+                writeln!(out, "{sent} of {iterations} messages sent, {received} received")?;
+                writeln!(
+                    out,
+                    "then nothing came for {patience} s: {transport} does not send again what is lost"
+                )?;
+                if received == 0 {
+                    writeln!(
+                        out,
+                        "was the other side started with the same transport, size and MTU?"
+                    )?;
+                }
+            }
+        }
+        if damaged > 0 {
+            writeln!(out, "{damaged} messages were not as sent")?;
+        }
+        Ok(())
+    }
+}
