@@ -254,6 +254,16 @@ pub(super) fn set_option(
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// The value of a socket option that is an `int`.
+pub(super) fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let at: *mut c_int = &mut value;
+    let mut len = length(size_of::<c_int>());
+    // SAFETY: `at` points to `len` writable bytes, of which the kernel writes no more than that.
+    let rc = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, at.cast(), &mut len) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
 /// Datagrams that the kernel has thrown away instead of queueing them on the socket.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;

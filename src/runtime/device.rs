@@ -143,13 +143,12 @@ impl Device {
     }
 
     fn at_first_free(config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        const LAST: u8 = 254;
         let mut error = OpenError::NoneFree { last: None };
-        for host in 1..=LAST {
-            let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
+        let mut addresses = loopback_addresses().peekable();
+        while let Some(ip) = addresses.next() {
             let Some(claim) = Claim::make_free(ip) else { continue };
             // To find out who holds an address takes long; the last will do.
-            if host < LAST && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
+            if addresses.peek().is_some() && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;
             }
             match Self::start(claim, config) {
@@ -228,6 +227,11 @@ impl Drop for Device {
             let _ = thread.join();
         }
     }
+}
+
+/// The addresses that devices take which are told none: the first that is free.
+pub fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
+    (1..=254).map(|host| Ipv4Addr::new(127, 0, 0, host).into())
 }
 
 /// Bytes that nobody can guess.

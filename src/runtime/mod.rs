@@ -30,7 +30,7 @@ mod shard;
 mod wire_of_tests;
 
 pub use clock::now;
-pub use device::OpenError;
+pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;
 

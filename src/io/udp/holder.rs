@@ -41,15 +41,32 @@ impl fmt::Display for Holder {
     }
 }
 
+/// Every socket of this network namespace that is bound to the RoCEv2 port: its address, and who
+/// has it.
+pub fn holders() -> Vec<(IpAddr, Holder)> {
+    let rows = rows();
+    rows.iter().map(|row| (row.local.ip(), holder(std::slice::from_ref(row)))).collect()
+}
+
 /// Finds out who keeps us from binding `ip`.
 pub(super) fn find(ip: IpAddr) -> Holder {
+    let rows: Vec<_> = rows().into_iter().filter(|row| row.excludes(ip)).collect();
+    holder(&rows)
+}
+
+/// The sockets bound to the RoCEv2 port.
+fn rows() -> Vec<Row> {
     let tables = ["/proc/net/udp", "/proc/net/udp6"];
-    let rows: Vec<_> = tables
+    tables
         .iter()
         .filter_map(|table| fs::read_to_string(table).ok())
         .flat_map(|table| table.lines().filter_map(Row::parse).collect::<Vec<_>>())
-        .filter(|row| row.excludes(ip))
-        .collect();
+        .filter(|row| row.local.port() == ROCE_PORT)
+        .collect()
+}
+
+/// Who has one of these sockets.
+fn holder(rows: &[Row]) -> Holder {
     if let Some(holder) = rows.iter().find_map(|row| process_with(row.inode)) {
         return holder;
     }

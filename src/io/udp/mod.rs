@@ -26,10 +26,12 @@ use send::{Senders, Stop};
 use socket::Receiver;
 
 mod holder;
+mod route;
 mod send;
 mod socket;
 
-pub use holder::Holder;
+pub use holder::{Holder, holders};
+pub use route::Route;
 
 /// How a [`UdpPort`] is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +51,9 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
+    /// What a receive buffer is asked to hold when nothing is said, as the kernel counts it.
+    pub const RECEIVE_BUFFER: usize = 8 << 20;
+
     /// The usual port at `ip`.
     pub fn new(ip: IpAddr) -> Self {
         Self { ip, receive_buffer: None, source_port: None, gso: true, gro: true }
@@ -136,19 +141,9 @@ impl UdpPort {
     /// kernel's `rdma_rxe`, serves it.
     pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
         let ip = config.ip;
-        if ip.is_unspecified() || ip.is_multicast() {
-            return Err(OpenError::NotOneHost { ip });
-        }
-        let Receiver { socket, interface, gro } = Receiver::open(config)?;
-        let os = |source| OpenError::Os { ip, what: "SO_RCVBUF", source };
-        let info = PortInfo {
-            ip,
-            link_mtu: interface.mtu,
-            gso: config.gso && socket::cuts_bursts(&socket),
-            gro,
-            receive_buffer: socket.recv_buffer_size().map_err(os)?,
-            sees_ip_header: false,
-        };
+        let (receiver, info) = Self::prepare(config)?;
+        receiver.bind(ip)?;
+        let Receiver { socket, interface, .. } = receiver;
         let mut senders = Senders::new(ip, interface.index, info.gso);
         if let Some(port) = config.source_port {
             let refused = |source| OpenError::SourcePort { ip, port, source };
@@ -164,6 +159,34 @@ impl UdpPort {
             retry_at: None,
             counters: PortCounters::default(),
         })
+    }
+
+    /// What a port of this configuration would be, whether or not the address can be had.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses something that a port cannot do without.
+    pub fn survey(config: &UdpConfig) -> Result<PortInfo, OpenError> {
+        Self::prepare(config).map(|(_, info)| info)
+    }
+
+    /// A port's socket that is not bound yet.
+    fn prepare(config: &UdpConfig) -> Result<(Receiver, PortInfo), OpenError> {
+        let ip = config.ip;
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(OpenError::NotOneHost { ip });
+        }
+        let receiver = Receiver::new(config)?;
+        let os = |source| OpenError::Os { ip, what: "SO_RCVBUF", source };
+        let info = PortInfo {
+            ip,
+            link_mtu: receiver.interface.mtu,
+            gso: config.gso && socket::cuts_bursts(&receiver.socket),
+            gro: receiver.gro,
+            receive_buffer: receiver.socket.recv_buffer_size().map_err(os)?,
+            sees_ip_header: false,
+        };
+        Ok((receiver, info))
     }
 
     /// Sends what it can of `bursts`; the first is sent in pieces when it must be.
@@ -494,6 +517,16 @@ mod tests {
         assert_eq!(error.to_string(), expected);
         drop(first);
         open(&config);
+    }
+
+    #[test]
+    fn who_holds_an_address_is_listed_and_it_can_still_be_surveyed() {
+        let config = config();
+        let port = open(&config);
+        assert!(holders().contains(&(config.ip, Holder::ThisProcess)));
+        assert_eq!(UdpPort::survey(&config).unwrap(), port.info());
+        drop(port);
+        assert!(holders().iter().all(|(ip, _)| *ip != config.ip));
     }
 
     #[test]

@@ -14,9 +14,6 @@ use crate::net::ROCE_PORT;
 /// The TTL or hop limit that needs no control message.
 pub(super) const HOP_LIMIT: u8 = 64;
 
-/// What a receive buffer is asked to hold when nothing is said, as the kernel counts it.
-const RECEIVE_BYTES: usize = 8 << 20;
-
 /// What a send buffer is asked to hold: a few of the largest bursts.
 const SEND_BYTES: usize = 1 << 20;
 
@@ -71,7 +68,8 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+    /// Not bound yet.
+    pub(super) fn new(config: &UdpConfig) -> Result<Self, OpenError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         let socket = open(ip).map_err(os("socket"))?;
@@ -89,9 +87,13 @@ impl Receiver {
         }
         let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
         size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
-        let held = |error| OpenError::bind(ip, error);
-        bind(&socket, ip, interface.index, ROCE_PORT).map_err(held)?;
         Ok(Self { socket, interface, gro })
+    }
+
+    /// Takes the RoCEv2 port of its address.
+    pub(super) fn bind(&self, ip: IpAddr) -> Result<(), OpenError> {
+        let held = |error| OpenError::bind(ip, error);
+        bind(&self.socket, ip, self.interface.index, ROCE_PORT).map_err(held)
     }
 }
 
@@ -129,7 +131,7 @@ fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<(
 /// Asks for what the caller wants, or for much. Without privileges the kernel stops at `rmem_max`.
 fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
     // The kernel doubles what it is asked for, to account for its own needs.
-    let ask = wanted.unwrap_or(RECEIVE_BYTES).div_ceil(2);
+    let ask = wanted.unwrap_or(UdpConfig::RECEIVE_BUFFER).div_ceil(2);
     let forced = c_int::try_from(ask).unwrap_or(c_int::MAX);
     match set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, forced) {
         Ok(()) => Ok(()),
