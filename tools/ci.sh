@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests examples docs capture unprivileged)
+ALL=(packages format lints tests examples docs capture namespaces unprivileged)
 PACKAGES=(tshark iproute2 util-linux python3)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
@@ -74,6 +74,9 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # What our packets look like to tshark, and to an ICRC checker that shares no code with us.
 capture() { cargo test --release --package softroce-tools --test tshark -- --ignored; }
+
+# Paths that are as bad as a test needs them, between network namespaces.
+namespaces() { cargo test --release --package softroce-tools --test namespaces -- --ignored; }
 
 # The main command of the README, as its reader runs it.
 unprivileged() {

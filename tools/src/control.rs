@@ -1,8 +1,8 @@
-//! The TCP connection between the two sides of `roce perf`: a line of JSON a message.
+//! The TCP connection between two sides of `roce`: a line of JSON a message.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -53,7 +53,7 @@ impl Control {
         serde_json::from_slice(&line).map(Some).with_context(|| {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end().chars().take(60).collect::<String>();
-            format!("the other side says {text:?}, which is not what roce perf says here")
+            format!("the other side says {text:?}, which is not what roce says here")
         })
     }
 
@@ -69,6 +69,11 @@ impl Control {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             Err(e) => Err(e).context("the other side is gone"),
         }
+    }
+
+    /// Readable when there is a word.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.stream.get_ref().as_raw_fd()
     }
 
     /// Our address on the way to the other side.

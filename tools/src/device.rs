@@ -5,7 +5,8 @@ use std::io::BufWriter;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail};
+use softroce::io::Sink;
 use softroce::runtime::Environment;
 use softroce::verbs::{Context, OpenOptions};
 use softroce_pcap::CaptureFile;
@@ -15,21 +16,23 @@ use crate::cli::DeviceArgs;
 /// A device, and the file that shows what it carries.
 pub(crate) struct Opened {
     pub(crate) context: Context,
-    capture: Option<(CaptureFile<BufWriter<File>>, PathBuf)>,
+    recording: Option<Recording>,
+}
+
+/// A capture that is being written.
+pub(crate) struct Recording {
+    file: CaptureFile<BufWriter<File>>,
+    path: PathBuf,
 }
 
 impl DeviceArgs {
     /// Opens the device. `route` is our address on the way to the other side, if there is another
-    /// side; a loopback address says nothing, for both may have the same.
+    /// side.
     pub(crate) fn open(&self, route: Option<IpAddr>) -> anyhow::Result<Opened> {
         let environment = Environment::read()?;
-        let name = environment.name.as_deref().unwrap_or("softroce0");
-        if let Some(wanted) = &self.ib_dev {
-            ensure!(wanted == name, "no device {wanted}: there is {name}");
-        }
-        let route = route.filter(|ip| !ip.is_loopback());
+        self.check_name(&environment)?;
         let mut options = OpenOptions::default();
-        if let Some(ip) = self.ip.or(environment.ip).or(route) {
+        if let Some(ip) = self.address(&environment, route) {
             options = options.ip(ip);
         }
         if let Some(bytes) = self.rcvbuf {
@@ -38,15 +41,39 @@ impl DeviceArgs {
         if let Some(impairments) = self.impair {
             options = options.impair(impairments);
         }
-        let mut capture = None;
-        if let Some(path) = self.pcap.clone().or(environment.pcap) {
-            let application = concat!("roce ", env!("CARGO_PKG_VERSION"));
-            let file = CaptureFile::create(&path, application)
-                .with_context(|| path.display().to_string())?;
-            options = options.capture(file.sink());
-            capture = Some((file, path));
+        let recording = self.record(&environment)?;
+        if let Some(recording) = &recording {
+            options = options.capture(recording.sink());
         }
-        Ok(Opened { context: Context::open(options)?, capture })
+        Ok(Opened { context: Context::open(options)?, recording })
+    }
+
+    /// Whether the device that is asked for is the one there is.
+    pub(crate) fn check_name(&self, environment: &Environment) -> anyhow::Result<()> {
+        let name = environment.name.as_deref().unwrap_or("softroce0");
+        match &self.ib_dev {
+            Some(wanted) if wanted != name => bail!("no device {wanted}: there is {name}"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The address to have, if anything says one. `route` is ours on the way to the other side; a
+    /// loopback address says nothing, for both sides may have the same.
+    pub(crate) fn address(
+        &self,
+        environment: &Environment,
+        route: Option<IpAddr>,
+    ) -> Option<IpAddr> {
+        self.ip.or(environment.ip).or(route.filter(|ip| !ip.is_loopback()))
+    }
+
+    /// Begins the capture, if one is wanted.
+    pub(crate) fn record(&self, environment: &Environment) -> anyhow::Result<Option<Recording>> {
+        let Some(path) = self.pcap.as_ref().or(environment.pcap.as_ref()) else { return Ok(None) };
+        let application = concat!("roce ", env!("CARGO_PKG_VERSION"));
+        let file =
+            CaptureFile::create(path, application).with_context(|| path.display().to_string())?;
+        Ok(Some(Recording { file, path: path.clone() }))
     }
 }
 
@@ -55,11 +82,19 @@ impl Opened {
     /// be gone.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
         drop(self.context);
-        match self.capture {
-            Some((file, path)) => {
-                file.finish().map(|_| ()).with_context(|| path.display().to_string())
-            }
-            None => Ok(()),
-        }
+        self.recording.map_or(Ok(()), Recording::finish)
+    }
+}
+
+impl Recording {
+    /// What a port is to show its packets to.
+    pub(crate) fn sink(&self) -> Box<dyn Sink> {
+        self.file.sink()
+    }
+
+    /// Completes the file. The port must be gone.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        let path = self.path;
+        self.file.finish().map(|_| ()).with_context(|| path.display().to_string())
     }
 }

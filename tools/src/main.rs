@@ -9,6 +9,7 @@ mod completion;
 mod control;
 mod device;
 mod devinfo;
+mod doctor;
 mod dump;
 mod exchange;
 mod perf;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     };
     let answer = match &cli.command {
         Command::Devinfo(args) => devinfo::run(args).map(|()| Answer::Yes),
+        Command::Doctor(args) => doctor::run(args),
         Command::Pingpong(args) => pingpong::run(args),
         Command::Perf(args) => perf::run(args).map(|()| Answer::Yes),
         Command::Dump(args) => dump::run(args).map(|()| Answer::Yes),

@@ -2,6 +2,7 @@
 
 mod device;
 mod devinfo;
+mod doctor;
 mod dump;
 mod perf;
 mod pingpong;
@@ -15,6 +16,7 @@ use softroce::runtime::VARIABLES;
 
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use dump::DumpArgs;
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
 pub(crate) use pingpong::PingpongArgs;
@@ -31,6 +33,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     Devinfo(DevinfoArgs),
+    Doctor(DoctorArgs),
     Pingpong(PingpongArgs),
     Perf(Box<PerfArgs>),
     Dump(DumpArgs),

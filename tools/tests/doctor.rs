@@ -1,0 +1,132 @@
+//! `roce doctor` from the outside, on loopback; `namespaces.rs` has what needs a network.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod roce;
+
+use std::io::Write;
+use std::net::{TcpStream, UdpSocket};
+
+use roce::{Listener, alone, error, json, roce, scratch, stderr};
+use serde_json::Value;
+
+/// Runs it; returns its exit status and what it found.
+fn doctor(args: &[&str]) -> (Option<i32>, Value) {
+    let output = roce(&[&["doctor", "--json"], args].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = serde_json::from_str(&text);
+    (output.status.code(), report.unwrap_or_else(|e| panic!("{e}: {text}{}", stderr(&output))))
+}
+
+/// Two doctors; what each says.
+fn doctors(args: &[&str]) -> [(Option<i32>, Value); 2] {
+    let listener = Listener::start(&["doctor", "--listen", "--json"]);
+    let visitor = doctor(&[&["127.0.0.1", "-p", &listener.port], args].concat());
+    let (status, text, err) = listener.finish();
+    let report = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}{err}"));
+    [visitor, (status, report)]
+}
+
+fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
+    let all = report["findings"].as_array().unwrap();
+    all.iter().find(|finding| finding["check"] == check).unwrap_or(&Value::Null)
+}
+
+#[track_caller]
+fn assert_found(report: &Value, check: &str, verdict: &str, part: &str) {
+    let found = finding(report, check);
+    let text = found["text"].as_str().unwrap_or_default();
+    assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
+}
+
+#[test]
+fn two_doctors_find_loopback_healthy() {
+    let _alone = alone();
+    let file = scratch("doctor.pcapng");
+    let [(status, visitor), (theirs, listener)] = doctors(&["--pcap", file.to_str().unwrap()]);
+    assert_eq!((status, theirs), (Some(0), Some(0)), "{visitor:#}{listener:#}");
+    assert_found(&visitor, "reach", "ok", "all of 16 probes went to 127.0.0.1 and back");
+    assert_found(&visitor, "ttl", "ok", "no router");
+    assert_found(&visitor, "path-mtu", "ok", "RoCE packets of 4096 bytes");
+    assert_found(&visitor, "marks", "ok", "unchanged");
+    assert_found(&visitor, "icrc", "ok", "is good");
+    assert_found(&listener, "visit", "ok", "each with a good ICRC");
+    // Probes are RoCE packets, byte by byte.
+    let packets = json(&["dump", "--json", file.to_str().unwrap()]);
+    let sent = finding(&listener, "visit")["facts"]["probes"].as_u64().unwrap();
+    assert_eq!(packets.len() as u64, 2 * sent);
+    assert!(packets.iter().all(|p| p["icrc"] == "good" && p["operation"] == "SEND_ONLY"));
+}
+
+#[test]
+fn what_is_lost_or_damaged_is_told_by_its_direction() {
+    let _alone = alone();
+    let [(status, visitor), (theirs, listener)] = doctors(&["--impair", "loss=1,dir=tx"]);
+    assert_eq!((status, theirs), (Some(1), Some(1)));
+    assert_found(&visitor, "reach", "problem", "none of 3 packets to its UDP port 4791");
+    assert_found(&listener, "visit", "problem", "nothing arrived here");
+    let [(status, visitor), (theirs, _)] = doctors(&["--impair", "loss=1,dir=rx"]);
+    assert_eq!((status, theirs), (Some(1), Some(0)));
+    assert_found(&visitor, "reach", "problem", "but no echo comes back");
+    for dir in ["tx", "rx"] {
+        // The seed leaves alone what makes a packet ours.
+        let [(status, visitor), _] = doctors(&["--impair", &format!("corrupt=1,seed=3,dir={dir}")]);
+        assert_eq!(status, Some(1));
+        assert_found(&visitor, "icrc", "problem", "is bad: they are changed on the way");
+    }
+}
+
+#[test]
+fn who_holds_the_port_is_named() {
+    let holder = UdpSocket::bind(("127.99.0.2", 4791)).unwrap();
+    let (status, report) = doctor(&["--ip", "127.99.0.2"]);
+    assert_eq!(status, Some(1));
+    let expected = format!("UDP port 4791 of 127.99.0.2 is held by process {}", std::process::id());
+    assert_found(&report, "port", "problem", &expected);
+    assert_eq!(finding(&report, "port")["facts"]["pid"], std::process::id());
+    drop(holder);
+    let (status, report) = doctor(&["--ip", "127.99.0.2"]);
+    assert_found(&report, "port", "ok", "UDP port 4791 of 127.99.0.2 is free");
+    assert_found(&report, "interface", "ok", "lo (127.99.0.2) has an MTU of 65536");
+    assert_eq!(status, Some(0));
+}
+
+#[test]
+fn the_receive_buffer_asked_for_is_had_and_gives_a_window() {
+    let (status, report) = doctor(&["--ip", "127.99.0.3", "--rcvbuf", "64K"]);
+    assert_eq!(status, Some(0));
+    let facts = &finding(&report, "receive-buffer")["facts"];
+    assert_eq!((&facts["receive_buffer"], &facts["window"]), (&65_536.into(), &49_152.into()));
+}
+
+#[test]
+fn without_anybody_there_it_says_so() {
+    let (status, report) = doctor(&["127.99.0.4", "-p", "1"]);
+    assert_eq!(status, Some(1));
+    assert_found(&report, "listener", "note", "no doctor listens on 127.99.0.4");
+    assert_found(&report, "reach", "problem", "nobody listens at its UDP port 4791");
+    // A socket that answers no strangers.
+    let _somebody = UdpSocket::bind(("127.99.0.5", 4791)).unwrap();
+    let (status, report) = doctor(&["127.99.0.5", "-p", "1"]);
+    assert_eq!(status, Some(0));
+    assert_found(
+        &report,
+        "reach",
+        "note",
+        "is silent, while a port where nobody listens is refused",
+    );
+}
+
+#[test]
+fn what_cannot_be_examined_is_an_error() {
+    let text = error(&["doctor", "--ip", "192.0.2.1"]);
+    assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");
+    let text = error(&["doctor", "-d", "mlx5_0"]);
+    assert_eq!(text, "roce: no device mlx5_0: there is softroce0\n");
+    let listener = Listener::start(&["doctor", "--listen", "--json"]);
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    let (status, _, text) = listener.finish();
+    assert_eq!(status, Some(2));
+    assert!(text.starts_with("roce: the other side says \"GET / HTTP/1.1\""), "{text}");
+}

@@ -1,0 +1,219 @@
+//! `roce doctor` and `roce pingpong` between network namespaces: paths that are as bad as a test
+//! needs them. They are made by `unshare`, of an ordinary user too where the system lets users have
+//! namespaces; `tools/ci.sh namespaces` runs this.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod roce;
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Hosts a and b, and the routers r and s between them:
+///
+/// ```text
+///   a 10.1.0.1 ──1500── 10.1.0.2 r 10.2.0.1 ──600── 10.2.0.2 s 10.3.0.1 ──1500── 10.3.0.2 b
+/// ```
+const ROUTED: &str = r#"
+    mount -t tmpfs tmpfs /run
+    for ns in a r s b; do ip netns add $ns; ip -n $ns link set lo up; done
+    wire() {
+        ip link add "$2" netns "$1" mtu "$5" type veth peer name "$4" netns "$3" mtu "$5"
+        ip -n "$1" link set "$2" up; ip -n "$3" link set "$4" up
+    }
+    wire a a0 r ra 1500; wire r rs s sr 600; wire s sb b b0 1500
+    ip -n a addr add 10.1.0.1/24 dev a0; ip -n r addr add 10.1.0.2/24 dev ra
+    ip -n r addr add 10.2.0.1/24 dev rs; ip -n s addr add 10.2.0.2/24 dev sr
+    ip -n s addr add 10.3.0.1/24 dev sb; ip -n b addr add 10.3.0.2/24 dev b0
+    ip -n a route add default via 10.1.0.2; ip -n b route add default via 10.3.0.1
+    ip -n r route add 10.3.0.0/24 via 10.2.0.2; ip -n s route add 10.1.0.0/24 via 10.2.0.1
+    for ns in r s; do
+        ip netns exec $ns sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+    done
+    wide() { ip -n r link set rs mtu 1500; ip -n s link set sr mtu 1500; }
+    drop() { ip -n "$1" rule add pref 10 ipproto udp dport 4791 type blackhole; }
+
+    # The two doctors, each a line of JSON: the visitor's, then the listener's.
+    doctors() {
+        exec 3< <(exec ip netns exec b "$ROCE" doctor --listen -p 0 --announce --json)
+        read -r port <&3
+        visitor "$port" "$@"
+        cat <&3
+    }
+    visitor() {
+        local port=$1; shift
+        ip netns exec a "$ROCE" doctor 10.3.0.2 -p "$port" --json "$@" || [ $? -eq 1 ]
+    }
+"#;
+
+/// Runs a script in namespaces of its own; returns what it prints, which must be lines of JSON.
+fn run(parts: &[&str]) -> Vec<Value> {
+    let script = format!("set -eu\n{}", parts.join("\n"));
+    let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    let mut command = Command::new("unshare");
+    command.arg(if is_root { "-mn" } else { "-rmn" }).args(["bash", "-c", &script]);
+    command.env("ROCE", env!("CARGO_BIN_EXE_roce")).stdin(Stdio::null());
+    for variable in softroce::runtime::VARIABLES {
+        command.env_remove(variable.name);
+    }
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), roce::stderr(&output));
+    assert!(output.status.success(), "{out}{err}");
+    out.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
+}
+
+/// What is found of something; `null` when it was not looked at.
+fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
+    let all = report["findings"].as_array().unwrap();
+    all.iter().find(|finding| finding["check"] == check).unwrap_or(&Value::Null)
+}
+
+#[track_caller]
+fn assert_found(report: &Value, check: &str, verdict: &str, part: &str) {
+    let found = finding(report, check);
+    let text = found["text"].as_str().unwrap_or_default();
+    assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn a_good_way_is_healthy_at_both_ends() {
+    let [visitor, listener] = &run(&[ROUTED, "wide; doctors"])[..] else { panic!() };
+    assert_eq!((&visitor["healthy"], &listener["healthy"]), (&true.into(), &true.into()));
+    assert_found(visitor, "route", "ok", "packets to 10.3.0.2 leave from 10.1.0.1");
+    assert_found(
+        visitor,
+        "interface",
+        "note",
+        "a0 (10.1.0.1) has an MTU of 1500: RoCE packets of 1024",
+    );
+    assert_found(visitor, "reach", "ok", "all of 16 probes went to 10.3.0.2 and back");
+    assert_found(visitor, "ttl", "note", "2 routers are between");
+    assert_found(visitor, "path-mtu", "ok", "RoCE packets of 1024 bytes");
+    assert_found(visitor, "burst", "ok", "a burst of 8 packets");
+    assert_found(visitor, "marks", "ok", "unchanged");
+    assert_found(visitor, "icrc", "ok", "is good");
+    assert_found(listener, "visit", "ok", "each with a good ICRC");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn a_small_path_mtu_is_found_and_named() {
+    let [visitor, _] = &run(&[ROUTED, "doctors"])[..] else { panic!() };
+    assert_eq!(visitor["healthy"], false);
+    assert_found(visitor, "path-mtu", "problem", "packets of 256 bytes; those of 512");
+    assert_found(
+        visitor,
+        "path-mtu",
+        "problem",
+        "the kernel knows that the way carries IP packets of 600",
+    );
+    let facts = &finding(visitor, "path-mtu")["facts"];
+    assert_eq!((&facts["roce_mtu"], &facts["path_mtu"]), (&256.into(), &600.into()));
+    let advice = finding(visitor, "path-mtu")["advice"].as_str().unwrap();
+    assert!(advice.starts_with("give -m 256 to"), "{advice}");
+    assert_found(visitor, "icrc", "ok", "is good");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn a_small_path_mtu_on_the_way_back_is_told_by_the_kernel_there() {
+    let reports =
+        run(&[ROUTED, "ip -n b route change default via 10.3.0.1 mtu 700; wide; doctors"]);
+    assert_found(&reports[0], "path-mtu", "problem", "512 bytes; those of 1024");
+    let part = "get to it, but not back; its kernel knows that the way carries IP packets of 700";
+    assert_found(&reports[0], "path-mtu", "problem", part);
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn a_dropped_port_is_told_by_its_direction() {
+    let [visitor, listener] = &run(&[ROUTED, "drop r; doctors"])[..] else { panic!() };
+    assert_found(visitor, "reach", "problem", "none of 3 packets to its UDP port 4791");
+    assert_found(listener, "visit", "problem", "nothing arrived here");
+    let only_back =
+        "ip -n s rule add pref 10 ipproto udp dport 4791 to 10.1.0.0/24 type blackhole; doctors";
+    let [visitor, _] = &run(&[ROUTED, only_back])[..] else { panic!() };
+    assert_found(visitor, "reach", "problem", "but no echo comes back");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn without_a_doctor_there_it_tells_refused_silent_and_unreachable_apart() {
+    let [refused] = &run(&[ROUTED, "visitor 1"])[..] else { panic!() };
+    assert_found(refused, "listener", "note", "the connection is refused");
+    assert_found(refused, "reach", "problem", "nobody listens at its UDP port 4791");
+    assert_found(
+        refused,
+        "path-mtu",
+        "problem",
+        "the kernel knows that the way carries IP packets of 600",
+    );
+    let [dropped] = &run(&[ROUTED, "wide; drop r; visitor 1"])[..] else { panic!() };
+    assert_found(dropped, "reach", "note", "is silent, while a port where nobody");
+    assert_found(dropped, "path-mtu", "ok", "no router says");
+    let down = "ip -n s rule add pref 10 to 10.3.0.2 type blackhole; visitor 1";
+    let [down] = &run(&[ROUTED, down])[..] else { panic!() };
+    assert_found(down, "listener", "note", "no answer at all");
+    assert_found(down, "reach", "problem", "nothing comes back from 10.3.0.2");
+    let [nowhere] = &run(&[ROUTED, "ip -n a route del default; visitor 1"])[..] else { panic!() };
+    assert_found(nowhere, "route", "problem", "there is no way to 10.3.0.2");
+    let forbidden = "ip -n a rule add pref 10 ipproto udp dport 4791 type prohibit; visitor 1";
+    let [forbidden] = &run(&[ROUTED, forbidden])[..] else { panic!() };
+    assert_found(forbidden, "reach", "problem", "a firewall of this machine");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn an_ipv6_host_is_examined_alike() {
+    let script = r#"
+        ip link set lo up
+        ip addr add fd77::1/128 dev lo nodad; ip addr add fd77::2/128 dev lo nodad
+        exec 3< <(exec "$ROCE" doctor --listen --ip fd77::1 -p 0 --announce --json)
+        read -r port <&3
+        "$ROCE" doctor fd77::1 --ip fd77::2 -p "$port" --json
+        cat <&3
+    "#;
+    let [visitor, listener] = &run(&[script])[..] else { panic!() };
+    assert_eq!((&visitor["healthy"], &listener["healthy"]), (&true.into(), &true.into()));
+    assert_found(visitor, "path-mtu", "ok", "RoCE packets of 4096 bytes");
+    assert_found(visitor, "icrc", "ok", "is good");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn every_transport_plays_over_ipv6_and_over_routers() {
+    let over_ipv6 = r#"
+        ip link set lo up
+        ip addr add fd77::1/128 dev lo nodad; ip addr add fd77::2/128 dev lo nodad
+        for transport in rc uc ud; do
+            game="--transport $transport -n 20 -c --json"
+            exec 3< <(exec "$ROCE" pingpong $game --ip fd77::1 -p 0 --announce)
+            read -r port <&3
+            "$ROCE" pingpong $game --ip fd77::2 fd77::1 -p "$port"
+            cat <&3
+        done
+    "#;
+    let over_routers = r#"
+        wide
+        for transport in rc uc ud; do
+            game="--transport $transport -s 1000 -n 20 -c --json"
+            exec 3< <(exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce)
+            read -r port <&3
+            ip netns exec a "$ROCE" pingpong $game 10.3.0.2 -p "$port"
+            cat <&3
+        done
+    "#;
+    for (script, first) in [(&[over_ipv6][..], "fd77::"), (&[ROUTED, over_routers], "::ffff:10.")] {
+        let games = run(script);
+        let transports: Vec<_> = games.iter().map(|game| game["transport"].clone()).collect();
+        assert_eq!(transports, ["rc", "rc", "uc", "uc", "ud", "ud"]);
+        for game in games {
+            assert_eq!((&game["received"], &game["damaged"]), (&20.into(), &0.into()), "{game}");
+            assert!(game["remote"]["gid"].as_str().unwrap().starts_with(first), "{game}");
+        }
+    }
+}
