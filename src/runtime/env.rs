@@ -50,7 +50,7 @@ pub const VARIABLES: [Variable; 7] = [
     Variable {
         name: "SOFTROCE_LOG",
         value: "off, error, warn, info, debug or trace",
-        meaning: "what is told on standard error",
+        meaning: "how much a program that logs tells on standard error; roce does not log",
     },
     Variable {
         name: "SOFTROCE_SOURCE_PORT",

@@ -12,6 +12,7 @@ mod devinfo;
 mod doctor;
 mod dump;
 mod exchange;
+mod manual;
 mod perf;
 mod pingpong;
 mod tcp;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(args),
         Command::Perf(args) => perf::run(args).map(|()| Answer::Yes),
         Command::Dump(args) => dump::run(args).map(|()| Answer::Yes),
+        Command::Completions(args) => manual::completions(args).map(|()| Answer::Yes),
+        Command::Man(args) => manual::man(args).map(|()| Answer::Yes),
     };
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,

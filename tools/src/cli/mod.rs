@@ -4,6 +4,7 @@ mod device;
 mod devinfo;
 mod doctor;
 mod dump;
+mod manual;
 mod perf;
 mod pingpong;
 mod transport;
@@ -18,6 +19,7 @@ pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use dump::DumpArgs;
+pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
 pub(crate) use pingpong::PingpongArgs;
 pub(crate) use transport::Transport;
@@ -37,6 +39,8 @@ pub(crate) enum Command {
     Pingpong(PingpongArgs),
     Perf(Box<PerfArgs>),
     Dump(DumpArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 impl Cli {
@@ -44,6 +48,11 @@ impl Cli {
     pub(crate) fn read() -> Result<Self, clap::Error> {
         Self::from_arg_matches(&command().try_get_matches()?)
     }
+}
+
+/// The option table.
+pub(crate) fn table() -> clap::Command {
+    Cli::command()
 }
 
 /// The option table, with the environment at the end of its help.
@@ -54,7 +63,7 @@ fn command() -> clap::Command {
         // A string takes whatever is written to it.
         let _ = writeln!(help, "  {name:<20}  {value}: {meaning}");
     }
-    Cli::command().after_help(help)
+    table().after_help(help)
 }
 
 #[cfg(test)]
