@@ -6,37 +6,127 @@ mod support;
 
 use std::time::Duration;
 
-use softroce::engine::QpType;
-use softroce::ids::{Gid, Mtu};
-use softroce::io::sim::HostConfig;
+use softroce::engine::{Config, QpType};
+use softroce::ids::{Gid, Mtu, Qpn};
+use softroce::io::Port;
+use softroce::io::sim::{Conditions, HostConfig};
+use softroce::mem::Region;
 use softroce::net::AddressVector;
-use softroce::transport::work::{SendOp, UdTarget};
-use support::{Link, QKEY, World, full_access, request, sge};
+use softroce::transport::work::{SendOp, SendRequest, UdTarget, WcStatus};
+use support::{Link, QKEY, World, full_access, remote, request, sge};
 
 const AREA: usize = 1 << 16;
+/// What a socket has that asked for nothing.
+const BUFFER: usize = 212_992;
 
-fn link(qp_type: QpType) -> Link {
-    Link { qp_type, ..Link::default() }
+/// A link whose queues hold `messages`.
+fn link(qp_type: QpType, messages: u64) -> Link {
+    let mut link = Link { mtu: Mtu::Mtu4096, timeout: 16, qp_type, ..Link::default() };
+    (link.cap.max_send_wr, link.cap.max_recv_wr) = (messages as u32, messages as u32);
+    link
 }
 
-/// A counting receiver loses nothing although nobody acknowledges.
-#[test]
-fn uc_and_ud_do_not_overrun_a_default_socket_that_is_emptied_in_time() {
-    for qp_type in [QpType::Uc, QpType::Ud] {
-        let host = HostConfig { receive_buffer: 212_992, ..HostConfig::default() };
-        let mut world = World::with(8, 2, host, |_| {});
-        let link = Link { mtu: Mtu::Mtu4096, ..link(qp_type) };
-        let qps = world.pair(&link);
-        let here = world.nodes[0].region(AREA, 1 << 32, full_access());
-        let there = world.nodes[1].region(AREA, 1 << 32, full_access());
-        let av = AddressVector::to(Gid::from(world.nodes[1].ip));
-        for wr_id in 0..128 {
-            world.post_recv(1, qps[1], wr_id, &[sge(&there, 0, 4096 + 40)]);
-            let mut send = request(wr_id, SendOp::Send, &[sge(&here, 0, 4096)]);
-            send.to = Some(UdTarget { av, qpn: qps[1], qkey: QKEY });
-            world.post_send(0, qps[0], send);
-        }
-        world.run(Duration::from_secs(1));
-        assert_eq!(world.nodes[1].recvs.len(), 128, "{qp_type}");
+fn world(net: [u8; 3], tune: fn(&mut Config)) -> World {
+    let host = HostConfig { receive_buffer: BUFFER, ..HostConfig::default() };
+    World::in_net(net, 8, 2, host, tune)
+}
+
+/// A SEND of `len` bytes from host 0 to `to` on host 1.
+fn send(world: &World, from: &Region, len: usize, to: Qpn) -> SendRequest {
+    let av = AddressVector::to(Gid::from(world.nodes[1].ip));
+    let target = UdTarget { av, qpn: to, qkey: QKEY };
+    request(0, SendOp::Send, &[sge(from, 0, len)]).to(target)
+}
+
+/// A stream of SENDs of `len` bytes is posted.
+fn post_stream(world: &mut World, qps: [Qpn; 2], messages: u64, len: usize) {
+    let [here, there] =
+        [0, 1].map(|node: usize| world.nodes[node].region(2 * AREA, 1 << 32, full_access()));
+    for wr_id in 0..messages {
+        world.post_recv(1, qps[1], wr_id, &[sge(&there, 0, len + 40)]);
+        let send = send(world, &here, len, qps[1]);
+        world.post_send(0, qps[0], send);
     }
+}
+
+/// A receiver that counts and is looked after in time loses nothing, wherever it is.
+#[test]
+fn a_default_socket_that_is_emptied_in_time_is_not_overrun() {
+    for qp_type in [QpType::Uc, QpType::Ud] {
+        let mut world = world([10, 0, 0], |_| {});
+        let qps = world.pair(&link(qp_type, 300));
+        post_stream(&mut world, qps, 300, 4096);
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.nodes[1].recvs.len(), 300, "{qp_type}");
+    }
+}
+
+/// Runs until host 0 has sent all of `messages`; host 1 sleeps for 5 ms after each look.
+fn run_with_sleeper(world: &mut World, messages: usize) {
+    let nap = Duration::from_millis(5);
+    let mut wakes = world.now;
+    while world.nodes[0].sends.len() < messages {
+        assert!(world.now.as_nanos() < 10_000_000_000, "it takes more than 10 s");
+        if world.now >= wakes {
+            while world.nodes[1].turn(world.now) {}
+            wakes = world.now + nap;
+        }
+        let sender = &mut world.nodes[0];
+        while sender.turn(world.now) {}
+        let next = [sender.engine.poll_timeout(), sender.port.poll_timeout(), Some(wakes)];
+        world.now = world.now.max(next.into_iter().flatten().min().unwrap());
+    }
+    world.run(Duration::from_secs(1));
+}
+
+/// How many of a stream's messages a host of this machine loses when it sleeps.
+fn lost_by_a_sleeper(qp_type: QpType, messages: u64, len: usize, tune: fn(&mut Config)) -> u64 {
+    let mut world = world([127, 0, 0], tune);
+    world.network.set_conditions(Conditions::default());
+    let qps = world.pair(&link(qp_type, messages));
+    post_stream(&mut world, qps, messages, len);
+    run_with_sleeper(&mut world, messages as usize);
+    messages - world.nodes[1].recvs.len() as u64
+}
+
+/// Of a host of this machine it can be known what waits there, however long it sleeps.
+#[test]
+fn a_local_socket_is_not_overrun_while_its_owner_sleeps() {
+    let streams = [
+        (QpType::Uc, 1000, 64),
+        (QpType::Uc, 500, 4096),
+        (QpType::Uc, 100, AREA),
+        (QpType::Ud, 1000, 64),
+        (QpType::Ud, 500, 4096),
+    ];
+    for (qp_type, messages, len) in streams {
+        let lost = |tune| lost_by_a_sleeper(qp_type, messages, len, tune);
+        assert_eq!(lost(|config| config.watches_backlogs = true), 0, "{qp_type}, {len} bytes");
+        // Time alone does not tell.
+        if len >= 4096 {
+            assert!(lost(|_| {}) > 0, "{qp_type}, {len} bytes");
+        }
+    }
+}
+
+/// RC and UD share a window, and neither starves.
+#[test]
+fn what_is_acknowledged_and_what_is_not_share_a_local_socket() {
+    let mut world = world([127, 0, 0], |config| config.watches_backlogs = true);
+    world.network.set_conditions(Conditions::default());
+    let datagrams = world.pair(&link(QpType::Ud, 300));
+    let connected = world.pair(&link(QpType::Rc, 300));
+    let [near, far] =
+        [0, 1].map(|node: usize| world.nodes[node].region(AREA, 2 << 32, full_access()));
+    post_stream(&mut world, datagrams, 300, 4096);
+    for _ in 0..30 {
+        let write = SendOp::Write { to: remote(&far, 0) };
+        world.post_send(0, connected[0], request(0, write, &[sge(&near, 0, AREA)]));
+    }
+    run_with_sleeper(&mut world, 330);
+    let [sender, receiver] = &world.nodes[..] else { panic!("two hosts") };
+    assert_eq!((receiver.recvs.len(), receiver.port.counters().kernel_drops), (300, 0));
+    assert!(sender.sends.iter().all(|completion| completion.status == WcStatus::Success));
+    let counters = sender.engine.counters();
+    assert_eq!((counters.retransmitted, counters.timeouts), (0, 0));
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`handle_buffer`](Engine::handle_buffer) | datagrams have arrived; memory is written when it returns |
 //! | [`handle_timeout`](Engine::handle_timeout) | a deadline may be over |
+//! | [`handle_backlog`](Engine::handle_backlog) | so much waits at a host |
 //! | [`handle_transmit_error`](Engine::handle_transmit_error) | a port will never send a burst |
 //! | [`handle_cq_overflow`](Engine::handle_cq_overflow) | a completion queue was full |
 //! | [`post_send`](Engine::post_send), [`post_recv`](Engine::post_recv) | work requests |
@@ -18,6 +19,7 @@
 //! | [`poll_requests`](Engine::poll_requests) | the next burst of requests, ahead of its turn |
 //! | [`poll_completion`](Engine::poll_completion) | the next completion |
 //! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
+//! | [`poll_backlog`](Engine::poll_backlog) | a host of which to tell what waits there |
 //!
 //! | answers: may be asked again | |
 //! |---|---|
@@ -79,6 +81,10 @@ pub struct Config {
     pub max_rd_atomic: u8,
     /// The low 6 bits of every queue pair number: the shard's.
     pub shard: u8,
+    /// Whoever drives the engine looks what waits at hosts of this machine
+    /// ([`Engine::poll_backlog`]). What UC and UD send there is then limited by what is received, and
+    /// not by time.
+    pub watches_backlogs: bool,
 }
 
 impl Config {
@@ -93,6 +99,7 @@ impl Config {
             // What kernel rxe allows; an adapter has 16.
             max_rd_atomic: 128,
             shard: 0,
+            watches_backlogs: false,
         }
     }
 }
@@ -179,7 +186,8 @@ impl Engine {
     pub fn new(config: Config, memory: Arc<Memory>, seed: [u8; 32]) -> Self {
         let gate = memory.gate();
         let local = config.gids.iter().map(|gid| gid.ip()).collect();
-        let mut windows = Windows::new(usable(config.peer_receive_buffer), local);
+        let mut windows =
+            Windows::new(usable(config.peer_receive_buffer), local, config.watches_backlogs);
         // What comes back to us needs a window that no destination shares.
         let read_window = windows.own(usable(config.receive_buffer));
         Self {
@@ -247,8 +255,7 @@ impl Engine {
             let mut cx = context!(self, now, turn);
             if let Some(qp) = self.qps.get_mut(slot) {
                 if let Some(window) = qp.waiting {
-                    // Time makes room where nobody acknowledges.
-                    cx.windows.open(window);
+                    cx.windows.retry(window);
                     if let Some(at) = cx.windows.opens_at(window, now) {
                         self.timers.schedule(slot, at);
                     }
@@ -426,6 +433,12 @@ impl Engine {
         self.windows.set_limit(window, usable(bytes));
     }
 
+    /// Tells how many bytes wait at `host` to be received, as its kernel counts them: the answer to
+    /// [`poll_backlog`](Self::poll_backlog). `None` when it cannot be known.
+    pub fn handle_backlog(&mut self, now: Instant, host: IpAddr, waiting: Option<u64>) {
+        self.windows.tell(host, now, waiting);
+    }
+
     // ---- outputs ----
 
     /// Builds the next burst into `out`. False when there is nothing to send; `out` is empty then.
@@ -477,6 +490,12 @@ impl Engine {
             qp.ready = false;
         }
         built
+    }
+
+    /// The next host of which it matters how much waits there; somebody has more to send than would
+    /// fit by now. Asks only [who said that it looks](Config::watches_backlogs).
+    pub fn poll_backlog(&mut self) -> Option<IpAddr> {
+        self.windows.next_asked()
     }
 
     /// The next completion and its queue.

@@ -6,7 +6,7 @@
 //! corrupted. The UDP checksum, which no socket shows, is 0: none.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::os::fd::RawFd;
 
@@ -70,6 +70,10 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
 
     fn tell_ip_fields(&mut self) {
         self.port.tell_ip_fields();
+    }
+
+    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        self.port.backlog(now, to)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -151,8 +155,6 @@ fn flow(path: &Path) -> Flow {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::super::sim::{Conditions, HostConfig, Network};
     use super::*;
     use crate::net::{BurstToken, TransmitErrorKind};

@@ -77,6 +77,13 @@ pub trait Port: Send {
     /// a system that does not tell leaves them so.
     fn tell_ip_fields(&mut self);
 
+    /// Bytes that wait at `to` to be received, as its kernel counts them; `None` when that cannot be
+    /// known. Only of a host that datagrams reach at once is it known: of this machine.
+    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        let _ = (now, to);
+        None
+    }
+
     /// When it wants to be called though nothing has arrived: a delayed datagram is due, or a busy
     /// port is worth another try.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -110,6 +117,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn tell_ip_fields(&mut self) {
         (**self).tell_ip_fields();
+    }
+
+    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        (**self).backlog(now, to)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

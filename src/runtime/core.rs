@@ -199,7 +199,7 @@ impl Core {
     }
 
     /// Sends what the engine has, or only the requests of one queue pair.
-    fn transmit_from(&mut self, now: Instant, only: Option<Qpn>) -> bool {
+    fn transmit_from(&mut self, now: Instant, mut only: Option<Qpn>) -> bool {
         let mut any = false;
         self.more = false;
         for _ in 0..ROUNDS {
@@ -208,11 +208,30 @@ impl Core {
                 self.build(now, only);
             }
             any |= self.built > 0;
-            if !self.offer(now) || (fresh && self.built < BURSTS) {
+            if !self.offer(now) {
                 return any;
+            }
+            if fresh && self.built < BURSTS {
+                if !self.look(now) {
+                    return any;
+                }
+                // Who waits may go on, and is not what a doorbell looks for.
+                only = None;
             }
         }
         self.more = self.engine.wants_to_transmit();
+        any
+    }
+
+    /// Looks what waits at hosts of this machine where that matters. True when somebody has waited
+    /// for it.
+    fn look(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(host) = self.engine.poll_backlog() {
+            let waiting = self.port.backlog(now, host);
+            self.engine.handle_backlog(now, host, waiting);
+            any = true;
+        }
         any
     }
 

@@ -175,7 +175,13 @@ impl Device {
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
         let gids = vec![Gid::from(ip)];
         let engine = Engine::new(
-            Config { active_mtu, receive_buffer, gids: gids.clone(), ..Config::new(ip) },
+            Config {
+                active_mtu,
+                receive_buffer,
+                gids: gids.clone(),
+                watches_backlogs: true,
+                ..Config::new(ip)
+            },
             Arc::clone(&memory),
             random().map_err(os("random numbers"))?,
         );

@@ -29,7 +29,8 @@ pub(crate) const fn lone_cost(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
 
-/// How fast a receiver is taken to empty its buffer when nothing tells: bytes of buffer a second.
+/// How fast a receiver is taken to empty its buffer when nothing tells: bytes of buffer a second. It
+/// is a guess, and a receiver that is not scheduled for a tenth of a millisecond proves it wrong.
 /// An engine of ours on one core manages more than twice this.
 const DRAIN: u64 = 2_000_000_000;
 
@@ -46,7 +47,7 @@ struct Window {
     whole: bool,
     /// What will be acknowledged or answered.
     in_flight: u64,
-    /// What nobody acknowledges: assumed to be received at the rate [`DRAIN`].
+    /// What nobody acknowledges: assumed to be received at the rate [`DRAIN`], unless it is watched.
     unacknowledged: u64,
     /// When `unacknowledged` was right.
     as_of: Instant,
@@ -54,6 +55,12 @@ struct Window {
     queue: VecDeque<Waiter>,
     /// It stands in [`Windows::opened`].
     opened: bool,
+    /// The address of which it can be asked what waits there.
+    local: Option<IpAddr>,
+    /// What waits there is told, and nothing is taken to be received until it is.
+    watched: bool,
+    /// It stands in [`Windows::asked`].
+    asked: bool,
 }
 
 /// A queue pair that waits for room.
@@ -73,10 +80,16 @@ impl Window {
             as_of: Instant::ZERO,
             queue: VecDeque::new(),
             opened: false,
+            local: None,
+            watched: false,
+            asked: false,
         }
     }
 
     fn unacknowledged(&self, now: Instant) -> u64 {
+        if self.watched {
+            return self.unacknowledged;
+        }
         let ns = u64::try_from(now.since(self.as_of).as_nanos()).unwrap_or(u64::MAX);
         self.unacknowledged.saturating_sub(ns.saturating_mul(DRAIN / 1_000_000) / 1_000)
     }
@@ -90,14 +103,27 @@ pub(crate) struct Windows {
     limit: u64,
     /// The device's own addresses.
     local: Vec<IpAddr>,
+    /// What waits at hosts of this machine can be asked.
+    watches: bool,
+    /// Windows of which it is to be asked.
+    asked: Vec<WindowId>,
     /// Windows that have got room since somebody looked, and for which somebody waits.
     opened: Vec<WindowId>,
 }
 
 impl Windows {
-    /// Windows of `limit` bytes each, for a device with these addresses.
-    pub(crate) fn new(limit: u64, local: Vec<IpAddr>) -> Self {
-        Self { by_address: HashMap::new(), windows: Vec::new(), limit, local, opened: Vec::new() }
+    /// Windows of `limit` bytes each, for a device with these addresses. `watches`: what waits at
+    /// hosts of this machine will be told when it is asked for.
+    pub(crate) fn new(limit: u64, local: Vec<IpAddr>, watches: bool) -> Self {
+        Self {
+            by_address: HashMap::new(),
+            windows: Vec::new(),
+            limit,
+            local,
+            watches,
+            asked: Vec::new(),
+            opened: Vec::new(),
+        }
     }
 
     /// The window to `destination`.
@@ -107,7 +133,9 @@ impl Windows {
         }
         // No card cuts what does not leave the host.
         let whole = destination.is_loopback() || self.local.contains(&destination);
-        let id = self.push(Window::new(self.limit, whole));
+        let watched = whole && self.watches;
+        let local = watched.then_some(destination);
+        let id = self.push(Window { local, watched, ..Window::new(self.limit, whole) });
         self.by_address.insert(destination, id);
         id
     }
@@ -171,6 +199,42 @@ impl Windows {
     /// Remembers that the queue pair in `slot` waits for `want`, behind those who wait already.
     pub(crate) fn wait(&mut self, id: WindowId, slot: usize, want: u64) {
         self.windows[id.0].queue.push_back(Waiter { slot, want });
+        self.ask(id);
+    }
+
+    /// Time has passed, which makes room where nobody acknowledges.
+    pub(crate) fn retry(&mut self, id: WindowId) {
+        self.ask(id);
+        self.open(id);
+    }
+
+    /// Asks what waits at the destination, if it can be known and matters.
+    fn ask(&mut self, id: WindowId) {
+        let window = &mut self.windows[id.0];
+        let matters = window.local.is_some() && window.unacknowledged > 0;
+        if matters && !std::mem::replace(&mut window.asked, true) {
+            self.asked.push(id);
+        }
+    }
+
+    /// The next address of which it is to be told what waits there.
+    pub(crate) fn next_asked(&mut self) -> Option<IpAddr> {
+        let window = &mut self.windows[self.asked.pop()?.0];
+        window.asked = false;
+        window.local
+    }
+
+    /// Tells what waits at an address: of that, what is in flight will be acknowledged. `None` when
+    /// it is not known, so that time must do.
+    pub(crate) fn tell(&mut self, address: IpAddr, now: Instant, waiting: Option<u64>) {
+        let id = self.to(address);
+        let window = &mut self.windows[id.0];
+        window.watched = waiting.is_some();
+        if let Some(waiting) = waiting {
+            window.unacknowledged = waiting.saturating_sub(window.in_flight);
+            window.as_of = now;
+        }
+        self.open(id);
     }
 
     /// Whether somebody waits.
@@ -312,7 +376,7 @@ mod tests {
     #[test]
     fn a_burst_costs_less_only_where_nothing_cuts_it() {
         let own = IpAddr::from([10, 0, 0, 1]);
-        let mut windows = Windows::new(100_000, vec![own]);
+        let mut windows = Windows::new(100_000, vec![own], false);
         let mut costs = |address: IpAddr| {
             let id = windows.to(address);
             let window = windows.allowance(id, Instant::ZERO);
@@ -327,7 +391,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_for_room_has_a_turn_when_there_is_enough() {
-        let mut windows = Windows::new(1000, vec![]);
+        let mut windows = Windows::new(1000, vec![], false);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
         let now = Instant::ZERO;
         windows.charge(id, 1500);
@@ -346,7 +410,7 @@ mod tests {
 
     #[test]
     fn whoever_wants_more_than_the_limit_waits_for_an_empty_window() {
-        let mut windows = Windows::new(1000, vec![]);
+        let mut windows = Windows::new(1000, vec![], false);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
         windows.charge(id, 10);
         windows.wait(id, 7, 5000);
@@ -358,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_nobody_acknowledges_drains_with_time() {
-        let mut windows = Windows::new(100_000, vec![]);
+        let mut windows = Windows::new(100_000, vec![], false);
         let id = windows.to(IpAddr::from([10, 0, 0, 1]));
         windows.charge_unacknowledged(id, Instant::ZERO, 80_000);
         assert_eq!(windows.room(id, Instant::ZERO), 20_000);
@@ -367,6 +431,28 @@ mod tests {
         assert_eq!(windows.room(id, Instant::from_micros(20)), 60_000);
         assert_eq!(windows.opens_at(id, Instant::from_micros(40)), None);
         assert_eq!(windows.room(id, Instant::from_micros(40)), 100_000);
+    }
+
+    #[test]
+    fn what_can_be_watched_does_not_drain_by_itself() {
+        let mut windows = Windows::new(100_000, vec![], true);
+        let far = windows.to(IpAddr::from([10, 0, 0, 1]));
+        let ip = IpAddr::from([127, 0, 0, 2]);
+        let near = windows.to(ip);
+        let at = Instant::from_micros;
+        for id in [far, near] {
+            windows.charge_unacknowledged(id, at(0), 80_000);
+            windows.wait(id, 7, 50_000);
+        }
+        assert_eq!((windows.next_asked(), windows.next_asked()), (Some(ip), None));
+        assert_eq!([far, near].map(|id| windows.room(id, at(1000))), [100_000, 20_000]);
+        windows.charge(near, 1000);
+        windows.tell(ip, at(1000), Some(31_000));
+        assert_eq!(windows.room(near, at(2000)), 69_000, "1000 of what waits are in flight");
+        assert_eq!(windows.next_in_turn(at(2000)), Some((near, 7)));
+        // Where nobody tells any more, time must do.
+        windows.tell(ip, at(2000), None);
+        assert_eq!(windows.room(near, at(2000)), 99_000);
     }
 
     #[test]

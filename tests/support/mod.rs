@@ -90,7 +90,10 @@ impl Node {
                     let mut burst = Burst::new();
                     let wanted = self.engine.wants_to_transmit();
                     if !self.engine.poll_transmit(now, &mut burst) {
-                        break;
+                        let Some(host) = self.engine.poll_backlog() else { break };
+                        let waiting = self.port.backlog(now, host);
+                        self.engine.handle_backlog(now, host, waiting);
+                        continue;
                     }
                     assert!(wanted, "who sleeps until the engine wants something oversleeps");
                     burst

@@ -105,6 +105,12 @@ impl Host {
         Some(buffer)
     }
 
+    /// What has arrived by `now` and was not received, as it counts in the receive buffer.
+    pub(super) fn waiting(&mut self, now: Instant) -> u64 {
+        self.advance(now);
+        self.waiting as u64
+    }
+
     /// Makes its port busy.
     pub(super) fn refuse_until(&mut self, until: Instant) {
         self.busy_until = Some(until);

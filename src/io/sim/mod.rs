@@ -288,6 +288,10 @@ impl Port for SimPort {
 
     fn tell_ip_fields(&mut self) {}
 
+    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        self.network.lock().hosts.get_mut(&to).map(|host| host.waiting(now))
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.network.lock().hosts.get(&self.ip).and_then(Host::next_event)
     }

@@ -22,9 +22,11 @@ use super::sys::{self, Inbox, MAX_MESSAGES, Received};
 use super::{Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
+use backlog::Backlogs;
 use send::{Senders, Stop};
 use socket::Receiver;
 
+mod backlog;
 mod holder;
 mod route;
 mod send;
@@ -125,6 +127,7 @@ pub struct UdpPort {
     /// Messages to ask for in the next receive.
     batch: usize,
     senders: Senders,
+    backlogs: Backlogs,
     /// The one source port there is, when queue pairs have no choice.
     fixed: Option<u16>,
     /// When to try again after the kernel had no room.
@@ -155,6 +158,7 @@ impl UdpPort {
             inbox: Inbox::new(),
             batch: 1,
             senders,
+            backlogs: Backlogs::new(),
             fixed: config.source_port,
             retry_at: None,
             counters: PortCounters::default(),
@@ -266,6 +270,10 @@ impl Port for UdpPort {
 
     fn tell_ip_fields(&mut self) {
         socket::tell_ip_fields(&self.receiver, self.info.ip);
+    }
+
+    fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
+        self.backlogs.ask(self.info.ip, to)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
