@@ -209,14 +209,16 @@ impl UdpPort {
         Ok(1)
     }
 
-    /// How many messages to ask for, after `count` with `bytes` were received. One is cheaper to ask
-    /// for, many are cheaper to get; and what is received is read while it is in the cache.
-    fn next_batch(&self, count: usize, bytes: usize) -> usize {
+    /// How many messages to ask for, after `count` with `datagrams` and `bytes` were received. One is
+    /// cheaper to ask for, many are cheaper to get; what is received is read while it is in the cache,
+    /// and finds receive requests that were posted before.
+    fn next_batch(&self, count: usize, datagrams: usize, bytes: usize) -> usize {
         // A lone small message is an answer that somebody waits for; what follows is another wait.
         let is_stream = count > 1 || bytes >= STREAM_BYTES;
         let wanted = if is_stream && count == self.batch { count * 2 } else { count };
         let fit = (BATCH_BYTES * count).checked_div(bytes).unwrap_or(MAX_MESSAGES);
-        wanted.min(fit).clamp(1, MAX_MESSAGES)
+        let few = (BATCH_DATAGRAMS * count).checked_div(datagrams).unwrap_or(MAX_MESSAGES);
+        wanted.min(fit).min(few).clamp(1, MAX_MESSAGES)
     }
 }
 
@@ -249,15 +251,16 @@ impl Port for UdpPort {
                 _ => return Err(error),
             },
         };
-        let mut bytes = 0;
+        let (mut bytes, mut datagrams) = (0, 0);
         for message in self.inbox.messages(count) {
             bytes += message.data.len();
             if let Some(buffer) = buffer(&message, self.info.ip) {
+                datagrams += buffer.segments().len();
                 self.counters.received(&buffer);
                 sink(buffer);
             }
         }
-        self.batch = self.next_batch(count, bytes);
+        self.batch = self.next_batch(count, datagrams, bytes);
         Ok(count)
     }
 
@@ -324,6 +327,10 @@ const RETRY: Duration = Duration::from_micros(50);
 
 /// Bytes to receive in one call at most, so that they are still in the cache when they are read.
 const BATCH_BYTES: usize = 256 << 10;
+
+/// Datagrams to receive in one call, about: each may take a receive request, and who looks for
+/// completions posts the next after he has seen them. Programs post 512 at a time, or more.
+const BATCH_DATAGRAMS: usize = 256;
 
 /// A message of this length is part of a stream, and others are behind it.
 const STREAM_BYTES: usize = 8 << 10;
