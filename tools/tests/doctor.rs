@@ -4,8 +4,8 @@
 
 mod roce;
 
-use std::io::Write;
-use std::net::{TcpStream, UdpSocket};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use roce::{Listener, alone, error, json, roce, scratch, stderr};
 use serde_json::Value;
@@ -115,6 +115,23 @@ fn without_anybody_there_it_says_so() {
         "note",
         "is silent, while a port where nobody listens is refused",
     );
+}
+
+#[test]
+fn a_listener_that_is_no_doctor_is_told_and_the_rest_is_examined() {
+    let server = TcpListener::bind("127.99.0.6:0").unwrap();
+    let port = server.local_addr().unwrap().port().to_string();
+    let visit =
+        std::thread::Builder::new().spawn(move || doctor(&["127.99.0.6", "-p", &port])).unwrap();
+    let mut stream = server.accept().unwrap().0;
+    // What is not read would reset the connection.
+    BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+    stream.write_all(b"220 mail.example.org\r\n").unwrap();
+    drop(stream);
+    let (status, report) = visit.join().unwrap();
+    assert_eq!(status, Some(1));
+    assert_found(&report, "listener", "note", "the other side says \"220 mail.example.org\"");
+    assert_found(&report, "reach", "problem", "nobody listens at its UDP port 4791");
 }
 
 #[test]

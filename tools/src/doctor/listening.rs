@@ -107,8 +107,9 @@ impl Host {
                 count: 1,
                 traffic_class: seen.traffic_class,
             };
-            // What cannot be sent is missed by the visitor, who says so.
-            let _ = self.prober.shoot(self.theirs.ip, &echo);
+            // To nobody else than who has sent it. What cannot be sent is missed by the visitor, who
+            // says so.
+            let _ = self.prober.shoot(seen.source.ip(), &echo);
         }
     }
 

@@ -20,6 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use softroce::ids::Mtu;
 use softroce::io::udp::{OpenError, Route, UdpConfig, UdpPort};
 use softroce::net::TransmitErrorKind;
 use softroce::runtime::{Environment, loopback_addresses};
@@ -110,28 +111,9 @@ impl Doctor<'_> {
     }
 
     fn examine_way(&self, host: &str, findings: &mut Findings) -> anyhow::Result<()> {
-        let to = resolve(host, self.args.device.ip.or(self.environment.ip))?;
         let wanted = self.args.device.ip.or(self.environment.ip);
-        let route = match Route::to(to, wanted) {
-            Ok(route) => route,
-            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
-                return Err(e).context("the address given is not one of this machine");
-            }
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                let finding = verdicts::refusal(host, TransmitErrorKind::Forbidden);
-                return Ok(findings.add(finding)?);
-            }
-            Err(e) => {
-                let text = format!("there is no way to {host} ({to}): {e}");
-                let advice = format!("look at: ip route get {to}");
-                return Ok(findings.add(Finding::problem("route", text).advice(advice))?);
-            }
-        };
-        let named = if to.to_string() == host { host.to_owned() } else { format!("{host} ({to})") };
-        let text = format!("packets to {named} leave from {}", route.source);
-        let mtu = route.mtu;
-        let finding = Finding::ok("route", text).fact("source", route.source.to_string());
-        findings.add(finding.fact("path_mtu", mtu).fact("host", to.to_string()))?;
+        let to = resolve(host, wanted)?;
+        let Some(route) = find_route(host, to, wanted, findings)? else { return Ok(()) };
         self.examine_here(Some(route.source), findings)?;
         if to == route.source && !to.is_loopback() {
             let text = format!("{host} is this machine: there is no way between to look at");
@@ -146,17 +128,50 @@ impl Doctor<'_> {
                 );
             }
         };
-        match knock(to, self.args.port) {
-            Knock::Open(stream) => visit::examine(host, Control::new(stream)?, prober, findings),
-            Knock::Closed(text) => {
-                let port = self.args.port;
-                let text = format!("no doctor listens on {host} ({text}, TCP port {port})");
-                let advice = format!("for a full examination: roce doctor --listen on {host}");
-                findings.add(Finding::note("listener", text).advice(advice))?;
-                stranger::examine(host, to, prober, findings)
-            }
+        if Mtu::for_link(prober.info().link_mtu).is_none() {
+            // That has been told: nothing can be sent.
+            return Ok(());
         }
+        let why = match knock(to, self.args.port) {
+            Ok(stream) => match visit::meet(Control::new(stream)?, &prober) {
+                Ok(met) => return visit::examine(host, met, prober, findings),
+                Err(e) => format!("who listens is none: {e:#}"),
+            },
+            Err(why) => why,
+        };
+        let text = format!("no doctor listens on {host}, TCP port {}: {why}", self.args.port);
+        let advice = format!("for a full examination: roce doctor --listen on {host}");
+        findings.add(Finding::note("listener", text).advice(advice))?;
+        stranger::examine(host, to, prober, findings)
     }
+}
+
+/// How the kernel would send to a host; `None` when it would not, which is told.
+fn find_route(
+    host: &str,
+    to: IpAddr,
+    wanted: Option<IpAddr>,
+    findings: &mut Findings,
+) -> anyhow::Result<Option<Route>> {
+    let named = if to.to_string() == host { host.to_owned() } else { format!("{host} ({to})") };
+    let finding = match Route::to(to, wanted) {
+        Ok(route) => {
+            let text = format!("packets to {named} leave from {}", route.source);
+            let finding = Finding::ok("route", text).fact("source", route.source.to_string());
+            findings.add(finding.fact("path_mtu", route.mtu).fact("host", to.to_string()))?;
+            return Ok(Some(route));
+        }
+        Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
+            return Err(e).context("the address given is not one of this machine");
+        }
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            verdicts::refusal(host, TransmitErrorKind::Forbidden)
+        }
+        Err(e) => Finding::problem("route", format!("there is no way to {named}: {e}"))
+            .advice(format!("look at: ip route get {to}")),
+    };
+    findings.add(finding)?;
+    Ok(None)
 }
 
 /// The address of a host, of the IP version of `like` if there is one.
@@ -171,19 +186,12 @@ fn resolve(host: &str, like: Option<IpAddr>) -> anyhow::Result<IpAddr> {
     })
 }
 
-enum Knock {
-    Open(TcpStream),
-    /// Why not.
-    Closed(String),
-}
-
-fn knock(to: IpAddr, port: u16) -> Knock {
-    match TcpStream::connect_timeout(&SocketAddr::new(to, port), PATIENCE) {
-        Ok(stream) => Knock::Open(stream),
-        Err(e) => Knock::Closed(match e.kind() {
-            io::ErrorKind::ConnectionRefused => String::from("the connection is refused"),
-            io::ErrorKind::TimedOut => String::from("no answer at all"),
-            _ => e.to_string(),
-        }),
-    }
+/// Connects, or says why it cannot.
+fn knock(to: IpAddr, port: u16) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect_timeout(&SocketAddr::new(to, port), PATIENCE);
+    stream.map_err(|e| match e.kind() {
+        io::ErrorKind::ConnectionRefused => String::from("the connection is refused"),
+        io::ErrorKind::TimedOut => String::from("no answer at all"),
+        _ => e.to_string(),
+    })
 }

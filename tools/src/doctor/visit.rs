@@ -17,6 +17,9 @@ use crate::control::Control;
 /// How long an echo may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a word may take.
+const GREETING: Duration = Duration::from_secs(10);
+
 /// Tries before something is said not to get there.
 const TRIES: u32 = 3;
 
@@ -29,23 +32,40 @@ const BURST: u16 = 8;
 /// DSCP 26, and ECN-capable: bits that a network may want to change.
 const MARKED: u8 = 26 << 2 | 2;
 
-/// Looks at the way to the doctor behind `control`.
+/// Two doctors that know of each other.
+pub(super) struct Acquaintance {
+    control: Control,
+    ours: Hello,
+    theirs: Welcome,
+}
+
+/// Introduces us to the doctor behind `control`.
+///
+/// # Errors
+///
+/// It is none, or has gone.
+pub(super) fn meet(mut control: Control, prober: &Prober) -> anyhow::Result<Acquaintance> {
+    control.set_patience(Some(GREETING))?;
+    let ours = Hello::new(prober, token()?)?;
+    control.send(&ours)?;
+    let theirs = control.receive()?;
+    Ok(Acquaintance { control, ours, theirs })
+}
+
+/// Looks at the way to another doctor.
 pub(super) fn examine(
     host: &str,
-    mut control: Control,
+    met: Acquaintance,
     prober: Prober,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
-    control.set_patience(Some(Duration::from_secs(30)))?;
-    let ours = Hello::new(&prober, token()?)?;
-    control.send(&ours)?;
-    let theirs = match control.receive::<Welcome>()? {
+    let Acquaintance { control, ours, theirs } = met;
+    let theirs = match theirs {
         Ok(theirs) => theirs,
         Err(why) => {
             let text = format!("the doctor on {host} cannot help: {why}");
-            return Ok(
-                findings.add(Finding::problem("listener", text).advice("see to that first"))?
-            );
+            let finding = Finding::problem("listener", text).advice("see to that first");
+            return Ok(findings.add(finding)?);
         }
     };
     findings.add(introduction(host, &theirs))?;
