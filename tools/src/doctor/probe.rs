@@ -193,6 +193,7 @@ impl Prober {
         if let Some(impairments) = impairments {
             port = Box::new(Impair::new(port, impairments));
         }
+        port.tell_ip_fields();
         let source_port = port.source_port(datagram_source_port(PROBED.qpn));
         Self { port, source_port }
     }

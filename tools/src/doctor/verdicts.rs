@@ -96,7 +96,9 @@ pub(super) fn reached(
 /// How many routers there are.
 pub(super) fn hops(host: &str, sent: u8, there: &[Seen]) -> Finding {
     const CHECK: &str = "ttl";
-    let Some(arrived) = there.first().map(|seen| seen.hop_limit) else {
+    // Where the system does not tell it is 0, with which nothing arrives.
+    let arrived = there.first().map(|seen| seen.hop_limit).filter(|hops| *hops > 0);
+    let Some(arrived) = arrived else {
         return Finding::note(CHECK, format!("with which TTL packets get to {host} is not known"));
     };
     let text = match sent.saturating_sub(arrived) {
@@ -356,6 +358,8 @@ mod tests {
         check(&hops("h", 64, &[seen(Icrc::Good)]), "ok", "no router");
         let routed = Seen { hop_limit: 62, ..seen(Icrc::Good) };
         check(&hops("h", 64, &[routed]), "note", "2 routers");
+        let untold = Seen { hop_limit: 0, ..routed };
+        check(&hops("h", 64, &[untold]), "note", "is not known");
     }
 
     #[test]
