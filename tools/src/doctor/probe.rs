@@ -186,7 +186,6 @@ impl Prober {
         impairments: Option<&Impairments>,
     ) -> Self {
         let mut port: Box<dyn Port> = Box::new(port);
-        port.tell_ip_fields();
         if let Some(recording) = recording {
             port = Box::new(Capture::new(port, recording.sink()));
         }
