@@ -174,11 +174,21 @@ fn a_packet_of_another_transport_is_dropped() {
         format!("UC SEND_ONLY qp={qpn} psn=5 len=8"),
         format!("UD SEND_ONLY qp={qpn} psn=5 qkey=0x00001234 srcqp=0x000012 len=8"),
         format!("XRC SEND_ONLY qp={qpn} psn=5 ackreq srqn=0x000001 len=8"),
-        "CNP psn=5 becn".to_owned(),
     ] {
         let packet = t.packet(&line);
         dropped(&mut t, &packet, DropReason::WrongTransport);
     }
+    still_taken(&mut t);
+}
+
+/// A notification of congestion is told apart from what has to be executed, and answered with nothing.
+#[test]
+fn a_congestion_notification_is_counted_and_changes_nothing() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "CNP psn=5 becn");
+    assert_eq!(t.engine.counters().cnps_received, 1);
+    t.quiet(0);
+    assert!(DropReason::ALL.iter().all(|reason| t.dropped(*reason) == 0));
     still_taken(&mut t);
 }
 

@@ -14,7 +14,7 @@ use crate::transport::recv::RecvQueue;
 use crate::transport::ud::Destination;
 use crate::transport::window::WindowId;
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, WcStatus};
-use crate::wire::Datagram;
+use crate::wire::{Datagram, Opcode, Transport};
 
 /// A queue pair of the engine.
 #[derive(Debug)]
@@ -138,7 +138,9 @@ impl QueuePair {
 
     /// Whether a packet is for this queue pair as it stands; before its ICRC is looked at.
     pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
-        if packet.bth.opcode.transport() != self.service.transport() {
+        let transport = packet.bth.opcode.transport();
+        let is_notification = transport == Transport::Cnp && self.qp_type != QpType::Ud;
+        if transport != self.service.transport() && !is_notification {
             return Err(DropReason::WrongTransport);
         }
         let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
@@ -160,6 +162,10 @@ impl QueuePair {
         arrival: &Arrival<'_>,
     ) -> Result<(), DropReason> {
         let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
+        if arrival.packet.bth.opcode == Opcode::Cnp {
+            cx.counters.cnps_received += 1;
+            return Ok(());
+        }
         let is_request = arrival.packet.bth.opcode.is_request();
         if self.state == QpState::Rtr && !self.established && self.qp_type != QpType::Ud {
             self.established = true;

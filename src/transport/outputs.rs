@@ -157,6 +157,8 @@ pub struct Counters {
     pub transmit_errors: u64,
     /// Packets received with the mark "congestion experienced".
     pub ecn_marked: u64,
+    /// Congestion notification packets received; what was sent has met congestion.
+    pub cnps_received: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 
@@ -184,6 +186,7 @@ impl Counters {
             ("recovered_ids", self.recovered_ids),
             ("transmit_errors", self.transmit_errors),
             ("ecn_marked", self.ecn_marked),
+            ("cnps_received", self.cnps_received),
         ];
         let drops = *self;
         named

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use softroce::ids::{PKey, QKey, Qpn, Rkey};
 use softroce::psn::Psn;
 use softroce::time::RnrTimer;
+use softroce::wire::feth::{Placement, Selectivity};
 use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::text::Line;
 use softroce::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Datagram, Deth, Ieth, ImmDt, NakCode, Opcode,
-    Reth, Syndrome, Transport, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Datagram, Deth, FlushEth, Ieth, ImmDt, NakCode,
+    Opcode, Reth, Syndrome, Transport, XrcEth,
 };
 
 /// The datagram that a line describes, ICRC not filled in.
@@ -110,6 +111,11 @@ impl<'a> Fields<'a> {
         if layout.deth.is_some() {
             let qkey = QKey(self.need("qkey") as u32);
             builder.deth(&Deth { qkey, source_qp: Qpn::new(self.need("srcqp") as u32) });
+        }
+        if layout.feth.is_some() {
+            let placement = Placement::from_bits_retain(self.need("placement") as u8);
+            let selectivity = Selectivity::from_code(self.need("selectivity") as u8);
+            builder.feth(&FlushEth { placement, selectivity });
         }
         if layout.xrceth.is_some() {
             builder.xrceth(&XrcEth { srqn: self.need("srqn") as u32 });
