@@ -520,6 +520,12 @@ impl Engine {
         !self.ready.is_empty() || self.windows.has_opened()
     }
 
+    /// How many bursts were built, since this was last asked, whose packets nobody acknowledges.
+    /// Whoever sends many of them should receive in between: nothing that they lead to says so.
+    pub fn take_unacknowledged(&mut self) -> usize {
+        self.windows.take_unacknowledged_bursts()
+    }
+
     /// A queue pair as it stands.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
         let qp = self.qps.get(self.qps.slot(qpn)?)?;

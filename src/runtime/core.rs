@@ -40,6 +40,8 @@ pub(crate) struct Core {
     taken: usize,
     /// The last transmission stopped before the engine had nothing more.
     more: bool,
+    /// Buffers to be received for bursts that nobody acknowledges.
+    unheard: usize,
     /// Completion queues by number, and the numbers that are free.
     rings: Vec<Option<Arc<Ring>>>,
     free_rings: Vec<CqId>,
@@ -78,6 +80,7 @@ impl Core {
             built: 0,
             taken: 0,
             more: false,
+            unheard: 0,
             rings: Vec::new(),
             free_rings: Vec::new(),
             owners: HashMap::new(),
@@ -92,6 +95,7 @@ impl Core {
     pub(crate) fn turn(&mut self, now: Instant) -> Found {
         let sent = self.transmit(now);
         let received = self.receive(now);
+        self.listen(now);
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
@@ -112,6 +116,7 @@ impl Core {
     ) -> Result<(), PostError> {
         self.engine.post_send(now, qpn, request)?;
         self.transmit_from(now, Some(qpn));
+        self.listen(now);
         self.deliver(now);
         Ok(())
     }
@@ -132,8 +137,18 @@ impl Core {
             taken += 1;
         }
         self.transmit_from(now, Some(qpn));
+        self.listen(now);
         self.deliver(now);
         (taken, result)
+    }
+
+    /// Receives two buffers, if they are there, for each burst that was sent and that nobody
+    /// acknowledges, so that what waits in the socket becomes less. Such bursts are complete when they
+    /// are sent: a user who posts and posts finds completions each time he looks and takes no turn,
+    /// and a turn may send more than it receives, while the socket overflows.
+    fn listen(&mut self, now: Instant) {
+        // A port that does not receive says so in the next turn too.
+        while self.unheard >= 2 * BURSTS && matches!(self.receive(now), Ok(1..)) {}
     }
 
     pub(crate) fn post_recv(
@@ -245,6 +260,7 @@ impl Core {
         {
             self.built += 1;
         }
+        self.unheard += 2 * self.engine.take_unacknowledged();
     }
 
     /// Offers the port what is built. False when it is busy.
@@ -275,7 +291,12 @@ impl Core {
             let _ = self.port.transmit(now, &[]);
         }
         let engine = &mut self.engine;
-        self.port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer))
+        let received = self.port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer));
+        self.unheard = match received {
+            Ok(buffers) if buffers > 0 => self.unheard.saturating_sub(buffers),
+            _ => 0,
+        };
+        received
     }
 
     /// Moves completions to their rings and events to their owners, and announces what is due.
@@ -394,7 +415,7 @@ mod tests {
     use super::*;
     use crate::engine::QpState;
     use crate::runtime::ring::Armed;
-    use crate::runtime::wire_of_tests::{End, pair};
+    use crate::runtime::wire_of_tests::{End, pair, unacknowledged_pair};
     use crate::transport::work::{RemoteAddr, SendData, Sge, WcStatus};
 
     const NOW: Instant = Instant::ZERO;
@@ -529,6 +550,31 @@ mod tests {
         assert_eq!(a.ring.completions.pop(), None);
         assert_eq!(a.events.pop(), Some(AsyncEvent::CqErr(a.cq)));
         assert_eq!(a.events.pop(), None);
+    }
+
+    #[test]
+    fn who_posts_what_nobody_acknowledges_receives_now_and_then() {
+        let (mut a, mut b) = unacknowledged_pair(16);
+        a.core.post_recv(NOW, a.qpn, RecvRequest::new(7, a.sge(64))).unwrap();
+        b.core.post_send(NOW, b.qpn, SendRequest::send(1, b.sge(8))).unwrap();
+        for wr_id in 0..BURSTS {
+            assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), None);
+            let send = SendRequest::send(wr_id as u64, a.sge(8));
+            a.core.post_send(NOW, a.qpn, send).unwrap();
+        }
+        assert_eq!(a.log(), ["tx 1", "tx 1", "tx 1", "tx 1", "rx"]);
+        assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), Some(7));
+    }
+
+    #[test]
+    fn who_posts_what_is_acknowledged_leaves_that_to_turns() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        b.core.post_send(NOW, b.qpn, SendRequest::write(1, b.sge(8), a.remote())).unwrap();
+        for _ in 0..2 * BURSTS {
+            let write = SendRequest::write(1, a.sge(8), b.remote());
+            a.core.post_send(NOW, a.qpn, write).unwrap();
+        }
+        assert_eq!(a.log(), ["tx 1"; 2 * BURSTS]);
     }
 
     #[test]

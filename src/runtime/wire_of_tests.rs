@@ -107,6 +107,7 @@ pub(crate) struct End {
     pub(crate) events: Arc<Queue<AsyncEvent>>,
     pub(crate) cq: CqId,
     pub(crate) qpn: Qpn,
+    qp_type: QpType,
     pub(crate) region: Arc<Region>,
 }
 
@@ -124,9 +125,18 @@ impl Announce for Log {
 
 /// Two connected ends, each with a completion queue of `depth`.
 pub(crate) fn pair(policy: AckPolicy, depth: usize) -> (End, End) {
+    pair_of(QpType::Rc, policy, depth)
+}
+
+/// The same over UC.
+pub(crate) fn unacknowledged_pair(depth: usize) -> (End, End) {
+    pair_of(QpType::Uc, AckPolicy::Lazy, depth)
+}
+
+fn pair_of(qp_type: QpType, policy: AckPolicy, depth: usize) -> (End, End) {
     let wires = (Shared::default(), Shared::default());
-    let mut a = End::new(1, policy, depth, &wires.0, &wires.1);
-    let mut b = End::new(2, policy, depth, &wires.1, &wires.0);
+    let mut a = End::new(1, qp_type, policy, depth, &wires.0, &wires.1);
+    let mut b = End::new(2, qp_type, policy, depth, &wires.1, &wires.0);
     let (to_b, to_a) = ((ip(2), b.qpn), (ip(1), a.qpn));
     a.connect(to_b);
     b.connect(to_a);
@@ -140,7 +150,14 @@ fn ip(host: u8) -> IpAddr {
 const NOW: Instant = Instant::ZERO;
 
 impl End {
-    fn new(host: u8, policy: AckPolicy, depth: usize, own: &Shared, peer: &Shared) -> Self {
+    fn new(
+        host: u8,
+        qp_type: QpType,
+        policy: AckPolicy,
+        depth: usize,
+        own: &Shared,
+        peer: &Shared,
+    ) -> Self {
         let memory = Arc::new(Memory::new([host; 32]));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let host_memory = HostMemory::alloc(1 << 20).unwrap();
@@ -153,31 +170,34 @@ impl End {
         let ring = Arc::new(Ring::new(depth, Some(announce), Arc::clone(&events)));
         let cq = core.reserve_ring();
         core.enter_ring(cq, Arc::clone(&ring));
-        let (qp_type, cap) = (QpType::Rc, QpCap::default());
+        let cap = QpCap::default();
         let init =
             QpInit { qp_type, pd: PdId(1), send_cq: cq, recv_cq: cq, cap, sq_sig_all: false };
         let qpn = core.create_qp(NOW, init, &events).unwrap();
-        Self { core, wire: Arc::clone(own), ring, events, cq, qpn, region }
+        Self { core, wire: Arc::clone(own), ring, events, cq, qpn, qp_type, region }
     }
 
     fn connect(&mut self, (ip, dest_qpn): (IpAddr, Qpn)) {
         let init = InitAttr::Connected { access: Access::REMOTE_WRITE };
-        let rtr = RtrAttr::Rc {
-            peer: Peer {
-                av: AddressVector::to(Gid::from(ip)),
-                dest_qpn,
-                rq_psn: Psn::new(0),
-                path_mtu: Mtu::Mtu4096,
-            },
-            max_dest_rd_atomic: 1,
-            min_rnr_timer: RnrTimer::default(),
+        let peer = Peer {
+            av: AddressVector::to(Gid::from(ip)),
+            dest_qpn,
+            rq_psn: Psn::new(0),
+            path_mtu: Mtu::Mtu4096,
         };
-        let rts = RtsAttr::Rc {
-            sq_psn: Psn::new(0),
-            timeout: AckTimeout::new(14).unwrap(),
-            retry_cnt: 7,
-            rnr_retry: 7,
-            max_rd_atomic: 1,
+        let sq_psn = Psn::new(0);
+        let (rtr, rts) = match self.qp_type {
+            QpType::Rc => (
+                RtrAttr::Rc { peer, max_dest_rd_atomic: 1, min_rnr_timer: RnrTimer::default() },
+                RtsAttr::Rc {
+                    sq_psn,
+                    timeout: AckTimeout::new(14).unwrap(),
+                    retry_cnt: 7,
+                    rnr_retry: 7,
+                    max_rd_atomic: 1,
+                },
+            ),
+            _ => (RtrAttr::Uc { peer }, RtsAttr::Unreliable { sq_psn }),
         };
         for attr in [init.into(), rtr.into(), rts.into()] {
             self.core.modify_qp(NOW, self.qpn, &attr).unwrap();

@@ -109,6 +109,8 @@ pub(crate) struct Windows {
     asked: Vec<WindowId>,
     /// Windows that have got room since somebody looked, and for which somebody waits.
     opened: Vec<WindowId>,
+    /// Bursts that nobody will acknowledge, since this was last asked.
+    unacknowledged_bursts: usize,
 }
 
 impl Windows {
@@ -123,6 +125,7 @@ impl Windows {
             watches,
             asked: Vec::new(),
             opened: Vec::new(),
+            unacknowledged_bursts: 0,
         }
     }
 
@@ -175,11 +178,17 @@ impl Windows {
         (half > 0).then(|| now + Duration::from_nanos(half.div_ceil(DRAIN / 1_000_000_000)))
     }
 
-    /// Charges for what nobody will acknowledge.
+    /// Charges for a burst that nobody will acknowledge.
     pub(crate) fn charge_unacknowledged(&mut self, id: WindowId, now: Instant, cost: u64) {
+        self.unacknowledged_bursts += usize::from(cost > 0);
         let window = &mut self.windows[id.0];
         window.unacknowledged = window.unacknowledged(now) + cost;
         window.as_of = now;
+    }
+
+    /// How many such bursts there were since this was last asked.
+    pub(crate) fn take_unacknowledged_bursts(&mut self) -> usize {
+        std::mem::take(&mut self.unacknowledged_bursts)
     }
 
     pub(crate) fn charge(&mut self, id: WindowId, cost: u64) {
