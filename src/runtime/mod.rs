@@ -9,8 +9,8 @@
 //! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
 //! comes in, timers run, completions move to their rings, sleepers wake. What it received is
 //! acknowledged by the next turn or `post_send`, for an acknowledgement may ride in the reply's
-//! burst; never later than a poll that finds nothing, four milliseconds, or the end of the device;
-//! and always before a completion channel announces it. [`AckPolicy::BeforeCompletion`] is there for
+//! burst; never later than the second poll in a row that finds nothing, four milliseconds, or the end
+//! of the device; and always before a completion channel announces it. [`AckPolicy::BeforeCompletion`] is there for
 //! those who want it at once.
 //!
 //! Who takes turns is in `progress`.

@@ -215,7 +215,7 @@ impl Shard {
     }
 
     /// How long ago somebody else than the thread took a turn.
-    fn idle_for(&self, now: Instant) -> Duration {
+    pub(super) fn idle_for(&self, now: Instant) -> Duration {
         now - Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 

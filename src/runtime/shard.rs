@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -15,6 +16,9 @@ use crate::runtime::queue::Queue;
 use crate::runtime::registry::Claim;
 use crate::runtime::{clock, fork};
 use crate::time::Instant;
+
+/// Who polls as often as this will do so again: a few times what a poll takes.
+const SOON: Duration = Duration::from_micros(5);
 
 /// Why a device can do nothing any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
@@ -123,8 +127,9 @@ impl Shard {
             }
         };
         let now = clock::now();
+        let polls = self.idle_for(now) < SOON;
         core.turn(now);
-        if queue.is_empty() && core.owes() {
+        if !polls && queue.is_empty() && core.owes() {
             // Who finds nothing may not come back soon.
             core.transmit(now);
             core.deliver(now);
@@ -231,7 +236,6 @@ mod tests {
     use std::net::IpAddr;
     use std::sync::Arc;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
     use crate::io::wait_readable;
@@ -275,6 +279,17 @@ mod tests {
         // Whoever looks here does not find the completion.
         shard.turn_for(&Queue::<()>::new(1)).unwrap();
         assert_eq!(log(&wire), ["rx", "tx 1"]);
+    }
+
+    #[test]
+    fn a_poll_among_many_leaves_it_to_the_next() {
+        let (shard, wire, _) = shard([10, 255, 1, 4]);
+        // The one before is no time ago.
+        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        shard.turn_for(&Queue::<()>::new(1)).unwrap();
+        assert_eq!(log(&wire), ["rx"]);
+        shard.turn_for(&Queue::<()>::new(1)).unwrap();
+        assert_eq!(log(&wire), ["tx 1"]);
     }
 
     #[test]
