@@ -456,7 +456,7 @@ fn an_opcode_that_uc_has_not_is_dropped() {
     let good = t.packet("SEND_ONLY psn=5 len=8");
     for byte in 0..=255_u8 {
         let opcode = Opcode::from_byte(byte);
-        if (0x20..=0x2b).contains(&byte) {
+        if (0x20..=0x2b).contains(&byte) || opcode == Some(Opcode::Cnp) {
             continue;
         }
         let reason = match opcode {
@@ -474,6 +474,19 @@ fn an_opcode_that_uc_has_not_is_dropped() {
         assert_eq!(t.dropped(reason), before + 1, "{byte:#04x}");
     }
     takes(&mut t, 5, 1);
+}
+
+/// It notifies of congestion, and has no place in the order of the others.
+#[test]
+fn a_congestion_notification_is_counted_and_changes_nothing() {
+    let mut t = Script::responder(uc());
+    t.post_recv(600);
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.rx(0, "CNP psn=0 becn");
+    t.quiet(0);
+    assert_eq!(t.engine.counters().cnps_received, 1);
+    t.rx(0, "SEND_LAST psn=6 len=8");
+    assert_eq!(t.recvs(), [ok(1, RECV, 264)]);
 }
 
 // ---- memory of our own ----
