@@ -1,8 +1,8 @@
-//! The engine against kernel rxe, operation by operation: `tests/interop/rxe.sh` boots the guest,
-//! starts `peer.c` in it and runs these tests.
+//! Our verbs against those of another host, operation by operation. The other host runs `peer.c`, a
+//! program of libibverbs; `tests/interop/rxe.sh` boots guests with kernel rxe for that and runs these
+//! tests.
 //!
-//! By hand, in the namespace of a guest: `ROCE_PEER=10.77.0.2:4790 cargo test --test interop --
-//! --ignored --test-threads=1`.
+//! Against any other host: `docs/INTEROP.md`.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,10 @@
     reason = "test code"
 )]
 
+mod datagrams;
+mod handmade;
 mod loss;
+mod messages;
 mod operations;
 mod pair;
 mod peer;

@@ -1,6 +1,6 @@
-//! A connection between a queue pair of ours and one of rxe.
+//! A queue pair of ours and one of the peer, which know of each other.
 
-use std::net::IpAddr;
+use std::fmt::Display;
 use std::time::Duration;
 
 use softroce::engine::{InitAttr, Peer as Path, RtrAttr, RtsAttr};
@@ -15,12 +15,12 @@ pub(crate) const MEMORY: usize = 4 << 20;
 pub(crate) const TARGET: usize = MEMORY / 2;
 
 /// How long anything may take: the guest's processor is emulated and shared.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a connection is made with.
+/// What the two are made with.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
-    pub(crate) family: Family,
+    pub(crate) service: QpType,
     pub(crate) mtu: Mtu,
     /// Of both sides.
     pub(crate) psn: u32,
@@ -30,51 +30,39 @@ pub(crate) struct Setup {
     pub(crate) impair: Option<Impairments>,
 }
 
-/// The network between us, with the addresses that `tools/rxe-vm` gives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Family {
-    Ipv4,
-    Ipv6,
-}
-
-impl Family {
-    fn ours(self) -> IpAddr {
-        let text = match self {
-            Self::Ipv4 => "10.77.0.1",
-            Self::Ipv6 => "fd77::1",
-        };
-        text.parse().unwrap()
-    }
-
-    /// Which GID of rxe0 is of this family.
-    fn gid_index(self) -> u8 {
-        match self {
-            Self::Ipv4 => 1,
-            Self::Ipv6 => 2,
-        }
-    }
-}
-
 /// Everything that a peer may be allowed.
 pub(crate) fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
 }
 
+/// The interval is 4.096 µs × 2^n, and there are eight of them: with 18 that is 8.6 s, for a guest on a
+/// busy machine may stand still for a while.
+pub(crate) fn timeout(exponent: u8) -> AckTimeout {
+    AckTimeout::new(exponent).unwrap()
+}
+
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            family: Family::Ipv4,
+            service: QpType::Rc,
             mtu: Mtu::Mtu1024,
             // Soon wraps.
             psn: 0xff_fff0,
             access: [all() - Access::LOCAL_WRITE; 2],
-            options: ConnectOptions { max_rd_atomic: 4, ..ConnectOptions::default() },
+            options: ConnectOptions {
+                max_rd_atomic: 4,
+                timeout: timeout(18),
+                ..Default::default()
+            },
             impair: None,
         }
     }
 }
 
-/// Both ends, connected.
+/// The key of UD queue pairs.
+pub(crate) const QKEY: QKey = QKey(0x1234_5678);
+
+/// Both ends, in RTS.
 pub(crate) struct Pair {
     pub(crate) ctx: Context,
     pub(crate) pd: ProtectionDomain,
@@ -82,25 +70,47 @@ pub(crate) struct Pair {
     pub(crate) qp: QueuePair,
     pub(crate) mr: MemoryRegion,
     pub(crate) peer: Peer,
+    /// UD: where our messages go.
+    pub(crate) target: Option<UdTarget>,
 }
 
 impl Pair {
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { family, mtu, psn, access, options, impair } = setup;
-        let mut open = OpenOptions::default().ip(family.ours());
+        let Setup { service, mtu, psn, access, options, impair } = setup;
+        let mut peer = Peer::open(service, MEMORY, all(), psn);
+        let mut open = OpenOptions::default().ip(peer.our_ip());
         if let Some(impairments) = impair {
             open = open.impair(impairments);
         }
         let ctx = Context::open(open).unwrap();
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(512, None).unwrap());
         let mr = pd.alloc_mr(MEMORY, all()).unwrap();
-        let qp = pd.create_qp(&QpConfig::rc(&cq)).unwrap();
-        let mut peer = Peer::open(family.gid_index(), MEMORY, all(), psn);
-        let options = ConnectOptions { path_mtu: Some(mtu), ..options };
+        let config = match service {
+            QpType::Rc => QpConfig::rc(&cq),
+            QpType::Uc => QpConfig::uc(&cq),
+            QpType::Ud => QpConfig::ud(&cq),
+        };
+        let qp = pd.create_qp(&config).unwrap();
         let ours = Endpoint { psn: Psn::new(psn), ..qp.endpoint() };
-        peer.connect(&ours, &ConnectOptions { access: access[1], ..options });
-        connect(&qp, &ours, &peer.endpoint, &ConnectOptions { access: access[0], ..options });
-        Self { ctx, pd, cq, qp, mr, peer }
+        let options = ConnectOptions { path_mtu: Some(mtu), ..options };
+        let mut target = None;
+        if service == QpType::Ud {
+            peer.datagrams(QKEY);
+            peer.aim(&ours, QKEY);
+            activate(&qp, ours.psn);
+            let ah = pd.create_ah(AddressVector::to(peer.endpoint.gid)).unwrap();
+            target = Some(ah.target(peer.endpoint.qpn, QKEY));
+        } else {
+            peer.connect(&ours, &ConnectOptions { access: access[1], ..options });
+            let options = ConnectOptions { access: access[0], ..options };
+            connect(&qp, service, &ours, &peer.endpoint, &options);
+        }
+        Self { ctx, pd, cq, qp, mr, peer, target }
+    }
+
+    /// A send request to the peer.
+    pub(crate) fn request(&self, id: u64, op: SendOp, data: impl Into<SendData>) -> SendRequest {
+        SendRequest { to: self.target, ..SendRequest::new(id, op, data) }
     }
 
     /// Our next completion.
@@ -118,12 +128,30 @@ impl Pair {
     }
 
     pub(crate) fn check(&self, at: usize, bytes: usize, seed: u32) {
+        assert_eq!(
+            self.difference(at, bytes, seed),
+            None,
+            "the first byte that differs, of {bytes}"
+        );
+    }
+
+    /// Whether the bytes are there that [`check`](Self::check) expects.
+    pub(crate) fn holds(&self, at: usize, bytes: usize, seed: u32) -> bool {
+        self.difference(at, bytes, seed).is_none()
+    }
+
+    fn difference(&self, at: usize, bytes: usize, seed: u32) -> Option<usize> {
         let mut found = vec![0; bytes];
         self.mr.read_at(at, &mut found).unwrap();
         let expected = pattern_of(bytes, seed);
-        let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
-        assert_eq!(differs, None, "the first byte that differs, of {bytes}");
+        found.iter().zip(&expected).position(|(found, expected)| found != expected)
     }
+}
+
+/// Says that this peer cannot be asked for what the test is about: the run shows the line instead of
+/// a result.
+pub(crate) fn not_tried(why: impl Display) {
+    println!("not tried: {why}");
 }
 
 /// `bytes` at `at`, in `n` pieces.
@@ -137,12 +165,24 @@ fn pattern_of(bytes: usize, seed: u32) -> Vec<u8> {
 }
 
 /// As `QueuePair::connect`, with a PSN of the test's choice.
-fn connect(qp: &QueuePair, ours: &Endpoint, theirs: &Endpoint, options: &ConnectOptions) {
+fn connect(
+    qp: &QueuePair,
+    service: QpType,
+    ours: &Endpoint,
+    theirs: &Endpoint,
+    options: &ConnectOptions,
+) {
     qp.modify(InitAttr::Connected { access: options.access }).unwrap();
     let path_mtu = options.path_mtu.unwrap();
     let av = AddressVector::to(theirs.gid);
+    let peer = Path { av, dest_qpn: theirs.qpn, rq_psn: theirs.psn, path_mtu };
+    if service == QpType::Uc {
+        qp.modify(RtrAttr::Uc { peer }).unwrap();
+        qp.modify(RtsAttr::Unreliable { sq_psn: ours.psn }).unwrap();
+        return;
+    }
     qp.modify(RtrAttr::Rc {
-        peer: Path { av, dest_qpn: theirs.qpn, rq_psn: theirs.psn, path_mtu },
+        peer,
         max_dest_rd_atomic: options.max_rd_atomic,
         min_rnr_timer: options.min_rnr_timer,
     })
@@ -155,4 +195,11 @@ fn connect(qp: &QueuePair, ours: &Endpoint, theirs: &Endpoint, options: &Connect
         max_rd_atomic: options.max_rd_atomic,
     })
     .unwrap();
+}
+
+/// As `QueuePair::activate`, with a PSN of the test's choice.
+fn activate(qp: &QueuePair, psn: Psn) {
+    qp.modify(InitAttr::Datagram { qkey: QKEY }).unwrap();
+    qp.modify(RtrAttr::Ud).unwrap();
+    qp.modify(RtsAttr::Unreliable { sq_psn: psn }).unwrap();
 }

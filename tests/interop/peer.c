@@ -1,20 +1,29 @@
-// The other end of the tests against kernel rxe: libibverbs by remote control.
+// The other end of the tests against an RDMA device of Linux: libibverbs by remote control.
 //
 //   peer DEVICE PORT
 //
 // Every TCP connection is a process with one queue pair, one completion queue and one buffer of
-// memory, and ends with it. A command is a line of words, numbers in decimal or 0x…; the answer is
-// a line that begins with "ok", or "error" and why. Numbers of verbs.h stand for themselves.
+// memory, and ends with it. The queue pair has the address that the connection came to. A command is
+// a line of words, numbers in decimal or 0x…; the answer is a line that begins with "ok", or "error"
+// and why. Numbers of verbs.h stand for themselves.
 //
-//   open TYPE GID_INDEX BYTES ACCESS         ok QPN GID ADDR LKEY RKEY
+//   device                                   ok VENDOR_ID CAPABILITIES_EX ACTIVE_MTU
+//   open TYPE BYTES ACCESS                   ok QPN GID ADDR LKEY RKEY
 //   mr OFFSET BYTES ACCESS OTHER_PD          ok ADDR LKEY RKEY; another region in the same buffer
+//   window OFFSET BYTES ACCESS               ok ADDR RKEY; of type 1, of a region made for it
 //   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS RD_ATOMIC TIMEOUT RETRY RNR_RETRY MIN_RNR_TIMER
+//   datagrams QKEY SQ_PSN                    UD, instead of "connect"
+//   aim GID QPN QKEY                         UD: where "send" sends to
+//   reply OFFSET                             UD: the same, to the sender of what "poll" has seen
+//                                            last; its header is at OFFSET
 //   fill OFFSET BYTES SEED                   the pattern of this seed
 //   check OFFSET BYTES SEED                  ok, or error with the place that differs
 //   load OFFSET, store OFFSET VALUE          eight bytes as the host has them
 //   recv ID {OFFSET BYTES LKEY}…
 //   send ID OPCODE FLAGS IMM ADDR RKEY COMPARE_OR_ADD SWAP {OFFSET BYTES LKEY}…
-//   poll MILLISECONDS                        ok ID STATUS OPCODE BYTES FLAGS IMM, or ok none
+//   poll MILLISECONDS                        ok ID STATUS OPCODE BYTES FLAGS IMM SOURCE_QP, or ok none
+//   arm SOLICITED_ONLY                       ask for an event
+//   event MILLISECONDS                       ok 1 if there is one, ok 0 if not
 //   state                                    ok STATE
 //   destroy                                  the queue pair
 #include <arpa/inet.h>
@@ -40,9 +49,14 @@ static struct ibv_pd *pd, *other_pd;
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
+// UD: where requests go.
+static struct ibv_ah *ah;
+static uint32_t remote_qpn, remote_qkey;
+static struct ibv_wc last;
 static uint8_t *buffer;
 static size_t buffer_size;
 static int gid_index;
+static int control;
 static FILE *out;
 
 // The words of the command, and the next one to be read.
@@ -92,21 +106,60 @@ static int make_queue_pair(enum ibv_qp_type type)
 	return qp ? 0 : errno;
 }
 
+static void device_command(void)
+{
+	struct ibv_device_attr_ex attr = { 0 };
+	struct ibv_port_attr port;
+	int error = ibv_query_device_ex(device, NULL, &attr);
+	if (!error)
+		error = ibv_query_port(device, 1, &port);
+	if (error)
+		answer(error);
+	else
+		fprintf(out, "ok %u %" PRIu64 " %u\n", attr.orig_attr.vendor_id,
+			attr.device_cap_flags_ex, port.active_mtu);
+}
+
+// The RoCE v2 GID that is the address of this end of the control connection.
+static int find_gid(union ibv_gid *gid)
+{
+	struct sockaddr_in6 here;
+	socklen_t size = sizeof here;
+	struct ibv_port_attr port;
+	struct ibv_gid_entry entry;
+	if (getsockname(control, (struct sockaddr *)&here, &size))
+		return errno;
+	int error = ibv_query_port(device, 1, &port);
+	for (int i = 0; !error && i < port.gid_tbl_len; i++) {
+		if (ibv_query_gid_ex(device, 1, i, &entry, 0) ||
+		    entry.gid_type != IBV_GID_TYPE_ROCE_V2 ||
+		    memcmp(entry.gid.raw, &here.sin6_addr, sizeof entry.gid.raw) != 0)
+			continue;
+		*gid = entry.gid;
+		gid_index = i;
+		return 0;
+	}
+	return error ? error : EADDRNOTAVAIL;
+}
+
 static void open_command(void)
 {
 	enum ibv_qp_type type = number();
 	union ibv_gid gid;
-	gid_index = number();
 	buffer_size = number();
 	int access = number();
+	int error = find_gid(&gid);
+	if (error) {
+		answer(error);
+		return;
+	}
 	buffer = mmap(NULL, buffer_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pd = ibv_alloc_pd(device);
 	other_pd = ibv_alloc_pd(device);
 	channel = ibv_create_comp_channel(device);
 	cq = ibv_create_cq(device, 2 * QUEUE, NULL, channel, 0);
 	struct ibv_mr *mr = ibv_reg_mr(pd, buffer, buffer_size, access);
-	if (buffer == MAP_FAILED || !mr || !cq || make_queue_pair(type) ||
-	    ibv_query_gid(device, 1, gid_index, &gid)) {
+	if (buffer == MAP_FAILED || !mr || !cq || make_queue_pair(type)) {
 		answer(errno ? errno : EINVAL);
 		return;
 	}
@@ -130,6 +183,44 @@ static void mr_command(void)
 		fprintf(out, "ok %" PRIu64 " %u %u\n", (uint64_t)(uintptr_t)mr->addr, mr->lkey, mr->rkey);
 	else
 		answer(errno);
+}
+
+// Takes the completion of a request that this program has posted itself.
+static int finished(void)
+{
+	struct ibv_wc wc;
+	int n;
+	while ((n = ibv_poll_cq(cq, 1, &wc)) == 0)
+		;
+	return n < 0 || wc.status != IBV_WC_SUCCESS ? EIO : 0;
+}
+
+static void window_command(void)
+{
+	size_t offset = number(), bytes = number();
+	struct ibv_mw_bind bind = { .wr_id = 0, .send_flags = IBV_SEND_SIGNALED };
+	bind.bind_info.mw_access_flags = number();
+	if (!within(offset, bytes)) {
+		answer(ERANGE);
+		return;
+	}
+	bind.bind_info.mr = ibv_reg_mr(pd, buffer, buffer_size,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND);
+	bind.bind_info.addr = (uintptr_t)buffer + offset;
+	bind.bind_info.length = bytes;
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	if (!mw || !bind.bind_info.mr) {
+		answer(errno);
+		return;
+	}
+	int error = ibv_bind_mw(qp, mw, &bind);
+	if (!error)
+		error = finished();
+	if (error)
+		answer(error);
+	else
+		fprintf(out, "ok %" PRIu64 " %u\n", bind.bind_info.addr, mw->rkey);
 }
 
 static void connect_command(void)
@@ -167,6 +258,45 @@ static void connect_command(void)
 							    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC :
 						    0));
 	answer(error);
+}
+
+static void datagrams_command(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	attr.qkey = number();
+	attr.sq_psn = number();
+	int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						     IBV_QP_QKEY);
+	attr.qp_state = IBV_QPS_RTR;
+	if (!error)
+		error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+	attr.qp_state = IBV_QPS_RTS;
+	if (!error)
+		error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	answer(error);
+}
+
+static void aim_command(void)
+{
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1,
+				  .grh = { .sgid_index = gid_index, .hop_limit = 64 } };
+	inet_pton(AF_INET6, word(), to.grh.dgid.raw);
+	remote_qpn = number();
+	remote_qkey = number();
+	ah = ibv_create_ah(pd, &to);
+	answer(ah ? 0 : errno);
+}
+
+static void reply_command(void)
+{
+	size_t offset = number();
+	if (!within(offset, sizeof(struct ibv_grh))) {
+		answer(ERANGE);
+		return;
+	}
+	ah = ibv_create_ah_from_wc(pd, &last, (struct ibv_grh *)(buffer + offset), 1);
+	remote_qpn = last.src_qp;
+	answer(ah ? 0 : errno);
 }
 
 static void fill_command(void)
@@ -257,7 +387,12 @@ static void send_command(void)
 	uint64_t addr = number();
 	uint32_t rkey = number();
 	uint64_t compare_add = number(), swap = number();
-	if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	if (qp->qp_type == IBV_QPT_UD) {
+		wr.wr.ud.ah = ah;
+		wr.wr.ud.remote_qpn = remote_qpn;
+		wr.wr.ud.remote_qkey = remote_qkey;
+	} else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		   wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = addr;
 		wr.wr.atomic.rkey = rkey;
 		wr.wr.atomic.compare_add = compare_add;
@@ -277,36 +412,51 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+// Waits for an event until then. Whether there was one.
+static bool wait_for_event(int64_t until)
+{
+	int64_t left = until - milliseconds();
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	if (poll(&fd, 1, left > 0 ? (int)left : 0) <= 0)
+		return false;
+	struct ibv_cq *announced;
+	void *context;
+	ibv_get_cq_event(channel, &announced, &context);
+	ibv_ack_cq_events(announced, 1);
+	return true;
+}
+
 static void poll_command(void)
 {
 	int64_t until = milliseconds() + (int64_t)number();
-	struct ibv_wc wc;
-	for (;;) {
-		// Armed before it is looked at, so that nothing comes unnoticed in between.
+	int n;
+	while ((n = ibv_poll_cq(cq, 1, &last)) == 0) {
+		// Armed, and looked at again, so that nothing comes unnoticed in between.
 		ibv_req_notify_cq(cq, 0);
-		int n = ibv_poll_cq(cq, 1, &wc);
-		if (n < 0) {
-			answer(EIO);
-			return;
-		}
-		if (n > 0)
+		if ((n = ibv_poll_cq(cq, 1, &last)) != 0)
 			break;
-		struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
-		int64_t left = until - milliseconds();
-		if (left <= 0) {
+		if (!wait_for_event(until) && milliseconds() >= until) {
 			fprintf(out, "ok none\n");
 			return;
 		}
-		if (poll(&fd, 1, (int)left) > 0) {
-			struct ibv_cq *announced;
-			void *context;
-			ibv_get_cq_event(channel, &announced, &context);
-			ibv_ack_cq_events(announced, 1);
-		}
 	}
-	bool imm = wc.wc_flags & IBV_WC_WITH_IMM;
-	fprintf(out, "ok %" PRIu64 " %u %u %u %u %u\n", wc.wr_id, wc.status, wc.opcode, wc.byte_len,
-		wc.wc_flags, imm ? ntohl(wc.imm_data) : 0);
+	if (n < 0) {
+		answer(EIO);
+		return;
+	}
+	bool imm = last.wc_flags & IBV_WC_WITH_IMM;
+	fprintf(out, "ok %" PRIu64 " %u %u %u %u %u %u\n", last.wr_id, last.status, last.opcode,
+		last.byte_len, last.wc_flags, imm ? ntohl(last.imm_data) : 0, last.src_qp);
+}
+
+static void arm_command(void)
+{
+	answer(ibv_req_notify_cq(cq, (int)number()));
+}
+
+static void event_command(void)
+{
+	fprintf(out, "ok %d\n", wait_for_event(milliseconds() + (int64_t)number()));
 }
 
 static void state_command(void)
@@ -326,17 +476,33 @@ static void destroy_command(void)
 	qp = NULL;
 }
 
+// What a command needs before it can be obeyed.
+enum need { NOTHING, OPENED, QUEUE_PAIR };
+
 static const struct {
 	const char *name;
 	void (*run)(void);
-	bool needs_qp;
+	enum need need;
 } commands[] = {
-	{ "open", open_command, false },   { "mr", mr_command, true },
-	{ "connect", connect_command, true }, { "fill", fill_command, true },
-	{ "check", check_command, true },  { "load", load_command, true },
-	{ "store", store_command, true },  { "recv", recv_command, true },
-	{ "send", send_command, true },    { "poll", poll_command, false },
-	{ "state", state_command, true },  { "destroy", destroy_command, true },
+	{ "device", device_command, NOTHING },
+	{ "open", open_command, NOTHING },
+	{ "mr", mr_command, OPENED },
+	{ "window", window_command, QUEUE_PAIR },
+	{ "connect", connect_command, QUEUE_PAIR },
+	{ "datagrams", datagrams_command, QUEUE_PAIR },
+	{ "aim", aim_command, QUEUE_PAIR },
+	{ "reply", reply_command, QUEUE_PAIR },
+	{ "fill", fill_command, OPENED },
+	{ "check", check_command, OPENED },
+	{ "load", load_command, OPENED },
+	{ "store", store_command, OPENED },
+	{ "recv", recv_command, QUEUE_PAIR },
+	{ "send", send_command, QUEUE_PAIR },
+	{ "poll", poll_command, OPENED },
+	{ "arm", arm_command, OPENED },
+	{ "event", event_command, OPENED },
+	{ "state", state_command, QUEUE_PAIR },
+	{ "destroy", destroy_command, QUEUE_PAIR },
 };
 
 static void obey(char *line)
@@ -348,7 +514,8 @@ static void obey(char *line)
 	for (size_t i = 0; count > 0 && i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(words[0], commands[i].name) != 0)
 			continue;
-		if ((commands[i].needs_qp && !qp) || (i > 0 && !cq))
+		enum need need = commands[i].need;
+		if ((need == QUEUE_PAIR && !qp) || (need == OPENED && !cq))
 			fprintf(out, "error %s: no queue pair\n", words[0]);
 		else
 			commands[i].run();
@@ -363,6 +530,7 @@ static void serve(const char *name, int connection)
 	for (int i = 0; list && list[i]; i++)
 		if (strcmp(ibv_get_device_name(list[i]), name) == 0)
 			device = ibv_open_device(list[i]);
+	control = connection;
 	out = fdopen(dup(connection), "w");
 	FILE *in = fdopen(connection, "r");
 	char *line = NULL;
@@ -379,7 +547,7 @@ static void serve(const char *name, int connection)
 int main(int argc, char **argv)
 {
 	if (argc != 3) {
-		fprintf(stderr, "usage: peer DEVICE PORT\n");
+		fprintf(stderr, "usage: peer DEVICE PORT, as in: peer rxe0 4790\n");
 		return 2;
 	}
 	int on = 1, listener = socket(AF_INET6, SOCK_STREAM, 0);

@@ -1,22 +1,54 @@
-//! The program `peer.c` in the guest, by remote control: see there for what its words mean.
+//! The program `peer.c` on the other host, by remote control: see there for what its words mean.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv6Addr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, TcpStream};
 use std::str::FromStr;
 use std::time::Duration;
 
 use softroce::verbs::*;
 
-/// The control connection: a queue pair of rxe with its memory, until it is dropped.
+use super::pair::PATIENCE;
+
+/// The control connection: a queue pair of the peer with its memory, until it is dropped.
 pub(crate) struct Peer {
     lines: BufReader<TcpStream>,
     pub(crate) endpoint: Endpoint,
     /// Its memory, and what opens it.
     pub(crate) mr: PeerRegion,
+    pub(crate) device: PeerDevice,
 }
 
-/// Memory that rxe has registered.
+/// What the peer's device is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerDevice {
+    vendor: u32,
+    /// `ibv_device_attr_ex.device_cap_flags_ex`.
+    capabilities: u64,
+    pub(crate) active_mtu: Mtu,
+}
+
+impl PeerDevice {
+    /// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `IB_UVERBS_DEVICE_ATOMIC_WRITE`: rxe since Linux 6.2.
+    pub(crate) const FLUSH: u64 = 1 << 38;
+    pub(crate) const ATOMIC_WRITE: u64 = 1 << 40;
+
+    pub(crate) fn has(&self, capability: u64) -> bool {
+        self.capabilities & capability != 0
+    }
+
+    /// Kernel rxe before Linux 6.2, with which FLUSH came.
+    pub(crate) fn is_old_rxe(&self) -> bool {
+        !self.has(Self::FLUSH) && self.deviates(true, false)
+    }
+
+    /// What is expected of it: where kernel rxe deviates from the specification, that.
+    pub(crate) fn deviates<T>(&self, rxe: T, specified: T) -> T {
+        if self.vendor == 0xff_ffff { rxe } else { specified }
+    }
+}
+
+/// Memory that the peer has registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRegion {
     addr: u64,
@@ -31,7 +63,7 @@ impl PeerRegion {
     }
 }
 
-/// A completion of rxe, in the numbers of `verbs.h`.
+/// A completion of the peer, in the numbers of `verbs.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerCompletion {
     pub(crate) id: u64,
@@ -39,6 +71,8 @@ pub(crate) struct PeerCompletion {
     pub(crate) opcode: u8,
     pub(crate) len: u32,
     pub(crate) imm: Option<u32>,
+    /// UD: whose message it is.
+    pub(crate) source_qp: Option<Qpn>,
 }
 
 /// A piece of its buffer: offset, bytes, lkey.
@@ -46,22 +80,52 @@ pub(crate) type Piece = (usize, usize, u32);
 
 impl Peer {
     /// Where it listens, from the environment.
-    pub(crate) fn address() -> String {
-        std::env::var("ROCE_PEER").expect("ROCE_PEER names the guest's peer, as HOST:PORT")
+    fn address() -> String {
+        std::env::var("ROCE_PEER").expect("ROCE_PEER names the peer, as HOST:PORT")
     }
 
-    pub(crate) fn open(gid_index: u8, bytes: usize, access: Access, psn: u32) -> Self {
-        let stream = TcpStream::connect(Self::address()).expect("the peer listens");
+    /// A control connection, without a queue pair.
+    fn dial() -> Self {
+        let address = Self::address();
+        let stream = TcpStream::connect(&address)
+            .unwrap_or_else(|error| panic!("no peer listens at ROCE_PEER={address}: {error}"));
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let endpoint = Endpoint { gid: Gid([0; 16]), qpn: Qpn::new(0), psn: Psn::new(psn) };
+        // "poll" is answered when something completes.
+        stream.set_read_timeout(Some(PATIENCE * 2)).unwrap();
+        let endpoint = Endpoint { gid: Gid([0; 16]), qpn: Qpn::new(0), psn: Psn::new(0) };
         let mr = PeerRegion { addr: 0, lkey: 0, rkey: 0 };
-        let mut peer = Self { lines: BufReader::new(stream), endpoint, mr };
-        let words = peer.say(format_args!("open 2 {gid_index} {bytes} {}", access.bits()));
-        peer.endpoint.qpn = Qpn::new(number(&words[0]));
-        peer.endpoint.gid = words[1].parse::<Ipv6Addr>().unwrap().into();
+        let device = PeerDevice { vendor: 0, capabilities: 0, active_mtu: Mtu::Mtu256 };
+        let mut peer = Self { lines: BufReader::new(stream), endpoint, mr, device };
+        let words = peer.say("device");
+        peer.device = PeerDevice {
+            vendor: number(&words[0]),
+            capabilities: number(&words[1]),
+            active_mtu: mtu(number(&words[2])),
+        };
+        peer
+    }
+
+    /// What the peer's device is, for tests that depend on it.
+    pub(crate) fn device_there() -> PeerDevice {
+        Self::dial().device
+    }
+
+    /// A queue pair there, at the address that the control connection goes to.
+    pub(crate) fn open(qp_type: QpType, bytes: usize, access: Access, psn: u32) -> Self {
+        let mut peer = Self::dial();
+        let words = peer.say(format_args!("open {} {bytes} {}", qp_type as u8, access.bits()));
+        peer.endpoint = Endpoint {
+            gid: words[1].parse::<Ipv6Addr>().unwrap().into(),
+            qpn: Qpn::new(number(&words[0])),
+            psn: Psn::new(psn),
+        };
         peer.mr = region(&words[2..]);
         peer
+    }
+
+    /// The address of ours that reaches it.
+    pub(crate) fn our_ip(&self) -> IpAddr {
+        self.lines.get_ref().local_addr().unwrap().ip().to_canonical()
     }
 
     /// Another region in the same buffer, perhaps in a domain that is not the queue pair's.
@@ -92,12 +156,41 @@ impl Peer {
         ));
     }
 
+    /// Brings a UD queue pair to RTS.
+    pub(crate) fn datagrams(&mut self, qkey: QKey) {
+        let psn = self.endpoint.psn.value();
+        self.say(format_args!("datagrams {} {psn}", qkey.0));
+    }
+
+    /// From now on sends to `ours`, with this key.
+    pub(crate) fn aim(&mut self, ours: &Endpoint, qkey: QKey) {
+        let gid = Ipv6Addr::from(ours.gid.0);
+        self.say(format_args!("aim {gid} {} {}", ours.qpn.value(), qkey.0));
+    }
+
+    /// From now on sends to the sender of the last message, whose header is at `at`.
+    pub(crate) fn reply(&mut self, at: usize) {
+        self.say(format_args!("reply {at}"));
+    }
+
+    /// A memory window of `bytes` at `at`, into a region that is all of its buffer.
+    pub(crate) fn window(&mut self, at: usize, bytes: usize) -> RemoteAddr {
+        let access = Access::REMOTE_WRITE.bits();
+        let words = self.say(format_args!("window {at} {bytes} {access}"));
+        RemoteAddr { addr: number(&words[0]), rkey: Rkey(number(&words[1])) }
+    }
+
     pub(crate) fn fill(&mut self, at: usize, bytes: usize, seed: u32) {
         self.say(format_args!("fill {at} {bytes} {seed}"));
     }
 
     pub(crate) fn check(&mut self, at: usize, bytes: usize, seed: u32) {
         self.say(format_args!("check {at} {bytes} {seed}"));
+    }
+
+    /// Whether the bytes are there that [`check`](Self::check) expects.
+    pub(crate) fn holds(&mut self, at: usize, bytes: usize, seed: u32) -> bool {
+        self.ask(format_args!("check {at} {bytes} {seed}")).1.starts_with("ok")
     }
 
     pub(crate) fn load(&mut self, at: usize) -> u64 {
@@ -113,7 +206,19 @@ impl Peer {
     }
 
     /// Posts a send request of ours there; its flags may have [`INLINE`] too.
+    #[track_caller]
     pub(crate) fn post_send(&mut self, id: u64, op: &SendOp, flags: u8, pieces: &[Piece]) {
+        assert_eq!(self.try_post_send(id, op, flags, pieces), Ok(()));
+    }
+
+    /// The same, where its verbs may refuse it.
+    pub(crate) fn try_post_send(
+        &mut self,
+        id: u64,
+        op: &SendOp,
+        flags: u8,
+        pieces: &[Piece],
+    ) -> Result<(), String> {
         let (code, imm, to, compare_add, swap) = match *op {
             SendOp::Write { to } => (0, 0, to, 0, 0),
             SendOp::WriteImm { to, imm } => (1, imm, to, 0, 0),
@@ -125,18 +230,20 @@ impl Peer {
             _ => panic!("{op:?} is not known to the peer"),
         };
         let (addr, rkey) = (to.addr, to.rkey.0);
-        self.say(format_args!(
+        let (_, answer) = self.ask(format_args!(
             "send {id} {code} {flags} {imm} {addr} {rkey} {compare_add} {swap} {}",
             list(pieces)
         ));
+        if answer == "ok\n" { Ok(()) } else { Err(answer.trim_end().to_owned()) }
     }
 
     /// The next completion, if one comes in this time.
     pub(crate) fn poll(&mut self, wait: Duration) -> Option<PeerCompletion> {
         let words = self.say(format_args!("poll {}", wait.as_millis()));
-        let [id, status, opcode, len, flags, imm] = &words[..] else {
+        let [id, status, opcode, len, flags, imm, source_qp] = &words[..] else {
             return None;
         };
+        let source_qp = (number::<u32>(source_qp) != 0).then(|| Qpn::new(number(source_qp)));
         let has_imm = number::<u32>(flags) & 2 != 0;
         Some(PeerCompletion {
             id: number(id),
@@ -144,7 +251,23 @@ impl Peer {
             opcode: number(opcode),
             len: number(len),
             imm: has_imm.then(|| number(imm)),
+            source_qp,
         })
+    }
+
+    /// Asks for an event with the next completion, or the next that is solicited.
+    pub(crate) fn arm(&mut self, solicited_only: bool) {
+        self.say(format_args!("arm {}", u8::from(solicited_only)));
+    }
+
+    /// Whether an event comes in this time.
+    pub(crate) fn event(&mut self, wait: Duration) -> bool {
+        self.say(format_args!("event {}", wait.as_millis())) == ["1"]
+    }
+
+    /// Posts a request with an opcode that `SendOp` does not have.
+    pub(crate) fn post_opcode(&mut self, id: u64, opcode: u32, flags: u8, pieces: &[Piece]) {
+        self.say(format_args!("send {id} {opcode} {flags} 0 0 0 0 0 {}", list(pieces)));
     }
 
     pub(crate) fn destroy_qp(&mut self) {
@@ -152,19 +275,30 @@ impl Peer {
     }
 
     /// Says a line, and returns what the answer has after "ok".
+    #[track_caller]
     fn say(&mut self, line: impl Display) -> Vec<String> {
+        let (line, answer) = self.ask(line);
+        let mut words = answer.split_whitespace().map(String::from);
+        assert_eq!(words.next().as_deref(), Some("ok"), "{line}{answer}");
+        words.collect()
+    }
+
+    /// Says a line, and returns it and the answer.
+    fn ask(&mut self, line: impl Display) -> (String, String) {
         let line = format!("{line}\n");
         self.lines.get_mut().write_all(line.as_bytes()).expect("the peer is there");
         let mut answer = String::new();
         self.lines.read_line(&mut answer).expect("the peer answers");
-        let mut words = answer.split_whitespace().map(String::from);
-        assert_eq!(words.next().as_deref(), Some("ok"), "{line}{answer}");
-        words.collect()
+        (line, answer)
     }
 }
 
 /// `IBV_SEND_INLINE`.
 pub(crate) const INLINE: u8 = 8;
+
+/// `IBV_WR_FLUSH` and `IBV_WR_ATOMIC_WRITE`.
+pub(crate) const FLUSH: u32 = 14;
+pub(crate) const ATOMIC_WRITE: u32 = 15;
 
 /// The byte at `at` of the pattern of a seed, as the peer makes it.
 pub(crate) fn pattern(seed: u32, at: u32) -> u8 {
@@ -178,6 +312,12 @@ fn region(words: &[String]) -> PeerRegion {
 
 fn list(pieces: &[Piece]) -> String {
     pieces.iter().map(|(at, bytes, lkey)| format!("{at} {bytes} {lkey} ")).collect()
+}
+
+/// An MTU by its number in `verbs.h`.
+fn mtu(number: u8) -> Mtu {
+    let all = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096];
+    all.into_iter().find(|mtu| *mtu as u8 == number).expect("the number of an MTU")
 }
 
 fn number<T: FromStr>(word: &str) -> T {

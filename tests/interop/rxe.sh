@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Our engine against kernel rxe in a guest: the stock ibv_rc_pingpong and `roce pingpong`, then the
+# Our engine against kernel rxe in a guest: the stock pingpong programs and `roce pingpong`, then the
 # tests of this folder, which drive rxe through `peer.c`.
 #
-#   tests/interop/rxe.sh [KERNEL…]      6.1 and 6.12 unless named
+#   tests/interop/rxe.sh [--write] [KERNEL…]      6.1 and 6.12 unless named; newest is a third
 #
-# A line a combination; the exit status says whether all of them passed. This side runs as a user
-# without privileges. What it sent is captured beside the guest, and every packet of the capture must
-# have a right ICRC. Where QEMU or root is missing it says so and passes, unless CI=true.
+# A line a combination; the exit status says whether all of them passed and whether docs/INTEROP.md
+# says the same. With --write it is made to. This side runs as a user without privileges. What it sent
+# is captured beside the guest, and every packet of the capture must be one for tshark and have a right
+# ICRC. Where guests cannot be booted it says so and passes, unless CI=true.
 #
 # environment: ROCE      the command to test, instead of the one that cargo builds
 #              INTEROP   the tests, likewise
@@ -14,17 +15,25 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 vm=tools/rxe-vm/rxe-vm
+document=docs/INTEROP.md
 target=${CARGO_TARGET_DIR:-target}
 export RXE_VM_CACHE=${RXE_VM_CACHE:-$target/rxe-vm}
+write=
+if [ "${1:-}" = --write ]; then
+    write=yes
+    shift
+fi
 kernels=("$@")
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12)
 
-SIZES=(1 1023 1025 4096 65536 1048576)
-MTUS=(1024 4096)
+# Of RC and UC; a message of UD has the size of a packet at most.
+MTUS=(256 512 1024 2048 4096)
 PORT=18515
 PEER_PORT=4790
-# Seconds for one combination: the guest's processor is emulated, and shares ours.
-LIMIT=60
+# Seconds for one game: the guest's processor is emulated, and shares ours.
+LIMIT=40
+# Tests that send what is no packet of RoCE, and are not captured therefore.
+CORRUPT=corrupt
 
 passed=0 failed=0
 
@@ -36,113 +45,188 @@ missing() {
 }
 
 prerequisites() {
-    local command
+    local command why
     # In CI what is missing is an error, for a test that is not run proves nothing.
-    for command in qemu-system-x86_64 ip cpio depmod gcc setpriv dumpcap; do
+    why=$("$vm" check 2>&1) || missing "$why"
+    for command in cpio depmod gcc setpriv dumpcap tshark; do
         command -v $command >/dev/null ||
-            missing "$command is not there (apt-get install qemu-system-x86 iproute2 cpio kmod gcc util-linux tshark)"
+            missing "$command is not there (apt-get install cpio kmod gcc util-linux tshark)"
     done
-    [ "$(id -u)" -eq 0 ] || missing "the guests' network namespace needs root"
-    [ -c /dev/net/tun ] || missing "/dev/net/tun is not there"
 }
 
 # A command in the namespace of the guests, without privileges, for so many seconds.
 unprivileged() {
-    "$vm" host setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
-        --bounding-set=-all --no-new-privs timeout "$@"
+    local user=()
+    [ "$(id -u)" -ne 0 ] || user=(--reuid=65534 --regid=65534 --clear-groups)
+    "$vm" host setpriv "${user[@]}" --inh-caps=-all --bounding-set=-all --no-new-privs timeout "$@"
 }
 
 roce() { unprivileged "$LIMIT" "$work/roce" "$@"; }
 
-# Whether somebody listens at PORT, in the namespace of the guests.
-listens() { "$vm" host grep -qiE ":$(printf %04x $PORT) .* 0A " /proc/net/tcp /proc/net/tcp6; }
+# Whether somebody listens at this TCP port, in the namespace of the guests or in the guest.
+listens_here() { "$vm" host grep -qiE ":$(printf %04x "$1") .* 0A " /proc/net/tcp /proc/net/tcp6; }
+listens_there() { "$vm" run a "grep -q ':$(printf %04X "$1") .* 0A ' /proc/net/tcp /proc/net/tcp6"; }
 
-# ibv_rc_pingpong in the guest, and ours: which one begins, and with which options.
+# ---- the stock programs --------------------------------------------------------------------------
+
+# ibv_*_pingpong in the guest, and ours: which one begins, and with which options.
 pingpong() {
-    local begins=$1 ip=$2 gid ours theirs status=0
-    shift 2
+    local begins=$1 ip=$2 transport=$3 gid ours theirs status=0
+    shift 3
     case $ip in
     ipv4) gid=1 ours=10.77.0.1 ;;
     ipv6) gid=2 ours=fd77::1 ;;
     esac
+    theirs=("ibv_${transport}_pingpong" -g "$gid" -c)
+    ours=(--transport "$transport" --ip "$ours" -c)
+    [ "$transport" = ud ] || ours+=(-m "$mtu") theirs+=(-m "$mtu")
     if [ "$begins" = rxe ]; then
-        roce pingpong --ip $ours --chk "$@" >"$work/ours" 2>&1 &
+        roce pingpong "${ours[@]}" "$@" >"$work/ours" 2>&1 &
         local pid=$!
-        until listens || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
-        "$vm" run -t "$LIMIT" a ibv_rc_pingpong -g $gid "$@" 10.77.0.1 >"$work/theirs" 2>&1 || status=1
+        until listens_here $PORT || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+        "$vm" run -t "$LIMIT" a "${theirs[@]}" "$@" 10.77.0.1 >"$work/theirs" 2>&1 || status=1
         wait $pid || status=1
     else
         # The stock server takes its names by IPv4 alone; the GIDs it tells are of the family asked for.
-        "$vm" run -t "$LIMIT" a ibv_rc_pingpong -g $gid "$@" >"$work/theirs" 2>&1 &
-        theirs=$!
-        until "$vm" run a "grep -q ':$(printf %04X $PORT) .* 0A ' /proc/net/tcp" ||
-            ! kill -0 $theirs 2>/dev/null; do :; done
-        roce pingpong --ip $ours --chk "$@" 10.77.0.2 >"$work/ours" 2>&1 || status=1
-        wait $theirs || status=1
+        "$vm" run -t "$LIMIT" a "${theirs[@]}" "$@" >"$work/theirs" 2>&1 &
+        local pid=$!
+        until listens_there $PORT || ! kill -0 $pid 2>/dev/null; do :; done
+        roce pingpong "${ours[@]}" "$@" 10.77.0.2 >"$work/ours" 2>&1 || status=1
+        wait $pid || status=1
     fi
-    return $status
+    # With -c the stock programs say what they do not like, and pass.
+    ! grep -q 'invalid data' "$work/theirs" && return $status
+}
+
+# The same. UC and UD lose messages where a socket has no room, and have two tries more.
+played() {
+    local left=1
+    [ "$3" = rc ] || left=3
+    until pingpong "$@"; do
+        left=$((left - 1))
+        [ $left -gt 0 ] || return 1
+    done
+}
+
+# The same in several sizes, the first also without sleeping.
+pingpongs() {
+    local begins=$1 ip=$2 transport=$3 size iters
+    shift 3
+    for size in "$@"; do
+        iters=20
+        [ "$size" -lt 1048576 ] || iters=3
+        if ! played "$begins" "$ip" "$transport" -s "$size" -n $iters -e; then
+            echo "$size bytes, events" >>"$work/ours"
+            return 1
+        fi
+    done
+    played "$begins" "$ip" "$transport" -s "$1" -n 20
+}
+
+# Words with commas between.
+list() {
+    printf %s "$1"
+    shift
+    printf ', %s' "$@"
+}
+
+stock_programs() {
+    local ip=$1 begins transport mtu sizes
+    for begins in roce rxe; do
+        for transport in rc uc; do
+            for mtu in "${MTUS[@]}"; do
+                sizes=(1 $((mtu + 1)) 65536)
+                [ "$mtu" -ne 1024 ] && [ "$mtu" -ne 4096 ] || sizes+=(1048576)
+                check "$ip" "ibv_${transport}_pingpong, $begins begins, MTU $mtu: $(list "${sizes[@]}") bytes" \
+                    pingpongs $begins "$ip" $transport "${sizes[@]}"
+            done
+        done
+        sizes=(1 1023 1024 2048 4096)
+        check "$ip" "ibv_ud_pingpong, $begins begins: $(list "${sizes[@]}") bytes" \
+            pingpongs $begins "$ip" ud "${sizes[@]}"
+    done
+}
+
+# ---- results -------------------------------------------------------------------------------------
+
+# Notes a result, and prints it.
+result() {
+    local ip=$1 name=$2 verdict=$3
+    case $verdict in
+    ok | 'not tried'*) passed=$((passed + 1)) ;;
+    *) failed=$((failed + 1)) ;;
+    esac
+    printf '%s\t%s\t%s\n' "$ip" "$name" "$verdict" >>"$work/results"
+    printf '%-6s Linux %s, %s, %s%s\n' "${verdict%%:*}" "$kernel" "$ip" "$name" "${4:-}"
 }
 
 # Runs a combination, and says how it went.
 check() {
-    local name=$1 start=$EPOCHREALTIME seconds
-    shift
-    if "$@"; then
-        passed=$((passed + 1)) verdict=ok
-    else
-        failed=$((failed + 1)) verdict=FAILED
-    fi
-    seconds=$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $start }")
-    printf '%-6s %s (%s s)\n' $verdict "$name" "$seconds"
+    local ip=$1 name=$2 start=$SECONDS verdict=ok
+    shift 2
+    "$@" || verdict=FAILED
+    result "$ip" "$name" $verdict " ($((SECONDS - start)) s)"
     if [ $verdict = FAILED ]; then
-        head -n 20 "$work/ours" | sed 's/^/    ours:   /'
-        head -n 20 "$work/theirs" | sed 's/^/    theirs: /'
+        tail -n 20 "$work/ours" | sed 's/^/    ours:   /'
+        tail -n 20 "$work/theirs" | sed 's/^/    theirs: /'
     fi
 }
 
-matrix() {
-    local kernel=$1 ip begins mtu size iters
-    for ip in ipv4 ipv6; do
-        for begins in roce rxe; do
-            for mtu in "${MTUS[@]}"; do
-                for size in "${SIZES[@]}"; do
-                    iters=20
-                    [ "$size" -lt 1048576 ] || iters=3
-                    check "Linux $kernel, $ip, rc pingpong, $begins begins, mtu $mtu, $size bytes, events" \
-                        pingpong $begins $ip --mtu="$mtu" --size="$size" --iters=$iters --events
-                done
-            done
-            check "Linux $kernel, $ip, rc pingpong, $begins begins, mtu 1024, 64 bytes, polling" \
-                pingpong $begins $ip --mtu=1024 --size=64 --iters=20
-        done
-    done
+# What the document says of this kernel is what the results are; or it is made to.
+documented() {
+    awk -f tests/interop/matrix.awk "$work/results" >"$work/matrix"
+    if [ -n "$write" ]; then
+        awk -v kernel="$kernel" -v release="$release" -v matrix="$work/matrix" '
+            $0 == "<!-- end of " kernel " -->" { skipping = 0 }
+            !skipping
+            $0 == "<!-- written by rxe.sh: " kernel " -->" {
+                print "\nThe last run was against " release ".\n"
+                while ((getline line < matrix) > 0) print line
+                print ""
+                skipping = 1
+            }' $document >"$work/document"
+        cat "$work/document" >$document
+    fi
+    sed -n "/^<!-- written by rxe.sh: $kernel -->/,/^<!-- end of $kernel -->/p" $document |
+        grep '^|' >"$work/said" || :
+    if ! diff -u --label "$document" --label "this run" "$work/said" "$work/matrix"; then
+        echo "rxe.sh: $document does not say this of Linux $kernel (tests/interop/rxe.sh --write $kernel)" >&2
+        failed=$((failed + 1))
+    fi
 }
 
-# The tests of this folder, with the peer of the guest.
-operations() {
-    local kernel=$1 name verdict
+# ---- the tests of this folder --------------------------------------------------------------------
+
+peer_start() {
     "$vm" cc a peer tests/interop/peer.c -libverbs
-    "$vm" run -t 3600 a peer rxe0 $PEER_PORT >"$work/theirs" 2>&1 &
-    until "$vm" run a "grep -q ':$(printf %04X $PEER_PORT) .* 0A ' /proc/net/tcp6"; do :; done
-    ROCE_PEER=10.77.0.2:$PEER_PORT RUST_BACKTRACE=0 unprivileged 900 \
-        "$work/interop" --ignored --test-threads=1 >"$work/tests" 2>&1 || :
-    while read -r _ name _ verdict; do
-        if [ "$verdict" = ok ]; then
-            passed=$((passed + 1))
-        else
-            failed=$((failed + 1)) verdict=FAILED
-        fi
-        printf '%-6s Linux %s, %s\n' "$verdict" "$kernel" "$name"
-    done < <(grep '^test .* \.\.\. ' "$work/tests")
+    "$vm" run -t 7200 a peer rxe0 $PEER_PORT >"$work/peer" 2>&1 &
+    until listens_there $PEER_PORT; do :; done
+}
+
+# Runs those that the options select.
+operations() {
+    local ip=$1 address name verdict
+    shift
+    case $ip in
+    ipv4) address=10.77.0.2 ;;
+    ipv6) address='[fd77::2]' ;;
+    esac
+    ROCE_PEER=$address:$PEER_PORT RUST_BACKTRACE=0 unprivileged 1200 \
+        "$work/interop" --ignored --test-threads=1 --show-output "$@" >"$work/tests" 2>&1 || :
+    while IFS=$'\t' read -r name verdict; do
+        result "$ip" "$name" "$verdict"
+    done < <(awk -f tests/interop/verdicts.awk "$work/tests" "$work/tests")
     if ! grep -q '^test result: ok' "$work/tests"; then
         failed=$((failed + 1))
         sed -n '/^failures:/,$p' "$work/tests" | head -n 100
     fi
 }
 
+# ---- the wire ------------------------------------------------------------------------------------
+
 capture_start() {
-    capture=$work/$1.pcapng
-    "$vm" host dumpcap -q -i tapa -f 'udp port 4791' -w "$capture" >"$work/dumpcap" 2>&1 &
+    capture=$work/capture.pcapng
+    "$vm" host dumpcap -q -B 64 -i tapa -f 'udp port 4791' -w "$capture" >"$work/dumpcap" 2>&1 &
     dumpcap=$!
     until grep -q '^File:' "$work/dumpcap"; do
         kill -0 "$dumpcap" 2>/dev/null || missing "dumpcap cannot capture: $(cat "$work/dumpcap")"
@@ -150,16 +234,22 @@ capture_start() {
     done
 }
 
-# Every packet of the capture is one of RoCEv2 with a right ICRC.
+# Every packet of the capture is one of RoCEv2, and tshark sees a BTH in it; its ICRC is right, which
+# that of rxe's FLUSH is not.
 capture_check() {
     sleep 1
     kill "$dumpcap"
     wait "$dumpcap" || :
     "$work/roce" dump "$capture" >"$work/dump"
-    grep -vE ' icrc good' "$work/dump" >"$work/ours" || :
-    : >"$work/theirs"
-    [ -s "$work/dump" ] && ! [ -s "$work/ours" ]
+    grep -v ' icrc good' "$work/dump" | grep -vE '> (10.77.0.1|fd77::1)  RC FLUSH ' >"$work/ours" || :
+    tshark -r "$capture" --disable-protocol rpcordma -T fields -e frame.number \
+        -Y 'udp.dstport == 4791 && !infiniband.bth' >"$work/theirs" 2>/dev/null
+    rm "$capture"
+    echo "       $(wc -l <"$work/dump") packets were captured"
+    [ -s "$work/dump" ] && ! [ -s "$work/ours" ] && ! [ -s "$work/theirs" ]
 }
+
+# ---- all of it -----------------------------------------------------------------------------------
 
 prerequisites
 if [ -z "${ROCE:-}" ]; then
@@ -177,12 +267,19 @@ cp "$INTEROP" "$work/interop"
 chmod -R a+rX "$work"
 
 for kernel in "${kernels[@]}"; do
+    : >"$work/results"
     "$vm" down
     "$vm" up a -k "$kernel"
-    capture_start "$kernel"
-    matrix "$kernel"
-    check "Linux $kernel, the ICRC of every packet on the wire" capture_check
-    operations "$kernel"
+    release=$("$vm" run a cat /share/ready)
+    peer_start
+    for ip in ipv4 ipv6; do
+        capture_start
+        stock_programs $ip
+        operations $ip --skip $CORRUPT
+        check $ip "every packet on the wire: a BTH for tshark, a right ICRC" capture_check
+        operations $ip $CORRUPT
+    done
+    documented
 done
 echo "rxe.sh: $passed passed, $failed failed, $SECONDS s"
 [ "$failed" -eq 0 ]

@@ -1,0 +1,206 @@
+//! Packets made by hand, for what no verbs of ours would send: the peer's answers, line by line.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use softroce::io::udp::{UdpConfig, UdpPort};
+use softroce::io::{Port, SOURCE_PORTS, wait_readable};
+use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
+use softroce::time::Instant;
+use softroce::verbs::*;
+use softroce::wire::Datagram;
+use softroce::wire::icrc::Flow;
+use softroce::wire::text::Line;
+
+use super::pair::{MEMORY, PATIENCE, Setup, all, not_tried};
+use super::peer::{Peer, PeerDevice};
+
+#[path = "../support/line.rs"]
+#[allow(unreachable_pub, reason = "other tests have it in a public module")]
+mod line;
+
+/// The payload of packets with this PSN, as `line` makes it.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    vec![seed.to_le_bytes()[0]; len]
+}
+
+/// The number of our queue pair, which exists only in these packets.
+const QPN: Qpn = Qpn::new(0x1234);
+/// How long nothing must come to be nothing.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// The peer's queue pair, connected to a socket.
+struct Raw {
+    port: UdpPort,
+    path: Path,
+    peer: Peer,
+}
+
+impl Raw {
+    /// The peer expects PSN 5 and sends from PSN 5 on, with an MTU of 256.
+    fn new() -> Self {
+        let mut peer = Peer::open(QpType::Rc, MEMORY, all(), 5);
+        let ip = peer.our_ip();
+        let ours = Endpoint { gid: ip.into(), qpn: QPN, psn: Psn::new(5) };
+        let options = ConnectOptions {
+            path_mtu: Some(Mtu::Mtu256),
+            access: all() - Access::LOCAL_WRITE,
+            ..Setup::default().options
+        };
+        peer.connect(&ours, &options);
+        let mut port = UdpPort::open(&UdpConfig::new(ip)).unwrap();
+        let path = Path {
+            source: ip,
+            destination: peer.endpoint.gid.ip(),
+            source_port: port.source_port(*SOURCE_PORTS.start()),
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        Self { port, path, peer }
+    }
+
+    /// The datagram of a line, in which `rkey=mem` stands for the peer's memory, and `va=mem` for
+    /// its start.
+    fn packet(&self, line: &str) -> Vec<u8> {
+        let mem = self.peer.mr.remote(0);
+        let line = line
+            .replace("rkey=mem", &format!("rkey={}", mem.rkey))
+            .replace("va=mem", &format!("va={:#x}", mem.addr));
+        let mut bytes = line::datagram(&line, self.peer.endpoint.qpn);
+        let source = SocketAddr::new(self.path.source, self.path.source_port);
+        Flow::new(source, SocketAddr::new(self.path.destination, ROCE_PORT)).seal(0, &mut bytes);
+        bytes
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut burst = Burst::new();
+        burst.reset(self.path, BurstToken::default());
+        burst.push(bytes.len()).copy_from_slice(bytes);
+        assert_eq!(self.port.transmit(Instant::ZERO, std::slice::from_ref(&burst)), Ok(1));
+    }
+
+    fn tx(&mut self, line: &str) {
+        let bytes = self.packet(line);
+        self.send(&bytes);
+    }
+
+    /// What comes, until there are `count` packets or nothing has come for this time.
+    fn receive(&mut self, count: usize, wait: Duration) -> Vec<String> {
+        let mut lines = Vec::new();
+        while lines.len() < count && wait_readable(&self.port.descriptors(), Some(wait)).unwrap() {
+            let mut take = |bytes: &[u8]| {
+                lines.push(Line(&Datagram::parse(bytes).unwrap()).to_string());
+            };
+            let port = &mut self.port;
+            port.receive(Instant::ZERO, &mut |rx| rx.segments().for_each(&mut take)).unwrap();
+        }
+        lines
+    }
+
+    /// The next packets that the peer sends are these.
+    #[track_caller]
+    fn rx(&mut self, lines: &[&str]) {
+        assert_eq!(self.receive(lines.len(), PATIENCE), lines);
+    }
+
+    /// The peer says nothing.
+    #[track_caller]
+    fn quiet(&mut self) {
+        assert_eq!(self.receive(1, QUIET), Vec::<String>::new());
+    }
+}
+
+const WRITE: &str = "WRITE_ONLY psn=5 ackreq va=mem rkey=mem dmalen=8 len=8";
+
+#[test]
+#[ignore = "needs a peer"]
+fn a_corrupt_packet_is_dropped() {
+    let mut raw = Raw::new();
+    let mut bytes = raw.packet(WRITE);
+    *bytes.last_mut().unwrap() ^= 1;
+    raw.send(&bytes);
+    raw.quiet();
+    raw.tx(WRITE);
+    raw.rx(&["ACK psn=5 msn=1"]);
+}
+
+/// A gap is told once, a repeated request is acknowledged again.
+#[test]
+#[ignore = "needs a peer"]
+fn gaps_are_told_and_repetitions_acknowledged() {
+    let mut raw = Raw::new();
+    raw.tx(&WRITE.replace("psn=5", "psn=7"));
+    raw.rx(&["NAK_PSN psn=5 msn=0"]);
+    raw.tx(&WRITE.replace("psn=5", "psn=8"));
+    raw.quiet();
+    for _ in 0..2 {
+        raw.tx(WRITE);
+        raw.rx(&["ACK psn=5 msn=1"]);
+    }
+}
+
+#[test]
+#[ignore = "needs a peer"]
+fn a_repeated_atomic_gets_the_first_answer() {
+    let mut raw = Raw::new();
+    raw.peer.store(0, 40);
+    for _ in 0..2 {
+        raw.tx("FETCH_ADD psn=5 ackreq va=mem rkey=mem add=0x2");
+        raw.rx(&["ATOMIC_ACK psn=5 msn=1 value=0x28"]);
+    }
+    assert_eq!(raw.peer.load(0), 42);
+}
+
+/// The rest of a READ is a READ of its own; rxe goes on as if it were in the middle.
+#[test]
+#[ignore = "needs a peer"]
+fn a_read_that_is_asked_for_again_goes_on_from_there() {
+    let mut raw = Raw::new();
+    raw.tx("READ_REQUEST psn=5 ackreq va=mem rkey=mem dmalen=768");
+    raw.rx(&[
+        "READ_RESPONSE_FIRST psn=5 msn=1 len=256",
+        "READ_RESPONSE_MIDDLE psn=6 len=256",
+        "READ_RESPONSE_LAST psn=7 msn=1 len=256",
+    ]);
+    let rest = format!("{:#x}", raw.peer.mr.remote(256).addr);
+    raw.tx(&format!("READ_REQUEST psn=6 ackreq va={rest} rkey=mem dmalen=512"));
+    let first = raw
+        .peer
+        .device
+        .deviates("READ_RESPONSE_MIDDLE psn=6 len=256", "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    raw.rx(&[first, "READ_RESPONSE_LAST psn=7 msn=1 len=256"]);
+}
+
+#[test]
+#[ignore = "needs a peer"]
+fn a_misaligned_atomic_is_answered_with_nak_invalid_request() {
+    let mut raw = Raw::new();
+    let at = format!("{:#x}", raw.peer.mr.remote(4).addr);
+    raw.tx(&format!("FETCH_ADD psn=5 ackreq va={at} rkey=mem add=0x2"));
+    raw.rx(&["NAK_INV psn=5 msn=0"]);
+}
+
+/// FLUSH and ATOMIC WRITE to who has neither. rxe drops what it does not know.
+#[test]
+#[ignore = "needs a peer"]
+fn an_operation_that_the_peer_does_not_have_is_refused() {
+    let device = Peer::device_there();
+    if device.has(PeerDevice::FLUSH) || device.has(PeerDevice::ATOMIC_WRITE) {
+        return not_tried("the peer has FLUSH and ATOMIC WRITE");
+    }
+    for request in [
+        "FLUSH psn=5 ackreq placement=0x1 selectivity=0 va=mem rkey=mem dmalen=8",
+        "ATOMIC_WRITE psn=5 ackreq va=mem rkey=mem dmalen=8 len=8",
+    ] {
+        let mut raw = Raw::new();
+        raw.tx(request);
+        match device.deviates(None, Some("NAK_INV psn=5 msn=0")) {
+            Some(nak) => raw.rx(&[nak]),
+            None => {
+                raw.quiet();
+                raw.tx(WRITE);
+                raw.rx(&["ACK psn=5 msn=1"]);
+            }
+        }
+    }
+}
