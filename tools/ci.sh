@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything CI runs.
 #
-#   tools/ci.sh          all of it: about ten minutes on two cores
+#   tools/ci.sh          all of it: about twenty-five minutes on two cores
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
 #
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests examples docs capture namespaces unprivileged)
+ALL=(packages format lints tests examples docs capture namespaces unprivileged rxe)
 PACKAGES=(tshark iproute2 util-linux python3 groff-base)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
@@ -90,8 +90,8 @@ unprivileged() {
     as_nobody "$bin/roce" devinfo -v
 }
 
-# Kernel rxe at the other end, in two Debian guests one after the other: about four minutes, of which
-# one is the first download.
+# Kernel rxe at the other end, in two Debian guests one after the other: about twelve minutes, of which
+# two are the first download.
 rxe() {
     if [ "$(id -u)" -eq 0 ]; then installed "${RXE_PACKAGES[@]}"; fi
     CI=${CI:-true} tests/interop/rxe.sh
