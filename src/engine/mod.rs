@@ -498,6 +498,14 @@ impl Engine {
         self.windows.next_asked()
     }
 
+    /// Whether all that there is to send is the acknowledgement of what one queue pair has received.
+    /// It may wait for more that it can stand for, as long as the peer's timeout allows.
+    pub fn owes_only_acknowledgement(&self) -> bool {
+        self.ready.len() == 1
+            && !self.windows.has_opened()
+            && self.qps.get(self.ready[0]).is_some_and(QueuePair::owes_only_acknowledgement)
+    }
+
     /// The next completion and its queue.
     pub fn poll_completion(&mut self) -> Option<(CqId, Completion)> {
         self.outputs.completions.pop_front()

@@ -233,6 +233,10 @@ impl QueuePair {
         self.may_request() && self.waiting.is_none() && self.service.may_transmit()
     }
 
+    pub(crate) fn owes_only_acknowledgement(&self) -> bool {
+        self.service.owes_only_acknowledgement() && !self.wants_to_request()
+    }
+
     fn may_request(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::Sqd)
     }

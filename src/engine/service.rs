@@ -255,6 +255,14 @@ impl Service {
         }
     }
 
+    /// Whether an acknowledgement is owed to the peer, and nothing else.
+    pub(crate) fn owes_only_acknowledgement(&self) -> bool {
+        match self {
+            Self::Rc { responder, .. } => responder.owes_only_acknowledgement(),
+            Self::Uc { .. } | Self::Ud { .. } => false,
+        }
+    }
+
     /// Whether anything is owed to the peer.
     pub(crate) fn owes(&self) -> bool {
         match self {

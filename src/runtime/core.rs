@@ -13,6 +13,7 @@ use crate::ids::{CqId, Qpn};
 use crate::io::{Port, TransmitError};
 use crate::net::Burst;
 use crate::runtime::AckPolicy;
+use crate::runtime::hold::Hold;
 use crate::runtime::queue::{Pushed, Queue};
 use crate::runtime::ring::Ring;
 use crate::time::Instant;
@@ -40,6 +41,7 @@ pub(crate) struct Core {
     taken: usize,
     /// The last transmission stopped before the engine had nothing more.
     more: bool,
+    hold: Hold,
     /// Buffers to be received for bursts that nobody acknowledges.
     unheard: usize,
     /// Completion queues by number, and the numbers that are free.
@@ -80,6 +82,7 @@ impl Core {
             built: 0,
             taken: 0,
             more: false,
+            hold: Hold::new(),
             unheard: 0,
             rings: Vec::new(),
             free_rings: Vec::new(),
@@ -94,6 +97,19 @@ impl Core {
     /// events.
     pub(crate) fn turn(&mut self, now: Instant) -> Found {
         let sent = self.transmit(now);
+        self.after_sending(now, sent)
+    }
+
+    /// A turn for somebody who will soon take another: an acknowledgement may wait for that.
+    pub(crate) fn poll(&mut self, now: Instant) -> Found {
+        let waits = self.taken == self.built
+            && self.hold.holds(now)
+            && self.engine.owes_only_acknowledgement();
+        let sent = !waits && self.transmit(now);
+        self.after_sending(now, sent)
+    }
+
+    fn after_sending(&mut self, now: Instant, sent: bool) -> Found {
         let received = self.receive(now);
         self.listen(now);
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -116,6 +132,9 @@ impl Core {
     ) -> Result<(), PostError> {
         self.engine.post_send(now, qpn, request)?;
         self.transmit_from(now, Some(qpn));
+        if self.policy == AckPolicy::Lazy && self.engine.owes_only_acknowledgement() {
+            self.hold.answered(now);
+        }
         self.listen(now);
         self.deliver(now);
         Ok(())
@@ -210,6 +229,7 @@ impl Core {
 
     /// Sends what the engine has, a few rounds of it. True when something was sent.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
+        self.hold.end();
         self.transmit_from(now, None)
     }
 
@@ -462,6 +482,36 @@ mod tests {
         b.core.turn(NOW);
         assert_eq!(b.log(), ["tx 1"]);
         assert!(!b.core.owes());
+    }
+
+    #[test]
+    fn who_answers_and_polls_acknowledges_when_nothing_more_comes() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
+        message(&mut a, &mut b);
+        b.core.post_send(NOW, b.qpn, SendRequest::write(2, b.sge(64), a.remote())).unwrap();
+        b.log();
+        b.core.poll(NOW);
+        assert_eq!((b.log().len(), b.core.owes()), (0, true));
+        b.core.poll(NOW + Duration::from_micros(20));
+        assert_eq!((b.log(), b.core.owes()), (vec!["tx 1".into()], false));
+    }
+
+    #[test]
+    fn who_answers_and_polls_acknowledges_many_at_once() {
+        let (mut a, mut b) = pair(AckPolicy::Lazy, 64);
+        let mut sent = Vec::new();
+        for wr_id in 0..32 {
+            let ping = SendRequest::write(wr_id, SendData::inline(b"ping"), b.remote());
+            a.core.post_send(NOW, a.qpn, ping).unwrap();
+            b.core.poll(NOW);
+            let pong = SendRequest::write(wr_id, SendData::inline(b"pong"), a.remote());
+            b.core.post_send(NOW, b.qpn, pong).unwrap();
+            b.core.poll(NOW);
+            sent.push(b.log().iter().filter(|event| event.starts_with("tx")).count());
+        }
+        // The answer alone, but each sixteenth time an acknowledgement behind it.
+        let expected: Vec<_> = (1..=32).map(|n| if n % 16 == 0 { 2 } else { 1 }).collect();
+        assert_eq!(sent, expected);
     }
 
     #[test]

@@ -128,11 +128,15 @@ impl Shard {
         };
         let now = clock::now();
         let polls = self.idle_for(now) < SOON;
-        core.turn(now);
-        if !polls && queue.is_empty() && core.owes() {
-            // Who finds nothing may not come back soon.
-            core.transmit(now);
-            core.deliver(now);
+        if polls {
+            core.poll(now);
+        } else {
+            core.turn(now);
+            if queue.is_empty() && core.owes() {
+                // Who finds nothing may not come back soon.
+                core.transmit(now);
+                core.deliver(now);
+            }
         }
         self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
         self.release(core, now);

@@ -272,6 +272,11 @@ impl Responder {
         self.closing.is_some() || self.resources.is_pending()
     }
 
+    /// Whether an acknowledgement is owed, and nothing else: no answer, no NAK.
+    pub(crate) fn owes_only_acknowledgement(&self) -> bool {
+        matches!(self.closing, Some(Closing::Ack)) && !self.resources.is_pending()
+    }
+
     /// Whether the answer to a READ or atomic is owed.
     pub(crate) fn owes_answer(&self) -> bool {
         self.resources.is_pending()
