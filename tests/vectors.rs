@@ -271,7 +271,7 @@ fn the_register_before_the_payload_is_the_one_listed() {
         // The listed register is before the final inversion.
         let mut hasher = crc32fast::Hasher::new_with_initial(!state);
         hasher.update(&ip.payload[start..ip.payload.len() - packet::ICRC_LEN]);
-        assert_eq!(hasher.finalize(), datagram.icrc, "{}", vector.name());
+        assert_eq!(Some(hasher.finalize()), datagram.icrc, "{}", vector.name());
     }
 }
 

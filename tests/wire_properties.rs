@@ -217,7 +217,7 @@ proptest! {
         let datagram = Datagram::parse(ip.payload).unwrap();
         prop_assert_eq!(datagram.bth, bth);
         prop_assert_eq!(datagram.payload, &payload);
-        prop_assert_eq!(datagram.icrc, found);
+        prop_assert_eq!(datagram.icrc, Some(found));
         let layout = bth.opcode.layout();
         let Extensions { reth, aeth, atomic_eth, atomic_ack_eth, deth, .. } = extensions;
         prop_assert_eq!(datagram.reth(), layout.reth.map(|_| reth));

@@ -86,7 +86,7 @@ impl Bth {
     }
 
     /// The transport version alone, which is to be checked before the opcode means anything.
-    pub(super) const fn version(bytes: &[u8; Self::LEN]) -> u8 {
+    pub const fn version(bytes: &[u8; Self::LEN]) -> u8 {
         bytes[1] & 0x0f
     }
 

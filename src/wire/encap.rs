@@ -103,6 +103,20 @@ pub fn untagged(mut ethertype: u16, mut rest: &[u8]) -> Result<(u16, &[u8]), Par
 /// [`ParseError::Ipv4HeaderLength`], [`ParseError::Fragment`], [`ParseError::Protocol`] or
 /// [`ParseError::UdpLength`].
 pub fn parse_ip(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
+    let (datagram, len) = parse_ip_cut(packet)?;
+    match datagram.payload.len() {
+        have if have < len => Err(truncated("UDP payload", len, have)),
+        _ => Ok(datagram),
+    }
+}
+
+/// Takes an IP packet apart as [`parse_ip`] does, of which a capture may have kept the first bytes
+/// only: `payload` is what there is of the UDP payload, and the number is the length that it had.
+///
+/// # Errors
+///
+/// Those of [`parse_ip`], but for one: the UDP payload may be cut.
+pub fn parse_ip_cut(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => parse_ipv4(packet),
         Some(6) => parse_ipv6(packet),
@@ -112,7 +126,7 @@ pub fn parse_ip(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
 }
 
 #[rustfmt::skip]
-fn parse_ipv4(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
+fn parse_ipv4(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
     let (head, after) = split::<IPV4_LEN>(packet, "IPv4")?;
     let [
         version_and_len, traffic_class, len0, len1,
@@ -131,7 +145,7 @@ fn parse_ipv4(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
     }
     let total = usize::from(u16::from_be_bytes([len0, len1]));
     let udp = parse_udp(protocol, total.saturating_sub(IPV4_LEN), after)?;
-    Ok(IpDatagram {
+    let datagram = IpDatagram {
         source: (Ipv4Addr::new(s0, s1, s2, s3), udp.source).into(),
         destination: (Ipv4Addr::new(d0, d1, d2, d3), udp.destination).into(),
         traffic_class,
@@ -142,11 +156,12 @@ fn parse_ipv4(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
             dont_fragment: flags & 0x4000 != 0,
         }),
         payload: udp.payload,
-    })
+    };
+    Ok((datagram, udp.len))
 }
 
 #[rustfmt::skip]
-fn parse_ipv6(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
+fn parse_ipv6(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
     let (head, after) = split::<IPV6_LEN>(packet, "IPv6")?;
     let [
         v0, v1, v2, v3, len0, len1, protocol, hop_limit,
@@ -157,7 +172,7 @@ fn parse_ipv6(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
     let destination = [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, da, db, dc, dd, de, df];
     let limit = usize::from(u16::from_be_bytes([len0, len1]));
     let udp = parse_udp(protocol, limit, after)?;
-    Ok(IpDatagram {
+    let datagram = IpDatagram {
         source: (Ipv6Addr::from(source), udp.source).into(),
         destination: (Ipv6Addr::from(destination), udp.destination).into(),
         traffic_class: v0 << 4 | v1 >> 4,
@@ -165,14 +180,18 @@ fn parse_ipv6(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
         flow_label: u32::from_be_bytes([0, v1 & 0x0f, v2, v3]),
         ipv4: None,
         payload: udp.payload,
-    })
+    };
+    Ok((datagram, udp.len))
 }
 
 /// Ports and payload of a UDP datagram.
 struct Udp<'a> {
     source: u16,
     destination: u16,
+    /// What there is of the payload.
     payload: &'a [u8],
+    /// Bytes of payload.
+    len: usize,
 }
 
 /// Takes what follows an IP header apart, of which the IP header says it is `limit` bytes of
@@ -191,7 +210,8 @@ fn parse_udp(protocol: u8, limit: usize, bytes: &[u8]) -> Result<Udp<'_>, ParseE
     Ok(Udp {
         source: u16::from_be_bytes([source0, source1]),
         destination: u16::from_be_bytes([destination0, destination1]),
-        payload: after.get(..len).ok_or(truncated("UDP payload", len, after.len()))?,
+        payload: &after[..len.min(after.len())],
+        len,
     })
 }
 

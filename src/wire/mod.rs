@@ -22,7 +22,7 @@
 //! Every header is a plain struct with `parse` and `write` on arrays of its exact length.
 //! [`Datagram`] checks all lengths once, when it is parsed, and then reads any header of the stack
 //! for the asking; [`Builder`] writes the stack in place. [`sequence`] knows which opcode may
-//! follow which, [`text`] puts a packet on one line, [`encap`] has the little of Ethernet, IP and
+//! follow which, [`text`] puts a packet on one line, [`cm`] reads the connection manager's messages, [`encap`] has the little of Ethernet, IP and
 //! UDP that captures need.
 //!
 //! ```
@@ -55,6 +55,7 @@
 pub mod aeth;
 pub mod atomic;
 pub mod bth;
+pub mod cm;
 pub mod cnp;
 pub mod deth;
 pub mod encap;
@@ -63,6 +64,7 @@ pub mod feth;
 pub mod icrc;
 pub mod ieth;
 pub mod imm;
+pub mod mad;
 pub mod opcode;
 pub mod packet;
 pub mod rdeth;
@@ -80,6 +82,7 @@ pub use error::ParseError;
 pub use feth::FlushEth;
 pub use ieth::Ieth;
 pub use imm::ImmDt;
+pub use mad::Mad;
 pub use opcode::{Header, Layout, Opcode, Operation, Position, Transport};
 pub use packet::{Builder, Datagram};
 pub use rdeth::RdEth;

@@ -26,10 +26,12 @@ pub const fn datagram_len(opcode: Opcode, payload: usize) -> usize {
 pub struct Datagram<'a> {
     /// The base transport header.
     pub bth: Bth,
-    /// The payload, without padding.
+    /// The payload, without padding; what there is of it, if a capture has cut the packet.
     pub payload: &'a [u8],
-    /// The ICRC found: the last four bytes, little-endian.
-    pub icrc: u32,
+    /// Bytes of payload on the wire.
+    pub payload_len: usize,
+    /// The ICRC found: the last four bytes, little-endian. `None` if a capture has cut it off.
+    pub icrc: Option<u32>,
     /// BTH and extension headers.
     headers: &'a [u8],
 }
@@ -60,7 +62,35 @@ impl<'a> Datagram<'a> {
             Some((start, end)) => (&bytes[..start], &bytes[start..end]),
             None => return Err(shortfall(&bth, bytes.len())),
         };
-        Ok(Self { bth, payload, icrc: u32::from_le_bytes(*icrc), headers })
+        let icrc = Some(u32::from_le_bytes(*icrc));
+        Ok(Self { bth, payload, payload_len: payload.len(), icrc, headers })
+    }
+
+    /// Takes a UDP payload of `len` bytes apart, of which a capture may have kept the first only.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`parse`](Self::parse); [`ParseError::Truncated`] also when a header is cut off. A
+    /// payload may be.
+    pub fn parse_cut(bytes: &'a [u8], len: usize) -> Result<Self, ParseError> {
+        if let Some(whole) = bytes.get(..len) {
+            return Self::parse(whole);
+        }
+        let (head, _) = split::<{ Bth::LEN }>(bytes, "BTH")?;
+        let found = Bth::version(head);
+        if found != 0 {
+            return Err(ParseError::TransportVersion { found });
+        }
+        let bth = Bth::parse(head)?;
+        let Some((start, end)) = bounds(&bth, len) else {
+            return Err(shortfall(&bth, len));
+        };
+        let Some((headers, payload)) = bytes.split_at_checked(start) else {
+            // There is no ICRC among these bytes.
+            return Err(shortfall(&bth, bytes.len() + ICRC_LEN));
+        };
+        let payload = &payload[..payload.len().min(end - start)];
+        Ok(Self { bth, payload, payload_len: end - start, icrc: None, headers })
     }
 
     /// The bytes of an extension header at `offset`.
@@ -217,6 +247,29 @@ mod tests {
     }
 
     #[test]
+    fn a_cut_packet_has_its_headers_and_the_length_of_its_payload() {
+        let bth = Bth { opcode: Opcode::RcWriteOnly, pad: 3, ..Bth::default() };
+        let mut bytes = vec![0xaa; datagram_len(bth.opcode, 5)];
+        let len = bytes.len();
+        let reth = Reth { addr: 1, length: 5, ..Reth::default() };
+        Builder::new(&bth, &mut bytes).unwrap().reth(&reth);
+        let cut = |have: usize| Datagram::parse_cut(&bytes[..have], len);
+        assert_eq!(cut(len), Datagram::parse(&bytes));
+        for have in 28..len {
+            let datagram = cut(have).unwrap();
+            assert_eq!((datagram.bth, datagram.reth()), (bth, Some(reth)));
+            assert_eq!((datagram.payload.len(), datagram.payload_len), ((have - 28).min(5), 5));
+            assert_eq!(datagram.icrc, None);
+        }
+        let error = |have| cut(have).unwrap_err().to_string();
+        assert_eq!(error(27), "truncated in RETH: need 16 bytes, have 15");
+        assert_eq!(error(11), "truncated in BTH: need 12 bytes, have 11");
+        // It was too short before it was cut.
+        let short = Datagram::parse_cut(&bytes[..29], 31).unwrap_err().to_string();
+        assert_eq!(short, "truncated in RETH: need 16 bytes, have 15");
+    }
+
+    #[test]
     fn padding_fills_four() {
         let pads: Vec<_> = (0..9).map(padding).collect();
         assert_eq!(pads, [0, 3, 2, 1, 0, 3, 2, 1, 0]);
@@ -236,7 +289,7 @@ mod tests {
         assert_eq!((datagram.bth, datagram.payload), (bth, &b"abc"[..]));
         assert_eq!((datagram.reth(), datagram.imm()), (Some(reth), Some(ImmDt(7))));
         assert_eq!((datagram.aeth(), datagram.deth()), (None, None));
-        assert_eq!(datagram.icrc, 0xaaaa_aaaa);
+        assert_eq!(datagram.icrc, Some(0xaaaa_aaaa));
     }
 
     #[test]

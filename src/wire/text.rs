@@ -155,7 +155,7 @@ impl Line<'_> {
 
     /// The length where there may be a payload, and where there is one.
     fn payload(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let len = self.0.payload.len();
+        let len = self.0.payload_len;
         let carries = match self.0.bth.opcode.operation() {
             Operation::Send
             | Operation::Write

@@ -1,0 +1,195 @@
+//! Fields of a message: bits of its body, with a type.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::ids::{Gid, Mtu, PKey, QKey, Qpn};
+use crate::psn::Psn;
+
+use super::{CommId, Guid, Path, ServiceId};
+
+/// A field's content for a reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// Yes or no.
+    Flag(bool),
+    /// A count, a code, an exponent.
+    Number(u64),
+    /// A name, with its number of hexadecimal digits.
+    Name(u64, usize),
+    /// An address.
+    Address(IpAddr),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Flag(flag) => write!(f, "{}", u8::from(flag)),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(number, digits) => write!(f, "0x{number:0digits$x}"),
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// A type that a field may have: to and from its bits, of which the last is the lowest.
+pub(super) trait Field: Copy {
+    fn from_bits(bits: u128) -> Self;
+    fn to_bits(self) -> u128;
+    fn value(self) -> Value;
+}
+
+/// Some bits of a message: a field, or several that always stand together.
+pub(super) trait Part {
+    /// Reads `len` bits, of which the first is bit `at` as they are transmitted.
+    fn read(bytes: &[u8], at: usize, len: usize) -> Self;
+    /// Writes what [`read`](Self::read) reads.
+    fn write(&self, bytes: &mut [u8], at: usize, len: usize);
+    fn show(&self, name: &'static str, show: &mut dyn FnMut(&'static str, Value));
+}
+
+impl<T: Field> Part for T {
+    fn read(bytes: &[u8], at: usize, len: usize) -> Self {
+        let bit = |bits, at: usize| {
+            let byte = bytes.get(at / 8).copied().unwrap_or_default();
+            bits << 1 | u128::from(byte >> (7 - at % 8) & 1)
+        };
+        Self::from_bits((at..at + len).fold(0, bit))
+    }
+
+    fn write(&self, bytes: &mut [u8], at: usize, len: usize) {
+        let bits = self.to_bits();
+        for i in 0..len {
+            let mask = 1 << (7 - (at + i) % 8);
+            let Some(byte) = bytes.get_mut((at + i) / 8) else { return };
+            match bits >> (len - 1 - i) & 1 {
+                0 => *byte &= !mask,
+                _ => *byte |= mask,
+            }
+        }
+    }
+
+    fn show(&self, name: &'static str, show: &mut dyn FnMut(&'static str, Value)) {
+        show(name, self.value());
+    }
+}
+
+/// Of two paths in a row only the first is shown: nobody uses the other over RoCE.
+impl Part for Path {
+    fn read(bytes: &[u8], at: usize, len: usize) -> Self {
+        Self::parse(bytes.get(at / 8..(at + len) / 8).unwrap_or_default())
+    }
+
+    fn write(&self, bytes: &mut [u8], at: usize, _len: usize) {
+        if let Some(bytes) = bytes.get_mut(at / 8..).and_then(<[u8]>::first_chunk_mut) {
+            Self::write(self, bytes);
+        }
+    }
+
+    fn show(&self, name: &'static str, show: &mut dyn FnMut(&'static str, Value)) {
+        if name == "primary" {
+            self.each_field(show);
+        }
+    }
+}
+
+/// Fields that are an integer inside.
+macro_rules! fields {
+    ($($type:ty: $int:ty, $new:expr, $get:expr, $value:expr;)*) => {$(
+        impl Field for $type {
+            fn from_bits(bits: u128) -> Self {
+                // The field is not wider than the integer.
+                $new(<$int>::try_from(bits).unwrap_or_default())
+            }
+
+            fn to_bits(self) -> u128 {
+                u128::from($get(self))
+            }
+
+            fn value(self) -> Value {
+                $value(u64::from($get(self)))
+            }
+        }
+    )*};
+}
+
+const fn same<T: Copy>(value: T) -> T {
+    value
+}
+
+fields! {
+    u8: u8, same, same, Value::Number;
+    u16: u16, same, same, Value::Number;
+    u32: u32, same, same, Value::Number;
+    Qpn: u32, Qpn::new, Qpn::value, |n| Value::Name(n, 6);
+    Psn: u32, Psn::new, Psn::value, Value::Number;
+    QKey: u32, QKey, |key: QKey| key.0, |n| Value::Name(n, 8);
+    PKey: u16, PKey, |key: PKey| key.0, |n| Value::Name(n, 4);
+    CommId: u32, CommId, |id: CommId| id.0, |n| Value::Name(n, 8);
+    ServiceId: u64, ServiceId, |id: ServiceId| id.0, |n| Value::Name(n, 16);
+    Guid: u64, Guid, |guid: Guid| guid.0, |n| Value::Name(n, 16);
+}
+
+impl Field for bool {
+    fn from_bits(bits: u128) -> Self {
+        bits != 0
+    }
+
+    fn to_bits(self) -> u128 {
+        u128::from(self)
+    }
+
+    fn value(self) -> Value {
+        Value::Flag(self)
+    }
+}
+
+impl Field for Gid {
+    fn from_bits(bits: u128) -> Self {
+        Self(bits.to_be_bytes())
+    }
+
+    fn to_bits(self) -> u128 {
+        u128::from_be_bytes(self.0)
+    }
+
+    fn value(self) -> Value {
+        Value::Address(self.ip())
+    }
+}
+
+/// A code that is not assigned reads as `None`, which is written as 0.
+impl Field for Option<Mtu> {
+    fn from_bits(bits: u128) -> Self {
+        u8::try_from(bits).ok().and_then(Mtu::from_code)
+    }
+
+    fn to_bits(self) -> u128 {
+        self.map_or(0, |mtu| u128::from(mtu as u8))
+    }
+
+    fn value(self) -> Value {
+        Value::Number(self.map_or(0, |mtu| mtu.bytes() as u64))
+    }
+}
+
+/// As rdma_cm has it: IPv4 in the last four bytes, after zeros.
+impl Field for IpAddr {
+    fn from_bits(bits: u128) -> Self {
+        match u32::try_from(bits) {
+            Ok(v4) => Ipv4Addr::from(v4).into(),
+            Err(_) => Ipv6Addr::from(bits).into(),
+        }
+    }
+
+    fn to_bits(self) -> u128 {
+        match self {
+            Self::V4(v4) => u32::from(v4).into(),
+            Self::V6(v6) => v6.into(),
+        }
+    }
+
+    fn value(self) -> Value {
+        Value::Address(self)
+    }
+}
