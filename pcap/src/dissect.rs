@@ -1,18 +1,28 @@
 //! What an IP packet of a capture says, if it is RoCEv2.
 
-use softroce::net::ROCE_PORT;
+use softroce::net::{Ipv4Fields, ROCE_PORT};
 use softroce::wire::encap::{self, IpDatagram};
-use softroce::wire::{Datagram, ParseError, icrc};
+use softroce::wire::icrc::{self, Flow, Verdict};
+use softroce::wire::{Datagram, ParseError};
+
+use crate::burst::{Extent, Segments};
+use crate::link::LinkType;
 
 /// A RoCEv2 packet as captured.
 #[derive(Clone, Copy, Debug)]
 pub struct RocePacket<'a> {
-    /// Addresses, IP header fields, and the UDP payload.
+    /// Addresses, IP header fields, and the UDP payload, or what there is of it.
     pub ip: IpDatagram<'a>,
-    /// The packet in it; an error when it is none of RoCE's or was cut.
+    /// The packet in it; an error when it is none of RoCE's, or when a capture has cut its headers.
     pub datagram: Result<Datagram<'a>, ParseError>,
     /// What the ICRC says.
     pub icrc: Icrc,
+    /// Bytes of UDP payload on the wire.
+    pub udp_len: usize,
+    /// How the packet and the datagram that was captured belong together.
+    pub extent: Extent,
+    /// The network of the tunnel that it was captured in.
+    pub vni: Option<u32>,
 }
 
 /// The ICRC of a captured packet.
@@ -27,33 +37,80 @@ pub enum Icrc {
         /// The value that belongs to the packet.
         computed: u32,
     },
+    /// The capture has not kept it.
+    Cut,
     /// The packet is too short to have one.
     Missing,
 }
 
-/// Takes an IP packet apart. `None` when it is not sent to UDP port 4791.
+impl<'a> RocePacket<'a> {
+    /// The packets in a UDP datagram: this one, or those of a burst that was captured before the
+    /// network stack cut it up, where their ICRCs prove where they end.
+    pub fn segments(&self) -> Segments<'a> {
+        Segments::of(self)
+    }
+
+    /// Whether a bad ICRC is the one that kernel rxe gives a FLUSH, of which it covers the datagram
+    /// twice.
+    pub fn is_flush_of_rxe(&self) -> bool {
+        let fields = self.ip.ipv4.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
+        let flow = Flow::new(self.ip.source, self.ip.destination);
+        matches!(self.icrc, Icrc::Bad { .. })
+            && flow.check(Some(fields), 0, self.ip.payload) == Verdict::Good
+    }
+}
+
+/// Takes an IP packet apart. `None` when it is not sent to UDP port 4791, itself or in a VXLAN
+/// tunnel.
 ///
 /// # Errors
 ///
-/// The IP or UDP header is malformed, or the capture has cut the packet short. An IP packet of
-/// another protocol is no error and gives `None`.
+/// The IP or UDP header is malformed, or the capture has cut it short. An IP packet of another
+/// protocol is no error and gives `None`.
 pub fn dissect(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
+    match untunneled(ip_packet) {
+        Some((vni, inner)) => Ok(plain(inner)?.map(|roce| RocePacket { vni: Some(vni), ..roce })),
+        None => plain(ip_packet),
+    }
+}
+
+fn plain(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
     if protocol(ip_packet).is_some_and(|protocol| protocol != UDP) {
         return Ok(None);
     }
-    let ip = encap::parse_ip(ip_packet)?;
+    let (ip, udp_len) = encap::parse_ip_cut(ip_packet)?;
     if ip.destination.port() != ROCE_PORT {
         return Ok(None);
     }
     let icrc = match icrc::of_ip_packet(ip_packet) {
         Some((computed, found)) if computed == found => Icrc::Good,
         Some((computed, found)) => Icrc::Bad { found, computed },
+        None if ip.payload.len() < udp_len => Icrc::Cut,
         None => Icrc::Missing,
     };
-    Ok(Some(RocePacket { ip, datagram: Datagram::parse(ip.payload), icrc }))
+    let datagram = Datagram::parse_cut(ip.payload, udp_len);
+    let extent = Extent::of(datagram.as_ref().ok());
+    Ok(Some(RocePacket { ip, datagram, icrc, udp_len, extent, vni: None }))
+}
+
+/// Network and IP packet in a VXLAN tunnel (RFC 7348), if this is one. Tunnels in tunnels are not
+/// followed.
+fn untunneled(ip_packet: &[u8]) -> Option<(u32, &[u8])> {
+    if protocol(ip_packet) != Some(UDP) {
+        return None;
+    }
+    let (ip, _) = encap::parse_ip_cut(ip_packet).ok()?;
+    if ip.destination.port() != VXLAN_PORT {
+        return None;
+    }
+    let (&[flags, _, _, _, v0, v1, v2, _], frame) = ip.payload.split_first_chunk::<8>()?;
+    let inner = LinkType::Ethernet.ip(frame).ok()?;
+    (flags & VXLAN_HAS_VNI != 0).then_some((u32::from_be_bytes([0, v0, v1, v2]), inner))
 }
 
 const UDP: u8 = 17;
+const VXLAN_PORT: u16 = 4789;
+const VXLAN_HAS_VNI: u8 = 0x08;
 
 /// What the IP header says it carries, also where the header is one we do not read.
 fn protocol(ip_packet: &[u8]) -> Option<u8> {

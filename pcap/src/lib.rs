@@ -3,21 +3,27 @@
 //! | module | |
 //! |---|---|
 //! | [`reader`] | pcap and pcapng in, IP packets with their times out |
-//! | [`writer`] | pcapng out, nanoseconds, one interface |
+//! | [`decompressed`] | the same out of gzip and zstd |
+//! | [`writer`] | pcapng out, nanoseconds, comments |
 //! | [`CaptureFile`] | what a device sends and receives, into a file |
 //! | [`link`] | what stands before the IP header in a frame |
 //! | [`dissect`](mod@dissect) | the RoCEv2 packet in an IP packet, and whether its ICRC holds |
+//! | [`burst`] | the packets of a datagram that was captured before it was cut up |
 
 #![deny(unsafe_code)]
 
+pub mod burst;
+mod compressed;
 pub mod dissect;
 mod file;
 pub mod link;
 pub mod reader;
 pub mod writer;
 
+pub use burst::Extent;
+pub use compressed::decompressed;
 pub use dissect::{Icrc, RocePacket, dissect};
 pub use file::CaptureFile;
 pub use link::{LinkType, NotIp};
 pub use reader::{Packet, ReadError, Reader};
-pub use writer::Writer;
+pub use writer::{Record, Writer};

@@ -1,12 +1,12 @@
 //! Reads captures: pcap of either byte order with micro- or nanoseconds, and pcapng.
 //!
-//! `pcap-parser` knows what is in a block. Here is what it leaves to others: cutting any `Read`
-//! into records, the interfaces and their clocks, link types, and errors that say where.
+//! `pcap-parser` reads the headers of files and the descriptions of interfaces. Here is the rest:
+//! cutting any `Read` into records, packets without a look at the options that come with them (which
+//! would take many times the memory of the file), clocks, link types, and errors that say where.
 
 use std::io::{self, Read};
 use std::time::Duration;
 
-use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{
     Block, InterfaceDescriptionBlock, OptionCode, PcapHeader, parse_block_be, parse_block_le,
     parse_pcap_header,
@@ -17,8 +17,10 @@ use crate::link::{LinkType, NotIp};
 
 /// A capture being read, a packet at a time and in constant memory.
 ///
-/// The input is read in small pieces: give it a `BufReader` when it is a file. See
-/// [`Writer`](crate::Writer) for an example.
+/// The input is read in small pieces: give it a `BufReader` when it is a file, or what
+/// [`decompressed`](crate::decompressed) makes of it. See [`Writer`](crate::Writer) for an example.
+///
+/// Whatever the file says, no more than 20 MiB are kept: one record and the interfaces.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -38,6 +40,8 @@ pub struct Packet<'a> {
     pub time: Option<Duration>,
     /// The IP packet in it, with what follows it in the frame; or why there is none.
     pub ip: Result<&'a [u8], NotIp>,
+    /// What `frame` begins with, or the number of a link type that we do not know.
+    pub link: Result<LinkType, u32>,
     /// The bytes captured, link header first.
     pub frame: &'a [u8],
     /// Bytes it had on the wire: more than `frame` has when the capture cut it.
@@ -75,8 +79,21 @@ pub enum ReadError {
 
 /// No record of a sane file is longer; a length beyond it is a lie.
 const LONGEST_RECORD: usize = 16 << 20;
+/// Nor has one more interfaces in a section.
+const MOST_INTERFACES: usize = 1 << 16;
 const PCAP_HEADER: usize = 24;
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+/// Types of blocks.
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+const LONGEST_DESCRIPTION: usize = 64 << 10;
+
+const CONTRADICTION: &str = "its lengths contradict each other";
+const UNKNOWN_INTERFACE: &str = "it names an interface that was not described";
 
 #[derive(Debug)]
 enum Format {
@@ -157,6 +174,7 @@ impl<R: Read> Reader<R> {
                 Ok(link) => link.ip(frame),
                 Err(number) => Err(NotIp::LinkType(number)),
             },
+            link: found.interface.link,
             frame,
             original_len: found.original_len,
         }))
@@ -217,42 +235,38 @@ impl<R: Read> Reader<R> {
         let after = self.count;
         let malformed = |what| ReadError::Malformed { after, what };
         let Format::PcapNg { big_endian, interfaces } = &mut self.format else { return Ok(None) };
-        let parse = if *big_endian { parse_block_be } else { parse_block_le };
-        let Ok((_, block)) = parse(&self.record) else {
-            return Err(malformed("its lengths contradict each other"));
-        };
-        let unknown = "it names an interface that was not described";
-        match block {
-            Block::SectionHeader(_) => interfaces.clear(),
-            Block::InterfaceDescription(description) => {
-                let interface = Interface::described(&description, *big_endian);
-                interfaces.push(interface.ok_or(malformed("its clock has no unit of ours"))?);
+        let record = self.record.as_slice();
+        let word = |at: usize| word(record, at, *big_endian);
+        // The length stands at either end.
+        if record.len() < 12 || word(4) != word(record.len() - 4) {
+            return Err(malformed(CONTRADICTION));
+        }
+        match word(0) {
+            SECTION if record.len() < 28 || word(8) != BYTE_ORDER_MAGIC => {
+                Err(malformed("it is no section header"))
             }
-            Block::EnhancedPacket(packet) => {
-                let index = usize::try_from(packet.if_id).map_err(|_| malformed(unknown))?;
-                let interface = *interfaces.get(index).ok_or(malformed(unknown))?;
-                let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-                return Ok(Some(Found {
-                    interface,
-                    ticks: Some(ticks),
-                    start: 28,
-                    len: packet.packet_data().len(),
-                    original_len: packet.origlen,
-                }));
+            SECTION => {
+                interfaces.clear();
+                Ok(None)
             }
-            Block::SimplePacket(packet) => {
-                let interface = *interfaces.first().ok_or(malformed(unknown))?;
-                let mut len = packet.packet_data().len();
-                if interface.snaplen > 0 {
-                    len = len.min(usize::try_from(interface.snaplen).unwrap_or(len));
+            INTERFACE => {
+                if interfaces.len() == MOST_INTERFACES {
+                    return Err(malformed("it is one interface more than 65536"));
                 }
-                let original_len = packet.origlen;
-                return Ok(Some(Found { interface, ticks: None, start: 12, len, original_len }));
+                interfaces.push(Interface::of_block(record, *big_endian).map_err(malformed)?);
+                Ok(None)
+            }
+            kind @ (ENHANCED_PACKET | OBSOLETE_PACKET) => {
+                let found = Found::with_time(record, kind, interfaces, *big_endian);
+                found.map(Some).map_err(malformed)
+            }
+            SIMPLE_PACKET => {
+                let found = Found::without_time(record, interfaces, *big_endian);
+                found.map(Some).map_err(malformed)
             }
             // Statistics, names, secrets, and what is not known.
-            _ => {}
+            _ => Ok(None),
         }
-        Ok(None)
     }
 
     /// Reads the first `len` bytes of a record; `false` at the end of the file.
@@ -287,6 +301,63 @@ impl<R: Read> Reader<R> {
     }
 }
 
+impl Found {
+    /// The packet in a whole block:
+    ///
+    /// ```text
+    ///  type 4 │ length 4 │ interface 4 │ time, high 4 │ low 4 │ captured 4 │ original 4 │ data │ …
+    /// ```
+    ///
+    /// In the obsolete kind half of the interface is a count of drops.
+    fn with_time(
+        record: &[u8],
+        kind: u32,
+        interfaces: &[Interface],
+        big_endian: bool,
+    ) -> Result<Self, &'static str> {
+        const START: usize = 28;
+        if record.len() < START + 4 {
+            return Err(CONTRADICTION);
+        }
+        let word = |at: usize| word(record, at, big_endian);
+        let index = match kind {
+            OBSOLETE_PACKET if big_endian => word(8) >> 16,
+            OBSOLETE_PACKET => word(8) & 0xffff,
+            _ => word(8),
+        };
+        let interface = usize::try_from(index).ok().and_then(|index| interfaces.get(index));
+        let len = usize::try_from(word(20)).unwrap_or(usize::MAX);
+        if len > record.len() - START - 4 {
+            return Err(CONTRADICTION);
+        }
+        Ok(Self {
+            interface: *interface.ok_or(UNKNOWN_INTERFACE)?,
+            ticks: Some(u64::from(word(12)) << 32 | u64::from(word(16))),
+            start: START,
+            len,
+            original_len: word(24),
+        })
+    }
+
+    /// The packet in a whole block: type 4, length 4, original length 4, data.
+    fn without_time(
+        record: &[u8],
+        interfaces: &[Interface],
+        big_endian: bool,
+    ) -> Result<Self, &'static str> {
+        const START: usize = 12;
+        let interface = *interfaces.first().ok_or(UNKNOWN_INTERFACE)?;
+        let room = record.len().checked_sub(START + 4).ok_or(CONTRADICTION)?;
+        let original_len = word(record, 8, big_endian);
+        let snaplen = if interface.snaplen > 0 { interface.snaplen } else { u32::MAX };
+        let len = usize::try_from(original_len.min(snaplen)).unwrap_or(usize::MAX);
+        if len > room {
+            return Err(CONTRADICTION);
+        }
+        Ok(Self { interface, ticks: None, start: START, len, original_len })
+    }
+}
+
 impl Format {
     fn of_pcap(header: &PcapHeader) -> Self {
         // The upper half of the field holds the length of the frame check sequence, if any.
@@ -309,6 +380,19 @@ impl Format {
 }
 
 impl Interface {
+    /// What a whole block describes.
+    fn of_block(record: &[u8], big_endian: bool) -> Result<Self, &'static str> {
+        // Each option takes more memory than bytes.
+        if record.len() > LONGEST_DESCRIPTION {
+            return Err("an interface's description of more than 64 KiB");
+        }
+        let parse = if big_endian { parse_block_be } else { parse_block_le };
+        let Ok((_, Block::InterfaceDescription(block))) = parse(record) else {
+            return Err(CONTRADICTION);
+        };
+        Self::described(&block, big_endian).ok_or("its clock has no unit of ours")
+    }
+
     /// `None` when its clock counts units that 64 bits cannot hold.
     fn described(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Option<Self> {
         let number = block.linktype.0.cast_unsigned();
@@ -344,7 +428,7 @@ fn word(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
 }
 
 /// Fills `bytes`, or as much of them as there is before the end of the file.
-fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut have = 0;
     while have < bytes.len() {
         match input.read(&mut bytes[have..]) {

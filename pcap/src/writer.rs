@@ -1,4 +1,4 @@
-//! Writes pcapng: one section, one interface, nanoseconds.
+//! Writes pcapng: one section, nanoseconds, comments.
 //!
 //! ```text
 //!  section header │ interface description │ enhanced packet │ enhanced packet │ …
@@ -19,6 +19,7 @@ const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const OPT_END: u16 = 0;
+const OPT_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
@@ -47,16 +48,35 @@ const EPB_FLAGS: u16 = 2;
 pub struct Writer<W> {
     out: W,
     block: Vec<u8>,
+    interfaces: u32,
+}
+
+/// A packet to be written, with all that there is to say of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record<'a> {
+    /// The interface that it was seen on: 0 is the one that the file began with.
+    pub interface: u32,
+    /// Since the Unix epoch.
+    pub time: Duration,
+    /// Whether this host sent or received it, if one knows.
+    pub direction: Option<Direction>,
+    /// What is written: begins with what the interface's link type demands; with
+    /// [`LinkType::Raw`] that is the IP header.
+    pub frame: &'a [u8],
+    /// Bytes it had on the wire, if `frame` is not all of it.
+    pub original_len: u32,
+    /// What is to be said of it, if anything.
+    pub comment: &'a str,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file: writes the section header, which names `application`, and the interface.
+    /// Begins a file: writes the section header, which names `application`, and interface 0.
     ///
     /// # Errors
     ///
     /// What the output returns.
     pub fn new(out: W, link: LinkType, application: &str) -> io::Result<Self> {
-        let mut writer = Self { out, block: Vec::new() };
+        let mut writer = Self { out, block: Vec::new(), interfaces: 0 };
         writer.block(SECTION_HEADER, |body| {
             body.extend(BYTE_ORDER_MAGIC.to_le_bytes());
             // Version 1.0; the length of the section is not known.
@@ -65,7 +85,17 @@ impl<W: Write> Writer<W> {
             option(body, SHB_USERAPPL, application.as_bytes());
             option(body, OPT_END, &[]);
         })?;
-        writer.block(INTERFACE_DESCRIPTION, |body| {
+        writer.interface(link)?;
+        Ok(writer)
+    }
+
+    /// Describes another interface, and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns.
+    pub fn interface(&mut self, link: LinkType) -> io::Result<u32> {
+        self.block(INTERFACE_DESCRIPTION, |body| {
             body.extend(link.number().to_le_bytes());
             // Reserved; no limit on the length of a packet.
             body.extend([0, 0]);
@@ -74,38 +104,53 @@ impl<W: Write> Writer<W> {
             option(body, IF_TSRESOL, &[9]);
             option(body, OPT_END, &[]);
         })?;
-        Ok(writer)
+        self.interfaces += 1;
+        Ok(self.interfaces - 1)
     }
 
-    /// Appends a packet that this host sent or received at `time` since the Unix epoch. `frame` begins with what the
-    /// link type demands; with [`LinkType::Raw`] that is the IP header.
+    /// Appends a whole packet, of interface 0, without comment.
     ///
     /// # Errors
     ///
-    /// What the output returns; a frame of 4 GiB is invalid input.
+    /// Those of [`record`](Self::record).
     pub fn packet(
         &mut self,
         time: Duration,
         direction: Option<Direction>,
         frame: &[u8],
     ) -> io::Result<()> {
-        let len = u32::try_from(frame.len()).map_err(io::Error::other)?;
-        let ns = u64::try_from(time.as_nanos()).map_err(io::Error::other)?;
+        self.record(&Record { time, direction, frame, ..Record::default() })
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Errors
+    ///
+    /// What the output returns; a frame of 4 GiB is invalid input, and so is a comment of 64 KiB.
+    pub fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let len = u32::try_from(record.frame.len()).map_err(io::Error::other)?;
+        let ns = u64::try_from(record.time.as_nanos()).map_err(io::Error::other)?;
+        u16::try_from(record.comment.len()).map_err(io::Error::other)?;
         self.block(ENHANCED_PACKET, |body| {
-            body.extend(0u32.to_le_bytes());
+            body.extend(record.interface.to_le_bytes());
             // The high half first, each half little-endian.
             let [a, b, c, d, e, f, g, h] = ns.to_le_bytes();
             body.extend([e, f, g, h, a, b, c, d]);
             body.extend(len.to_le_bytes());
-            body.extend(len.to_le_bytes());
-            body.extend(frame);
+            body.extend(record.original_len.max(len).to_le_bytes());
+            body.extend(record.frame);
             pad(body);
-            if let Some(direction) = direction {
+            if !record.comment.is_empty() {
+                option(body, OPT_COMMENT, record.comment.as_bytes());
+            }
+            if let Some(direction) = record.direction {
                 let flags: u32 = match direction {
                     Direction::Received => 1,
                     Direction::Sent => 2,
                 };
                 option(body, EPB_FLAGS, &flags.to_le_bytes());
+            }
+            if record.direction.is_some() || !record.comment.is_empty() {
                 option(body, OPT_END, &[]);
             }
         })
@@ -138,8 +183,8 @@ impl<W: Write> Writer<W> {
 }
 
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // Ours are a few bytes, or the name of a program.
-    let value = &value[..value.len().min(256)];
+    // Comments are looked at before; else it is a few bytes, or the name of a program.
+    let value = &value[..value.len().min(usize::from(u16::MAX))];
     let len = u16::try_from(value.len()).unwrap_or_default();
     body.extend(code.to_le_bytes());
     body.extend(len.to_le_bytes());

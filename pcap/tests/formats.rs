@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use softroce::io::Direction;
-use softroce_pcap::{LinkType, NotIp, ReadError, Reader, Writer};
+use softroce_pcap::{LinkType, NotIp, ReadError, Reader, Record, Writer};
 
 const PACKET: [u8; 5] = [0x45, 1, 2, 3, 4];
 
@@ -185,6 +185,64 @@ fn sections_of_different_byte_order_and_blocks_that_are_no_packets() {
         (Some(Duration::from_secs(2)), Ok(PACKET.to_vec())),
     ];
     assert_eq!(read_whole(&file), expected);
+}
+
+#[test]
+fn obsolete_packet_blocks() {
+    for order in [Order::Little, Order::Big] {
+        let obsolete = |interface: u16, len: u32| {
+            let head = [order.u16(interface), order.u16(7)].concat();
+            let words = [0, 1_000_000, len, 9].map(|word| order.u32(word)).concat();
+            block(order, 2, &[head, words, PACKET.to_vec()])
+        };
+        let file = |packet: Vec<u8>| [section(order), interface(order, 101, &[]), packet].concat();
+        let expected = [(Some(Duration::from_secs(1)), Ok(PACKET.to_vec()))];
+        assert_eq!(read_whole(&file(obsolete(0, 5))), expected);
+        let end = |file: &[u8]| read(file).1.unwrap_err().to_string();
+        let what = "malformed record after packet 0: ";
+        let other = format!("{what}it names an interface that was not described");
+        assert_eq!(end(&file(obsolete(1, 5))), other);
+        let long = format!("{what}its lengths contradict each other");
+        assert_eq!(end(&file(obsolete(0, 9))), long);
+    }
+}
+
+#[test]
+fn a_section_has_so_many_interfaces_and_not_more() {
+    let order = Order::Little;
+    let many = |n: usize| [section(order), interface(order, 101, &[]).repeat(n)].concat();
+    assert!(read(&many(65536)).1.is_ok());
+    let error = read(&many(65537)).1.unwrap_err().to_string();
+    let what = "malformed record after packet 0: it is one interface more than 65536";
+    assert_eq!(error, what);
+    // The next section begins anew.
+    assert!(read(&[many(65536), many(1)].concat()).1.is_ok());
+}
+
+#[test]
+fn written_records_keep_interface_length_and_comment() {
+    let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
+    assert_eq!(writer.interface(LinkType::Loop).unwrap(), 1);
+    let frame = [[0, 0, 0, 2].as_slice(), &PACKET].concat();
+    let comment = "what tshark does not say".repeat(20);
+    let record = Record {
+        interface: 1,
+        time: Duration::from_secs(3),
+        frame: &frame,
+        original_len: 100,
+        comment: &comment,
+        ..Record::default()
+    };
+    writer.record(&record).unwrap();
+    let too_long = "x".repeat(65536);
+    assert!(writer.record(&Record { comment: &too_long, ..record }).is_err());
+    let file = writer.into_inner();
+    assert!(file.windows(comment.len()).any(|window| window == comment.as_bytes()));
+    let mut reader = Reader::new(file.as_slice()).unwrap();
+    let packet = reader.next_packet().unwrap().unwrap();
+    assert_eq!((packet.link, packet.ip), (Ok(LinkType::Loop), Ok(PACKET.as_slice())));
+    assert_eq!((packet.time, packet.original_len), (Some(Duration::from_secs(3)), 100));
+    assert!(reader.next_packet().unwrap().is_none());
 }
 
 #[test]
