@@ -4,11 +4,15 @@
 
 mod roce;
 
+use std::io::Write;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
-use roce::{golden, roce, scratch, stderr};
+use roce::{command, golden, roce, scratch, stderr};
 use serde_json::Value;
+use softroce::wire::Opcode;
+use softroce_pcap::{LinkType, Reader, Writer, dissect};
 
 fn dump(args: &[&str], file: &Path) -> Output {
     roce(&[&["dump"], args, &[file.to_str().unwrap()]].concat())
@@ -63,9 +67,114 @@ fn json_is_an_object_a_packet() {
     assert_eq!(operations, ["FLUSH", "NAK_INV"]);
     assert_eq!(packets[0]["reth"]["dma_len"], 100);
     assert_eq!(packets[0]["flush"]["placement"], 2);
-    assert_eq!(packets[0]["icrc"], "bad", "rxe covers the headers of a FLUSH twice");
+    assert_eq!(packets[0]["icrc"], "rxe", "it covers the headers of a FLUSH twice");
     assert_eq!(packets[1]["aeth"]["syndrome"], 0x61);
     assert_eq!(packets[1].get("reth"), None);
+}
+
+/// Captures that have between them every transport, every message of the connection manager and
+/// what tshark does not know, each with the lines that belong to it.
+#[test]
+fn golden_captures_have_their_golden_lines() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dump");
+    let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 14, "{files:?}");
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap().replace('.', "/");
+        let found = lines(&[], &format!("{name}.pcap")).join("\n") + "\n";
+        if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
+            std::fs::write(&file, found).unwrap();
+        } else {
+            assert_eq!(found, std::fs::read_to_string(&file).unwrap(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_time_is_that_after_the_first_packet() {
+    let file = "rxe/rc_retry_exceeded.pcap";
+    let all = lines(&[], file);
+    assert_eq!(all.len(), 4);
+    assert_eq!(lines(&["--from", "0.1"], file), all[1..]);
+    assert_eq!(lines(&["--to", "0.1"], file), all[..1]);
+    assert_eq!(lines(&["--from", "0.1", "--to", "0.7"], file).len(), 2);
+    let output = dump(&["--from", "soon"], &golden(file));
+    assert!(stderr(&output).contains("expected seconds, such as 5 or 0.25"), "{}", stderr(&output));
+}
+
+#[test]
+fn json_has_what_the_connection_manager_says() {
+    let lines = lines(&["--json", "--qp", "1"], "rxe/cm_rping.pcap");
+    let packets: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let messages: Vec<_> = packets.iter().map(|p| p["cm"]["message"].as_str().unwrap()).collect();
+    assert_eq!(messages, ["REQ", "REP", "RTU", "DREQ", "DREP"]);
+    let (req, rep) = (&packets[0]["cm"], &packets[1]["cm"]);
+    assert_eq!(req["source_ip"], "10.77.0.2");
+    assert_eq!(req["destination_ip"], "10.77.0.3");
+    assert_eq!(req["service_id"], 0x0106_1c06);
+    assert_eq!((&req["path_mtu"], &req["transport"]), (&4096.into(), &0.into()));
+    assert_eq!(req["local_id"], rep["remote_id"]);
+    assert_eq!(req["transaction_id"], rep["transaction_id"]);
+    assert_eq!(req["private_data"].as_str().unwrap().len(), 2 * 56);
+}
+
+#[test]
+fn what_is_written_can_be_read_again() {
+    let file = "rxe/rc_atomic.pcap";
+    let path = scratch("written.pcapng");
+    let written = path.to_str().unwrap();
+    assert!(lines(&["--opcode", "FETCH", "--write", written], file).is_empty());
+    let again = dump(&[], &path);
+    let text = |line: &str| line.split_once("  RC ").unwrap().1.to_owned();
+    let found: Vec<_> = String::from_utf8_lossy(&again.stdout).lines().map(text).collect();
+    let expected: Vec<_> =
+        lines(&["--opcode", "FETCH"], file).iter().map(|line| text(line)).collect();
+    assert_eq!((found.len(), found), (2, expected.clone()));
+    let bytes = std::fs::read(&path).unwrap();
+    let comment = format!("RC {}", expected[0]);
+    assert!(bytes.windows(comment.len()).any(|window| window == comment.as_bytes()));
+    let itself = dump(&["--write", written], &path);
+    assert_eq!(itself.status.code(), Some(2));
+    assert!(stderr(&itself).contains("another file than the one that is read"));
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn standard_input_and_bursts() {
+    // What a capture on lo holds: the IP packet of a burst that is not cut up yet. Over IPv6 the
+    // packets of a file can be joined as they are.
+    let whole = std::fs::read(golden("rxe/rc_send_ipv6.pcap")).unwrap();
+    let mut reader = Reader::new(whole.as_slice()).unwrap();
+    let mut burst = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        let ip = packet.ip.unwrap().to_vec();
+        let roce = dissect(&ip).unwrap().unwrap();
+        let opcode = roce.datagram.unwrap().bth.opcode;
+        if matches!(opcode, Opcode::RcSendFirst | Opcode::RcSendMiddle) && burst.len() < 4000 {
+            if burst.is_empty() {
+                burst.extend(&ip[..48]);
+            }
+            burst.extend(roce.ip.payload);
+        }
+    }
+    let len = u16::try_from(burst.len() - 40).unwrap().to_be_bytes();
+    burst[4..6].copy_from_slice(&len);
+    burst[44..46].copy_from_slice(&len);
+    let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
+    writer.packet(Duration::ZERO, None, &burst).unwrap();
+    let mut child =
+        command(&["dump", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&writer.into_inner()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    for (line, place) in lines.iter().zip(1..) {
+        assert!(line.starts_with("     1   0.000000000  fd77::2 > fd77::3  RC SEND_"), "{line}");
+        assert!(line.ends_with(&format!("  segment {place} of 4  icrc good")), "{line}");
+    }
 }
 
 #[test]

@@ -6,10 +6,12 @@
 
 mod roce;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use roce::{Listener, alone, lines, scratch};
+use roce::{Listener, alone, golden, json, lines, scratch};
+use serde_json::Value;
 
 /// Runs a program that is not ours; it must succeed. Returns its output by lines.
 fn run(program: &str, args: &[&str]) -> Vec<String> {
@@ -35,7 +37,7 @@ fn assert_all_agree(file: &Path) -> usize {
     let ours = lines(&["dump", "--json", file]);
     let ours: Vec<_> = ours
         .iter()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .map(|packet| {
             assert_eq!(packet["icrc"], "good", "{packet}");
             let [opcode, qp, psn] = ["opcode", "qp", "psn"].map(|name| packet[name].as_u64());
@@ -58,6 +60,155 @@ fn numbers(line: &str) -> [Option<u64>; 6] {
     };
     let mut fields = line.split('\t').map(number);
     std::array::from_fn(|_| fields.next().flatten())
+}
+
+/// A field of tshark's, and where it is in our object.
+struct Agreed {
+    theirs: &'static str,
+    ours: &'static str,
+    /// In how many packets of the golden captures both have it, at least.
+    seen: usize,
+}
+
+const fn agreed(theirs: &'static str, ours: &'static str, seen: usize) -> Agreed {
+    Agreed { theirs, ours, seen }
+}
+
+/// What tshark decodes of RoCE. Of an atomic it shows address and key as those of a RETH.
+const AGREED: [Agreed; 36] = [
+    agreed("bth.opcode", "/opcode", 2300),
+    agreed("bth.se", "/solicited", 2300),
+    agreed("bth.m", "/mig_req", 2300),
+    agreed("bth.padcnt", "/pad", 2300),
+    agreed("bth.p_key", "/pkey", 2300),
+    agreed("bth.destqp", "/qp", 2300),
+    agreed("bth.a", "/ack_req", 2300),
+    agreed("bth.psn", "/psn", 2300),
+    agreed("aeth.syndrome", "/aeth/syndrome", 770),
+    agreed("aeth.msn", "/aeth/msn", 770),
+    agreed("reth.va", "/reth/va", 290),
+    agreed("reth.r_key", "/reth/rkey", 290),
+    agreed("reth.dmalen", "/reth/dma_len", 290),
+    agreed("reth.va", "/atomic/va", 60),
+    agreed("reth.r_key", "/atomic/rkey", 60),
+    agreed("atomiceth.swapdt", "/atomic/swap", 60),
+    agreed("atomiceth.cmpdt", "/atomic/compare", 60),
+    agreed("atomicacketh.origremdt", "/atomic_ack", 50),
+    agreed("deth.q_key", "/deth/qkey", 100),
+    agreed("deth.srcqp", "/deth/source_qp", 100),
+    agreed("immdt", "/imm", 30),
+    agreed("ieth", "/invalidate", 2),
+    agreed("invariant.crc", "/icrc_value", 2200),
+    agreed("mad.transactionid", "/cm/transaction_id", 40),
+    agreed("cm.req", "/cm/local_id", 10),
+    agreed("cm.req.serviceid", "/cm/service_id", 10),
+    agreed("cm.req.localcaguid", "/cm/ca_guid", 10),
+    agreed("cm.req.localqpn", "/cm/qpn", 10),
+    agreed("cm.req.startpsn", "/cm/starting_psn", 10),
+    agreed("cm.req.ip_cm.sport", "/cm/source_port", 10),
+    agreed("cm.rep", "/cm/local_id", 5),
+    agreed("cm.rep.localqpn", "/cm/qpn", 5),
+    agreed("cm.rep.startpsn", "/cm/starting_psn", 5),
+    agreed("cm.rtu.remotecommid", "/cm/remote_id", 5),
+    agreed("cm.rej.reason", "/cm/reason", 1),
+    agreed("cm.dreq.localcommid", "/cm/local_id", 5),
+];
+
+/// Operations of which tshark 4.0 knows only the base header.
+const UNKNOWN_TO_TSHARK: [u64; 3] = [0x1c, 0x1d, 0x81];
+
+/// A number of ours or theirs: decimal, with 0x, or bytes.
+fn value(text: &str, is_bytes: bool) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None if is_bytes => u64::from_str_radix(text, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn ours(packet: &Value, field: &str) -> Option<u64> {
+    let value = packet.pointer(field)?;
+    value.as_u64().or(value.as_bool().map(u64::from))
+}
+
+/// Every golden capture in one file.
+fn golden_captures() -> String {
+    let dirs = ["rxe", "hardware"].map(|dir| std::fs::read_dir(golden(dir)).unwrap());
+    let mut files: Vec<_> = dirs
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    let all = scratch("tshark-all.pcapng").to_str().unwrap().to_owned();
+    let options = ["-a", "-F", "pcapng", "-w", &all];
+    run(
+        "mergecap",
+        &options.into_iter().chain(files.iter().map(String::as_str)).collect::<Vec<_>>(),
+    );
+    all
+}
+
+#[test]
+#[ignore = "needs tshark and mergecap: tools/ci.sh capture"]
+fn every_field_of_every_golden_packet_is_what_tshark_sees() {
+    let file = golden_captures();
+    // A field has one column, however often it is asked for.
+    let columns: Vec<_> = BTreeSet::from(AGREED.map(|field| field.theirs)).into_iter().collect();
+    let names: Vec<_> = columns.iter().map(|field| format!("infiniband.{field}")).collect();
+    let options: Vec<_> = names.iter().flat_map(|name| ["-e", name]).collect();
+    let args = ["--disable-protocol", "rpcordma", "-r", &file, "-T", "fields"];
+    // A field in a message in a packet may come again.
+    let args = [&args[..], &["-E", "occurrence=f", "-e", "frame.number"], &options].concat();
+    let theirs = run("tshark", &args);
+    let mut theirs = theirs.iter().map(|line| line.split('\t').collect::<Vec<_>>());
+    let mut seen = [0; AGREED.len()];
+    let mut beyond = Vec::new();
+    for packet in json(&["dump", "--json", &file]) {
+        let number = packet["number"].to_string();
+        let row = theirs.find(|row| row[0] == number).unwrap();
+        let opcode = packet["opcode"].as_u64().unwrap();
+        let is_known = !UNKNOWN_TO_TSHARK.contains(&opcode);
+        if !is_known {
+            beyond.push(packet["operation"].as_str().unwrap().to_owned());
+        }
+        for (i, field) in AGREED.iter().enumerate() {
+            let is_bytes = matches!(field.theirs, "immdt" | "ieth");
+            let column = 1 + columns.iter().position(|name| *name == field.theirs).unwrap();
+            let (theirs, ours) = (value(row[column], is_bytes), ours(&packet, field.ours));
+            // What a message does not have is another's; and where tshark takes a payload for
+            // another protocol it forgets what comes after it.
+            let forgets = is_bytes || field.ours == "/icrc_value" || field.ours.starts_with("/cm");
+            let of_atomic = field.theirs.starts_with("reth") && ours.is_none();
+            match (theirs, ours) {
+                (Some(_), None) if of_atomic => {}
+                (None, Some(_)) if forgets || !is_known => {}
+                _ => assert_eq!(theirs, ours, "{} of {packet}", field.theirs),
+            }
+            seen[i] += usize::from(theirs.is_some() && ours.is_some());
+        }
+    }
+    let fields = AGREED.iter().zip(seen);
+    let rare: Vec<_> = fields
+        .filter(|(field, seen)| *seen < field.seen)
+        .map(|(field, seen)| (field.theirs, field.ours, seen))
+        .collect();
+    assert!(rare.is_empty(), "seen less often than expected: {rare:?}");
+    beyond.sort();
+    let expected = [("ATOMIC_WRITE", 4), ("CNP", 1), ("FLUSH", 3)];
+    assert_eq!(beyond, expected.map(|(name, n)| [name].repeat(n)).concat());
+}
+
+#[test]
+#[ignore = "needs tshark: tools/ci.sh capture"]
+fn tshark_shows_the_comments_of_what_dump_writes() {
+    let file = scratch("tshark-comments.pcapng");
+    let file = file.to_str().unwrap();
+    let cnp = golden("hardware/cx4lx_scapy_cnp.pcap");
+    assert!(lines(&["dump", "--write", file, cnp.to_str().unwrap()]).is_empty());
+    let comments = run("tshark", &["-r", file, "-T", "fields", "-e", "frame.comment"]);
+    let [comment] = &comments[..] else { panic!("{comments:?}") };
+    assert!(comment.starts_with("CNP ") && comment.ends_with("becn  icrc good"), "{comment}");
 }
 
 /// Plays between two processes, and returns how many packets each has captured.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use softroce::ids::Qpn;
@@ -12,10 +13,12 @@ use super::units;
 /// Print a capture, one line a packet.
 ///
 /// A line has the packet's number in the file as Wireshark counts, seconds since the first packet,
-/// addresses, transport and operation with its fields, and the verdict on the ICRC.
+/// addresses, transport and operation with its fields, what the connection manager says in it, and
+/// the verdict on the ICRC. Bursts that were captured before they were cut up are taken apart where
+/// ICRCs prove how.
 #[derive(Args, Debug)]
 pub(crate) struct DumpArgs {
-    /// A pcap or pcapng file; - for standard input.
+    /// A pcap or pcapng file, also compressed with gzip or zstd; - for standard input.
     pub(crate) file: PathBuf,
     /// Only packets to this queue pair, or from it where the packet says so (UD).
     #[arg(long, value_name = "QPN", value_parser = units::qpn)]
@@ -26,9 +29,19 @@ pub(crate) struct DumpArgs {
     /// Only packets from or to this address.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) addr: Vec<IpAddr>,
+    /// Only packets that long after the first of the file, or later.
+    #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
+    pub(crate) from: Option<Duration>,
+    /// Only packets that long after the first of the file, or earlier.
+    #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
+    pub(crate) to: Option<Duration>,
     /// An object of JSON a packet.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write the packets to this pcapng file instead, each with its line as a comment, which
+    /// Wireshark and tshark show.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) write: Option<PathBuf>,
 }
 
 /// What a line has in place of the names ACKNOWLEDGE and ATOMIC_ACKNOWLEDGE.

@@ -28,8 +28,15 @@ pub(super) fn message(text: &str) -> Result<usize, String> {
 
 /// A time in seconds that is not zero.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    match moment(text)? {
+        Duration::ZERO => Err("expected more than 0 seconds".into()),
+        duration => Ok(duration),
+    }
+}
+
+/// A moment, in seconds after another.
+pub(super) fn moment(text: &str) -> Result<Duration, String> {
     let duration = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    let duration = duration.filter(|duration| !duration.is_zero());
     duration.ok_or_else(|| "expected seconds, such as 5 or 0.25".into())
 }
 

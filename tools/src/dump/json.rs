@@ -5,9 +5,11 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use serde::Serialize;
+use serde_json::{Value, json};
+use softroce::wire::cm::{self, Message};
 use softroce::wire::text::Line;
 use softroce::wire::{Datagram, ParseError};
-use softroce_pcap::{Icrc, Packet, RocePacket};
+use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
 /// What is shown of any frame.
 #[derive(Serialize)]
@@ -24,9 +26,30 @@ struct Shown {
     source: IpAddr,
     source_port: u16,
     destination: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    /// The IPv4 identification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip_id: Option<u16>,
+    /// The network of the VXLAN tunnel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vni: Option<u32>,
+    /// Where in a burst that was captured before it was cut up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segment: Option<Segment>,
+    /// Whether it is such a burst as a whole, because no ICRC shows how to cut it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unsplit: bool,
     icrc: &'static str,
     #[serde(flatten)]
     content: Content,
+}
+
+/// From 0.
+#[derive(Serialize)]
+struct Segment {
+    index: usize,
+    of: usize,
 }
 
 #[derive(Serialize)]
@@ -51,10 +74,17 @@ struct Fields {
     becn: bool,
     pkey: u16,
     pad: u8,
-    /// Bytes of payload.
+    /// Bytes of payload on the wire.
     len: usize,
+    /// Of these, what the capture has kept.
+    captured: usize,
+    /// The four bytes as a number that begins with the first, as tshark has it.
+    icrc_value: Option<u32>,
     #[serde(flatten)]
     extensions: Extensions,
+    /// What the connection manager says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cm: Option<Value>,
     text: String,
 }
 
@@ -141,8 +171,11 @@ impl Fields {
             becn: bth.becn,
             pkey: bth.pkey.0,
             pad: bth.pad,
-            len: datagram.payload.len(),
+            len: datagram.payload_len,
+            captured: datagram.payload.len(),
+            icrc_value: datagram.icrc.map(u32::swap_bytes),
             extensions: Extensions::of(datagram),
+            cm: Message::of(datagram).map(connection_management),
             text,
         }
     }
@@ -190,9 +223,20 @@ pub(super) fn packet(
         source: roce.ip.source.ip(),
         source_port: roce.ip.source.port(),
         destination: roce.ip.destination.ip(),
+        traffic_class: roce.ip.traffic_class,
+        hop_limit: roce.ip.hop_limit,
+        ip_id: roce.ip.ipv4.map(|fields| fields.id),
+        vni: roce.vni,
+        segment: match roce.extent {
+            Extent::Segment { index, of } => Some(Segment { index, of }),
+            Extent::Whole | Extent::Unsplit => None,
+        },
+        unsplit: roce.extent == Extent::Unsplit,
         icrc: match roce.icrc {
             Icrc::Good => "good",
+            Icrc::Bad { .. } if roce.is_flush_of_rxe() => "rxe",
             Icrc::Bad { .. } => "bad",
+            Icrc::Cut => "not captured",
             Icrc::Missing => "missing",
         },
         content: match &roce.datagram {
@@ -201,6 +245,28 @@ pub(super) fn packet(
         },
     };
     line(out, &shown)
+}
+
+/// A message's name, and its fields under theirs.
+fn connection_management(message: Result<Message<'_>, ParseError>) -> Value {
+    let message = match message {
+        Ok(message) => message,
+        Err(e) => return json!({ "error": e.to_string() }),
+    };
+    let mut fields = serde_json::Map::new();
+    fields.insert("message".into(), message.body.name().into());
+    fields.insert("transaction_id".into(), message.transaction_id.into());
+    message.each_field(&mut |name, value| {
+        let value = match value {
+            cm::Value::Flag(flag) => flag.into(),
+            cm::Value::Number(number) | cm::Value::Name(number, _) => number.into(),
+            cm::Value::Address(address) => address.to_string().into(),
+        };
+        fields.insert(name.into(), value);
+    });
+    let digits = message.private_data.iter().map(|byte| format!("{byte:02x}"));
+    fields.insert("private_data".into(), digits.collect::<String>().into());
+    fields.into()
 }
 
 /// Writes an IP packet that makes no sense.

@@ -1,16 +1,22 @@
 //! `roce dump`: a capture as text, one line a packet.
 
+mod annotated;
 mod json;
+mod line;
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use softroce::wire::ParseError;
 use softroce::wire::text::Line;
-use softroce_pcap::{Icrc, Packet, Reader, RocePacket, dissect};
+use softroce_pcap::{Packet, Reader, RocePacket, decompressed, dissect};
 
 use crate::cli::DumpArgs;
+
+use annotated::Annotated;
 
 /// Runs the command.
 pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<()> {
@@ -19,11 +25,12 @@ pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<()> {
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(File::open(&args.file).with_context(|| name.to_string())?),
     };
-    let reader = Reader::new(BufReader::new(input)).with_context(|| name.to_string())?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let result = dump(reader, args, &mut out).with_context(|| name.to_string());
+    let input = decompressed(input).with_context(|| name.to_string())?;
+    let reader = Reader::new(input).with_context(|| name.to_string())?;
+    let mut output = Output::of(args)?;
+    let result = dump(reader, args, &mut output).with_context(|| name.to_string());
     // What was readable comes first, also where the end is an error.
-    out.flush()?;
+    output.finish()?;
     let Counted { frames, roce } = result?;
     if roce == 0 {
         eprintln!("roce: {name}: no RoCEv2 packet among {frames} frames");
@@ -40,7 +47,7 @@ struct Counted {
 fn dump(
     mut reader: Reader<impl Read>,
     args: &DumpArgs,
-    out: &mut impl Write,
+    output: &mut Output,
 ) -> anyhow::Result<Counted> {
     let mut counted = Counted::default();
     let mut start = None;
@@ -49,25 +56,30 @@ fn dump(
         let time = packet.time.unwrap_or_default();
         let since_start = time.saturating_sub(*start.get_or_insert(time));
         let Ok(ip) = packet.ip else { continue };
+        let in_time = args.from.is_none_or(|from| from <= since_start)
+            && args.to.is_none_or(|to| since_start <= to);
         match dissect(ip) {
-            Ok(Some(roce)) => {
+            Ok(Some(whole)) => {
                 counted.roce += 1;
-                if wanted(args, &roce) {
-                    print(args, out, &packet, since_start, &roce)?;
+                if !in_time {
+                    continue;
                 }
+                let wanted = whole.segments().filter(|roce| wanted(args, roce));
+                output.frame(&packet, since_start, wanted)?;
             }
             Ok(None) => {}
             // Whether it is RoCE cannot be said. It is shown unless somebody looks for something.
-            Err(e) if args.qp.is_empty() && args.opcode.is_empty() && args.addr.is_empty() => {
-                match args.json {
-                    true => json::error(out, &packet, &e)?,
-                    false => writeln!(out, "{:6} {}  {e}", packet.number, Seconds(since_start))?,
-                }
+            Err(e) if in_time && looks_for_nothing(args) => {
+                output.error(&packet, since_start, &e)?;
             }
             Err(_) => {}
         }
     }
     Ok(counted)
+}
+
+fn looks_for_nothing(args: &DumpArgs) -> bool {
+    args.qp.is_empty() && args.opcode.is_empty() && args.addr.is_empty()
 }
 
 /// Whether every filter that was given lets the packet through.
@@ -88,39 +100,68 @@ fn wanted(args: &DumpArgs, roce: &RocePacket<'_>) -> bool {
     args.opcode.is_empty() || args.opcode.iter().any(|name| line.starts_with(name))
 }
 
-fn print(
-    args: &DumpArgs,
-    out: &mut impl Write,
-    packet: &Packet<'_>,
-    since_start: Duration,
-    roce: &RocePacket<'_>,
-) -> anyhow::Result<()> {
-    if args.json {
-        return json::packet(out, packet, roce);
-    }
-    let (from, to) = (roce.ip.source.ip(), roce.ip.destination.ip());
-    write!(out, "{:6} {}  {from} > {to}  ", packet.number, Seconds(since_start))?;
-    match &roce.datagram {
-        Ok(datagram) => write!(out, "{:#}", Line(datagram))?,
-        Err(e) => write!(out, "{e}")?,
-    }
-    match roce.icrc {
-        Icrc::Good => writeln!(out, "  icrc good")?,
-        Icrc::Bad { found, computed } => {
-            // As tshark shows it: the bytes in their order on the wire.
-            let (found, expected) = (found.swap_bytes(), computed.swap_bytes());
-            writeln!(out, "  icrc BAD 0x{found:08x}, expected 0x{expected:08x}")?;
-        }
-        Icrc::Missing => writeln!(out, "  icrc missing")?,
-    }
-    Ok(())
+/// Where packets go.
+enum Output {
+    Text(BufWriter<io::StdoutLock<'static>>),
+    Json(BufWriter<io::StdoutLock<'static>>),
+    File(Annotated<BufWriter<File>>),
 }
 
-/// `12.345678901`.
-struct Seconds(Duration);
-
-impl std::fmt::Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:3}.{:09}", self.0.as_secs(), self.0.subsec_nanos())
+impl Output {
+    fn of(args: &DumpArgs) -> anyhow::Result<Self> {
+        let stdout = || BufWriter::new(io::stdout().lock());
+        Ok(match &args.write {
+            Some(path) => Self::File(Annotated::new(create(path, &args.file)?)?),
+            None if args.json => Self::Json(stdout()),
+            None => Self::Text(stdout()),
+        })
     }
+
+    /// The RoCE packets of a frame.
+    fn frame<'a>(
+        &mut self,
+        packet: &Packet<'_>,
+        since_start: Duration,
+        mut packets: impl Iterator<Item = RocePacket<'a>>,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Text(out) => {
+                packets.try_for_each(|roce| line::roce(out, packet, since_start, &roce))?;
+            }
+            Self::Json(out) => packets.try_for_each(|roce| json::packet(out, packet, &roce))?,
+            Self::File(file) => {
+                file.frame(packet, packets.map(|roce| line::Told(&roce).to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn error(
+        &mut self,
+        packet: &Packet<'_>,
+        since_start: Duration,
+        error: &ParseError,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Text(out) => line::error(out, packet, since_start, error)?,
+            Self::Json(out) => json::error(out, packet, error)?,
+            Self::File(file) => file.frame(packet, std::iter::once(error.to_string()))?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        match self {
+            Self::Text(mut out) | Self::Json(mut out) => out.flush()?,
+            Self::File(file) => file.finish()?,
+        }
+        Ok(())
+    }
+}
+
+/// Creates a file that must not be the one that is read.
+fn create(path: &Path, input: &Path) -> anyhow::Result<BufWriter<File>> {
+    let same = path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|i| i == path));
+    anyhow::ensure!(!same, "{}: expected another file than the one that is read", path.display());
+    Ok(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))
 }

@@ -1,0 +1,89 @@
+//! A packet as a line.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use softroce::wire::ParseError;
+use softroce::wire::cm::Message;
+use softroce::wire::text::Line;
+use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
+
+/// Writes a RoCE packet.
+pub(super) fn roce(
+    out: &mut impl Write,
+    packet: &Packet<'_>,
+    since_start: Duration,
+    roce: &RocePacket<'_>,
+) -> io::Result<()> {
+    let (from, to) = (roce.ip.source.ip(), roce.ip.destination.ip());
+    let (number, seconds) = (packet.number, Seconds(since_start));
+    writeln!(out, "{number:6} {seconds}  {from} > {to}  {}", Told(roce))
+}
+
+/// Writes an IP packet that makes no sense.
+pub(super) fn error(
+    out: &mut impl Write,
+    packet: &Packet<'_>,
+    since_start: Duration,
+    error: &ParseError,
+) -> io::Result<()> {
+    writeln!(out, "{:6} {}  {error}", packet.number, Seconds(since_start))
+}
+
+/// What there is to tell of a packet beside number, time and addresses.
+pub(super) struct Told<'a>(pub(super) &'a RocePacket<'a>);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(roce) = self;
+        match &roce.datagram {
+            Ok(datagram) => {
+                write!(f, "{:#}", Line(datagram))?;
+                match Message::of(datagram) {
+                    Some(Ok(message)) => write!(f, "  {message}")?,
+                    Some(Err(e)) => write!(f, "  {e}")?,
+                    None => {}
+                }
+            }
+            Err(e) => write!(f, "{e}")?,
+        }
+        if roce.ip.traffic_class & ECN == CONGESTION_EXPERIENCED {
+            f.write_str("  ecn ce")?;
+        }
+        if let Some(vni) = roce.vni {
+            write!(f, "  vni {vni}")?;
+        }
+        match roce.extent {
+            Extent::Whole => {}
+            Extent::Segment { index, of } => write!(f, "  segment {} of {of}", index + 1)?,
+            Extent::Unsplit => {
+                f.write_str("  longer than a packet: a burst, and no ICRC shows how to cut it")?;
+            }
+        }
+        match roce.icrc {
+            Icrc::Good => f.write_str("  icrc good"),
+            Icrc::Bad { .. } if roce.is_flush_of_rxe() => f.write_str("  icrc as rxe has it"),
+            Icrc::Bad { found, computed } => {
+                // As tshark shows it: the bytes in their order on the wire.
+                let (found, expected) = (found.swap_bytes(), computed.swap_bytes());
+                write!(f, "  icrc BAD 0x{found:08x}, expected 0x{expected:08x}")
+            }
+            Icrc::Cut => f.write_str("  icrc not captured"),
+            Icrc::Missing => f.write_str("  icrc missing"),
+        }
+    }
+}
+
+/// Of the traffic class: what routers say of their queues (RFC 3168).
+const ECN: u8 = 3;
+const CONGESTION_EXPERIENCED: u8 = 3;
+
+/// `12.345678901`.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:3}.{:09}", self.0.as_secs(), self.0.subsec_nanos())
+    }
+}
