@@ -75,8 +75,25 @@ fn files_of_hardware_have_the_packets_of_their_rows_and_good_icrcs() {
 }
 
 #[test]
+fn bursts_have_the_packets_of_their_rows() {
+    for row in manifest(6) {
+        let bytes = std::fs::read(captures().join("softroce").join(&row[0])).unwrap();
+        let mut reader = Reader::new(bytes.as_slice()).unwrap();
+        let (mut records, mut icrcs) = (0, Vec::new());
+        while let Some(packet) = reader.next_packet().unwrap() {
+            records += 1;
+            let roce = dissect(packet.ip.unwrap()).unwrap().unwrap();
+            icrcs.extend(roce.segments().map(|segment| segment.icrc));
+        }
+        let count = |icrc| icrcs.iter().filter(|found| **found == icrc).count();
+        let ok = format!("{}/{}", count(Icrc::Good), count(Icrc::Cut));
+        assert_eq!([records.to_string(), icrcs.len().to_string(), ok], row[1..4], "{}", row[0]);
+    }
+}
+
+#[test]
 fn every_file_has_a_row() {
-    for (dir, cells) in [("rxe", 9), ("hardware", 5)] {
+    for (dir, cells) in [("rxe", 9), ("hardware", 5), ("softroce", 6)] {
         let files = std::fs::read_dir(captures().join(dir)).unwrap().count();
         assert_eq!(manifest(cells).len(), files, "{dir}");
     }

@@ -25,7 +25,8 @@ const READER: usize = 20 * MIB + MIB;
 
 fn captures() -> Vec<PathBuf> {
     let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures");
-    let dirs = ["rxe", "hardware"].map(|dir| std::fs::read_dir(captures.join(dir)).unwrap());
+    let dirs =
+        ["rxe", "hardware", "softroce"].map(|dir| std::fs::read_dir(captures.join(dir)).unwrap());
     let mut files: Vec<_> = dirs.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files

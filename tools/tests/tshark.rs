@@ -131,7 +131,7 @@ fn ours(packet: &Value, field: &str) -> Option<u64> {
     value.as_u64().or(value.as_bool().map(u64::from))
 }
 
-/// Every golden capture in one file.
+/// Every golden capture in one file, but for bursts, which tshark takes for single packets.
 fn golden_captures() -> String {
     let dirs = ["rxe", "hardware"].map(|dir| std::fs::read_dir(golden(dir)).unwrap());
     let mut files: Vec<_> = dirs
