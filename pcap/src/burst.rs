@@ -41,9 +41,12 @@ pub enum Extent {
 const LARGEST_MTU: usize = 4096;
 
 impl Extent {
-    pub(crate) fn of(datagram: Option<&Datagram<'_>>) -> Self {
+    /// What a datagram as a whole may be: one packet if its ICRC says so, however long it is.
+    pub(crate) fn of(datagram: Option<&Datagram<'_>>, icrc: Icrc) -> Self {
         match datagram {
-            Some(datagram) if datagram.payload_len > LARGEST_MTU => Self::Unsplit,
+            Some(datagram) if icrc != Icrc::Good && datagram.payload_len > LARGEST_MTU => {
+                Self::Unsplit
+            }
             _ => Self::Whole,
         }
     }

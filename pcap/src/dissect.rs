@@ -89,7 +89,7 @@ fn plain(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
         None => Icrc::Missing,
     };
     let datagram = Datagram::parse_cut(ip.payload, udp_len);
-    let extent = Extent::of(datagram.as_ref().ok());
+    let extent = Extent::of(datagram.as_ref().ok(), icrc);
     Ok(Some(RocePacket { ip, datagram, icrc, udp_len, extent, vni: None }))
 }
 

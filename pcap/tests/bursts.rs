@@ -111,6 +111,10 @@ fn what_no_icrc_proves_stays_whole_and_says_so() {
     let [whole] = segments(&packet)[..] else { panic!("one expected") };
     assert_eq!(whole.extent, Extent::Unsplit);
     assert!(matches!(whole.icrc, Icrc::Bad { .. }));
+    // What its ICRC proves to be one packet is one, also if it is longer than packets may be.
+    let long = burst(false, Ids::Counted, &[5000]);
+    let [whole] = segments(&long)[..] else { panic!("one expected") };
+    assert_eq!(seen(&whole), (0, 5000, Extent::Whole, Icrc::Good));
     // What may be one packet is one.
     let mut packet = burst(false, Ids::Counted, &[2048]);
     packet[100] ^= 4;
