@@ -1,4 +1,4 @@
-//! Captures of RoCEv2 traffic: read them, write them, take them apart.
+//! Captures of RoCEv2 traffic: read them, write them, take them apart, hold them against the rules.
 //!
 //! | module | |
 //! |---|---|
@@ -9,13 +9,17 @@
 //! | [`link`] | what stands before the IP header in a frame |
 //! | [`dissect`](mod@dissect) | the RoCEv2 packet in an IP packet, and whether its ICRC holds |
 //! | [`burst`] | the packets of a datagram that was captured before it was cut up |
+//! | [`flow`] | connections: which packets belong together, and what each of them does there |
+//! | [`check`] | the rules of RoCEv2, and what of a capture breaks them |
 
 #![deny(unsafe_code)]
 
 pub mod burst;
+pub mod check;
 mod compressed;
 pub mod dissect;
 mod file;
+pub mod flow;
 pub mod link;
 pub mod reader;
 pub mod writer;

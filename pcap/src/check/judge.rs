@@ -1,0 +1,309 @@
+//! What the place of a packet in its connection means: events become findings.
+
+use softroce::wire::text::Line;
+use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
+
+use super::{Found, Role, Rule, Severity};
+use crate::flow::{Answering, Asking, Cause, Event, Refusal, Repetition};
+
+/// What a syndrome says by itself.
+pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<Found>) {
+    let Some(Aeth { syndrome, .. }) = datagram.aeth() else { return };
+    match syndrome {
+        Syndrome::Reserved(byte) => {
+            let seen = format!("syndrome 0x{byte:02x}");
+            found.push(Found::violation(Rule::Rsp11, seen, "an ACK, NAK or RNR NAK"));
+        }
+        Syndrome::Nak(NakCode::Reserved(code)) => {
+            found.push(Found::violation(Rule::Req22, format!("NAK code {code}"), "0 to 3"));
+        }
+        Syndrome::Nak(NakCode::InvalidRdRequest) => {
+            let seen = "NAK code 4, invalid RD request";
+            found.push(Found::violation(Rule::Req22, seen, "0 to 3: this is no RD"));
+        }
+        _ => {}
+    }
+}
+
+/// What an event means.
+pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> Found {
+    match event {
+        Event::Repetition(event) => repetition(event, datagram),
+        Event::Asking(event) => asking(event, datagram),
+        Event::Refusal(event) => refusal(event, datagram),
+        Event::Answering(event) => answering(event, datagram),
+    }
+}
+
+/// Packets that come again, or did not come.
+fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
+    let unreliable = datagram.bth.opcode.transport() == Transport::Uc;
+    match *event {
+        Repetition::Retransmitted { original, cause, acknowledged } => {
+            let first = match original {
+                Some(packet) => format!("first in packet {packet}"),
+                None => "not captured before".to_owned(),
+            };
+            let late = if acknowledged { "; it was acknowledged" } else { "" };
+            let seen = format!("{} again, {first}{late}", line(datagram));
+            again(seen, cause, unreliable)
+        }
+        Repetition::Hole { first, count } => {
+            let rule = if unreliable { Rule::Uc02 } else { Rule::Req01 };
+            let seen = format!("{count} requests from psn={first} on were not captured");
+            let expected = "lost on their way, or not captured";
+            Found::new(rule, Severity::Note, Role::Unknown, seen, expected)
+        }
+        Repetition::TooEarly { rnr, waited, timer } => {
+            let seen = format!("{} after {waited:?}", line(datagram));
+            let expected = format!("not within {timer:?} of the RNR NAK in packet {rnr}");
+            Found::violation(Rule::Req23, seen, expected)
+        }
+        Repetition::Restarted { expected } => {
+            let seen = format!("psn={}, far from psn={expected}", datagram.bth.psn);
+            let why = "a new connection of a queue pair of this number";
+            Found::new(Rule::Req01, Severity::Note, Role::Unknown, seen, why)
+        }
+    }
+}
+
+fn again(seen: String, cause: Cause, unreliable: bool) -> Found {
+    let (rule, role, why) = match cause {
+        _ if unreliable => (
+            Rule::Uc02,
+            Role::Network,
+            "UC sends once: the network repeated it, or \
+             changed the order"
+                .to_owned(),
+        ),
+        Cause::Nak { packet } => {
+            (Rule::Req18, Role::Network, format!("asked for by the NAK in packet {packet}"))
+        }
+        Cause::Rnr { packet } => {
+            (Rule::Req23, Role::Receiver, format!("put off by the RNR NAK in packet {packet}"))
+        }
+        Cause::Implied { packet } => {
+            let why =
+                format!("packet {packet} is of what comes later, and the answer was not whole");
+            (Rule::Req12, Role::Network, why)
+        }
+        Cause::Timeout { waited } => {
+            (Rule::Req28, Role::Network, format!("a timeout: nothing was sent for {waited:?}"))
+        }
+        Cause::Unknown => {
+            let why =
+                "no reason was captured; the network may have repeated it or changed the order";
+            (Rule::Req19, Role::Unknown, why.to_owned())
+        }
+    };
+    Found::new(rule, Severity::Note, role, seen, why)
+}
+
+fn sequence(error: &SequenceError) -> Found {
+    let (rule, expected) = match error {
+        SequenceError::Unopened { .. } => (Rule::Rsp15, "FIRST or ONLY".to_owned()),
+        SequenceError::Unfinished { open, found } => {
+            let of = if found.operation() == Operation::Send { "SEND" } else { "WRITE" };
+            let rule = match found.position().is_start() {
+                false if of != *open => Rule::Rsp17,
+                _ => Rule::Rsp16,
+            };
+            (rule, format!("MIDDLE or LAST of the {open}"))
+        }
+        SequenceError::NotARequest { .. } => (Rule::Rsp16, "a request".to_owned()),
+    };
+    Found::violation(rule, error.to_string(), expected)
+}
+
+/// Requests that are not what they should be.
+fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
+    let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
+    match *event {
+        Asking::Sequence(error) => sequence(&error),
+        Asking::InsideRead { first, count } => {
+            let expected = format!(
+                "psn={} or later: the READ at psn={first} takes {count}",
+                first.plus(count)
+            );
+            Found::violation(Rule::Req03, line(datagram), expected)
+        }
+        Asking::ResumedElsewhere { expected } => {
+            let expected = format!(
+                "va=0x{:x} rkey={} dmalen={}, the rest of the READ",
+                expected.addr, expected.rkey, expected.length
+            );
+            Found::violation(Rule::Req16, line(datagram), expected)
+        }
+        Asking::Differs { original, opcode, len } => {
+            let expected = format!("packet {original} again: {opcode} with {len} bytes, unchanged");
+            Found::violation(Rule::Req19, line(datagram), expected)
+        }
+        Asking::FlushWithoutAddress { original } => {
+            let expected = format!("the address that packet {original} has");
+            Found::sender(Rule::Req19, Severity::Quirk, "FLUSH sent again with address 0", expected)
+        }
+        Asking::NotMtu { mtu: Some(mtu) } => {
+            let seen = format!("{opcode} with {len} bytes");
+            Found::violation(Rule::Pkt18, seen, format!("{mtu}, the path MTU"))
+        }
+        Asking::NotMtu { mtu: None } => {
+            let seen = format!("{opcode} with {len} bytes");
+            Found::violation(Rule::Pkt18, seen, "a path MTU: 256, 512, 1024, 2048 or 4096")
+        }
+        Asking::LongerThanMtu { mtu } => {
+            let seen = format!("{opcode} with {len} bytes");
+            Found::violation(Rule::Rsp19, seen, format!("at most {mtu}, the path MTU"))
+        }
+        Asking::OtherMtu { other } => {
+            let seen = format!("{opcode} with {len} bytes");
+            let expected = format!("{other}: both sides are to use one path MTU");
+            Found::new(Rule::Pkt18, Severity::Violation, Role::Unknown, seen, expected)
+        }
+        Asking::WriteLength { announced, sent } => {
+            let seen = format!("a WRITE of {sent} bytes");
+            Found::violation(Rule::Rsp20, seen, format!("{announced}, as its RETH says"))
+        }
+        // rxe does not look at credits.
+        Asking::BeyondCredits { by } => {
+            let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
+            Found::sender(Rule::Rsp11, Severity::Quirk, seen, "one, to ask for credits")
+        }
+        Asking::AgainWithoutAckReq => {
+            Found::violation(Rule::Req07, format!("{} again", line(datagram)), "AckReq set")
+        }
+    }
+}
+
+/// NAKs and RNR NAKs, and what they mean for the rest.
+fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> Found {
+    let seen = line(datagram);
+    let of = |request: Option<(softroce::wire::Opcode, u64)>| match request {
+        Some((opcode, packet)) => format!("{opcode} in packet {packet}"),
+        None => "a request that was not captured".to_owned(),
+    };
+    match *event {
+        Refusal::SequenceNak { captured } => {
+            let why = match captured {
+                Some(packet) => format!("packet {packet} was lost behind the point of capture"),
+                None => "the packet was lost before the point of capture".to_owned(),
+            };
+            Found::new(Rule::Rsp02, Severity::Note, Role::Network, seen, why)
+        }
+        Refusal::SequenceNakAgain { first, whole: true } => {
+            let expected = format!("silence: packet {first} asked, and it did not come again");
+            Found::violation(Rule::Rsp02, seen, expected)
+        }
+        Refusal::SequenceNakAgain { first, whole: false } => {
+            let why = format!("asked for in packet {first} too, and not captured in between");
+            Found::new(Rule::Rsp02, Severity::Note, Role::Unknown, seen, why)
+        }
+        Refusal::SequenceNakAfterRnr { rnr } => {
+            let expected = format!("silence until what packet {rnr} put off comes again");
+            Found::sender(Rule::Rsp25, Severity::Quirk, seen, expected)
+        }
+        Refusal::NakOfAcknowledged { newest, certain: true } => {
+            let expected = format!("psn={} or later", newest.next());
+            Found::violation(Rule::Rsp02, seen, expected)
+        }
+        Refusal::NakOfAcknowledged { newest, certain: false } => {
+            let why = format!(
+                "psn={newest} was acknowledged before: the network changed the order, \
+                 or the responder takes it back"
+            );
+            Found::new(Rule::Rsp02, Severity::Note, Role::Unknown, seen, why)
+        }
+        Refusal::RnrNak { request } => {
+            Found::note(Rule::Rsp23, seen, format!("no receive request for {}", of(request)))
+        }
+        Refusal::RnrOfOther { request } => {
+            let expected = format!("an answer: {request} takes no receive request here");
+            Found::violation(Rule::Rsp23, seen, expected)
+        }
+        Refusal::Refused { request } => {
+            let why = format!("{} is refused for good", of(request));
+            Found::new(Rule::Req21, Severity::Note, Role::Receiver, seen, why)
+        }
+        Refusal::AccessNakOfSend { request } => {
+            let expected = format!("another NAK code: {request} names no memory");
+            Found::violation(Rule::Rsp26, seen, expected)
+        }
+        Refusal::AfterRefusal { nak, refused } => {
+            let expected = format!("nothing: packet {nak} refused psn={refused} for good");
+            Found::violation(Rule::Rsp42, seen, expected)
+        }
+    }
+}
+
+/// Acknowledgements, READ responses, atomic acknowledgements.
+fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
+    let seen = line(datagram);
+    match *event {
+        Answering::Ahead { next } => {
+            let why = format!(
+                "psn={next} is the next that was not captured: requests are missing \
+                 from the capture, or the responder answers what was not sent"
+            );
+            Found::new(Rule::Rsp12, Severity::Note, Role::Unknown, seen, why)
+        }
+        Answering::Older { newest, after_duplicate: true } => {
+            let expected = format!("psn={newest}, the newest");
+            Found::sender(Rule::Rsp04, Severity::Quirk, seen, expected)
+        }
+        Answering::Older { newest, after_duplicate: false } => {
+            let why = format!("psn={newest} was acknowledged before: the order was changed");
+            Found::new(Rule::Rsp04, Severity::Note, Role::Network, seen, why)
+        }
+        Answering::Msn { low, high } if low == high => {
+            Found::violation(Rule::Rsp14, seen, format!("msn={low}"))
+        }
+        Answering::Msn { low, high } => {
+            Found::violation(Rule::Rsp14, seen, format!("msn={low} to {high}"))
+        }
+        Answering::ResponsePosition { expected } => {
+            let expected = format!("READ_RESPONSE_{}", format!("{expected:?}").to_uppercase());
+            Found::violation(Rule::Req17, seen, expected)
+        }
+        Answering::ResponseLength { expected } => {
+            let rule = if expected == 0 { Rule::Req40 } else { Rule::Req17 };
+            Found::violation(rule, seen, format!("len={expected}"))
+        }
+        Answering::ResumedWithoutFirst => {
+            let expected = "FIRST or ONLY where the READ was resumed";
+            Found::sender(Rule::Req17, Severity::Quirk, seen, expected)
+        }
+        Answering::ResponseHole { first, count } => {
+            let missing = format!("{count} READ responses from psn={first} on were not captured");
+            let why = "lost on their way, or not captured";
+            Found::new(Rule::Req14, Severity::Note, Role::Unknown, missing, why)
+        }
+        Answering::ResponseAgain => {
+            let why = "no second question was captured; the network may have changed the order";
+            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
+        }
+        Answering::WrongAnswer { request } => {
+            let (rule, expected) = match request.operation() {
+                Operation::ReadRequest => (Rule::Req12, "READ responses"),
+                Operation::CompareSwap | Operation::FetchAdd => (Rule::Req12, "ATOMIC_ACK"),
+                Operation::Flush | Operation::AtomicWrite => {
+                    (Rule::Req40, "READ_RESPONSE_ONLY without payload")
+                }
+                _ => (Rule::Req17, "ACK"),
+            };
+            Found::violation(rule, format!("{seen} to {request}"), expected)
+        }
+        Answering::Unanswered { request, psn } => {
+            let seen = format!("{seen}, and no whole answer to {request} psn={psn}");
+            let why = "the answer was lost on its way, or not captured";
+            Found::new(Rule::Req12, Severity::Note, Role::Unknown, seen, why)
+        }
+        Answering::NotAnAck => Found::violation(Rule::Req39, seen, "the syndrome of an ACK"),
+        Answering::AtomicChanged { first, value } => {
+            let expected = format!("value=0x{value:x} as in packet {first}");
+            Found::violation(Rule::Rsp08, seen, expected)
+        }
+    }
+}
+
+fn line(datagram: &Datagram<'_>) -> String {
+    Line(datagram).to_string()
+}

@@ -1,0 +1,233 @@
+//! The rules that a packet keeps or breaks by itself.
+
+use softroce::ids::Qpn;
+use softroce::net::ROCE_PORT;
+use softroce::wire::cm::GSI_QKEY;
+use softroce::wire::packet::{ICRC_LEN, padding};
+use softroce::wire::{Bth, Cnp, Datagram, Mad, Operation, ParseError, Position, Reth, Transport};
+
+use super::{Found, Rule, Severity};
+use crate::RocePacket;
+
+const SOURCE_PORTS: u16 = 0xc000;
+const MULTICAST: Qpn = Qpn::new(0xff_ffff);
+/// The longest message.
+const LONGEST: u32 = 1 << 31;
+/// The largest path MTU.
+const LARGEST_MTU: usize = 4096;
+
+/// Looks at IP header, UDP header and BTH. `whole` packets were captured to their end.
+pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mut Vec<Found>) {
+    let port = roce.ip.source.port();
+    if port < SOURCE_PORTS {
+        let seen = format!("UDP source port {port}");
+        found.push(Found::sender(Rule::Pkt01, Severity::Quirk, seen, "0xc000 to 0xffff"));
+    }
+    if roce.ip.ipv4.is_some_and(|ipv4| !ipv4.dont_fragment) {
+        found.push(Found::violation(Rule::Pkt03, "DF clear", "DF set"));
+    }
+    let bth = &datagram.bth;
+    if bth.dest_qp == Qpn::new(0) {
+        found.push(Found::violation(Rule::Pkt10, "destination queue pair 0", "any other"));
+    }
+    if bth.opcode.operation() == Operation::Cnp {
+        cnp(roce, bth, found);
+        return;
+    }
+    flags(roce, bth, found);
+    ack_req(bth, found);
+    let ends_a_receive = match bth.opcode.operation() {
+        Operation::Send => bth.opcode.position().is_end(),
+        Operation::Write => bth.opcode.has_imm(),
+        _ => false,
+    };
+    if bth.solicited && !ends_a_receive {
+        let seen = format!("solicited event in {}", bth.opcode);
+        found.push(Found::violation(
+            Rule::Req41,
+            seen,
+            "in what ends a SEND, or in WRITE with imm",
+        ));
+    }
+}
+
+/// Flags and reserved bits of any packet but a CNP.
+fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
+    let bits = [4, 8].map(|at| roce.ip.payload.get(at).copied().unwrap_or_default());
+    let reserved = [bits[0] & 0x3f, bits[1] & 0x7f];
+    if reserved != [0, 0] {
+        let seen = format!("reserved bits 0x{:02x} and 0x{:02x}", reserved[0], reserved[1]);
+        found.push(Found::violation(Rule::Pkt15, seen, "0 and 0"));
+    }
+    if bth.fecn || bth.becn {
+        let names = [(bth.fecn, "FECN"), (bth.becn, "BECN")];
+        let set = names.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect::<Vec<_>>();
+        let seen = format!("{} set in {}", set.join(" and "), bth.opcode);
+        found.push(Found::violation(Rule::Pkt15, seen, "clear: RoCEv2 uses IP's ECN bits"));
+    }
+    if !bth.migreq {
+        found.push(Found::sender(Rule::Pkt15, Severity::Quirk, "MigReq 0", "1, as adapters send"));
+    }
+}
+
+fn ack_req(bth: &Bth, found: &mut Vec<Found>) {
+    if !bth.ack_req {
+        return;
+    }
+    let seen = format!("AckReq set in {}", bth.opcode);
+    match bth.opcode.transport() {
+        // rxe did so until 2024.
+        Transport::Uc | Transport::Ud => {
+            found.push(Found::sender(Rule::Req06, Severity::Quirk, seen, "clear"));
+        }
+        _ if !bth.opcode.is_request() => {
+            found.push(Found::violation(Rule::Req06, seen, "clear"));
+        }
+        _ => {}
+    }
+}
+
+fn cnp(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
+    let mut wrong = Vec::new();
+    for (is, what) in [
+        (!bth.becn, "BECN clear"),
+        (bth.fecn, "FECN set"),
+        (bth.ack_req, "AckReq set"),
+        (bth.solicited, "solicited event set"),
+        (bth.psn.value() != 0, "a PSN"),
+    ] {
+        if is {
+            wrong.push(what);
+        }
+    }
+    let rest = roce.ip.payload.get(Bth::LEN..).unwrap_or_default();
+    let rest = rest.split_last_chunk::<ICRC_LEN>().map_or(rest, |(rest, _)| rest);
+    if rest.len() != Cnp::LEN || rest.iter().any(|byte| *byte != 0) {
+        wrong.push("other than 16 zero bytes after the BTH");
+    }
+    if !wrong.is_empty() {
+        let seen = format!("CNP with {}", wrong.join(", "));
+        found.push(Found::violation(Rule::Cc01, seen, "BECN alone, PSN 0, 16 zero bytes"));
+    }
+}
+
+/// Looks at lengths, padding and operands.
+pub(super) fn content(
+    roce: &RocePacket<'_>,
+    datagram: &Datagram<'_>,
+    whole: bool,
+    found: &mut Vec<Found>,
+) {
+    pad(roce, datagram, whole, found);
+    let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
+    if opcode.position() == Position::Last && len == 0 && opcode.is_request() {
+        found.push(Found::violation(Rule::Rsp19, format!("{opcode} without payload"), "1 byte"));
+    }
+    if len > LARGEST_MTU {
+        let seen = format!("{len} bytes of payload");
+        found.push(Found::violation(Rule::Rsp19, seen, "at most 4096, the largest path MTU"));
+    }
+    if let Some(reth) = datagram.reth() {
+        memory(&reth, found);
+    }
+    if let Some(atomic) = datagram.atomic_eth()
+        && !atomic.addr.is_multiple_of(8)
+    {
+        let seen = format!("{opcode} at 0x{:x}", atomic.addr);
+        found.push(Found::violation(Rule::Rsp31, seen, "a multiple of 8"));
+    }
+    if opcode.operation() == Operation::AtomicWrite {
+        let reth = datagram.reth().unwrap_or_default();
+        if len != 8 || reth.length != 8 || !reth.addr.is_multiple_of(8) {
+            let seen = format!("{len} bytes at 0x{:x}, DMA length {}", reth.addr, reth.length);
+            found.push(Found::violation(Rule::Rsp32, seen, "8 bytes at a multiple of 8"));
+        }
+    }
+    if opcode.transport() == Transport::Ud {
+        unreliable_datagram(roce, datagram, found);
+    }
+}
+
+fn pad(roce: &RocePacket<'_>, datagram: &Datagram<'_>, whole: bool, found: &mut Vec<Found>) {
+    let (pad, len) = (usize::from(datagram.bth.pad), datagram.payload_len);
+    if pad != padding(len) {
+        let seen = format!("{pad} bytes of padding after {len}");
+        found.push(Found::violation(Rule::Pkt16, seen, padding(len).to_string()));
+        return;
+    }
+    let end = roce.ip.payload.len() - ICRC_LEN;
+    if whole && roce.ip.payload[end - pad..end].iter().any(|byte| *byte != 0) {
+        found.push(Found::violation(Rule::Pkt16, "padding that is not zero", "zeros"));
+    }
+}
+
+fn memory(reth: &Reth, found: &mut Vec<Found>) {
+    if reth.length > LONGEST {
+        let seen = format!("DMA length {}", reth.length);
+        found.push(Found::violation(Rule::Rsp21, seen, "at most 2^31"));
+    }
+    let last = reth.length.checked_sub(1).map_or(0, u64::from);
+    if reth.addr.checked_add(last).is_none() {
+        let seen = format!("{} bytes at 0x{:x}", reth.length, reth.addr);
+        found.push(Found::violation(Rule::Rsp28, seen, "an end below 2^64"));
+    }
+}
+
+fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mut Vec<Found>) {
+    let to = datagram.bth.dest_qp;
+    // rxe sends to the queue pair that the work request names.
+    if roce.ip.destination.ip().is_multicast() && to != MULTICAST {
+        let seen = format!("multicast to queue pair {to}");
+        found.push(Found::sender(Rule::Ud10, Severity::Quirk, seen, "0xffffff"));
+    }
+    if to != Qpn::GSI {
+        return;
+    }
+    if let Some(deth) = datagram.deth()
+        && deth.qkey != GSI_QKEY
+    {
+        let seen = format!("Q_Key {} to queue pair 1", deth.qkey);
+        found.push(Found::violation(Rule::Ud11, seen, GSI_QKEY.to_string()));
+    }
+    if datagram.payload_len != Mad::DATAGRAM_LEN {
+        let seen = format!("{} bytes to queue pair 1", datagram.payload_len);
+        found.push(Found::violation(Rule::Cm01, seen, "a MAD of 256"));
+        return;
+    }
+    let Some(Mad { base_version, class, class_version, method, .. }) =
+        datagram.payload.first_chunk().map(Mad::parse)
+    else {
+        return;
+    };
+    if class == Mad::CM && (base_version, class_version, method) != (1, 2, Mad::SEND) {
+        let seen = format!("CM MAD of version {base_version}, {class_version}, method {method}");
+        found.push(Found::violation(Rule::Cm01, seen, "version 1, 2, method 3"));
+    }
+}
+
+/// A datagram to the RoCE port that cannot be taken apart.
+pub(super) fn malformed(error: &ParseError) -> Found {
+    let seen = error.to_string();
+    match error {
+        ParseError::TransportVersion { .. } => Found::violation(Rule::Pkt08, seen, "0"),
+        ParseError::UnassignedOpcode { byte } if *byte >= 0xc0 => {
+            Found::note(Rule::Pkt09, seen, "a manufacturer may use it among its own")
+        }
+        ParseError::UnassignedOpcode { .. } => {
+            Found::violation(Rule::Pkt09, seen, "an assigned opcode")
+        }
+        ParseError::Fragment { .. } | ParseError::Ipv4HeaderLength { .. } => {
+            Found::violation(Rule::Pkt03, seen, "an IPv4 header of 20 bytes, and no fragment")
+        }
+        _ => Found::violation(Rule::Pkt07, seen, "headers, padding and ICRC whole"),
+    }
+}
+
+/// Whether an IPv4 packet whose header we do not read is, behind it, one to the RoCE port.
+pub(super) fn is_roce_behind(ip_packet: &[u8]) -> bool {
+    let Some(first) = ip_packet.first().filter(|first| *first >> 4 == 4) else { return false };
+    let udp = usize::from(first & 0x0f) * 4;
+    let offset = ip_packet.get(6..8).map_or(0, |at| u16::from_be_bytes([at[0], at[1]]) & 0x1fff);
+    let port = ip_packet.get(udp + 2..udp + 4).map(|at| u16::from_be_bytes([at[0], at[1]]));
+    ip_packet.get(9) == Some(&17) && offset == 0 && udp >= 20 && port == Some(ROCE_PORT)
+}

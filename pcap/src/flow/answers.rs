@@ -1,0 +1,555 @@
+//! What the other side answers: acknowledgements, NAKs, READ responses, atomics.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softroce::ids::Mtu;
+use softroce::psn::Psn;
+use softroce::wire::{Aeth, NakCode, Opcode, Operation, Position, Syndrome, aeth};
+
+use super::record::{Ends, Record};
+use super::requests::{FAR, Read, Requests};
+use super::{Answering, Asking, Event, Refusal, Seen};
+
+/// Answers to atomics remembered: as many as any adapter keeps for those who ask again.
+const ATOMICS: usize = 128;
+
+/// How far the answers to the requests of one direction have come.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// The first PSN that no answer acknowledged.
+    una: Option<Psn>,
+    base: Option<Base>,
+    nak: Option<Nak>,
+    /// Why the next retransmission comes, when an answer gave the reason.
+    reason: Option<(Psn, Reason)>,
+    /// A NAK that ended the connection.
+    refused: Option<(Psn, u64)>,
+    atomics: VecDeque<(Psn, u64, u64)>,
+    /// Something acknowledged was sent again.
+    duplicate: bool,
+    /// The last message for which there is a receive request, when the responder counts them.
+    limit: Option<u32>,
+}
+
+/// The MSN less the messages that ended: from `low` up to `width` more.
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    low: u32,
+    width: u32,
+}
+
+/// The last NAK for a missing packet, or RNR NAK.
+#[derive(Clone, Copy, Debug)]
+struct Nak {
+    psn: Psn,
+    packet: u64,
+    rnr: bool,
+}
+
+/// What made a requester send again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reason {
+    pub(super) packet: u64,
+    pub(super) time: Option<Duration>,
+    /// It was an RNR NAK with this timer.
+    pub(super) timer: Option<Duration>,
+    /// It was an answer to something later.
+    pub(super) implied: bool,
+}
+
+impl Reason {
+    /// Whether a requester that heeds it may do so only now.
+    pub(super) fn is_fresh(&self, now: Option<Duration>) -> bool {
+        let waited = self.time.zip(now).and_then(|(then, now)| now.checked_sub(then));
+        waited.is_none_or(|waited| waited <= PROMPT)
+    }
+}
+
+/// An MSN has 24 bits.
+const MSN_MASK: u32 = 0xff_ffff;
+
+/// A requester that has not gone back this long after a NAK did not heed it: its timer ran out.
+const PROMPT: Duration = Duration::from_millis(20);
+
+impl Answers {
+    /// The connection begins: nothing is answered and the MSN is 0.
+    pub(super) fn begin(&mut self, first: Psn) {
+        self.una = Some(first);
+        self.base = Some(Base { low: 0, width: 0 });
+    }
+
+    /// The first request that was captured.
+    pub(super) fn expect_from(&mut self, psn: Psn) {
+        self.una.get_or_insert(psn);
+    }
+
+    pub(super) fn has_acknowledged(&self, psn: Psn) -> bool {
+        self.una.is_some_and(|una| psn.is_before(una))
+    }
+
+    /// A request came again.
+    pub(super) fn asked_again(&mut self, psn: Psn, acknowledged: bool) {
+        self.duplicate |= acknowledged;
+        if self.nak.is_some_and(|nak| nak.psn == psn) {
+            self.nak = None;
+        }
+    }
+
+    /// Why `psn` is sent again, if an answer asked for it. A requester that `goes_on` with a row of
+    /// retransmissions has not yet heard of it.
+    pub(super) fn take_reason(&mut self, psn: Psn, goes_on: bool) -> Option<Reason> {
+        let (from, _) = self.reason?;
+        let applies = from == psn || (!goes_on && from.is_before(psn));
+        applies.then(|| self.reason.take())?.map(|(_, reason)| reason)
+    }
+
+    /// How many messages were complete before is not known any more.
+    pub(super) fn forget_msn(&mut self) {
+        self.base = None;
+    }
+
+    /// Everything before `psn` is acknowledged.
+    fn acknowledge(&mut self, psn: Psn) {
+        if self.una.is_none_or(|una| una.is_before(psn)) {
+            self.una = Some(psn);
+        }
+        if self.nak.is_some_and(|nak| nak.psn.is_before(psn)) {
+            self.nak = None;
+        }
+        if self.reason.is_some_and(|(from, reason)| from.is_before(psn) && !reason.implied) {
+            self.reason = None;
+        }
+    }
+
+    /// By how many messages the one after `ends` is beyond what the responder has receive requests
+    /// for. One may be: it asks for news.
+    pub(super) fn beyond_credits(&self, ends: Ends) -> Option<u32> {
+        let (limit, base) = self.limit.zip(self.base)?;
+        if base.width != 0 || ends.min != ends.max {
+            return None;
+        }
+        let by = base.low.wrapping_add(ends.min + 1).wrapping_sub(limit) & MSN_MASK;
+        (by > 1 && by < MSN_MASK / 2).then_some(by)
+    }
+
+    /// Whether `msn` fits `ends` messages, which are some more or less.
+    fn fits(&mut self, msn: u32, ends: Ends) -> Result<(), (u32, u32)> {
+        let found = Base { low: msn.wrapping_sub(ends.max) & MSN_MASK, width: ends.max - ends.min };
+        let Some(base) = self.base else {
+            self.base = Some(found);
+            return Ok(());
+        };
+        // Where `found` begins, seen from where `base` begins; the circle is cut opposite.
+        let from = found.low.wrapping_sub(base.low) & MSN_MASK;
+        let before = base.low.wrapping_sub(found.low) & MSN_MASK;
+        let (skip, reach) = match from <= before {
+            true => (from, from.saturating_add(found.width)),
+            false if before <= found.width => (0, found.width - before),
+            false => (1, 0),
+        };
+        if skip > reach.min(base.width) {
+            let low = base.low.wrapping_add(ends.min) & MSN_MASK;
+            let high = base.low.wrapping_add(base.width).wrapping_add(ends.max) & MSN_MASK;
+            self.base = Some(found);
+            return Err((low, high));
+        }
+        let low = base.low.wrapping_add(skip) & MSN_MASK;
+        self.base = Some(Base { low, width: reach.min(base.width) - skip });
+        Ok(())
+    }
+}
+
+impl Requests {
+    /// Takes an answer.
+    pub(super) fn response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let operation = seen.datagram.bth.opcode.operation();
+        if operation == Operation::ReadResponse {
+            self.learn_mtu_of_response(seen, out);
+        }
+        let Some(next) = self.next else { return };
+        let ahead = psn.since(next);
+        let sequence_nak = matches!(syndrome(seen), Some(Syndrome::Nak(NakCode::PsnSequence)));
+        if ahead < FAR && !self.may_answer(psn) && !(sequence_nak && ahead == 0) {
+            if !self.is_unsure() {
+                out.push(Answering::Ahead { next }.into());
+            }
+            self.skip_to(psn.next(), &mut Vec::new());
+        }
+        if self.is_after_refusal(seen, out) {
+            return;
+        }
+        let aeth = seen.datagram.aeth();
+        if let Some(Aeth { syndrome: Syndrome::Ack { credits }, msn }) = aeth {
+            let count = aeth::credit_count(credits).map(u32::from);
+            self.answers.limit = count.map(|count| msn.wrapping_add(count) & MSN_MASK);
+        }
+        match (operation, aeth) {
+            (Operation::Acknowledge, Some(aeth)) => self.acknowledgement(seen, aeth, out),
+            (Operation::ReadResponse, aeth) => self.read_response(seen, aeth, out),
+            (Operation::AtomicAcknowledge, Some(aeth)) => self.atomic(seen, aeth, out),
+            _ => {}
+        }
+    }
+
+    fn is_after_refusal(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) -> bool {
+        let Some((refused, nak)) = self.answers.refused else { return false };
+        let psn = seen.datagram.bth.psn;
+        let positive = matches!(syndrome(seen), None | Some(Syndrome::Ack { .. }));
+        let is = positive && (psn == refused || refused.is_before(psn));
+        if is {
+            out.push(Refusal::AfterRefusal { nak, refused }.into());
+        }
+        is
+    }
+
+    fn acknowledgement(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => self.ack(seen, aeth, out),
+            Syndrome::Nak(NakCode::PsnSequence) => {
+                self.check_nak_msn(psn, aeth, out);
+                self.sequence_nak(seen, aeth, out);
+            }
+            Syndrome::Rnr { timer } => {
+                self.check_nak_msn(psn, aeth, out);
+                self.rnr(seen, out);
+                let reason = self.reason_of(seen, Some(timer.wait()));
+                self.answers.reason = Some((psn, reason));
+                self.answers.acknowledge(psn);
+            }
+            Syndrome::Nak(code) => {
+                self.check_nak_msn(psn, aeth, out);
+                self.refuse(seen, code, out);
+                self.answers.acknowledge(psn);
+            }
+            Syndrome::Reserved(_) => {}
+        }
+    }
+
+    fn ack(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let known = self.records.covering(psn).map(|record| *record);
+        let after_duplicate = std::mem::take(&mut self.answers.duplicate);
+        if self.answers.has_acknowledged(psn) {
+            let newest = self.answers.una.unwrap_or(psn).previous();
+            self.check_old_msn(aeth, out);
+            if psn != newest {
+                out.push(Answering::Older { newest, after_duplicate }.into());
+            }
+            return;
+        }
+        let exact = known.filter(|record| record.psn == psn && record.wants_answer());
+        match exact {
+            Some(record) if !record.answered && !after_duplicate => {
+                out.push(Answering::WrongAnswer { request: record.opcode }.into());
+                self.mark_answered(psn);
+            }
+            _ => {}
+        }
+        self.check_msn(known, aeth, 0, out);
+        self.pass(psn.next(), seen, out);
+    }
+
+    /// What comes before `psn` is done, and READs and atomics among it should have been answered.
+    fn pass(&mut self, psn: Psn, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let una = self.answers.una.unwrap_or(psn);
+        if !psn.is_before(una) {
+            for record in self.records.unanswered(una, psn) {
+                out.push(Answering::Unanswered { request: record.opcode, psn: record.psn }.into());
+                let reason = Reason { implied: true, ..self.reason_of(seen, None) };
+                self.answers.reason = Some((record.psn, reason));
+            }
+        }
+        self.answers.acknowledge(psn);
+    }
+
+    fn reason_of(&self, seen: &Seen<'_>, timer: Option<Duration>) -> Reason {
+        Reason { packet: seen.number, time: seen.time, timer, implied: false }
+    }
+
+    fn mark_answered(&mut self, psn: Psn) {
+        if let Some(record) = self.records.covering(psn) {
+            record.answered = true;
+        }
+    }
+
+    fn sequence_nak(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        if self.answers.has_acknowledged(psn) {
+            let newest = self.answers.una.unwrap_or(psn).previous();
+            // The MSN tells which was sent first, when a message ended between the two.
+            let certain =
+                self.records.ends_before(self.answers.una.unwrap_or(psn)).is_some_and(|ends| {
+                    let base = self.answers.base;
+                    base.is_some_and(|base| {
+                        let now = base.low.wrapping_add(ends.min) & MSN_MASK;
+                        base.width == 0 && ends.min == ends.max && aeth.msn == now
+                    })
+                }) && self.records.ends_before(psn)
+                    != self.records.ends_before(self.answers.una.unwrap_or(psn));
+            out.push(Refusal::NakOfAcknowledged { newest, certain }.into());
+            return;
+        }
+        let captured = self.records.covering(psn).map(|record| record.number);
+        match self.answers.nak {
+            Some(nak) if nak.psn == psn && nak.rnr => {
+                out.push(Refusal::SequenceNakAfterRnr { rnr: nak.packet }.into());
+                return;
+            }
+            Some(nak) if nak.psn == psn => {
+                let whole = self.holes == 0;
+                out.push(Refusal::SequenceNakAgain { first: nak.packet, whole }.into());
+                return;
+            }
+            _ => out.push(Refusal::SequenceNak { captured }.into()),
+        }
+        self.answers.nak = Some(Nak { psn, packet: seen.number, rnr: false });
+        self.pass(psn, seen, out);
+        // A READ without its answer takes the requester further back.
+        let implied = self.answers.reason.filter(|(_, reason)| reason.implied);
+        let implied = implied.filter(|(_, reason)| reason.is_fresh(seen.time));
+        self.answers.reason = implied.or(Some((psn, self.reason_of(seen, None))));
+    }
+
+    fn rnr(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let request = self.records.covering(psn).map(|record| (record.opcode, record.number));
+        match request {
+            Some((opcode, _)) if !takes_receive(opcode) => {
+                out.push(Refusal::RnrOfOther { request: opcode }.into());
+            }
+            _ => out.push(Refusal::RnrNak { request }.into()),
+        }
+        self.answers.nak = Some(Nak { psn, packet: seen.number, rnr: true });
+    }
+
+    fn refuse(&mut self, seen: &Seen<'_>, code: NakCode, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let request = self.records.covering(psn).map(|record| (record.opcode, record.number));
+        match request {
+            Some((opcode, _)) if code == NakCode::RemoteAccess && names_no_memory(opcode) => {
+                out.push(Refusal::AccessNakOfSend { request: opcode }.into());
+            }
+            _ => out.push(Refusal::Refused { request }.into()),
+        }
+        self.mark_answered(psn);
+        self.answers.refused = Some((psn, seen.number));
+    }
+
+    fn atomic(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let value = seen.datagram.atomic_ack_eth().map_or(0, |eth| eth.original);
+        let known = self.records.covering(psn).map(|record| *record);
+        if let Some(record) = known {
+            use Operation::{CompareSwap, FetchAdd};
+            if !matches!(record.opcode.operation(), CompareSwap | FetchAdd) {
+                out.push(Answering::WrongAnswer { request: record.opcode }.into());
+                return;
+            }
+        }
+        if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
+            out.push(Answering::NotAnAck.into());
+        }
+        match self.answers.atomics.iter().find(|(known, _, _)| *known == psn) {
+            Some(&(_, first_value, first)) if first_value != value => {
+                out.push(Answering::AtomicChanged { first, value: first_value }.into());
+            }
+            Some(_) => {}
+            None => self.answers.atomics.push_back((psn, value, seen.number)),
+        }
+        if self.answers.atomics.len() > ATOMICS {
+            self.answers.atomics.pop_front();
+        }
+        self.mark_answered(psn);
+        self.check_msn(known, aeth, 0, out);
+        self.pass(psn.next(), seen, out);
+    }
+
+    fn read_response(&mut self, seen: &Seen<'_>, aeth: Option<Aeth>, out: &mut Vec<Event>) {
+        let bth = &seen.datagram.bth;
+        if aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. })) {
+            out.push(Answering::NotAnAck.into());
+        }
+        let known = self.records.covering(bth.psn).map(|record| *record);
+        match known.map(|record| record.opcode.operation()) {
+            Some(Operation::Flush | Operation::AtomicWrite) => self.empty_response(seen, out),
+            Some(Operation::ReadRequest) => self.data_response(seen, out),
+            Some(_) => {
+                let request = known.map_or(bth.opcode, |record| record.opcode);
+                out.push(Answering::WrongAnswer { request }.into());
+                return;
+            }
+            None => {}
+        }
+        if let Some(aeth) = aeth {
+            // A READ may count as complete when its answer begins, or when that ends.
+            let early = u32::from(bth.opcode.position() == Position::First);
+            self.check_msn(known, aeth, early, out);
+        }
+        if let Some(record) = known {
+            self.pass(record.psn, seen, out);
+        }
+        self.answers.acknowledge(bth.psn.next());
+    }
+
+    fn learn_mtu_of_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let len = seen.datagram.payload_len;
+        if !matches!(seen.datagram.bth.opcode.position(), Position::First | Position::Middle) {
+            return;
+        }
+        match self.mtu {
+            Some(mtu) if mtu != len && Mtu::from_bytes(len).is_some() => {
+                out.push(Asking::OtherMtu { other: mtu }.into());
+            }
+            Some(mtu) if mtu != len => out.push(Answering::ResponseLength { expected: mtu }.into()),
+            Some(_) => {}
+            None if Mtu::from_bytes(len).is_some() => self.set_mtu(len),
+            None => out.push(Asking::NotMtu { mtu: None }.into()),
+        }
+    }
+
+    /// The answer to a FLUSH or ATOMIC WRITE.
+    fn empty_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        if seen.datagram.bth.opcode.position() != Position::Only {
+            out.push(Answering::ResponsePosition { expected: Position::Only }.into());
+        } else if seen.datagram.payload_len > 0 {
+            out.push(Answering::ResponseLength { expected: 0 }.into());
+        }
+        self.mark_answered(seen.datagram.bth.psn);
+    }
+
+    /// A part of the answer to a READ.
+    fn data_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let mtu = self.mtu;
+        let found = self.reads.iter_mut().rev().find(|read| psn.is_within(read.psn, read.count));
+        let Some(read) = found else { return };
+        read.position(seen.datagram.bth.opcode.position(), psn, out);
+        read.measure(seen, mtu, out);
+        let missing = read.advance(psn, out);
+        let is_over = psn.next() == read.psn.plus(read.count) && !read.has_holes;
+        if let Some(missing) = missing {
+            let reason = Reason { implied: true, ..self.reason_of(seen, None) };
+            self.answers.reason = Some((missing, reason));
+        }
+        if is_over {
+            self.mark_answered(psn);
+        }
+    }
+
+    /// Checks the MSN of an answer that acknowledges `known`; `early` messages may be missing.
+    fn check_msn(&mut self, known: Option<Record>, aeth: Aeth, early: u32, out: &mut Vec<Event>) {
+        let Some(record) = known else { return };
+        let psn = record.psn.plus(record.count - 1);
+        let min = match self.answers.has_acknowledged(psn) {
+            true => 0,
+            false => record.ends.min.saturating_sub(early),
+        };
+        self.expect_msn(aeth, Ends { min, max: self.ends.max }, out);
+    }
+
+    /// Checks the MSN of an answer to a repeated request: it is of now.
+    fn check_old_msn(&mut self, aeth: Aeth, out: &mut Vec<Event>) {
+        self.expect_msn(aeth, Ends { min: 0, max: self.ends.max }, out);
+    }
+
+    /// Checks the MSN of a NAK: what comes before `psn` is complete, and no more.
+    fn check_nak_msn(&mut self, psn: Psn, aeth: Aeth, out: &mut Vec<Event>) {
+        if self.answers.has_acknowledged(psn) {
+            return;
+        }
+        if let Some(ends) = self.records.ends_before(psn) {
+            self.expect_msn(aeth, ends, out);
+        }
+    }
+
+    fn expect_msn(&mut self, aeth: Aeth, ends: Ends, out: &mut Vec<Event>) {
+        if let Err((low, high)) = self.answers.fits(aeth.msn, ends) {
+            out.push(Answering::Msn { low, high }.into());
+        }
+    }
+}
+
+impl Read {
+    /// Whether this position belongs to this PSN.
+    fn position(&mut self, found: Position, psn: Psn, out: &mut Vec<Event>) {
+        let expected = position(psn.since(self.psn), self.count);
+        let anew = position(0, self.psn.plus(self.count).since(psn));
+        let asked = self.again.take() == Some(psn) && psn != self.psn;
+        if found != expected && !(found == anew && self.may_begin_at(psn)) {
+            let expected = if asked { anew } else { expected };
+            out.push(Answering::ResponsePosition { expected }.into());
+        } else if asked && found != anew && psn != self.next && psn.is_before(self.newest) {
+            // It came before, and is the first since it was asked for again: the answer to that.
+            out.push(Answering::ResumedWithoutFirst.into());
+        }
+    }
+
+    /// Whether it is as long as is due. FIRST and MIDDLE have shown the path MTU.
+    fn measure(&self, seen: &Seen<'_>, mtu: Option<usize>, out: &mut Vec<Event>) {
+        let last = seen.datagram.bth.psn.next() == self.psn.plus(self.count);
+        let ends = seen.datagram.bth.opcode.position().is_end();
+        let before = match (mtu, self.count) {
+            (_, 1) => 0,
+            (Some(mtu), count) => u64::from(count - 1) * u64::try_from(mtu).unwrap_or(u64::MAX),
+            (None, _) => return,
+        };
+        let Some(expected) = self.len().checked_sub(before).and_then(|n| usize::try_from(n).ok())
+        else {
+            return;
+        };
+        if last && ends && seen.datagram.payload_len != expected {
+            out.push(Answering::ResponseLength { expected }.into());
+        }
+    }
+
+    /// Whether it comes in its turn. Gives what is missing before it.
+    fn advance(&mut self, psn: Psn, out: &mut Vec<Event>) -> Option<Psn> {
+        let missing = self.next.is_before(psn).then_some(self.next);
+        if missing.is_some() {
+            out.push(
+                Answering::ResponseHole { first: self.next, count: psn.since(self.next) }.into(),
+            );
+            self.has_holes = true;
+        } else if psn != self.next {
+            match self.due.checked_sub(1) {
+                Some(due) => self.due = due,
+                None => out.push(Answering::ResponseAgain.into()),
+            }
+        }
+        self.next = psn.next();
+        if self.newest.is_before(self.next) {
+            self.newest = self.next;
+        }
+        missing
+    }
+}
+
+/// What the packet `at` of an answer in `count` packets is.
+const fn position(at: u32, count: u32) -> Position {
+    match (at, count) {
+        (0, 1) => Position::Only,
+        (0, _) => Position::First,
+        (at, count) if at + 1 == count => Position::Last,
+        _ => Position::Middle,
+    }
+}
+
+fn syndrome(seen: &Seen<'_>) -> Option<Syndrome> {
+    seen.datagram.aeth().map(|aeth| aeth.syndrome)
+}
+
+/// Whether a receive request is used up by the packet or by its message's beginning.
+pub(super) fn takes_receive(opcode: Opcode) -> bool {
+    match opcode.operation() {
+        Operation::Send => opcode.position().is_start(),
+        Operation::Write => opcode.has_imm(),
+        _ => false,
+    }
+}
+
+fn names_no_memory(opcode: Opcode) -> bool {
+    opcode.operation() == Operation::Send && !opcode.has_invalidate()
+}

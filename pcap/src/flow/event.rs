@@ -1,0 +1,291 @@
+//! What tracking finds out about a packet.
+
+use std::time::Duration;
+
+use softroce::psn::Psn;
+use softroce::wire::{Opcode, Position, Reth, SequenceError};
+
+/// Something about a packet that only its place in its connection shows. A packet may have any
+/// number of them; one that is as it should be has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Packets that come again, or did not come.
+    Repetition(Repetition),
+    /// Requests that are not what they should be.
+    Asking(Asking),
+    /// NAKs and RNR NAKs, and what goes against them.
+    Refusal(Refusal),
+    /// Acknowledgements and responses that are not what they should be, or are missing.
+    Answering(Answering),
+}
+
+/// Packets that come again, or did not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repetition {
+    /// A request whose PSN was sent before.
+    Retransmitted {
+        /// The packet that had this PSN first, if the capture has it.
+        original: Option<u64>,
+        /// Why it was sent again.
+        cause: Cause,
+        /// The capture holds an acknowledgement of it: behind the point of capture that was lost,
+        /// or came too late.
+        acknowledged: bool,
+    },
+    /// Requests that were not captured: `count` of them from `first` on.
+    Hole {
+        /// The first PSN that is missing.
+        first: Psn,
+        /// How many are.
+        count: u32,
+    },
+    /// A PSN from elsewhere: another connection has the same numbers.
+    Restarted {
+        /// The PSN that would have come next.
+        expected: Psn,
+    },
+    /// A retransmission before the time that an RNR NAK named.
+    TooEarly {
+        /// The packet with the RNR NAK.
+        rnr: u64,
+        /// How long the requester waited.
+        waited: Duration,
+        /// How long it had to.
+        timer: Duration,
+    },
+}
+
+impl From<Repetition> for Event {
+    fn from(event: Repetition) -> Self {
+        Self::Repetition(event)
+    }
+}
+
+/// Requests that are not what they should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asking {
+    /// An opcode that may not come here.
+    Sequence(SequenceError),
+    /// A request whose PSN belongs to the answer of a READ.
+    InsideRead {
+        /// The READ's PSN.
+        first: Psn,
+        /// How many it takes.
+        count: u32,
+    },
+    /// A READ that asks for the rest of an earlier one, and names other memory.
+    ResumedElsewhere {
+        /// What it should have named.
+        expected: Reth,
+    },
+    /// A retransmission that is not what it repeats.
+    Differs {
+        /// The packet it repeats.
+        original: u64,
+        /// The opcode that had.
+        opcode: Opcode,
+        /// The payload bytes it had.
+        len: usize,
+    },
+    /// A FLUSH sent again with address 0.
+    FlushWithoutAddress {
+        /// The packet it repeats.
+        original: u64,
+    },
+    /// A FIRST or MIDDLE of another size than the path MTU.
+    NotMtu {
+        /// The path MTU, if the capture shows it.
+        mtu: Option<usize>,
+    },
+    /// A LAST or ONLY larger than the path MTU.
+    LongerThanMtu {
+        /// The path MTU.
+        mtu: usize,
+    },
+    /// The two sides use different path MTUs.
+    OtherMtu {
+        /// That of the other side.
+        other: usize,
+    },
+    /// A WRITE whose packets hold more or less than its RETH says.
+    WriteLength {
+        /// What the RETH says.
+        announced: u32,
+        /// What came.
+        sent: u64,
+    },
+    /// A message that takes a receive request, when the responder has told that there is none.
+    BeyondCredits {
+        /// Messages by which it is beyond the last that was allowed.
+        by: u32,
+    },
+    /// The end of a message, sent again without a request to acknowledge it.
+    AgainWithoutAckReq,
+}
+
+impl From<Asking> for Event {
+    fn from(event: Asking) -> Self {
+        Self::Asking(event)
+    }
+}
+
+/// NAKs and RNR NAKs, and what goes against them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// A NAK that asks for a missing packet.
+    SequenceNak {
+        /// The request it asks for was captured: it was lost behind the point of capture.
+        captured: Option<u64>,
+    },
+    /// A second NAK for one gap.
+    SequenceNakAgain {
+        /// The packet with the first.
+        first: u64,
+        /// Nothing in this direction is missing from the capture.
+        whole: bool,
+    },
+    /// A NAK for a missing packet which is not missing: it met an RNR NAK.
+    SequenceNakAfterRnr {
+        /// The packet with the RNR NAK.
+        rnr: u64,
+    },
+    /// A NAK or RNR NAK for what was acknowledged.
+    NakOfAcknowledged {
+        /// The newest that was acknowledged.
+        newest: Psn,
+        /// The MSN shows that the NAK is the later of the two.
+        certain: bool,
+    },
+    /// An RNR NAK.
+    RnrNak {
+        /// What was refused for now.
+        request: Option<(Opcode, u64)>,
+    },
+    /// An RNR NAK for a request that takes no receive request.
+    RnrOfOther {
+        /// What was refused.
+        request: Opcode,
+    },
+    /// A NAK that ends the connection.
+    Refused {
+        /// What was refused.
+        request: Option<(Opcode, u64)>,
+    },
+    /// A NAK about memory for a request that names none.
+    AccessNakOfSend {
+        /// What was refused.
+        request: Opcode,
+    },
+    /// A request is answered after one before it was refused for good.
+    AfterRefusal {
+        /// The packet with the NAK.
+        nak: u64,
+        /// The PSN it refused.
+        refused: Psn,
+    },
+}
+
+impl From<Refusal> for Event {
+    fn from(event: Refusal) -> Self {
+        Self::Refusal(event)
+    }
+}
+
+/// Acknowledgements and responses that are not what they should be, or are missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answering {
+    /// A response to a request that was not captured.
+    Ahead {
+        /// The PSN that the requester would have sent next.
+        next: Psn,
+    },
+    /// An acknowledgement older than one that came before.
+    Older {
+        /// The newest that was acknowledged.
+        newest: Psn,
+        /// It answers a repeated request.
+        after_duplicate: bool,
+    },
+    /// An MSN that does not fit the messages sent.
+    Msn {
+        /// The smallest that fits.
+        low: u32,
+        /// The largest.
+        high: u32,
+    },
+    /// A READ response of another position than its PSN has in the READ.
+    ResponsePosition {
+        /// What belongs there.
+        expected: Position,
+    },
+    /// A READ response of another length than is due.
+    ResponseLength {
+        /// What is due.
+        expected: usize,
+    },
+    /// A READ that was asked for from its middle on is answered with MIDDLE or LAST.
+    ResumedWithoutFirst,
+    /// READ responses that were not captured.
+    ResponseHole {
+        /// The first PSN that is missing.
+        first: Psn,
+        /// How many are.
+        count: u32,
+    },
+    /// A READ response again, though nobody asked again.
+    ResponseAgain,
+    /// An answer of the wrong kind.
+    WrongAnswer {
+        /// What it answers.
+        request: Opcode,
+    },
+    /// An acknowledgement of what comes after a READ or atomic whose answer was not captured.
+    Unanswered {
+        /// The READ or atomic.
+        request: Opcode,
+        /// Its PSN.
+        psn: Psn,
+    },
+    /// A syndrome that is none of an ACK where only that may be.
+    NotAnAck,
+    /// An atomic answered a second time with another value.
+    AtomicChanged {
+        /// The packet with the first answer.
+        first: u64,
+        /// Its value.
+        value: u64,
+    },
+}
+
+impl From<Answering> for Event {
+    fn from(event: Answering) -> Self {
+        Self::Answering(event)
+    }
+}
+
+/// Why a request was sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A NAK asked for it.
+    Nak {
+        /// The packet with the NAK.
+        packet: u64,
+    },
+    /// An RNR NAK put it off.
+    Rnr {
+        /// The packet with the RNR NAK.
+        packet: u64,
+    },
+    /// A later request was answered and this READ or atomic was not.
+    Implied {
+        /// The packet with that answer.
+        packet: u64,
+    },
+    /// Nothing was heard for so long.
+    Timeout {
+        /// Since the requester's last packet.
+        waited: Duration,
+    },
+    /// The capture shows no reason. The network may have made two of one.
+    Unknown,
+}

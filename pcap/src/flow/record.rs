@@ -1,0 +1,153 @@
+//! The requests of one direction that are remembered, by PSN.
+
+use std::collections::VecDeque;
+
+use softroce::psn::Psn;
+use softroce::wire::{Opcode, Operation};
+
+/// A request packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) psn: Psn,
+    /// PSNs it takes: those of its answer, for a READ.
+    pub(super) count: u32,
+    pub(super) opcode: Opcode,
+    /// Bytes of payload.
+    pub(super) len: usize,
+    /// Of extension headers and payload, when all was captured.
+    pub(super) digest: Option<u32>,
+    /// The packet of the capture.
+    pub(super) number: u64,
+    /// Messages that ended with it or before.
+    pub(super) ends: Ends,
+    /// The answer of a READ or atomic was captured, or its absence was told.
+    pub(super) answered: bool,
+}
+
+impl Record {
+    /// Whether its answer is data, and no acknowledgement will do.
+    pub(super) const fn wants_answer(&self) -> bool {
+        matches!(
+            self.opcode.operation(),
+            Operation::ReadRequest
+                | Operation::CompareSwap
+                | Operation::FetchAdd
+                | Operation::Flush
+                | Operation::AtomicWrite
+        )
+    }
+
+    /// Messages that ended before it.
+    pub(super) const fn ends_before(&self) -> Ends {
+        let own = self.opcode.position().is_end() as u32;
+        Ends { min: self.ends.min - own, max: self.ends.max - own }
+    }
+}
+
+/// How many messages ended: not known exactly where requests were not captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Ends {
+    pub(super) min: u32,
+    pub(super) max: u32,
+}
+
+/// Requests in the order of their PSNs, with holes, the newest so many of them.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    records: VecDeque<Record>,
+}
+
+impl Records {
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The oldest.
+    pub(super) fn first(&self) -> Option<&Record> {
+        self.records.front()
+    }
+
+    /// Appends what has the newest PSN, and forgets the oldest when there are more than `limit`.
+    pub(super) fn push(&mut self, record: Record, limit: usize) {
+        self.records.push_back(record);
+        if self.records.len() > limit {
+            self.records.pop_front();
+        }
+    }
+
+    /// What has this PSN, or is the READ whose answer has it.
+    pub(super) fn covering(&mut self, psn: Psn) -> Option<&mut Record> {
+        let at = self.position(psn)?;
+        let record = self.records.get_mut(at)?;
+        psn.is_within(record.psn, record.count).then_some(record)
+    }
+
+    /// Messages that ended before `psn`, when something before it is remembered.
+    pub(super) fn ends_before(&self, psn: Psn) -> Option<Ends> {
+        let record = self.records.get(self.position(psn)?)?;
+        Some(if record.psn == psn { record.ends_before() } else { record.ends })
+    }
+
+    /// The first that begins within the `count` PSNs from `psn` on.
+    pub(super) fn within(&self, psn: Psn, count: u32) -> Option<Record> {
+        let after = self.position(psn).map_or(0, |at| at + 1);
+        self.records.get(after).filter(|record| record.psn.is_within(psn, count)).copied()
+    }
+
+    /// Forgets `psn` and what comes after it. Gives the messages that ended before, if known.
+    pub(super) fn truncate(&mut self, psn: Psn) -> Option<Ends> {
+        while self.records.back().is_some_and(|record| !record.psn.is_before(psn)) {
+            self.records.pop_back();
+        }
+        self.records.back().map(|record| record.ends)
+    }
+
+    /// Puts a request into the hole it belongs in. `false` when it is older than all.
+    pub(super) fn fill(&mut self, mut record: Record, limit: usize) -> bool {
+        let Some(before) = self.position(record.psn) else { return false };
+        let Some(known) = self.records.get(before) else { return false };
+        let own = u32::from(record.opcode.position().is_end());
+        // The hole may have ended as many messages as it has PSNs; now it is known of these.
+        let less = record.count - own;
+        record.ends = Ends { min: known.ends.min + own, max: known.ends.max + own };
+        for later in self.records.iter_mut().skip(before + 1) {
+            later.ends.min += own;
+            later.ends.max = later.ends.max.saturating_sub(less).max(later.ends.min);
+        }
+        self.records.insert(before + 1, record);
+        if self.records.len() > limit {
+            self.records.pop_front();
+        }
+        true
+    }
+
+    /// The READs and atomics without an answer that end before `psn`, newest first; `seen` is what
+    /// was asked about before.
+    pub(super) fn unanswered(&mut self, seen: Psn, psn: Psn) -> Vec<Record> {
+        let Some(last) = self.position(psn.previous()) else { return Vec::new() };
+        let mut found = Vec::new();
+        for at in (0..=last).rev() {
+            let Some(record) = self.records.get_mut(at) else { break };
+            if record.psn.is_before(seen) && !seen.is_within(record.psn, record.count) {
+                break;
+            }
+            let over = record.psn.plus(record.count);
+            let ends_before = over == psn || over.is_before(psn);
+            if record.wants_answer() && !record.answered && ends_before {
+                record.answered = true;
+                found.push(*record);
+            }
+        }
+        found
+    }
+
+    /// The newest that does not come after `psn`.
+    fn position(&self, psn: Psn) -> Option<usize> {
+        let first = self.records.front()?.psn;
+        if psn.is_before(first) {
+            return None;
+        }
+        let behind = psn.since(first);
+        self.records.partition_point(|record| record.psn.since(first) <= behind).checked_sub(1)
+    }
+}

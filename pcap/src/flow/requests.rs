@@ -1,0 +1,512 @@
+//! What one side asks of the other, in the order of its PSNs.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softroce::ids::Mtu;
+use softroce::psn::Psn;
+use softroce::wire::{Opcode, Operation, Position, Reth, Sequence, Transport};
+
+use super::answers::{Answers, Reason, takes_receive};
+use super::record::{Ends, Record, Records};
+use super::{Asking, Cause, Event, Repetition, Seen};
+
+/// A PSN further off than this is of another connection.
+pub(super) const FAR: u32 = 1 << 16;
+/// READs remembered: more than any adapter has outstanding.
+const READS: usize = 128;
+/// Places remembered at which a READ was resumed; when there are more, it may have been at any.
+const RESUMED: usize = 16;
+/// A shorter wait than this is no timeout.
+const SHORTEST_TIMEOUT: Duration = Duration::from_micros(500);
+
+/// The requests in one direction of a connection, and what is known of their answers.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) records: Records,
+    /// The PSN after the newest. `None` before the first.
+    pub(super) next: Option<Psn>,
+    /// `next` follows a READ whose length in packets is not known, for want of the path MTU.
+    unsure: bool,
+    /// Requests that were not captured.
+    pub(super) holes: u64,
+    /// `None` when the packet before was not captured.
+    sequence: Option<Sequence>,
+    /// The length that an open WRITE announced, and what came of it.
+    write: Option<(u32, u64)>,
+    pub(super) ends: Ends,
+    pub(super) reads: VecDeque<Read>,
+    pub(super) mtu: Option<usize>,
+    again: Option<Again>,
+    pub(super) answers: Answers,
+    last: Option<Duration>,
+    limit: usize,
+}
+
+/// A READ whose answer may still come.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) psn: Psn,
+    pub(super) count: u32,
+    reth: Reth,
+    /// The response PSN that comes next.
+    pub(super) next: Psn,
+    /// The newest response PSN was this one's predecessor.
+    pub(super) newest: Psn,
+    /// Asked for again from here on, and nothing of it was answered since.
+    pub(super) again: Option<Psn>,
+    /// Times it was asked for again, less those it was answered again.
+    pub(super) due: u32,
+    /// Where it was asked for from its middle on, at some time.
+    pub(super) resumed: Vec<Psn>,
+    /// Some of the answer was not captured, and not asked for again.
+    pub(super) has_holes: bool,
+}
+
+impl Read {
+    fn ask_again(&mut self, from: Psn) {
+        self.again = Some(from);
+        self.due = self.due.saturating_add(1);
+        self.has_holes = false;
+        if from != self.psn && !self.resumed.contains(&from) && self.resumed.len() < RESUMED {
+            self.resumed.push(from);
+        }
+    }
+
+    /// Whether an answer may begin with `psn`.
+    pub(super) fn may_begin_at(&self, psn: Psn) -> bool {
+        psn == self.psn || self.resumed.contains(&psn) || self.resumed.len() == RESUMED
+    }
+
+    /// Bytes of the whole answer.
+    pub(super) fn len(&self) -> u64 {
+        u64::from(self.reth.length)
+    }
+}
+
+/// A row of retransmissions that have one cause.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    cause: Cause,
+    last: Psn,
+}
+
+impl Requests {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Begins anew with a first PSN and path MTU that the connection managers agreed upon.
+    pub(super) fn begin(&mut self, first: Psn, mtu: Option<Mtu>) {
+        *self = Self::new(self.limit);
+        self.next = Some(first);
+        self.sequence = Some(Sequence::Idle);
+        self.mtu = mtu.map(Mtu::bytes);
+        self.answers.begin(first);
+    }
+
+    /// Whether `psn` may be that of an answer to what was asked.
+    pub(super) fn may_answer(&self, psn: Psn) -> bool {
+        match (self.records.first(), self.next) {
+            (Some(first), Some(next)) => psn.is_within(first.psn, next.since(first.psn)),
+            _ => false,
+        }
+    }
+
+    /// Takes a request.
+    pub(super) fn request(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        self.learn_mtu(seen, out);
+        let next = *self.next.get_or_insert(psn);
+        let ahead = psn.since(next);
+        if ahead == 0 {
+            self.fresh(seen, out);
+        } else if ahead < FAR && !self.behind(psn) {
+            self.skip_to(psn, out);
+            self.fresh(seen, out);
+        } else if self.behind(psn) {
+            self.old(seen, out);
+        } else {
+            out.push(Repetition::Restarted { expected: next }.into());
+            let mtu = self.mtu;
+            *self = Self { mtu, next: Some(psn), ..Self::new(self.limit) };
+            self.fresh(seen, out);
+        }
+        self.last = seen.time.or(self.last);
+    }
+
+    /// Whether `psn` was sent before, as far as can be told.
+    fn behind(&self, psn: Psn) -> bool {
+        let Some(next) = self.next else { return false };
+        let behind = next.since(psn);
+        let known = self.records.first().map_or(0, |first| next.since(first.psn));
+        behind != 0 && behind <= known.max(FAR)
+    }
+
+    /// Requests before `psn` were not captured, unless a READ takes their PSNs.
+    pub(super) fn skip_to(&mut self, psn: Psn, out: &mut Vec<Event>) {
+        let Some(next) = self.next else { return };
+        let count = psn.since(next);
+        self.next = Some(psn);
+        if std::mem::take(&mut self.unsure) {
+            self.stretch(psn);
+            return;
+        }
+        out.push(Repetition::Hole { first: next, count }.into());
+        self.holes += u64::from(count);
+        self.ends.max += count;
+        self.sequence = None;
+        self.write = None;
+    }
+
+    /// The newest READ takes all PSNs before `end`.
+    fn stretch(&mut self, end: Psn) {
+        let Some(read) = self.reads.back_mut() else { return };
+        if let Some(record) = self.records.covering(read.psn) {
+            record.count = end.since(read.psn);
+            read.count = record.count;
+        }
+    }
+
+    /// A request that comes after all others.
+    fn fresh(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let bth = &seen.datagram.bth;
+        self.again = None;
+        self.follow(bth.opcode, out);
+        self.measure(seen, out);
+        if takes_receive(bth.opcode)
+            && let Some(by) = self.answers.beyond_credits(self.ends)
+        {
+            out.push(Asking::BeyondCredits { by }.into());
+        }
+        let count = self.count(seen);
+        let asked = seen.datagram.reth().map_or(0, |reth| reth.length);
+        self.unsure = bth.opcode.operation() == Operation::ReadRequest
+            && self.mtu.is_none()
+            && packets(asked, Mtu::Mtu256.bytes()) > 1;
+        self.next = Some(bth.psn.plus(count));
+        if bth.opcode.position().is_end() {
+            self.ends.min += 1;
+            self.ends.max += 1;
+        }
+        let record = self.record(seen, count);
+        self.records.push(record, self.limit);
+        self.remember_read(seen, count);
+        self.answers.expect_from(bth.psn);
+    }
+
+    fn record(&self, seen: &Seen<'_>, count: u32) -> Record {
+        Record {
+            psn: seen.datagram.bth.psn,
+            count,
+            opcode: seen.datagram.bth.opcode,
+            len: seen.datagram.payload_len,
+            digest: seen.digest,
+            number: seen.number,
+            ends: self.ends,
+            answered: false,
+        }
+    }
+
+    /// Which opcode may come next.
+    fn follow(&mut self, opcode: Opcode, out: &mut Vec<Event>) {
+        match self.sequence.map(|sequence| sequence.next(opcode)) {
+            Some(Ok(sequence)) => self.sequence = Some(sequence),
+            Some(Err(error)) => {
+                out.push(Asking::Sequence(error).into());
+                self.sequence = Some(after(opcode));
+                self.write = None;
+            }
+            None => self.sequence = Some(after(opcode)),
+        }
+    }
+
+    /// Whether the packets of a WRITE hold what it announced.
+    fn measure(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let opcode = seen.datagram.bth.opcode;
+        if opcode.operation() != Operation::Write {
+            return;
+        }
+        let len = u64::try_from(seen.datagram.payload_len).unwrap_or(u64::MAX);
+        let announced = seen.datagram.reth().map(|reth| (reth.length, 0));
+        let Some((announced, before)) = announced.or(self.write.take()) else { return };
+        let sent = before.saturating_add(len);
+        if opcode.position().is_end() {
+            if sent != u64::from(announced) {
+                out.push(Asking::WriteLength { announced, sent }.into());
+            }
+        } else {
+            self.write = Some((announced, sent));
+        }
+    }
+
+    /// The path MTU, which FIRST and MIDDLE have as their length.
+    fn learn_mtu(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let len = seen.datagram.payload_len;
+        match (seen.datagram.bth.opcode.position(), self.mtu) {
+            (Position::First | Position::Middle, Some(mtu)) if len != mtu => {
+                out.push(Asking::NotMtu { mtu: self.mtu }.into());
+            }
+            (Position::First | Position::Middle, None) => match Mtu::from_bytes(len) {
+                Some(_) => self.set_mtu(len),
+                None => out.push(Asking::NotMtu { mtu: None }.into()),
+            },
+            (Position::Last | Position::Only, Some(mtu)) if len > mtu => {
+                out.push(Asking::LongerThanMtu { mtu }.into());
+            }
+            _ => {}
+        }
+    }
+
+    /// Now that the path MTU is known, so is how many packets answer a READ. Requests in their place
+    /// were void.
+    pub(super) fn set_mtu(&mut self, mtu: usize) {
+        self.mtu = Some(mtu);
+        self.unsure = false;
+        for read in &mut self.reads {
+            let count = packets(read.reth.length, mtu);
+            let end = read.psn.plus(count);
+            let Some(record) = self.records.covering(read.psn) else { continue };
+            let newest = self.next == Some(record.psn.plus(record.count));
+            (record.count, read.count) = (count, count);
+            match self.records.within(read.psn.next(), count - 1) {
+                Some(void) => {
+                    self.ends = self.records.truncate(void.psn).unwrap_or(self.ends);
+                    self.next = Some(end);
+                }
+                None if newest => self.next = Some(end),
+                None => {}
+            }
+        }
+    }
+
+    /// The PSNs it takes, 1 at least.
+    fn count(&self, seen: &Seen<'_>) -> u32 {
+        if seen.datagram.bth.opcode.operation() != Operation::ReadRequest {
+            return 1;
+        }
+        let length = seen.datagram.reth().map_or(0, |reth| reth.length);
+        match self.mtu {
+            Some(mtu) => packets(length, mtu),
+            None => 1,
+        }
+    }
+
+    fn remember_read(&mut self, seen: &Seen<'_>, count: u32) {
+        if seen.datagram.bth.opcode.operation() != Operation::ReadRequest {
+            return;
+        }
+        let (psn, reth) = (seen.datagram.bth.psn, seen.datagram.reth().unwrap_or_default());
+        let read = Read {
+            psn,
+            count,
+            reth,
+            next: psn,
+            newest: psn,
+            again: None,
+            due: 0,
+            resumed: Vec::new(),
+            has_holes: false,
+        };
+        self.reads.push_back(read);
+        if self.reads.len() > READS {
+            self.reads.pop_front();
+        }
+    }
+
+    /// A request whose PSN was sent before.
+    fn old(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let bth = &seen.datagram.bth;
+        let known = self.records.covering(bth.psn).map(|record| *record);
+        let resumes = bth.opcode.operation() == Operation::ReadRequest;
+        let original = known.filter(|record| record.psn == bth.psn || resumes);
+        let original = original.map(|record| record.number);
+        match known {
+            Some(record) if record.psn == bth.psn && record.opcode != bth.opcode => {
+                self.instead(&record, seen, out);
+                return;
+            }
+            Some(record) if record.psn == bth.psn => compare(&record, seen, out),
+            Some(read) if resumes => {
+                self.resume(read.psn, seen, out);
+            }
+            Some(read) if self.is_certain(&read) => {
+                out.push(Asking::InsideRead { first: read.psn, count: read.count }.into());
+                return;
+            }
+            None | Some(_) => {
+                self.cut_short(known, bth.psn);
+                if let Some(record) = self.fill(seen) {
+                    self.instead(&record, seen, out);
+                    return;
+                }
+            }
+        }
+        if let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == bth.psn) {
+            read.ask_again(read.psn);
+        }
+        let may_lack_ackreq = !bth.opcode.position().is_end()
+            || !matches!(bth.opcode.operation(), Operation::Send | Operation::Write);
+        if !may_lack_ackreq && !bth.ack_req && bth.opcode.transport() != Transport::Uc {
+            out.push(Asking::AgainWithoutAckReq.into());
+        }
+        let cause = self.cause(seen, out);
+        let from = self.records.first().is_some_and(|first| !bth.psn.is_before(first.psn));
+        let acknowledged = from && self.answers.has_acknowledged(bth.psn);
+        out.push(Repetition::Retransmitted { original, cause, acknowledged }.into());
+        self.answers.asked_again(bth.psn, acknowledged);
+    }
+
+    /// Whether the path MTU says that a READ takes as many PSNs as it is taken to.
+    fn is_certain(&self, read: &Record) -> bool {
+        let reth = self.reads.iter().rev().find(|known| known.psn == read.psn);
+        let count = reth.zip(self.mtu).map(|(read, mtu)| packets(read.reth.length, mtu));
+        count == Some(read.count)
+    }
+
+    /// A READ that was taken to have PSNs up to the next request ends before `psn`.
+    fn cut_short(&mut self, read: Option<Record>, psn: Psn) {
+        let Some(first) = read.map(|read| read.psn) else { return };
+        if let Some(record) = self.records.covering(first) {
+            record.count = psn.since(first);
+        }
+        if let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == first) {
+            read.count = psn.since(first);
+        }
+    }
+
+    /// A PSN has another meaning than it had, in `record`. What came after it is void.
+    fn instead(&mut self, record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let Record { number: original, opcode, len, .. } = *record;
+        out.push(Asking::Differs { original, opcode, len }.into());
+        let psn = seen.datagram.bth.psn;
+        self.next = Some(psn);
+        self.sequence = None;
+        self.write = None;
+        match self.records.truncate(psn) {
+            Some(ends) => self.ends = ends,
+            None => self.answers.forget_msn(),
+        }
+        self.reads.retain(|read| read.psn.is_before(psn));
+        self.fresh(seen, out);
+    }
+
+    /// A request that was not captured the first time. Gives what is in its way.
+    fn fill(&mut self, seen: &Seen<'_>) -> Option<Record> {
+        let count = self.count(seen);
+        let psn = seen.datagram.bth.psn;
+        if let Some(record) = self.records.within(psn, count) {
+            return Some(record);
+        }
+        let record = self.record(seen, count);
+        if self.records.fill(record, self.limit) {
+            let own = u32::from(record.opcode.position().is_end());
+            self.ends.min += own;
+            self.ends.max = self.ends.max.saturating_sub(count - own).max(self.ends.min);
+            self.remember_read(seen, count);
+        }
+        None
+    }
+
+    /// A READ that asks for the rest of an earlier one.
+    fn resume(&mut self, first: Psn, seen: &Seen<'_>, out: &mut Vec<Event>) {
+        let psn = seen.datagram.bth.psn;
+        let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == first) else { return };
+        read.ask_again(psn);
+        let (Some(mtu), Some(found)) = (self.mtu, seen.datagram.reth()) else { return };
+        let done = u64::from(psn.since(first)) * u64::try_from(mtu).unwrap_or(u64::MAX);
+        let expected = Reth {
+            addr: read.reth.addr.wrapping_add(done),
+            rkey: read.reth.rkey,
+            length: read.reth.length - u32::try_from(done).unwrap_or(read.reth.length),
+        };
+        if found != expected {
+            out.push(Asking::ResumedElsewhere { expected }.into());
+        }
+    }
+
+    /// Why `seen` comes again. A row of retransmissions has the cause of its first.
+    fn cause(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) -> Cause {
+        let psn = seen.datagram.bth.psn;
+        // What is under way when a NAK comes goes on; then the requester goes back.
+        let goes_on = self.again.is_some_and(|again| again.last.is_before(psn));
+        let asked = self.answers.take_reason(psn, goes_on);
+        let cause = match (asked, self.again) {
+            (Some(asked), _) => self.heeded(asked, seen, out),
+            (None, Some(again)) if goes_on => again.cause,
+            (None, _) => self.unasked(seen),
+        };
+        self.again = Some(Again { cause, last: psn });
+        cause
+    }
+
+    /// What an answer that gave a reason makes of a retransmission.
+    fn heeded(&self, asked: Reason, seen: &Seen<'_>, out: &mut Vec<Event>) -> Cause {
+        if let Some(timer) = asked.timer {
+            match between(asked.time, seen.time) {
+                // The capture's own clock may be late by a little.
+                Some(waited) if waited < timer - timer / 10 => {
+                    out.push(Repetition::TooEarly { rnr: asked.packet, waited, timer }.into());
+                }
+                _ => {}
+            }
+            return Cause::Rnr { packet: asked.packet };
+        }
+        match asked.implied {
+            _ if !asked.is_fresh(seen.time) => self.unasked(seen),
+            true => Cause::Implied { packet: asked.packet },
+            false => Cause::Nak { packet: asked.packet },
+        }
+    }
+
+    /// Why a request comes again for which no answer asked.
+    fn unasked(&self, seen: &Seen<'_>) -> Cause {
+        match between(self.last, seen.time) {
+            Some(waited) if waited >= SHORTEST_TIMEOUT => Cause::Timeout { waited },
+            _ => Cause::Unknown,
+        }
+    }
+
+    /// Whether a READ hides how many PSNs it takes.
+    pub(super) const fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+}
+
+/// Whether a retransmission is what it repeats.
+fn compare(record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    let (opcode, len) = (seen.datagram.bth.opcode, seen.datagram.payload_len);
+    let same_bytes = match (record.digest, seen.digest) {
+        (Some(before), Some(now)) => before == now,
+        _ => record.len == len,
+    };
+    let original = record.number;
+    if same_bytes {
+        return;
+    }
+    let address = seen.datagram.reth().map(|reth| reth.addr);
+    if opcode.operation() == Operation::Flush && address == Some(0) {
+        out.push(Asking::FlushWithoutAddress { original }.into());
+    } else {
+        out.push(Asking::Differs { original, opcode: record.opcode, len: record.len }.into());
+    }
+}
+
+fn between(then: Option<Duration>, now: Option<Duration>) -> Option<Duration> {
+    now?.checked_sub(then?)
+}
+
+/// Where a stream stands after `opcode`, whatever came before.
+fn after(opcode: Opcode) -> Sequence {
+    match (opcode.operation(), opcode.position().is_end()) {
+        (Operation::Send, false) => Sequence::InSend,
+        (Operation::Write, false) => Sequence::InWrite,
+        _ => Sequence::Idle,
+    }
+}
+
+/// The packets that answer a READ.
+fn packets(length: u32, mtu: usize) -> u32 {
+    let mtu = u32::try_from(mtu).unwrap_or(u32::MAX).max(1);
+    length.div_ceil(mtu).clamp(1, Psn::HALF)
+}

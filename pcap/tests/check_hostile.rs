@@ -1,0 +1,198 @@
+//! Captures that were damaged at random: the checker neither fails nor remembers more than it may.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use softroce::ids::Qpn;
+use softroce::net::Path as Route;
+use softroce::psn::Psn;
+use softroce::wire::encap::Headers;
+use softroce::wire::icrc;
+use softroce::wire::packet::datagram_len;
+use softroce::wire::{Bth, Builder, Opcode};
+use softroce_pcap::Reader;
+use softroce_pcap::check::Checker;
+use softroce_pcap::flow::Limits;
+
+const LIMITS: Limits = Limits { directions: 8, window: 16, packets: 64 };
+
+/// IP packets of a golden capture.
+fn golden(name: &str) -> Vec<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures/rxe").join(name);
+    let bytes = std::fs::read(path).unwrap();
+    let mut reader = Reader::new(bytes.as_slice()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        packets.extend(packet.ip.ok().map(<[u8]>::to_vec));
+    }
+    packets
+}
+
+/// What happens to a capture.
+#[derive(Clone, Debug)]
+enum Damage {
+    /// A bit of a packet is flipped; the ICRC is made good again, so that it is looked at.
+    Flip {
+        at: usize,
+        bit: usize,
+    },
+    /// Bytes at its end are missing from the capture.
+    Cut {
+        at: usize,
+        len: usize,
+    },
+    Swap {
+        at: usize,
+        with: usize,
+    },
+    Repeat {
+        at: usize,
+    },
+    Lose {
+        at: usize,
+    },
+    Noise {
+        at: usize,
+        bytes: Vec<u8>,
+    },
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let at = 0..10_000_usize;
+    prop_oneof![
+        6 => (at.clone(), 0..1000_usize).prop_map(|(at, bit)| Damage::Flip { at, bit }),
+        2 => (at.clone(), 0..1200_usize).prop_map(|(at, len)| Damage::Cut { at, len }),
+        3 => (at.clone(), at.clone()).prop_map(|(at, with)| Damage::Swap { at, with }),
+        2 => at.clone().prop_map(|at| Damage::Repeat { at }),
+        2 => at.clone().prop_map(|at| Damage::Lose { at }),
+        1 => (at, proptest::collection::vec(any::<u8>(), 0..200))
+            .prop_map(|(at, bytes)| Damage::Noise { at, bytes }),
+    ]
+}
+
+fn apply(damage: &Damage, packets: &mut Vec<Vec<u8>>) {
+    let n = packets.len();
+    if n == 0 {
+        return;
+    }
+    match damage {
+        Damage::Flip { at, bit } => {
+            let packet = &mut packets[at % n];
+            let bits = packet.len() * 8;
+            if bits > 0 {
+                packet[bit % bits / 8] ^= 1 << (bit % 8);
+            }
+            seal(packet);
+        }
+        Damage::Cut { at, len } => {
+            let packet = &mut packets[at % n];
+            packet.truncate(len % (packet.len() + 1));
+        }
+        Damage::Swap { at, with } => packets.swap(at % n, with % n),
+        Damage::Repeat { at } => packets.insert(at % n, packets[at % n].clone()),
+        Damage::Lose { at } => drop(packets.remove(at % n)),
+        Damage::Noise { at, bytes } => packets.insert(at % n, bytes.clone()),
+    }
+}
+
+fn seal(packet: &mut [u8]) {
+    if let Some((good, _)) = icrc::of_ip_packet(packet) {
+        let udp = if packet[0] >> 4 == 4 { 20 } else { 40 };
+        let end = udp + usize::from(u16::from_be_bytes([packet[udp + 4], packet[udp + 5]]));
+        packet[end - 4..end].copy_from_slice(&good.to_le_bytes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        rng_seed: RngSeed::Fixed(0x5eed),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn damage_does_no_harm(
+        name in prop::sample::select(vec![
+            "loss_netem5_pipe.pcap",
+            "cm_rping.pcap",
+            "host_handmade_rc.pcap",
+            "k612_flush_global.pcap",
+            "rc_srq.pcap",
+            "rc_atomic_ipv6.pcap",
+        ]),
+        damages in proptest::collection::vec(damage(), 1..60),
+    ) {
+        let mut packets = golden(name);
+        for damage in &damages {
+            apply(damage, &mut packets);
+        }
+        let mut checker = Checker::new(LIMITS);
+        let mut now = Duration::ZERO;
+        for (number, packet) in (1..).zip(&packets) {
+            now += Duration::from_micros(30);
+            checker.ip_packet(number, Some(now), packet);
+            let (directions, remembered) = checker.tracker().remembered();
+            prop_assert!(directions <= LIMITS.directions);
+            prop_assert!(remembered <= LIMITS.packets);
+        }
+        let counts = checker.counts();
+        prop_assert_eq!(
+            counts.icrc_good + counts.icrc_bad + counts.icrc_unknown,
+            counts.roce_packets
+        );
+    }
+}
+
+/// The most directions and packets remembered while `each` packets come to one queue pair after the
+/// other.
+fn most_remembered(each: u32) -> (usize, usize) {
+    let limits = Limits { directions: 100, window: 1000, packets: 2000 };
+    let mut checker = Checker::new(limits);
+    let mut most = (0, 0);
+    for n in 0..20_000_u32 {
+        let opcode = Opcode::RcSendOnly;
+        let bth =
+            Bth { opcode, dest_qp: Qpn::new(2 + n / each), psn: Psn::new(n), ..Bth::default() };
+        let mut datagram = vec![0; datagram_len(opcode, 0)];
+        Builder::new(&bth, &mut datagram).unwrap();
+        let path = Route {
+            source: "10.0.0.1".parse().unwrap(),
+            destination: "10.0.0.2".parse().unwrap(),
+            source_port: 0xc000,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let mut packet = Vec::new();
+        Headers::write(&path, 0, datagram.len(), &mut packet);
+        packet.extend(datagram);
+        seal(&mut packet);
+        checker.ip_packet(n.into(), None, &packet);
+        let (directions, packets) = checker.tracker().remembered();
+        most = (most.0.max(directions), most.1.max(packets));
+    }
+    assert!(checker.tracker().forgotten() > 300);
+    most
+}
+
+#[test]
+fn ever_new_connections_are_forgotten_in_time() {
+    assert_eq!(most_remembered(7), (100, 700));
+    let (directions, packets) = most_remembered(37);
+    assert!(directions < 100);
+    assert_eq!(packets, 2000);
+}
+
+#[test]
+fn one_long_connection_remembers_its_window() {
+    let limits = Limits { directions: 4, window: 50, packets: 1000 };
+    let mut checker = Checker::new(limits);
+    for (number, packet) in (1..).zip(golden("loss_netem5_pipe.pcap")) {
+        checker.ip_packet(number, None, &packet);
+    }
+    assert_eq!(checker.tracker().remembered(), (2, 50));
+}

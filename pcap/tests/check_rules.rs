@@ -1,0 +1,619 @@
+//! Each rule fires on a capture that breaks it, with exactly that finding, and not on one that keeps it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use softroce::ids::{PKey, QKey, Qpn, Rkey};
+use softroce::net::{Ipv4Fields, Path};
+use softroce::psn::Psn;
+use softroce::time::RnrTimer;
+use softroce::wire::encap::Headers;
+use softroce::wire::icrc::Flow;
+use softroce::wire::packet::{datagram_len, padding};
+use softroce::wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Deth, NakCode, Opcode, Opcode::*, Reth, Syndrome,
+};
+use softroce_pcap::check::{Checker, Rule, Severity};
+use softroce_pcap::flow::Limits;
+
+/// A packet to be made. The two hosts are 10.0.0.1, whose queue pair is 0x11, and 10.0.0.2 with 0x12;
+/// the first asks and the second answers.
+#[derive(Clone)]
+struct P {
+    bth: Bth,
+    source: IpAddr,
+    destination: IpAddr,
+    source_port: u16,
+    df: bool,
+    len: usize,
+    fill: u8,
+    pad_byte: u8,
+    reserved: u8,
+    reth: Reth,
+    aeth: Aeth,
+    atomic: AtomicEth,
+    old: u64,
+    deth: Deth,
+    spoil: bool,
+    /// Microseconds since the packet before.
+    after: u64,
+    /// Bytes that are captured.
+    cut: Option<usize>,
+    bytes: Option<Vec<u8>>,
+}
+
+fn p(opcode: Opcode, psn: u32) -> P {
+    let asks = opcode.is_request() || opcode == Cnp;
+    let hosts: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+    let (source, destination) = if asks { (hosts[0], hosts[1]) } else { (hosts[1], hosts[0]) };
+    let dest_qp = Qpn::new(if asks { 0x12 } else { 0x11 });
+    P {
+        bth: Bth { opcode, psn: Psn::new(psn), dest_qp, ..Bth::default() },
+        source,
+        destination,
+        source_port: 0xc132,
+        df: true,
+        len: 0,
+        fill: 0x5a,
+        pad_byte: 0,
+        reserved: 0,
+        reth: Reth { addr: 0x1000, rkey: Rkey(7), length: 0 },
+        aeth: Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 0 },
+        atomic: AtomicEth { addr: 0x1000, rkey: Rkey(7), swap: 1, compare: 0 },
+        old: 0,
+        deth: Deth { qkey: QKey(0x8001_0000), source_qp: Qpn::new(1) },
+        spoil: false,
+        after: 10,
+        cut: None,
+        bytes: None,
+    }
+}
+
+fn ack(psn: u32, msn: u32) -> P {
+    let mut ack = p(RcAcknowledge, psn);
+    ack.aeth.msn = msn;
+    ack
+}
+
+fn nak(psn: u32, msn: u32, code: NakCode) -> P {
+    ack(psn, msn).with(|p| p.aeth.syndrome = Syndrome::Nak(code))
+}
+
+fn rnr(psn: u32, msn: u32) -> P {
+    // 1.28 ms.
+    let timer = RnrTimer::new(14).unwrap();
+    ack(psn, msn).with(|p| p.aeth.syndrome = Syndrome::Rnr { timer })
+}
+
+/// A READ of `len` bytes.
+fn read(psn: u32, len: u32) -> P {
+    p(RcReadRequest, psn).dma(0x1000, len).asking()
+}
+
+fn data(opcode: Opcode, psn: u32, msn: u32, len: usize) -> P {
+    p(opcode, psn).len(len).with(|p| p.aeth.msn = msn)
+}
+
+fn mad(body: &[(usize, &[u8])], from: IpAddr, to: IpAddr) -> P {
+    let mut bytes = vec![0; 256];
+    bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
+    for (at, value) in body {
+        bytes[*at..*at + value.len()].copy_from_slice(value);
+    }
+    p(UdSendOnly, 0).len(256).with(|p| {
+        p.bth.dest_qp = Qpn::new(1);
+        p.bytes = Some(bytes);
+        (p.source, p.destination) = (from, to);
+    })
+}
+
+impl P {
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn len(self, len: usize) -> Self {
+        self.with(|p| p.len = len)
+    }
+
+    fn asking(self) -> Self {
+        self.with(|p| p.bth.ack_req = true)
+    }
+
+    fn dma(self, addr: u64, length: u32) -> Self {
+        self.with(|p| p.reth = Reth { addr, length, ..p.reth })
+    }
+
+    fn after(self, us: u64) -> Self {
+        self.with(|p| p.after = us)
+    }
+
+    /// The IP packet.
+    fn build(&self) -> Vec<u8> {
+        let mut bth = self.bth;
+        if bth.pad == 0 {
+            bth.pad = u8::try_from(padding(self.len)).unwrap();
+        }
+        let headers = bth.opcode.header_len();
+        let total = headers + self.len + usize::from(bth.pad) + 4;
+        let mut datagram = vec![0; total];
+        let mut builder = Builder::new(&bth, &mut datagram).unwrap();
+        let layout = bth.opcode.layout();
+        builder.payload_mut().fill(self.fill);
+        if let Some(bytes) = &self.bytes {
+            builder.payload_mut().copy_from_slice(bytes);
+        }
+        if layout.reth.is_some() {
+            builder.reth(&self.reth);
+        }
+        if layout.aeth.is_some() {
+            builder.aeth(&self.aeth);
+        }
+        if layout.atomic_eth.is_some() {
+            builder.atomic_eth(&self.atomic);
+        }
+        if layout.deth.is_some() {
+            builder.deth(&self.deth);
+        }
+        let old = AtomicAckEth { original: self.old };
+        if layout.atomic_ack_eth.is_some() {
+            builder.atomic_ack_eth(&old);
+        }
+        datagram[total - 4 - usize::from(bth.pad)..total - 4].fill(self.pad_byte);
+        datagram[4] |= self.reserved;
+        let source = (self.source, self.source_port).into();
+        let flow = Flow::new(source, (self.destination, 4791).into());
+        let fields = Ipv4Fields { id: 0, dont_fragment: self.df };
+        let icrc = flow.compute(fields, &datagram[..total - 4]);
+        datagram[total - 4..].copy_from_slice(&icrc.to_le_bytes());
+        datagram[total - 1] ^= u8::from(self.spoil);
+        let path = Path {
+            source: self.source,
+            destination: self.destination,
+            source_port: self.source_port,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let mut packet = Vec::new();
+        Headers { path, flow_label: 0, ipv4: fields }.append(total, &mut packet);
+        packet.extend(datagram);
+        packet
+    }
+}
+
+/// What is found, as `packet severity rule`.
+fn check(packets: &[P]) -> Vec<String> {
+    let bytes: Vec<_> = packets.iter().map(|p| (p.build(), p.after, p.cut)).collect();
+    check_bytes(&bytes)
+}
+
+fn check_bytes(packets: &[(Vec<u8>, u64, Option<usize>)]) -> Vec<String> {
+    let mut checker = Checker::new(Limits::default());
+    let mut now = Duration::from_secs(1);
+    let mut all = Vec::new();
+    for (number, (bytes, after, cut)) in (1..).zip(packets) {
+        now += Duration::from_micros(*after);
+        let captured = &bytes[..cut.unwrap_or(bytes.len())];
+        for finding in checker.ip_packet(number, Some(now), captured) {
+            all.push(format!("{} {} {}", finding.packet, finding.severity, finding.rule));
+        }
+    }
+    all
+}
+
+/// A case: packets, and what is found.
+type Case = (Vec<P>, &'static [&'static str]);
+
+fn send(opcode: Opcode, psn: u32, len: usize) -> P {
+    let packet = p(opcode, psn).len(len);
+    if opcode.position().is_end() { packet.asking() } else { packet }
+}
+
+fn headers() -> Vec<Case> {
+    let only = || send(RcSendOnly, 1, 8);
+    vec![
+        (vec![only().with(|p| p.source_port = 4791)], &["1 quirk PKT-01"]),
+        (vec![only().with(|p| p.df = false)], &["1 violation PKT-03"]),
+        (vec![only().with(|p| p.bth.tver = 1)], &["1 violation PKT-08"]),
+        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(0))], &["1 violation PKT-10"]),
+        (vec![only().with(|p| p.reserved = 1)], &["1 violation PKT-15"]),
+        (vec![only().with(|p| p.bth.fecn = true)], &["1 violation PKT-15"]),
+        (vec![only().with(|p| p.bth.migreq = false); 1], &["1 quirk PKT-15"]),
+        (vec![only().len(5).with(|p| p.pad_byte = 1)], &["1 violation PKT-16"]),
+        (vec![only().len(5).with(|p| p.bth.pad = 2)], &["1 violation PKT-16"]),
+        (vec![only().with(|p| p.spoil = true)], &["1 violation CRC-08"]),
+        (vec![p(UcSendOnly, 1).len(8).asking()], &["1 quirk REQ-06"]),
+        (vec![only(), ack(1, 1).asking()], &["2 violation REQ-06"]),
+        (vec![send(RcSendFirst, 1, 256).with(|p| p.bth.solicited = true)], &["1 violation REQ-41"]),
+        (
+            vec![p(RcWriteOnly, 1).asking().with(|p| p.bth.solicited = true)],
+            &["1 violation REQ-41"],
+        ),
+        (vec![p(Cnp, 0).with(|p| p.bth.becn = true)], &[]),
+        (vec![p(Cnp, 0)], &["1 violation CC-01"]),
+        (vec![p(Cnp, 3).with(|p| p.bth.becn = true)], &["1 violation CC-01"]),
+        (vec![p(Cnp, 0).len(4).with(|p| p.bth.becn = true)], &["1 violation CC-01"]),
+        (
+            vec![p(UdSendOnly, 1).with(|p| p.destination = "239.1.1.1".parse().unwrap())],
+            &["1 quirk UD-10"],
+        ),
+        (
+            vec![p(UdSendOnly, 1).len(256).with(|p| {
+                p.bth.dest_qp = Qpn::new(1);
+                p.deth.qkey = QKey(1);
+            })],
+            &["1 violation UD-11"],
+        ),
+        (
+            vec![p(UdSendOnly, 1).len(100).with(|p| p.bth.dest_qp = Qpn::new(1))],
+            &["1 violation CM-01"],
+        ),
+    ]
+}
+
+fn requests() -> Vec<Case> {
+    let first = || send(RcSendFirst, 1, 256);
+    let write = |opcode, psn, len: usize| send(opcode, psn, len).dma(0x1000, 600);
+    vec![
+        (vec![first(), send(RcSendMiddle, 2, 512)], &["2 violation PKT-18"]),
+        (vec![send(RcSendFirst, 1, 100)], &["1 violation PKT-18"]),
+        (vec![first(), send(RcSendLast, 4, 8)], &["2 note REQ-01"]),
+        (
+            vec![read(1, 1000), send(RcSendFirst, 5, 256), send(RcSendOnly, 3, 8)],
+            &["3 violation REQ-03"],
+        ),
+        // Whether the READ takes 4 PSNs, or less and requests were lost, cannot be told.
+        (vec![read(1, 1000), send(RcSendOnly, 5, 8), send(RcSendOnly, 3, 8)], &["3 note REQ-19"]),
+        (
+            vec![first(), send(RcSendLast, 2, 8), read(3, 600), send(RcSendOnly, 4, 8)],
+            &["4 violation REQ-03"],
+        ),
+        (
+            vec![first(), send(RcSendMiddle, 2, 256), send(RcSendOnly, 3, 8)],
+            &["3 violation RSP-16"],
+        ),
+        (vec![first(), write(RcWriteLast, 2, 8)], &["2 violation RSP-17"]),
+        (vec![send(RcSendOnly, 1, 8), send(RcSendMiddle, 2, 256)], &["2 violation RSP-15"]),
+        (vec![first(), send(RcSendLast, 2, 0)], &["2 violation RSP-19"]),
+        (vec![first(), send(RcSendLast, 2, 300)], &["2 violation RSP-19"]),
+        (
+            vec![
+                write(RcWriteFirst, 1, 256),
+                write(RcWriteMiddle, 2, 256),
+                write(RcWriteLast, 3, 88),
+            ],
+            &[],
+        ),
+        (vec![write(RcWriteFirst, 1, 256), write(RcWriteLast, 2, 88)], &["2 violation RSP-20"]),
+        (vec![read(1, (1 << 31) + 1)], &["1 violation RSP-21"]),
+        (vec![read(1, 8).dma(u64::MAX - 3, 8)], &["1 violation RSP-28"]),
+        (vec![p(RcFetchAdd, 1).asking().with(|p| p.atomic.addr = 4)], &["1 violation RSP-31"]),
+        (vec![p(RcAtomicWrite, 1).asking().len(4).dma(8, 8)], &["1 violation RSP-32"]),
+        (vec![p(RcAtomicWrite, 1).asking().len(8).dma(4, 8)], &["1 violation RSP-32"]),
+        (
+            vec![p(UcSendFirst, 1).len(256), p(UcSendLast, 4).len(8), p(UcSendMiddle, 5).len(256)],
+            &["2 note UC-02", "3 violation RSP-15"],
+        ),
+    ]
+}
+
+fn repetitions() -> Vec<Case> {
+    let only = |psn| send(RcSendOnly, psn, 8);
+    let long = || vec![send(RcSendFirst, 1, 256), send(RcSendLast, 2, 8), read(3, 600)];
+    let again = |packet: P| [long(), vec![packet.after(2000)]].concat();
+    vec![
+        (vec![only(1), only(1).after(900)], &["2 note REQ-28"]),
+        (
+            vec![only(1), only(1).with(|p| p.bth.ack_req = false)],
+            &["2 violation REQ-07", "2 note REQ-19"],
+        ),
+        (vec![only(1), only(1).with(|p| p.fill = 1)], &["2 violation REQ-19", "2 note REQ-19"]),
+        (vec![only(1), p(RcFetchAdd, 1).asking()], &["2 violation REQ-19"]),
+        (
+            vec![only(1), only(2), nak(2, 1, NakCode::PsnSequence), only(2)],
+            &["3 note RSP-02", "4 note REQ-18"],
+        ),
+        (vec![only(1), rnr(1, 0), only(1).after(1300)], &["2 note RSP-23", "3 note REQ-23"]),
+        (
+            vec![only(1), rnr(1, 0), only(1).after(900)],
+            &["2 note RSP-23", "3 violation REQ-23", "3 note REQ-23"],
+        ),
+        (again(read(4, 344).dma(0x1100, 344)), &["4 note REQ-28"]),
+        (again(read(4, 344).dma(0x1200, 344)), &["4 violation REQ-16", "4 note REQ-28"]),
+        (vec![read(1, 8), only(2), ack(2, 2), read(1, 8)], &["3 note REQ-12", "4 note REQ-12"]),
+        (
+            vec![
+                p(RcFlush, 1).asking().dma(0x1000, 8),
+                p(RcFlush, 1).asking().dma(0, 8).after(2000),
+            ],
+            &["2 quirk REQ-19", "2 note REQ-28"],
+        ),
+    ]
+}
+
+fn answers() -> Vec<Case> {
+    let only = |psn| send(RcSendOnly, psn, 8);
+    let atomic = |psn| p(RcFetchAdd, psn).asking();
+    let result = |psn, msn, old| data(RcAtomicAcknowledge, psn, msn, 0).with(|p| p.old = old);
+    let syndrome = |p: P, syndrome| p.with(|p| p.aeth.syndrome = syndrome);
+    let credits = |p: P, credits| syndrome(p, Syndrome::Ack { credits });
+    let reading = |answer: &[P]| [vec![read(1, 600)], answer.to_vec()].concat();
+    let first = || data(RcReadResponseFirst, 1, 1, 256);
+    let middle = || data(RcReadResponseMiddle, 2, 0, 256);
+    let last = |len| data(RcReadResponseLast, 3, 1, len);
+    let flush = || p(RcFlush, 1).asking().dma(0x1000, 8);
+    vec![
+        (vec![only(1), ack(1, 1), only(2), ack(2, 2)], &[]),
+        (reading(&[first(), middle(), last(88)]), &[]),
+        (
+            vec![atomic(1), result(1, 1, 5), atomic(1).after(2000), result(1, 1, 5)],
+            &["3 note REQ-28"],
+        ),
+        (
+            vec![atomic(1), result(1, 1, 5), atomic(1).after(2000), result(1, 1, 6)],
+            &["3 note REQ-28", "4 violation RSP-08"],
+        ),
+        (vec![only(1), ack(1, 1), only(2), ack(2, 4)], &["4 violation RSP-14"]),
+        (
+            vec![only(1), ack(1, 1), only(2), nak(2, 2, NakCode::RemoteAccess)],
+            &["4 violation RSP-14", "4 violation RSP-26"],
+        ),
+        (vec![only(1), ack(1, 1), ack(3, 3)], &["3 note RSP-12"]),
+        (vec![only(1), syndrome(ack(1, 1), Syndrome::Reserved(0x40))], &["2 violation RSP-11"]),
+        (vec![only(1), nak(1, 0, NakCode::Reserved(9))], &["2 violation REQ-22", "2 note REQ-21"]),
+        (vec![only(1), nak(1, 0, NakCode::InvalidRequest)], &["2 note REQ-21"]),
+        (
+            vec![only(1), only(2), nak(1, 0, NakCode::InvalidRequest), ack(2, 1)],
+            &["3 note REQ-21", "4 violation RSP-42"],
+        ),
+        (vec![only(1), nak(1, 0, NakCode::RemoteAccess)], &["2 violation RSP-26"]),
+        (vec![read(1, 8), rnr(1, 0)], &["2 violation RSP-23"]),
+        (
+            vec![only(1), only(2), rnr(1, 0), nak(1, 0, NakCode::PsnSequence)],
+            &["3 note RSP-23", "4 quirk RSP-25"],
+        ),
+        (
+            vec![
+                only(1),
+                only(2),
+                nak(1, 0, NakCode::PsnSequence),
+                nak(1, 0, NakCode::PsnSequence),
+            ],
+            &["3 note RSP-02", "4 violation RSP-02"],
+        ),
+        (
+            vec![only(1), only(2), ack(2, 2), only(3), nak(1, 2, NakCode::PsnSequence)],
+            &["5 violation RSP-02"],
+        ),
+        (vec![only(1), only(2), ack(2, 2), ack(1, 1)], &["4 note RSP-04"]),
+        (
+            vec![only(1), only(2), ack(2, 2), only(2).after(2000), ack(1, 2)],
+            &["4 note REQ-28", "5 quirk RSP-04"],
+        ),
+        // Credits for one more, then one that asks for news, then one too many.
+        (
+            vec![
+                only(1),
+                credits(ack(1, 1), 1),
+                only(2),
+                only(3),
+                only(4),
+                credits(ack(4, 4), 31),
+                only(5),
+            ],
+            &["5 quirk RSP-11"],
+        ),
+        (vec![only(1), credits(ack(1, 1), 0), send(RcWriteOnly, 2, 0).dma(0, 0), read(3, 8)], &[]),
+        (reading(&[first(), last(88)]), &["3 note REQ-14"]),
+        // Resumed in two places: an answer may begin at either, and go on as if it had not.
+        (
+            reading(&[
+                first(),
+                read(2, 344).dma(0x1100, 344).after(2000),
+                read(3, 88).dma(0x1200, 88).after(2000),
+                data(RcReadResponseFirst, 2, 1, 256),
+                last(88),
+                data(RcReadResponseOnly, 3, 1, 88),
+            ]),
+            &["3 note REQ-28", "4 note REQ-28"],
+        ),
+        (reading(&[first(), data(RcReadResponseFirst, 2, 1, 256)]), &["3 violation REQ-17"]),
+        (reading(&[first(), middle(), middle()]), &["4 note RSP-05"]),
+        (reading(&[first(), middle(), last(80)]), &["4 violation REQ-17"]),
+        (
+            reading(&[first(), middle(), data(RcReadResponseMiddle, 3, 0, 256)]),
+            &["4 violation REQ-17"],
+        ),
+        (
+            reading(&[first(), middle(), syndrome(last(88), Syndrome::Nak(NakCode::RemoteAccess))]),
+            &["4 violation REQ-39"],
+        ),
+        (reading(&[ack(1, 1)]), &["2 violation REQ-12"]),
+        (
+            reading(&[
+                first(),
+                middle(),
+                last(88),
+                read(2, 344).dma(0x1100, 344).after(2000),
+                middle(),
+                last(88),
+            ]),
+            &["5 note REQ-28", "6 quirk REQ-17"],
+        ),
+        (
+            reading(&[
+                first(),
+                read(2, 344).dma(0x1100, 344).after(2000),
+                data(RcReadResponseFirst, 2, 1, 256),
+                last(88),
+            ]),
+            &["3 note REQ-28"],
+        ),
+        (vec![only(1), data(RcReadResponseOnly, 1, 1, 0)], &["2 violation REQ-17"]),
+        (vec![flush(), data(RcReadResponseOnly, 1, 1, 0)], &[]),
+        (vec![flush(), data(RcReadResponseOnly, 1, 1, 8)], &["2 violation REQ-40"]),
+        (vec![flush(), ack(1, 1)], &["2 violation REQ-40"]),
+        (
+            vec![
+                send(RcSendFirst, 1, 256),
+                send(RcSendLast, 2, 8),
+                read(3, 600),
+                data(RcReadResponseFirst, 3, 2, 512),
+            ],
+            &["4 violation PKT-18"],
+        ),
+    ]
+}
+
+/// Those that no [`P`] can be built for.
+fn raw() -> Vec<(Vec<u8>, &'static str)> {
+    let whole = send(RcSendOnly, 1, 8).build();
+    let change = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = whole.clone();
+        change(&mut bytes);
+        let udp = bytes.len() - 20;
+        let len = u16::try_from(udp).unwrap().to_be_bytes();
+        bytes[24..26].copy_from_slice(&len);
+        let total = u16::try_from(udp + 20).unwrap().to_be_bytes();
+        bytes[2..4].copy_from_slice(&total);
+        if let Some((icrc, _)) = softroce::wire::icrc::of_ip_packet(&bytes) {
+            let at = bytes.len() - 4;
+            bytes[at..].copy_from_slice(&icrc.to_le_bytes());
+        }
+        bytes
+    };
+    // A FLUSH with the headers covered twice.
+    let mut flush = p(RcFlush, 1).asking().dma(0x1000, 8).build();
+    let (plain, _) = softroce::wire::icrc::of_ip_packet(&flush).unwrap();
+    let at = flush.len() - 4;
+    let mut twice = crc32fast::Hasher::new_with_initial(plain);
+    twice.update(&flush[28..at]);
+    flush[at..].copy_from_slice(&twice.finalize().to_le_bytes());
+    vec![
+        (change(&|bytes| bytes[28] = 0x3f), "1 violation PKT-09"),
+        (change(&|bytes| bytes[28] = 0xc1), "1 note PKT-09"),
+        (change(&|bytes| bytes[28] = RcReadRequest.byte()), "1 violation PKT-07"),
+        (change(&|bytes| bytes.truncate(38)), "1 violation PKT-07"),
+        (change(&|bytes| bytes[6] = 0x20), "1 violation PKT-03"),
+        (flush, "1 quirk CRC-01"),
+    ]
+}
+
+fn all() -> Vec<Case> {
+    [headers(), requests(), repetitions(), answers()].concat()
+}
+
+#[test]
+fn every_case_gives_exactly_its_findings() {
+    let wrong: Vec<_> = all()
+        .into_iter()
+        .enumerate()
+        .map(|(at, (packets, expected))| (at, check(&packets), expected, packets[0].bth.opcode))
+        .filter(|(_, found, expected, _)| found != expected)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    for (bytes, expected) in raw() {
+        assert_eq!(check_bytes(&[(bytes, 0, None)]), [expected]);
+    }
+}
+
+#[test]
+fn every_rule_has_a_case() {
+    let mut found: Vec<_> = all().iter().flat_map(|(packets, _)| check(packets)).collect();
+    found.extend(raw().into_iter().map(|(_, found)| found.to_owned()));
+    for rule in Rule::ALL {
+        assert!(found.iter().any(|found| found.ends_with(rule.id())), "{rule}");
+    }
+}
+
+#[test]
+fn a_cut_packet_is_followed_and_its_icrc_is_unknown() {
+    let mut checker = Checker::new(Limits::default());
+    let packet = send(RcSendOnly, 1, 512).build();
+    assert!(checker.ip_packet(1, None, &packet[..60]).is_empty());
+    let counts = checker.counts();
+    assert_eq!((counts.roce_packets, counts.icrc_good, counts.icrc_unknown), (1, 0, 1));
+    let findings = checker.ip_packet(2, None, &ack(1, 1).with(|p| p.aeth.msn = 0x55).build());
+    assert!(findings.is_empty(), "the MSN is not known before: {findings:?}");
+    let findings = checker.ip_packet(3, None, &send(RcSendOnly, 3, 8).build()).to_vec();
+    assert_eq!((findings[0].rule, findings[0].severity), (Rule::Req01, Severity::Note));
+}
+
+#[test]
+fn the_length_of_a_cut_packet_is_not_held_against_its_sender() {
+    let first = send(RcSendFirst, 1, 256);
+    let cut = |p: P| p.with(|p| p.cut = Some(60));
+    assert_eq!(check(&[first.clone(), send(RcSendMiddle, 2, 512)]), ["2 violation PKT-18"]);
+    assert_eq!(check(&[first.clone(), cut(send(RcSendMiddle, 2, 512))]), ["2 note PKT-18"]);
+    // More than any packet has: several, before they were cut up.
+    assert_eq!(check(&[first, cut(send(RcSendMiddle, 2, 9000))]), ["2 note CRC-08"]);
+}
+
+#[test]
+fn the_managers_tell_where_psn_and_msn_begin() {
+    let a: IpAddr = "10.0.0.1".parse().unwrap();
+    let b: IpAddr = "10.0.0.2".parse().unwrap();
+    let req = mad(
+        &[
+            (16, &[0, 0x10]),
+            (24, &[0, 0, 0, 9]),
+            (24 + 32, &[0, 0, 0x11, 0]),
+            (24 + 44, &[0, 0, 0x70, 0]),
+            (24 + 50, &[0x10]),
+        ],
+        a,
+        b,
+    );
+    let rep = mad(
+        &[
+            (16, &[0, 0x13]),
+            (24, &[0, 0, 0, 8]),
+            (28, &[0, 0, 0, 9]),
+            (24 + 12, &[0, 0, 0x12, 0]),
+            (24 + 20, &[0, 0, 0x01, 0]),
+        ],
+        b,
+        a,
+    );
+    let start = |rest: &[P]| check(&[vec![req.clone(), rep.clone()], rest.to_vec()].concat());
+    assert!(start(&[send(RcSendOnly, 1, 8), ack(1, 1)]).is_empty());
+    assert_eq!(start(&[send(RcSendOnly, 1, 8), ack(1, 2)]), ["4 violation RSP-14"]);
+    assert_eq!(start(&[send(RcSendOnly, 3, 8)]), ["3 note REQ-01"]);
+    assert_eq!(start(&[send(RcSendFirst, 1, 512)]), ["3 violation PKT-18"]);
+}
+
+#[test]
+fn answers_find_their_connection_among_several() {
+    // Four connections between the same hosts with the same PSNs; the ports tell them apart.
+    let mut packets = Vec::new();
+    let pair = |n: u32| (Qpn::new(0x11 + 0x100 * n), Qpn::new(0x12 + 0x100 * n));
+    for n in 0..4 {
+        let (asking, answering) = pair(n);
+        packets.push(send(RcSendOnly, 5, 8).with(|p| {
+            p.bth.dest_qp = answering;
+            p.source_port = softroce::net::source_port(0, asking, answering);
+        }));
+    }
+    for n in (0..4).rev() {
+        let (asking, answering) = pair(n);
+        packets.push(ack(5, n + 1).with(|p| {
+            p.bth.dest_qp = asking;
+            p.source_port = softroce::net::source_port(0, asking, answering);
+        }));
+        packets.push(send(RcSendOnly, 6, 8).with(|p| p.bth.dest_qp = answering));
+        packets.push(ack(6, n + 2).with(|p| p.bth.dest_qp = asking));
+    }
+    assert!(check(&packets).is_empty());
+    packets.push(ack(6, 9).with(|p| p.bth.dest_qp = pair(2).0));
+    assert_eq!(check(&packets), ["17 violation RSP-14"]);
+}
+
+#[test]
+fn a_partition_of_its_own_is_no_finding() {
+    let packet = send(RcSendOnly, 1, 8).with(|p| p.bth.pkey = PKey(0x8001));
+    assert!(check(&[packet]).is_empty());
+    assert_eq!(datagram_len(RcSendOnly, 8), 24);
+}
