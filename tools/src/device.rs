@@ -6,18 +6,27 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use softroce::io::Sink;
+use softroce::io::{Direction, Sink};
 use softroce::runtime::Environment;
+use softroce::time::Instant;
 use softroce::verbs::{Context, OpenOptions};
 use softroce_pcap::CaptureFile;
+use softroce_pcap::check::{OnlineCheck, Severity};
+use softroce_pcap::flow::Limits;
 
+use crate::Answer;
+use crate::check::{Summary, line};
 use crate::cli::DeviceArgs;
 
-/// A device, and the file that shows what it carries.
+/// A device, the file that shows what it carries, and what checks that.
 pub(crate) struct Opened {
     pub(crate) context: Context,
     recording: Option<Recording>,
+    check: Option<OnlineCheck>,
 }
+
+/// Findings that are told when the device is closed; the rest are counted.
+const MOST_FINDINGS: usize = 1000;
 
 /// A capture that is being written.
 pub(crate) struct Recording {
@@ -27,8 +36,8 @@ pub(crate) struct Recording {
 
 impl DeviceArgs {
     /// Opens the device. `route` is our address on the way to the other side, if there is another
-    /// side.
-    pub(crate) fn open(&self, route: Option<IpAddr>) -> anyhow::Result<Opened> {
+    /// side. What the device carries is held against the rules if `check` says so.
+    pub(crate) fn open(&self, route: Option<IpAddr>, check: bool) -> anyhow::Result<Opened> {
         let environment = Environment::read()?;
         self.check_name(&environment)?;
         let mut options = OpenOptions::default();
@@ -42,10 +51,14 @@ impl DeviceArgs {
             options = options.impair(impairments);
         }
         let recording = self.record(&environment)?;
-        if let Some(recording) = &recording {
-            options = options.capture(recording.sink());
+        let check = check.then(|| OnlineCheck::new(Limits::default(), MOST_FINDINGS));
+        let sinks =
+            [recording.as_ref().map(Recording::sink), check.as_ref().map(OnlineCheck::sink)];
+        let sinks: Vec<_> = sinks.into_iter().flatten().collect();
+        if !sinks.is_empty() {
+            options = options.capture(Box::new(Tee(sinks)));
         }
-        Ok(Opened { context: Context::open(options)?, recording })
+        Ok(Opened { context: Context::open(options)?, recording, check })
     }
 
     /// Whether the device that is asked for is the one there is.
@@ -79,10 +92,34 @@ impl DeviceArgs {
 
 impl Opened {
     /// Closes the device and completes the capture. Everything that was made from the device must
-    /// be gone.
-    pub(crate) fn finish(self) -> anyhow::Result<()> {
+    /// be gone. What the check has found is told on standard error; a violation makes the answer
+    /// no.
+    pub(crate) fn finish(self) -> anyhow::Result<Answer> {
         drop(self.context);
-        self.recording.map_or(Ok(()), Recording::finish)
+        self.recording.map_or(Ok(()), Recording::finish)?;
+        Ok(self.check.map_or(Answer::Yes, |check| tell(&check)))
+    }
+}
+
+fn tell(check: &OnlineCheck) -> Answer {
+    let (findings, counts) = check.finish();
+    let start = findings.first().and_then(|first| first.time);
+    for finding in &findings {
+        let since = finding.time.zip(start).map(|(time, start)| time.saturating_sub(start));
+        eprintln!("{}", line(finding, since));
+    }
+    eprintln!("roce: checked {}", Summary(&counts));
+    if counts.of(Severity::Violation) > 0 { Answer::No } else { Answer::Yes }
+}
+
+/// Shows packets to several.
+struct Tee(Vec<Box<dyn Sink>>);
+
+impl Sink for Tee {
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]) {
+        for sink in &mut self.0 {
+            sink.packet(at, direction, ip_packet);
+        }
     }
 }
 

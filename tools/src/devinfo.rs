@@ -9,7 +9,7 @@ use crate::cli::DevinfoArgs;
 
 /// Runs the command.
 pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
-    let opened = args.device.open(None)?;
+    let opened = args.device.open(None, false)?;
     let info = opened.context.device_info()?;
     opened.finish()?;
     let mut out = io::stdout().lock();

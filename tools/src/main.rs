@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod ceiling;
+mod check;
 mod cli;
 mod clock;
 mod completion;
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
         Command::Devinfo(args) => devinfo::run(args).map(|()| Answer::Yes),
         Command::Doctor(args) => doctor::run(args),
         Command::Pingpong(args) => pingpong::run(args),
-        Command::Perf(args) => perf::run(args).map(|()| Answer::Yes),
+        Command::Perf(args) => perf::run(args),
+        Command::Check(args) => check::run(args),
         Command::Dump(args) => dump::run(args).map(|()| Answer::Yes),
         Command::Completions(args) => manual::completions(args).map(|()| Answer::Yes),
         Command::Man(args) => manual::man(args).map(|()| Answer::Yes),

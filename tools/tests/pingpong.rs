@@ -60,6 +60,34 @@ fn a_capture_has_what_was_sent_and_received_with_good_icrcs() {
     assert!(packets.iter().all(|packet| packet["icrc"] == "good"));
 }
 
+/// Plays with a check of our own packets; returns the exit status and what it says of them.
+fn checked(options: &[&str]) -> (Option<i32>, String) {
+    let listener = Listener::start(&["pingpong", "-n", "50"]);
+    let to = ["pingpong", "127.0.0.1", "-p", &listener.port, "-n", "50", "--check"];
+    let output = roce::roce(&[&to[..], options].concat());
+    listener.finish();
+    (output.status.code(), roce::stderr(&output))
+}
+
+#[test]
+fn a_check_finds_nothing_in_what_we_send() {
+    let _alone = alone();
+    let (status, text) = checked(&[]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(
+        text.starts_with("roce: checked ") && text.contains("0 violations, 0 quirks"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_check_finds_what_was_corrupted_on_purpose() {
+    let _alone = alone();
+    let (status, text) = checked(&["--impair", "corrupt=0.1,seed=1"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.lines().any(|line| line.contains("  violation  CRC-08  127.0.0.")), "{text}");
+}
+
 #[test]
 fn it_prints_what_the_stock_program_prints() {
     let _alone = alone();

@@ -1,5 +1,6 @@
 //! The command line: one struct a subcommand, from which parser, help and checks follow.
 
+mod check;
 mod device;
 mod devinfo;
 mod doctor;
@@ -15,6 +16,7 @@ use std::fmt::Write;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use softroce::runtime::VARIABLES;
 
+pub(crate) use check::CheckArgs;
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use doctor::DoctorArgs;
@@ -38,6 +40,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Pingpong(PingpongArgs),
     Perf(Box<PerfArgs>),
+    Check(CheckArgs),
     Dump(DumpArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),

@@ -42,6 +42,10 @@ pub(crate) struct PerfArgs {
     /// Do not measure raw UDP.
     #[arg(long)]
     pub(crate) no_ceiling: bool,
+    /// Hold what this side sends and receives against the rules of RoCEv2, as `roce check` does with
+    /// captures; findings on standard error, and exit status 1 with a violation. It costs speed.
+    #[arg(long)]
+    pub(crate) check: bool,
     /// An object of JSON a row.
     #[arg(long)]
     pub(crate) json: bool,

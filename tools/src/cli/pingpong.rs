@@ -56,6 +56,10 @@ pub(crate) struct PingpongArgs {
     /// How long nothing may come from the other side.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = units::seconds)]
     pub(crate) patience: Duration,
+    /// Hold what is sent and received against the rules of RoCEv2, as `roce check` does with
+    /// captures; findings on standard error, and exit status 1 with a violation.
+    #[arg(long)]
+    pub(crate) check: bool,
     /// The result as one object of JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -51,8 +51,8 @@ pub(super) fn test(
     kind: Kind,
     control: &mut Control,
     table: &mut Table,
-) -> anyhow::Result<()> {
-    let opened = args.device.open(Some(control.local_ip()?))?;
+) -> anyhow::Result<crate::Answer> {
+    let opened = args.device.open(Some(control.local_ip()?), args.check)?;
     let result = Active::connect(args, kind, control, &opened.context).and_then(|mut active| {
         for size in kind.sizes(&args.load, active.mtu)? {
             table.print(active.row(size)?)?;
@@ -60,8 +60,8 @@ pub(super) fn test(
         Ok(())
     });
     // The capture is whole also when the test has failed.
-    let finished = opened.finish();
-    result.and(finished)
+    let kept_rules = opened.finish();
+    result.and(kept_rules)
 }
 
 struct Active<'a> {

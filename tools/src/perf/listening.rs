@@ -15,7 +15,7 @@ use crate::device::Opened;
 use crate::tcp;
 
 /// `roce perf TEST --listen`.
-pub(super) fn run(args: &PerfArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
     if args.second_core {
         placement::settle(placement::Core::Second);
     }
@@ -25,7 +25,8 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     let result = session.serve(&mut control);
     let Session { opened, connection, .. } = session;
     drop(connection);
-    result.and(opened.map_or(Ok(()), Opened::finish))
+    let kept_rules = opened.map_or(Ok(crate::Answer::Yes), Opened::finish);
+    result.and(kept_rules)
 }
 
 struct Session<'a> {
@@ -64,7 +65,7 @@ impl Session<'_> {
         let route = control.local_ip()?;
         let opened = match &mut self.opened {
             Some(opened) => opened,
-            none => none.insert(self.args.device.open(Some(route))?),
+            none => none.insert(self.args.device.open(Some(route), self.args.check)?),
         };
         let context: &Context = &opened.context;
         let wishes = Wishes::of(&self.args.load, context.device_info()?.active_mtu);

@@ -28,6 +28,7 @@ mod stream;
 
 use std::time::Duration;
 
+use crate::Answer;
 use crate::cli::{PerfArgs, Test};
 use crate::control::Control;
 use crate::tcp;
@@ -38,7 +39,7 @@ use row::Table;
 use side::Side;
 
 /// Runs the command.
-pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
     let kind = Kind::of(args)?;
     if args.listen {
         return listening::run(args);
@@ -55,11 +56,14 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<()> {
     };
     let mut control = Control::new(stream)?;
     greet(&mut control, args.test)?;
-    match args.test {
-        Test::Ceiling => active::ceiling(args, kind, &mut control, &mut table)?,
-        _ => active::test(args, kind, &mut control, &mut table)?,
-    }
-    plot.map_or(Ok(()), |plot| plot.draw(table.rows()))
+    let answer = match args.test {
+        Test::Ceiling => {
+            active::ceiling(args, kind, &mut control, &mut table).map(|()| Answer::Yes)
+        }
+        _ => active::test(args, kind, &mut control, &mut table),
+    }?;
+    plot.map_or(Ok(()), |plot| plot.draw(table.rows()))?;
+    Ok(answer)
 }
 
 /// Both sides must be there for the same test.

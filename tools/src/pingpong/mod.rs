@@ -41,14 +41,14 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Answer> {
         Some(host) => tcp::connect(host, args.port, "pingpong")?,
         None => tcp::accept(args.port, args.announce)?,
     };
-    let opened = args.device.open(Some(tcp::local_ip(&stream)?))?;
+    let opened = args.device.open(Some(tcp::local_ip(&stream)?), args.check)?;
     let result = play(args, &opened, stream);
     // The capture is whole also when the game has failed.
     let finished = opened.finish();
     let report = result?;
-    finished?;
+    let kept_rules = finished?;
     report.print(args.json)?;
-    Ok(if report.is_perfect() { Answer::Yes } else { Answer::No })
+    Ok(if report.is_perfect() { kept_rules } else { Answer::No })
 }
 
 fn play(args: &PingpongArgs, opened: &Opened, mut stream: TcpStream) -> anyhow::Result<Report> {
