@@ -54,10 +54,15 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
             let expected = "lost on their way, or not captured";
             Found::new(rule, Severity::Note, Role::Unknown, seen, expected)
         }
-        Repetition::TooEarly { rnr, waited, timer } => {
+        Repetition::TooEarly { rnr, waited, timer, certain } => {
             let seen = format!("{} after {waited:?}", line(datagram));
             let expected = format!("not within {timer:?} of the RNR NAK in packet {rnr}");
-            Found::violation(Rule::Req23, seen, expected)
+            if certain {
+                Found::violation(Rule::Req23, seen, expected)
+            } else {
+                let why = format!("{expected}, if the network has not made two of one");
+                Found::new(Rule::Req23, Severity::Note, Role::Unknown, seen, why)
+            }
         }
         Repetition::Restarted { expected } => {
             let seen = format!("psn={}, far from psn={expected}", datagram.bth.psn);
@@ -189,12 +194,14 @@ fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> Found {
             };
             Found::new(Rule::Rsp02, Severity::Note, Role::Network, seen, why)
         }
-        Refusal::SequenceNakAgain { first, whole: true } => {
+        Refusal::SequenceNakAgain { first, certain: true } => {
             let expected = format!("silence: packet {first} asked, and it did not come again");
             Found::violation(Rule::Rsp02, seen, expected)
         }
-        Refusal::SequenceNakAgain { first, whole: false } => {
-            let why = format!("asked for in packet {first} too, and not captured in between");
+        Refusal::SequenceNakAgain { first, certain: false } => {
+            let why = format!(
+                "asked for in packet {first} too: a copy, or the packet came again and was not captured"
+            );
             Found::new(Rule::Rsp02, Severity::Note, Role::Unknown, seen, why)
         }
         Refusal::SequenceNakAfterRnr { rnr } => {

@@ -203,6 +203,7 @@ impl Checker {
             source: roce.ip.source.ip(),
             source_port: roce.ip.source.port(),
             destination: roce.ip.destination.ip(),
+            id: roce.ip.ipv4.map(|ipv4| ipv4.id),
             datagram,
             digest: whole.then(|| digest(roce, datagram)),
         };

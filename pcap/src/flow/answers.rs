@@ -44,6 +44,7 @@ struct Base {
 struct Nak {
     psn: Psn,
     packet: u64,
+    time: Option<Duration>,
     rnr: bool,
 }
 
@@ -65,6 +66,9 @@ impl Reason {
         waited.is_none_or(|waited| waited <= PROMPT)
     }
 }
+
+/// Copies that a network makes come this close together.
+const COPIES: Duration = Duration::from_millis(1);
 
 /// An MSN has 24 bits.
 const MSN_MASK: u32 = 0xff_ffff;
@@ -299,13 +303,14 @@ impl Requests {
                 return;
             }
             Some(nak) if nak.psn == psn => {
-                let whole = self.holes == 0;
-                out.push(Refusal::SequenceNakAgain { first: nak.packet, whole }.into());
+                let apart = seen.time.zip(nak.time).and_then(|(now, then)| now.checked_sub(then));
+                let certain = self.holes == 0 && apart.is_some_and(|apart| apart >= COPIES);
+                out.push(Refusal::SequenceNakAgain { first: nak.packet, certain }.into());
                 return;
             }
             _ => out.push(Refusal::SequenceNak { captured }.into()),
         }
-        self.answers.nak = Some(Nak { psn, packet: seen.number, rnr: false });
+        self.answers.nak = Some(Nak { psn, packet: seen.number, time: seen.time, rnr: false });
         self.pass(psn, seen, out);
         // A READ without its answer takes the requester further back.
         let implied = self.answers.reason.filter(|(_, reason)| reason.implied);
@@ -322,7 +327,7 @@ impl Requests {
             }
             _ => out.push(Refusal::RnrNak { request }.into()),
         }
-        self.answers.nak = Some(Nak { psn, packet: seen.number, rnr: true });
+        self.answers.nak = Some(Nak { psn, packet: seen.number, time: seen.time, rnr: true });
     }
 
     fn refuse(&mut self, seen: &Seen<'_>, code: NakCode, out: &mut Vec<Event>) {

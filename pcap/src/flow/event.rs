@@ -52,6 +52,8 @@ pub enum Repetition {
         waited: Duration,
         /// How long it had to.
         timer: Duration,
+        /// It is no copy that the network has made.
+        certain: bool,
     },
 }
 
@@ -141,8 +143,9 @@ pub enum Refusal {
     SequenceNakAgain {
         /// The packet with the first.
         first: u64,
-        /// Nothing in this direction is missing from the capture.
-        whole: bool,
+        /// Nothing in this direction is missing from the capture, and it comes too late for a copy
+        /// that the network has made.
+        certain: bool,
     },
     /// A NAK for a missing packet which is not missing: it met an RNR NAK.
     SequenceNakAfterRnr {

@@ -66,6 +66,8 @@ pub struct Seen<'a> {
     pub source_port: u16,
     /// Its receiver.
     pub destination: IpAddr,
+    /// The IPv4 identification, which a copy that the network makes has in common with its original.
+    pub id: Option<u16>,
     /// What it says.
     pub datagram: &'a Datagram<'a>,
     /// A checksum of extension headers and payload; `None` when some of it was not captured.

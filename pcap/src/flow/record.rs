@@ -18,6 +18,8 @@ pub(super) struct Record {
     pub(super) digest: Option<u32>,
     /// The packet of the capture.
     pub(super) number: u64,
+    /// The IPv4 identification.
+    pub(super) id: Option<u16>,
     /// Messages that ended with it or before.
     pub(super) ends: Ends,
     /// The answer of a READ or atomic was captured, or its absence was told.

@@ -203,6 +203,7 @@ impl Requests {
             len: seen.datagram.payload_len,
             digest: seen.digest,
             number: seen.number,
+            id: seen.id,
             ends: self.ends,
             answered: false,
         }
@@ -345,12 +346,19 @@ impl Requests {
         if let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == bth.psn) {
             read.ask_again(read.psn);
         }
-        let may_lack_ackreq = !bth.opcode.position().is_end()
-            || !matches!(bth.opcode.operation(), Operation::Send | Operation::Write);
-        if !may_lack_ackreq && !bth.ack_req && bth.opcode.transport() != Transport::Uc {
+        // Only a packet that is numbered anew is certainly none that the network has made two of.
+        let is_anew = match (known.and_then(|record| record.id), seen.id) {
+            (Some(before), Some(now)) => before != now,
+            _ => false,
+        };
+        let cause = self.cause(seen, is_anew, out);
+        let has_to_ask = bth.opcode.position().is_end()
+            && matches!(bth.opcode.operation(), Operation::Send | Operation::Write)
+            && bth.opcode.transport() != Transport::Uc;
+        let is_sent_again = original.is_some() && cause != Cause::Unknown;
+        if has_to_ask && is_sent_again && !bth.ack_req {
             out.push(Asking::AgainWithoutAckReq.into());
         }
-        let cause = self.cause(seen, out);
         let from = self.records.first().is_some_and(|first| !bth.psn.is_before(first.psn));
         let acknowledged = from && self.answers.has_acknowledged(bth.psn);
         out.push(Repetition::Retransmitted { original, cause, acknowledged }.into());
@@ -426,13 +434,13 @@ impl Requests {
     }
 
     /// Why `seen` comes again. A row of retransmissions has the cause of its first.
-    fn cause(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) -> Cause {
+    fn cause(&mut self, seen: &Seen<'_>, is_anew: bool, out: &mut Vec<Event>) -> Cause {
         let psn = seen.datagram.bth.psn;
         // What is under way when a NAK comes goes on; then the requester goes back.
         let goes_on = self.again.is_some_and(|again| again.last.is_before(psn));
         let asked = self.answers.take_reason(psn, goes_on);
         let cause = match (asked, self.again) {
-            (Some(asked), _) => self.heeded(asked, seen, out),
+            (Some(asked), _) => self.heeded(asked, seen, is_anew, out),
             (None, Some(again)) if goes_on => again.cause,
             (None, _) => self.unasked(seen),
         };
@@ -441,12 +449,15 @@ impl Requests {
     }
 
     /// What an answer that gave a reason makes of a retransmission.
-    fn heeded(&self, asked: Reason, seen: &Seen<'_>, out: &mut Vec<Event>) -> Cause {
+    fn heeded(&self, asked: Reason, seen: &Seen<'_>, is_anew: bool, out: &mut Vec<Event>) -> Cause {
         if let Some(timer) = asked.timer {
             match between(asked.time, seen.time) {
                 // The capture's own clock may be late by a little.
                 Some(waited) if waited < timer - timer / 10 => {
-                    out.push(Repetition::TooEarly { rnr: asked.packet, waited, timer }.into());
+                    out.push(
+                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain: is_anew }
+                            .into(),
+                    );
                 }
                 _ => {}
             }
