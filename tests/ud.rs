@@ -119,6 +119,27 @@ fn a_message_without_receive_is_dropped() {
     takes(&mut t, 6, 1);
 }
 
+#[test]
+fn a_stream_tells_before_it_has_used_up_the_receives() {
+    let mut t = ud();
+    for _ in 0..100 {
+        t.post_recv(100);
+    }
+    let stream = |t: &mut Script, count| {
+        for psn in 0..count {
+            t.rx(0, &message(psn, 8));
+        }
+        t.engine.is_short_of_receives()
+    };
+    assert!(!stream(&mut t, 63));
+    assert!(stream(&mut t, 1));
+    // Who posts is there, and need not be waited for.
+    t.post_recv(100);
+    assert!(!t.engine.is_short_of_receives());
+    assert!(!stream(&mut t, 10));
+    assert_eq!(t.recvs().len(), 74);
+}
+
 /// UD-05: the 40 bytes count, and the receive waits for a message that fits.
 #[test]
 fn a_message_longer_than_its_receive_is_dropped() {

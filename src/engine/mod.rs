@@ -423,6 +423,7 @@ impl Engine {
         let turn = self.gate.enter();
         let mut cx = context!(self, now, turn);
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
+        cx.outputs.shortage.post();
         qp.post_recv(&mut cx, request)
     }
 
@@ -532,6 +533,13 @@ impl Engine {
     /// Whoever sends many of them should receive in between: nothing that they lead to says so.
     pub fn take_unacknowledged(&mut self) -> usize {
         self.windows.take_unacknowledged_bursts()
+    }
+
+    /// Whether a stream of UC or UD messages uses up the last receive requests. What comes when there
+    /// are none is lost, so it may be better to leave it where it waits, and give whoever posts them
+    /// time to do so.
+    pub fn is_short_of_receives(&self) -> bool {
+        self.outputs.shortage.is_near()
     }
 
     /// A queue pair as it stands.

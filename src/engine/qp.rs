@@ -171,7 +171,12 @@ impl QueuePair {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
-        match self.service.handle_packet(cx, peering, &mut self.receives, arrival)? {
+        let receives = self.receives.len();
+        let handled = self.service.handle_packet(cx, peering, &mut self.receives, arrival)?;
+        if self.qp_type != QpType::Rc && self.receives.len() < receives {
+            cx.outputs.shortage.take(self.receives.len());
+        }
+        match handled {
             Ok(()) if is_request => {}
             Ok(()) => self.after_sending(cx, Ok(())),
             Err(Broken::Send(status)) => self.after_sending(cx, Err(status)),

@@ -112,14 +112,25 @@ impl Core {
     fn after_sending(&mut self, now: Instant, sent: bool) -> Found {
         let received = self.receive(now);
         self.listen(now);
-        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-            self.engine.handle_timeout(now);
-        }
+        self.run_timers(now);
         self.deliver(now);
         match received {
             Err(_) => Found::BrokenPort,
             Ok(0) if !sent => Found::Nothing,
             Ok(_) => Found::Work,
+        }
+    }
+
+    /// A turn that leaves what has arrived where it waits.
+    pub(crate) fn turn_without_receiving(&mut self, now: Instant) {
+        self.transmit(now);
+        self.run_timers(now);
+        self.deliver(now);
+    }
+
+    fn run_timers(&mut self, now: Instant) {
+        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle_timeout(now);
         }
     }
 

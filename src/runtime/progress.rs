@@ -21,7 +21,9 @@
 //!                     └──────────────────▶ Parked
 //! ```
 //!
-//! * **Socket**: asleep on the port's descriptors and the bell, until the engine's next deadline.
+//! * **Socket**: asleep on the port's descriptors and the bell, until the engine's next deadline. A
+//!   stream of UC or UD messages it does not receive to the last receive request when somebody polled
+//!   just now: that program has lost the CPU, not its interest.
 //! * **Watch**: off the descriptors, asleep on the bell until a millisecond after the last turn that
 //!   was taken; two, then four, while it finds that turns are taken, because each look takes the CPU
 //!   from whoever polls. So what a turn leaves owed is sent after four milliseconds at the latest.
@@ -48,6 +50,10 @@ use crate::time::Instant;
 
 /// How long the thread may watch without a look.
 const MOST_PATIENCE: Duration = Duration::from_millis(4);
+
+/// How long a program that polls is waited for when UC and UD run out of receive requests: longer than
+/// it loses the CPU for.
+const SPARED: Duration = Duration::from_millis(20);
 
 /// What the thread does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +100,13 @@ impl Shard {
             let now = clock::now();
             if self.idle_for(now) < LINGER && self.passengers.load(Ordering::SeqCst) == 0 {
                 return Ok(State::Watch);
+            }
+            if core.engine.is_short_of_receives() && self.idle_for(now) < SPARED {
+                core.turn_without_receiving(now);
+                self.release(core, now);
+                self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
+                self.thread_bell.silence();
+                return Ok(State::Socket);
             }
             let found = core.turn(now);
             if found == Found::Nothing {

@@ -37,6 +37,40 @@ pub enum AsyncEvent {
 pub(crate) struct Outputs {
     pub(crate) completions: VecDeque<(CqId, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
+    pub(crate) shortage: Shortage,
+}
+
+/// How near UC and UD are to losing messages for want of receive requests.
+#[derive(Debug, Default)]
+pub(crate) struct Shortage {
+    /// Receive requests taken since one was posted.
+    taken: u32,
+    /// Receive requests that were left when the last was taken.
+    left: usize,
+}
+
+impl Shortage {
+    /// A stream takes so many one after the other.
+    const STREAM: u32 = 64;
+
+    /// What a few batches of datagrams take.
+    const FEW: usize = 512;
+
+    /// One was taken, and so many are left.
+    pub(crate) fn take(&mut self, left: usize) {
+        self.taken = self.taken.saturating_add(1);
+        self.left = left;
+    }
+
+    /// One was posted.
+    pub(crate) fn post(&mut self) {
+        self.taken = 0;
+    }
+
+    /// Whether a stream of messages uses up the last of them.
+    pub(crate) fn is_near(&self) -> bool {
+        self.taken >= Self::STREAM && self.left < Self::FEW
+    }
 }
 
 /// Why a received packet went no further. Every drop is counted under one of these.

@@ -31,6 +31,11 @@ impl RecvQueue {
         self.requests.is_empty()
     }
 
+    /// How many wait for a message.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
     /// The oldest request, to be looked at.
     pub(crate) fn first(&self) -> Option<&RecvRequest> {
         self.requests.front()
