@@ -11,7 +11,6 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::test_runner::{RngAlgorithm, TestRng};
 use softroce::ids::{Mtu, Qpn};
 use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
@@ -19,6 +18,7 @@ use softroce::transport::outputs::Counters;
 use softroce::transport::work::{
     RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
 };
+use support::choice::Choice;
 use support::{Link, World, full_access, pattern, remote, sge};
 
 /// Bytes of each area of a side's memory.
@@ -27,26 +27,6 @@ const AREA: usize = 96 << 10;
 const COUNTERS: usize = 8;
 /// Operations a side posts.
 const OPERATIONS: u64 = 24;
-
-/// A source of choices.
-struct Choice(TestRng);
-
-impl Choice {
-    fn new(seed: u64) -> Self {
-        let mut bytes = [7; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        Self(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        use proptest::prelude::Rng;
-        self.0.next_u64() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// One side: what it exports, what it keeps, and what both should hold in the end.
 struct Side {

@@ -13,8 +13,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use proptest::prelude::Rng;
-use proptest::test_runner::{RngAlgorithm, TestRng};
 use softroce::engine::{QpState, QpType};
 use softroce::ids::{Gid, Mtu, QKey, Qpn};
 use softroce::io::sim::{Conditions, Fate, HostConfig};
@@ -26,34 +24,13 @@ use softroce::transport::work::{
     Completion, SendData, SendFlags, SendOp, SendRequest, UdTarget, WcOpcode, WcStatus,
 };
 use softroce::wire::Datagram;
+use support::choice::Choice;
 use support::{Link, QKEY, World, full_access, pattern, remote, request, sge};
 
 /// Messages of each side; few enough that the first byte tells them apart.
 const MESSAGES: usize = 40;
 /// Bytes for each message wherever it is.
 const SLOT: usize = 13 << 10;
-
-struct Choice(TestRng);
-
-impl Choice {
-    fn new(seed: u64) -> Self {
-        let mut bytes = [3; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        Self(TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.0.next_u64() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn happens(&mut self, probability: f64) -> bool {
-        (self.below(1 << 32) as f64) < probability * (1_u64 << 32) as f64
-    }
-}
 
 /// Damage of every kind.
 fn bad(seed: u64) -> Conditions {

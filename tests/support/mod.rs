@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
+pub mod choice;
 pub mod line;
 pub mod script;
 

@@ -7,7 +7,7 @@ mod roce;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
-use roce::{Listener, alone, error, json, roce, scratch, stderr};
+use roce::{Listener, alone, assert_found, error, finding, json, roce, scratch, stderr};
 use serde_json::Value;
 
 /// Runs it; returns its exit status and what it found.
@@ -25,18 +25,6 @@ fn doctors(args: &[&str]) -> [(Option<i32>, Value); 2] {
     let (status, text, err) = listener.finish();
     let report = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}{err}"));
     [visitor, (status, report)]
-}
-
-fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
-    let all = report["findings"].as_array().unwrap();
-    all.iter().find(|finding| finding["check"] == check).unwrap_or(&Value::Null)
-}
-
-#[track_caller]
-fn assert_found(report: &Value, check: &str, verdict: &str, part: &str) {
-    let found = finding(report, check);
-    let text = found["text"].as_str().unwrap_or_default();
-    assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
 }
 
 #[test]

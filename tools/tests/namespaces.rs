@@ -8,6 +8,7 @@ mod roce;
 
 use std::process::{Command, Stdio};
 
+use roce::{assert_found, finding};
 use serde_json::Value;
 
 /// Hosts a and b, and the routers r and s between them:
@@ -63,19 +64,6 @@ fn run(parts: &[&str]) -> Vec<Value> {
     out.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
         .collect()
-}
-
-/// What is found of something; `null` when it was not looked at.
-fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
-    let all = report["findings"].as_array().unwrap();
-    all.iter().find(|finding| finding["check"] == check).unwrap_or(&Value::Null)
-}
-
-#[track_caller]
-fn assert_found(report: &Value, check: &str, verdict: &str, part: &str) {
-    let found = finding(report, check);
-    let text = found["text"].as_str().unwrap_or_default();
-    assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
 }
 
 #[test]

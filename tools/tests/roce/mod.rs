@@ -95,6 +95,19 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcap/captures").join(name)
 }
 
+/// What a doctor found of something; `null` when it was not looked at.
+pub(crate) fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
+    let all = report["findings"].as_array().unwrap();
+    all.iter().find(|finding| finding["check"] == check).unwrap_or(&Value::Null)
+}
+
+#[track_caller]
+pub(crate) fn assert_found(report: &Value, check: &str, verdict: &str, part: &str) {
+    let found = finding(report, check);
+    let text = found["text"].as_str().unwrap_or_default();
+    assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
+}
+
 /// A file of this test run.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
