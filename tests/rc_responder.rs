@@ -32,6 +32,21 @@ fn each_request_packet_moves_on_by_one_and_a_read_by_its_responses() {
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 1)]);
 }
 
+#[test]
+fn only_a_lone_acknowledgement_may_wait() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    assert_eq!(t.engine.owes_only_acknowledgement(), Some(t.qpn));
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.engine.owes_only_acknowledgement(), None);
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
+    assert_eq!(t.engine.owes_only_acknowledgement(), None);
+    t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=8");
+    t.rx(0, "WRITE_ONLY psn=8 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    assert_eq!(t.engine.owes_only_acknowledgement(), None);
+    t.tx(0, "NAK_PSN psn=7 msn=2");
+}
+
 /// RSP-01, REQ-02 from the other side
 #[test]
 fn the_sequence_wraps_inside_a_message_and_inside_a_read() {

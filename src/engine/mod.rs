@@ -499,12 +499,12 @@ impl Engine {
         self.windows.next_asked()
     }
 
-    /// Whether all that there is to send is the acknowledgement of what one queue pair has received.
-    /// It may wait for more that it can stand for, as long as the peer's timeout allows.
-    pub fn owes_only_acknowledgement(&self) -> bool {
-        self.ready.len() == 1
-            && !self.windows.has_opened()
-            && self.qps.get(self.ready[0]).is_some_and(QueuePair::owes_only_acknowledgement)
+    /// The queue pair whose acknowledgement is all that there is to send. It may wait for more that
+    /// it can stand for, as long as the peer's timeout allows.
+    pub fn owes_only_acknowledgement(&self) -> Option<Qpn> {
+        let alone = self.ready.len() == 1 && !self.windows.has_opened();
+        let qp = self.qps.get(*self.ready.front().filter(|_| alone)?)?;
+        qp.owes_only_acknowledgement().then_some(qp.id.qpn)
     }
 
     /// The next completion and its queue.

@@ -104,7 +104,7 @@ impl Core {
     pub(crate) fn poll(&mut self, now: Instant) -> Found {
         let waits = self.taken == self.built
             && self.hold.holds(now)
-            && self.engine.owes_only_acknowledgement();
+            && self.engine.owes_only_acknowledgement().is_some();
         let sent = !waits && self.transmit(now);
         self.after_sending(now, sent)
     }
@@ -142,12 +142,7 @@ impl Core {
         request: SendRequest,
     ) -> Result<(), PostError> {
         self.engine.post_send(now, qpn, request)?;
-        self.transmit_from(now, Some(qpn));
-        if self.policy == AckPolicy::Lazy && self.engine.owes_only_acknowledgement() {
-            self.hold.answered(now);
-        }
-        self.listen(now);
-        self.deliver(now);
+        self.send_posted(now, qpn);
         Ok(())
     }
 
@@ -166,10 +161,18 @@ impl Core {
             }
             taken += 1;
         }
+        self.send_posted(now, qpn);
+        (taken, result)
+    }
+
+    /// Sends what was posted to a queue pair.
+    fn send_posted(&mut self, now: Instant, qpn: Qpn) {
         self.transmit_from(now, Some(qpn));
+        if self.policy == AckPolicy::Lazy && self.engine.owes_only_acknowledgement() == Some(qpn) {
+            self.hold.answered(now);
+        }
         self.listen(now);
         self.deliver(now);
-        (taken, result)
     }
 
     /// Receives two buffers, if they are there, for each burst that was sent and that nobody

@@ -45,8 +45,9 @@ pub(crate) use ring::{Announce, Armed, Ring};
 /// When what has arrived is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AckPolicy {
-    /// With the reply, if there is one; else when there is nothing else to do, and within four
-    /// milliseconds. The peer's request completes a little later, and a round trip is shorter.
+    /// With the reply, or behind several if the peer goes on without it; else when there is nothing
+    /// else to do, and within four milliseconds. The peer's request completes a little later, and a
+    /// round trip is shorter.
     #[default]
     Lazy,
     /// Before the completion can be seen here. Costs a system call a message.
