@@ -94,7 +94,8 @@ unprivileged() {
 # two are the first download.
 rxe() {
     if [ "$(id -u)" -eq 0 ]; then installed "${RXE_PACKAGES[@]}"; fi
-    CI=${CI:-true} tests/interop/rxe.sh
+    # Whatever the caller calls itself: what is not run here has not passed.
+    CI=true tests/interop/rxe.sh
 }
 
 case "${1:-all}" in
