@@ -407,8 +407,8 @@ pub fn wait_readable(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Re
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }
 
-/// Nanoseconds since the system was started: what the standard library's clock says, for half of
-/// what that takes. A poll that finds nothing reads it once.
+/// Nanoseconds since the system was started: what the standard library's clock says, without the
+/// arithmetic around it. A poll that finds nothing reads it once.
 pub(crate) fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a place for what the call returns. Every system has this clock.

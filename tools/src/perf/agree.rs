@@ -197,9 +197,9 @@ fn agreed<T: Display + PartialEq>(
     }
 }
 
-/// More messages than a device takes from its socket before its user can post receive requests
-/// again: 16 buffers of 128 datagrams.
-const RECEIVES_PER_TURN: u32 = 4096;
+/// Receive requests of all queue pairs over UC and UD, where a message that finds none is lost: what
+/// arrives in a millisecond or two in which this side is not scheduled.
+const UNRELIABLE_RECEIVES: u32 = 4096;
 
 /// What both sides must know of the load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -224,7 +224,7 @@ impl Load {
         let may_be_inline = kind.measure == Measure::Latency && !kind.verb.is_answered();
         let small = if may_be_inline { 220 } else { 0 };
         let qps = args.qp.unwrap_or(1);
-        let rx_depth = if kind.is_unreliable() { RECEIVES_PER_TURN / qps } else { 0 };
+        let rx_depth = if kind.is_unreliable() { UNRELIABLE_RECEIVES / qps } else { 0 };
         let cq_mod = args.cq_mod.unwrap_or((args.tx_depth / 4).clamp(1, 16));
         Self {
             kind,
