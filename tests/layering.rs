@@ -5,9 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
+#[path = "support/sources.rs"]
+mod sources;
+
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{read, sources};
 
 /// Uses within a layer: what a datagram is, is below what its bytes are.
 const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
@@ -268,30 +271,6 @@ fn module_path(file: &str) -> Vec<String> {
     let path = file.trim_start_matches("src/").trim_end_matches(".rs");
     let names = path.split('/').filter(|name| !["mod", "lib"].contains(name));
     names.map(str::to_owned).collect()
-}
-
-/// The Rust files below `folder`, by their paths from the root of the repository.
-fn sources(folder: &str) -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join(folder)];
-    let mut files: Vec<PathBuf> = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    assert!(!files.is_empty(), "no Rust files in {folder}");
-    let relative = |path: PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-    files.into_iter().map(relative).collect()
-}
-
-fn read(file: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
 mod the_checker {

@@ -315,6 +315,7 @@ fn one_packet_in_a_hundred_lost() {
     assert!(seeds(0x3000, 400, 0.01).retransmitted > 0);
 }
 
+/// CC-09
 #[test]
 fn one_packet_in_twenty_lost() {
     assert!(seeds(0x4000, 400, 0.05).retransmitted > 0);

@@ -86,7 +86,7 @@ fn an_acknowledgement_with_a_wrong_icrc_acknowledges_nothing() {
     assert_eq!((t.dropped(DropReason::BadIcrc), t.sends()), (3, vec![]));
 }
 
-/// The identification that a socket hides is solved for, and one that is seen must be right.
+/// CRC-04: the identification that a socket hides is solved for, and one that is seen must be right.
 #[test]
 fn the_icrc_is_checked_with_what_is_known_of_the_ip_header() {
     let mut t = Script::responder(rts_qp());
@@ -181,14 +181,24 @@ fn a_packet_of_another_transport_is_dropped() {
     still_taken(&mut t);
 }
 
-/// A notification of congestion is told apart from what has to be executed, and answered with nothing.
+/// CC-02, CC-03: it is told apart from what has to be executed, and answered with nothing.
 #[test]
 fn a_congestion_notification_is_counted_and_changes_nothing() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "CNP psn=5 becn");
-    assert_eq!(t.engine.counters().cnps_received, 1);
+    // An adapter may send it from port 0.
+    let source = SocketAddr::new(PEER, 0);
+    let mut packet = t.packet("CNP psn=5 becn");
+    Flow::new(source, SocketAddr::new(OURS, ROCE_PORT)).seal(0, &mut packet);
+    let meta = RxMeta { source, ..t.meta() };
+    t.rx_meta(0, &packet, meta);
+    assert_eq!(t.engine.counters().cnps_received, 2);
     t.quiet(0);
     assert!(DropReason::ALL.iter().all(|reason| t.dropped(*reason) == 0));
+    let mut packet = t.packet("CNP psn=5 becn");
+    packet[5..8].copy_from_slice(&[0, 0, 0x77]);
+    let for_nobody = t.seal(packet);
+    dropped(&mut t, &for_nobody, DropReason::UnknownQp);
     still_taken(&mut t);
 }
 

@@ -8,8 +8,8 @@
 mod support;
 
 use softroce::engine::{PostError, QpState};
-use softroce::ids::{Lkey, Mtu};
-use softroce::mem::Access;
+use softroce::ids::{Lkey, Mtu, PdId};
+use softroce::mem::{Access, HostMemory};
 use softroce::net::source_port;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{
@@ -472,6 +472,18 @@ fn a_bad_local_key_in_the_oldest_request_fails_it_at_once() {
     let read_only = t.region(64, 0x50_0000, Access::empty());
     let read = SendOp::Read { from: REMOTE };
     t.post(request(1, read, &[sge(&read_only, 0, 64)])).unwrap();
+    t.quiet(0);
+    assert_eq!(t.sends(), [failed(1, WcStatus::LocProtErr)]);
+    assert_eq!(t.state(), QpState::Err);
+}
+
+/// MR-11
+#[test]
+fn a_key_of_another_domain_fails_the_request() {
+    let mut t = Script::requester(rts_qp());
+    let memory = HostMemory::alloc(64).unwrap();
+    let foreign = t.memory.register(PdId(9), memory, None, Access::LOCAL_WRITE).unwrap();
+    t.post(request(1, SendOp::Send, &[sge(&foreign, 0, 8)])).unwrap();
     t.quiet(0);
     assert_eq!(t.sends(), [failed(1, WcStatus::LocProtErr)]);
     assert_eq!(t.state(), QpState::Err);

@@ -126,7 +126,7 @@ fn a_late_acknowledgement_stops_the_retransmission() {
     t.quiet(100_000);
 }
 
-/// REQ-21
+/// REQ-21, REQ-22
 #[test]
 fn a_terminal_nak_ends_its_request_and_flushes_the_rest() {
     for (nak, status) in [

@@ -81,7 +81,7 @@ fn a_write_with_immediate_takes_a_receive_at_its_end_and_leaves_its_buffer_alone
     assert_eq!(t.received(1, 600), [0; 600]);
 }
 
-/// PKT-20: of a WRITE of no bytes neither key nor address is looked at.
+/// RSP-27: of a WRITE of no bytes neither key nor address is looked at.
 #[test]
 fn messages_of_no_bytes_arrive() {
     let mut t = Script::responder(uc());
@@ -95,7 +95,7 @@ fn messages_of_no_bytes_arrive() {
     assert_eq!(t.dropped(DropReason::Refused), 0);
 }
 
-/// PKT-06 from the other side
+/// REQ-02: from the other side.
 #[test]
 fn the_sequence_wraps_inside_a_message() {
     let mut t = Script::responder(Link { psn: [5, 0xff_fffe], ..uc() });

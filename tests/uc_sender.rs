@@ -70,7 +70,7 @@ fn messages_fall_into_packets() {
     assert_eq!(t.sends(), ends);
 }
 
-/// PKT-06
+/// REQ-02
 #[test]
 fn the_sequence_wraps_inside_a_message() {
     let mut t = Script::requester(Link { psn: [0xff_fffe, 5], ..uc() });
@@ -83,7 +83,7 @@ fn the_sequence_wraps_inside_a_message() {
     assert_eq!(t.sends(), [ok(1, SEND, 600), ok(2, SEND, 1)]);
 }
 
-/// PKT-15: the conventions of each packet that leaves say where the bit may stand.
+/// REQ-41: the conventions of each packet that leaves say where the bit may stand.
 #[test]
 fn the_solicited_bit_comes_with_the_end_of_what_is_noticed() {
     let mut t = Script::requester(uc());

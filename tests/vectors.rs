@@ -238,6 +238,7 @@ fn every_valid_frame_is_built_again_byte_for_byte() {
     }
 }
 
+/// CRC-01, CRC-09
 #[test]
 fn the_icrc_of_every_valid_frame_is_the_one_listed() {
     for vector in Vector::valid() {
@@ -275,6 +276,7 @@ fn the_register_before_the_payload_is_the_one_listed() {
     }
 }
 
+/// CRC-13
 #[test]
 fn a_hidden_identification_is_found_for_every_valid_frame() {
     for vector in Vector::valid() {
@@ -291,6 +293,7 @@ fn a_hidden_identification_is_found_for_every_valid_frame() {
     }
 }
 
+/// CRC-02
 #[test]
 fn frames_to_be_dropped_are_refused() {
     let mut count = 0;
@@ -330,6 +333,7 @@ fn survives(vector: &Vector, headers: usize) -> Vec<bool> {
     (0..headers * 8).map(flip).collect()
 }
 
+/// PKT-05, CRC-03, CRC-04, CRC-05, CRC-06
 #[test]
 fn a_router_may_change_what_it_has_to_change_and_nothing_else() {
     // Masked bytes, from the IP header to the BTH.
@@ -345,6 +349,7 @@ fn a_router_may_change_what_it_has_to_change_and_nothing_else() {
     assert_eq!(survived, expected);
 }
 
+/// CRC-04, CRC-07
 #[test]
 fn neither_vlan_tag_nor_identification_is_forgotten() {
     let icrc = |name: &str| icrc::of_ip_packet(&Vector::named(name).ip_packet()).unwrap().0;

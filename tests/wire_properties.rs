@@ -246,6 +246,7 @@ proptest! {
         prop_assert_eq!(parsed, Err(expected));
     }
 
+    /// CRC-13
     #[test]
     fn a_hidden_identification_is_recovered_and_a_flipped_bit_is_not(
         payload in prop::collection::vec(any::<u8>(), 0..300),

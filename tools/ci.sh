@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 ALL=(packages format lints tests examples docs capture namespaces unprivileged rxe)
-PACKAGES=(tshark iproute2 util-linux python3 groff-base)
+PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.

@@ -345,6 +345,7 @@ mod tests {
         );
     }
 
+    /// MR-09
     #[test]
     fn a_zero_based_region_is_addressed_from_zero() {
         let memory = memory();
@@ -399,6 +400,7 @@ mod tests {
         assert!(memory.local(PD, Lkey(0), 0, 0, Need::Write).unwrap().is_empty());
     }
 
+    /// MR-02
     #[test]
     fn registration_refuses_what_it_cannot_keep() {
         let memory = memory();
@@ -415,6 +417,7 @@ mod tests {
         assert_eq!(memory.region_count(), 0);
     }
 
+    /// MR-01
     #[test]
     fn the_variant_byte_of_a_key_must_match() {
         let memory = memory();

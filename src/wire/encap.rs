@@ -407,6 +407,7 @@ mod tests {
         assert_eq!(bytes[20..], IPV4[..20]);
     }
 
+    /// PKT-06
     #[test]
     fn what_follows_the_udp_length_is_not_payload() {
         let mut packet = ipv4();
@@ -424,6 +425,7 @@ mod tests {
         assert_eq!(error(17), "truncated in VLAN tag: need 4 bytes, have 3");
     }
 
+    /// PKT-04
     #[test]
     fn errors_say_what_was_found() {
         let changed = |at: usize, byte: u8| {

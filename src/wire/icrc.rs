@@ -307,6 +307,7 @@ mod tests {
         assert_eq!(!SEED, 0xdebb_20e3);
     }
 
+    /// CRC-12, CRC-13
     #[test]
     fn any_identification_is_recovered_and_any_segment_is_expected() {
         let mut bytes = hello();
@@ -334,6 +335,7 @@ mod tests {
         }
     }
 
+    /// CRC-05, CRC-13
     #[test]
     fn no_flipped_bit_hides_behind_an_identification() {
         // What counts is how far the bit is from the identification, so the longest packet speaks
@@ -386,6 +388,7 @@ mod tests {
         assert_eq!(ipv4().check(Some(with_df), 0, &bytes), Verdict::Bad);
     }
 
+    /// CRC-06
     #[test]
     fn ipv6_has_nothing_to_recover() {
         let flow = Flow::new("[fd00::1]:49443".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
@@ -402,6 +405,7 @@ mod tests {
         assert_eq!(Flow::new(source, "[::ffff:10.0.0.2]:4791".parse().unwrap()), ipv4());
     }
 
+    /// CRC-10
     #[test]
     fn header_and_payload_may_be_hashed_apart() {
         let payload: Vec<u8> = (0..4096_u32).map(|i| i.to_be_bytes()[3] ^ 0x3c).collect();

@@ -548,6 +548,7 @@ mod tests {
         }
     }
 
+    /// PKT-19, PKT-20
     #[test]
     fn reth_stands_before_immediate_data_and_after_feth() {
         let layout = Opcode::RcWriteOnlyImm.layout();

@@ -65,6 +65,7 @@ fn everything_arrives(spec: &str) {
     assert_eq!((pair.peer.load(counter), pair.mr.load_u64(counter)), (rounds, Ok(rounds)));
 }
 
+/// CC-08
 #[test]
 #[ignore = "needs a peer"]
 fn everything_arrives_once_when_one_percent_is_lost_repeated_and_late() {
@@ -83,6 +84,7 @@ fn everything_arrives_once_when_one_percent_is_corrupt_too() {
     everything_arrives("loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3");
 }
 
+/// CC-08
 #[test]
 #[ignore = "needs a peer"]
 fn everything_arrives_once_when_five_percent_are_corrupt_too() {

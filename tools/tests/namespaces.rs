@@ -205,3 +205,57 @@ fn every_transport_plays_over_ipv6_and_over_routers() {
         }
     }
 }
+
+/// What leaves a host, as its neighbour's interface takes it: bursts cut by the kernel, headers written
+/// by the kernel.
+///
+/// PKT-01, PKT-03, CRC-11, CRC-12
+#[test]
+#[ignore = "makes network namespaces"]
+fn the_kernel_writes_the_headers_that_the_icrc_covers() {
+    let script = r#"
+        mount -t tmpfs tmpfs /run
+        for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
+        ip link add a0 netns a mtu 9000 type veth peer name b0 netns b mtu 9000
+        ip -n a link set a0 up; ip -n b link set b0 up
+        ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
+        ip netns exec a ethtool -K a0 tx-udp-segmentation off tso off >&2
+        coproc tshark { exec ip netns exec b tshark -q -i b0 -w "$FILE" -f "udp port 4791" 2>&1; }
+        while read -r line <&"${tshark[0]}"; do [[ $line == *"Capturing on"* ]] && break; done
+        game="-s 40000 -n 20 -c --json"
+        exec 3< <(exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce)
+        read -r port <&3
+        ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$port"
+        cat <&3
+        kill -INT "$tshark_PID"; wait "$tshark_PID"
+    "#;
+    let file = roce::scratch("kernel.pcapng");
+    let games = run(&[&format!("FILE='{}'", file.display()), script]);
+    assert_eq!(games.len(), 2);
+    let file = file.to_str().unwrap();
+    let verdict = &roce::json(&["check", "--json", file])[0];
+    let packets = verdict["roce_packets"].as_u64().unwrap();
+    assert_eq!(verdict["icrc"]["good"], packets, "{verdict}");
+    assert_eq!(verdict["findings"], Value::Array(Vec::new()));
+
+    // The first host's bursts were cut, so its packets count from 0 to the end of each burst.
+    let fields = ["ip.src", "ip.id", "ip.flags.df", "ip.hdr_len", "udp.srcport", "udp.dstport"];
+    let fields = fields.iter().flat_map(|field| ["-e", field]);
+    let args = ["-r", file, "-T", "fields"].into_iter().chain(fields);
+    let output = Command::new("tshark").args(args).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let mut ids = Vec::new();
+    for line in lines.lines() {
+        let [source, id, df, header, from, to] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        assert!(["1", "True"].contains(&df), "{line}");
+        assert_eq!((header, to), ("20", "4791"), "{line}");
+        assert!(from.parse::<u16>().unwrap() >= 0xc000, "{line}");
+        if source == "10.1.0.1" {
+            ids.push(u16::from_str_radix(id.trim_start_matches("0x"), 16).unwrap());
+        }
+    }
+    assert!(ids.windows(2).all(|pair| pair[1] == 0 || pair[1] == pair[0] + 1), "{ids:?}");
+    assert!(ids.iter().any(|id| *id > 1), "bursts were sent: {ids:?}");
+}

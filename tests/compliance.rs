@@ -1,0 +1,207 @@
+//! `docs/COMPLIANCE.md` and the tests agree: every statement of the protocol is shown by a test that
+//! names it in its documentation, or the page says why not.
+//!
+//! The third column of the page is written by this test, with `SNAPSHOTS=write` in the environment.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
+
+#[path = "support/sources.rs"]
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use sources::{read, root, sources};
+
+const PAGE: &str = "docs/COMPLIANCE.md";
+
+/// How many statements each section of the protocol has.
+const SECTIONS: [(&str, usize); 10] = [
+    ("PKT", 24),
+    ("CRC", 13),
+    ("REQ", 43),
+    ("RSP", 46),
+    ("UC", 7),
+    ("UD", 12),
+    ("MR", 11),
+    ("QPS", 14),
+    ("CM", 19),
+    ("CC", 10),
+];
+
+/// How the third column begins where there is no test.
+const MISSING: &str = "not implemented: ";
+
+/// More tests than these are counted, not named.
+const NAMED: usize = 4;
+
+#[test]
+fn every_statement_is_shown_by_a_test_or_says_why_not() {
+    let page = read(PAGE);
+    let shown = shown();
+    let listed: Vec<_> = page.lines().filter_map(Row::parse).map(|row| row.id).collect();
+    assert_eq!(listed, statements(), "the page lists each statement once, in order");
+    let unknown: Vec<_> = shown.keys().filter(|id| !listed.contains(id)).collect();
+    assert!(unknown.is_empty(), "tests name statements that there are not: {unknown:?}");
+
+    let mut wrong = Vec::new();
+    let rewritten: Vec<_> = page
+        .lines()
+        .map(|line| match Row::parse(line) {
+            Some(row) => row.with_tests(shown.get(&row.id), &mut wrong),
+            None => line.to_owned(),
+        })
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    let rewritten = rewritten.join("\n") + "\n";
+    if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
+        fs::write(root().join(PAGE), rewritten).unwrap();
+        return;
+    }
+    let differs = page.lines().zip(rewritten.lines()).find(|(is, should)| is != should);
+    assert_eq!(differs, None, "{PAGE} is old; write it with SNAPSHOTS=write");
+    assert_eq!(page, rewritten);
+}
+
+#[test]
+fn documentation_of_tests_is_found_and_nothing_else() {
+    let source = "
+        /// PKT-01, REQ-02: as it should be.
+        #[test]
+        fn first() {}
+
+        /// RSP-03
+        fn helper() {}
+
+        /// UC-04 and
+        /// UD-05
+        #[ignore = \"slow\"]
+        #[test]
+        fn second(argument: u8) {}
+
+        // CRC-06
+        #[test]
+        fn third() {}
+    ";
+    let found: Vec<_> = tests_of(source);
+    let expected = [("first", vec!["PKT-01", "REQ-02"]), ("second", vec!["UC-04", "UD-05"])];
+    assert_eq!(found, expected.map(|(name, ids)| (name.to_owned(), own(&ids))));
+}
+
+/// A row of a table: `| PKT-01 | statement | tests |`.
+struct Row {
+    id: String,
+    statement: String,
+    shown_by: String,
+}
+
+impl Row {
+    fn parse(line: &str) -> Option<Self> {
+        let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
+        let [id, statement, shown_by] = *cells.as_slice() else {
+            let unfinished = line.strip_suffix("|  |")?.strip_prefix("| ")?;
+            return Self::parse(&format!("| {unfinished}| - |"));
+        };
+        (identifiers(id) == [id]).then(|| Self {
+            id: id.to_owned(),
+            statement: statement.to_owned(),
+            shown_by: shown_by.to_owned(),
+        })
+    }
+
+    /// The row as it should be.
+    fn with_tests(&self, tests: Option<&Vec<String>>, wrong: &mut Vec<String>) -> String {
+        let Self { id, statement, shown_by } = self;
+        let shown_by = match (tests, shown_by.strip_prefix(MISSING)) {
+            (Some(tests), None) => names(tests),
+            (None, Some(reason)) if !reason.is_empty() => shown_by.clone(),
+            (None, _) => {
+                wrong.push(format!("{id} is shown by no test: {statement}"));
+                String::new()
+            }
+            (Some(tests), Some(_)) => {
+                wrong.push(format!("{id} is said not to be implemented, and shown by {tests:?}"));
+                String::new()
+            }
+        };
+        format!("| {id} | {statement} | {shown_by} |")
+    }
+}
+
+/// The first tests by name, the rest by number.
+fn names(tests: &[String]) -> String {
+    let (named, rest) = tests.split_at(tests.len().min(NAMED));
+    let mut text = named.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if !rest.is_empty() {
+        text += &format!(" and {} more", rest.len());
+    }
+    text
+}
+
+/// Every identifier there is, in the order of the page.
+fn statements() -> Vec<String> {
+    let of = |(section, count): (&str, usize)| {
+        (1..=count).map(move |number| format!("{section}-{number:02}")).collect::<Vec<_>>()
+    };
+    SECTIONS.into_iter().flat_map(of).collect()
+}
+
+/// The tests that show each statement.
+fn shown() -> BTreeMap<String, Vec<String>> {
+    let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let files = ["src", "tests", "tools/tests"].into_iter().flat_map(sources);
+    // Not the examples below.
+    for file in files.filter(|file| file != "tests/compliance.rs") {
+        for (test, ids) in tests_of(&read(&file)) {
+            for id in ids.into_iter().collect::<BTreeSet<_>>() {
+                shown.entry(id).or_default().push(format!("{}::{test}", module(&file)));
+            }
+        }
+    }
+    shown
+}
+
+/// `tests/rc_reads.rs` is `rc_reads`, `src/wire/bth.rs` is `wire::bth`.
+fn module(file: &str) -> String {
+    let path = file.strip_suffix(".rs").unwrap();
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    let inside = ["src/", "tests/", "tools/tests/"].iter().find_map(|top| path.strip_prefix(top));
+    inside.unwrap().replace('/', "::")
+}
+
+/// The tests of a file whose documentation names statements.
+fn tests_of(source: &str) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    let (mut ids, mut is_test) = (Vec::new(), false);
+    for line in source.lines().map(str::trim) {
+        if let Some(text) = line.strip_prefix("///") {
+            ids.extend(identifiers(text));
+        } else if line == "#[test]" {
+            is_test = true;
+        } else if !line.starts_with("#[") {
+            let name = line.strip_prefix("fn ").and_then(|rest| rest.split('(').next());
+            if let Some(name) = name.filter(|_| is_test && !ids.is_empty()) {
+                found.push((name.to_owned(), ids.clone()));
+            }
+            (ids, is_test) = (Vec::new(), false);
+        }
+    }
+    found
+}
+
+/// Everything in `text` that looks like `RSP-02`.
+fn identifiers(text: &str) -> Vec<String> {
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+    let known = |word: &&str| {
+        word.split_once('-').is_some_and(|(section, number)| {
+            SECTIONS.iter().any(|(name, _)| *name == section)
+                && number.len() == 2
+                && number.bytes().all(|digit| digit.is_ascii_digit())
+        })
+    };
+    text.split(word).filter(known).map(str::to_owned).collect()
+}
+
+fn own(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}

@@ -1,0 +1,33 @@
+//! The sources of the project, for tests that read them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The Rust files below a folder, by their paths from the root, in order.
+pub(crate) fn sources(folder: &str) -> Vec<String> {
+    let mut folders = vec![PathBuf::from(folder)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if root().join(&path).is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert!(!files.is_empty(), "no Rust files in {folder}");
+    files.sort();
+    files
+}
+
+/// A file, by its path from the root.
+pub(crate) fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
+}
+
+/// Where the project is.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
