@@ -66,6 +66,22 @@ key! {
     /// The remote key of a region or window: lets a peer name it.
     Rkey(u32), "8"
 }
+impl Rkey {
+    /// The key with the next variant: the low byte one on, the rest as it is. A window that is bound
+    /// anew must have another variant than before.
+    #[doc(alias = "ibv_inc_rkey")]
+    pub const fn inc(self) -> Self {
+        let [variant, ..] = self.0.to_le_bytes();
+        self.with_variant(variant.wrapping_add(1))
+    }
+
+    /// The key of the same region or window with this low byte, which its owner may choose.
+    pub const fn with_variant(self, variant: u8) -> Self {
+        let [_, a, b, c] = self.0.to_le_bytes();
+        Self(u32::from_le_bytes([variant, a, b, c]))
+    }
+}
+
 key! {
     /// The queue key that a UD packet must carry to be taken.
     QKey(u32), "8"
@@ -197,9 +213,20 @@ pub struct PdId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CqId(pub u32);
 
+/// A memory window, by its number in the device: the upper 24 bits of every key it has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MwId(pub u32);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_low_byte_of_a_key_is_its_owners() {
+        assert_eq!(Rkey(0x1234_5678).inc(), Rkey(0x1234_5679));
+        assert_eq!(Rkey(0x1234_56ff).inc(), Rkey(0x1234_5600));
+        assert_eq!(Rkey(0x1234_5678).with_variant(1), Rkey(0x1234_5601));
+    }
 
     #[test]
     fn link_mtu_1500_gives_1024_and_4192_gives_4096() {

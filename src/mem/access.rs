@@ -5,6 +5,8 @@ use std::fmt;
 use bitflags::bitflags;
 use thiserror::Error;
 
+use crate::ids::{PdId, Qpn};
+
 bitflags! {
     /// What a region may be used for. Reading it locally is always allowed.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -66,24 +68,55 @@ impl Need {
     }
 }
 
+/// Through which queue pair of which domain a key is used.
+///
+/// A domain alone is `Via` too; it does not open what is bound to one queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Via {
+    /// The domain of the queue pair.
+    pub pd: PdId,
+    /// The queue pair.
+    pub qpn: Option<Qpn>,
+}
+
+impl From<PdId> for Via {
+    fn from(pd: PdId) -> Self {
+        Self { pd, qpn: None }
+    }
+}
+
 /// Why a key does not open what was asked for.
 ///
 /// To a peer all of them are NAK 0x62, to a local work request `LOC_PROT_ERR`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AccessError {
-    /// No region has this key: never registered, deregistered, or guessed.
-    #[error("no region has key 0x{key:08x}")]
+    /// Nothing has this key: never registered, deregistered, bound anew since, or guessed.
+    #[error("no region or window has key 0x{key:08x}")]
     UnknownKey {
         /// The key given.
         key: u32,
     },
-    /// The region belongs to another protection domain.
+    /// The region or window belongs to another protection domain.
     #[error("key 0x{key:08x} is of another protection domain")]
     WrongDomain {
         /// The key given.
         key: u32,
     },
-    /// The bytes asked for are not all within the region.
+    /// The window is not bound to memory now.
+    #[error("the memory window with key 0x{key:08x} is not bound")]
+    Unbound {
+        /// The key given.
+        key: u32,
+    },
+    /// The window is bound for another queue pair.
+    #[error("key 0x{key:08x} is bound to queue pair {qpn}")]
+    OtherQp {
+        /// The key given.
+        key: u32,
+        /// The only queue pair that may use it.
+        qpn: Qpn,
+    },
+    /// The bytes asked for are not all within the region or window.
     #[error(
         "key 0x{key:08x} covers {region_len} bytes from 0x{region_addr:x}, \
          not {len} from 0x{addr:x}"
@@ -95,19 +128,19 @@ pub enum AccessError {
         addr: u64,
         /// How many bytes were asked for.
         len: u32,
-        /// The first address of the region.
+        /// The first address of the region or window.
         region_addr: u64,
-        /// The bytes of the region.
+        /// Its bytes.
         region_len: u64,
     },
-    /// The region does not grant the access.
+    /// The region or window does not grant the access.
     #[error("key 0x{key:08x} does not grant {need}, only {granted}")]
     Denied {
         /// The key given.
         key: u32,
         /// What was asked for.
         need: Access,
-        /// What the region was registered with.
+        /// What the region was registered or the window bound with.
         granted: Access,
     },
 }

@@ -1,4 +1,4 @@
-//! Registered memory: regions, the keys that name them, and the copies in and out.
+//! Registered memory: regions and windows, the keys that name them, and the copies in and out.
 //!
 //! A peer may write a region at any time, so a region is treated like memory shared with another
 //! process: no Rust reference into it exists, and every access is a checked copy or an atomic.
@@ -8,7 +8,8 @@
 //!   │               ▲
 //!   │ local/remote  │ Arc                      once a message: key, domain, rights, range
 //!   ▼               │
-//! Span, Spans ──────┘                          once a packet: one liveness word, then the copy
+//! Span, Spans ──────┘                          once a packet: one liveness word, then the copy;
+//!                                              through a window two, for it may be unbound
 //!   ▲
 //!   │ &Turn
 //! Gate                                         one an engine; open turns hold up deregistration
@@ -28,10 +29,12 @@ mod raw;
 mod region;
 mod span;
 mod table;
+mod window;
 
-pub use access::{Access, AccessError, Need};
+pub use access::{Access, AccessError, Need, Via};
 pub use gate::{Gate, Turn};
 pub use raw::{AllocError, HostMemory, Placement};
 pub use region::{RangeError, Region};
 pub use span::{AtomicError, Revoked, Span, Spans};
-pub use table::{Memory, RegisterError};
+pub use table::{DeregisterError, Memory, RegisterError};
+pub use window::{BindError, BindInfo, InvalidateError, MwType, TooManyWindows};

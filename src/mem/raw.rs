@@ -274,11 +274,6 @@ impl Revocable {
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ptr()
     }
-
-    /// Whether `gates` are those it waits for.
-    pub(super) fn is_of(&self, gates: &Arc<Gates>) -> bool {
-        Arc::ptr_eq(&self.gates, gates)
-    }
 }
 
 /// Memory that stays while this exists. `None` from its accessors means out of bounds.

@@ -11,33 +11,71 @@ use super::gate::Turn;
 use super::raw::{Misaligned, Placement};
 use super::region::Region;
 use super::table::Memory;
+use super::window::Binding;
 use crate::ids::{Lkey, PdId};
 
 /// Bytes of one region that have passed the checks of key, domain, rights and range.
 ///
 /// Made once a message by [`Memory::local`] or [`Memory::remote`]. It keeps the region's memory from
-/// being freed by us, and finds at each copy whether the region has been deregistered.
+/// being freed by us, and finds at each copy whether the region has been deregistered, or the window
+/// unbound through which it was reached.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
-    /// None for no bytes, for which no key is looked at.
-    region: Option<Arc<Region>>,
+    way: Way,
+    /// In the region.
     offset: usize,
     len: usize,
 }
 
+/// How the bytes of a span were reached.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Way {
+    /// There are none: no key is looked at.
+    #[default]
+    Nowhere,
+    Region(Arc<Region>),
+    Window(Arc<Binding>),
+}
+
+impl Way {
+    /// The region, as long as the way there is open.
+    #[inline]
+    fn region(&self) -> Option<&Region> {
+        match self {
+            Self::Nowhere => None,
+            Self::Region(region) => Some(region),
+            Self::Window(binding) => binding.region(),
+        }
+    }
+}
+
+impl From<Arc<Region>> for Way {
+    fn from(region: Arc<Region>) -> Self {
+        Self::Region(region)
+    }
+}
+
+impl From<Arc<Binding>> for Way {
+    fn from(binding: Arc<Binding>) -> Self {
+        Self::Window(binding)
+    }
+}
+
 impl Span {
     /// No bytes. Always live: an empty READ or WRITE has no key that could be wrong (C9-88).
-    pub const EMPTY: Self = Self { region: None, offset: 0, len: 0 };
+    pub const EMPTY: Self = Self { way: Way::Nowhere, offset: 0, len: 0 };
 
-    /// The caller has checked that the bytes are within the region.
-    pub(super) fn new(region: Arc<Region>, offset: usize, len: usize) -> Self {
-        Self { region: Some(region), offset, len }
+    /// The caller has checked that the bytes are within the region, and the window if there is one.
+    pub(super) fn new(way: impl Into<Way>, offset: usize, len: u32) -> Self {
+        // What is within memory can be counted.
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Self { way: way.into(), offset, len }
     }
 
     /// Copies `to.len()` bytes, the first of them at `at`.
     ///
     /// # Errors
-    /// [`Revoked`] when the region has been deregistered; `to` is unchanged. Bytes that are not
+    /// [`Revoked`] when the region has been deregistered or the window unbound; `to` is unchanged. Bytes that are not
     /// within the span are refused in the same way.
     #[inline]
     pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
@@ -47,7 +85,7 @@ impl Span {
     /// Copies `from` in, its first byte to `at`.
     ///
     /// # Errors
-    /// [`Revoked`] when the region has been deregistered; nothing is placed. Bytes that are not
+    /// [`Revoked`] when the region has been deregistered or the window unbound; nothing is placed. Bytes that are not
     /// within the span are refused in the same way.
     #[inline]
     pub fn place(
@@ -89,10 +127,11 @@ impl Span {
         self.atomic(turn, |word| word.fetch_add(add, Ordering::SeqCst))
     }
 
-    /// Whether the region has not been deregistered. Only inside a turn does it stay so.
+    /// Whether the region has not been deregistered, nor the window unbound. Only inside a turn does
+    /// it stay so.
     #[inline]
     pub fn is_live(&self) -> bool {
-        self.region.as_ref().is_none_or(|region| region.is_live())
+        matches!(self.way, Way::Nowhere) || self.way.region().is_some_and(Region::is_live)
     }
 
     /// Bytes.
@@ -114,9 +153,9 @@ impl Span {
     ) -> Result<(), Revoked> {
         let within = at.checked_add(len).is_some_and(|end| end <= self.len);
         debug_assert!(within, "{len} bytes at {at} are not within a span of {}", self.len);
-        match &self.region {
+        match self.way.region() {
             Some(region) if within => copy(region, self.offset + at).ok_or(Revoked),
-            None if within => Ok(()),
+            None if within && self.is_empty() => Ok(()),
             _ => Err(Revoked),
         }
     }
@@ -126,9 +165,10 @@ impl Span {
         turn: &Turn<'_>,
         op: impl FnOnce(&AtomicU64) -> u64,
     ) -> Result<u64, AtomicError> {
-        let Some(region) = self.region.as_ref().filter(|_| self.len == size_of::<u64>()) else {
+        if self.len != size_of::<u64>() {
             return Err(AtomicError::Length { len: self.len });
-        };
+        }
+        let region = self.way.region().ok_or(AtomicError::Revoked)?;
         let pinned = region.memory.pin(turn).ok_or(AtomicError::Revoked)?;
         match pinned.word(self.offset, op) {
             None => Err(AtomicError::Revoked),
@@ -257,16 +297,16 @@ impl From<Span> for Spans {
     }
 }
 
-/// The region was deregistered while a message was using it.
+/// The region was deregistered, or the window unbound, while a message was using it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("the region was deregistered while in use")]
+#[error("the region was deregistered or the window unbound while in use")]
 pub struct Revoked;
 
 /// Why an atomic could not be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AtomicError {
-    /// The region has been deregistered.
-    #[error("the region was deregistered while in use")]
+    /// The region has been deregistered or the window unbound.
+    #[error("the region was deregistered or the window unbound while in use")]
     Revoked,
     /// The host address is not a multiple of 8, whatever the address in the region's addressing.
     #[error("an atomic needs 8 aligned bytes")]

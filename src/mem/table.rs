@@ -1,26 +1,26 @@
 //! The key table of a device.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use thiserror::Error;
 
-use super::access::{Access, AccessError, Need};
+use super::access::{Access, AccessError, Need, Via};
 use super::gate::{Gate, Gates};
 use super::raw::HostMemory;
 use super::region::Region;
 use super::span::Span;
+use super::window::Windows;
 use crate::ids::{Lkey, PdId, Rkey};
 
 /// The key table of a device, shared by its engines and by application threads.
 ///
-/// A key is 24 random bits, by which the region is found, and a variant byte, which must match. So
-/// a peer that guesses finds one of n regions with a chance of n in 2^32.
+/// A key is 24 random bits, by which the region or memory window is found, and a variant byte, which
+/// must match. So a peer that guesses finds one of n regions with a chance of n in 2^32.
 ///
 /// ```
 /// use softroce::ids::PdId;
@@ -42,13 +42,57 @@ use crate::ids::{Lkey, PdId, Rkey};
 /// ```
 pub struct Memory {
     table: RwLock<Table>,
-    gates: Arc<Gates>,
+    pub(super) gates: Arc<Gates>,
 }
 
-struct Table {
-    /// By the upper 24 bits of the key.
-    regions: HashMap<u32, Arc<Region>, BuildHasherDefault<KeyHasher>>,
+/// By the upper 24 bits of a key.
+pub(super) type ByIndex<T> = HashMap<u32, T, BuildHasherDefault<KeyHasher>>;
+
+/// Regions and windows. No index is of both.
+pub(super) struct Table {
+    pub(super) regions: ByIndex<Arc<Region>>,
+    pub(super) windows: Windows,
     keys: ChaCha8Rng,
+}
+
+impl Table {
+    /// A random key whose index neither a region nor a window has.
+    ///
+    /// At most one index in 8 is taken, so this soon ends.
+    pub(super) fn free_key(&mut self) -> u32 {
+        loop {
+            let key = self.keys.next_u32();
+            let at = index(key);
+            // Programs use key 0 for "none".
+            if at != 0 && !self.regions.contains_key(&at) && !self.windows.contains(at) {
+                return key;
+            }
+        }
+    }
+
+    /// The region with exactly this key, if it is of domain `pd`.
+    pub(super) fn region(&self, pd: PdId, key: u32) -> Result<&Arc<Region>, AccessError> {
+        let region = self
+            .regions
+            .get(&index(key))
+            .filter(|region| region.key() == key)
+            .ok_or(AccessError::UnknownKey { key })?;
+        if region.pd() == pd { Ok(region) } else { Err(AccessError::WrongDomain { key }) }
+    }
+
+    /// Whether it is this region that its key finds here.
+    fn lists(&self, region: &Region) -> bool {
+        let found = self.regions.get(&index(region.key()));
+        found.is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), region))
+    }
+
+    /// Takes out a region, if it is here, and unbinds its windows.
+    fn remove(&mut self, region: &Region) {
+        if self.lists(region) {
+            self.windows.unbind_all_of(region);
+            self.regions.remove(&index(region.key()));
+        }
+    }
 }
 
 impl Memory {
@@ -57,7 +101,11 @@ impl Memory {
 
     /// An empty table whose keys follow from `seed`. Peers must not be able to guess it.
     pub fn new(seed: [u8; 32]) -> Self {
-        let table = Table { regions: HashMap::default(), keys: ChaCha8Rng::from_seed(seed) };
+        let table = Table {
+            regions: HashMap::default(),
+            windows: Windows::default(),
+            keys: ChaCha8Rng::from_seed(seed),
+        };
         Self { table: RwLock::new(table), gates: Arc::default() }
     }
 
@@ -88,42 +136,45 @@ impl Memory {
         if addr.checked_add(len as u64).is_none() {
             return Err(RegisterError::AddressOverflow { addr, len });
         }
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let Table { regions, keys } = &mut *table;
-        if regions.len() >= Self::MAX_REGIONS {
+        let mut table = self.write();
+        if table.regions.len() >= Self::MAX_REGIONS {
             return Err(RegisterError::TableFull);
         }
-        // At most one index in 16 is taken, so this soon ends.
-        loop {
-            let key = keys.next_u32();
-            if index(key) == 0 {
-                continue; // programs use key 0 for "none"
-            }
-            if let Entry::Vacant(free) = regions.entry(index(key)) {
-                let gates = Arc::clone(&self.gates);
-                let region = Arc::new(Region::new(key, pd, addr, access, memory, gates));
-                free.insert(Arc::clone(&region));
-                return Ok(region);
-            }
-        }
+        let key = table.free_key();
+        let gates = Arc::clone(&self.gates);
+        let region = Arc::new(Region::new(key, pd, addr, access, memory, gates));
+        table.regions.insert(index(key), Arc::clone(&region));
+        Ok(region)
     }
 
-    /// Removes the region: its key opens nothing any more, and messages under way are cut off.
+    /// Removes the region and unbinds its windows: their keys open nothing any more, and messages
+    /// under way are cut off.
     ///
     /// When it returns, no engine and no `read_at` or `write_at` touches the region's memory, so
     /// that the caller's may be freed. It waits for as long as an engine's [`Turn`](super::Turn)
     /// lasts, and for ever when the calling thread holds one itself. Again is allowed, and does
     /// nothing but wait.
     pub fn deregister(&self, region: &Region) {
-        if region.memory.is_of(&self.gates) {
-            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-            if let Entry::Occupied(entry) = table.regions.entry(index(region.key()))
-                && std::ptr::eq(Arc::as_ptr(entry.get()), region)
-            {
-                entry.remove();
-            }
-        }
+        self.write().remove(region);
         region.memory.revoke();
+    }
+
+    /// The same, unless memory windows are bound to the region.
+    ///
+    /// # Errors
+    /// [`DeregisterError`]; nothing has changed.
+    pub fn try_deregister(&self, region: &Region) -> Result<(), DeregisterError> {
+        let mut table = self.write();
+        if table.lists(region) {
+            let windows = table.windows.bound_to(region);
+            if windows > 0 {
+                return Err(DeregisterError { windows });
+            }
+            table.remove(region);
+        }
+        drop(table);
+        region.memory.revoke();
+        Ok(())
     }
 
     /// A gate for one engine that copies from and to this table's regions.
@@ -143,60 +194,64 @@ impl Memory {
         len: u32,
         need: Need,
     ) -> Result<Span, AccessError> {
-        self.find(pd, lkey.0, addr, len, need.access())
+        if len == 0 {
+            return Ok(Span::EMPTY);
+        }
+        let table = self.read();
+        let region = table.region(pd, lkey.0)?;
+        open(region, addr, len, need.access())
     }
 
-    /// Finds the bytes that a peer names in a request to a queue pair of domain `pd`; `need` is the
-    /// `REMOTE_` flag of the operation.
+    /// Finds the bytes that a peer names in a request to the queue pair `via`; `need` is the
+    /// `REMOTE_` flag of the operation. The key is that of a region or of a memory window.
     ///
     /// # Errors
     /// See [`AccessError`]. No bytes are always allowed, under any key (C9-88).
     pub fn remote(
         &self,
-        pd: PdId,
+        via: impl Into<Via>,
         rkey: Rkey,
         addr: u64,
         len: u32,
         need: Access,
     ) -> Result<Span, AccessError> {
-        self.find(pd, rkey.0, addr, len, need)
+        if len == 0 {
+            return Ok(Span::EMPTY);
+        }
+        let via = via.into();
+        let table = self.read();
+        match table.region(via.pd, rkey.0) {
+            Ok(region) => open(region, addr, len, need),
+            Err(unknown @ AccessError::UnknownKey { .. }) => {
+                let window = table.windows.with_key(rkey).ok_or(unknown)?;
+                window.open(via, addr, len, need)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// How many regions there are.
     pub fn region_count(&self) -> usize {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).regions.len()
+        self.read().regions.len()
     }
 
-    fn find(
-        &self,
-        pd: PdId,
-        key: u32,
-        addr: u64,
-        len: u32,
-        need: Access,
-    ) -> Result<Span, AccessError> {
-        let Ok(bytes) = usize::try_from(len) else {
-            return Err(AccessError::UnknownKey { key });
-        };
-        if bytes == 0 {
-            return Ok(Span::EMPTY);
-        }
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let region = table
-            .regions
-            .get(&index(key))
-            .filter(|region| region.key() == key)
-            .ok_or(AccessError::UnknownKey { key })?;
-        if region.pd() != pd {
-            return Err(AccessError::WrongDomain { key });
-        }
-        let granted = region.access();
-        if !granted.contains(need) {
-            return Err(AccessError::Denied { key, need, granted });
-        }
-        let offset = region.offset_of(addr, len)?;
-        Ok(Span::new(Arc::clone(region), offset, bytes))
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The `len` bytes at `addr` of a region that was found.
+fn open(region: &Arc<Region>, addr: u64, len: u32, need: Access) -> Result<Span, AccessError> {
+    let (key, granted) = (region.key(), region.access());
+    if !granted.contains(need) {
+        return Err(AccessError::Denied { key, need, granted });
+    }
+    let offset = region.offset_of(addr, len)?;
+    Ok(Span::new(Arc::clone(region), offset, len))
 }
 
 impl fmt::Debug for Memory {
@@ -217,14 +272,14 @@ fn check_access(access: Access) -> Result<(), RegisterError> {
     Ok(())
 }
 
-/// The part of a key that finds the region.
-const fn index(key: u32) -> u32 {
+/// The part of a key that finds the region or window.
+pub(super) const fn index(key: u32) -> u32 {
     key >> 8
 }
 
 /// Multiplies: indices are random already, and only ours are ever stored.
 #[derive(Default)]
-struct KeyHasher(u64);
+pub(super) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn write_u32(&mut self, index: u32) {
@@ -271,6 +326,15 @@ pub enum RegisterError {
     /// There are [`Memory::MAX_REGIONS`].
     #[error("there are {} regions, the most there can be", Memory::MAX_REGIONS)]
     TableFull,
+}
+
+/// Why a region stays registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[doc(alias = "EBUSY")]
+#[error("memory windows are bound to the region: {windows}")]
+pub struct DeregisterError {
+    /// How many.
+    pub windows: usize,
 }
 
 #[cfg(test)]
