@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
+#[path = "verbs/completions.rs"]
+mod completions;
 #[path = "verbs/datagrams.rs"]
 mod datagrams;
 #[path = "verbs/errors.rs"]

@@ -268,12 +268,20 @@ bitflags! {
 impl fmt::Display for AttrMask {
     /// The names with commas between them: `PATH_MTU, DEST_QPN`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, (name, _)) in self.iter_names().enumerate() {
-            let comma = if n == 0 { "" } else { ", " };
-            write!(f, "{comma}{name}")?;
-        }
-        Ok(())
+        list(f, self.iter_names().map(|(name, _)| name))
     }
+}
+
+/// Names with commas between them.
+pub(crate) fn list<'a>(
+    f: &mut fmt::Formatter<'_>,
+    names: impl Iterator<Item = &'a str>,
+) -> fmt::Result {
+    for (n, name) in names.enumerate() {
+        let comma = if n == 0 { "" } else { ", " };
+        write!(f, "{comma}{name}")?;
+    }
+    Ok(())
 }
 
 /// What RESET to INIT needs; port and partition are the only ones there are.

@@ -26,14 +26,14 @@
 //! | [`poll_timeout`](Engine::poll_timeout) | when to call `handle_timeout` |
 //! | [`query_qp`](Engine::query_qp), [`counters`](Engine::counters), [`config`](Engine::config) | |
 
-mod attr;
+pub(crate) mod attr;
 mod connect;
 mod identification;
 mod post;
 mod qp;
 mod service;
 mod table;
-mod timers;
+pub(crate) mod timers;
 mod transitions;
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Deadlines of queue pairs.
+//! Deadlines of queue pairs, and of others that stand in slots.
 //!
 //! The deadline itself lies in the queue pair and moves with every acknowledgement. The heap is
 //! touched only when it moves to before what is in the heap: an entry that comes up too early is

@@ -6,16 +6,14 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
-use crate::ids::{CqId, Qpn};
+use crate::ids::Qpn;
 use crate::io::{Port, TransmitError};
 use crate::net::Burst;
 use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
 use crate::runtime::queue::{Pushed, Queue};
-use crate::runtime::ring::Ring;
+use crate::runtime::rings::Rings;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
@@ -44,13 +42,9 @@ pub(crate) struct Core {
     hold: Hold,
     /// Buffers to be received for bursts that nobody acknowledges.
     unheard: usize,
-    /// Completion queues by number, and the numbers that are free.
-    rings: Vec<Option<Arc<Ring>>>,
-    free_rings: Vec<CqId>,
+    pub(crate) rings: Rings,
     owners: HashMap<Qpn, Arc<Queue<AsyncEvent>>>,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
-    /// Rings to be announced.
-    due: SmallVec<[Arc<Ring>; 4]>,
     /// Something has been put where the thread that drives the device waits.
     wake_driver: bool,
 }
@@ -84,11 +78,9 @@ impl Core {
             more: false,
             hold: Hold::new(),
             unheard: 0,
-            rings: Vec::new(),
-            free_rings: Vec::new(),
+            rings: Rings::default(),
             owners: HashMap::new(),
             contexts: Vec::new(),
-            due: SmallVec::new(),
             wake_driver: false,
         }
     }
@@ -132,6 +124,7 @@ impl Core {
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
+        self.rings.handle_timeout(now);
     }
 
     /// Posts a send request and sends it.
@@ -340,12 +333,7 @@ impl Core {
         }
         loop {
             while let Some((id, completion)) = self.engine.poll_completion() {
-                let Some(ring) = self.ring(id) else { continue };
-                let put = ring.put(completion);
-                if put.announce {
-                    let ring = Arc::clone(ring);
-                    self.due.push(ring);
-                }
+                let put = self.rings.put(now, id, completion);
                 self.wake_driver |= put.wake_driver;
                 if put.overrun {
                     self.engine.handle_cq_overflow(now, id);
@@ -354,20 +342,18 @@ impl Core {
             while let Some(event) = self.engine.poll_event() {
                 self.tell(event);
             }
-            if self.due.is_empty() {
+            if !self.rings.is_due() {
                 return;
             }
             // Who is woken may compute for long: the acknowledgement goes first.
             self.transmit(now);
-            while let Some(ring) = self.due.pop() {
-                self.wake_driver |= ring.announce();
-            }
+            self.wake_driver |= self.rings.announce();
         }
     }
 
     fn tell(&mut self, event: AsyncEvent) {
         let owner = match event {
-            AsyncEvent::CqErr(id) => self.ring(id).map(|ring| &ring.events),
+            AsyncEvent::CqErr(id) => self.rings.get(id).map(|ring| &ring.events),
             AsyncEvent::QpFatal(qpn)
             | AsyncEvent::QpReqErr(qpn)
             | AsyncEvent::QpAccessErr(qpn)
@@ -379,35 +365,6 @@ impl Core {
         }
     }
 
-    /// Takes a number for a completion queue.
-    pub(crate) fn reserve_ring(&mut self) -> CqId {
-        if let Some(id) = self.free_rings.pop() {
-            return id;
-        }
-        self.rings.push(None);
-        // As many as do not fit 32 bits do not fit memory.
-        CqId(u32::try_from(self.rings.len() - 1).unwrap_or(u32::MAX))
-    }
-
-    /// Enters the completion queue that a number was taken for.
-    pub(crate) fn enter_ring(&mut self, id: CqId, ring: Arc<Ring>) {
-        if let Some(slot) = self.rings.get_mut(id.0 as usize) {
-            *slot = Some(ring);
-        }
-    }
-
-    /// Gives a number back. No queue pair uses it any more.
-    pub(crate) fn remove_ring(&mut self, id: CqId) {
-        if let Some(slot) = self.rings.get_mut(id.0 as usize) {
-            *slot = None;
-            self.free_rings.push(id);
-        }
-    }
-
-    fn ring(&self, id: CqId) -> Option<&Arc<Ring>> {
-        self.rings.get(id.0 as usize)?.as_ref()
-    }
-
     /// Remembers a context's events, to be closed with the device.
     pub(crate) fn add_context(&mut self, events: &Arc<Queue<AsyncEvent>>) {
         self.contexts.retain(|context| context.strong_count() > 0);
@@ -416,9 +373,7 @@ impl Core {
 
     /// The device has failed: nobody need wait any more.
     pub(crate) fn close(&mut self) {
-        for ring in self.rings.iter().flatten() {
-            ring.close();
-        }
+        self.rings.close();
         for events in self.contexts.iter().filter_map(Weak::upgrade) {
             events.close();
         }
@@ -430,7 +385,8 @@ impl Core {
             return Some(now);
         }
         let owed = self.owes().then(|| now + LINGER);
-        [self.engine.poll_timeout(), self.port.poll_timeout(), owed].into_iter().flatten().min()
+        let timers = [self.engine.poll_timeout(), self.port.poll_timeout(), self.rings.deadline()];
+        timers.into_iter().chain([owed]).flatten().min()
     }
 
     /// Whether there is something to send.

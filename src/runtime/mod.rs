@@ -27,11 +27,12 @@ mod progress;
 mod queue;
 mod registry;
 mod ring;
+mod rings;
 mod shard;
 #[cfg(test)]
 mod wire_of_tests;
 
-pub use clock::now;
+pub use clock::{now, wall_clock};
 pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;
@@ -40,7 +41,8 @@ pub(crate) use bell::Bell;
 pub(crate) use device::{Address, Device, DeviceConfig, random};
 pub(crate) use queue::{Pushed, Queue};
 pub(crate) use registry::find as find_device;
-pub(crate) use ring::{Announce, Armed, Ring};
+pub(crate) use ring::{Announce, Armed, Ring, Stamped};
+pub use rings::Moderation;
 
 /// When what has arrived is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

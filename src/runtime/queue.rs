@@ -16,7 +16,6 @@ pub(crate) struct Queue<T> {
     /// How many there are, for a look without the lock.
     len: AtomicUsize,
     arrived: Condvar,
-    capacity: usize,
     /// The descriptor, once somebody has asked for it: readable while there is something.
     bell: OnceLock<Arc<Bell>>,
 }
@@ -24,6 +23,7 @@ pub(crate) struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
+    capacity: usize,
     /// Threads that block.
     sleepers: usize,
     /// A thread that waits for this queue sleeps on the device's descriptors, not here.
@@ -50,6 +50,7 @@ impl<T> Queue<T> {
     pub(crate) fn new(capacity: usize) -> Self {
         let state = State {
             items: VecDeque::with_capacity(capacity.min(Self::ROOM)),
+            capacity,
             sleepers: 0,
             driven: false,
             rung: false,
@@ -59,16 +60,28 @@ impl<T> Queue<T> {
             state: Mutex::new(state),
             len: AtomicUsize::new(0),
             arrived: Condvar::new(),
-            capacity,
             bell: OnceLock::new(),
         }
     }
 
     pub(crate) fn push(&self, item: T) -> Pushed {
-        let mut state = self.lock();
-        if state.items.len() >= self.capacity {
+        let state = self.lock();
+        if state.items.len() >= state.capacity {
             return Pushed::Full;
         }
+        self.add(state, item)
+    }
+
+    /// The same, and the oldest makes room if there is none.
+    pub(crate) fn push_over(&self, item: T) -> Pushed {
+        let mut state = self.lock();
+        if state.items.len() >= state.capacity {
+            state.items.pop_front();
+        }
+        self.add(state, item)
+    }
+
+    fn add(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Pushed {
         state.items.push_back(item);
         // Sequentially consistent, as is the load: who asks for notice and then finds the queue
         // empty must be seen to have asked by whoever has put something in.
@@ -78,6 +91,26 @@ impl<T> Queue<T> {
         }
         self.sound(&mut state);
         if state.driven { Pushed::WakeDriver } else { Pushed::Quietly }
+    }
+
+    /// How many it takes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.lock().capacity
+    }
+
+    /// Lets it take more or fewer. What is in it stays, in its order.
+    ///
+    /// # Errors
+    ///
+    /// How many there are in it, when that is more.
+    pub(crate) fn resize(&self, capacity: usize) -> Result<(), usize> {
+        let mut state = self.lock();
+        if state.items.len() > capacity {
+            return Err(state.items.len());
+        }
+        state.capacity = capacity;
+        state.items.shrink_to(capacity.min(Self::ROOM));
+        Ok(())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -95,13 +128,13 @@ impl<T> Queue<T> {
     }
 
     /// Takes up to `max` and appends them to `out`.
-    pub(crate) fn pop_into(&self, out: &mut Vec<T>, max: usize) -> usize {
+    pub(crate) fn pop_into<O: From<T>>(&self, out: &mut Vec<O>, max: usize) -> usize {
         if self.is_empty() {
             return 0;
         }
         let mut state = self.lock();
         let count = state.items.len().min(max);
-        out.extend(state.items.drain(..count));
+        out.extend(state.items.drain(..count).map(O::from));
         self.taken(&mut state);
         count
     }
@@ -193,9 +226,25 @@ mod tests {
             [1, 2, 3].map(|i| queue.push(i)),
             [Pushed::Quietly, Pushed::Quietly, Pushed::Full]
         );
-        let mut taken = Vec::new();
+        let mut taken = Vec::<i32>::new();
         assert_eq!((queue.pop_into(&mut taken, 1), queue.pop()), (1, Some(2)));
         assert!(taken == [1] && queue.is_empty());
+    }
+
+    #[test]
+    fn its_size_can_change_while_something_is_in_it() {
+        let queue = Queue::new(2);
+        assert_eq!([1, 2, 3].map(|i| queue.push(i))[2], Pushed::Full);
+        assert_eq!((queue.resize(1), queue.capacity()), (Err(2), 2));
+        assert_eq!(
+            (queue.resize(3), queue.push(3), queue.push(4)),
+            (Ok(()), Pushed::Quietly, Pushed::Full)
+        );
+        assert_eq!((queue.pop(), queue.resize(2)), (Some(1), Ok(())));
+        assert_eq!((queue.push(5), queue.push_over(6)), (Pushed::Full, Pushed::Quietly));
+        let mut taken = Vec::<i32>::new();
+        queue.pop_into(&mut taken, 9);
+        assert_eq!(taken, [3, 6]);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The device's side of a completion queue.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::runtime::queue::{Pushed, Queue};
+use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
 
@@ -19,12 +21,35 @@ pub(crate) trait Announce: Send + Sync {
 
 /// Completions between the device, which puts them in, and the application.
 pub(crate) struct Ring {
-    pub(crate) completions: Queue<Completion>,
+    pub(crate) completions: Queue<Stamped>,
     armed: AtomicU8,
     announce: Option<Box<dyn Announce>>,
+    /// When it is full, the oldest makes room.
+    ignore_overrun: bool,
     overrun: AtomicBool,
     /// Where it is told that the queue was full.
     pub(crate) events: Arc<Queue<AsyncEvent>>,
+}
+
+/// A completion, and when it was put in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamped {
+    pub(crate) completion: Completion,
+    pub(crate) at: Instant,
+}
+
+impl Deref for Stamped {
+    type Target = Completion;
+
+    fn deref(&self) -> &Completion {
+        &self.completion
+    }
+}
+
+impl From<Stamped> for Completion {
+    fn from(stamped: Stamped) -> Self {
+        stamped.completion
+    }
 }
 
 /// Which completion a completion queue announces.
@@ -43,8 +68,8 @@ pub(crate) enum Armed {
 pub(crate) struct Put {
     /// There was no room, for the first time.
     pub(crate) overrun: bool,
-    /// The queue is to be announced.
-    pub(crate) announce: bool,
+    /// It is one that the queue is armed for.
+    pub(crate) wanted: bool,
     /// The thread that drives the device waits for it.
     pub(crate) wake_driver: bool,
 }
@@ -52,6 +77,7 @@ pub(crate) struct Put {
 impl Ring {
     pub(crate) fn new(
         depth: usize,
+        ignore_overrun: bool,
         announce: Option<Box<dyn Announce>>,
         events: Arc<Queue<AsyncEvent>>,
     ) -> Self {
@@ -59,24 +85,30 @@ impl Ring {
             completions: Queue::new(depth),
             armed: AtomicU8::new(Armed::No as u8),
             announce,
+            ignore_overrun,
             overrun: AtomicBool::new(false),
             events,
         }
     }
 
     /// Puts a completion in. After an overrun they are thrown away: some are missing already.
-    pub(crate) fn put(&self, completion: Completion) -> Put {
+    pub(crate) fn put(&self, now: Instant, completion: Completion) -> Put {
         if self.is_overrun() {
             return Put::default();
         }
-        match self.completions.push(completion) {
+        let stamped = Stamped { completion, at: now };
+        let pushed = match self.ignore_overrun {
+            false => self.completions.push(stamped),
+            true => self.completions.push_over(stamped),
+        };
+        match pushed {
             Pushed::Full => {
                 self.overrun.store(true, Ordering::Release);
                 Put { overrun: true, ..Put::default() }
             }
             pushed => Put {
                 overrun: false,
-                announce: self.disarm_for(&completion),
+                wanted: self.is_armed_for(&completion),
                 wake_driver: pushed == Pushed::WakeDriver,
             },
         }
@@ -106,11 +138,15 @@ impl Ring {
         self.overrun.load(Ordering::Acquire)
     }
 
-    fn disarm_for(&self, completion: &Completion) -> bool {
+    fn is_armed_for(&self, completion: &Completion) -> bool {
         let armed = self.armed.load(Ordering::SeqCst);
-        let due =
-            armed == Armed::Any as u8 || (armed == Armed::Solicited as u8 && completion.solicited);
-        due && self.armed.swap(Armed::No as u8, Ordering::SeqCst) != Armed::No as u8
+        armed == Armed::Any as u8 || (armed == Armed::Solicited as u8 && completion.solicited)
+    }
+
+    /// Ends what [`arm`](Self::arm) has begun: it is announced now. Only who holds the device's lock
+    /// does this.
+    pub(crate) fn disarm(&self) {
+        self.armed.store(Armed::No as u8, Ordering::SeqCst);
     }
 }
 
@@ -144,30 +180,47 @@ mod tests {
     }
 
     fn ring(depth: usize) -> Ring {
-        Ring::new(depth, None, Arc::new(Queue::new(1)))
+        Ring::new(depth, false, None, Arc::new(Queue::new(1)))
+    }
+
+    fn put(ring: &Ring, solicited: bool) -> Put {
+        ring.put(Instant::ZERO, completion(solicited))
     }
 
     #[test]
-    fn it_is_announced_once_each_time_it_is_armed() {
+    fn it_wants_what_it_is_armed_for() {
         let ring = ring(16);
-        let announced = |solicited| ring.put(completion(solicited)).announce;
-        assert_eq!([announced(false), announced(true)], [false, false]);
-        ring.arm(Armed::Any);
-        assert_eq!([announced(false), announced(true)], [true, false]);
+        let wanted = || [false, true].map(|solicited| put(&ring, solicited).wanted);
+        assert_eq!(wanted(), [false, false]);
         ring.arm(Armed::Solicited);
-        assert_eq!([announced(false), announced(true), announced(true)], [false, true, false]);
+        assert_eq!(wanted(), [false, true]);
         ring.arm(Armed::Any);
         ring.arm(Armed::Solicited);
-        assert!(announced(false), "the wider wish counts");
+        assert_eq!(wanted(), [true, true], "the wider wish counts");
+        ring.disarm();
+        assert_eq!(wanted(), [false, false]);
     }
 
     #[test]
     fn after_an_overrun_nothing_more_is_put_in() {
         let ring = ring(1);
-        assert_eq!(ring.put(completion(false)), Put::default());
-        assert!(ring.put(completion(false)).overrun);
+        assert_eq!(put(&ring, false), Put::default());
+        assert!(put(&ring, false).overrun);
         ring.completions.pop();
-        assert_eq!(ring.put(completion(false)), Put::default());
+        assert_eq!(put(&ring, false), Put::default());
         assert!(ring.completions.is_empty() && ring.is_overrun());
+    }
+
+    #[test]
+    fn when_an_overrun_is_to_be_ignored_the_oldest_makes_room() {
+        let ring = Ring::new(2, true, None, Arc::new(Queue::new(1)));
+        for wr_id in 1..=4 {
+            let put =
+                ring.put(Instant::from_micros(wr_id), Completion { wr_id, ..completion(false) });
+            assert_eq!(put, Put::default());
+        }
+        let left = [(); 2].map(|()| ring.completions.pop().map(|c| (c.wr_id, c.at)));
+        assert_eq!(left, [3, 4].map(|us| Some((us, Instant::from_micros(us)))));
+        assert!(!ring.is_overrun());
     }
 }

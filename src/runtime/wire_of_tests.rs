@@ -167,9 +167,9 @@ impl End {
         let mut core = Core::new(engine, Box::new(port), policy);
         let events = Arc::new(Queue::new(16));
         let announce = Box::new(Log(Arc::clone(own)));
-        let ring = Arc::new(Ring::new(depth, Some(announce), Arc::clone(&events)));
-        let cq = core.reserve_ring();
-        core.enter_ring(cq, Arc::clone(&ring));
+        let ring = Arc::new(Ring::new(depth, false, Some(announce), Arc::clone(&events)));
+        let cq = core.rings.reserve();
+        core.rings.enter(cq, Arc::clone(&ring));
         let cap = QpCap::default();
         let init =
             QpInit { qp_type, pd: PdId(1), send_cq: cq, recv_cq: cq, cap, sq_sig_all: false };

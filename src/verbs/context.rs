@@ -16,7 +16,9 @@ use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
 use crate::verbs::info::{DeviceInfo, Limits};
 use crate::verbs::pd::PdInner;
-use crate::verbs::{CompletionChannel, CompletionQueue, Error, ProtectionDomain, qp};
+use crate::verbs::{
+    CompletionChannel, CompletionQueue, CqConfig, Error, ProtectionDomain, RtValues, qp,
+};
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
 ///
@@ -168,14 +170,42 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for `depth`; [`Error::OtherDevice`] for the channel; [`Error::Down`].
+    /// [`Error::Limit`] for `depth`; [`Error::Full`]; [`Error::OtherDevice`] for the channel;
+    /// [`Error::Down`].
     #[doc(alias = "ibv_create_cq")]
     pub fn create_cq(
         &self,
         depth: usize,
         channel: Option<&CompletionChannel>,
     ) -> Result<CompletionQueue, Error> {
-        CompletionQueue::create(&self.inner, depth, channel)
+        self.create_cq_ex(&CqConfig { channel, ..CqConfig::new(depth) })
+    }
+
+    /// A new completion queue with all that can be said about one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for depth and vector; [`Error::CompletionFields`]; [`Error::Full`];
+    /// [`Error::OtherDevice`] for channel and domain; [`Error::Down`].
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn create_cq_ex(&self, config: &CqConfig<'_>) -> Result<CompletionQueue, Error> {
+        CompletionQueue::create(&self.inner, config)
+    }
+
+    /// The clock that completions are stamped with, now.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let first = ctx.query_rt_values().raw_clock;
+    /// assert!(first <= ctx.query_rt_values().raw_clock);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[doc(alias = "ibv_query_rt_values_ex")]
+    pub fn query_rt_values(&self) -> RtValues {
+        RtValues { raw_clock: now() }
     }
 
     /// A new completion channel.

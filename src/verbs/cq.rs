@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CqId;
-use crate::runtime::{Armed, Ring};
+use crate::runtime::{Armed, Moderation, Ring, Stamped};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
-use crate::verbs::{CompletionChannel, Error};
+use crate::verbs::poll::{Polling, WcFlags};
+use crate::verbs::{CompletionChannel, Error, ProtectionDomain};
 
 /// Where work requests end.
 ///
@@ -40,10 +41,84 @@ pub struct CompletionQueue {
     pub(super) inner: Arc<CqInner>,
 }
 
+/// What a completion queue is created with.
+///
+/// ```
+/// use softroce::verbs::*;
+///
+/// let ctx = Context::open(OpenOptions::loopback())?;
+/// let wc_flags = WcFlags::BYTE_LEN | WcFlags::COMPLETION_TIMESTAMP;
+/// let cq = ctx.create_cq_ex(&CqConfig { wc_flags, ..CqConfig::new(64) })?;
+/// assert!(cq.start_poll().is_none());
+///
+/// let none = CqConfig { wc_flags: WcFlags::FLOW_TAG, ..CqConfig::new(64) };
+/// let said = ctx.create_cq_ex(&none).unwrap_err().to_string();
+/// assert_eq!(said, "completions have no FLOW_TAG");
+/// # Ok::<(), Error>(())
+/// ```
+#[doc(alias = "ibv_cq_init_attr_ex")]
+#[derive(Clone, Debug)]
+pub struct CqConfig<'a> {
+    /// Completions that it holds.
+    #[doc(alias = "cqe")]
+    pub depth: usize,
+    /// What announces it.
+    pub channel: Option<&'a CompletionChannel>,
+    /// Which interrupt announces it: there is one, number 0.
+    pub comp_vector: u32,
+    /// What will be asked of its completions. All that the device has can be asked of any.
+    pub wc_flags: WcFlags,
+    /// The program sees to it that there is room: when there is none after all, the oldest
+    /// completion is lost, and nobody is told.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
+    pub ignore_overrun: bool,
+    /// One thread at a time uses it. Nothing follows from that here.
+    #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
+    pub single_threaded: bool,
+    /// Whose thread domain it belongs to. Nothing follows from that here.
+    #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
+    pub parent_domain: Option<&'a ProtectionDomain>,
+}
+
+impl CqConfig<'_> {
+    /// A completion queue that holds `depth` completions, without a channel.
+    pub fn new(depth: usize) -> Self {
+        Self {
+            depth,
+            channel: None,
+            comp_vector: 0,
+            wc_flags: WcFlags::empty(),
+            ignore_overrun: false,
+            single_threaded: false,
+            parent_domain: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_depth(self.depth)?;
+        if self.comp_vector != 0 {
+            let (what, found) = ("comp_vector", self.comp_vector.into());
+            return Err(Error::Limit { what, found, min: 0, max: 0 });
+        }
+        let unsupported = self.wc_flags.difference(WcFlags::SUPPORTED);
+        if !unsupported.is_empty() {
+            return Err(Error::CompletionFields { unsupported });
+        }
+        Ok(())
+    }
+}
+
+fn check_depth(depth: usize) -> Result<(), Error> {
+    if !(1..=CompletionQueue::MAX_DEPTH).contains(&depth) {
+        let (found, max) = (depth as u64, CompletionQueue::MAX_DEPTH as u64);
+        return Err(Error::Limit { what: "the depth of a completion queue", found, min: 1, max });
+    }
+    Ok(())
+}
+
 #[derive(Debug)]
 pub(super) struct CqInner {
     id: CqId,
-    depth: usize,
     ring: Arc<Ring>,
     pub(super) context: Arc<ContextInner>,
     channel: Option<CompletionChannel>,
@@ -53,36 +128,44 @@ impl CompletionQueue {
     /// Completions that one holds at most (`max_cqe`).
     pub const MAX_DEPTH: usize = 1 << 22;
 
+    /// How many a device has at most (`max_cq`).
+    pub const MAX_COUNT: usize = 1 << 16;
+
     pub(super) fn create(
         context: &Arc<ContextInner>,
-        depth: usize,
-        channel: Option<&CompletionChannel>,
+        config: &CqConfig<'_>,
     ) -> Result<Self, Error> {
-        if !(1..=Self::MAX_DEPTH).contains(&depth) {
-            let (found, max) = (depth as u64, Self::MAX_DEPTH as u64);
-            return Err(Error::Limit {
-                what: "the depth of a completion queue",
-                found,
-                min: 1,
-                max,
-            });
-        }
+        config.check()?;
+        let &CqConfig { depth, channel, ignore_overrun, parent_domain, .. } = config;
         if channel.is_some_and(|channel| !context.is_of(&channel.context().device)) {
             return Err(Error::OtherDevice { what: "completion channel" });
         }
+        if parent_domain.is_some_and(|pd| !context.is_of(&pd.inner.context.device)) {
+            return Err(Error::OtherDevice { what: "protection domain" });
+        }
         let shard = &context.device.shard;
-        let id = shard.with(|core, _| core.reserve_ring())?;
+        let id = shard.with(|core, _| {
+            let max = Self::MAX_COUNT;
+            let has_room = core.rings.len() < max;
+            has_room
+                .then(|| core.rings.reserve())
+                .ok_or(Error::Full { what: "completion queues", max })
+        })??;
         let inner = Arc::new_cyclic(|cq| {
             let announcer = channel.map(|channel| channel.announcer(cq.clone()));
             CqInner {
                 id,
-                depth,
-                ring: Arc::new(Ring::new(depth, announcer, Arc::clone(&context.events))),
+                ring: Arc::new(Ring::new(
+                    depth,
+                    ignore_overrun,
+                    announcer,
+                    Arc::clone(&context.events),
+                )),
                 context: Arc::clone(context),
                 channel: channel.cloned(),
             }
         });
-        shard.with(|core, _| core.enter_ring(id, Arc::clone(&inner.ring)))?;
+        shard.with(|core, _| core.rings.enter(id, Arc::clone(&inner.ring)))?;
         Ok(Self { inner })
     }
 
@@ -101,11 +184,7 @@ impl CompletionQueue {
 
     /// Takes the next completion, if there is one.
     pub fn poll_one(&self) -> Option<Completion> {
-        let completions = &self.inner.ring.completions;
-        completions.pop().or_else(|| {
-            self.turn();
-            completions.pop()
-        })
+        self.take().map(|stamped| stamped.completion)
     }
 
     /// Waits for the next completion. No timeout is for ever.
@@ -117,9 +196,73 @@ impl CompletionQueue {
     pub fn wait_one(&self, timeout: impl Into<Option<Duration>>) -> Result<Completion, Error> {
         let ring = &self.inner.ring;
         if ring.is_overrun() && ring.completions.is_empty() {
-            return Err(Error::Overrun { cq: self.inner.id, depth: self.inner.depth });
+            return Err(Error::Overrun { cq: self.inner.id, depth: self.depth() });
         }
-        self.inner.context.wait(&ring.completions, timeout.into(), "completion")
+        let found = self.inner.context.wait(&ring.completions, timeout.into(), "completion")?;
+        Ok(found.completion)
+    }
+
+    /// Begins to look at completions one after the other, each of which can be asked for more than
+    /// [`poll`](Self::poll) hands out; `None` when there is none. See [`Polling`].
+    #[doc(alias = "ibv_start_poll")]
+    pub fn start_poll(&self) -> Option<Polling<'_>> {
+        Some(Polling::new(self, self.take()?))
+    }
+
+    /// The next completion, if there is one, and when it was put in.
+    pub(super) fn take(&self) -> Option<Stamped> {
+        let completions = &self.inner.ring.completions;
+        completions.pop().or_else(|| {
+            self.turn();
+            completions.pop()
+        })
+    }
+
+    /// Lets it hold `depth` completions from now on, more or fewer. What is in it stays, in its
+    /// order.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// let cq = ctx.create_cq(16, None)?;
+    /// cq.resize(1024)?;
+    /// assert_eq!(cq.depth(), 1024);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`]; [`Error::CqTooSmall`] when there is more in it. It stays as it was.
+    #[doc(alias = "ibv_resize_cq")]
+    pub fn resize(&self, depth: usize) -> Result<(), Error> {
+        check_depth(depth)?;
+        let resized = self.inner.ring.completions.resize(depth);
+        resized.map_err(|held| Error::CqTooSmall { cq: self.inner.id, depth, held })
+    }
+
+    /// Lets several completions be announced together, see [`Moderation`]. It changes nothing for
+    /// whoever polls or [waits](Self::wait_one) for a completion.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// # let channel = ctx.create_channel()?;
+    /// let cq = ctx.create_cq(256, Some(&channel))?;
+    /// // With the 16th completion after it is armed, or 50 µs after the first.
+    /// cq.modify(Moderation { count: 16, period: 50 })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_modify_cq")]
+    pub fn modify(&self, moderation: Moderation) -> Result<(), Error> {
+        let id = self.inner.id;
+        Ok(self.inner.context.device.shard.with(|core, now| {
+            core.rings.moderate(now, id, moderation);
+            core.deliver(now);
+        })?)
     }
 
     /// Arms it: the next completion that comes is announced through its channel, or with
@@ -142,7 +285,7 @@ impl CompletionQueue {
 
     /// How many completions it holds.
     pub fn depth(&self) -> usize {
-        self.inner.depth
+        self.inner.ring.completions.capacity()
     }
 
     fn turn(&self) {
@@ -163,6 +306,6 @@ impl Eq for CompletionQueue {}
 impl Drop for CqInner {
     fn drop(&mut self) {
         // A device that has failed hands out no numbers any more.
-        let _ = self.context.device.shard.with(|core, _| core.remove_ring(self.id));
+        let _ = self.context.device.shard.with(|core, _| core.rings.remove(self.id));
     }
 }

@@ -9,6 +9,7 @@ use crate::engine::{CreateError, ModifyError, PostError};
 use crate::ids::{CqId, Gid, Qpn};
 use crate::mem::{AllocError, RegisterError};
 use crate::runtime::{Down, OpenError};
+use crate::verbs::WcFlags;
 
 /// Why a verb did not do what was asked. Nothing has changed, unless it says otherwise.
 ///
@@ -59,6 +60,33 @@ pub enum Error {
         min: u64,
         /// The most there can be.
         max: u64,
+    },
+    /// There are as many as there can be.
+    #[doc(alias = "ENOMEM")]
+    #[error("the device has {max} {what} and takes no more")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many there can be.
+        max: usize,
+    },
+    /// What is in a completion queue does not fit the size that it is to have.
+    #[doc(alias = "EINVAL")]
+    #[error("completion queue {} holds {held} completions: {depth} are too few", cq.0)]
+    CqTooSmall {
+        /// The completion queue.
+        cq: CqId,
+        /// The size it was to have.
+        depth: usize,
+        /// What it holds.
+        held: usize,
+    },
+    /// What is to be asked of completions they do not have.
+    #[doc(alias = "EOPNOTSUPP")]
+    #[error("completions have no {unsupported}")]
+    CompletionFields {
+        /// What they do not have.
+        unsupported: WcFlags,
     },
     /// Two objects that are to work together belong to different devices.
     #[error("the {what} belongs to another device")]

@@ -43,16 +43,18 @@ mod endpoint;
 mod error;
 mod info;
 mod pd;
+mod poll;
 mod qp;
 
 pub use ah::{AddressHandle, GRH_LEN};
 pub use channel::CompletionChannel;
 pub use context::{Context, OpenOptions};
-pub use cq::CompletionQueue;
+pub use cq::{CompletionQueue, CqConfig};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::Error;
 pub use info::{DeviceInfo, Limits};
 pub use pd::{MemoryRegion, ProtectionDomain};
+pub use poll::{Polling, RtValues, WcFlags};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
 
 pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType};
@@ -60,8 +62,8 @@ pub use crate::ids::{Gid, Lkey, Mtu, QKey, Qpn, Rkey};
 pub use crate::mem::{Access, HostMemory, RangeError};
 pub use crate::net::AddressVector;
 pub use crate::psn::Psn;
-pub use crate::runtime::AckPolicy;
-pub use crate::time::{AckTimeout, RnrTimer};
+pub use crate::runtime::{AckPolicy, Moderation};
+pub use crate::time::{AckTimeout, Instant, RnrTimer};
 pub use crate::transport::outputs::AsyncEvent;
 pub use crate::transport::work::{
     Completion, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, SgeList,

@@ -1,0 +1,139 @@
+//! Completion queues: their size, their moderation, and what can be asked of a completion.
+
+use std::time::{Duration, SystemTime};
+
+use softroce::verbs::*;
+
+use crate::node::{Node, PATIENCE, open, patient};
+
+/// A queue pair that is its own peer, with a completion queue made as `config` says.
+fn alone(ctx: Context, config: &CqConfig<'_>) -> Node {
+    let cq = ctx.create_cq_ex(config).unwrap();
+    let node = Node::with_cq(ctx, cq);
+    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node
+}
+
+/// Posts WRITEs with these numbers, whose ends all go to the completion queue.
+fn write(node: &Node, wr_ids: std::ops::Range<u64>) {
+    for wr_id in wr_ids {
+        node.send(SendRequest::write(wr_id, SendData::inline(b"x"), node.mr.remote(0)));
+    }
+}
+
+/// Waits until the device has sent and received everything, without looking at completions.
+fn settle(node: &Node, acknowledged: u64) {
+    let other = node.ctx.create_cq(1, None).unwrap();
+    while node.ctx.device_info().unwrap().counters.rx_packets < 2 * acknowledged {
+        // To look at an empty queue takes a turn.
+        assert_eq!(other.poll_one(), None);
+    }
+}
+
+#[test]
+fn a_completion_queue_that_grows_keeps_what_is_in_it_in_order() {
+    let node = alone(open(), &CqConfig::new(4));
+    write(&node, 0..4);
+    settle(&node, 4);
+    let said = node.cq.resize(3).unwrap_err();
+    assert!(matches!(said, Error::CqTooSmall { depth: 3, held: 4, .. }), "{said}");
+    assert_eq!(node.cq.depth(), 4);
+    node.cq.resize(8).unwrap();
+    write(&node, 4..8);
+    settle(&node, 8);
+    let mut ended = Vec::new();
+    assert_eq!(node.cq.poll(&mut ended, 5), 5);
+    node.cq.resize(3).unwrap();
+    node.cq.poll(&mut ended, 5);
+    let ended: Vec<_> = ended.iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(ended, (0..8).map(|wr_id| (wr_id, WcStatus::Success)).collect::<Vec<_>>());
+    assert_eq!(node.ctx.poll_event(), None);
+}
+
+#[test]
+fn a_size_that_no_completion_queue_has_is_refused() {
+    let ctx = open();
+    let cq = ctx.create_cq(4, None).unwrap();
+    for depth in [0, CompletionQueue::MAX_DEPTH + 1] {
+        let said = cq.resize(depth).unwrap_err().to_string();
+        let expected = format!("the depth of a completion queue is {depth}, not 1 to 4194304");
+        assert_eq!(said, expected);
+    }
+    let said = ctx.create_cq_ex(&CqConfig { comp_vector: 1, ..CqConfig::new(1) }).unwrap_err();
+    assert_eq!(said.to_string(), "comp_vector is 1, not 0 to 0");
+}
+
+#[test]
+fn an_overrun_that_is_to_be_ignored_costs_the_oldest_and_nothing_else() {
+    let node = alone(open(), &CqConfig { ignore_overrun: true, ..CqConfig::new(2) });
+    write(&node, 0..5);
+    settle(&node, 5);
+    assert_eq!(node.end(), (3, WcStatus::Success));
+    assert_eq!(node.end(), (4, WcStatus::Success));
+    assert_eq!((node.cq.poll_one(), node.ctx.poll_event()), (None, None));
+    assert_eq!(node.qp.state().unwrap(), QpState::Rts);
+}
+
+#[test]
+fn moderated_completions_are_announced_together() {
+    let ctx = open();
+    let channel = ctx.create_channel().unwrap();
+    let node = alone(ctx, &CqConfig { channel: Some(&channel), ..CqConfig::new(16) });
+    node.cq.modify(Moderation { count: 3, period: 0 }).unwrap();
+    node.cq.req_notify(false);
+    write(&node, 0..2);
+    settle(&node, 2);
+    assert!(channel.wait(Duration::ZERO).is_err(), "two are not enough");
+    write(&node, 2..3);
+    assert!(channel.wait(PATIENCE).unwrap() == node.cq);
+    // Neither count nor time would announce this one, but for the change.
+    node.cq.req_notify(false);
+    write(&node, 3..4);
+    settle(&node, 4);
+    node.cq.modify(Moderation::default()).unwrap();
+    assert!(channel.wait(PATIENCE).unwrap() == node.cq);
+    // The thread of the device keeps the time.
+    node.cq.modify(Moderation { count: 9, period: 1 }).unwrap();
+    node.cq.req_notify(false);
+    write(&node, 4..5);
+    assert!(channel.wait(PATIENCE).unwrap() == node.cq);
+}
+
+#[test]
+fn each_field_of_a_completion_can_be_asked_for() {
+    let node = alone(open(), &CqConfig { wc_flags: WcFlags::SUPPORTED, ..CqConfig::new(16) });
+    let (before, since) = (node.ctx.query_rt_values().raw_clock, SystemTime::now());
+    node.recv(7, 0..64);
+    node.qp.post_send(SendRequest::send_imm(1, SendData::inline(b"abc"), 0x1234)).unwrap();
+    let mut polling = loop {
+        if let Some(polling) = node.cq.start_poll() {
+            break polling;
+        }
+    };
+    assert_eq!((polling.wr_id(), polling.status()), (7, WcStatus::Success));
+    assert_eq!((polling.opcode(), polling.vendor_err()), (WcOpcode::Recv, 0));
+    assert_eq!((polling.byte_len(), polling.imm_data()), (3, Some(0x1234)));
+    assert_eq!((polling.qp_num(), polling.src_qp()), (node.qp.qpn(), None));
+    let after = node.ctx.query_rt_values().raw_clock;
+    assert!(before <= polling.completion_ts() && polling.completion_ts() <= after);
+    let wall = polling.completion_wallclock();
+    assert!(
+        since - Duration::from_secs(1) < wall && wall < SystemTime::now() + Duration::from_secs(1)
+    );
+    assert!(!polling.next_poll());
+    assert_eq!(polling.completion().wr_id, 7, "it stays where it is");
+}
+
+#[test]
+fn several_are_polled_in_order() {
+    let node = alone(open(), &CqConfig::new(16));
+    write(&node, 0..5);
+    settle(&node, 5);
+    let mut polling = node.cq.start_poll().unwrap();
+    let mut seen = vec![polling.wr_id()];
+    while polling.next_poll() {
+        seen.push(polling.wr_id());
+    }
+    assert_eq!(seen, [0, 1, 2, 3, 4]);
+    assert!(node.cq.start_poll().is_none());
+}
