@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests examples docs capture namespaces unprivileged rxe)
+ALL=(packages format lints tests examples docs capture speed namespaces unprivileged rxe)
 PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
@@ -74,6 +74,13 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # What our packets look like to tshark, and to an ICRC checker that shares no code with us.
 capture() { cargo test --release --package softroce-tools --test tshark -- --ignored; }
+
+# Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
+speed() {
+    cargo build --release --package softroce-tools
+    cargo build --package softroce-pcap --example generate
+    tools/bench-captures.py --bytes 64000000 --at-least 5
+}
 
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() { cargo test --release --package softroce-tools --test namespaces -- --ignored; }

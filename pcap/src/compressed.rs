@@ -5,13 +5,11 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-use crate::reader::read_up_to;
-
 /// What zstd itself takes without being asked for more. It bounds the memory that a file can claim.
 const LARGEST_WINDOW: u64 = 128 << 20;
 
-/// The input as it is, or decompressed where it begins as gzip or zstd does. It is read in large
-/// pieces: no `BufReader` is needed around it or in it.
+/// The input as it is, or decompressed where it begins as gzip or zstd does. No `BufReader` is needed
+/// around it or in it.
 ///
 /// Memory: 64 KiB for gzip; for zstd the window that the file asks for, 128 MiB at most.
 ///
@@ -62,6 +60,20 @@ impl<R: BufRead> Read for Frames<R> {
         }
         Ok(0)
     }
+}
+
+/// Fills `bytes`, or as much of them as there is before the end of the file.
+fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < bytes.len() {
+        match input.read(&mut bytes[have..]) {
+            Ok(0) => break,
+            Ok(n) => have += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(have)
 }
 
 #[cfg(test)]

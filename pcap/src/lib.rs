@@ -20,6 +20,7 @@ mod compressed;
 pub mod dissect;
 mod file;
 pub mod flow;
+mod input;
 pub mod link;
 pub mod reader;
 pub mod writer;

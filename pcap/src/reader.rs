@@ -13,22 +13,22 @@ use pcap_parser::{
 };
 use thiserror::Error;
 
+use crate::input::Input;
 use crate::link::{LinkType, NotIp};
 
 /// A capture being read, a packet at a time and in constant memory.
 ///
-/// The input is read in small pieces: give it a `BufReader` when it is a file, or what
-/// [`decompressed`](crate::decompressed) makes of it. See [`Writer`](crate::Writer) for an example.
+/// The input is read in large pieces and needs no `BufReader`; [`decompressed`](crate::decompressed)
+/// makes one of a compressed file. See [`Writer`](crate::Writer) for an example.
 ///
 /// Whatever the file says, no more than 20 MiB are kept: one record and the interfaces.
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
+    /// At the record last read.
+    input: Input<R>,
     format: Format,
     /// Packets so far.
     count: u64,
-    /// The record last read.
-    record: Vec<u8>,
 }
 
 /// A frame of a capture.
@@ -82,6 +82,8 @@ const LONGEST_RECORD: usize = 16 << 20;
 /// Nor has one more interfaces in a section.
 const MOST_INTERFACES: usize = 1 << 16;
 const PCAP_HEADER: usize = 24;
+/// What stands before a record of pcap, at most.
+const LONGEST_HEADER: usize = 24;
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// Types of blocks.
@@ -115,7 +117,7 @@ struct Interface {
     snaplen: u32,
 }
 
-/// A packet within [`Reader::record`].
+/// A packet within the record.
 struct Found {
     interface: Interface,
     ticks: Option<u64>,
@@ -130,28 +132,32 @@ impl<R: Read> Reader<R> {
     /// # Errors
     ///
     /// [`ReadError::NotACapture`], or what keeps the header from being read.
-    pub fn new(mut input: R) -> Result<Self, ReadError> {
-        let mut record = vec![0; PCAP_HEADER];
-        let have = read_up_to(&mut input, &mut record[..4])?;
-        let magic = [record[0], record[1], record[2], record[3]];
-        let not_a_capture = || ReadError::NotACapture { magic: u32::from_be_bytes(magic) };
+    pub fn new(source: R) -> Result<Self, ReadError> {
+        let mut input = Input::new(source, LONGEST_RECORD + LONGEST_HEADER);
+        let mut header = [0; PCAP_HEADER];
+        let have = input.begin(4)?;
+        header[..have].copy_from_slice(input.record());
+        let [m0, m1, m2, m3, ..] = header;
+        let not_a_capture =
+            || ReadError::NotACapture { magic: u32::from_be_bytes([m0, m1, m2, m3]) };
         if have < 4 {
             return Err(not_a_capture());
         }
-        if magic == SECTION_HEADER {
+        if [m0, m1, m2, m3] == SECTION_HEADER {
             let format = Format::PcapNg { big_endian: false, interfaces: Vec::new() };
-            let mut reader = Self { input, format, count: 0, record };
-            reader.rest_of_block(4)?;
+            let mut reader = Self { input, format, count: 0 };
+            reader.rest_of_block()?;
             reader.take_block()?;
             return Ok(reader);
         }
         // A file of another kind may be shorter than this header.
-        let have = 4 + read_up_to(&mut input, &mut record[4..])?;
-        let (_, header) = parse_pcap_header(&record).map_err(|_| not_a_capture())?;
+        let have = 4 + input.extend(PCAP_HEADER - 4)?;
+        header[..have].copy_from_slice(input.record());
+        let (_, parsed) = parse_pcap_header(&header).map_err(|_| not_a_capture())?;
         if have < PCAP_HEADER {
             return Err(ReadError::CutShort { after: 0 });
         }
-        Ok(Self { input, format: Format::of_pcap(&header), count: 0, record })
+        Ok(Self { input, format: Format::of_pcap(&parsed), count: 0 })
     }
 
     /// The next frame, or `None` at the end of the file.
@@ -166,7 +172,7 @@ impl<R: Read> Reader<R> {
         };
         let Some(found) = found else { return Ok(None) };
         self.count += 1;
-        let frame = &self.record[found.start..found.start + found.len];
+        let frame = &self.input.record()[found.start..found.start + found.len];
         Ok(Some(Packet {
             number: self.count,
             time: found.ticks.map(|ticks| found.interface.time(ticks)),
@@ -187,10 +193,9 @@ impl<R: Read> Reader<R> {
         if !self.start_record(record_header)? {
             return Ok(None);
         }
-        let word = |record: &[u8], at: usize| word(record, at, big_endian);
-        let (seconds, fraction) = (word(&self.record, 0), word(&self.record, 4));
-        let len = self.length(word(&self.record, 8))?;
-        let original_len = word(&self.record, 12);
+        let word = |at| word(self.input.record(), at, big_endian);
+        let [seconds, fraction, len, original_len] = [0, 4, 8, 12].map(word);
+        let len = self.length(len)?;
         self.extend_record(len)?;
         let ticks = u64::from(seconds) * interface.ticks_per_second + u64::from(fraction);
         Ok(Some(Found { interface, ticks: Some(ticks), start: record_header, len, original_len }))
@@ -198,7 +203,7 @@ impl<R: Read> Reader<R> {
 
     fn next_pcapng(&mut self) -> Result<Option<Found>, ReadError> {
         while self.start_record(8)? {
-            self.rest_of_block(8)?;
+            self.rest_of_block()?;
             if let Some(found) = self.take_block()? {
                 return Ok(Some(found));
             }
@@ -206,25 +211,25 @@ impl<R: Read> Reader<R> {
         Ok(None)
     }
 
-    /// Completes the block of which the first `have` bytes are read.
-    fn rest_of_block(&mut self, have: usize) -> Result<(), ReadError> {
+    /// Completes the block that was begun.
+    fn rest_of_block(&mut self) -> Result<(), ReadError> {
         // A section header says its byte order only after its length.
-        let is_section = self.record.starts_with(&SECTION_HEADER);
-        self.record.truncate(have);
+        let is_section = self.input.record().starts_with(&SECTION_HEADER);
         if is_section {
-            self.extend_record(12 - have)?;
+            self.extend_record(12 - self.input.record().len())?;
         }
+        let record = self.input.record();
         let big_endian = match &mut self.format {
             Format::PcapNg { big_endian, .. } => {
                 if is_section {
-                    *big_endian = self.record[8] == 0x1a;
+                    *big_endian = record[8] == 0x1a;
                 }
                 *big_endian
             }
             Format::Pcap { .. } => false,
         };
-        let len = self.length(word(&self.record, 4, big_endian))?;
-        match len.checked_sub(self.record.len()) {
+        let len = self.length(word(record, 4, big_endian))?;
+        match len.checked_sub(record.len()) {
             Some(more) if len % 4 == 0 => self.extend_record(more),
             _ => Err(self.malformed("its length is not one of a block")),
         }
@@ -235,7 +240,7 @@ impl<R: Read> Reader<R> {
         let after = self.count;
         let malformed = |what| ReadError::Malformed { after, what };
         let Format::PcapNg { big_endian, interfaces } = &mut self.format else { return Ok(None) };
-        let record = self.record.as_slice();
+        let record = self.input.record();
         let word = |at: usize| word(record, at, *big_endian);
         // The length stands at either end.
         if record.len() < 12 || word(4) != word(record.len() - 4) {
@@ -271,8 +276,7 @@ impl<R: Read> Reader<R> {
 
     /// Reads the first `len` bytes of a record; `false` at the end of the file.
     fn start_record(&mut self, len: usize) -> Result<bool, ReadError> {
-        self.record.resize(len, 0);
-        match read_up_to(&mut self.input, &mut self.record)? {
+        match self.input.begin(len)? {
             0 => Ok(false),
             have if have == len => Ok(true),
             _ => Err(ReadError::CutShort { after: self.count }),
@@ -281,12 +285,10 @@ impl<R: Read> Reader<R> {
 
     /// Reads `more` bytes behind what is there of the record.
     fn extend_record(&mut self, more: usize) -> Result<(), ReadError> {
-        let have = self.record.len();
-        self.record.resize(have + more, 0);
-        if read_up_to(&mut self.input, &mut self.record[have..])? < more {
-            return Err(ReadError::CutShort { after: self.count });
+        match self.input.extend(more)? {
+            have if have == more => Ok(()),
+            _ => Err(ReadError::CutShort { after: self.count }),
         }
-        Ok(())
     }
 
     fn length(&self, len: u32) -> Result<usize, ReadError> {
@@ -425,18 +427,4 @@ impl Interface {
 fn word(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
     let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
     if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-}
-
-/// Fills `bytes`, or as much of them as there is before the end of the file.
-pub(crate) fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut have = 0;
-    while have < bytes.len() {
-        match input.read(&mut bytes[have..]) {
-            Ok(0) => break,
-            Ok(n) => have += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(have)
 }

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""How fast `roce check` reads a capture, next to `tshark -T fields` on the same file.
+
+    cargo build --release --package softroce-tools
+    cargo build --package softroce-pcap --example generate
+    tools/bench-captures.py --bytes 1000000000
+
+The capture is made for it and removed (or named with --file and kept). The two programs take turns;
+each figure is a median. With --at-least the exit status is 1 when tshark is not so many times slower.
+docs/PERFORMANCE.md has what came of it.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# What a checker looks at: who, when, what, and the value of the ICRC, which tshark shows and does not
+# check.
+FIELDS = """frame.number frame.time_epoch ip.src ip.dst udp.srcport
+    infiniband.bth.opcode infiniband.bth.destqp infiniband.bth.psn infiniband.bth.a
+    infiniband.aeth.syndrome infiniband.aeth.msn
+    infiniband.reth.va infiniband.reth.r_key infiniband.reth.dmalen
+    infiniband.invariant.crc""".split()
+
+
+class Run:
+    """A program that ran to its end: seconds, seconds of CPU, bytes of memory at most."""
+
+    def __init__(self, command):
+        begin = time.monotonic()
+        with open(os.devnull, "wb") as null:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=null)
+            lines = 0
+            while piece := process.stdout.read(1 << 20):
+                lines += piece.count(b"\n")
+            _, status, usage = os.wait4(process.pid, 0)
+        self.wall = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            sys.exit(f"bench-captures: {command[0]} ended with status {process.returncode}")
+        self.cpu = usage.ru_utime + usage.ru_stime
+        self.memory = usage.ru_maxrss * 1024
+        self.lines = lines
+
+
+def targets():
+    """Where cargo puts what it builds."""
+    root = Path(__file__).resolve().parent.parent
+    return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+
+
+def built(path, how):
+    if not path.exists():
+        sys.exit(f"bench-captures: {path} is not there: {how}")
+    return str(path)
+
+
+def measure(file, runs):
+    """The runs of both programs, in turns, and the packets that are in the file."""
+    roce = built(targets() / "release/roce", "cargo build --release --package softroce-tools")
+    options = [option for field in FIELDS for option in ("-e", field)]
+    commands = {
+        "roce check": [roce, "check", file],
+        "tshark -T fields": ["tshark", "-n", "-r", file, "-T", "fields", *options],
+    }
+    found = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            found[name].append(Run(command))
+    return found, found["tshark -T fields"][0].lines
+
+
+def report(found, packets, size):
+    """Prints a table; returns how many times longer tshark takes, by the clock."""
+    print(f"{packets} packets, {size} bytes, {len(found['roce check'])} runs each, medians\n")
+    print("| | packets/s | GB/s | seconds | of CPU | peak memory |")
+    print("|---|--:|--:|--:|--:|--:|")
+    median = lambda runs, of: statistics.median(getattr(run, of) for run in runs)
+    for name, runs in found.items():
+        wall, cpu, memory = (median(runs, of) for of in ("wall", "cpu", "memory"))
+        print(
+            f"| `{name}` | {packets / wall:,.0f} | {size / wall / 1e9:.2f} | {wall:.2f} "
+            f"| {cpu:.2f} | {memory / 1e6:.0f} MB |"
+        )
+    ours, theirs = found.values()
+    ratio, of_cpu = (median(theirs, of) / median(ours, of) for of in ("wall", "cpu"))
+    print(f"\ntshark takes {ratio:.1f} times as long, and {of_cpu:.1f} times as much of a CPU")
+    return ratio
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bytes", type=int, default=256_000_000, help="of the capture made")
+    parser.add_argument("--runs", type=int, default=3, help="of each program (3)")
+    parser.add_argument("--file", help="a capture that there is, instead of one that is made")
+    parser.add_argument("--at-least", type=float, default=0, help="the ratio that has to come out")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-captures-") as directory:
+        file = args.file
+        if file is None:
+            how = "cargo build --package softroce-pcap --example generate"
+            generate = built(targets() / "debug/examples/generate", how)
+            file = os.path.join(directory, "made.pcapng")
+            subprocess.run([generate, str(args.bytes), file], check=True)
+        found, packets = measure(file, args.runs)
+        ratio = report(found, packets, os.path.getsize(file))
+    if ratio < args.at_least:
+        sys.exit(f"bench-captures: {ratio:.1f} times: expected {args.at_least:g} at least")
+
+
+if __name__ == "__main__":
+    main()
