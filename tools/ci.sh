@@ -10,8 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests examples docs capture speed namespaces unprivileged rxe)
-PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base)
+ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged rxe)
+PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.
@@ -42,7 +42,10 @@ installed() {
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
-format() { cargo fmt --all --check; }
+format() {
+    cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+}
 
 lints() {
     cargo clippy --workspace --all-targets -- -D warnings
@@ -81,6 +84,9 @@ speed() {
     cargo build --package softroce-pcap --example generate
     tools/bench-captures.py --bytes 64000000 --at-least 5
 }
+
+# The same inputs at every run, as far as they get in this time.
+fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() { cargo test --release --package softroce-tools --test namespaces -- --ignored; }

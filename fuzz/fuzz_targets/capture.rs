@@ -1,6 +1,4 @@
 //! Any bytes as a capture file: read to the end, every packet taken apart and put in words.
-//!
-//! A good start: `cp pcap/captures/*/*.pcap fuzz/corpus/capture/`.
 
 #![no_main]
 
