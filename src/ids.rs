@@ -71,8 +71,13 @@ impl Rkey {
     /// anew must have another variant than before.
     #[doc(alias = "ibv_inc_rkey")]
     pub const fn inc(self) -> Self {
+        self.with_variant(self.variant().wrapping_add(1))
+    }
+
+    /// The low byte.
+    pub const fn variant(self) -> u8 {
         let [variant, ..] = self.0.to_le_bytes();
-        self.with_variant(variant.wrapping_add(1))
+        variant
     }
 
     /// The key of the same region or window with this low byte, which its owner may choose.
@@ -226,6 +231,7 @@ mod tests {
         assert_eq!(Rkey(0x1234_5678).inc(), Rkey(0x1234_5679));
         assert_eq!(Rkey(0x1234_56ff).inc(), Rkey(0x1234_5600));
         assert_eq!(Rkey(0x1234_5678).with_variant(1), Rkey(0x1234_5601));
+        assert_eq!(Rkey(0x1234_5678).variant(), 0x78);
     }
 
     #[test]

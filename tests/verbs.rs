@@ -21,3 +21,5 @@ mod operations;
 mod process;
 #[path = "verbs/progress.rs"]
 mod progress;
+#[path = "verbs/windows.rs"]
+mod windows;

@@ -371,7 +371,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a queue pair. Its requests end without completions, and its number is not used again
+    /// Removes a queue pair. Its requests end without completions, the memory windows that were bound
+    /// for it open nothing any more, and its number is not used again
     /// while packets for it may still be on their way.
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some(slot) = self.qps.slot(qpn) else { return };

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use crate::engine::attr::{QpState, QpType};
 use crate::ids::{Gid, Qpn};
+use crate::mem::{Access, BindInfo};
 use crate::transport::inbound::MAX_MESSAGE;
 use crate::transport::work::{SendData, SendOp, SendRequest, WcOpcode};
 
@@ -87,13 +88,28 @@ pub enum PostError {
     /// A READ or atomic has no place for its answer in an inline request.
     #[error("a request with an answer cannot be inline")]
     InlineAnswer,
+    /// To bind or invalidate a window takes no bytes.
+    #[error("{operation:?} has no message, and takes no {found} bytes")]
+    LocalData {
+        /// What was asked for.
+        operation: WcOpcode,
+        /// Bytes given.
+        found: u64,
+    },
+    /// A memory window has rights of peers alone, and of type 1 it is not zero-based.
+    #[error("this memory window cannot have {access}")]
+    WindowAccess {
+        /// The flags that it cannot have.
+        access: Access,
+    },
     /// An atomic works on 8 bytes.
     #[error("an atomic needs 8 bytes for its answer, not {found}")]
     AtomicLength {
         /// Bytes given.
         found: u64,
     },
-    /// The service has no such operation: UC no READs and atomics, UD nothing but SEND.
+    /// The service has no such operation: UC no READs and atomics, nor SENDs that invalidate; UD
+    /// nothing but SEND.
     #[error("{qp_type} queue pairs have no {operation:?}")]
     NoSuchOperation {
         /// The type of the queue pair.
@@ -122,7 +138,8 @@ impl QpType {
     pub(crate) fn check_op(self, op: &SendOp) -> Result<(), PostError> {
         let has = match self {
             Self::Rc => true,
-            Self::Uc => !op.has_response(),
+            // There is no packet of UC that names a key to invalidate.
+            Self::Uc => !op.has_response() && !matches!(op, SendOp::SendInv { .. }),
             Self::Ud => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
         };
         let (qp_type, operation) = (self, op.wc_opcode());
@@ -149,6 +166,15 @@ impl QpCap {
             _ => {}
         }
         let found = request.data.len();
+        if request.op.is_local() && found != 0 {
+            return Err(PostError::LocalData { operation: request.op.wc_opcode(), found });
+        }
+        if let SendOp::BindMw { to, .. } = &request.op {
+            let access = to.access.difference(BindInfo::ACCESS);
+            if !access.is_empty() {
+                return Err(PostError::WindowAccess { access });
+            }
+        }
         if request.op.is_atomic() && found != 8 {
             return Err(PostError::AtomicLength { found });
         }

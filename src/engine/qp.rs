@@ -307,6 +307,8 @@ impl QueuePair {
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>) {
         let window = self.peering.as_ref().and_then(Peering::window);
         self.service.clear(cx, window);
+        // Whoever is connected next must not find them.
+        cx.memory.unbind_all_for(self.id.qpn);
         let ready = self.ready;
         *self = Self::new(self.id, self.qp_type, self.cap, self.sq_sig_all);
         self.ready = ready;

@@ -8,7 +8,7 @@ use crate::transport::connection::Connection;
 use crate::transport::window::WindowId;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{Builder, datagram_len, padding};
-use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ImmDt, Opcode, Reth};
+use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Opcode, Reth};
 
 /// How far a transmission came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,7 @@ pub(crate) struct Header {
 pub(crate) enum Extension {
     None,
     Imm(ImmDt),
+    Inv(Ieth),
     Reth(Reth),
     RethImm(Reth, ImmDt),
     Atomic(AtomicEth),
@@ -105,6 +106,7 @@ impl Extension {
         match self {
             Self::None => builder,
             Self::Imm(imm) => builder.imm(&imm),
+            Self::Inv(key) => builder.ieth(&key),
             Self::Reth(reth) => builder.reth(&reth),
             Self::RethImm(reth, imm) => builder.reth(&reth).imm(&imm),
             Self::Atomic(atomic) => builder.atomic_eth(&atomic),

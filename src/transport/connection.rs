@@ -1,7 +1,7 @@
 //! What both halves of a connected queue pair know, and what they may touch.
 
-use crate::ids::{CqId, PKey, PdId, Qpn};
-use crate::mem::{Access, Memory, Turn};
+use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
+use crate::mem::{Access, Memory, Turn, Via};
 use crate::net::Path;
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::{Counters, Outputs};
@@ -16,6 +16,12 @@ pub(crate) struct Identity {
     pub(crate) pd: PdId,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
+}
+
+impl From<&Identity> for Via {
+    fn from(id: &Identity) -> Self {
+        Self { pd: id.pd, qpn: Some(id.qpn) }
+    }
 }
 
 /// The attributes of a queue pair from RTR on.
@@ -75,6 +81,7 @@ impl Context<'_> {
             opcode: wqe.opcode,
             byte_len: wqe.byte_len,
             imm: None,
+            invalidated: None,
             qpn: id.qpn,
             source_qp: None,
             solicited: status != WcStatus::Success,
@@ -90,6 +97,7 @@ impl Context<'_> {
             opcode: end.opcode,
             byte_len: end.byte_len,
             imm: end.imm,
+            invalidated: end.invalidated,
             qpn: id.qpn,
             source_qp: end.source_qp,
             solicited: end.solicited || end.status != WcStatus::Success,
@@ -113,6 +121,7 @@ pub(crate) struct RecvEnd {
     pub(crate) opcode: WcOpcode,
     pub(crate) byte_len: u32,
     pub(crate) imm: Option<u32>,
+    pub(crate) invalidated: Option<Rkey>,
     pub(crate) solicited: bool,
     /// UD: who sent it.
     pub(crate) source_qp: Option<Qpn>,
@@ -126,6 +135,7 @@ impl RecvEnd {
             opcode: WcOpcode::Recv,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             solicited: false,
             source_qp: None,
         }

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     RemoteAccess,
     /// A receive request's memory has no such key, range or permission.
     LocalProtection,
+    /// A SEND has arrived whose key cannot be invalidated.
+    Invalidate,
 }
 
 /// What follows from a [`Fault`].
@@ -45,8 +47,10 @@ pub(crate) struct Consequence {
 impl Fault {
     /// The table.
     ///
-    /// Kernel rxe differs in two places: a receive that is too short gives it 0x63, and a missing
-    /// permission of the queue pair 0x61. Hardware answers as here.
+    /// Kernel rxe differs in three places: a receive that is too short gives it 0x63, a missing
+    /// permission of the queue pair 0x61, and a SEND whose key cannot be invalidated is acknowledged.
+    /// Hardware answers the first two as here. Of the third no NAK is asked (class J), and none is
+    /// forbidden: without one its sender would take for received what nobody will have.
     pub(crate) const fn consequence(self) -> Consequence {
         use AsyncEvent::{QpAccessErr, QpReqErr};
         use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};
@@ -62,6 +66,7 @@ impl Fault {
             Self::NotPermitted => (RemoteAccess, RemAccessErr, QpAccessErr),
             Self::RemoteAccess => (RemoteAccess, RemAccessErr, QpAccessErr),
             Self::LocalProtection => (RemoteOperational, LocProtErr, QpReqErr),
+            Self::Invalidate => (RemoteAccess, RemInvReqErr, QpAccessErr),
         };
         Consequence { nak, status, event }
     }

@@ -6,7 +6,7 @@ use crate::transport::connection::{Connection, Context, Identity, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{RecvRequest, WcOpcode, WcStatus};
-use crate::wire::{Datagram, Opcode, Operation, Position, Reth};
+use crate::wire::{Datagram, Ieth, Opcode, Operation, Position, Reth};
 
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -67,6 +67,10 @@ impl Inbound {
             .map_err(|_| Fault::LocalProtection)?;
         *received = total;
         if position.is_end() {
+            if let Some(Ieth(rkey)) = packet.ieth() {
+                let via = &connection.id;
+                cx.memory.invalidate(via, rkey).map_err(|_| Fault::Invalidate)?;
+            }
             let end = arrived(WcOpcode::Recv, total, packet);
             cx.complete_recv(&connection.id, request.wr_id, end);
             receives.finish();
@@ -161,6 +165,7 @@ fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
         opcode,
         byte_len,
         imm: packet.imm().map(|imm| imm.0),
+        invalidated: packet.ieth().map(|key| key.0),
         solicited: packet.bth.solicited,
         source_qp: None,
     }
@@ -215,7 +220,7 @@ pub(crate) fn remote(
     length: u32,
     need: Access,
 ) -> Result<Span, Fault> {
-    cx.memory.remote(connection.id.pd, rkey, addr, length, need).map_err(|_| Fault::RemoteAccess)
+    cx.memory.remote(&connection.id, rkey, addr, length, need).map_err(|_| Fault::RemoteAccess)
 }
 
 const fn order(position: Position) -> Placement {

@@ -98,6 +98,14 @@ impl UcSender {
         let allowance = cx.allowance(connection.window);
         loop {
             let Some(wqe) = self.queue.front_mut() else { return Ok(Progress::Idle) };
+            if wqe.op.is_local() && !self.draining {
+                wqe.run(self.next_psn, &connection.id, cx.memory);
+                match wqe.failure {
+                    Some(status) => return Err(status),
+                    None => self.complete_oldest(cx, &connection.id),
+                }
+                continue;
+            }
             if !wqe.is_started() {
                 if self.draining {
                     return Ok(Progress::Idle);

@@ -222,6 +222,7 @@ pub(crate) fn handle_packet(
             opcode: WcOpcode::Recv,
             byte_len,
             imm: packet.imm().map(|imm| imm.0),
+            invalidated: None,
             solicited: packet.bth.solicited,
             source_qp: Some(deth.source_qp),
         },

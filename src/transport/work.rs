@@ -7,7 +7,8 @@ use std::fmt;
 use bitflags::bitflags;
 use smallvec::SmallVec;
 
-use crate::ids::{Lkey, QKey, Qpn, Rkey};
+use crate::ids::{Lkey, MwId, QKey, Qpn, Rkey};
+use crate::mem::BindInfo;
 use crate::net::AddressVector;
 
 /// A piece of registered local memory.
@@ -49,6 +50,13 @@ pub enum SendOp {
         /// The immediate data, in host order; on the wire big-endian.
         imm: u32,
     },
+    /// The same, and the peer's window with this key is invalid when the message has arrived. A READ
+    /// through the window that was posted before it needs a fence between.
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    SendInv {
+        /// The key of a window of type 2 that the peer has bound for this connection.
+        rkey: Rkey,
+    },
     /// Data into the peer's memory, without its notice.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     Write {
@@ -87,6 +95,25 @@ pub enum SendOp {
         /// The value added.
         add: u64,
     },
+    /// Binds a memory window of this host, for the peer to use. Sends nothing; what is posted behind
+    /// it finds the window bound.
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    BindMw {
+        /// The window.
+        window: MwId,
+        /// Its new key. Only the low byte counts, and must be another than it has: the rest is the
+        /// window's.
+        rkey: Rkey,
+        /// What it is to open.
+        to: BindInfo,
+    },
+    /// Invalidates a window of type 2 of this host. Sends nothing, and waits for everything posted
+    /// before it.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    LocalInv {
+        /// The window's key.
+        rkey: Rkey,
+    },
 }
 
 impl SendOp {
@@ -106,14 +133,21 @@ impl SendOp {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// Whether it is done here, and no packet is sent for it.
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::BindMw { .. } | Self::LocalInv { .. })
+    }
+
     /// The opcode of its completion.
     pub const fn wc_opcode(&self) -> WcOpcode {
         match self {
-            Self::Send | Self::SendImm { .. } => WcOpcode::Send,
+            Self::Send | Self::SendImm { .. } | Self::SendInv { .. } => WcOpcode::Send,
             Self::Write { .. } | Self::WriteImm { .. } => WcOpcode::RdmaWrite,
             Self::Read { .. } => WcOpcode::RdmaRead,
             Self::CompareSwap { .. } => WcOpcode::CompSwap,
             Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::BindMw { .. } => WcOpcode::BindMw,
+            Self::LocalInv { .. } => WcOpcode::LocalInv,
         }
     }
 }
@@ -168,6 +202,11 @@ impl SendData {
 }
 
 impl SendData {
+    /// Nothing: a message of 0 bytes, or a request that has no message.
+    pub fn none() -> Self {
+        Self::Sges(SgeList::new())
+    }
+
     /// A copy of `bytes` in the request.
     pub fn inline(bytes: &[u8]) -> Self {
         Self::Inline(SmallVec::from_slice(bytes))
@@ -256,6 +295,22 @@ impl SendRequest {
     /// A message with four bytes for the peer's completion.
     pub fn send_imm(wr_id: u64, data: impl Into<SendData>, imm: u32) -> Self {
         Self::new(wr_id, SendOp::SendImm { imm }, data)
+    }
+
+    /// A message into the peer's next receive request, with which the peer's window with this key
+    /// ends.
+    pub fn send_inv(wr_id: u64, data: impl Into<SendData>, rkey: Rkey) -> Self {
+        Self::new(wr_id, SendOp::SendInv { rkey }, data)
+    }
+
+    /// Binds a window of this host under this key, of which the low byte counts.
+    pub fn bind_mw(wr_id: u64, window: MwId, rkey: Rkey, to: BindInfo) -> Self {
+        Self::new(wr_id, SendOp::BindMw { window, rkey, to }, SendData::none())
+    }
+
+    /// Invalidates a window of type 2 of this host.
+    pub fn local_inv(wr_id: u64, rkey: Rkey) -> Self {
+        Self::new(wr_id, SendOp::LocalInv { rkey }, SendData::none())
     }
 
     /// Data into the peer's memory.
@@ -354,7 +409,7 @@ pub enum WcStatus {
     /// The queue pair failed before this one's turn.
     #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
     WrFlushErr = 5,
-    /// A memory window could not be bound.
+    /// A memory window could not be bound, or not be invalidated.
     #[doc(alias = "IBV_WC_MW_BIND_ERR")]
     MwBindErr = 6,
     /// The peer answered what cannot be an answer.
@@ -452,7 +507,7 @@ impl fmt::Display for WcStatus {
 #[repr(u8)]
 #[doc(alias = "ibv_wc_opcode")]
 pub enum WcOpcode {
-    /// A SEND, with immediate or not.
+    /// A SEND of any kind.
     #[doc(alias = "IBV_WC_SEND")]
     Send = 0,
     /// A WRITE, with immediate or not.
@@ -467,6 +522,12 @@ pub enum WcOpcode {
     /// A fetch-and-add.
     #[doc(alias = "IBV_WC_FETCH_ADD")]
     FetchAdd = 4,
+    /// A memory window was bound.
+    #[doc(alias = "IBV_WC_BIND_MW")]
+    BindMw = 5,
+    /// A memory window was invalidated.
+    #[doc(alias = "IBV_WC_LOCAL_INV")]
+    LocalInv = 6,
     /// The peer's SEND arrived.
     #[doc(alias = "IBV_WC_RECV")]
     Recv = 128,
@@ -489,6 +550,9 @@ pub struct Completion {
     pub byte_len: u32,
     /// The peer's immediate data, in host order.
     pub imm: Option<u32>,
+    /// The key of this host that the peer's SEND has invalidated.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub invalidated: Option<Rkey>,
     /// The local queue pair.
     pub qpn: Qpn,
     /// UD: the peer's queue pair. The first 40 bytes of the buffer are the network header then.

@@ -3,7 +3,7 @@
 use crate::ids::PdId;
 use crate::mem::{Memory, Need, Revoked, Spans, Turn};
 use crate::psn::Psn;
-use crate::transport::connection::SendEnd;
+use crate::transport::connection::{Identity, SendEnd};
 use crate::transport::segment::Segmentation;
 use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, WcStatus};
 
@@ -16,13 +16,16 @@ pub(crate) struct Wqe {
     data: Data,
     /// Bytes of the message.
     pub(crate) length: u32,
-    /// Its PSNs, known once it has started: `first` and the `packets - 1` after it.
+    /// Its PSNs, known once it has started: `first` and the `packets - 1` after it. What is done
+    /// here has none.
     pub(crate) first: Psn,
     pub(crate) packets: u32,
     /// READ and atomics: response packets taken.
     pub(crate) received: u32,
     /// READ: the response packet from which it was last asked again.
     pub(crate) resumed_at: u32,
+    /// Done here, and nothing more is to be done for it.
+    done: bool,
     /// It could not start. It ends like this when its turn comes.
     pub(crate) failure: Option<WcStatus>,
 }
@@ -46,12 +49,34 @@ impl Wqe {
             packets: 0,
             received: 0,
             resumed_at: 0,
+            done: false,
             failure: None,
         }
     }
 
     pub(crate) fn is_started(&self) -> bool {
-        self.packets != 0
+        self.packets != 0 || self.done
+    }
+
+    /// Whether it was done here, and is complete when all before it are.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Does what takes no packet. `next` is the PSN of the next packet.
+    pub(crate) fn run(&mut self, next: Psn, id: &Identity, memory: &Memory) {
+        let done = match &self.op {
+            SendOp::BindMw { window, rkey, to } => {
+                memory.bind(id, *window, rkey.variant(), to).is_ok()
+            }
+            SendOp::LocalInv { rkey } => memory.invalidate(id, *rkey).is_ok(),
+            _ => false,
+        };
+        if done {
+            (self.first, self.done) = (next, true);
+        } else {
+            self.failure = Some(WcStatus::MwBindErr);
+        }
     }
 
     /// Gives it its PSNs and looks up its memory: keys are checked once a message.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::io::Sink;
 use crate::io::impair::Impairments;
-use crate::mem::Memory;
+use crate::mem::{Memory, MwType};
 use crate::runtime::{
     AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue, now,
 };
@@ -285,9 +285,11 @@ impl Context {
                     max_inline_data: qp::MAX_INLINE,
                     max_cqe: CompletionQueue::MAX_DEPTH,
                     max_mr: Memory::MAX_REGIONS,
+                    max_mw: Memory::MAX_WINDOWS,
                     max_rd_atomic: config.max_rd_atomic,
                     max_msg_sz: 1 << 31,
                 },
+                mw_types: &MwType::ALL,
                 counters: *core.engine.counters(),
                 port_counters: core.port.counters(),
             }

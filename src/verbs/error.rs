@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::engine::{CreateError, ModifyError, PostError};
 use crate::ids::{CqId, Gid, Qpn};
-use crate::mem::{AllocError, RegisterError};
+use crate::mem::{AllocError, DeregisterError, MwType, RegisterError, TooManyWindows};
 use crate::runtime::{Down, OpenError};
 use crate::verbs::WcFlags;
 
@@ -30,6 +30,22 @@ pub enum Error {
     /// Memory cannot be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// Memory stays registered.
+    #[error(transparent)]
+    Deregister(#[from] DeregisterError),
+    /// There are no more memory windows.
+    #[error(transparent)]
+    Window(#[from] TooManyWindows),
+    /// The window is of another type.
+    #[error("{what} takes memory windows of {needed}, not of {found}")]
+    WindowType {
+        /// What was asked for.
+        what: &'static str,
+        /// The window's type.
+        found: MwType,
+        /// The type that it takes.
+        needed: MwType,
+    },
     /// A queue pair cannot be created.
     #[error(transparent)]
     Create(#[from] CreateError),

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::ids::{Gid, Mtu};
 use crate::io::{PortCounters, PortInfo};
+use crate::mem::MwType;
 use crate::transport::outputs::Counters;
 
 /// What a device is, can do and has done.
@@ -27,6 +28,10 @@ pub struct DeviceInfo {
     pub window: u64,
     /// How many there can be of what.
     pub limits: Limits,
+    /// The types of memory windows that it has.
+    #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
+    #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2B")]
+    pub mw_types: &'static [MwType],
     /// What the protocol has counted.
     pub counters: Counters,
     /// What the port has counted.
@@ -50,6 +55,8 @@ pub struct Limits {
     pub max_cqe: usize,
     /// Memory regions.
     pub max_mr: usize,
+    /// Memory windows, of either type.
+    pub max_mw: usize,
     /// READs and atomics that one queue pair may have outstanding, in either direction.
     pub max_rd_atomic: u8,
     /// Bytes of the longest message.

@@ -1,7 +1,7 @@
 //! The objects that applications hold.
 //!
 //! ```text
-//! Context ─┬─ ProtectionDomain ─┬─ MemoryRegion
+//! Context ─┬─ ProtectionDomain ─┬─ MemoryRegion ◀── MemoryWindow
 //!          │                    └─ QueuePair ──▶ CompletionQueue ──▶ CompletionChannel
 //!          ├─ CompletionQueue
 //!          └─ CompletionChannel
@@ -42,6 +42,7 @@ mod cq;
 mod endpoint;
 mod error;
 mod info;
+mod mw;
 mod pd;
 mod poll;
 mod qp;
@@ -53,13 +54,14 @@ pub use cq::{CompletionQueue, CqConfig};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::Error;
 pub use info::{DeviceInfo, Limits};
+pub use mw::MemoryWindow;
 pub use pd::{MemoryRegion, ProtectionDomain};
 pub use poll::{Polling, RtValues, WcFlags};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
 
 pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType};
-pub use crate::ids::{Gid, Lkey, Mtu, QKey, Qpn, Rkey};
-pub use crate::mem::{Access, HostMemory, RangeError};
+pub use crate::ids::{Gid, Lkey, Mtu, MwId, QKey, Qpn, Rkey};
+pub use crate::mem::{Access, BindInfo, HostMemory, MwType, RangeError};
 pub use crate::net::AddressVector;
 pub use crate::psn::Psn;
 pub use crate::runtime::{AckPolicy, Moderation};

@@ -4,10 +4,10 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 
 use crate::ids::PdId;
-use crate::mem::{Access, HostMemory, Region};
+use crate::mem::{Access, BindInfo, HostMemory, MwType, Region};
 use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
-use crate::verbs::{Error, QpConfig, QueuePair};
+use crate::verbs::{Error, MemoryWindow, QpConfig, QueuePair};
 
 /// Queue pairs and the memory that they, and through them their peers, may use.
 ///
@@ -73,6 +73,16 @@ impl ProtectionDomain {
         self.register(memory, Some(iova), access)
     }
 
+    /// A memory window, bound to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Window`]: there are [`max_mw`](super::Limits::max_mw).
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_mw(&self, mw_type: MwType) -> Result<MemoryWindow, Error> {
+        MemoryWindow::alloc(&self.inner, mw_type)
+    }
+
     /// Creates a queue pair, in RESET.
     ///
     /// # Errors
@@ -97,7 +107,8 @@ impl ProtectionDomain {
 }
 
 /// Registered memory. The last handle that is dropped deregisters it: work requests that name it
-/// later end with `LOC_PROT_ERR`, and requests of peers with `REM_ACCESS_ERR`.
+/// later end with `LOC_PROT_ERR`, and requests of peers with `REM_ACCESS_ERR`, also those that name
+/// memory windows which are bound to it.
 ///
 /// Its bytes are read and written through the methods of [`Region`], because peers may write them
 /// at any time.
@@ -126,6 +137,41 @@ impl MemoryRegion {
     /// These bytes, for a work request. Whether they are within the region is found out when the
     /// request runs.
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
+        let (start, end) = self.bounds(&range);
+        Sge {
+            addr: self.remote(start).addr,
+            // No message is as long as that.
+            length: u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX),
+            lkey: self.lkey(),
+        }
+    }
+
+    /// Deregisters it now, though there are handles on it, unless memory windows are bound to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Deregister`]; it stays registered.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn deregister(&self) -> Result<(), Error> {
+        Ok(self.inner.pd.context.device.memory.try_deregister(&self.inner.region)?)
+    }
+
+    /// What binds a memory window to these bytes, with these rights of peers. Whether they are within
+    /// the region is found out when the window is bound.
+    pub fn bind_info(&self, range: impl RangeBounds<usize>, access: Access) -> BindInfo {
+        let (start, end) = self.bounds(&range);
+        let length = end.saturating_sub(start) as u64;
+        BindInfo { lkey: self.lkey(), addr: self.remote(start).addr, length, access }
+    }
+
+    /// The byte at `offset`, as a peer names it.
+    pub fn remote(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
+    }
+}
+
+impl MemoryRegion {
+    fn bounds(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(before) => before.saturating_add(1),
@@ -136,17 +182,7 @@ impl MemoryRegion {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => self.len(),
         };
-        Sge {
-            addr: self.remote(start).addr,
-            // No message is as long as that.
-            length: u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX),
-            lkey: self.lkey(),
-        }
-    }
-
-    /// The byte at `offset`, as a peer names it.
-    pub fn remote(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
+        (start, end)
     }
 }
 
@@ -159,7 +195,6 @@ impl Deref for MemoryRegion {
 }
 
 impl Drop for MrInner {
-    #[doc(alias = "ibv_dereg_mr")]
     fn drop(&mut self) {
         self.pd.context.device.memory.deregister(&self.region);
     }

@@ -7,16 +7,16 @@ use smallvec::SmallVec;
 use crate::engine::{
     InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
-use crate::ids::{Mtu, QKey, Qpn};
-use crate::mem::Access;
+use crate::ids::{Mtu, QKey, Qpn, Rkey};
+use crate::mem::{Access, BindInfo};
 use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::runtime::{Down, find_device, random};
 use crate::time::{AckTimeout, RnrTimer};
-use crate::transport::work::{RecvRequest, SendRequest};
+use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::pd::PdInner;
-use crate::verbs::{CompletionQueue, Endpoint, Error};
+use crate::verbs::{CompletionQueue, Endpoint, Error, MemoryWindow};
 
 /// Unfinished requests of one queue, at most.
 pub(super) const MAX_WR: u32 = 1 << 15;
@@ -327,6 +327,66 @@ impl QueuePair {
             Ok((taken, result)) => (taken, self.told(Ok(result))),
             Err(down) => (0, Err(down.into())),
         }
+    }
+
+    /// Binds a memory window of type 1, and returns its new key: what is posted behind may tell the
+    /// peer. With [`BindInfo::NOTHING`] it is unbound. The key that it had before is no good any more
+    /// when the request has completed.
+    ///
+    /// It is a send request like others: of the flags it has SIGNALED and FENCE, and ends with
+    /// `MW_BIND_ERR` when the region does not allow it. Windows of type 2 are bound by
+    /// [`SendRequest::bind_mw`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WindowType`], [`Error::OtherDevice`] for the window, [`Error::Post`], [`Error::Down`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let (near, far) = (pd.create_qp(&QpConfig::rc(&cq))?, pd.create_qp(&QpConfig::rc(&cq))?);
+    /// near.connect(&far.endpoint(), &ConnectOptions::default())?;
+    /// far.connect(&near.endpoint(), &ConnectOptions::default())?;
+    ///
+    /// // Peers may do nothing to the region itself, and write 64 bytes of it through the window.
+    /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
+    /// let mw = pd.alloc_mw(MwType::Type1)?;
+    /// let info = mr.bind_info(1024..1088, Access::REMOTE_WRITE);
+    /// let rkey = far.bind_mw(1, SendFlags::SIGNALED, &mw, info)?;
+    /// assert_eq!(cq.wait_one(None)?.opcode, WcOpcode::BindMw);
+    ///
+    /// let window = RemoteAddr { addr: info.addr, rkey };
+    /// near.post_send(SendRequest::write(2, SendData::inline(b"hi"), window).signaled())?;
+    /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+    ///
+    /// let outside = RemoteAddr { addr: info.addr + 63, rkey };
+    /// near.post_send(SendRequest::write(3, SendData::inline(b"hi"), outside))?;
+    /// assert_eq!(cq.wait_one(None)?.status, WcStatus::RemAccessErr);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "ibv_bind_mw")]
+    pub fn bind_mw(
+        &self,
+        wr_id: u64,
+        flags: SendFlags,
+        mw: &MemoryWindow,
+        to: BindInfo,
+    ) -> Result<Rkey, Error> {
+        if !mw.is_of(&self.context().device) {
+            return Err(Error::OtherDevice { what: "memory window" });
+        }
+        if to.access.contains(Access::ZERO_BASED) {
+            let source = PostError::WindowAccess { access: Access::ZERO_BASED };
+            return Err(Error::Post { qpn: self.inner.qpn, source });
+        }
+        mw.with_next_key(|id, rkey| {
+            let request = SendRequest::bind_mw(wr_id, id, rkey, to);
+            self.post_send(SendRequest { flags, ..request })
+        })
     }
 
     /// Posts a receive request.

@@ -75,6 +75,7 @@ pub fn ok(wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
         opcode,
         byte_len,
         imm: None,
+        invalidated: None,
         source_qp: None,
         qpn: Qpn::default(),
         solicited: false,

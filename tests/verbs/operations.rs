@@ -25,6 +25,7 @@ fn send_fills_a_receive_request() {
             opcode: WcOpcode::Recv,
             byte_len: 3000,
             imm: None,
+            invalidated: None,
             source_qp: None,
             qpn: b.qp.qpn(),
             solicited: false,

@@ -30,6 +30,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         for (name, value) in limits(info) {
             line(out, 1, name, value)?;
         }
+        line(out, 1, "mw_types", windows(info).join(", "))?;
     }
     line(out, 1, "port", 1)?;
     line(out, 2, "state", "PORT_ACTIVE (4)")?;
@@ -66,7 +67,7 @@ fn line(
     writeln!(out, "{indent}{name:<24}{value}")
 }
 
-fn limits(info: &DeviceInfo) -> [(&'static str, u64); 8] {
+fn limits(info: &DeviceInfo) -> [(&'static str, u64); 9] {
     let limits = &info.limits;
     [
         ("max_msg_sz", limits.max_msg_sz.into()),
@@ -76,8 +77,14 @@ fn limits(info: &DeviceInfo) -> [(&'static str, u64); 8] {
         ("max_inline_data", limits.max_inline_data.into()),
         ("max_cqe", limits.max_cqe as u64),
         ("max_mr", limits.max_mr as u64),
+        ("max_mw", limits.max_mw as u64),
         ("max_qp_rd_atom", limits.max_rd_atomic.into()),
     ]
+}
+
+/// The types of memory windows.
+fn windows(info: &DeviceInfo) -> Vec<String> {
+    info.mw_types.iter().map(ToString::to_string).collect()
 }
 
 fn counters(info: &DeviceInfo) -> Vec<(&'static str, u64)> {
@@ -112,6 +119,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "udp_gso": info.port.gso,
         "udp_gro": info.port.gro,
         "sees_ip_header": info.port.sees_ip_header,
+        "mw_types": windows(info),
         "limits": object(&mut limits(info).into_iter()),
         "counters": object(&mut counters(info).into_iter()),
     })

@@ -19,6 +19,7 @@ mod error;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,16 @@ pub enum MwType {
 impl MwType {
     /// Every type.
     pub const ALL: [Self; 2] = [Self::Type1, Self::Type2];
+}
+
+impl fmt::Display for MwType {
+    /// As the specification has them: `type 1`, `type 2B`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Type1 => "type 1",
+            Self::Type2 => "type 2B",
+        })
+    }
 }
 
 /// What a window is to open.

@@ -33,7 +33,7 @@ fn part(region: &Region) -> BindInfo {
 /// Binds a window under the next key, and returns that.
 fn bind(memory: &Memory, id: MwId, to: &BindInfo) -> Rkey {
     let next = memory.window_key(id).unwrap().inc();
-    assert_eq!(memory.bind(OURS, id, next.0.to_le_bytes()[0], to), Ok(()));
+    assert_eq!(memory.bind(OURS, id, next.variant(), to), Ok(()));
     assert_eq!(memory.window_key(id), Some(next));
     next
 }
@@ -264,7 +264,7 @@ fn a_bind_must_stay_within_what_the_region_grants() {
         let wrong = AccessError::WrongDomain { key: foreign.lkey().0 };
         assert_eq!(refused(&memory, id, &part(&foreign)), BindError::Region(wrong));
 
-        let variant = memory.window_key(id).unwrap().0.to_le_bytes()[0];
+        let variant = memory.window_key(id).unwrap().variant();
         let same = memory.bind(OURS, id, variant, &good);
         assert_eq!(same, Err(BindError::SameVariant { variant }));
         let stranger = Via { pd: PdId(2), qpn: Some(QPN) };

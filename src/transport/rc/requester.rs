@@ -79,6 +79,8 @@ pub(super) struct Cursor {
 /// What the cursor stands on.
 enum Next {
     Nothing,
+    /// A request that takes no packet. The cursor has moved on.
+    Passed,
     Blocked(WindowId, u64),
     Request(Header, Payload),
 }
@@ -191,6 +193,7 @@ impl Requester {
         while self.may_transmit() {
             let (mut header, payload) = match self.next(cx, connection) {
                 Next::Nothing => return (Progress::Idle, cost),
+                Next::Passed => continue,
                 Next::Blocked(window, want) => return (Progress::Blocked(window, want), cost),
                 Next::Request(header, payload) => (header, payload),
             };
@@ -307,8 +310,37 @@ impl Requester {
         self.read_flights.push(psn.plus(packets), cost);
     }
 
+    /// The request at the cursor is done here. It is complete when all before it are; after a retry
+    /// the cursor comes to it again, and passes it.
+    fn pass(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
+        let is_oldest = self.cursor.wqe == 0;
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
+        if !wqe.is_done() {
+            let waits = match wqe.op {
+                // IBTA vol 1, §10.6.5.1.
+                SendOp::LocalInv { .. } => !is_oldest,
+                _ => wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0,
+            };
+            if self.draining || waits || wqe.failure.is_some() {
+                return Next::Nothing;
+            }
+            wqe.run(self.next_psn, &connection.id, cx.memory);
+            if wqe.failure.is_some() {
+                return Next::Nothing;
+            }
+        }
+        self.cursor.wqe += 1;
+        if is_oldest {
+            self.complete_oldest(cx, connection);
+        }
+        Next::Passed
+    }
+
     /// The packet at the cursor. Starts the request when it is its turn.
     fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
+        if self.queue.get(self.cursor.wqe).is_some_and(|wqe| wqe.op.is_local()) {
+            return self.pass(cx, connection);
+        }
         let begun = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.has_begun(wqe));
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
         if self.draining && !begun {

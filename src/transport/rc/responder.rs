@@ -130,7 +130,6 @@ impl Responder {
         let sequence = self.sequence.next(opcode).map_err(|_| Fault::Sequence)?;
         permit(connection, opcode)?;
         let psns = match opcode.operation() {
-            Operation::Send if opcode.has_invalidate() => return Err(Fault::Unsupported.into()),
             Operation::Send => {
                 let ended = self.message.send(cx, connection, receives, packet)?;
                 self.count_message(ended);

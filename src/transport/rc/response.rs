@@ -130,7 +130,15 @@ impl Requester {
         Acknowledged::Whole
     }
 
-    fn complete_oldest(&mut self, cx: &mut Context<'_>, connection: &Connection) {
+    /// The oldest request is complete, and with it what was done here right behind it.
+    pub(super) fn complete_oldest(&mut self, cx: &mut Context<'_>, connection: &Connection) {
+        self.complete(cx, connection);
+        while self.queue.front().is_some_and(Wqe::is_done) {
+            self.complete(cx, connection);
+        }
+    }
+
+    fn complete(&mut self, cx: &mut Context<'_>, connection: &Connection) {
         let Some(wqe) = self.queue.pop_front() else { return };
         if let Some(behind) = self.cursor.wqe.checked_sub(1) {
             self.cursor.wqe = behind;

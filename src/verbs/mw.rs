@@ -1,0 +1,112 @@
+//! Memory windows.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::ids::{MwId, Rkey};
+use crate::mem::MwType;
+use crate::runtime::Device;
+use crate::verbs::Error;
+use crate::verbs::pd::PdInner;
+
+/// A part of a [`MemoryRegion`](super::MemoryRegion) with a key, rights and an end of its own: to
+/// bind and to invalidate it costs less than to register memory and to deregister it.
+///
+/// A window of type 1 is bound by [`QueuePair::bind_mw`](super::QueuePair::bind_mw), one of type 2 by
+/// a work request, as here; it is invalidated by another, or by a SEND of the peer. Dropping the last
+/// handle deallocates it, bound or not.
+///
+/// ```
+/// use softroce::verbs::*;
+///
+/// let ctx = Context::open(OpenOptions::loopback())?;
+/// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+/// let (near, far) = (pd.create_qp(&QpConfig::rc(&cq))?, pd.create_qp(&QpConfig::rc(&cq))?);
+/// near.connect(&far.endpoint(), &ConnectOptions::default())?;
+/// far.connect(&near.endpoint(), &ConnectOptions::default())?;
+///
+/// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
+/// let mw = pd.alloc_mw(MwType::Type2)?;
+/// let rkey = mw.rkey().inc();
+/// let info = mr.bind_info(..64, Access::REMOTE_WRITE | Access::ZERO_BASED);
+/// far.post_send(SendRequest::bind_mw(1, mw.id(), rkey, info).signaled())?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+///
+/// // The peer writes, says so, and takes the right from itself.
+/// far.post_recv(RecvRequest::scattered(2, &[]))?;
+/// let window = RemoteAddr { addr: 0, rkey };
+/// near.post_send(SendRequest::write(3, SendData::inline(b"done"), window))?;
+/// near.post_send(SendRequest::send_inv(4, SendData::none(), rkey))?;
+/// assert_eq!(cq.wait_one(None)?.invalidated, Some(rkey));
+///
+/// near.post_send(SendRequest::write(5, SendData::inline(b"more"), window))?;
+/// assert_eq!(cq.wait_one(None)?.status, WcStatus::RemAccessErr);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "ibv_mw")]
+#[derive(Clone, Debug)]
+pub struct MemoryWindow {
+    inner: Arc<MwInner>,
+}
+
+#[derive(Debug)]
+struct MwInner {
+    id: MwId,
+    mw_type: MwType,
+    /// The key of the bind that was posted last.
+    posted: Mutex<Rkey>,
+    pd: Arc<PdInner>,
+}
+
+impl MemoryWindow {
+    pub(super) fn alloc(pd: &Arc<PdInner>, mw_type: MwType) -> Result<Self, Error> {
+        let memory = &pd.context.device.memory;
+        let id = memory.alloc_window(pd.id, mw_type)?;
+        let posted = Mutex::new(memory.window_key(id).unwrap_or_default());
+        Ok(Self { inner: Arc::new(MwInner { id, mw_type, posted, pd: Arc::clone(pd) }) })
+    }
+
+    /// Its number, by which work requests name it.
+    pub fn id(&self) -> MwId {
+        self.inner.id
+    }
+
+    /// How it is bound.
+    pub fn mw_type(&self) -> MwType {
+        self.inner.mw_type
+    }
+
+    /// The key that it has now: that of the last bind which has been carried out. It opens nothing
+    /// while the window is not bound.
+    pub fn rkey(&self) -> Rkey {
+        // It exists as long as a handle does.
+        self.inner.pd.context.device.memory.window_key(self.inner.id).unwrap_or_default()
+    }
+
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        self.inner.pd.context.is_of(device)
+    }
+
+    /// Lets `post` post a bind under the key after the last one posted.
+    pub(super) fn with_next_key(
+        &self,
+        post: impl FnOnce(MwId, Rkey) -> Result<(), Error>,
+    ) -> Result<Rkey, Error> {
+        let (found, needed) = (self.inner.mw_type, MwType::Type1);
+        if found != needed {
+            return Err(Error::WindowType { what: "bind_mw", found, needed });
+        }
+        // Keys are posted in their order.
+        let mut posted = self.inner.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        let rkey = posted.inc();
+        post(self.inner.id, rkey)?;
+        *posted = rkey;
+        Ok(rkey)
+    }
+}
+
+impl Drop for MwInner {
+    #[doc(alias = "ibv_dealloc_mw")]
+    fn drop(&mut self) {
+        self.pd.context.device.memory.dealloc_window(self.id);
+    }
+}

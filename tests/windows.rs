@@ -1,0 +1,597 @@
+//! Memory windows and invalidation, packet by packet: what is done here and takes no packet, and what
+//! a peer may do through a window.
+//!
+//! The queue pair expects PSN 5 and starts with PSN 5, and the path MTU is 256.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use std::sync::Arc;
+
+use softroce::engine::{PostError, QpAttr, QpState, QpType};
+use softroce::ids::{MwId, Qpn, Rkey};
+use softroce::mem::{Access, AccessError, BindInfo, MwType, Region, Via};
+use softroce::transport::outputs::AsyncEvent::QpAccessErr;
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{
+    Completion, SendData, SendFlags, SendOp, SendRequest, WcOpcode, WcStatus,
+};
+use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp, rts_qp_of};
+use support::{Link, PD, pattern, sge};
+
+const SEND: WcOpcode = WcOpcode::Send;
+const BIND: WcOpcode = WcOpcode::BindMw;
+const INV: WcOpcode = WcOpcode::LocalInv;
+
+/// Where the region starts.
+const BASE: u64 = 0x9_0000;
+
+/// A region of which peers may do nothing but through windows, and a window for 1000 of its bytes.
+struct Fixture {
+    t: Script,
+    region: Arc<Region>,
+    id: MwId,
+    info: BindInfo,
+}
+
+impl Fixture {
+    fn new(mw_type: MwType) -> Self {
+        Self::on(Script::responder(rts_qp()), mw_type)
+    }
+
+    fn on(t: Script, mw_type: MwType) -> Self {
+        let region = t.region(4096, BASE, Access::LOCAL_WRITE | Access::MW_BIND);
+        let id = t.memory.alloc_window(PD, mw_type).unwrap();
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let info = BindInfo { lkey: region.lkey(), addr: BASE + 1000, length: 1000, access };
+        Self { t, region, id, info }
+    }
+
+    fn key(&self) -> Rkey {
+        self.t.memory.window_key(self.id).unwrap()
+    }
+
+    /// Posts a bind under the next key, and returns that.
+    fn post_bind(&mut self, wr_id: u64) -> Rkey {
+        let rkey = self.key().inc();
+        self.t.post(SendRequest::bind_mw(wr_id, self.id, rkey, self.info).signaled()).unwrap();
+        rkey
+    }
+
+    /// The same, and it is carried out at once.
+    fn bind(&mut self) -> Rkey {
+        let rkey = self.post_bind(1000);
+        self.t.quiet(0);
+        assert_eq!(self.t.sends(), [ok(1000, BIND, 0)]);
+        rkey
+    }
+
+    fn post_inv(&mut self, wr_id: u64, rkey: Rkey) {
+        self.t.post(SendRequest::local_inv(wr_id, rkey).signaled()).unwrap();
+    }
+
+    /// Whether the window opens its first byte to the peer of the queue pair.
+    fn is_open(&self, rkey: Rkey) -> Result<usize, AccessError> {
+        let via = Via { pd: PD, qpn: Some(self.t.qpn) };
+        let found = self.t.memory.remote(via, rkey, BASE + 1000, 1, Access::REMOTE_READ);
+        found.map(|span| span.len())
+    }
+
+    /// The peer's next request is refused, and the queue pair fails.
+    #[track_caller]
+    fn refused(&mut self, request: &str, nak: &str) {
+        self.t.rx(0, request);
+        self.t.tx(0, nak);
+        assert_eq!(self.t.events(), [QpAccessErr(self.t.qpn)], "{request}");
+        assert_eq!(self.t.state(), QpState::Err, "{request}");
+    }
+}
+
+/// A receive that a SEND has ended together with a window.
+fn invalidated(wr_id: u64, byte_len: u32, rkey: Rkey) -> Completion {
+    Completion { invalidated: Some(rkey), ..ok(wr_id, WcOpcode::Recv, byte_len) }
+}
+
+// ---- what a peer may do through a window ----
+
+#[test]
+fn a_peer_writes_reads_and_counts_through_a_window() {
+    for mw_type in MwType::ALL {
+        let mut f = Fixture::new(mw_type);
+        f.region.store_u64(1000, 7).unwrap();
+        let rkey = f.bind();
+        f.t.rx(0, &format!("FETCH_ADD psn=5 ackreq va=0x903e8 rkey={rkey} add=0x5"));
+        f.t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x7");
+        f.t.rx(0, &format!("WRITE_FIRST psn=6 va=0x904e8 rkey={rkey} dmalen=300 len=256"));
+        f.t.rx(0, "WRITE_LAST psn=7 ackreq len=44");
+        f.t.tx(0, "ACK psn=7 msn=2");
+        f.t.rx(0, &format!("READ_REQUEST psn=8 ackreq va=0x904e8 rkey={rkey} dmalen=300"));
+        f.t.tx(0, "READ_RESPONSE_FIRST psn=8 msn=3 len=256");
+        f.t.tx(0, "READ_RESPONSE_LAST psn=9 msn=3 len=44");
+        assert_eq!(f.region.load_u64(1000), Ok(12));
+        let written = [pattern(6, 256), pattern(7, 44)].concat();
+        assert_eq!(bytes(&f.region, 1256, 300), written);
+    }
+}
+
+/// MR-08: the range and the rights are those of the window, whatever those of its region are.
+#[test]
+fn nothing_but_the_window_is_open() {
+    for mw_type in MwType::ALL {
+        for (va, rights, request) in [
+            (BASE + 999, BindInfo::ACCESS, "WRITE_ONLY"),
+            (BASE + 1993, BindInfo::ACCESS, "WRITE_ONLY"),
+            (BASE + 3000, BindInfo::ACCESS, "WRITE_ONLY"),
+            (BASE + 1993, BindInfo::ACCESS, "READ_REQUEST"),
+            (BASE + 1000, Access::REMOTE_READ, "WRITE_ONLY"),
+            (BASE + 1000, Access::REMOTE_WRITE, "READ_REQUEST"),
+        ] {
+            let mut f = Fixture::new(mw_type);
+            f.info.access = rights - Access::ZERO_BASED;
+            let rkey = f.bind();
+            let request = match request {
+                "WRITE_ONLY" => {
+                    format!("WRITE_ONLY psn=5 ackreq va={va:#x} rkey={rkey} dmalen=8 len=8")
+                }
+                _ => format!("READ_REQUEST psn=5 ackreq va={va:#x} rkey={rkey} dmalen=8"),
+            };
+            f.refused(&request, "NAK_ACCESS psn=5 msn=0");
+            assert_eq!(bytes(&f.region, 0, 4096), [0; 4096], "{request}");
+        }
+    }
+}
+
+#[test]
+fn a_zero_based_window_is_addressed_from_its_first_byte() {
+    let mut f = Fixture::new(MwType::Type2);
+    f.info.access |= Access::ZERO_BASED;
+    let rkey = f.bind();
+    f.t.rx(0, &format!("WRITE_ONLY psn=5 ackreq va=0x3e0 rkey={rkey} dmalen=8 len=8"));
+    f.t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(bytes(&f.region, 1992, 8), pattern(5, 8));
+    let beyond = format!("WRITE_ONLY psn=6 ackreq va=0x3e1 rkey={rkey} dmalen=8 len=8");
+    f.refused(&beyond, "NAK_ACCESS psn=6 msn=1");
+}
+
+/// MR-06
+#[test]
+fn a_window_of_another_queue_pair_is_closed() {
+    let mut f = Fixture::new(MwType::Type2);
+    let other = Via { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
+    f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
+    let write = format!("WRITE_ONLY psn=5 ackreq va=0x903e8 rkey={} dmalen=8 len=8", f.key());
+    f.refused(&write, "NAK_ACCESS psn=5 msn=0");
+}
+
+/// MR-05
+#[test]
+fn the_key_before_a_bind_of_type_1_is_no_good() {
+    let mut f = Fixture::new(MwType::Type1);
+    let old = f.bind();
+    f.bind();
+    let write = format!("WRITE_ONLY psn=5 ackreq va=0x903e8 rkey={old} dmalen=8 len=8");
+    f.refused(&write, "NAK_ACCESS psn=5 msn=0");
+}
+
+/// The owner takes the window away in the middle of a message.
+#[test]
+fn an_invalidated_window_opens_no_further_packet() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.rx(0, &format!("WRITE_FIRST psn=5 va=0x903e8 rkey={rkey} dmalen=512 len=256"));
+    f.post_inv(1, rkey);
+    f.t.quiet(0);
+    assert_eq!(f.t.sends(), [ok(1, INV, 0)]);
+    f.refused("WRITE_LAST psn=6 ackreq len=256", "NAK_ACCESS psn=6 msn=0");
+    assert_eq!(bytes(&f.region, 1000, 512), [pattern(5, 256), vec![0; 256]].concat());
+}
+
+// ---- SEND with invalidate, received ----
+
+/// RSP-37
+#[test]
+fn a_send_takes_a_window_away_and_says_so() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.post_recv(64);
+    f.t.rx(0, &format!("SEND_ONLY_INV psn=5 ackreq inv={rkey} len=8"));
+    f.t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(f.t.recvs(), [invalidated(1, 8, rkey)]);
+    assert_eq!(f.t.received(1, 8), pattern(5, 8));
+    let write = format!("WRITE_ONLY psn=6 ackreq va=0x903e8 rkey={rkey} dmalen=8 len=8");
+    f.refused(&write, "NAK_ACCESS psn=6 msn=1");
+}
+
+/// RSP-37: the last packet says which key.
+#[test]
+fn a_long_send_invalidates_when_it_has_arrived() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.post_recv(512);
+    f.t.rx(0, "SEND_FIRST psn=5 len=256");
+    assert_eq!(f.is_open(rkey), Ok(1));
+    f.t.rx(0, &format!("SEND_LAST_INV psn=6 ackreq solicited inv={rkey} len=100"));
+    f.t.tx(0, "ACK psn=6 msn=1");
+    assert_eq!(f.is_open(rkey), Err(AccessError::Unbound { key: rkey.0 }));
+    assert_eq!(f.t.recvs(), [Completion { solicited: true, ..invalidated(1, 356, rkey) }]);
+}
+
+/// RSP-38, class J: also told to its sender, which has no other way to learn of it.
+#[test]
+fn a_send_with_a_key_that_cannot_be_invalidated_fails_the_queue_pair() {
+    let refused = |f: &mut Fixture, rkey: Rkey| {
+        f.t.post_recv(64);
+        f.t.post_recv(64);
+        f.t.rx(0, &format!("SEND_ONLY_INV psn=5 ackreq inv={rkey} len=8"));
+        f.t.tx(0, "NAK_ACCESS psn=5 msn=0");
+        let ends = [failed(1, WcStatus::RemInvReqErr), failed(2, WcStatus::WrFlushErr)];
+        assert_eq!(f.t.recvs(), ends);
+        assert_eq!((f.t.events(), f.t.state()), (vec![], QpState::Err));
+    };
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    refused(&mut f, Rkey(rkey.0 ^ 0x100));
+    assert_eq!(f.is_open(rkey), Ok(1), "an unknown key");
+
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    refused(&mut f, rkey.inc());
+    assert_eq!(f.is_open(rkey), Ok(1), "another variant");
+
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.key();
+    refused(&mut f, rkey);
+
+    let mut f = Fixture::new(MwType::Type1);
+    let rkey = f.bind();
+    refused(&mut f, rkey);
+    assert_eq!(f.is_open(rkey), Ok(1), "type 1");
+
+    let mut f = Fixture::new(MwType::Type1);
+    let rkey = f.t.mem.rkey();
+    refused(&mut f, rkey);
+
+    let mut f = Fixture::new(MwType::Type2);
+    let other = Via { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
+    f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
+    let rkey = f.key();
+    refused(&mut f, rkey);
+    assert!(f.t.memory.remote(other, rkey, BASE + 1000, 1, Access::REMOTE_READ).is_ok());
+}
+
+/// A copy of a SEND that has invalidated a key comes when the window has that key again.
+#[test]
+fn a_repeated_send_does_not_invalidate_again() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.post_recv(64);
+    let send = format!("SEND_ONLY_INV psn=5 ackreq inv={rkey} len=8");
+    f.t.rx(0, &send);
+    f.t.tx(0, "ACK psn=5 msn=1");
+    let between = f.bind();
+    f.post_inv(1, between);
+    f.t.post(SendRequest::bind_mw(2, f.id, rkey, f.info).signaled()).unwrap();
+    f.t.quiet(0);
+    assert_eq!(f.t.sends(), [ok(1, INV, 0), ok(2, BIND, 0)]);
+    f.t.rx(0, &send);
+    f.t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!((f.is_open(rkey), f.t.engine.counters().duplicate_requests), (Ok(1), 1));
+    assert_eq!(f.t.recvs(), [invalidated(1, 8, rkey)]);
+}
+
+/// A requester that does not fence takes the memory of its own READ away (IBTA vol 1, §10.8.3.3).
+#[test]
+fn a_read_that_is_not_answered_yet_is_cut_off_by_an_invalidation() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.post_recv(64);
+    f.t.rx(0, &format!("READ_REQUEST psn=5 ackreq va=0x903e8 rkey={rkey} dmalen=300"));
+    f.t.rx(0, &format!("SEND_ONLY_INV psn=7 ackreq inv={rkey} len=8"));
+    f.t.tx(0, "NAK_ACCESS psn=5 msn=2");
+    assert_eq!(f.t.recvs(), [invalidated(1, 8, rkey)]);
+    assert_eq!(f.t.events(), [QpAccessErr(f.t.qpn)]);
+}
+
+/// A READ whose answer was lost is asked for again when its window is gone. That is no offence.
+#[test]
+fn a_repeated_read_of_a_window_that_is_gone_is_dropped() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    let read = format!("READ_REQUEST psn=5 ackreq va=0x903e8 rkey={rkey} dmalen=8");
+    f.t.rx(0, &read);
+    f.t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    f.post_inv(1, rkey);
+    f.t.quiet(0);
+    assert_eq!(f.t.sends(), [ok(1, INV, 0)]);
+    f.t.rx(0, &read);
+    f.t.quiet(0);
+    assert_eq!((f.t.dropped(DropReason::StaleDuplicate), f.t.state()), (1, QpState::Rts));
+}
+
+// ---- SEND with invalidate, sent ----
+
+#[test]
+fn the_last_packet_of_a_send_names_the_key() {
+    let mut t = Script::requester(rts_qp());
+    t.post_op(1, SendOp::SendInv { rkey: Rkey(0x1a2b) }, 8);
+    let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
+    t.post_flags(2, SendOp::SendInv { rkey: Rkey(0x1a2c) }, 300, flags);
+    t.tx(0, "SEND_ONLY_INV psn=5 ackreq inv=0x00001a2b len=8");
+    t.tx(0, "SEND_FIRST psn=6 len=256");
+    t.tx(0, "SEND_LAST_INV psn=7 ackreq solicited inv=0x00001a2c len=44");
+    t.rx(1, "ACK psn=7 msn=2");
+    assert_eq!(t.sends(), [ok(1, SEND, 8), ok(2, SEND, 300)]);
+}
+
+#[test]
+fn a_send_that_could_not_invalidate_is_a_remote_access_error() {
+    let mut t = Script::requester(rts_qp());
+    t.post_op(1, SendOp::SendInv { rkey: Rkey(0x1a2b) }, 8);
+    t.tx(0, "SEND_ONLY_INV psn=5 ackreq inv=0x00001a2b len=8");
+    t.rx(1, "NAK_ACCESS psn=5 msn=0");
+    assert_eq!(t.sends(), [failed(1, WcStatus::RemAccessErr)]);
+}
+
+// ---- binding and invalidating: what takes no packet ----
+
+#[test]
+fn a_bind_takes_no_psn_and_completes_in_its_turn() {
+    for mw_type in MwType::ALL {
+        let mut f = Fixture::new(mw_type);
+        f.t.send(1, 8);
+        let rkey = f.post_bind(2);
+        f.t.send(3, 8);
+        f.t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+        f.t.tx(0, "SEND_ONLY psn=6 ackreq len=8");
+        // Whom the second SEND tells the key may use it.
+        assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![]));
+        f.t.rx(1, "ACK psn=5 msn=1");
+        assert_eq!(f.t.sends(), [ok(1, SEND, 8), ok(2, BIND, 0)]);
+        f.t.rx(2, "ACK psn=6 msn=2");
+        assert_eq!(f.t.sends(), [ok(3, SEND, 8)]);
+    }
+}
+
+/// REQ-34
+#[test]
+fn an_invalidation_waits_for_everything_before_it() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.send(1, 8);
+    f.t.write(2, 300);
+    f.post_inv(3, rkey);
+    f.t.send(4, 8);
+    f.t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    f.t.tx(0, "WRITE_FIRST psn=6 va=0x8000 rkey=0x00000100 dmalen=300 len=256");
+    f.t.tx(0, "WRITE_LAST psn=7 ackreq len=44");
+    f.t.quiet(1);
+    f.t.rx(1, "ACK psn=6 msn=1");
+    f.t.quiet(2);
+    assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![ok(1, SEND, 8)]));
+    f.t.rx(2, "ACK psn=7 msn=2");
+    f.t.tx(2, "SEND_ONLY psn=8 ackreq len=8");
+    assert_eq!(f.is_open(rkey), Err(AccessError::Unbound { key: rkey.0 }));
+    assert_eq!(f.t.sends(), [ok(2, WcOpcode::RdmaWrite, 300), ok(3, INV, 0)]);
+}
+
+#[test]
+fn a_fenced_bind_waits_for_reads() {
+    for fence in [SendFlags::empty(), SendFlags::FENCE] {
+        let mut f = Fixture::new(MwType::Type1);
+        let before = f.key();
+        f.t.read(1, 8);
+        let request = SendRequest::bind_mw(2, f.id, before.inc(), f.info);
+        f.t.post(SendRequest { flags: fence | SendFlags::SIGNALED, ..request }).unwrap();
+        f.t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+        f.t.quiet(1);
+        let early = if fence.is_empty() { before.inc() } else { before };
+        assert_eq!(f.key(), early);
+        f.t.rx(2, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+        f.t.quiet(2);
+        assert_eq!(f.key(), before.inc());
+        assert_eq!(f.t.sends(), [ok(1, WcOpcode::RdmaRead, 8), ok(2, BIND, 0)]);
+    }
+}
+
+/// A second bind of the same window would fail, and so would a second invalidation.
+#[test]
+fn what_is_done_here_is_not_done_again_when_packets_are_sent_again() {
+    let mut f = Fixture::new(MwType::Type2);
+    f.t.send(1, 8);
+    let rkey = f.post_bind(2);
+    f.t.send(3, 8);
+    f.t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    f.t.tx(0, "SEND_ONLY psn=6 ackreq len=8");
+    f.t.tx(1049, "SEND_ONLY psn=5 ackreq len=8");
+    f.t.rx(1100, "ACK psn=5 msn=1");
+    assert_eq!(f.t.sends(), [ok(1, SEND, 8), ok(2, BIND, 0)]);
+    f.t.tx(1100, "SEND_ONLY psn=6 ackreq len=8");
+    f.t.rx(1101, "NAK_PSN psn=6 msn=1");
+    f.t.tx(1101, "SEND_ONLY psn=6 ackreq len=8");
+    f.t.rx(1102, "ACK psn=6 msn=2");
+    assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![ok(3, SEND, 8)]));
+}
+
+/// The acknowledgement comes while the cursor stands before the bind, ready to send again.
+#[test]
+fn a_bind_between_two_sends_survives_late_news() {
+    let mut f = Fixture::new(MwType::Type2);
+    f.t.send(1, 8);
+    f.post_bind(2);
+    f.t.send(3, 8);
+    f.t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    f.t.tx(0, "SEND_ONLY psn=6 ackreq len=8");
+    f.t.rx(10, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    f.t.rx(20, "ACK psn=6 msn=2");
+    assert_eq!(f.t.sends(), [ok(1, SEND, 8), ok(2, BIND, 0), ok(3, SEND, 8)]);
+    f.t.send(4, 8);
+    f.t.tx(20, "SEND_ONLY psn=7 ackreq len=8");
+    f.t.quiet(1000);
+}
+
+/// MR-07, REQ-35: also when it is not signaled.
+#[test]
+fn a_bind_that_fails_ends_the_queue_pair_when_its_turn_comes() {
+    let mut f = Fixture::new(MwType::Type2);
+    f.info.length = 4096;
+    let before = f.key();
+    f.t.send(1, 8);
+    f.t.post(SendRequest::bind_mw(2, f.id, before.inc(), f.info)).unwrap();
+    f.t.send(3, 8);
+    f.t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    f.t.quiet(1);
+    assert_eq!((f.t.sends(), f.t.state()), (vec![], QpState::Rts));
+    f.t.rx(1, "ACK psn=5 msn=1");
+    let ends = [ok(1, SEND, 8), failed(2, WcStatus::MwBindErr), failed(3, WcStatus::WrFlushErr)];
+    assert_eq!((f.t.sends(), f.t.state()), (ends.to_vec(), QpState::Err));
+    assert_eq!(f.key(), before);
+}
+
+/// MR-04: neither a region nor a window of type 1, of nobody, or of another queue pair.
+#[test]
+fn what_cannot_be_invalidated_fails_the_request() {
+    let fails = |f: &mut Fixture, rkey: Rkey| {
+        f.t.post(SendRequest::local_inv(1, rkey)).unwrap();
+        f.t.quiet(0);
+        assert_eq!(f.t.sends(), [failed(1, WcStatus::MwBindErr)]);
+        assert_eq!(f.t.state(), QpState::Err);
+    };
+    let mut f = Fixture::new(MwType::Type1);
+    let rkey = f.bind();
+    fails(&mut f, rkey);
+    assert_eq!(f.is_open(rkey), Ok(1));
+
+    let mut f = Fixture::new(MwType::Type1);
+    let rkey = f.t.mem.rkey();
+    fails(&mut f, rkey);
+
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.key();
+    fails(&mut f, rkey);
+
+    let mut f = Fixture::new(MwType::Type2);
+    let other = Via { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
+    f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
+    let rkey = f.key();
+    fails(&mut f, rkey);
+    assert!(f.t.memory.remote(other, rkey, BASE + 1000, 1, Access::REMOTE_READ).is_ok());
+}
+
+#[test]
+fn without_the_flag_a_bind_and_an_invalidation_are_not_announced() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.key().inc();
+    f.t.post(SendRequest::bind_mw(1, f.id, rkey, f.info)).unwrap();
+    f.t.quiet(0);
+    assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![]));
+    f.t.post(SendRequest::local_inv(2, rkey)).unwrap();
+    f.t.quiet(0);
+    assert_eq!((f.is_open(rkey), f.t.sends()), (Err(AccessError::Unbound { key: rkey.0 }), vec![]));
+}
+
+#[test]
+fn in_sqd_a_bind_is_held() {
+    let mut f = Fixture::new(MwType::Type1);
+    f.t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    f.t.events();
+    let before = f.key();
+    let rkey = f.post_bind(1);
+    f.t.quiet(0);
+    assert_eq!((f.key(), f.t.sends()), (before, vec![]));
+    f.t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    f.t.quiet(0);
+    assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![ok(1, BIND, 0)]));
+}
+
+#[test]
+fn in_the_error_state_nothing_is_bound_or_invalidated() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.modify(QpAttr::to(QpState::Err)).unwrap();
+    f.post_bind(1);
+    f.post_inv(2, rkey);
+    let flushed = WcStatus::WrFlushErr;
+    assert_eq!(f.t.sends(), [failed(1, flushed), failed(2, flushed)]);
+    assert_eq!(f.is_open(rkey), Ok(1));
+}
+
+#[test]
+fn a_queue_pair_that_begins_anew_or_is_gone_has_lost_its_windows() {
+    let mut f = Fixture::new(MwType::Type2);
+    let rkey = f.bind();
+    f.t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    assert_eq!(f.is_open(rkey), Err(AccessError::Unbound { key: rkey.0 }));
+    f.t.bring_to(QpState::Rts);
+    let rkey = f.bind();
+    let (now, qpn) = (softroce::time::Instant::ZERO, f.t.qpn);
+    f.t.engine.destroy_qp(now, qpn);
+    assert_eq!(f.is_open(rkey), Err(AccessError::Unbound { key: rkey.0 }));
+    assert_eq!(f.t.memory.try_deregister(&f.region), Ok(()));
+}
+
+// ---- what is not taken ----
+
+#[test]
+fn posting_refuses_what_no_window_can_be() {
+    let mut f = Fixture::new(MwType::Type1);
+    let rkey = f.key().inc();
+    let access = Access::LOCAL_WRITE | Access::MW_BIND;
+    let info = BindInfo { access: access | Access::REMOTE_READ, ..f.info };
+    let refused = f.t.post(SendRequest::bind_mw(1, f.id, rkey, info));
+    assert_eq!(refused, Err(PostError::WindowAccess { access }));
+    for (request, operation) in [
+        (SendRequest::bind_mw(1, f.id, rkey, f.info), BIND),
+        (SendRequest::local_inv(1, rkey), INV),
+    ] {
+        for data in [SendData::inline(b"data"), SendData::from(sge(&f.region, 0, 4))] {
+            let refused = f.t.post(SendRequest { data, ..request.clone() });
+            assert_eq!(refused, Err(PostError::LocalData { operation, found: 4 }));
+        }
+    }
+}
+
+/// UC has windows, and no packet that names a key; UD has neither.
+#[test]
+fn the_other_services_have_what_their_packets_allow() {
+    let send_inv = || SendRequest::send_inv(1, SendData::none(), Rkey(1));
+    let refused = |qp_type, operation| Err(PostError::NoSuchOperation { qp_type, operation });
+    let mut f = Fixture::on(Script::requester(rts_qp_of(QpType::Uc)), MwType::Type2);
+    assert_eq!(f.t.post(send_inv()), refused(QpType::Uc, SEND));
+    f.t.post_op(1, SendOp::Write { to: REMOTE }, 300);
+    let rkey = f.post_bind(2);
+    f.post_inv(3, rkey);
+    let rkey = rkey.inc();
+    f.t.post(SendRequest::bind_mw(4, f.id, rkey, f.info).signaled()).unwrap();
+    f.t.tx(0, "WRITE_FIRST psn=5 va=0x8000 rkey=0x00000100 dmalen=300 len=256");
+    f.t.tx(0, "WRITE_LAST psn=6 len=44");
+    f.t.quiet(0);
+    let write = ok(1, WcOpcode::RdmaWrite, 300);
+    assert_eq!(f.t.sends(), [write, ok(2, BIND, 0), ok(3, INV, 0), ok(4, BIND, 0)]);
+    f.t.rx(0, &format!("WRITE_ONLY psn=5 va=0x903e8 rkey={rkey} dmalen=8 len=8"));
+    assert_eq!(bytes(&f.region, 1000, 8), pattern(5, 8));
+    f.post_bind(5);
+    f.t.quiet(0);
+    assert_eq!(f.t.sends(), [failed(5, WcStatus::MwBindErr)]);
+    assert_eq!(f.t.state(), QpState::Sqe);
+
+    let mut f = Fixture::on(Script::requester(rts_qp_of(QpType::Ud)), MwType::Type2);
+    for (request, operation) in [
+        (send_inv(), SEND),
+        (SendRequest::bind_mw(1, f.id, Rkey(1), f.info), BIND),
+        (SendRequest::local_inv(1, Rkey(1)), INV),
+    ] {
+        assert_eq!(f.t.post(request), refused(QpType::Ud, operation));
+    }
+}
+
+/// Nothing outstanding and nothing to send: a bind alone is carried out, on any path.
+#[test]
+fn binds_alone_are_carried_out_as_they_are_posted() {
+    let mut f = Fixture::on(Script::requester(Link { rd_atomic: 0, ..rts_qp() }), MwType::Type1);
+    for wr_id in 1..=10 {
+        let rkey = f.post_bind(wr_id);
+        f.t.quiet(0);
+        assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![ok(wr_id, BIND, 0)]));
+    }
+}
