@@ -38,6 +38,34 @@ impl fmt::Display for Qpn {
     }
 }
 
+/// The number of a shared receive queue, 24 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Srqn(u32);
+
+impl Srqn {
+    /// The number with the low 24 bits of `value`.
+    pub const fn new(value: u32) -> Self {
+        Self(value & 0xff_ffff)
+    }
+
+    /// The 24-bit value.
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Srqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Srqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:06x}", self.0)
+    }
+}
+
 macro_rules! key {
     ($(#[$doc:meta])* $name:ident($int:ty), $width:literal) => {
         $(#[$doc])*

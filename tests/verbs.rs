@@ -21,5 +21,7 @@ mod operations;
 mod process;
 #[path = "verbs/progress.rs"]
 mod progress;
+#[path = "verbs/sharing.rs"]
+mod sharing;
 #[path = "verbs/windows.rs"]
 mod windows;

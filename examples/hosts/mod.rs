@@ -42,6 +42,7 @@ impl Host {
             recv_cq: cq,
             cap: QpCap::default(),
             sq_sig_all: false,
+            srq: None,
         };
         let qpn = engine.create_qp(Instant::ZERO, qp)?;
         Ok(Self { ip, engine, port: network.host(ip), region, qpn })

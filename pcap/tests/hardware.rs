@@ -99,6 +99,7 @@ impl Host {
             recv_cq: CQ,
             cap: QpCap::default(),
             sq_sig_all: false,
+            srq: None,
         };
         loop {
             let drawn = self.engine.create_qp(self.now, init).unwrap();

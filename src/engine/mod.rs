@@ -11,6 +11,7 @@
 //! | [`handle_transmit_error`](Engine::handle_transmit_error) | a port will never send a burst |
 //! | [`handle_cq_overflow`](Engine::handle_cq_overflow) | a completion queue was full |
 //! | [`post_send`](Engine::post_send), [`post_recv`](Engine::post_recv) | work requests |
+//! | [`create_srq`](Engine::create_srq), [`modify_srq`](Engine::modify_srq), [`destroy_srq`](Engine::destroy_srq), [`post_srq_recv`](Engine::post_srq_recv) | shared receive queues |
 //! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
 //!
 //! | outputs: handed out once; ask after every input, until there is none | |
@@ -31,7 +32,9 @@ mod connect;
 mod identification;
 mod post;
 mod qp;
+mod receives;
 mod service;
+mod srq;
 mod table;
 pub(crate) mod timers;
 mod transitions;
@@ -44,6 +47,7 @@ use thiserror::Error;
 
 pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr};
 pub use post::{PostError, QpCap};
+pub use srq::{SrqAttr, SrqError, SrqInit, SrqModify};
 pub use transitions::ModifyError;
 
 use crate::engine::qp::{Extent, QueuePair};
@@ -51,12 +55,13 @@ use crate::engine::service::Arrival;
 use crate::engine::table::{Admitted, QpTable};
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
-use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
+use crate::ids::{CqId, Gid, Mtu, PdId, Qpn, Srqn};
 use crate::mem::{Gate, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
+use crate::transport::srq::SrqTable;
 use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
 use crate::transport::work::{Completion, RecvRequest, SendRequest};
 use crate::wire::icrc::Flow;
@@ -120,6 +125,8 @@ pub struct QpInit {
     pub cap: QpCap,
     /// Every send request is announced, signaled or not.
     pub sq_sig_all: bool,
+    /// The shared receive queue that it takes from, instead of one of its own.
+    pub srq: Option<Srqn>,
 }
 
 /// Why a queue pair was not created.
@@ -132,6 +139,9 @@ pub enum CreateError {
         /// Queue pairs allowed.
         max: usize,
     },
+    /// There is no such shared receive queue.
+    #[error("shared receive queue {0} does not exist")]
+    NoSuchSrq(Srqn),
 }
 
 /// What a queue pair looks like from outside.
@@ -142,8 +152,10 @@ pub struct QpInfo {
     pub state: QpState,
     /// Every attribute given since RESET.
     pub attr: QpAttr,
-    /// Its limits.
+    /// Its limits. Those of its receive queue are 0 where it takes from a shared one.
     pub cap: QpCap,
+    /// The shared receive queue that it takes from.
+    pub srq: Option<Srqn>,
     /// The UDP source port of its packets, once it has a path.
     pub source_port: Option<u16>,
 }
@@ -160,6 +172,7 @@ pub struct Engine {
     timers: Timers,
     windows: Windows,
     read_window: WindowId,
+    srqs: SrqTable,
     outputs: Outputs,
     counters: Counters,
 }
@@ -174,6 +187,7 @@ macro_rules! context {
             windows: &mut $engine.windows,
             read_window: $engine.read_window,
             in_turn: None,
+            srqs: &mut $engine.srqs,
             counters: &mut $engine.counters,
             outputs: &mut $engine.outputs,
         }
@@ -199,6 +213,7 @@ impl Engine {
             timers: Timers::default(),
             windows,
             read_window,
+            srqs: SrqTable::default(),
             outputs: Outputs::default(),
             counters: Counters::default(),
         }
@@ -302,11 +317,18 @@ impl Engine {
     ///
     /// [`CreateError`]; nothing has changed.
     pub fn create_qp(&mut self, now: Instant, init: QpInit) -> Result<Qpn, CreateError> {
+        let QpInit { pd, send_cq, recv_cq, mut cap, sq_sig_all, qp_type, srq } = init;
+        if let Some(srqn) = srq.filter(|srqn| self.srqs.get(*srqn).is_none()) {
+            return Err(CreateError::NoSuchSrq(srqn));
+        }
         let max = self.config.max_qp;
         let qpn = self.qps.free_number(now).ok_or(CreateError::TooMany { max })?;
-        let QpInit { pd, send_cq, recv_cq, cap, sq_sig_all, qp_type } = init;
+        if let Some(shared) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
+            shared.users += 1;
+            (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        }
         let id = Identity { qpn, pd, send_cq, recv_cq };
-        self.qps.insert(QueuePair::new(id, qp_type, cap, sq_sig_all));
+        self.qps.insert(QueuePair::new(id, qp_type, cap, sq_sig_all, srq));
         Ok(qpn)
     }
 
@@ -380,6 +402,10 @@ impl Engine {
         let mut cx = context!(self, now, turn);
         if let Some(qp) = self.qps.get_mut(slot) {
             qp.reset(&mut cx);
+            let srq = qp.receives.srq().and_then(|srqn| cx.srqs.get_mut(srqn));
+            if let Some(srq) = srq {
+                srq.users -= 1;
+            }
         }
         self.qps.remove(now, slot);
     }
@@ -546,7 +572,13 @@ impl Engine {
     /// A queue pair as it stands.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
         let qp = self.qps.get(self.qps.slot(qpn)?)?;
-        Some(QpInfo { state: qp.state, attr: qp.attr, cap: qp.cap, source_port: qp.source_port() })
+        Some(QpInfo {
+            state: qp.state,
+            attr: qp.attr,
+            cap: qp.cap,
+            srq: qp.receives.srq(),
+            source_port: qp.source_port(),
+        })
     }
 
     /// What has been counted.

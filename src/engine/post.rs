@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::engine::attr::{QpState, QpType};
-use crate::ids::{Gid, Qpn};
+use crate::ids::{Gid, Qpn, Srqn};
 use crate::mem::{Access, BindInfo};
 use crate::transport::inbound::MAX_MESSAGE;
 use crate::transport::work::{SendData, SendOp, SendRequest, WcOpcode};
@@ -44,6 +44,18 @@ pub enum PostError {
     /// There is no such queue pair.
     #[error("queue pair {0} does not exist")]
     NoSuchQp(Qpn),
+    /// There is no such shared receive queue.
+    #[error("shared receive queue {0} does not exist")]
+    NoSuchSrq(Srqn),
+    /// The queue pair takes its receive requests from a shared queue.
+    #[doc(alias = "EINVAL")]
+    #[error("queue pair {qpn} has no receive queue: it takes from shared receive queue {srqn}")]
+    Shared {
+        /// The queue pair.
+        qpn: Qpn,
+        /// The queue to post to.
+        srqn: Srqn,
+    },
     /// Send requests are taken from RTS on, receive requests from INIT on.
     #[error("queue pair {qpn} is in {found:?}: {needed}")]
     State {
@@ -61,8 +73,8 @@ pub enum PostError {
         /// Requests it holds.
         capacity: usize,
     },
-    /// More pieces than the queue pair was created for.
-    #[error("{found} scatter/gather elements, of which the queue pair takes {max}")]
+    /// More pieces than the queue was created for.
+    #[error("{found} scatter/gather elements, of which the queue takes {max}")]
     TooManySges {
         /// Elements given.
         found: usize,

@@ -3,14 +3,15 @@
 use crate::engine::attr::{QpAttr, QpState, QpType};
 use crate::engine::identification::Identification;
 use crate::engine::post::{PostError, QpCap};
+use crate::engine::receives::Receives;
 use crate::engine::service::{Arrival, Broken, Peering, Service};
+use crate::ids::Srqn;
 use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::responder::Failure;
-use crate::transport::recv::RecvQueue;
 use crate::transport::ud::Destination;
 use crate::transport::window::WindowId;
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, WcStatus};
@@ -28,7 +29,7 @@ pub(crate) struct QueuePair {
     pub(crate) attr: QpAttr,
     pub(crate) peering: Option<Peering>,
     service: Service,
-    receives: RecvQueue,
+    pub(crate) receives: Receives,
     pub(crate) identification: Identification,
     /// A packet has arrived since RTR.
     established: bool,
@@ -61,7 +62,13 @@ pub(crate) struct Left {
 }
 
 impl QueuePair {
-    pub(crate) fn new(id: Identity, qp_type: QpType, cap: QpCap, sq_sig_all: bool) -> Self {
+    pub(crate) fn new(
+        id: Identity,
+        qp_type: QpType,
+        cap: QpCap,
+        sq_sig_all: bool,
+        srq: Option<Srqn>,
+    ) -> Self {
         Self {
             id,
             qp_type,
@@ -71,7 +78,7 @@ impl QueuePair {
             attr: QpAttr::default(),
             peering: None,
             service: Service::new(qp_type, &cap),
-            receives: RecvQueue::new(cap.max_recv_wr as usize),
+            receives: Receives::new(&id, &cap, srq),
             identification: Identification::default(),
             established: false,
             draining: false,
@@ -124,14 +131,19 @@ impl QueuePair {
             let needed = "receive requests are taken from INIT on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
+        let qpn = self.id.qpn;
+        let receives = match &mut self.receives {
+            Receives::Own(receives) => receives,
+            Receives::Shared(srqn) => return Err(PostError::Shared { qpn, srqn: *srqn }),
+        };
         self.cap.check_recv(request.sges.len())?;
         if self.state == QpState::Err {
             let end = RecvEnd::failed(WcStatus::WrFlushErr);
-            cx.complete_recv(&self.id, request.wr_id, end);
+            cx.complete_recv(receives.cq, qpn, request.wr_id, end);
             return Ok(());
         }
-        let capacity = self.receives.capacity();
-        self.receives.push(request).map_err(|_| PostError::QueueFull { capacity })
+        let capacity = receives.capacity();
+        receives.push(request).map_err(|_| PostError::QueueFull { capacity })
     }
 
     // ---- receiving ----
@@ -171,11 +183,15 @@ impl QueuePair {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
-        let receives = self.receives.len();
-        let handled = self.service.handle_packet(cx, peering, &mut self.receives, arrival)?;
-        if self.qp_type != QpType::Rc && self.receives.len() < receives {
-            cx.outputs.shortage.take(self.receives.len());
-        }
+        let (service, is_rc) = (&mut self.service, self.qp_type == QpType::Rc);
+        let handled = self.receives.with(cx, &self.id, |cx, receives| {
+            let before = receives.len();
+            let handled = service.handle_packet(cx, peering, receives, arrival);
+            if !is_rc && receives.len() < before {
+                cx.outputs.shortage.take(receives.len());
+            }
+            handled
+        })?;
         match handled {
             Ok(()) if is_request => {}
             Ok(()) => self.after_sending(cx, Ok(())),
@@ -309,8 +325,11 @@ impl QueuePair {
         self.service.clear(cx, window);
         // Whoever is connected next must not find them.
         cx.memory.unbind_all_for(self.id.qpn);
-        let ready = self.ready;
-        *self = Self::new(self.id, self.qp_type, self.cap, self.sq_sig_all);
+        // What it has taken from a shared queue is not lost with it.
+        let service = &mut self.service;
+        self.receives.with(cx, &self.id, |_, receives| service.forget_message(receives));
+        let (ready, srq) = (self.ready, self.receives.srq());
+        *self = Self::new(self.id, self.qp_type, self.cap, self.sq_sig_all, srq);
         self.ready = ready;
     }
 
@@ -354,15 +373,29 @@ impl QueuePair {
         self.enter_error(cx);
     }
 
-    /// ERR: every request completes as flushed, in the order posted.
+    /// ERR: every request completes as flushed, in the order posted. Those of a shared queue are for
+    /// others; of them an event tells that this one takes no more.
     fn enter_error(&mut self, cx: &mut Context<'_>) {
-        self.state = QpState::Err;
+        let fails = std::mem::replace(&mut self.state, QpState::Err) != QpState::Err;
         self.draining = false;
         let window = self.peering.as_ref().and_then(Peering::window);
         self.service.flush(cx, &self.id, window);
-        self.service.end_message(cx, &self.id, &mut self.receives, WcStatus::WrFlushErr);
-        for request in self.receives.drain() {
-            cx.complete_recv(&self.id, request.wr_id, RecvEnd::failed(WcStatus::WrFlushErr));
+        let (service, qpn) = (&mut self.service, self.id.qpn);
+        self.receives.with(cx, &self.id, |cx, receives| {
+            service.end_message(cx, qpn, receives, WcStatus::WrFlushErr);
+        });
+        match &mut self.receives {
+            Receives::Own(receives) => {
+                let cq = receives.cq;
+                for request in receives.drain() {
+                    let end = RecvEnd::failed(WcStatus::WrFlushErr);
+                    cx.complete_recv(cq, qpn, request.wr_id, end);
+                }
+            }
+            Receives::Shared(_) if fails => {
+                cx.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
+            }
+            Receives::Shared(_) => {}
         }
     }
 

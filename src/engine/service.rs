@@ -2,6 +2,7 @@
 
 use crate::engine::attr::QpType;
 use crate::engine::post::QpCap;
+use crate::ids::Qpn;
 use crate::net::{Burst, RxMeta};
 use crate::psn::Psn;
 use crate::time::Instant;
@@ -234,15 +235,24 @@ impl Service {
     pub(crate) fn end_message(
         &mut self,
         cx: &mut Context<'_>,
-        id: &Identity,
+        qpn: Qpn,
         receives: &mut RecvQueue,
         status: WcStatus,
     ) {
         match self {
             Self::Rc { responder, .. } => {
-                responder.end_message(cx, id, receives, status);
+                responder.end_message(cx, qpn, receives, status);
             }
-            Self::Uc { receiver, .. } => receiver.end_message(cx, id, receives, status),
+            Self::Uc { receiver, .. } => receiver.end_message(cx, qpn, receives, status),
+            Self::Ud { .. } => {}
+        }
+    }
+
+    /// Forgets the message that is arriving, and puts its receive request back.
+    pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
+        match self {
+            Self::Rc { responder, .. } => responder.forget_message(receives),
+            Self::Uc { receiver, .. } => receiver.forget_message(receives),
             Self::Ud { .. } => {}
         }
     }

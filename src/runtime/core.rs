@@ -1,5 +1,7 @@
 //! An engine and its port, under the shard's lock: what a turn does.
 
+mod srq;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -7,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
-use crate::ids::Qpn;
+use crate::ids::{Qpn, Srqn};
 use crate::io::{Port, TransmitError};
 use crate::net::Burst;
 use crate::runtime::AckPolicy;
@@ -44,6 +46,7 @@ pub(crate) struct Core {
     unheard: usize,
     pub(crate) rings: Rings,
     owners: HashMap<Qpn, Arc<Queue<AsyncEvent>>>,
+    srq_owners: HashMap<Srqn, Arc<Queue<AsyncEvent>>>,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
     /// Something has been put where the thread that drives the device waits.
     wake_driver: bool,
@@ -80,6 +83,7 @@ impl Core {
             unheard: 0,
             rings: Rings::default(),
             owners: HashMap::new(),
+            srq_owners: HashMap::new(),
             contexts: Vec::new(),
             wake_driver: false,
         }
@@ -358,7 +362,9 @@ impl Core {
             | AsyncEvent::QpReqErr(qpn)
             | AsyncEvent::QpAccessErr(qpn)
             | AsyncEvent::CommEst(qpn)
-            | AsyncEvent::SqDrained(qpn) => self.owners.get(&qpn),
+            | AsyncEvent::SqDrained(qpn)
+            | AsyncEvent::QpLastWqeReached(qpn) => self.owners.get(&qpn),
+            AsyncEvent::SrqLimitReached(srqn) => self.srq_owners.get(&srqn),
         };
         if let Some(owner) = owner {
             self.wake_driver |= owner.push(event) == Pushed::WakeDriver;

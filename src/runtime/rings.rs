@@ -238,6 +238,7 @@ mod tests {
             opcode: WcOpcode::Recv,
             byte_len: 0,
             imm: None,
+            invalidated: None,
             source_qp: None,
             qpn: Qpn::new(2),
             solicited,

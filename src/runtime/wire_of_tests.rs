@@ -171,8 +171,15 @@ impl End {
         let cq = core.rings.reserve();
         core.rings.enter(cq, Arc::clone(&ring));
         let cap = QpCap::default();
-        let init =
-            QpInit { qp_type, pd: PdId(1), send_cq: cq, recv_cq: cq, cap, sq_sig_all: false };
+        let init = QpInit {
+            qp_type,
+            pd: PdId(1),
+            send_cq: cq,
+            recv_cq: cq,
+            cap,
+            sq_sig_all: false,
+            srq: None,
+        };
         let qpn = core.create_qp(NOW, init, &events).unwrap();
         Self { core, wire: Arc::clone(own), ring, events, cq, qpn, qp_type, region }
     }

@@ -5,6 +5,7 @@ use crate::mem::{Access, Memory, Turn, Via};
 use crate::net::Path;
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::{Counters, Outputs};
+use crate::transport::srq::SrqTable;
 use crate::transport::window::{Allowance, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::wire::icrc::Flow;
@@ -58,6 +59,8 @@ pub(crate) struct Context<'a> {
     pub(crate) read_window: WindowId,
     /// The queue pair has waited for this window, and it is its turn.
     pub(crate) in_turn: Option<WindowId>,
+    /// Receive queues that queue pairs share.
+    pub(crate) srqs: &'a mut SrqTable,
     pub(crate) counters: &'a mut Counters,
     pub(crate) outputs: &'a mut Outputs,
 }
@@ -89,8 +92,8 @@ impl Context<'_> {
         self.outputs.completions.push_back((id.send_cq, completion));
     }
 
-    /// Announces the end of a receive request.
-    pub(crate) fn complete_recv(&mut self, id: &Identity, wr_id: u64, end: RecvEnd) {
+    /// Announces the end of a receive request that a message to `qpn` has taken, at `cq`.
+    pub(crate) fn complete_recv(&mut self, cq: CqId, qpn: Qpn, wr_id: u64, end: RecvEnd) {
         let completion = Completion {
             wr_id,
             status: end.status,
@@ -98,11 +101,11 @@ impl Context<'_> {
             byte_len: end.byte_len,
             imm: end.imm,
             invalidated: end.invalidated,
-            qpn: id.qpn,
+            qpn,
             source_qp: end.source_qp,
             solicited: end.solicited || end.status != WcStatus::Success,
         };
-        self.outputs.completions.push_back((id.recv_cq, completion));
+        self.outputs.completions.push_back((cq, completion));
     }
 }
 

@@ -1,8 +1,8 @@
 //! A SEND or WRITE that arrives packet by packet: the part of a responder that RC and UC share.
 
-use crate::ids::Rkey;
+use crate::ids::{PdId, Qpn, Rkey};
 use crate::mem::{Access, Need, Placement, Span, Spans};
-use crate::transport::connection::{Connection, Context, Identity, RecvEnd};
+use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{RecvRequest, WcOpcode, WcStatus};
@@ -51,7 +51,7 @@ impl Inbound {
         let position = packet.bth.opcode.position();
         if position.is_start() {
             let request = receives.take().ok_or(Refusal::NotReady)?;
-            self.open_send(cx, connection, request)?;
+            self.open_send(cx, receives.pd, request)?;
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         let Self::Send { request, buffer, received } = self else {
@@ -72,7 +72,7 @@ impl Inbound {
                 cx.memory.invalidate(via, rkey).map_err(|_| Fault::Invalidate)?;
             }
             let end = arrived(WcOpcode::Recv, total, packet);
-            cx.complete_recv(&connection.id, request.wr_id, end);
+            cx.complete_recv(receives.cq, connection.id.qpn, request.wr_id, end);
             receives.finish();
             *self = Self::None;
         }
@@ -81,14 +81,9 @@ impl Inbound {
 
     /// Looks up the memory of the receive request that a SEND has taken. The message is open either
     /// way: the request is taken, and ends with it.
-    fn open_send(
-        &mut self,
-        cx: &Context<'_>,
-        connection: &Connection,
-        request: RecvRequest,
-    ) -> Result<(), Fault> {
+    fn open_send(&mut self, cx: &Context<'_>, pd: PdId, request: RecvRequest) -> Result<(), Fault> {
         let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-        let buffer = Spans::resolve(cx.memory, connection.id.pd, pieces, Need::Write);
+        let buffer = Spans::resolve(cx.memory, pd, pieces, Need::Write);
         let fault = buffer.as_ref().err().map(|_| Fault::LocalProtection);
         *self = Self::Send { request, buffer: buffer.unwrap_or_default(), received: 0 };
         fault.map_or(Ok(()), Err)
@@ -130,7 +125,7 @@ impl Inbound {
             *self = Self::None;
             if let Some(request) = takes_receive.then(|| receives.take()).flatten() {
                 let end = arrived(WcOpcode::RecvRdmaWithImm, sum, packet);
-                cx.complete_recv(&connection.id, request.wr_id, end);
+                cx.complete_recv(receives.cq, connection.id.qpn, request.wr_id, end);
                 receives.finish();
             }
         }
@@ -141,18 +136,34 @@ impl Inbound {
     pub(crate) fn end(
         &mut self,
         cx: &mut Context<'_>,
-        id: &Identity,
+        qpn: Qpn,
         receives: &mut RecvQueue,
         status: WcStatus,
     ) -> bool {
         let Self::Send { request, .. } = std::mem::take(self) else { return false };
-        cx.complete_recv(id, request.wr_id, RecvEnd::failed(status));
+        cx.complete_recv(receives.cq, qpn, request.wr_id, RecvEnd::failed(status));
         receives.finish();
         true
     }
 
-    /// Forgets the message, and puts its receive request back for the next.
-    pub(crate) fn abandon(&mut self, receives: &mut RecvQueue) {
+    /// Gives the message up and puts its receive request back for the next. What was taken from a
+    /// shared queue cannot be put back (IBTA vol 1, §9.9.3, class E): it ends as `fault` has it.
+    pub(crate) fn abandon(
+        &mut self,
+        cx: &mut Context<'_>,
+        qpn: Qpn,
+        receives: &mut RecvQueue,
+        fault: Fault,
+    ) {
+        if receives.shared {
+            self.end(cx, qpn, receives, fault.consequence().status);
+        } else {
+            self.forget(receives);
+        }
+    }
+
+    /// Forgets the message, and puts its receive request back where it comes from.
+    pub(crate) fn forget(&mut self, receives: &mut RecvQueue) {
         if let Self::Send { request, .. } = std::mem::take(self) {
             receives.put_back(request);
         }

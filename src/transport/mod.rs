@@ -18,6 +18,7 @@
 //! | `build` | packets into bursts |
 //! | `window` | how much may be on its way to one address |
 //! | `recv` | the receive queue |
+//! | `srq` | receive queues that queue pairs share |
 //! | `connection` | what both halves share |
 
 pub(crate) mod build;
@@ -29,6 +30,7 @@ pub mod outputs;
 pub(crate) mod rc;
 pub(crate) mod recv;
 pub(crate) mod segment;
+pub(crate) mod srq;
 pub(crate) mod uc;
 pub(crate) mod ud;
 pub mod window;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::ids::{CqId, Qpn};
+use crate::ids::{CqId, Qpn, Srqn};
 use crate::transport::work::Completion;
 
 /// Something happened that no work request's completion tells.
@@ -28,11 +28,19 @@ pub enum AsyncEvent {
     /// Everything started before SQD is complete.
     #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SqDrained(Qpn),
+    /// Fewer receive requests are left than the limit that `modify` has set, which is off now.
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
+    SrqLimitReached(Srqn),
+    /// The queue pair has failed, and takes no more receive requests from its shared queue: the last
+    /// that it had taken is complete.
+    #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
+    QpLastWqeReached(Qpn),
 }
 
 /// Completions and events on their way out, in order.
 ///
-/// Bounded by the queues: a work request completes once, and a queue pair fails once.
+/// Bounded by the queues: a work request completes once, a queue pair fails once, and a limit is
+/// reached once for each time it is set.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     pub(crate) completions: VecDeque<(CqId, Completion)>,

@@ -2,25 +2,38 @@
 
 use std::collections::VecDeque;
 
+use crate::ids::{CqId, PdId};
 use crate::transport::work::RecvRequest;
 
-/// Receive requests in the order posted.
-#[derive(Debug)]
+/// Receive requests in the order posted: those of one queue pair, or of several that share them.
+#[derive(Debug, Default)]
 pub(crate) struct RecvQueue {
     requests: VecDeque<RecvRequest>,
     /// Taken by a message that is still arriving: its slot is not free yet.
     taken: usize,
     capacity: usize,
+    /// Where the memory of its requests is looked for.
+    pub(crate) pd: PdId,
+    /// Where its requests complete.
+    pub(crate) cq: CqId,
+    /// Several queue pairs take from it, so that none may put back what it has taken.
+    pub(crate) shared: bool,
 }
 
 impl RecvQueue {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { requests: VecDeque::new(), taken: 0, capacity }
+    /// The queue of one queue pair.
+    pub(crate) fn new(capacity: usize, pd: PdId, cq: CqId) -> Self {
+        Self { capacity, pd, cq, ..Self::default() }
+    }
+
+    /// A queue that several queue pairs take from.
+    pub(crate) fn shared(capacity: usize, pd: PdId) -> Self {
+        Self { capacity, pd, shared: true, ..Self::default() }
     }
 
     /// Appends a request, or gives it back when the queue is full.
     pub(crate) fn push(&mut self, request: RecvRequest) -> Result<(), RecvRequest> {
-        if self.requests.len() + self.taken >= self.capacity {
+        if self.used() >= self.capacity {
             return Err(request);
         }
         self.requests.push_back(request);
@@ -34,6 +47,11 @@ impl RecvQueue {
     /// How many wait for a message.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
+    }
+
+    /// How many are not complete: they wait, or their message is arriving.
+    pub(crate) fn used(&self) -> usize {
+        self.requests.len() + self.taken
     }
 
     /// The oldest request, to be looked at.
@@ -66,5 +84,10 @@ impl RecvQueue {
 
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Changes how many requests it holds; the caller knows that those in it fit.
+    pub(crate) fn resize(&mut self, capacity: usize) {
+        self.capacity = capacity;
     }
 }

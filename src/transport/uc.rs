@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::ids::Qpn;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
@@ -192,17 +193,18 @@ impl UcReceiver {
             cx.counters.duplicate_requests += 1;
             return Err(DropReason::StaleDuplicate);
         }
+        let qpn = connection.id.qpn;
         if psn != self.expected {
             cx.counters.out_of_sequence += 1;
-            self.abandon(receives);
+            self.abandon(cx, qpn, receives, Fault::Sequence);
         }
         self.expected = psn.next();
         let opcode = packet.bth.opcode;
         if opcode.position().is_start() && self.sequence != Sequence::Idle {
-            self.abandon(receives);
+            self.abandon(cx, qpn, receives, Fault::Sequence);
         }
         let Ok(sequence) = self.sequence.next(opcode) else {
-            self.abandon(receives);
+            self.abandon(cx, qpn, receives, Fault::Sequence);
             return Err(DropReason::OutOfSequence);
         };
         let executed = match (permit(connection, opcode), opcode.operation()) {
@@ -215,23 +217,26 @@ impl UcReceiver {
             Err(Refusal::Fault(Fault::LocalProtection)) => {
                 // Put back it would swallow every message to come, and nobody would hear of it.
                 let status = WcStatus::LocProtErr;
-                self.message.end(cx, &connection.id, receives, status);
+                self.message.end(cx, qpn, receives, status);
                 return Ok(Err(status));
             }
-            Err(refusal) => {
-                self.abandon(receives);
-                return Err(match refusal {
-                    Refusal::NotReady => DropReason::NoReceive,
-                    Refusal::Fault(_) => DropReason::Refused,
-                });
+            Err(Refusal::NotReady) => {
+                // No SEND is under way then, so that there is nothing to put back.
+                self.abandon(cx, qpn, receives, Fault::Sequence);
+                return Err(DropReason::NoReceive);
+            }
+            Err(Refusal::Fault(fault)) => {
+                self.abandon(cx, qpn, receives, fault);
+                return Err(DropReason::Refused);
             }
         }
         Ok(Ok(()))
     }
 
-    /// Gives the message up that was arriving. The rest of it finds no FIRST before it.
-    fn abandon(&mut self, receives: &mut RecvQueue) {
-        self.message.abandon(receives);
+    /// Gives the message up that was arriving, for this reason. The rest of it finds no FIRST before
+    /// it.
+    fn abandon(&mut self, cx: &mut Context<'_>, qpn: Qpn, receives: &mut RecvQueue, fault: Fault) {
+        self.message.abandon(cx, qpn, receives, fault);
         self.sequence = Sequence::Idle;
     }
 
@@ -239,11 +244,16 @@ impl UcReceiver {
     pub(crate) fn end_message(
         &mut self,
         cx: &mut Context<'_>,
-        id: &Identity,
+        qpn: Qpn,
         receives: &mut RecvQueue,
         status: WcStatus,
     ) {
-        self.message.end(cx, id, receives, status);
+        self.message.end(cx, qpn, receives, status);
+    }
+
+    /// Forgets the message.
+    pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
+        self.message.forget(receives);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header, Progress, To};
 use crate::transport::connection::{Context, Identity, RecvEnd};
+use crate::transport::fault::Fault;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
@@ -195,14 +196,22 @@ pub(crate) fn handle_packet(
     }
     let len = u32::try_from(packet.payload.len()).map_err(|_| DropReason::Malformed)?;
     let byte_len = GRH_LEN + len;
+    if len > endpoint.mtu {
+        return Err(DropReason::Refused);
+    }
     let request = receives.first().ok_or(DropReason::NoReceive)?;
+    let wr_id = request.wr_id;
     let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
-    if len > endpoint.mtu || room < u64::from(byte_len) {
+    if room < u64::from(byte_len) {
+        if receives.shared {
+            // Left there it would stand in the way of every queue pair (IBTA vol 1, §9.9.3, class E).
+            let end = RecvEnd::failed(Fault::ReceiveTooShort.consequence().status);
+            complete(cx, endpoint, receives, wr_id, end);
+        }
         return Err(DropReason::Refused);
     }
     let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-    let wr_id = request.wr_id;
-    let placed = Spans::resolve(cx.memory, endpoint.id.pd, pieces, Need::Write)
+    let placed = Spans::resolve(cx.memory, receives.pd, pieces, Need::Write)
         .map_err(|_| WcStatus::LocProtErr)
         .and_then(|buffer| {
             let grh = global_route(meta, id, packet);
@@ -213,8 +222,6 @@ pub(crate) fn handle_packet(
                 })
                 .map_err(|_| WcStatus::LocProtErr)
         });
-    receives.take();
-    receives.finish();
     let end = match placed {
         Err(status) => RecvEnd::failed(status),
         Ok(()) => RecvEnd {
@@ -227,8 +234,21 @@ pub(crate) fn handle_packet(
             source_qp: Some(deth.source_qp),
         },
     };
-    cx.complete_recv(&endpoint.id, wr_id, end);
+    complete(cx, endpoint, receives, wr_id, end);
     Ok(placed)
+}
+
+/// Takes the oldest receive request, and ends it.
+fn complete(
+    cx: &mut Context<'_>,
+    endpoint: &Endpoint,
+    receives: &mut RecvQueue,
+    wr_id: u64,
+    end: RecvEnd,
+) {
+    receives.take();
+    receives.finish();
+    cx.complete_recv(receives.cq, endpoint.id.qpn, wr_id, end);
 }
 
 /// The 40 bytes before the payload, as far as they are known.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::engine::Engine;
 use crate::io::Sink;
 use crate::io::impair::Impairments;
 use crate::mem::{Memory, MwType};
@@ -286,6 +287,9 @@ impl Context {
                     max_cqe: CompletionQueue::MAX_DEPTH,
                     max_mr: Memory::MAX_REGIONS,
                     max_mw: Memory::MAX_WINDOWS,
+                    max_srq: Engine::MAX_SRQ,
+                    max_srq_wr: qp::MAX_WR,
+                    max_srq_sge: qp::MAX_SGE,
                     max_rd_atomic: config.max_rd_atomic,
                     max_msg_sz: 1 << 31,
                 },

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::engine::{CreateError, ModifyError, PostError};
-use crate::ids::{CqId, Gid, Qpn};
+use crate::engine::{CreateError, ModifyError, PostError, SrqError};
+use crate::ids::{CqId, Gid, Qpn, Srqn};
 use crate::mem::{AllocError, DeregisterError, MwType, RegisterError, TooManyWindows};
 use crate::runtime::{Down, OpenError};
 use crate::verbs::WcFlags;
@@ -62,6 +62,17 @@ pub enum Error {
     Post {
         /// The queue pair.
         qpn: Qpn,
+        /// Why.
+        source: PostError,
+    },
+    /// A shared receive queue cannot be created or modified.
+    #[error(transparent)]
+    Srq(#[from] SrqError),
+    /// A receive request is not taken by a shared receive queue.
+    #[error("shared receive queue {srqn}: {source}")]
+    PostSrq {
+        /// The queue.
+        srqn: Srqn,
         /// Why.
         source: PostError,
     },

@@ -57,6 +57,12 @@ pub struct Limits {
     pub max_mr: usize,
     /// Memory windows, of either type.
     pub max_mw: usize,
+    /// Shared receive queues.
+    pub max_srq: usize,
+    /// Unfinished requests of one of them.
+    pub max_srq_wr: u32,
+    /// Pieces of a request of one of them.
+    pub max_srq_sge: u32,
     /// READs and atomics that one queue pair may have outstanding, in either direction.
     pub max_rd_atomic: u8,
     /// Bytes of the longest message.

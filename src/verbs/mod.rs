@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Context ─┬─ ProtectionDomain ─┬─ MemoryRegion ◀── MemoryWindow
+//!          │                    ├─ SharedReceiveQueue
 //!          │                    └─ QueuePair ──▶ CompletionQueue ──▶ CompletionChannel
 //!          ├─ CompletionQueue
 //!          └─ CompletionChannel
@@ -46,6 +47,7 @@ mod mw;
 mod pd;
 mod poll;
 mod qp;
+mod srq;
 
 pub use ah::{AddressHandle, GRH_LEN};
 pub use channel::CompletionChannel;
@@ -58,9 +60,10 @@ pub use mw::MemoryWindow;
 pub use pd::{MemoryRegion, ProtectionDomain};
 pub use poll::{Polling, RtValues, WcFlags};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
+pub use srq::{SharedReceiveQueue, SrqConfig};
 
-pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType};
-pub use crate::ids::{Gid, Lkey, Mtu, MwId, QKey, Qpn, Rkey};
+pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType, SrqAttr, SrqModify};
+pub use crate::ids::{Gid, Lkey, Mtu, MwId, QKey, Qpn, Rkey, Srqn};
 pub use crate::mem::{Access, BindInfo, HostMemory, MwType, RangeError};
 pub use crate::net::AddressVector;
 pub use crate::psn::Psn;

@@ -7,7 +7,7 @@ use crate::ids::PdId;
 use crate::mem::{Access, BindInfo, HostMemory, MwType, Region};
 use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
-use crate::verbs::{Error, MemoryWindow, QpConfig, QueuePair};
+use crate::verbs::{Error, MemoryWindow, QpConfig, QueuePair, SharedReceiveQueue, SrqConfig};
 
 /// Queue pairs and the memory that they, and through them their peers, may use.
 ///
@@ -87,11 +87,21 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`], [`Error::OtherDevice`] for a completion queue, [`Error::Create`],
+    /// [`Error::Limit`], [`Error::OtherDevice`] for a completion queue or a shared receive queue, [`Error::Create`],
     /// [`Error::Down`].
     #[doc(alias = "ibv_create_qp")]
     pub fn create_qp(&self, config: &QpConfig<'_>) -> Result<QueuePair, Error> {
         QueuePair::create(&self.inner, config)
+    }
+
+    /// Creates a receive queue that several queue pairs may share, also those of other domains.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`], [`Error::Srq`], [`Error::Down`].
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue, Error> {
+        SharedReceiveQueue::create(&self.inner, config)
     }
 
     fn register(

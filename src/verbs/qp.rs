@@ -16,7 +16,7 @@ use crate::time::{AckTimeout, RnrTimer};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::pd::PdInner;
-use crate::verbs::{CompletionQueue, Endpoint, Error, MemoryWindow};
+use crate::verbs::{CompletionQueue, Endpoint, Error, MemoryWindow, SharedReceiveQueue};
 
 /// Unfinished requests of one queue, at most.
 pub(super) const MAX_WR: u32 = 1 << 15;
@@ -37,6 +37,9 @@ pub struct QpConfig<'a> {
     pub send_cq: &'a CompletionQueue,
     /// Where receive requests end.
     pub recv_cq: &'a CompletionQueue,
+    /// The queue that it takes receive requests from, together with others. It then has none of its
+    /// own, and `cap` does not matter there.
+    pub srq: Option<&'a SharedReceiveQueue>,
     /// How many requests it takes, and of which size.
     pub cap: QpCap,
     /// Every success of a send request is announced, signaled or not.
@@ -60,7 +63,8 @@ impl<'a> QpConfig<'a> {
     }
 
     fn of(qp_type: QpType, cq: &'a CompletionQueue) -> Self {
-        Self { qp_type, send_cq: cq, recv_cq: cq, cap: QpCap::default(), sq_sig_all: false }
+        let cap = QpCap::default();
+        Self { qp_type, send_cq: cq, recv_cq: cq, srq: None, cap, sq_sig_all: false }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -159,6 +163,7 @@ struct QpInner {
     pd: Arc<PdInner>,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
 }
 
 impl QueuePair {
@@ -170,6 +175,9 @@ impl QueuePair {
                 return Err(Error::OtherDevice { what: "completion queue" });
             }
         }
+        if config.srq.is_some_and(|srq| !context.is_of(&srq.inner.pd.context.device)) {
+            return Err(Error::OtherDevice { what: "shared receive queue" });
+        }
         let init = QpInit {
             qp_type: config.qp_type,
             pd: pd.id,
@@ -177,6 +185,7 @@ impl QueuePair {
             recv_cq: config.recv_cq.id(),
             cap: config.cap,
             sq_sig_all: config.sq_sig_all,
+            srq: config.srq.map(SharedReceiveQueue::srqn),
         };
         let os = |source| Error::Os { what: "random numbers", source };
         let psn = Psn::new(u32::from_ne_bytes(random().map_err(os)?));
@@ -191,6 +200,7 @@ impl QueuePair {
                 pd: Arc::clone(pd),
                 send_cq,
                 recv_cq,
+                srq: config.srq.cloned(),
             }),
         })
     }
@@ -413,6 +423,11 @@ impl QueuePair {
     /// Where its receive requests end.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.inner.recv_cq
+    }
+
+    /// The shared queue that it takes receive requests from.
+    pub fn srq(&self) -> Option<&SharedReceiveQueue> {
+        self.inner.srq.as_ref()
     }
 
     fn told(&self, posted: Result<Result<(), PostError>, Down>) -> Result<(), Error> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use softroce::engine::{
     Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
-use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey};
+use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey, Srqn};
 use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
 use softroce::io::{Port, SOURCE_PORTS};
 use softroce::mem::{Access, HostMemory, Memory, Region};
@@ -205,6 +205,7 @@ pub struct Link {
     pub access: Access,
     pub sq_sig_all: bool,
     pub qp_type: QpType,
+    pub srq: Option<Srqn>,
 }
 
 impl Default for Link {
@@ -221,6 +222,7 @@ impl Default for Link {
             access: full_access(),
             sq_sig_all: false,
             qp_type: QpType::Rc,
+            srq: None,
         }
     }
 }
@@ -272,6 +274,7 @@ pub fn qp_init(link: &Link) -> QpInit {
         recv_cq: RECV_CQ,
         cap: link.cap,
         sq_sig_all: link.sq_sig_all,
+        srq: link.srq,
     }
 }
 

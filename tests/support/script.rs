@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpState, QpType};
-use softroce::ids::{Gid, Mtu, Qpn, Rkey};
+use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpState, QpType, SrqInit};
+use softroce::ids::{Gid, Mtu, Qpn, Rkey, Srqn};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{
     AddressVector, Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta, source_port,
@@ -153,12 +153,30 @@ impl Script {
         script
     }
 
+    /// A queue pair in RTS that takes from a shared receive queue of `max_wr` requests.
+    pub fn sharing(link: Link, max_wr: u32) -> Self {
+        let init = SrqInit { pd: PD, max_wr, max_sge: 32 };
+        let mut script =
+            Self::reset_with(link, |_| {}, |engine| Some(engine.create_srq(init).unwrap()));
+        script.bring_to(QpState::Rts);
+        script
+    }
+
     /// A queue pair in RESET.
     pub fn reset(link: Link, tune: impl FnOnce(&mut Config)) -> Self {
+        Self::reset_with(link, tune, |_| None)
+    }
+
+    fn reset_with(
+        mut link: Link,
+        tune: impl FnOnce(&mut Config),
+        srq: impl FnOnce(&mut Engine) -> Option<Srqn>,
+    ) -> Self {
         let memory = Arc::new(Memory::new([7; 32]));
         let mut config = Config::new(OURS);
         tune(&mut config);
         let mut engine = Engine::new(config, memory.clone(), [7; 32]);
+        link.srq = srq(&mut engine);
         let qpn = engine.create_qp(Instant::ZERO, qp_init(&link)).unwrap();
         let area = |iova| {
             let host = HostMemory::alloc(AREA).unwrap();
@@ -413,7 +431,10 @@ impl Script {
     pub fn post_recv_sges(&mut self, sges: &[Sge]) -> Result<u64, PostError> {
         let wr_id = self.receives as u64 + 1;
         let recv = RecvRequest { wr_id, sges: sges.iter().copied().collect() };
-        self.engine.post_recv(self.now, self.qpn, recv)?;
+        match self.link.srq {
+            None => self.engine.post_recv(self.now, self.qpn, recv)?,
+            Some(srqn) => self.engine.post_srq_recv(srqn, recv)?,
+        }
         self.receives += 1;
         Ok(wr_id)
     }

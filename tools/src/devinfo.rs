@@ -67,7 +67,7 @@ fn line(
     writeln!(out, "{indent}{name:<24}{value}")
 }
 
-fn limits(info: &DeviceInfo) -> [(&'static str, u64); 9] {
+fn limits(info: &DeviceInfo) -> [(&'static str, u64); 12] {
     let limits = &info.limits;
     [
         ("max_msg_sz", limits.max_msg_sz.into()),
@@ -78,6 +78,9 @@ fn limits(info: &DeviceInfo) -> [(&'static str, u64); 9] {
         ("max_cqe", limits.max_cqe as u64),
         ("max_mr", limits.max_mr as u64),
         ("max_mw", limits.max_mw as u64),
+        ("max_srq", limits.max_srq as u64),
+        ("max_srq_wr", limits.max_srq_wr.into()),
+        ("max_srq_sge", limits.max_srq_sge.into()),
         ("max_qp_rd_atom", limits.max_rd_atomic.into()),
     ]
 }

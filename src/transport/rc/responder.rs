@@ -6,11 +6,12 @@
 //! Answers are not queued. What is owed follows from three things: the READs and atomics that still
 //! have packets to send ([`Resources`]), one closing acknowledgement or NAK, and the expected PSN.
 
+use crate::ids::Qpn;
 use crate::mem::Access;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
-use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::Fault;
 use crate::transport::inbound::{Inbound, Refusal, open_remote, permit, remote};
 use crate::transport::outputs::DropReason;
@@ -102,7 +103,7 @@ impl Responder {
             Err(Refusal::Fault(fault)) => {
                 self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
                 let status = fault.consequence().status;
-                let told = self.end_message(cx, &connection.id, receives, status);
+                let told = self.end_message(cx, connection.id.qpn, receives, status);
                 Err(Failure { fault, told })
             }
         }
@@ -367,11 +368,16 @@ impl Responder {
     pub(crate) fn end_message(
         &mut self,
         cx: &mut Context<'_>,
-        id: &Identity,
+        qpn: Qpn,
         receives: &mut RecvQueue,
         status: WcStatus,
     ) -> bool {
-        self.message.end(cx, id, receives, status)
+        self.message.end(cx, qpn, receives, status)
+    }
+
+    /// Forgets the message that is arriving.
+    pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
+        self.message.forget(receives);
     }
 
     /// Forgets what is owed: the queue pair was told to stop.

@@ -1,0 +1,180 @@
+//! Shared receive queues, as verbs has them.
+
+use thiserror::Error;
+
+use crate::engine::Engine;
+use crate::engine::post::PostError;
+use crate::ids::{PdId, Srqn};
+use crate::transport::srq::{Srq, SrqTable};
+use crate::transport::work::RecvRequest;
+
+/// What a shared receive queue is created with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_srq_init_attr")]
+pub struct SrqInit {
+    /// The protection domain of its requests' memory, which need not be that of the queue pairs.
+    pub pd: PdId,
+    /// Unfinished requests.
+    pub max_wr: u32,
+    /// Pieces of a request.
+    pub max_sge: u32,
+}
+
+/// What a shared receive queue has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_srq_attr")]
+pub struct SrqAttr {
+    /// Unfinished requests that it holds.
+    pub max_wr: u32,
+    /// Pieces of a request.
+    pub max_sge: u32,
+    /// When fewer requests than this are left, an event tells so, once. 0: none will.
+    #[doc(alias = "srq_limit")]
+    pub limit: u32,
+}
+
+/// What a modification of a shared receive queue sets; `None` leaves it alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[doc(alias = "ibv_srq_attr_mask")]
+pub struct SrqModify {
+    /// Unfinished requests that it is to hold.
+    #[doc(alias = "IBV_SRQ_MAX_WR")]
+    pub max_wr: Option<u32>,
+    /// When to tell that there are few requests left. 0: not at all.
+    #[doc(alias = "IBV_SRQ_LIMIT")]
+    pub limit: Option<u32>,
+}
+
+/// Why a shared receive queue was not created, modified or destroyed. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum SrqError {
+    /// There is no such queue.
+    #[doc(alias = "EINVAL")]
+    #[error("shared receive queue {0} does not exist")]
+    NoSuchSrq(Srqn),
+    /// The device is full.
+    #[doc(alias = "ENOMEM")]
+    #[error("the device has {max} shared receive queues and takes no more")]
+    TooMany {
+        /// Queues allowed.
+        max: usize,
+    },
+    /// It must hold a request at least.
+    #[doc(alias = "EINVAL")]
+    #[error("max_wr is 0: a shared receive queue holds 1 request at least")]
+    Empty,
+    /// More requests are in it than it should hold.
+    #[doc(alias = "EINVAL")]
+    #[error("max_wr is {found}, and {used} requests are unfinished")]
+    TooSmall {
+        /// What was asked for.
+        found: u32,
+        /// Requests in it, those of messages under way included.
+        used: usize,
+    },
+    /// The limit would never be reached, or always.
+    #[doc(alias = "EINVAL")]
+    #[error("the limit is {found}, of a queue that holds {max_wr}")]
+    Limit {
+        /// What was asked for.
+        found: u32,
+        /// Requests that it holds.
+        max_wr: u32,
+    },
+    /// Queue pairs take from it.
+    #[doc(alias = "EBUSY")]
+    #[error("{users} queue pairs use shared receive queue {srqn}")]
+    InUse {
+        /// The queue.
+        srqn: Srqn,
+        /// How many do.
+        users: usize,
+    },
+}
+
+impl Engine {
+    /// Shared receive queues at most.
+    pub const MAX_SRQ: usize = SrqTable::MAX;
+
+    /// Creates a shared receive queue.
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError::Empty`], [`SrqError::TooMany`].
+    pub fn create_srq(&mut self, init: SrqInit) -> Result<Srqn, SrqError> {
+        if init.max_wr == 0 {
+            return Err(SrqError::Empty);
+        }
+        let srq = Srq::new(init.max_wr, init.max_sge, init.pd);
+        self.srqs.insert(srq).ok_or(SrqError::TooMany { max: SrqTable::MAX })
+    }
+
+    /// Sets the limit of a shared receive queue, which arms its event, or its size.
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError`]; nothing has changed.
+    pub fn modify_srq(&mut self, srqn: Srqn, modify: SrqModify) -> Result<(), SrqError> {
+        let srq = self.srqs.get_mut(srqn).ok_or(SrqError::NoSuchSrq(srqn))?;
+        let attr = srq.attr();
+        let max_wr = modify.max_wr.unwrap_or(attr.max_wr);
+        let limit = modify.limit.unwrap_or(attr.limit);
+        let used = srq.queue.used();
+        if max_wr == 0 {
+            return Err(SrqError::Empty);
+        }
+        if (max_wr as usize) < used {
+            return Err(SrqError::TooSmall { found: max_wr, used });
+        }
+        if limit > max_wr {
+            return Err(SrqError::Limit { found: limit, max_wr });
+        }
+        srq.queue.resize(max_wr as usize);
+        srq.limit = limit;
+        Ok(())
+    }
+
+    /// What a shared receive queue has. A limit that was reached is 0.
+    pub fn query_srq(&self, srqn: Srqn) -> Option<SrqAttr> {
+        self.srqs.get(srqn).map(Srq::attr)
+    }
+
+    /// Removes a shared receive queue. Its requests end without completions.
+    ///
+    /// # Errors
+    ///
+    /// [`SrqError::InUse`], [`SrqError::NoSuchSrq`].
+    pub fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), SrqError> {
+        let srq = self.srqs.get(srqn).ok_or(SrqError::NoSuchSrq(srqn))?;
+        if srq.users > 0 {
+            return Err(SrqError::InUse { srqn, users: srq.users });
+        }
+        self.srqs.remove(srqn);
+        Ok(())
+    }
+
+    /// Posts a receive request for whichever queue pair needs one first.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing has changed.
+    pub fn post_srq_recv(&mut self, srqn: Srqn, request: RecvRequest) -> Result<(), PostError> {
+        let srq = self.srqs.get_mut(srqn).ok_or(PostError::NoSuchSrq(srqn))?;
+        let (found, max) = (request.sges.len(), srq.max_sge);
+        if found > max as usize {
+            return Err(PostError::TooManySges { found, max });
+        }
+        let capacity = srq.queue.capacity();
+        srq.queue.push(request).map_err(|_| PostError::QueueFull { capacity })?;
+        self.outputs.shortage.post();
+        Ok(())
+    }
+}
+
+impl Srq {
+    fn attr(&self) -> SrqAttr {
+        let max_wr = u32::try_from(self.queue.capacity()).unwrap_or(u32::MAX);
+        SrqAttr { max_wr, max_sge: self.max_sge, limit: self.limit }
+    }
+}

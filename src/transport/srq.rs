@@ -1,0 +1,101 @@
+//! Shared receive queues: receive requests that several queue pairs take from.
+//!
+//! A message takes the oldest request with its first packet, whichever queue pair it comes to, and
+//! keeps it to its end. So a queue pair holds one request at most, and none that waits for it; who
+//! finds the queue empty has no claim to what is posted next (IBTA vol 1, §10.2.9).
+//!
+//! A queue is *lent* to a queue pair for one input, and taken back.
+
+use std::collections::HashMap;
+
+use crate::ids::{CqId, PdId, Srqn};
+use crate::transport::outputs::AsyncEvent;
+use crate::transport::recv::RecvQueue;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) queue: RecvQueue,
+    /// Pieces of a request.
+    pub(crate) max_sge: u32,
+    /// An event is due when fewer requests than this are left. 0: none is.
+    pub(crate) limit: u32,
+    /// Queue pairs that take from it.
+    pub(crate) users: usize,
+    /// How many requests waited when it was lent.
+    lent_with: usize,
+}
+
+impl Srq {
+    pub(crate) fn new(max_wr: u32, max_sge: u32, pd: PdId) -> Self {
+        let queue = RecvQueue::shared(max_wr as usize, pd);
+        Self { queue, max_sge, limit: 0, users: 0, lent_with: 0 }
+    }
+
+    /// Whether requests were taken and fewer are left than the limit says. Told once: the limit is
+    /// off then.
+    fn falls_below_limit(&mut self) -> bool {
+        let left = self.queue.len();
+        let falls = left < self.lent_with && left < self.limit as usize;
+        if falls {
+            self.limit = 0;
+        }
+        falls
+    }
+}
+
+/// The shared receive queues of an engine, by number.
+#[derive(Debug, Default)]
+pub(crate) struct SrqTable {
+    by_number: HashMap<Srqn, Srq>,
+    /// The number given last.
+    last: u32,
+}
+
+impl SrqTable {
+    /// How many there can be: a number has 24 bits, and 0 is none.
+    pub(crate) const MAX: usize = 1 << 20;
+
+    /// Enters a queue under a number that was not in use for as long as possible. `None` when there
+    /// are too many.
+    pub(crate) fn insert(&mut self, srq: Srq) -> Option<Srqn> {
+        if self.by_number.len() >= Self::MAX {
+            return None;
+        }
+        loop {
+            self.last = self.last.wrapping_add(1) & 0xff_ffff;
+            let srqn = Srqn::new(self.last);
+            if self.last != 0 && !self.by_number.contains_key(&srqn) {
+                self.by_number.insert(srqn, srq);
+                return Some(srqn);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, srqn: Srqn) {
+        self.by_number.remove(&srqn);
+    }
+
+    pub(crate) fn get(&self, srqn: Srqn) -> Option<&Srq> {
+        self.by_number.get(&srqn)
+    }
+
+    pub(crate) fn get_mut(&mut self, srqn: Srqn) -> Option<&mut Srq> {
+        self.by_number.get_mut(&srqn)
+    }
+
+    /// Lends a queue to a queue pair whose receive requests complete at `cq`.
+    pub(crate) fn lend(&mut self, srqn: Srqn, cq: CqId) -> RecvQueue {
+        let Some(srq) = self.by_number.get_mut(&srqn) else { return RecvQueue::default() };
+        srq.lent_with = srq.queue.len();
+        srq.queue.cq = cq;
+        std::mem::take(&mut srq.queue)
+    }
+
+    /// Takes back what was lent, with the event that is due if requests were taken from it.
+    pub(crate) fn take_back(&mut self, srqn: Srqn, queue: RecvQueue) -> Option<AsyncEvent> {
+        let srq = self.by_number.get_mut(&srqn)?;
+        srq.queue = queue;
+        srq.falls_below_limit().then_some(AsyncEvent::SrqLimitReached(srqn))
+    }
+}

@@ -1,0 +1,195 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify};
+use crate::ids::Srqn;
+use crate::transport::work::RecvRequest;
+use crate::verbs::Error;
+use crate::verbs::pd::PdInner;
+use crate::verbs::qp::{MAX_SGE, MAX_WR};
+
+/// What a shared receive queue is created with.
+#[doc(alias = "ibv_srq_init_attr")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SrqConfig {
+    /// Unfinished requests that it holds.
+    pub max_wr: u32,
+    /// Pieces of a request.
+    pub max_sge: u32,
+}
+
+impl Default for SrqConfig {
+    /// What a queue pair has for itself.
+    fn default() -> Self {
+        Self { max_wr: 128, max_sge: 4 }
+    }
+}
+
+/// Receive requests for several queue pairs, RC, UC and UD: a message takes the oldest, whichever
+/// queue pair it comes to, and its completion is at that queue pair's completion queue.
+///
+/// Requests go to messages in the order in which these begin. A queue pair holds one request at most,
+/// that of the message which is arriving, so none can keep the others from theirs; and it has no claim
+/// to the next one: a peer that was told to wait finds a request when it tries again, or must wait
+/// again.
+///
+/// A queue pair that fails flushes the request of the message that was arriving and leaves the others
+/// where they are. When nothing more will complete on its account
+/// [`AsyncEvent::QpLastWqeReached`](super::AsyncEvent::QpLastWqeReached) tells so. What a message over
+/// UC or UD has taken that comes to nothing, for it is torn or too long, ends with an error.
+///
+/// The last handle that is dropped destroys it. Queue pairs hold one.
+///
+/// ```
+/// use softroce::verbs::*;
+///
+/// let ctx = Context::open(OpenOptions::loopback())?;
+/// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+/// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE)?;
+/// let srq = pd.create_srq(&SrqConfig { max_wr: 16, max_sge: 1 })?;
+/// let sharing = QpConfig { srq: Some(&srq), ..QpConfig::rc(&cq) };
+/// let (a, b) = (pd.create_qp(&sharing)?, pd.create_qp(&sharing)?);
+/// # a.connect(&b.endpoint(), &ConnectOptions::default())?;
+/// # b.connect(&a.endpoint(), &ConnectOptions::default())?;
+///
+/// srq.post_recv(RecvRequest::new(1, mr.sge(..64)))?;
+/// srq.post_recv(RecvRequest::new(2, mr.sge(64..128)))?;
+/// a.post_send(SendRequest::send(7, SendData::inline(b"to b")))?;
+/// let first = cq.wait_one(None)?;
+/// assert_eq!((first.wr_id, first.qpn, first.byte_len), (1, b.qpn(), 4));
+/// b.post_send(SendRequest::send(8, SendData::inline(b"to a")))?;
+/// let second = cq.wait_one(None)?;
+/// assert_eq!((second.wr_id, second.qpn), (2, a.qpn()));
+/// # Ok::<(), Error>(())
+/// ```
+#[doc(alias = "ibv_srq")]
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue {
+    pub(super) inner: Arc<SrqInner>,
+}
+
+#[derive(Debug)]
+pub(super) struct SrqInner {
+    pub(super) srqn: Srqn,
+    pub(super) pd: Arc<PdInner>,
+}
+
+impl SharedReceiveQueue {
+    pub(super) fn create(pd: &Arc<PdInner>, config: &SrqConfig) -> Result<Self, Error> {
+        check("max_wr", config.max_wr, MAX_WR)?;
+        check("max_sge", config.max_sge, MAX_SGE)?;
+        let context = &pd.context;
+        let init = SrqInit { pd: pd.id, max_wr: config.max_wr, max_sge: config.max_sge };
+        let srqn =
+            context.device.shard.with(|core, _| core.create_srq(init, &context.events))??;
+        Ok(Self { inner: Arc::new(SrqInner { srqn, pd: Arc::clone(pd) }) })
+    }
+
+    /// Its number.
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn srqn(&self) -> Srqn {
+        self.inner.srqn
+    }
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PostSrq`], above all when the queue is full; [`Error::Down`].
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
+        self.post_recvs([request]).1
+    }
+
+    /// Posts a list of receive requests, which takes less than to post them one by one. Returns how
+    /// many were taken; with an error, the next is the one that was refused.
+    pub fn post_recvs(
+        &self,
+        requests: impl IntoIterator<Item = RecvRequest>,
+    ) -> (usize, Result<(), Error>) {
+        // Not under the lock: whoever makes them may use the device.
+        let requests: SmallVec<[RecvRequest; 4]> = requests.into_iter().collect();
+        let srqn = self.inner.srqn;
+        let shard = &self.inner.pd.context.device.shard;
+        match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, requests)) {
+            Ok((taken, result)) => {
+                (taken, result.map_err(|source| Error::PostSrq { srqn, source }))
+            }
+            Err(down) => (0, Err(down.into())),
+        }
+    }
+
+    /// Sets its limit or its size. A limit arms an event: when a message takes a request and fewer
+    /// than the limit are left,
+    /// [`AsyncEvent::SrqLimitReached`](super::AsyncEvent::SrqLimitReached) comes to
+    /// [the context](super::Context::poll_event), and the limit is off until it is set again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Srq`] for a limit above the size, or a size that does not hold the requests which are
+    /// there; [`Error::Limit`] for a size above the device's; [`Error::Down`]. Nothing has changed.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// # let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let srq = pd.create_srq(&SrqConfig::default())?;
+    /// # let sharing = QpConfig { srq: Some(&srq), ..QpConfig::rc(&cq) };
+    /// # let qp = pd.create_qp(&sharing)?;
+    /// # let me = qp.endpoint();
+    /// # qp.connect(&me, &ConnectOptions::default())?; // with itself
+    /// srq.post_recv(RecvRequest::default())?;
+    /// srq.modify(SrqModify { limit: Some(1), ..SrqModify::default() })?;
+    /// qp.post_send(SendRequest::send(1, SendData::inline(b"")))?;
+    /// assert_eq!(ctx.wait_event(None)?, AsyncEvent::SrqLimitReached(srq.srqn()));
+    /// assert_eq!(srq.query()?.limit, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn modify(&self, modify: SrqModify) -> Result<(), Error> {
+        if let Some(max_wr) = modify.max_wr {
+            check("max_wr", max_wr, MAX_WR)?;
+        }
+        let srqn = self.inner.srqn;
+        let shard = &self.inner.pd.context.device.shard;
+        Ok(shard.with(|core, _| core.engine.modify_srq(srqn, modify))??)
+    }
+
+    /// Its size and its limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_query_srq")]
+    pub fn query(&self) -> Result<SrqAttr, Error> {
+        let srqn = self.inner.srqn;
+        let shard = &self.inner.pd.context.device.shard;
+        // It exists as long as a handle does.
+        Ok(shard.with(|core, _| core.engine.query_srq(srqn).ok_or(SrqError::NoSuchSrq(srqn)))??)
+    }
+}
+
+fn check(what: &'static str, found: u32, max: u32) -> Result<(), Error> {
+    let (found, max) = (found.into(), max.into());
+    if found <= max { Ok(()) } else { Err(Error::Limit { what, found, min: 0, max }) }
+}
+
+/// Whether they are the same queue.
+impl PartialEq for SharedReceiveQueue {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for SharedReceiveQueue {}
+
+impl Drop for SrqInner {
+    #[doc(alias = "ibv_destroy_srq")]
+    fn drop(&mut self) {
+        // No queue pair uses it: each holds a handle. Of a device that has failed nothing is left.
+        let _ = self.pd.context.device.shard.with(|core, _| core.destroy_srq(self.srqn));
+    }
+}
