@@ -19,3 +19,4 @@ mod operations;
 mod pair;
 mod peer;
 mod refusals;
+mod sharing;

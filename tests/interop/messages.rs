@@ -156,6 +156,7 @@ impl Message {
                 len: self.received(),
                 imm: kind.imm(seed),
                 source_qp: if is_ud { Some(pair.qp.qpn()) } else { found.source_qp },
+                qpn: pair.peer.endpoint.qpn,
             };
             assert_eq!(found, expected, "{self:?}");
         }

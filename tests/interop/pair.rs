@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) access: [Access; 2],
     pub(crate) options: ConnectOptions,
     pub(crate) impair: Option<Impairments>,
+    /// Requests of a shared receive queue on each side, from which the queue pairs take.
+    pub(crate) shared: Option<u32>,
 }
 
 /// Everything that a peer may be allowed.
@@ -55,6 +57,7 @@ impl Default for Setup {
                 ..Default::default()
             },
             impair: None,
+            shared: None,
         }
     }
 }
@@ -76,8 +79,9 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(setup: Setup) -> Self {
-        let Setup { service, mtu, psn, access, options, impair } = setup;
-        let mut peer = Peer::open(service, MEMORY, all(), psn);
+        let Setup { service, mtu, psn, access, options, impair, shared } = setup;
+        let max_wr = shared.unwrap_or(0);
+        let mut peer = Peer::open_sharing(service, MEMORY, all(), psn, max_wr);
         let mut open = OpenOptions::default().ip(peer.our_ip());
         if let Some(impairments) = impair {
             open = open.impair(impairments);
@@ -90,7 +94,9 @@ impl Pair {
             QpType::Uc => QpConfig::uc(&cq),
             QpType::Ud => QpConfig::ud(&cq),
         };
-        let qp = pd.create_qp(&config).unwrap();
+        let srq = shared
+            .map(|max_wr| pd.create_srq(&SrqConfig { max_wr, ..SrqConfig::default() }).unwrap());
+        let qp = pd.create_qp(&QpConfig { srq: srq.as_ref(), ..config }).unwrap();
         let ours = Endpoint { psn: Psn::new(psn), ..qp.endpoint() };
         let options = ConnectOptions { path_mtu: Some(mtu), ..options };
         let mut target = None;
@@ -106,6 +112,27 @@ impl Pair {
             connect(&qp, service, &ours, &peer.endpoint, &options);
         }
         Self { ctx, pd, cq, qp, mr, peer, target }
+    }
+
+    /// A further queue pair on each side, at the shared receive queues, connected to each other.
+    pub(crate) fn another(&mut self, setup: &Setup) -> (QueuePair, Endpoint) {
+        let config = QpConfig { srq: self.qp.srq(), ..QpConfig::rc(&self.cq) };
+        let qp = self.pd.create_qp(&config).unwrap();
+        let ours = Endpoint { psn: Psn::new(setup.psn), ..qp.endpoint() };
+        let options = ConnectOptions { path_mtu: Some(setup.mtu), ..setup.options };
+        let theirs = self.peer.another(QpType::Rc);
+        self.peer.connect(&ours, &ConnectOptions { access: setup.access[1], ..options });
+        let options = ConnectOptions { access: setup.access[0], ..options };
+        connect(&qp, QpType::Rc, &ours, &theirs, &options);
+        (qp, theirs)
+    }
+
+    /// Posts a receive request of ours, to the shared queue if there is one.
+    pub(crate) fn post_recv(&self, request: RecvRequest) {
+        match self.qp.srq() {
+            Some(srq) => srq.post_recv(request).unwrap(),
+            None => self.qp.post_recv(request).unwrap(),
+        }
     }
 
     /// A send request to the peer.

@@ -8,7 +8,14 @@
 // and why. Numbers of verbs.h stand for themselves.
 //
 //   device                                   ok VENDOR_ID CAPABILITIES_EX ACTIVE_MTU
-//   open TYPE BYTES ACCESS                   ok QPN GID ADDR LKEY RKEY
+//   open TYPE BYTES ACCESS [SRQ_WR]          ok QPN GID ADDR LKEY RKEY; with SRQ_WR the queue pair takes
+//                                            from a shared receive queue of so many requests
+//   another TYPE                             ok QPN; a further queue pair, at the same shared queue:
+//                                            what follows is about it
+//   choose N                                 what follows is about the Nth queue pair, from 0
+//   limit N                                  of the shared receive queue
+//   srq                                      ok MAX_WR LIMIT
+//   async MILLISECONDS                       ok EVENT_TYPE, or ok none
 //   mr OFFSET BYTES ACCESS OTHER_PD          ok ADDR LKEY RKEY; another region in the same buffer
 //   window OFFSET BYTES ACCESS               ok ADDR RKEY; of type 1, of a region made for it
 //   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS RD_ATOMIC TIMEOUT RETRY RNR_RETRY MIN_RNR_TIMER
@@ -21,7 +28,8 @@
 //   load OFFSET, store OFFSET VALUE          eight bytes as the host has them
 //   recv ID {OFFSET BYTES LKEY}…
 //   send ID OPCODE FLAGS IMM ADDR RKEY COMPARE_OR_ADD SWAP {OFFSET BYTES LKEY}…
-//   poll MILLISECONDS                        ok ID STATUS OPCODE BYTES FLAGS IMM SOURCE_QP, or ok none
+//   poll MILLISECONDS                        ok ID STATUS OPCODE BYTES FLAGS IMM SOURCE_QP QPN, or
+//                                            ok none
 //   arm SOLICITED_ONLY                       ask for an event
 //   event MILLISECONDS                       ok 1 if there is one, ok 0 if not
 //   state                                    ok STATE
@@ -42,13 +50,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_WORDS = 128, MAX_SGES = 32, QUEUE = 256 };
+enum { MAX_WORDS = 128, MAX_SGES = 32, QUEUE = 256, MAX_QPS = 4 };
 
 static struct ibv_context *device;
 static struct ibv_pd *pd, *other_pd;
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
-static struct ibv_qp *qp;
+// The queue pair that commands are about, all there are, and the queue that they may share.
+static struct ibv_qp *qp, *qps[MAX_QPS];
+static int qp_count;
+static struct ibv_srq *srq;
 // UD: where requests go.
 static struct ibv_ah *ah;
 static uint32_t remote_qpn, remote_qkey;
@@ -101,9 +112,22 @@ static int make_queue_pair(enum ibv_qp_type type)
 		.cap = { .max_send_wr = QUEUE, .max_recv_wr = QUEUE, .max_send_sge = MAX_SGES,
 			 .max_recv_sge = MAX_SGES, .max_inline_data = 64 },
 		.qp_type = type,
+		.srq = srq,
 	};
+	if (qp_count == MAX_QPS)
+		return ENOMEM;
 	qp = ibv_create_qp(pd, &init);
-	return qp ? 0 : errno;
+	if (!qp)
+		return errno;
+	qps[qp_count++] = qp;
+	return 0;
+}
+
+static int make_shared_queue(uint32_t max_wr)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = max_wr, .max_sge = 8 } };
+	srq = ibv_create_srq(pd, &init);
+	return srq ? 0 : errno;
 }
 
 static void device_command(void)
@@ -148,6 +172,7 @@ static void open_command(void)
 	union ibv_gid gid;
 	buffer_size = number();
 	int access = number();
+	uint32_t srq_wr = number();
 	int error = find_gid(&gid);
 	if (error) {
 		answer(error);
@@ -159,7 +184,8 @@ static void open_command(void)
 	channel = ibv_create_comp_channel(device);
 	cq = ibv_create_cq(device, 2 * QUEUE, NULL, channel, 0);
 	struct ibv_mr *mr = ibv_reg_mr(pd, buffer, buffer_size, access);
-	if (buffer == MAP_FAILED || !mr || !cq || make_queue_pair(type)) {
+	if (buffer == MAP_FAILED || !mr || !cq || (srq_wr && make_shared_queue(srq_wr)) ||
+	    make_queue_pair(type)) {
 		answer(errno ? errno : EINVAL);
 		return;
 	}
@@ -167,6 +193,56 @@ static void open_command(void)
 	inet_ntop(AF_INET6, gid.raw, text, sizeof text);
 	fprintf(out, "ok %u %s %" PRIu64 " %u %u\n", qp->qp_num, text, (uint64_t)(uintptr_t)buffer,
 		mr->lkey, mr->rkey);
+}
+
+static void another_command(void)
+{
+	int error = make_queue_pair(number());
+	if (error)
+		answer(error);
+	else
+		fprintf(out, "ok %u\n", qp->qp_num);
+}
+
+static void choose_command(void)
+{
+	size_t which = number();
+	bool exists = which < (size_t)qp_count;
+	if (exists)
+		qp = qps[which];
+	answer(exists ? 0 : ERANGE);
+}
+
+static void limit_command(void)
+{
+	struct ibv_srq_attr attr = { .srq_limit = number() };
+	answer(srq ? ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT) : EINVAL);
+}
+
+static void srq_command(void)
+{
+	struct ibv_srq_attr attr;
+	int error = srq ? ibv_query_srq(srq, &attr) : EINVAL;
+	if (error)
+		answer(error);
+	else
+		fprintf(out, "ok %u %u\n", attr.max_wr, attr.srq_limit);
+}
+
+static void async_command(void)
+{
+	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+	if (poll(&fd, 1, (int)number()) <= 0) {
+		fprintf(out, "ok none\n");
+		return;
+	}
+	if (ibv_get_async_event(device, &event)) {
+		answer(errno);
+		return;
+	}
+	ibv_ack_async_event(&event);
+	fprintf(out, "ok %d\n", event.event_type);
 }
 
 static void mr_command(void)
@@ -373,7 +449,7 @@ static void recv_command(void)
 	struct ibv_sge list[MAX_SGES];
 	struct ibv_recv_wr wr = { .wr_id = number(), .sg_list = list }, *bad;
 	wr.num_sge = sges(list);
-	answer(ibv_post_recv(qp, &wr, &bad));
+	answer(srq ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(qp, &wr, &bad));
 }
 
 static void send_command(void)
@@ -445,8 +521,8 @@ static void poll_command(void)
 		return;
 	}
 	bool imm = last.wc_flags & IBV_WC_WITH_IMM;
-	fprintf(out, "ok %" PRIu64 " %u %u %u %u %u %u\n", last.wr_id, last.status, last.opcode,
-		last.byte_len, last.wc_flags, imm ? ntohl(last.imm_data) : 0, last.src_qp);
+	fprintf(out, "ok %" PRIu64 " %u %u %u %u %u %u %u\n", last.wr_id, last.status, last.opcode,
+		last.byte_len, last.wc_flags, imm ? ntohl(last.imm_data) : 0, last.src_qp, last.qp_num);
 }
 
 static void arm_command(void)
@@ -486,6 +562,11 @@ static const struct {
 } commands[] = {
 	{ "device", device_command, NOTHING },
 	{ "open", open_command, NOTHING },
+	{ "another", another_command, OPENED },
+	{ "choose", choose_command, OPENED },
+	{ "limit", limit_command, OPENED },
+	{ "srq", srq_command, OPENED },
+	{ "async", async_command, NOTHING },
 	{ "mr", mr_command, OPENED },
 	{ "window", window_command, QUEUE_PAIR },
 	{ "connect", connect_command, QUEUE_PAIR },

@@ -73,6 +73,8 @@ pub(crate) struct PeerCompletion {
     pub(crate) imm: Option<u32>,
     /// UD: whose message it is.
     pub(crate) source_qp: Option<Qpn>,
+    /// The queue pair there.
+    pub(crate) qpn: Qpn,
 }
 
 /// A piece of its buffer: offset, bytes, lkey.
@@ -112,8 +114,20 @@ impl Peer {
 
     /// A queue pair there, at the address that the control connection goes to.
     pub(crate) fn open(qp_type: QpType, bytes: usize, access: Access, psn: u32) -> Self {
+        Self::open_sharing(qp_type, bytes, access, psn, 0)
+    }
+
+    /// The same with a shared receive queue of `max_wr` requests, if it is not 0.
+    pub(crate) fn open_sharing(
+        qp_type: QpType,
+        bytes: usize,
+        access: Access,
+        psn: u32,
+        max_wr: u32,
+    ) -> Self {
         let mut peer = Self::dial();
-        let words = peer.say(format_args!("open {} {bytes} {}", qp_type as u8, access.bits()));
+        let (code, access) = (qp_type as u8, access.bits());
+        let words = peer.say(format_args!("open {code} {bytes} {access} {max_wr}"));
         peer.endpoint = Endpoint {
             gid: words[1].parse::<Ipv6Addr>().unwrap().into(),
             qpn: Qpn::new(number(&words[0])),
@@ -121,6 +135,33 @@ impl Peer {
         };
         peer.mr = region(&words[2..]);
         peer
+    }
+
+    /// A further queue pair at the shared receive queue; what follows is about it.
+    pub(crate) fn another(&mut self, qp_type: QpType) -> Endpoint {
+        let words = self.say(format_args!("another {}", qp_type as u8));
+        Endpoint { qpn: Qpn::new(number(&words[0])), ..self.endpoint }
+    }
+
+    /// What follows is about the queue pair that was made as number `which`, from 0.
+    pub(crate) fn choose(&mut self, which: usize) {
+        self.say(format_args!("choose {which}"));
+    }
+
+    /// Sets the limit of its shared receive queue.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        self.say(format_args!("limit {limit}"));
+    }
+
+    /// The limit of its shared receive queue.
+    pub(crate) fn limit(&mut self) -> u32 {
+        number(&self.say("srq")[1])
+    }
+
+    /// The next asynchronous event, as `verbs.h` numbers them, if one comes in this time.
+    pub(crate) fn async_event(&mut self, wait: Duration) -> Option<u32> {
+        let words = self.say(format_args!("async {}", wait.as_millis()));
+        words[0].parse().ok()
     }
 
     /// The address of ours that reaches it.
@@ -240,7 +281,7 @@ impl Peer {
     /// The next completion, if one comes in this time.
     pub(crate) fn poll(&mut self, wait: Duration) -> Option<PeerCompletion> {
         let words = self.say(format_args!("poll {}", wait.as_millis()));
-        let [id, status, opcode, len, flags, imm, source_qp] = &words[..] else {
+        let [id, status, opcode, len, flags, imm, source_qp, qpn] = &words[..] else {
             return None;
         };
         let source_qp = (number::<u32>(source_qp) != 0).then(|| Qpn::new(number(source_qp)));
@@ -252,6 +293,7 @@ impl Peer {
             len: number(len),
             imm: has_imm.then(|| number(imm)),
             source_qp,
+            qpn: Qpn::new(number(qpn)),
         })
     }
 
