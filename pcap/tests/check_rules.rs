@@ -2,189 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod packets;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softroce::ids::{PKey, QKey, Qpn, Rkey};
-use softroce::net::{Ipv4Fields, Path};
-use softroce::psn::Psn;
-use softroce::time::RnrTimer;
-use softroce::wire::encap::Headers;
-use softroce::wire::icrc::Flow;
-use softroce::wire::packet::{datagram_len, padding};
-use softroce::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Deth, NakCode, Opcode, Opcode::*, Reth, Syndrome,
-};
+use packets::{P, ack, data, mad, nak, p, read, rnr, send};
+use softroce::ids::{PKey, QKey, Qpn};
+use softroce::wire::packet::datagram_len;
+use softroce::wire::{NakCode, Opcode::*, Syndrome};
 use softroce_pcap::check::{Checker, Rule, Severity};
 use softroce_pcap::flow::Limits;
-
-/// A packet to be made. The two hosts are 10.0.0.1, whose queue pair is 0x11, and 10.0.0.2 with 0x12;
-/// the first asks and the second answers.
-#[derive(Clone)]
-struct P {
-    bth: Bth,
-    source: IpAddr,
-    destination: IpAddr,
-    source_port: u16,
-    id: u16,
-    df: bool,
-    len: usize,
-    fill: u8,
-    pad_byte: u8,
-    reserved: u8,
-    reth: Reth,
-    aeth: Aeth,
-    atomic: AtomicEth,
-    old: u64,
-    deth: Deth,
-    spoil: bool,
-    /// Microseconds since the packet before.
-    after: u64,
-    /// Bytes that are captured.
-    cut: Option<usize>,
-    bytes: Option<Vec<u8>>,
-}
-
-fn p(opcode: Opcode, psn: u32) -> P {
-    let asks = opcode.is_request() || opcode == Cnp;
-    let hosts: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
-    let (source, destination) = if asks { (hosts[0], hosts[1]) } else { (hosts[1], hosts[0]) };
-    let dest_qp = Qpn::new(if asks { 0x12 } else { 0x11 });
-    P {
-        bth: Bth { opcode, psn: Psn::new(psn), dest_qp, ..Bth::default() },
-        source,
-        destination,
-        source_port: 0xc132,
-        id: 0,
-        df: true,
-        len: 0,
-        fill: 0x5a,
-        pad_byte: 0,
-        reserved: 0,
-        reth: Reth { addr: 0x1000, rkey: Rkey(7), length: 0 },
-        aeth: Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 0 },
-        atomic: AtomicEth { addr: 0x1000, rkey: Rkey(7), swap: 1, compare: 0 },
-        old: 0,
-        deth: Deth { qkey: QKey(0x8001_0000), source_qp: Qpn::new(1) },
-        spoil: false,
-        after: 10,
-        cut: None,
-        bytes: None,
-    }
-}
-
-fn ack(psn: u32, msn: u32) -> P {
-    let mut ack = p(RcAcknowledge, psn);
-    ack.aeth.msn = msn;
-    ack
-}
-
-fn nak(psn: u32, msn: u32, code: NakCode) -> P {
-    ack(psn, msn).with(|p| p.aeth.syndrome = Syndrome::Nak(code))
-}
-
-fn rnr(psn: u32, msn: u32) -> P {
-    // 1.28 ms.
-    let timer = RnrTimer::new(14).unwrap();
-    ack(psn, msn).with(|p| p.aeth.syndrome = Syndrome::Rnr { timer })
-}
-
-/// A READ of `len` bytes.
-fn read(psn: u32, len: u32) -> P {
-    p(RcReadRequest, psn).dma(0x1000, len).asking()
-}
-
-fn data(opcode: Opcode, psn: u32, msn: u32, len: usize) -> P {
-    p(opcode, psn).len(len).with(|p| p.aeth.msn = msn)
-}
-
-fn mad(body: &[(usize, &[u8])], from: IpAddr, to: IpAddr) -> P {
-    let mut bytes = vec![0; 256];
-    bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
-    for (at, value) in body {
-        bytes[*at..*at + value.len()].copy_from_slice(value);
-    }
-    p(UdSendOnly, 0).len(256).with(|p| {
-        p.bth.dest_qp = Qpn::new(1);
-        p.bytes = Some(bytes);
-        (p.source, p.destination) = (from, to);
-    })
-}
-
-impl P {
-    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
-    fn len(self, len: usize) -> Self {
-        self.with(|p| p.len = len)
-    }
-
-    fn asking(self) -> Self {
-        self.with(|p| p.bth.ack_req = true)
-    }
-
-    fn dma(self, addr: u64, length: u32) -> Self {
-        self.with(|p| p.reth = Reth { addr, length, ..p.reth })
-    }
-
-    fn after(self, us: u64) -> Self {
-        self.with(|p| p.after = us)
-    }
-
-    /// The IP packet.
-    fn build(&self) -> Vec<u8> {
-        let mut bth = self.bth;
-        if bth.pad == 0 {
-            bth.pad = u8::try_from(padding(self.len)).unwrap();
-        }
-        let headers = bth.opcode.header_len();
-        let total = headers + self.len + usize::from(bth.pad) + 4;
-        let mut datagram = vec![0; total];
-        let mut builder = Builder::new(&bth, &mut datagram).unwrap();
-        let layout = bth.opcode.layout();
-        builder.payload_mut().fill(self.fill);
-        if let Some(bytes) = &self.bytes {
-            builder.payload_mut().copy_from_slice(bytes);
-        }
-        if layout.reth.is_some() {
-            builder.reth(&self.reth);
-        }
-        if layout.aeth.is_some() {
-            builder.aeth(&self.aeth);
-        }
-        if layout.atomic_eth.is_some() {
-            builder.atomic_eth(&self.atomic);
-        }
-        if layout.deth.is_some() {
-            builder.deth(&self.deth);
-        }
-        let old = AtomicAckEth { original: self.old };
-        if layout.atomic_ack_eth.is_some() {
-            builder.atomic_ack_eth(&old);
-        }
-        datagram[total - 4 - usize::from(bth.pad)..total - 4].fill(self.pad_byte);
-        datagram[4] |= self.reserved;
-        let source = (self.source, self.source_port).into();
-        let flow = Flow::new(source, (self.destination, 4791).into());
-        let fields = Ipv4Fields { id: self.id, dont_fragment: self.df };
-        let icrc = flow.compute(fields, &datagram[..total - 4]);
-        datagram[total - 4..].copy_from_slice(&icrc.to_le_bytes());
-        datagram[total - 1] ^= u8::from(self.spoil);
-        let path = Path {
-            source: self.source,
-            destination: self.destination,
-            source_port: self.source_port,
-            traffic_class: 0,
-            hop_limit: 64,
-        };
-        let mut packet = Vec::new();
-        Headers { path, flow_label: 0, ipv4: fields }.append(total, &mut packet);
-        packet.extend(datagram);
-        packet
-    }
-}
 
 /// What is found, as `packet severity rule`.
 fn check(packets: &[P]) -> Vec<String> {
@@ -208,11 +36,6 @@ fn check_bytes(packets: &[(Vec<u8>, u64, Option<usize>)]) -> Vec<String> {
 
 /// A case: packets, and what is found.
 type Case = (Vec<P>, &'static [&'static str]);
-
-fn send(opcode: Opcode, psn: u32, len: usize) -> P {
-    let packet = p(opcode, psn).len(len);
-    if opcode.position().is_end() { packet.asking() } else { packet }
-}
 
 fn headers() -> Vec<Case> {
     let only = || send(RcSendOnly, 1, 8);
