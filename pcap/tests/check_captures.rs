@@ -5,12 +5,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use softroce_pcap::Reader;
+use softroce::wire::{Operation, Syndrome};
 use softroce_pcap::check::{Checker, Counts, Rule, Severity};
 use softroce_pcap::flow::Limits;
+use softroce_pcap::{Reader, dissect};
 
 fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("captures")
@@ -99,4 +101,61 @@ fn every_icrc_is_verified() {
         assert_eq!((counts.icrc_bad, counts.icrc_unknown), (bad, unknown), "{name}");
         assert_eq!(counts.icrc_good + bad + unknown, counts.roce_packets, "{name}");
     }
+}
+
+/// The packets of a capture with a request that was asked before, by counting PSNs with a path MTU of
+/// 1024, and those with a NAK or RNR NAK.
+fn asked_again_and_refused(file: &[u8]) -> [BTreeSet<u64>; 2] {
+    let mut reader = Reader::new(file).unwrap();
+    let mut next = HashMap::new();
+    let [mut again, mut refused] = [BTreeSet::new(), BTreeSet::new()];
+    while let Some(packet) = reader.next_packet().unwrap() {
+        let datagram = dissect(packet.ip.unwrap()).unwrap().unwrap().datagram.unwrap();
+        let bth = datagram.bth;
+        if !bth.opcode.is_request() {
+            let syndrome = datagram.aeth().map(|aeth| aeth.syndrome);
+            if matches!(syndrome, Some(Syndrome::Nak(_) | Syndrome::Rnr { .. })) {
+                refused.insert(packet.number);
+            }
+            continue;
+        }
+        let read = datagram.reth().filter(|_| bth.opcode.operation() == Operation::ReadRequest);
+        let end = bth.psn.plus(read.map_or(1, |reth| reth.length.div_ceil(1024)));
+        let next = next.entry(bth.dest_qp).or_insert(bth.psn);
+        if bth.psn.is_before(*next) {
+            again.insert(packet.number);
+        }
+        if next.is_before(end) {
+            *next = end;
+        }
+    }
+    [again, refused]
+}
+
+#[test]
+fn every_retransmission_and_every_nak_has_its_cause() {
+    let mut seen = [0, 0];
+    for (name, bytes) in files() {
+        let is_of_trouble = ["loss_", "rnr", "retry", "_inv_", "_acc_", "_remop_"];
+        if !is_of_trouble.iter().any(|part| name.contains(part)) {
+            continue;
+        }
+        let mut reader = Reader::new(bytes.as_slice()).unwrap();
+        let mut checker = Checker::new(Limits::default());
+        let [mut again, mut refused] = [BTreeSet::new(), BTreeSet::new()];
+        while let Some(packet) = reader.next_packet().unwrap() {
+            for finding in checker.packet(&packet) {
+                if finding.seen.contains(" again, ") {
+                    assert!(!finding.expected.contains("no reason"), "{name}: {finding:?}");
+                    again.insert(finding.packet);
+                } else if finding.seen.contains("NAK") {
+                    refused.insert(finding.packet);
+                }
+            }
+        }
+        seen[0] += again.len();
+        seen[1] += refused.len();
+        assert_eq!([again, refused], asked_again_and_refused(&bytes), "{name}");
+    }
+    assert!(seen[0] >= 270 && seen[1] >= 71, "{seen:?}");
 }

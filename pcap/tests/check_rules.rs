@@ -4,7 +4,6 @@
 
 mod packets;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use packets::{P, ack, data, mad, nak, p, read, rnr, send};
@@ -165,6 +164,45 @@ fn repetitions() -> Vec<Case> {
     ]
 }
 
+/// Connections that have numbers of earlier ones.
+fn connected_anew() -> Vec<Case> {
+    let only = |psn| send(RcSendOnly, psn, 8);
+    let refused = || vec![only(5), only(6), nak(5, 0, NakCode::InvalidRequest)];
+    let then = |packets: &[P]| [refused(), packets.to_vec()].concat();
+    let moved = |p: P| p.with(|p| p.source_port = 0xc777);
+    let to = |qp, p: P| p.with(|p| p.bth.dest_qp = Qpn::new(qp));
+    let other = |psn| send(RcWriteOnly, psn, 4).dma(0x2000, 4);
+    vec![
+        // The peer's queue pair has the same number.
+        (then(&[other(5), ack(5, 1), other(6), ack(6, 2)]), &["3 note REQ-21", "4 note REQ-01"]),
+        (vec![only(5), only(6), moved(other(5)), moved(ack(5, 1))], &["3 note REQ-01"]),
+        (vec![only(5), moved(other(9)), moved(ack(9, 1))], &["2 note REQ-01"]),
+        (vec![only(5), only(6), ack(6, 2), moved(only(5)), moved(ack(5, 1))], &["4 note REQ-01"]),
+        (vec![only(5), only(6), other(5)], &["3 violation REQ-19"]),
+        // Ours has, and theirs another.
+        (
+            then(&[to(0x13, only(5)), ack(5, 1), to(0x13, only(6)), ack(6, 3)]),
+            &["3 note REQ-21", "5 note RSP-12", "7 violation RSP-14"],
+        ),
+        (
+            vec![
+                only(5),
+                ack(5, 9),
+                to(0x13, only(5)),
+                moved(ack(5, 1)),
+                to(0x13, only(6)),
+                moved(ack(6, 2)),
+            ],
+            &["4 note RSP-12"],
+        ),
+        // Another connection that was there before is no reason.
+        (
+            [vec![to(0x13, only(6))], then(&[ack(6, 1)])].concat(),
+            &["4 note REQ-21", "5 violation RSP-42"],
+        ),
+    ]
+}
+
 fn answers() -> Vec<Case> {
     let only = |psn| send(RcSendOnly, psn, 8);
     let sequence_nak = |psn, msn| nak(psn, msn, NakCode::PsnSequence);
@@ -200,6 +238,11 @@ fn answers() -> Vec<Case> {
         (
             vec![only(1), only(2), nak(1, 0, NakCode::InvalidRequest), ack(2, 1)],
             &["3 note REQ-21", "4 violation RSP-42"],
+        ),
+        // Asked again after the NAK: an answer may be of a new connection.
+        (
+            vec![only(1), nak(1, 0, NakCode::InvalidRequest), only(1).after(2000), ack(1, 1)],
+            &["2 note REQ-21", "3 note REQ-28", "4 note RSP-42"],
         ),
         (vec![only(1), nak(1, 0, NakCode::RemoteAccess)], &["2 violation RSP-26"]),
         (vec![read(1, 8), rnr(1, 0)], &["2 violation RSP-23"]),
@@ -263,6 +306,17 @@ fn answers() -> Vec<Case> {
             &["4 violation REQ-39"],
         ),
         (reading(&[ack(1, 1)]), &["2 violation REQ-12"]),
+        // The READ has the PSNs 1 to 3.
+        (reading(&[first(), middle(), ack(3, 1)]), &["4 violation REQ-12"]),
+        // The answer to what came later was first.
+        (
+            vec![read(1, 8), only(2), ack(2, 2), data(RcReadResponseOnly, 1, 1, 8)],
+            &["3 note REQ-12", "4 note RSP-40"],
+        ),
+        (
+            vec![read(1, 8), only(2), ack(2, 2), read(1, 8), data(RcReadResponseOnly, 1, 2, 8)],
+            &["3 note REQ-12", "4 note REQ-12"],
+        ),
         (
             reading(&[
                 first(),
@@ -334,7 +388,7 @@ fn raw() -> Vec<(Vec<u8>, &'static str)> {
 }
 
 fn all() -> Vec<Case> {
-    [headers(), requests(), repetitions(), answers()].concat()
+    [headers(), requests(), repetitions(), connected_anew(), answers(), managers()].concat()
 }
 
 #[test]
@@ -383,37 +437,98 @@ fn the_length_of_a_cut_packet_is_not_held_against_its_sender() {
     assert_eq!(check(&[first, cut(send(RcSendMiddle, 2, 9000))]), ["2 note CRC-08"]);
 }
 
-#[test]
-fn the_managers_tell_where_psn_and_msn_begin() {
-    let a: IpAddr = "10.0.0.1".parse().unwrap();
-    let b: IpAddr = "10.0.0.2".parse().unwrap();
-    let req = mad(
-        &[
-            (16, &[0, 0x10]),
-            (24, &[0, 0, 0, 9]),
-            (24 + 32, &[0, 0, 0x11, 0]),
-            (24 + 44, &[0, 0, 0x70, 0]),
-            (24 + 50, &[0x10]),
-        ],
-        a,
-        b,
-    );
-    let rep = mad(
-        &[
-            (16, &[0, 0x13]),
-            (24, &[0, 0, 0, 8]),
-            (28, &[0, 0, 0, 9]),
-            (24 + 12, &[0, 0, 0x12, 0]),
-            (24 + 20, &[0, 0, 0x01, 0]),
-        ],
-        b,
-        a,
-    );
-    let start = |rest: &[P]| check(&[vec![req.clone(), rep.clone()], rest.to_vec()].concat());
-    assert!(start(&[send(RcSendOnly, 1, 8), ack(1, 1)]).is_empty());
-    assert_eq!(start(&[send(RcSendOnly, 1, 8), ack(1, 2)]), ["4 violation RSP-14"]);
-    assert_eq!(start(&[send(RcSendOnly, 3, 8)]), ["3 note REQ-01"]);
-    assert_eq!(start(&[send(RcSendFirst, 1, 512)]), ["3 violation PKT-18"]);
+/// A message of a connection manager, with its fields in place; `tid` is its transaction.
+fn managing(attribute: u8, tid: u8, body: &[(usize, &[u8])], way: [&str; 2]) -> P {
+    let head: [(usize, &[u8]); 2] = [(15, &[tid]), (16, &[0, attribute])];
+    let [from, to] = way.map(|ip| ip.parse().unwrap());
+    mad(&[&head[..], body].concat(), from, to)
+}
+
+const ON: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+const BACK: [&str; 2] = ["10.0.0.2", "10.0.0.1"];
+
+/// The connection is 9 to its active side, 8 to its passive one. The first PSN is 1, the MTU 256.
+fn req(tid: u8) -> P {
+    let body: [(usize, &[u8]); 5] = [
+        (24, &[0, 0, 0, 9]),
+        (24 + 32, &[0, 0, 0x11, 4]),
+        (24 + 39, &[2]),
+        (24 + 44, &[0, 0, 0x70, 0]),
+        (24 + 50, &[0x10]),
+    ];
+    managing(0x10, tid, &body, ON)
+}
+
+/// Two READs at once, no more.
+fn rep(tid: u8) -> P {
+    let body: [(usize, &[u8]); 5] = [
+        (24, &[0, 0, 0, 8]),
+        (28, &[0, 0, 0, 9]),
+        (24 + 12, &[0, 0, 0x12, 0]),
+        (24 + 20, &[0, 0, 0x01, 0]),
+        (24 + 24, &[2, 4]),
+    ];
+    managing(0x13, tid, &body, BACK)
+}
+
+/// From the active side on: its name for the connection comes first.
+fn named(attribute: u8, tid: u8, way: [&str; 2]) -> P {
+    let ids = if way == ON { [9, 8] } else { [8, 9] };
+    managing(attribute, tid, &[(24, &[0, 0, 0, ids[0]]), (28, &[0, 0, 0, ids[1]])], way)
+}
+
+fn managers() -> Vec<Case> {
+    let [rej, rtu, dreq, drep, mra] = [0x12, 0x14, 0x15, 0x16, 0x11];
+    let of_rep = |p: P| p.with(|p| p.bytes.as_mut().unwrap()[24 + 8] = 0x40);
+    let start = |rest: &[P]| [vec![req(1), rep(1)], rest.to_vec()].concat();
+    let response = |psn, msn| data(RcReadResponseOnly, psn, msn, 8);
+    vec![
+        (start(&[send(RcSendOnly, 1, 8), ack(1, 1)]), &[]),
+        (start(&[send(RcSendOnly, 1, 8), ack(1, 2)]), &["4 violation RSP-14"]),
+        (start(&[send(RcSendOnly, 3, 8)]), &["3 note REQ-01"]),
+        (start(&[send(RcSendFirst, 1, 512)]), &["3 violation PKT-18"]),
+        // A connection with the same queue pairs, and the same again.
+        (
+            start(&[
+                send(RcSendOnly, 1, 8),
+                nak(1, 0, NakCode::InvalidRequest),
+                req(2),
+                rep(2),
+                send(RcSendOnly, 1, 8),
+                ack(1, 1),
+                rep(2),
+                send(RcSendOnly, 2, 8),
+                ack(2, 1),
+            ]),
+            &["4 note REQ-21", "11 violation RSP-14"],
+        ),
+        // Transactions.
+        (start(&[named(rtu, 1, ON), named(dreq, 3, BACK), named(drep, 3, ON)]), &[]),
+        (start(&[named(rtu, 2, ON)]), &["3 violation CM-08"]),
+        (vec![req(1), rep(2)], &["2 violation CM-08"]),
+        (start(&[named(dreq, 3, ON), named(drep, 1, BACK)]), &["4 violation CM-08"]),
+        (vec![req(1), named(mra, 1, BACK), named(rej, 2, BACK)], &["3 violation CM-08"]),
+        (start(&[of_rep(named(mra, 3, ON))]), &["3 violation CM-08"]),
+        (start(&[of_rep(named(rej, 1, ON))]), &[]),
+        // What nobody asked, or another asked, has any.
+        (vec![req(1), named(rtu, 7, BACK), named(drep, 7, BACK)], &[]),
+        // READs at once.
+        (start(&[read(1, 8), read(2, 8), response(1, 1), read(3, 8), response(2, 2)]), &[]),
+        (
+            start(&[
+                read(1, 8),
+                read(2, 8),
+                p(RcFetchAdd, 3).asking(),
+                response(1, 1),
+                read(4, 8),
+                response(2, 2),
+            ]),
+            &["6 violation REQ-31"],
+        ),
+        // Without an answer, and with answers that were not captured, nothing can be said.
+        (start(&[read(1, 8), read(2, 8), read(3, 8)]), &[]),
+        (vec![read(1, 8), read(2, 8), read(3, 8), response(1, 1)], &[]),
+    ]
 }
 
 #[test]

@@ -4,7 +4,7 @@ use softroce::wire::text::Line;
 use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
 
 use super::{Found, Role, Rule, Severity};
-use crate::flow::{Answering, Asking, Cause, Event, Refusal, Repetition};
+use crate::flow::{Answering, Asking, Cause, Event, Managing, Refusal, Repetition};
 
 /// What a syndrome says by itself.
 pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<Found>) {
@@ -32,6 +32,7 @@ pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> Found {
         Event::Asking(event) => asking(event, datagram),
         Event::Refusal(event) => refusal(event, datagram),
         Event::Answering(event) => answering(event, datagram),
+        Event::Managing(event) => managing(event),
     }
 }
 
@@ -234,9 +235,16 @@ fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> Found {
             let expected = format!("another NAK code: {request} names no memory");
             Found::violation(Rule::Rsp26, seen, expected)
         }
-        Refusal::AfterRefusal { nak, refused } => {
+        Refusal::AfterRefusal { nak, refused, certain: true } => {
             let expected = format!("nothing: packet {nak} refused psn={refused} for good");
             Found::violation(Rule::Rsp42, seen, expected)
+        }
+        Refusal::AfterRefusal { nak, refused, certain: false } => {
+            let why = format!(
+                "packet {nak} refused psn={refused} for good; what was asked since may be of a new \
+                 connection with the same numbers"
+            );
+            Found::new(Rule::Rsp42, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
@@ -304,11 +312,37 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
             Found::new(Rule::Req12, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::NotAnAck => Found::violation(Rule::Req39, seen, "the syndrome of an ACK"),
+        Answering::OtherConnection { before } => {
+            let seen = format!("{seen}, which queue pair {before} was not asked");
+            let why = "a new connection of a queue pair of this number";
+            Found::new(Rule::Rsp12, Severity::Note, Role::Unknown, seen, why)
+        }
+        Answering::Overtaken { by } => {
+            let why = format!(
+                "packet {by} answers what was asked later: the responder sent that first, or the \
+                 network changed the order"
+            );
+            Found::new(Rule::Rsp40, Severity::Note, Role::Unknown, seen, why)
+        }
+        Answering::TooManyOutstanding { count, newest, limit } => {
+            let seen = format!(
+                "{count} READs and atomics without an answer, the newest in packet {newest}"
+            );
+            let expected = format!("{limit}, as the responder told when it was connected");
+            Found::new(Rule::Req31, Severity::Violation, Role::Receiver, seen, expected)
+        }
         Answering::AtomicChanged { first, value } => {
             let expected = format!("value=0x{value:x} as in packet {first}");
             Found::violation(Rule::Rsp08, seen, expected)
         }
     }
+}
+
+/// Messages of the connection managers.
+fn managing(event: &Managing) -> Found {
+    let Managing::Transaction { packet, expected, found } = *event;
+    let expected = format!("0x{expected:x}, as in packet {packet}");
+    Found::violation(Rule::Cm08, format!("transaction 0x{found:x}"), expected)
 }
 
 fn line(datagram: &Datagram<'_>) -> String {

@@ -54,6 +54,7 @@ rules! {
     Req22 "REQ-22" "the NAK code is assigned",
     Req23 "REQ-23" "an RNR NAK puts off its request for the time that it names",
     Req28 "REQ-28" "what is not answered in time is sent again",
+    Req31 "REQ-31" "no more READs and atomics are outstanding than the responder takes",
     Req39 "REQ-39" "the AETH of a READ response or atomic acknowledgement is an ACK",
     Req40 "REQ-40" "FLUSH and ATOMIC WRITE are answered by an empty READ response",
     Req41 "REQ-41" "the solicited event bit is set at the end of SENDs and of WRITEs with immediate",
@@ -76,11 +77,13 @@ rules! {
     Rsp28 "RSP-28" "address and length stay within 64 bits",
     Rsp31 "RSP-31" "the address of an atomic is a multiple of 8",
     Rsp32 "RSP-32" "an ATOMIC WRITE has 8 bytes, and a multiple of 8 as its address",
+    Rsp40 "RSP-40" "answers come in the order of their requests",
     Rsp42 "RSP-42" "nothing is answered after a NAK that ends the connection",
     Uc02 "UC-02" "PSNs of a UC stream follow one another, or the message is lost",
     Ud10 "UD-10" "a datagram to a multicast address goes to queue pair 0xFFFFFF",
     Ud11 "UD-11" "a datagram to queue pair 1 has Q_Key 0x80010000",
     Cm01 "CM-01" "a datagram to queue pair 1 is a MAD of 256 bytes",
+    Cm08 "CM-08" "an answer of a connection manager has the transaction of its question",
     Cc01 "CC-01" "a CNP has BECN set, PSN 0, no other flag, and 16 zero bytes",
 }
 

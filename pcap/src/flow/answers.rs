@@ -8,7 +8,7 @@ use softroce::psn::Psn;
 use softroce::wire::{Aeth, NakCode, Opcode, Operation, Position, Syndrome, aeth};
 
 use super::record::{Ends, Record};
-use super::requests::{FAR, Read, Requests};
+use super::requests::{FAR, Requests};
 use super::{Answering, Asking, Event, Refusal, Seen};
 
 /// Answers to atomics remembered: as many as any adapter keeps for those who ask again.
@@ -23,13 +23,24 @@ pub(super) struct Answers {
     nak: Option<Nak>,
     /// Why the next retransmission comes, when an answer gave the reason.
     reason: Option<(Psn, Reason)>,
-    /// A NAK that ended the connection.
-    refused: Option<(Psn, u64)>,
+    refused: Option<Refused>,
     atomics: VecDeque<(Psn, u64, u64)>,
     /// Something acknowledged was sent again.
     duplicate: bool,
     /// The last message for which there is a receive request, when the responder counts them.
     limit: Option<u32>,
+    /// More READs and atomics were outstanding than may be, and that was told.
+    is_beyond: bool,
+}
+
+/// A NAK that ended the connection.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    psn: Psn,
+    packet: u64,
+    /// Something was asked again after it: the requester has not heard of it, or there is a new
+    /// connection with the same numbers.
+    asked_on: bool,
 }
 
 /// The MSN less the messages that ended: from `low` up to `width` more.
@@ -106,6 +117,18 @@ impl Answers {
         let (from, _) = self.reason?;
         let applies = from == psn || (!goes_on && from.is_before(psn));
         applies.then(|| self.reason.take())?.map(|(_, reason)| reason)
+    }
+
+    /// A NAK has ended the connection.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Something was asked that was asked before.
+    pub(super) fn asked_on(&mut self) {
+        if let Some(refused) = &mut self.refused {
+            refused.asked_on = true;
+        }
     }
 
     /// How many messages were complete before is not known any more.
@@ -197,15 +220,23 @@ impl Requests {
         }
     }
 
+    /// Whether an answer breaks the rule that none follows a NAK which ends the connection. Where it
+    /// may be of a new connection, it is taken as such.
     fn is_after_refusal(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) -> bool {
-        let Some((refused, nak)) = self.answers.refused else { return false };
+        let Some(Refused { psn: refused, packet: nak, asked_on }) = self.answers.refused else {
+            return false;
+        };
         let psn = seen.datagram.bth.psn;
         let positive = matches!(syndrome(seen), None | Some(Syndrome::Ack { .. }));
-        let is = positive && (psn == refused || refused.is_before(psn));
-        if is {
-            out.push(Refusal::AfterRefusal { nak, refused }.into());
+        if !positive || psn.is_before(refused) {
+            return false;
         }
-        is
+        out.push(Refusal::AfterRefusal { nak, refused, certain: !asked_on }.into());
+        if asked_on {
+            self.answers.refused = None;
+            self.answers.forget_msn();
+        }
+        !asked_on
     }
 
     fn acknowledgement(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
@@ -244,7 +275,9 @@ impl Requests {
             }
             return;
         }
-        let exact = known.filter(|record| record.psn == psn && record.wants_answer());
+        let exact = known.filter(|record| {
+            record.wants_answer() && (record.psn == psn || self.is_certain(record))
+        });
         match exact {
             Some(record) if !record.answered && !after_duplicate => {
                 out.push(Answering::WrongAnswer { request: record.opcode }.into());
@@ -264,6 +297,10 @@ impl Requests {
                 out.push(Answering::Unanswered { request: record.opcode, psn: record.psn }.into());
                 let reason = Reason { implied: true, ..self.reason_of(seen, None) };
                 self.answers.reason = Some((record.psn, reason));
+                if let Some(read) = self.reads.iter_mut().rev().find(|read| read.psn == record.psn)
+                {
+                    read.overtaken = Some(seen.number).filter(|_| read.next == read.psn);
+                }
             }
         }
         self.answers.acknowledge(psn);
@@ -340,7 +377,7 @@ impl Requests {
             _ => out.push(Refusal::Refused { request }.into()),
         }
         self.mark_answered(psn);
-        self.answers.refused = Some((psn, seen.number));
+        self.answers.refused = Some(Refused { psn, packet: seen.number, asked_on: false });
     }
 
     fn atomic(&mut self, seen: &Seen<'_>, aeth: Aeth, out: &mut Vec<Event>) {
@@ -364,12 +401,27 @@ impl Requests {
             Some(_) => {}
             None => self.answers.atomics.push_back((psn, value, seen.number)),
         }
+        let is_first = known.is_some_and(|record| !record.answered);
         if self.answers.atomics.len() > ATOMICS {
             self.answers.atomics.pop_front();
         }
         self.mark_answered(psn);
+        if is_first {
+            self.check_outstanding(psn, out);
+        }
         self.check_msn(known, aeth, 0, out);
         self.pass(psn.next(), seen, out);
+    }
+
+    /// Now that the answer to `psn` is whole: whether more was outstanding until now than may be.
+    fn check_outstanding(&mut self, psn: Psn, out: &mut Vec<Event>) {
+        let Some(limit) = self.outstanding.map(usize::from) else { return };
+        let (later, newest) = self.records.outstanding_after(psn);
+        let is_beyond = later >= limit;
+        if is_beyond && !self.answers.is_beyond {
+            out.push(Answering::TooManyOutstanding { count: later + 1, newest, limit }.into());
+        }
+        self.answers.is_beyond = is_beyond;
     }
 
     fn read_response(&mut self, seen: &Seen<'_>, aeth: Option<Aeth>, out: &mut Vec<Event>) {
@@ -431,6 +483,9 @@ impl Requests {
         let mtu = self.mtu;
         let found = self.reads.iter_mut().rev().find(|read| psn.is_within(read.psn, read.count));
         let Some(read) = found else { return };
+        if let Some(by) = read.overtaken.take() {
+            out.push(Answering::Overtaken { by }.into());
+        }
         read.position(seen.datagram.bth.opcode.position(), psn, out);
         read.measure(seen, mtu, out);
         let missing = read.advance(psn, out);
@@ -439,8 +494,9 @@ impl Requests {
             let reason = Reason { implied: true, ..self.reason_of(seen, None) };
             self.answers.reason = Some((missing, reason));
         }
-        if is_over {
+        if is_over && self.records.covering(psn).is_some_and(|record| !record.answered) {
             self.mark_answered(psn);
+            self.check_outstanding(psn, out);
         }
     }
 
@@ -474,71 +530,6 @@ impl Requests {
         if let Err((low, high)) = self.answers.fits(aeth.msn, ends) {
             out.push(Answering::Msn { low, high }.into());
         }
-    }
-}
-
-impl Read {
-    /// Whether this position belongs to this PSN.
-    fn position(&mut self, found: Position, psn: Psn, out: &mut Vec<Event>) {
-        let expected = position(psn.since(self.psn), self.count);
-        let anew = position(0, self.psn.plus(self.count).since(psn));
-        let asked = self.again.take() == Some(psn) && psn != self.psn;
-        if found != expected && !(found == anew && self.may_begin_at(psn)) {
-            let expected = if asked { anew } else { expected };
-            out.push(Answering::ResponsePosition { expected }.into());
-        } else if asked && found != anew && psn != self.next && psn.is_before(self.newest) {
-            // It came before, and is the first since it was asked for again: the answer to that.
-            out.push(Answering::ResumedWithoutFirst.into());
-        }
-    }
-
-    /// Whether it is as long as is due. FIRST and MIDDLE have shown the path MTU.
-    fn measure(&self, seen: &Seen<'_>, mtu: Option<usize>, out: &mut Vec<Event>) {
-        let last = seen.datagram.bth.psn.next() == self.psn.plus(self.count);
-        let ends = seen.datagram.bth.opcode.position().is_end();
-        let before = match (mtu, self.count) {
-            (_, 1) => 0,
-            (Some(mtu), count) => u64::from(count - 1) * u64::try_from(mtu).unwrap_or(u64::MAX),
-            (None, _) => return,
-        };
-        let Some(expected) = self.len().checked_sub(before).and_then(|n| usize::try_from(n).ok())
-        else {
-            return;
-        };
-        if last && ends && seen.datagram.payload_len != expected {
-            out.push(Answering::ResponseLength { expected }.into());
-        }
-    }
-
-    /// Whether it comes in its turn. Gives what is missing before it.
-    fn advance(&mut self, psn: Psn, out: &mut Vec<Event>) -> Option<Psn> {
-        let missing = self.next.is_before(psn).then_some(self.next);
-        if missing.is_some() {
-            out.push(
-                Answering::ResponseHole { first: self.next, count: psn.since(self.next) }.into(),
-            );
-            self.has_holes = true;
-        } else if psn != self.next {
-            match self.due.checked_sub(1) {
-                Some(due) => self.due = due,
-                None => out.push(Answering::ResponseAgain.into()),
-            }
-        }
-        self.next = psn.next();
-        if self.newest.is_before(self.next) {
-            self.newest = self.next;
-        }
-        missing
-    }
-}
-
-/// What the packet `at` of an answer in `count` packets is.
-const fn position(at: u32, count: u32) -> Position {
-    match (at, count) {
-        (0, 1) => Position::Only,
-        (0, _) => Position::First,
-        (at, count) if at + 1 == count => Position::Last,
-        _ => Position::Middle,
     }
 }
 

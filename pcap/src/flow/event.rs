@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use softroce::ids::Qpn;
 use softroce::psn::Psn;
 use softroce::wire::{Opcode, Position, Reth, SequenceError};
 
@@ -17,6 +18,8 @@ pub enum Event {
     Refusal(Refusal),
     /// Acknowledgements and responses that are not what they should be, or are missing.
     Answering(Answering),
+    /// Messages of the connection managers that do not fit one another.
+    Managing(Managing),
 }
 
 /// Packets that come again, or did not come.
@@ -39,7 +42,8 @@ pub enum Repetition {
         /// How many are.
         count: u32,
     },
-    /// A PSN from elsewhere: another connection has the same numbers.
+    /// A PSN from elsewhere, or one that has another meaning now: another connection has the same
+    /// numbers.
     Restarted {
         /// The PSN that would have come next.
         expected: Psn,
@@ -185,6 +189,8 @@ pub enum Refusal {
         nak: u64,
         /// The PSN it refused.
         refused: Psn,
+        /// What was asked after the NAK shows that there is no new connection with the same numbers.
+        certain: bool,
     },
 }
 
@@ -251,6 +257,27 @@ pub enum Answering {
     },
     /// A syndrome that is none of an ACK where only that may be.
     NotAnAck,
+    /// An answer of another connection than those before: its queue pair is connected anew.
+    OtherConnection {
+        /// The queue pair that those before came from.
+        before: Qpn,
+    },
+    /// The answer to a READ comes after something that was asked later was answered, though nobody
+    /// asked for it again.
+    Overtaken {
+        /// The packet that was first.
+        by: u64,
+    },
+    /// More READs and atomics were outstanding than the responder takes at once: until this answer
+    /// to the oldest of them.
+    TooManyOutstanding {
+        /// How many.
+        count: usize,
+        /// The packet with the newest of them.
+        newest: u64,
+        /// How many may be.
+        limit: usize,
+    },
     /// An atomic answered a second time with another value.
     AtomicChanged {
         /// The packet with the first answer.
@@ -263,6 +290,26 @@ pub enum Answering {
 impl From<Answering> for Event {
     fn from(event: Answering) -> Self {
         Self::Answering(event)
+    }
+}
+
+/// Messages of the connection managers that do not fit one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Managing {
+    /// An answer with another transaction than its question.
+    Transaction {
+        /// The packet with the question.
+        packet: u64,
+        /// The transaction of the question.
+        expected: u64,
+        /// That of the answer.
+        found: u64,
+    },
+}
+
+impl From<Managing> for Event {
+    fn from(event: Managing) -> Self {
+        Self::Managing(event)
     }
 }
 

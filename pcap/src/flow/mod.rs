@@ -17,22 +17,25 @@
 
 mod answers;
 mod event;
+mod join;
+mod managers;
+mod read;
 mod record;
 mod requests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softroce::ids::{Mtu, Qpn};
-use softroce::net;
-use softroce::psn::Psn;
-use softroce::wire::cm::{Body, CommId, Message, Rep, Req};
+use softroce::ids::Qpn;
+use softroce::wire::cm::Message;
 use softroce::wire::{Datagram, Transport};
 
+use managers::{Beginning, Managers};
 use requests::Requests;
 
-pub use event::{Answering, Asking, Cause, Event, Refusal, Repetition};
+pub use event::{Answering, Asking, Cause, Event, Managing, Refusal, Repetition};
 
 /// How much a [`Tracker`] remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +78,7 @@ pub struct Seen<'a> {
 }
 
 /// One direction: all packets from one address to one queue pair of another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Direction {
     /// The sender.
     pub source: IpAddr,
@@ -83,6 +86,19 @@ pub struct Direction {
     pub destination: IpAddr,
     /// The receiver's queue pair.
     pub qp: Qpn,
+}
+
+impl Hash for Direction {
+    /// Of fewer bytes than a derived one, which is felt at a million packets a second.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for ip in [self.source, self.destination] {
+            match ip {
+                IpAddr::V4(ip) => state.write_u32(ip.to_bits()),
+                IpAddr::V6(ip) => state.write_u128(ip.to_bits()),
+            }
+        }
+        state.write_u32(self.qp.value());
+    }
 }
 
 /// How sure it is that two directions are one connection, the surest first.
@@ -103,8 +119,7 @@ pub struct Tracker {
     directions: HashMap<Direction, Half>,
     /// The directions from one address to another.
     between: HashMap<(IpAddr, IpAddr), Vec<Direction>>,
-    /// Connections that are being made.
-    offers: VecDeque<Offer>,
+    managers: Managers,
     packets: usize,
     forgotten: u64,
     events: Vec<Event>,
@@ -115,28 +130,14 @@ pub struct Tracker {
 struct Half {
     requests: Requests,
     other: Option<(Direction, Joined)>,
+    /// Another direction has taken its place, and nothing was asked since.
+    is_over: bool,
+    /// The sender's, as this connection began.
     source_port: u16,
     last_seen: u64,
     /// Answers that could not be assigned; the search is repeated ever more rarely.
     unassigned: u32,
 }
-
-/// What a REQ says.
-#[derive(Clone, Copy, Debug)]
-struct Offer {
-    from: IpAddr,
-    to: IpAddr,
-    id: CommId,
-    qp: Qpn,
-    /// The PSN that the other side shall begin with.
-    psn: Psn,
-    mtu: Option<Mtu>,
-}
-
-/// Connections being made that are remembered.
-const OFFERS: usize = 1024;
-/// Directions that are looked at to find the one that an answer belongs to.
-const CANDIDATES: usize = 256;
 
 impl Tracker {
     /// Remembers nothing yet.
@@ -145,7 +146,7 @@ impl Tracker {
             limits,
             directions: HashMap::new(),
             between: HashMap::new(),
-            offers: VecDeque::new(),
+            managers: Managers::default(),
             packets: 0,
             forgotten: 0,
             events: Vec::new(),
@@ -183,22 +184,24 @@ impl Tracker {
 
     fn request(&mut self, seen: &Seen<'_>) {
         let direction = seen.direction();
-        self.touch(direction, seen);
-        let other_mtu = self.mtu_of_other(&direction);
+        let half = self.touch(direction, seen);
+        let other = half.other.filter(|_| half.requests.mtu.is_none());
+        // Both sides have the same path MTU.
+        let mtu = other.and_then(|(other, _)| self.directions.get(&other)?.requests.mtu);
         let Some(half) = self.directions.get_mut(&direction) else { return };
         let before = half.requests.records.len();
-        half.requests.mtu = half.requests.mtu.or(other_mtu);
-        half.requests.request(seen, &mut self.events);
+        half.requests.mtu = half.requests.mtu.or(mtu);
+        let moved = half.source_port != seen.source_port;
+        half.source_port = seen.source_port;
+        half.is_over = false;
+        let is_new = half.requests.request(seen, moved, &mut self.events);
         self.packets = self.packets + half.requests.records.len() - before;
+        if is_new {
+            self.part(direction);
+        }
         while self.packets > self.limits.packets {
             self.forget();
         }
-    }
-
-    /// Both sides have the same path MTU, if they are one connection beyond doubt.
-    fn mtu_of_other(&self, direction: &Direction) -> Option<usize> {
-        let (other, _) = self.directions.get(direction)?.other?;
-        self.directions.get(&other)?.requests.mtu
     }
 
     fn response(&mut self, seen: &Seen<'_>) {
@@ -210,123 +213,44 @@ impl Tracker {
         half.requests.response(seen, &mut self.events);
     }
 
-    /// The direction whose requests a packet in `direction` answers.
-    fn assign(&mut self, direction: Direction, seen: &Seen<'_>) -> Option<Direction> {
-        let half = self.directions.get(&direction)?;
-        if let Some((other, _)) = half.other {
-            return Some(other);
-        }
-        // One in 1, 2, 4, 8, … searches, so that a stranger's answers cost little.
-        let search = half.unassigned.is_power_of_two() || half.unassigned == 0;
-        let found = if search { self.search(direction, seen) } else { None };
-        let half = self.directions.get_mut(&direction)?;
-        match found {
-            Some((other, joined)) => {
-                half.other = Some((other, joined));
-                self.directions.get_mut(&other)?.other = Some((direction, joined));
-                Some(other)
-            }
-            None => {
-                half.unassigned = half.unassigned.saturating_add(1);
-                None
-            }
-        }
-    }
-
-    /// The one direction that asked what `seen` answers, if it is only one.
-    fn search(&self, direction: Direction, seen: &Seen<'_>) -> Option<(Direction, Joined)> {
-        let back = self.between.get(&(direction.destination, direction.source))?;
-        let psn = seen.datagram.bth.psn;
-        let mut fitting = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
-            let half = self.directions.get(candidate)?;
-            let free = half.other.is_none() && *candidate != direction;
-            let fits = half.requests.may_answer(psn) || half.requests.next == Some(psn);
-            let port = net::source_port(0, direction.qp, candidate.qp);
-            (free && fits)
-                .then_some((*candidate, port == half.source_port || port == seen.source_port))
-        });
-        let first = fitting.next()?;
-        let Some(second) = fitting.next() else {
-            let joined = if first.1 { Joined::ByPorts } else { Joined::ByPsn };
-            return Some((first.0, joined));
-        };
-        let mut by_port = [first, second].into_iter().chain(fitting).filter(|found| found.1);
-        let only = by_port.next()?;
-        by_port.next().is_none().then_some((only.0, Joined::ByPorts))
-    }
-
     /// A datagram matters to connections when it is a connection manager's.
     fn datagram(&mut self, seen: &Seen<'_>) {
-        match Message::of(seen.datagram) {
-            Some(Ok(Message { body: Body::Req(req), .. })) => self.offer(seen, &req),
-            Some(Ok(Message { body: Body::Rep(rep), .. })) => self.accept(seen, &rep),
-            _ => {}
-        }
+        let Some(Ok(message)) = Message::of(seen.datagram) else { return };
+        let begun = self.managers.message(seen, &message, &mut self.events);
+        let Some([there, here]) = begun else { return };
+        self.begin(&there, seen);
+        self.begin(&here, seen);
+        self.join(there.direction, here.direction, Joined::ByManagers);
     }
 
-    fn offer(&mut self, seen: &Seen<'_>, req: &Req) {
-        self.offers.push_back(Offer {
-            from: seen.source,
-            to: seen.destination,
-            id: req.local_id,
-            qp: req.qpn,
-            psn: req.starting_psn,
-            mtu: req.path_mtu,
-        });
-        if self.offers.len() > OFFERS {
-            self.offers.pop_front();
-        }
-    }
-
-    /// A REP: with its REQ it tells both queue pairs and where their PSNs begin.
-    fn accept(&mut self, seen: &Seen<'_>, rep: &Rep) {
-        let (from, back) = (seen.destination, seen.source);
-        let of =
-            |offer: &Offer| offer.from == from && offer.to == back && offer.id == rep.remote_id;
-        let Some(at) = self.offers.iter().position(of) else { return };
-        let Some(offer) = self.offers.remove(at) else { return };
-        let there = Direction { source: from, destination: back, qp: rep.qpn };
-        let here = Direction { source: back, destination: from, qp: offer.qp };
-        let ways = [(there, here, rep.starting_psn), (here, there, offer.psn)];
-        for (direction, other, first) in ways {
-            self.begin(direction, other, first, offer.mtu, seen);
-        }
-    }
-
-    fn begin(
-        &mut self,
-        direction: Direction,
-        other: Direction,
-        first: Psn,
-        mtu: Option<Mtu>,
-        seen: &Seen<'_>,
-    ) {
-        self.touch(direction, seen);
-        let Some(half) = self.directions.get_mut(&direction) else { return };
-        self.packets -= half.requests.records.len();
-        half.requests.begin(first, mtu);
-        half.other = Some((other, Joined::ByManagers));
+    fn begin(&mut self, beginning: &Beginning, seen: &Seen<'_>) {
+        let half = self.touch(beginning.direction, seen);
+        let before = half.requests.records.len();
+        half.requests.begin(beginning);
+        half.is_over = false;
+        self.packets -= before;
     }
 
     /// Notes that a direction is there.
-    fn touch(&mut self, direction: Direction, seen: &Seen<'_>) {
-        if let Some(half) = self.directions.get_mut(&direction) {
-            half.last_seen = seen.number;
-            return;
+    fn touch(&mut self, direction: Direction, seen: &Seen<'_>) -> &mut Half {
+        if !self.directions.contains_key(&direction) {
+            if self.directions.len() >= self.limits.directions {
+                self.forget();
+            }
+            let pair = (direction.source, direction.destination);
+            self.between.entry(pair).or_default().push(direction);
         }
-        if self.directions.len() >= self.limits.directions {
-            self.forget();
-        }
-        let half = Half {
-            requests: Requests::new(self.limits.window),
+        let window = self.limits.window;
+        let half = self.directions.entry(direction).or_insert_with(|| Half {
+            requests: Requests::new(window),
             other: None,
+            is_over: false,
             source_port: seen.source_port,
             last_seen: seen.number,
             unassigned: 0,
-        };
-        self.directions.insert(direction, half);
-        let pair = (direction.source, direction.destination);
-        self.between.entry(pair).or_default().push(direction);
+        });
+        half.last_seen = seen.number;
+        half
     }
 
     /// Forgets the half of all directions that was seen longest ago.

@@ -143,8 +143,25 @@ impl Records {
         found
     }
 
+    /// READs and atomics from `psn` on of which no answer was captured, that at `psn` not counted,
+    /// and the packet with the newest of them.
+    pub(super) fn outstanding_after(&self, psn: Psn) -> (usize, u64) {
+        let after = self.position(psn).map_or(0, |at| at + 1);
+        let asked = self.records.iter().skip(after).filter(|record| {
+            use Operation::{CompareSwap, FetchAdd, ReadRequest};
+            matches!(record.opcode.operation(), ReadRequest | CompareSwap | FetchAdd)
+                && !record.answered
+        });
+        asked.fold((0, 0), |(count, newest), record| (count + 1, newest.max(record.number)))
+    }
+
     /// The newest that does not come after `psn`.
     fn position(&self, psn: Psn) -> Option<usize> {
+        // Most that is asked about is the newest.
+        let last = self.records.len().checked_sub(1)?;
+        if !psn.is_before(self.records.get(last)?.psn) {
+            return Some(last);
+        }
         let first = self.records.front()?.psn;
         if psn.is_before(first) {
             return None;

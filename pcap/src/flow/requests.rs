@@ -8,6 +8,8 @@ use softroce::psn::Psn;
 use softroce::wire::{Opcode, Operation, Position, Reth, Sequence, Transport};
 
 use super::answers::{Answers, Reason, takes_receive};
+use super::managers::Beginning;
+use super::read::Read;
 use super::record::{Ends, Record, Records};
 use super::{Asking, Cause, Event, Repetition, Seen};
 
@@ -15,8 +17,6 @@ use super::{Asking, Cause, Event, Repetition, Seen};
 pub(super) const FAR: u32 = 1 << 16;
 /// READs remembered: more than any adapter has outstanding.
 const READS: usize = 128;
-/// Places remembered at which a READ was resumed; when there are more, it may have been at any.
-const RESUMED: usize = 16;
 /// A shorter wait than this is no timeout.
 const SHORTEST_TIMEOUT: Duration = Duration::from_micros(500);
 
@@ -37,51 +37,15 @@ pub(super) struct Requests {
     pub(super) ends: Ends,
     pub(super) reads: VecDeque<Read>,
     pub(super) mtu: Option<usize>,
+    /// READs and atomics that the responder takes at once, when the managers have told.
+    pub(super) outstanding: Option<u8>,
+    pub(super) transport: Option<Transport>,
+    /// The packet with the newest request.
+    pub(super) newest: u64,
     again: Option<Again>,
     pub(super) answers: Answers,
     last: Option<Duration>,
     limit: usize,
-}
-
-/// A READ whose answer may still come.
-#[derive(Debug)]
-pub(super) struct Read {
-    pub(super) psn: Psn,
-    pub(super) count: u32,
-    reth: Reth,
-    /// The response PSN that comes next.
-    pub(super) next: Psn,
-    /// The newest response PSN was this one's predecessor.
-    pub(super) newest: Psn,
-    /// Asked for again from here on, and nothing of it was answered since.
-    pub(super) again: Option<Psn>,
-    /// Times it was asked for again, less those it was answered again.
-    pub(super) due: u32,
-    /// Where it was asked for from its middle on, at some time.
-    pub(super) resumed: Vec<Psn>,
-    /// Some of the answer was not captured, and not asked for again.
-    pub(super) has_holes: bool,
-}
-
-impl Read {
-    fn ask_again(&mut self, from: Psn) {
-        self.again = Some(from);
-        self.due = self.due.saturating_add(1);
-        self.has_holes = false;
-        if from != self.psn && !self.resumed.contains(&from) && self.resumed.len() < RESUMED {
-            self.resumed.push(from);
-        }
-    }
-
-    /// Whether an answer may begin with `psn`.
-    pub(super) fn may_begin_at(&self, psn: Psn) -> bool {
-        psn == self.psn || self.resumed.contains(&psn) || self.resumed.len() == RESUMED
-    }
-
-    /// Bytes of the whole answer.
-    pub(super) fn len(&self) -> u64 {
-        u64::from(self.reth.length)
-    }
 }
 
 /// A row of retransmissions that have one cause.
@@ -96,13 +60,14 @@ impl Requests {
         Self { limit, ..Self::default() }
     }
 
-    /// Begins anew with a first PSN and path MTU that the connection managers agreed upon.
-    pub(super) fn begin(&mut self, first: Psn, mtu: Option<Mtu>) {
+    /// Begins anew, as the connection managers agreed.
+    pub(super) fn begin(&mut self, beginning: &Beginning) {
         *self = Self::new(self.limit);
-        self.next = Some(first);
+        self.next = Some(beginning.first);
         self.sequence = Some(Sequence::Idle);
-        self.mtu = mtu.map(Mtu::bytes);
-        self.answers.begin(first);
+        self.mtu = beginning.mtu.map(Mtu::bytes);
+        self.outstanding = Some(beginning.outstanding);
+        self.answers.begin(beginning.first);
     }
 
     /// Whether `psn` may be that of an answer to what was asked.
@@ -113,26 +78,65 @@ impl Requests {
         }
     }
 
-    /// Takes a request.
-    pub(super) fn request(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
+    /// Whether `psn` was asked, and no answer to it was captured.
+    pub(super) fn awaits(&self, psn: Psn) -> bool {
+        self.may_answer(psn) && !self.answers.has_acknowledged(psn) && !self.is_refused()
+    }
+
+    /// A NAK has ended the connection.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.answers.is_refused()
+    }
+
+    /// Takes a request, whose sender has `moved` when its port is not that of the request before.
+    /// Says whether a new connection begins with it.
+    pub(super) fn request(&mut self, seen: &Seen<'_>, moved: bool, out: &mut Vec<Event>) -> bool {
         let psn = seen.datagram.bth.psn;
+        let expected = *self.next.get_or_insert(psn);
+        let is_new = self.is_another(seen, expected, moved);
+        if is_new {
+            out.push(Repetition::Restarted { expected }.into());
+            *self = Self { next: Some(psn), ..Self::new(self.limit) };
+        }
+        // It tells how many PSNs a READ takes.
         self.learn_mtu(seen, out);
-        let next = *self.next.get_or_insert(psn);
-        let ahead = psn.since(next);
-        if ahead == 0 {
-            self.fresh(seen, out);
-        } else if ahead < FAR && !self.behind(psn) {
-            self.skip_to(psn, out);
+        if self.next == Some(psn) {
             self.fresh(seen, out);
         } else if self.behind(psn) {
+            self.answers.asked_on();
             self.old(seen, out);
         } else {
-            out.push(Repetition::Restarted { expected: next }.into());
-            let mtu = self.mtu;
-            *self = Self { mtu, next: Some(psn), ..Self::new(self.limit) };
+            self.skip_to(psn, out);
             self.fresh(seen, out);
         }
+        self.transport = Some(seen.datagram.bth.opcode.transport());
+        self.newest = seen.number;
         self.last = seen.time.or(self.last);
+        is_new
+    }
+
+    /// Whether a request is of another connection than those before, whose `next` PSN it has not.
+    /// A PSN from far off says so. One that was there before does when it has another meaning and
+    /// there is a second sign: the sender's port is another, or a NAK had ended the connection.
+    fn is_another(&mut self, seen: &Seen<'_>, next: Psn, moved: bool) -> bool {
+        let bth = &seen.datagram.bth;
+        if bth.psn == next {
+            return false;
+        }
+        if !self.behind(bth.psn) {
+            return bth.psn.since(next) >= FAR || moved;
+        }
+        if !moved && !self.is_refused() {
+            return false;
+        }
+        let is_acknowledged = self.answers.has_acknowledged(bth.psn);
+        match self.records.covering(bth.psn) {
+            Some(record) if record.psn == bth.psn => {
+                moved && is_acknowledged || record.opcode != bth.opcode || !is_same(record, seen)
+            }
+            Some(_) => bth.opcode.operation() != Operation::ReadRequest,
+            None => self.records.first().is_none_or(|first| bth.psn.is_before(first.psn)),
+        }
     }
 
     /// Whether `psn` was sent before, as far as can be told.
@@ -298,18 +302,7 @@ impl Requests {
             return;
         }
         let (psn, reth) = (seen.datagram.bth.psn, seen.datagram.reth().unwrap_or_default());
-        let read = Read {
-            psn,
-            count,
-            reth,
-            next: psn,
-            newest: psn,
-            again: None,
-            due: 0,
-            resumed: Vec::new(),
-            has_holes: false,
-        };
-        self.reads.push_back(read);
+        self.reads.push_back(Read::new(psn, count, reth));
         if self.reads.len() > READS {
             self.reads.pop_front();
         }
@@ -366,7 +359,7 @@ impl Requests {
     }
 
     /// Whether the path MTU says that a READ takes as many PSNs as it is taken to.
-    fn is_certain(&self, read: &Record) -> bool {
+    pub(super) fn is_certain(&self, read: &Record) -> bool {
         let reth = self.reads.iter().rev().find(|known| known.psn == read.psn);
         let count = reth.zip(self.mtu).map(|(read, mtu)| packets(read.reth.length, mtu));
         count == Some(read.count)
@@ -486,13 +479,9 @@ impl Requests {
 
 /// Whether a retransmission is what it repeats.
 fn compare(record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
-    let (opcode, len) = (seen.datagram.bth.opcode, seen.datagram.payload_len);
-    let same_bytes = match (record.digest, seen.digest) {
-        (Some(before), Some(now)) => before == now,
-        _ => record.len == len,
-    };
+    let opcode = seen.datagram.bth.opcode;
     let original = record.number;
-    if same_bytes {
+    if is_same(record, seen) {
         return;
     }
     let address = seen.datagram.reth().map(|reth| reth.addr);
@@ -500,6 +489,14 @@ fn compare(record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
         out.push(Asking::FlushWithoutAddress { original }.into());
     } else {
         out.push(Asking::Differs { original, opcode: record.opcode, len: record.len }.into());
+    }
+}
+
+/// Whether a request has the content of one before, as far as they were captured.
+fn is_same(record: &Record, seen: &Seen<'_>) -> bool {
+    match (record.digest, seen.digest) {
+        (Some(before), Some(now)) => before == now,
+        _ => record.len == seen.datagram.payload_len,
     }
 }
 

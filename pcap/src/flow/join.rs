@@ -1,0 +1,121 @@
+//! Which directions are one connection.
+
+use softroce::net;
+use softroce::wire::Transport;
+
+use super::requests::Requests;
+use super::{Answering, Direction, Half, Joined, Seen, Tracker};
+
+/// Directions that are looked at to find the one that an answer belongs to.
+const CANDIDATES: usize = 256;
+
+impl Tracker {
+    /// The direction whose requests a packet in `direction` answers.
+    pub(super) fn assign(&mut self, direction: Direction, seen: &Seen<'_>) -> Option<Direction> {
+        let half = self.directions.get(&direction)?;
+        let found = match half.other {
+            Some((other, _)) => {
+                let Some(found) = self.successor(direction, half, other, seen) else {
+                    return Some(other);
+                };
+                self.events.push(Answering::OtherConnection { before: other.qp }.into());
+                self.begin_anew(direction);
+                if let Some(over) = self.directions.get_mut(&other) {
+                    over.is_over = true;
+                }
+                Some(found)
+            }
+            // One in 1, 2, 4, 8, … searches, so that a stranger's answers cost little.
+            None if half.unassigned.is_power_of_two() || half.unassigned == 0 => {
+                self.search(direction, seen, |_| true)
+            }
+            None => None,
+        };
+        let Some((other, joined)) = found else {
+            let half = self.directions.get_mut(&direction)?;
+            half.unassigned = half.unassigned.saturating_add(1);
+            return None;
+        };
+        self.join(direction, other, joined);
+        Some(other)
+    }
+
+    /// Two directions are one connection, and of no other any more.
+    pub(super) fn join(&mut self, a: Direction, b: Direction, joined: Joined) {
+        for (one, other) in [(a, b), (b, a)] {
+            self.part(one);
+            if let Some(half) = self.directions.get_mut(&one) {
+                half.other = Some((other, joined));
+            }
+        }
+    }
+
+    /// A direction is of no connection any more, as far as is known.
+    pub(super) fn part(&mut self, direction: Direction) {
+        let half = self.directions.get_mut(&direction);
+        let Some((other, _)) = half.and_then(|half| half.other.take()) else { return };
+        let Some(other) = self.directions.get_mut(&other) else { return };
+        if other.other.is_some_and(|(back, _)| back == direction) {
+            other.other = None;
+        }
+    }
+
+    /// Which direction has taken the place of `other`, when a packet in `direction` is no answer to
+    /// what was asked there: a queue pair that is connected anew keeps its number, and its peer is
+    /// another. A second sign is asked for: the sender's port is another too, or the connection was
+    /// ended by a NAK.
+    fn successor(
+        &self,
+        direction: Direction,
+        half: &Half,
+        other: Direction,
+        seen: &Seen<'_>,
+    ) -> Option<(Direction, Joined)> {
+        let known = &self.directions.get(&other)?.requests;
+        let psn = seen.datagram.bth.psn;
+        if known.awaits(psn) || !(known.is_refused() || seen.source_port != half.source_port) {
+            return None;
+        }
+        self.search(direction, seen, |half| {
+            half.requests.awaits(psn) && half.requests.newest > known.newest
+        })
+    }
+
+    /// The one direction that asked what `seen` answers, if it is only one.
+    fn search(
+        &self,
+        direction: Direction,
+        seen: &Seen<'_>,
+        may_be: impl Fn(&Half) -> bool,
+    ) -> Option<(Direction, Joined)> {
+        let back = self.between.get(&(direction.destination, direction.source))?;
+        let sender = self.directions.get(&direction)?;
+        let psn = seen.datagram.bth.psn;
+        let mut fitting = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
+            let half = self.directions.get(candidate)?;
+            let free = half.other.is_none() && !half.is_over && *candidate != direction;
+            let fits = half.requests.may_answer(psn) || half.requests.next == Some(psn);
+            let reliable = half.requests.transport != Some(Transport::Uc);
+            let port = net::source_port(0, direction.qp, candidate.qp);
+            (free && fits && reliable && may_be(half))
+                .then_some((*candidate, port == sender.source_port || port == seen.source_port))
+        });
+        let first = fitting.next()?;
+        let Some(second) = fitting.next() else {
+            let joined = if first.1 { Joined::ByPorts } else { Joined::ByPsn };
+            return Some((first.0, joined));
+        };
+        let mut by_port = [first, second].into_iter().chain(fitting).filter(|found| found.1);
+        let only = by_port.next()?;
+        by_port.next().is_none().then_some((only.0, Joined::ByPorts))
+    }
+
+    /// What was asked in this direction, and of whom it was, is of an earlier connection.
+    fn begin_anew(&mut self, direction: Direction) {
+        self.part(direction);
+        let Some(half) = self.directions.get_mut(&direction) else { return };
+        self.packets -= half.requests.records.len();
+        half.requests = Requests::new(self.limits.window);
+        half.unassigned = 0;
+    }
+}

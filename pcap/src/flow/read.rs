@@ -1,0 +1,132 @@
+//! A READ, and how its answer comes.
+
+use softroce::psn::Psn;
+use softroce::wire::{Position, Reth};
+
+use super::{Answering, Event, Seen};
+
+/// Places remembered at which a READ was resumed; when there are more, it may have been at any.
+const RESUMED: usize = 16;
+
+/// A READ whose answer may still come.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) psn: Psn,
+    pub(super) count: u32,
+    pub(super) reth: Reth,
+    /// The response PSN that comes next.
+    pub(super) next: Psn,
+    /// The newest response PSN was this one's predecessor.
+    newest: Psn,
+    /// Asked for again from here on, and nothing of it was answered since.
+    again: Option<Psn>,
+    /// Times it was asked for again, less those it was answered again.
+    due: u32,
+    /// Where it was asked for from its middle on, at some time.
+    resumed: Vec<Psn>,
+    /// Some of the answer was not captured, and not asked for again.
+    pub(super) has_holes: bool,
+    /// The packet that answered something later, before any of this was.
+    pub(super) overtaken: Option<u64>,
+}
+
+impl Read {
+    pub(super) const fn new(psn: Psn, count: u32, reth: Reth) -> Self {
+        Self {
+            psn,
+            count,
+            reth,
+            next: psn,
+            newest: psn,
+            again: None,
+            due: 0,
+            resumed: Vec::new(),
+            has_holes: false,
+            overtaken: None,
+        }
+    }
+
+    /// It was asked for again, from a PSN on.
+    pub(super) fn ask_again(&mut self, from: Psn) {
+        self.again = Some(from);
+        self.due = self.due.saturating_add(1);
+        self.has_holes = false;
+        self.overtaken = None;
+        if from != self.psn && !self.resumed.contains(&from) && self.resumed.len() < RESUMED {
+            self.resumed.push(from);
+        }
+    }
+
+    /// Whether an answer may begin with `psn`.
+    fn may_begin_at(&self, psn: Psn) -> bool {
+        psn == self.psn || self.resumed.contains(&psn) || self.resumed.len() == RESUMED
+    }
+
+    /// Bytes of the whole answer.
+    fn len(&self) -> u64 {
+        u64::from(self.reth.length)
+    }
+
+    /// Whether this position belongs to this PSN.
+    pub(super) fn position(&mut self, found: Position, psn: Psn, out: &mut Vec<Event>) {
+        let expected = position(psn.since(self.psn), self.count);
+        let anew = position(0, self.psn.plus(self.count).since(psn));
+        let asked = self.again.take() == Some(psn) && psn != self.psn;
+        if found != expected && !(found == anew && self.may_begin_at(psn)) {
+            let expected = if asked { anew } else { expected };
+            out.push(Answering::ResponsePosition { expected }.into());
+        } else if asked && found != anew && psn != self.next && psn.is_before(self.newest) {
+            // It came before, and is the first since it was asked for again: the answer to that.
+            out.push(Answering::ResumedWithoutFirst.into());
+        }
+    }
+
+    /// Whether it is as long as is due. FIRST and MIDDLE have shown the path MTU.
+    pub(super) fn measure(&self, seen: &Seen<'_>, mtu: Option<usize>, out: &mut Vec<Event>) {
+        let last = seen.datagram.bth.psn.next() == self.psn.plus(self.count);
+        let ends = seen.datagram.bth.opcode.position().is_end();
+        let before = match (mtu, self.count) {
+            (_, 1) => 0,
+            (Some(mtu), count) => u64::from(count - 1) * u64::try_from(mtu).unwrap_or(u64::MAX),
+            (None, _) => return,
+        };
+        let Some(expected) = self.len().checked_sub(before).and_then(|n| usize::try_from(n).ok())
+        else {
+            return;
+        };
+        if last && ends && seen.datagram.payload_len != expected {
+            out.push(Answering::ResponseLength { expected }.into());
+        }
+    }
+
+    /// Whether it comes in its turn. Gives what is missing before it.
+    pub(super) fn advance(&mut self, psn: Psn, out: &mut Vec<Event>) -> Option<Psn> {
+        let missing = self.next.is_before(psn).then_some(self.next);
+        if missing.is_some() {
+            out.push(
+                Answering::ResponseHole { first: self.next, count: psn.since(self.next) }.into(),
+            );
+            self.has_holes = true;
+        } else if psn != self.next {
+            match self.due.checked_sub(1) {
+                Some(due) => self.due = due,
+                None => out.push(Answering::ResponseAgain.into()),
+            }
+        }
+        self.next = psn.next();
+        if self.newest.is_before(self.next) {
+            self.newest = self.next;
+        }
+        missing
+    }
+}
+
+/// What the packet `at` of an answer in `count` packets is.
+const fn position(at: u32, count: u32) -> Position {
+    match (at, count) {
+        (0, 1) => Position::Only,
+        (0, _) => Position::First,
+        (at, count) if at + 1 == count => Position::Last,
+        _ => Position::Middle,
+    }
+}
