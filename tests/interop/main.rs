@@ -20,3 +20,4 @@ mod pair;
 mod peer;
 mod refusals;
 mod sharing;
+mod windows;

@@ -155,6 +155,7 @@ impl Message {
                 opcode: opcode as u8,
                 len: self.received(),
                 imm: kind.imm(seed),
+                invalidated: None,
                 source_qp: if is_ud { Some(pair.qp.qpn()) } else { found.source_qp },
                 qpn: pair.peer.endpoint.qpn,
             };

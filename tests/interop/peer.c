@@ -17,7 +17,7 @@
 //   srq                                      ok MAX_WR LIMIT
 //   async MILLISECONDS                       ok EVENT_TYPE, or ok none
 //   mr OFFSET BYTES ACCESS OTHER_PD          ok ADDR LKEY RKEY; another region in the same buffer
-//   window OFFSET BYTES ACCESS               ok ADDR RKEY; of type 1, of a region made for it
+//   window TYPE OFFSET BYTES ACCESS          ok ADDR RKEY; bound to a region made for it
 //   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS RD_ATOMIC TIMEOUT RETRY RNR_RETRY MIN_RNR_TIMER
 //   datagrams QKEY SQ_PSN                    UD, instead of "connect"
 //   aim GID QPN QKEY                         UD: where "send" sends to
@@ -29,7 +29,7 @@
 //   recv ID {OFFSET BYTES LKEY}…
 //   send ID OPCODE FLAGS IMM ADDR RKEY COMPARE_OR_ADD SWAP {OFFSET BYTES LKEY}…
 //   poll MILLISECONDS                        ok ID STATUS OPCODE BYTES FLAGS IMM SOURCE_QP QPN, or
-//                                            ok none
+//                                            ok none; in place of IMM the key that was invalidated
 //   arm SOLICITED_ONLY                       ask for an event
 //   event MILLISECONDS                       ok 1 if there is one, ok 0 if not
 //   state                                    ok STATE
@@ -271,32 +271,50 @@ static int finished(void)
 	return n < 0 || wc.status != IBV_WC_SUCCESS ? EIO : 0;
 }
 
+static int bind_window(struct ibv_mw *mw, const struct ibv_mw_bind_info *info)
+{
+	if (mw->type == IBV_MW_TYPE_1) {
+		struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED, .bind_info = *info };
+		return ibv_bind_mw(qp, mw, &bind);
+	}
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = { .mw = mw, .rkey = ibv_inc_rkey(mw->rkey), .bind_info = *info },
+	}, *bad;
+	int error = ibv_post_send(qp, &wr, &bad);
+	// Of this type the program keeps account.
+	if (!error)
+		mw->rkey = wr.bind_mw.rkey;
+	return error;
+}
+
 static void window_command(void)
 {
+	enum ibv_mw_type type = number();
 	size_t offset = number(), bytes = number();
-	struct ibv_mw_bind bind = { .wr_id = 0, .send_flags = IBV_SEND_SIGNALED };
-	bind.bind_info.mw_access_flags = number();
+	struct ibv_mw_bind_info info = { .addr = (uintptr_t)buffer + offset, .length = bytes };
+	info.mw_access_flags = number();
 	if (!within(offset, bytes)) {
 		answer(ERANGE);
 		return;
 	}
-	bind.bind_info.mr = ibv_reg_mr(pd, buffer, buffer_size,
-				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-					       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND);
-	bind.bind_info.addr = (uintptr_t)buffer + offset;
-	bind.bind_info.length = bytes;
-	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
-	if (!mw || !bind.bind_info.mr) {
+	info.mr = ibv_reg_mr(pd, buffer, buffer_size,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				     IBV_ACCESS_MW_BIND);
+	struct ibv_mw *mw = ibv_alloc_mw(pd, type);
+	if (!mw || !info.mr) {
 		answer(errno);
 		return;
 	}
-	int error = ibv_bind_mw(qp, mw, &bind);
+	int error = bind_window(mw, &info);
 	if (!error)
 		error = finished();
 	if (error)
 		answer(error);
 	else
-		fprintf(out, "ok %" PRIu64 " %u\n", bind.bind_info.addr, mw->rkey);
+		fprintf(out, "ok %" PRIu64 " %u\n", info.addr, mw->rkey);
 }
 
 static void connect_command(void)
@@ -467,6 +485,8 @@ static void send_command(void)
 		wr.wr.ud.ah = ah;
 		wr.wr.ud.remote_qpn = remote_qpn;
 		wr.wr.ud.remote_qkey = remote_qkey;
+	} else if (wr.opcode == IBV_WR_SEND_WITH_INV || wr.opcode == IBV_WR_LOCAL_INV) {
+		wr.invalidate_rkey = rkey;
 	} else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 		   wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = addr;
@@ -522,7 +542,8 @@ static void poll_command(void)
 	}
 	bool imm = last.wc_flags & IBV_WC_WITH_IMM;
 	fprintf(out, "ok %" PRIu64 " %u %u %u %u %u %u %u\n", last.wr_id, last.status, last.opcode,
-		last.byte_len, last.wc_flags, imm ? ntohl(last.imm_data) : 0, last.src_qp, last.qp_num);
+		last.byte_len, last.wc_flags, imm ? ntohl(last.imm_data) : last.invalidated_rkey,
+		last.src_qp, last.qp_num);
 }
 
 static void arm_command(void)

@@ -71,6 +71,8 @@ pub(crate) struct PeerCompletion {
     pub(crate) opcode: u8,
     pub(crate) len: u32,
     pub(crate) imm: Option<u32>,
+    /// Its key that our SEND has invalidated.
+    pub(crate) invalidated: Option<Rkey>,
     /// UD: whose message it is.
     pub(crate) source_qp: Option<Qpn>,
     /// The queue pair there.
@@ -215,9 +217,15 @@ impl Peer {
     }
 
     /// A memory window of `bytes` at `at`, into a region that is all of its buffer.
-    pub(crate) fn window(&mut self, at: usize, bytes: usize) -> RemoteAddr {
-        let access = Access::REMOTE_WRITE.bits();
-        let words = self.say(format_args!("window {at} {bytes} {access}"));
+    pub(crate) fn window(
+        &mut self,
+        mw_type: MwType,
+        at: usize,
+        bytes: usize,
+        access: Access,
+    ) -> RemoteAddr {
+        let (mw_type, access) = (mw_type as u8, access.bits());
+        let words = self.say(format_args!("window {mw_type} {at} {bytes} {access}"));
         RemoteAddr { addr: number(&words[0]), rkey: Rkey(number(&words[1])) }
     }
 
@@ -268,6 +276,8 @@ impl Peer {
             SendOp::Read { from } => (4, 0, from, 0, 0),
             SendOp::CompareSwap { at, expect, swap } => (5, 0, at, expect, swap),
             SendOp::FetchAdd { at, add } => (6, 0, at, add, 0),
+            SendOp::LocalInv { rkey } => (7, 0, RemoteAddr { addr: 0, rkey }, 0, 0),
+            SendOp::SendInv { rkey } => (9, 0, RemoteAddr { addr: 0, rkey }, 0, 0),
             _ => panic!("{op:?} is not known to the peer"),
         };
         let (addr, rkey) = (to.addr, to.rkey.0);
@@ -285,13 +295,17 @@ impl Peer {
             return None;
         };
         let source_qp = (number::<u32>(source_qp) != 0).then(|| Qpn::new(number(source_qp)));
-        let has_imm = number::<u32>(flags) & 2 != 0;
+        let flags: u32 = number(flags);
+        let has_imm = flags & WITH_IMM != 0;
+        let with_inv = self.device.deviates(RXE_WITH_INV, WITH_INV);
+        let has_key = flags & with_inv != 0;
         Some(PeerCompletion {
             id: number(id),
             status: number(status),
             opcode: number(opcode),
             len: number(len),
             imm: has_imm.then(|| number(imm)),
+            invalidated: has_key.then(|| Rkey(number(imm))),
             source_qp,
             qpn: Qpn::new(number(qpn)),
         })
@@ -334,6 +348,12 @@ impl Peer {
         (line, answer)
     }
 }
+
+/// `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`, and what rxe says in place of the latter: the number that
+/// its kernel has for it.
+const WITH_IMM: u32 = 2;
+const WITH_INV: u32 = 8;
+const RXE_WITH_INV: u32 = 4;
 
 /// `IBV_SEND_INLINE`.
 pub(crate) const INLINE: u8 = 8;

@@ -31,7 +31,7 @@ fn theirs_fails(pair: &mut Pair, op: &SendOp, expected: WcStatus) {
 #[ignore = "needs a peer"]
 fn what_is_beyond_a_memory_window_is_refused_but_by_rxe() {
     let mut pair = Pair::new(Setup::default());
-    let window = pair.peer.window(4096, 4096);
+    let window = pair.peer.window(MwType::Type1, 4096, 4096, Access::REMOTE_WRITE);
     let inside = request(&pair, SendOp::Write { to: window }).signaled();
     pair.qp.post_send(inside).unwrap();
     assert_eq!(pair.ours().status, WcStatus::Success);
