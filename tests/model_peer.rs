@@ -296,7 +296,7 @@ fn run(seed: u64, loss: u64) -> Counters {
             }
             _ => continue,
         };
-        if op.has_response() {
+        if op.has_result() {
             used += len;
         }
         let mut request = request(sent, op, &[sge(&ours, place, len)]);

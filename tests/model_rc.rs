@@ -16,7 +16,8 @@ use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::transport::outputs::Counters;
 use softroce::transport::work::{
-    RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
+    FlushPlacement, FlushTarget, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge,
+    SgeList, WcOpcode, WcStatus,
 };
 use support::choice::Choice;
 use support::{Link, World, full_access, pattern, remote, sge};
@@ -35,7 +36,7 @@ struct Side {
     source: Arc<Region>,
     /// The peer's WRITEs go here.
     written: Arc<Region>,
-    /// The peer's atomics go here.
+    /// The peer's atomics and ATOMIC WRITEs go here.
     counters: Arc<Region>,
     /// Answers to READs and atomics.
     answers: Arc<Region>,
@@ -131,7 +132,7 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
         SendData::Sges(pieces(choice, &mine.source, from, len).into_iter().collect())
     };
     let mut completes = len as u32;
-    let (op, data) = match choice.below(5) {
+    let (op, data) = match choice.below(7) {
         0 | 1 => {
             let room = len + choice.below(9) as usize;
             let Some(at) = claim(&mut theirs.model.inbox_used, room) else { return };
@@ -165,6 +166,24 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
             let data =
                 SendData::Sges(pieces(choice, &mine.answers, into, len).into_iter().collect());
             (SendOp::Read { from: remote(&theirs.source, at) }, data)
+        }
+        4 => {
+            let index = choice.below(COUNTERS as u64) as usize;
+            let word = choice.below(1 << 62);
+            theirs.model.counters[index] = word;
+            completes = 8;
+            let to = remote(&theirs.counters, index * 8);
+            (SendOp::AtomicWrite { to }, SendData::inline(&word.to_ne_bytes()))
+        }
+        5 => {
+            completes = 0;
+            let at = remote(&theirs.written, from);
+            let target = match choice.one_in(2) {
+                true => FlushTarget::Range { at, length: len as u32 },
+                false => FlushTarget::Region { rkey: at.rkey },
+            };
+            let placement = FlushPlacement::GLOBAL_VISIBILITY;
+            (SendOp::Flush { target, placement }, SendData::Sges(SgeList::new()))
         }
         _ => {
             let Some(into) = claim(&mut mine.model.answers_used, 8) else { return };

@@ -89,7 +89,7 @@ impl Model {
         // To one of the regions windows may be bound for writing, to the other for reading alone.
         let rights = [Access::LOCAL_WRITE | Access::MW_BIND, Access::MW_BIND];
         let regions = [0, 1].map(|i| world.nodes[OWNER].region(LEN, BASES[i], rights[i]));
-        let contents = [0, 1].map(|i| pattern(i as u64 + 5, LEN));
+        let contents = [5, 6].map(|seed| pattern(seed, LEN));
         for (region, bytes) in regions.iter().zip(&contents) {
             region.write_at(0, bytes).unwrap();
         }

@@ -92,34 +92,6 @@ fn nothing_may_come_inside_a_write() {
     }
 }
 
-/// RSP-16: what is no request of ours, or not yet.
-#[test]
-fn operations_that_are_not_supported_are_invalid_requests() {
-    let mut t = Script::responder(rts_qp());
-    let write = "ATOMIC_WRITE psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8";
-    refused(&mut t, write, "NAK_INV psn=5 msn=0", QpReqErr);
-
-    let mut t = Script::responder(rts_qp());
-    let flush = "FLUSH psn=5 ackreq placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=8";
-    refused(&mut t, flush, "NAK_INV psn=5 msn=0", QpReqErr);
-}
-
-/// Kernel rxe covers the headers of a FLUSH twice: it is refused, not dropped for its ICRC.
-#[test]
-fn a_flush_of_rxe_is_an_invalid_request() {
-    let mut t = Script::responder(rts_qp());
-    let flush = "FLUSH psn=5 ackreq placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=8";
-    let mut packet = t.packet(flush);
-    let end = packet.len() - 4;
-    let once = u32::from_le_bytes(*packet.last_chunk().unwrap());
-    let mut twice = crc32fast::Hasher::new_with_initial(once);
-    twice.update(&packet[..end]);
-    packet[end..].copy_from_slice(&twice.finalize().to_le_bytes());
-    t.rx_bytes(0, &packet);
-    t.tx(0, "NAK_INV psn=5 msn=0");
-    assert_eq!(t.events(), [QpReqErr(t.qpn)]);
-}
-
 // ---- lengths ----
 
 /// RSP-18

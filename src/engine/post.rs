@@ -6,7 +6,9 @@ use crate::engine::attr::{QpState, QpType};
 use crate::ids::{Gid, Qpn, Srqn};
 use crate::mem::{Access, BindInfo};
 use crate::transport::inbound::MAX_MESSAGE;
-use crate::transport::work::{SendData, SendOp, SendRequest, WcOpcode};
+use crate::transport::work::{
+    FlushPlacement, FlushTarget, SendData, SendOp, SendRequest, WcOpcode,
+};
 
 /// The limits of one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +102,7 @@ pub enum PostError {
     /// A READ or atomic has no place for its answer in an inline request.
     #[error("a request with an answer cannot be inline")]
     InlineAnswer,
-    /// To bind or invalidate a window takes no bytes.
+    /// To bind or invalidate a window takes no bytes, nor does a FLUSH.
     #[error("{operation:?} has no message, and takes no {found} bytes")]
     LocalData {
         /// What was asked for.
@@ -119,6 +121,18 @@ pub enum PostError {
     AtomicLength {
         /// Bytes given.
         found: u64,
+    },
+    /// An ATOMIC WRITE puts 8 bytes.
+    #[error("an ATOMIC WRITE is of 8 bytes, not {found}")]
+    AtomicWriteLength {
+        /// Bytes given.
+        found: u64,
+    },
+    /// A FLUSH asks for global visibility, persistence, or both.
+    #[error("a FLUSH is to global visibility (1), persistence (2) or both, not to {bits:#x}")]
+    FlushPlacement {
+        /// What was asked for.
+        bits: u8,
     },
     /// The service has no such operation: UC no READs and atomics, nor SENDs that invalidate; UD
     /// nothing but SEND.
@@ -141,8 +155,29 @@ pub enum PostError {
         index: u8,
     },
     /// The queue pair was connected with `max_rd_atomic` 0.
-    #[error("the queue pair allows no outgoing READs and atomics: max_rd_atomic is 0")]
+    #[error(
+        "the queue pair allows no outgoing READ, atomic, FLUSH or ATOMIC WRITE: max_rd_atomic is 0"
+    )]
     NoReads,
+}
+
+/// What an operation asks for beside a message that is not too long.
+fn check_lengths(op: &SendOp, found: u64) -> Result<(), PostError> {
+    match *op {
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if found != 8 => {
+            Err(PostError::AtomicLength { found })
+        }
+        SendOp::AtomicWrite { .. } if found != 8 => Err(PostError::AtomicWriteLength { found }),
+        SendOp::Flush { placement, .. }
+            if placement.is_empty() || !FlushPlacement::all().contains(placement) =>
+        {
+            Err(PostError::FlushPlacement { bits: placement.bits() })
+        }
+        SendOp::Flush { target: FlushTarget::Range { length, .. }, .. } if length > MAX_MESSAGE => {
+            Err(PostError::TooLong { found: length.into(), max: MAX_MESSAGE })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl QpType {
@@ -166,10 +201,14 @@ impl QpCap {
             SendData::Sges(sges) if sges.len() > self.max_send_sge as usize => {
                 return Err(PostError::TooManySges { found: sges.len(), max: self.max_send_sge });
             }
-            SendData::Inline(_) if request.op.has_response() => {
+            SendData::Inline(_) if request.op.has_result() => {
                 return Err(PostError::InlineAnswer);
             }
-            SendData::Inline(bytes) if bytes.len() > self.max_inline_data as usize => {
+            // The 8 bytes of an ATOMIC WRITE have their place in every request.
+            SendData::Inline(bytes)
+                if bytes.len() > self.max_inline_data as usize
+                    && !matches!(request.op, SendOp::AtomicWrite { .. }) =>
+            {
                 return Err(PostError::InlineTooLong {
                     found: bytes.len(),
                     max: self.max_inline_data,
@@ -178,7 +217,8 @@ impl QpCap {
             _ => {}
         }
         let found = request.data.len();
-        if request.op.is_local() && found != 0 {
+        let has_data = !request.op.is_local() && !matches!(request.op, SendOp::Flush { .. });
+        if !has_data && found != 0 {
             return Err(PostError::LocalData { operation: request.op.wc_opcode(), found });
         }
         if let SendOp::BindMw { to, .. } = &request.op {
@@ -187,9 +227,7 @@ impl QpCap {
                 return Err(PostError::WindowAccess { access });
             }
         }
-        if request.op.is_atomic() && found != 8 {
-            return Err(PostError::AtomicLength { found });
-        }
+        check_lengths(&request.op, found)?;
         u32::try_from(found)
             .ok()
             .filter(|length| *length <= MAX_MESSAGE)

@@ -211,6 +211,7 @@ impl Service {
         let packet = &arrival.packet;
         Ok(match (self, peering) {
             (Self::Rc { requester, responder }, Peering::Connection(connection)) => {
+                requester.observe(&packet.bth);
                 if packet.bth.opcode.is_request() {
                     responder
                         .handle_request(cx, connection, receives, packet)

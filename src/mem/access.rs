@@ -33,6 +33,12 @@ bitflags! {
         /// Pages may come and go while it is registered.
         #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
         const ON_DEMAND = 64;
+        /// Peers may FLUSH what they have written here to where every reader sees it.
+        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
+        const FLUSH_GLOBAL = 1 << 8;
+        /// Peers may FLUSH what they have written here to where it survives a loss of power.
+        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
+        const FLUSH_PERSISTENT = 1 << 9;
         /// Data need not be placed in order. Taken and not made use of.
         #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = 1 << 20;
@@ -159,9 +165,12 @@ mod tests {
             Access::MW_BIND,
             Access::ZERO_BASED,
             Access::ON_DEMAND,
+            Access::FLUSH_GLOBAL,
+            Access::FLUSH_PERSISTENT,
             Access::RELAXED_ORDERING,
         ];
-        assert_eq!(all.map(|a| a.bits()), [1, 2, 4, 8, 16, 32, 64, 1 << 20]);
+        let bits = [1, 2, 4, 8, 16, 32, 64, 0x100, 0x200, 1 << 20];
+        assert_eq!(all.map(|a| a.bits()), bits);
     }
 
     #[test]

@@ -35,6 +35,6 @@ pub use access::{Access, AccessError, Need, Via};
 pub use gate::{Gate, Turn};
 pub use raw::{AllocError, HostMemory, Placement};
 pub use region::{RangeError, Region};
-pub use span::{AtomicError, Revoked, Span, Spans};
+pub use span::{AtomicError, FlushError, Revoked, Span, Spans};
 pub use table::{DeregisterError, Memory, RegisterError};
 pub use window::{BindError, BindInfo, InvalidateError, MwType, TooManyWindows};

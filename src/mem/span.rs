@@ -1,7 +1,7 @@
 //! Pieces of regions that a message moves through.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -68,7 +68,11 @@ impl Span {
     /// The caller has checked that the bytes are within the region, and the window if there is one.
     pub(super) fn new(way: impl Into<Way>, offset: usize, len: u32) -> Self {
         // What is within memory can be counted.
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Self::of_all(way, offset, usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
+    /// The same of more bytes than a message may have.
+    pub(super) fn of_all(way: impl Into<Way>, offset: usize, len: usize) -> Self {
         Self { way: way.into(), offset, len }
     }
 
@@ -125,6 +129,28 @@ impl Span {
     /// See [`AtomicError`]; the bytes are unchanged.
     pub fn fetch_add(&self, turn: &Turn<'_>, add: u64) -> Result<u64, AtomicError> {
         self.atomic(turn, |word| word.fetch_add(add, Ordering::SeqCst))
+    }
+
+    /// Stores `value` in the 8 bytes of this span, in host order: who reads them sees all of it or
+    /// nothing, and with it what was placed before.
+    ///
+    /// # Errors
+    /// See [`AtomicError`]; the bytes are unchanged.
+    pub fn store(&self, turn: &Turn<'_>, value: u64) -> Result<(), AtomicError> {
+        self.atomic(turn, |word| word.swap(value, Ordering::SeqCst)).map(drop)
+    }
+
+    /// Makes what was placed in this span visible to every reader.
+    ///
+    /// # Errors
+    /// See [`FlushError`].
+    pub fn flush(&self, turn: &Turn<'_>) -> Result<(), FlushError> {
+        if !self.is_empty() {
+            let region = self.way.region().ok_or(FlushError::Revoked)?;
+            region.memory.pin(turn).ok_or(FlushError::Revoked)?;
+        }
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 
     /// Whether the region has not been deregistered, nor the window unbound. Only inside a turn does
@@ -301,6 +327,14 @@ impl From<Span> for Spans {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the region was deregistered or the window unbound while in use")]
 pub struct Revoked;
+
+/// Why a flush could not be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum FlushError {
+    /// The region has been deregistered.
+    #[error("the region was deregistered while in use")]
+    Revoked,
+}
 
 /// Why an atomic could not be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

@@ -230,6 +230,30 @@ impl Memory {
         }
     }
 
+    /// Finds all bytes with which a peer may do `need` by this key.
+    ///
+    /// # Errors
+    /// See [`AccessError`].
+    pub fn remote_whole(
+        &self,
+        via: impl Into<Via>,
+        rkey: Rkey,
+        need: Access,
+    ) -> Result<Span, AccessError> {
+        let via = via.into();
+        let table = self.read();
+        match table.region(via.pd, rkey.0) {
+            Ok(region) => {
+                grants(region, need)?;
+                Ok(Span::of_all(Arc::clone(region), 0, region.len()))
+            }
+            Err(unknown @ AccessError::UnknownKey { .. }) => {
+                table.windows.with_key(rkey).ok_or(unknown)?.open_whole(via, need)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// How many regions there are.
     pub fn region_count(&self) -> usize {
         self.read().regions.len()
@@ -246,12 +270,14 @@ impl Memory {
 
 /// The `len` bytes at `addr` of a region that was found.
 fn open(region: &Arc<Region>, addr: u64, len: u32, need: Access) -> Result<Span, AccessError> {
-    let (key, granted) = (region.key(), region.access());
-    if !granted.contains(need) {
-        return Err(AccessError::Denied { key, need, granted });
-    }
+    grants(region, need)?;
     let offset = region.offset_of(addr, len)?;
     Ok(Span::new(Arc::clone(region), offset, len))
+}
+
+fn grants(region: &Region, need: Access) -> Result<(), AccessError> {
+    let (key, granted) = (region.key(), region.access());
+    if granted.contains(need) { Ok(()) } else { Err(AccessError::Denied { key, need, granted }) }
 }
 
 impl fmt::Debug for Memory {
@@ -261,7 +287,8 @@ impl fmt::Debug for Memory {
 }
 
 fn check_access(access: Access) -> Result<(), RegisterError> {
-    let unsupported = access.difference(Access::all()) | access & Access::ON_DEMAND;
+    let unsupported =
+        access.difference(Access::all()) | access & (Access::ON_DEMAND | Access::FLUSH_PERSISTENT);
     if !unsupported.is_empty() {
         return Err(RegisterError::Unsupported { access: unsupported });
     }

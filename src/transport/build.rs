@@ -8,7 +8,7 @@ use crate::transport::connection::Connection;
 use crate::transport::window::WindowId;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{Builder, datagram_len, padding};
-use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ieth, ImmDt, Opcode, Reth};
+use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth};
 
 /// How far a transmission came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,12 +38,21 @@ pub(crate) enum Extension {
     Imm(ImmDt),
     Inv(Ieth),
     Reth(Reth),
+    Flush(FlushEth, Reth, Coverage),
     RethImm(Reth, ImmDt),
     Atomic(AtomicEth),
     Aeth(Aeth),
     AtomicAck(Aeth, AtomicAckEth),
     Deth(Deth),
     DethImm(Deth, ImmDt),
+}
+
+/// How an ICRC covers its packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Coverage {
+    Once,
+    /// What kernel rxe wants of a FLUSH.
+    Twice,
 }
 
 /// Whom a packet is for.
@@ -94,9 +103,10 @@ pub(crate) fn push<'a>(
         }
         Err(_) => Err(Revoked),
     };
-    match written {
-        Ok(()) => to.flow.seal(id, datagram),
-        Err(_) => out.unpush(len),
+    match (written, header.extension) {
+        (Ok(()), Extension::Flush(.., Coverage::Twice)) => to.flow.seal_twice(id, datagram),
+        (Ok(()), _) => to.flow.seal(id, datagram),
+        (Err(_), _) => out.unpush(len),
     }
     written
 }
@@ -108,6 +118,7 @@ impl Extension {
             Self::Imm(imm) => builder.imm(&imm),
             Self::Inv(key) => builder.ieth(&key),
             Self::Reth(reth) => builder.reth(&reth),
+            Self::Flush(feth, reth, _) => builder.feth(&feth).reth(&reth),
             Self::RethImm(reth, imm) => builder.reth(&reth).imm(&imm),
             Self::Atomic(atomic) => builder.atomic_eth(&atomic),
             Self::Aeth(aeth) => builder.aeth(&aeth),

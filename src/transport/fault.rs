@@ -17,9 +17,9 @@ pub(crate) enum Fault {
     Length,
     /// A message longer than the receive request that took it.
     ReceiveTooShort,
-    /// More READs and atomics than `max_dest_rd_atomic`.
+    /// More requests with a response than `max_dest_rd_atomic`.
     TooManyReads,
-    /// An atomic on an address that is not a multiple of 8.
+    /// An atomic or ATOMIC WRITE on an address that is not a multiple of 8.
     Misaligned,
     /// The opcode is one we do not carry out.
     Unsupported,

@@ -5,8 +5,8 @@ use crate::mem::{Access, Need, Placement, Span, Spans};
 use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
-use crate::transport::work::{RecvRequest, WcOpcode, WcStatus};
-use crate::wire::{Datagram, Ieth, Opcode, Operation, Position, Reth};
+use crate::transport::work::{FlushPlacement, RecvRequest, WcOpcode, WcStatus};
+use crate::wire::{Datagram, Ieth, Operation, Position, Reth};
 
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -183,14 +183,23 @@ fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
 }
 
 /// Whether the queue pair's access flags allow the operation.
-pub(crate) fn permit(connection: &Connection, opcode: Opcode) -> Result<(), Fault> {
-    let needed = match opcode.operation() {
-        Operation::Write => Access::REMOTE_WRITE,
+pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(), Fault> {
+    let needed = match packet.bth.opcode.operation() {
+        Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
         Operation::ReadRequest => Access::REMOTE_READ,
         Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,
+        Operation::Flush => packet.feth().map_or(Access::empty(), |feth| to_flush(feth.placement)),
         _ => Access::empty(),
     };
     if connection.access.contains(needed) { Ok(()) } else { Err(Fault::NotPermitted) }
+}
+
+/// What a FLUSH needs that goes so far.
+pub(crate) fn to_flush(placement: FlushPlacement) -> Access {
+    let mut access = Access::empty();
+    access.set(Access::FLUSH_GLOBAL, placement.contains(FlushPlacement::GLOBAL_VISIBILITY));
+    access.set(Access::FLUSH_PERSISTENT, placement.contains(FlushPlacement::PERSISTENCE));
+    access
 }
 
 /// Payload lengths by position: FIRST and MIDDLE are full, LAST is not empty (IBTA vol 1,

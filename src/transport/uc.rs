@@ -207,7 +207,7 @@ impl UcReceiver {
             self.abandon(cx, qpn, receives, Fault::Sequence);
             return Err(DropReason::OutOfSequence);
         };
-        let executed = match (permit(connection, opcode), opcode.operation()) {
+        let executed = match (permit(connection, packet), opcode.operation()) {
             (Err(fault), _) => Err(fault.into()),
             (Ok(()), Operation::Write) => self.message.write(cx, connection, receives, packet),
             (Ok(()), _) => self.message.send(cx, connection, receives, packet),

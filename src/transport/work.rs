@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::ids::{Lkey, MwId, QKey, Qpn, Rkey};
 use crate::mem::BindInfo;
 use crate::net::AddressVector;
+pub use crate::wire::feth::Placement as FlushPlacement;
 
 /// A piece of registered local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,13 +115,56 @@ pub enum SendOp {
         /// The window's key.
         rkey: Rkey,
     },
+    /// Completes when everything written before has got as far as `placement` says. Has no data.
+    #[doc(alias = "IBV_WR_FLUSH")]
+    Flush {
+        /// Which memory.
+        target: FlushTarget,
+        /// How far.
+        placement: FlushPlacement,
+    },
+    /// 8 bytes into the peer's memory in one step: who reads the word sees the old or the new one.
+    #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+    AtomicWrite {
+        /// 8-byte aligned.
+        to: RemoteAddr,
+    },
+}
+
+/// The memory that a FLUSH is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlushTarget {
+    /// These bytes.
+    #[doc(alias = "IBV_FLUSH_RANGE")]
+    Range {
+        /// The first of them.
+        at: RemoteAddr,
+        /// How many.
+        length: u32,
+    },
+    /// Everything that the key opens.
+    #[doc(alias = "IBV_FLUSH_MR")]
+    Region {
+        /// The key.
+        rkey: Rkey,
+    },
 }
 
 impl SendOp {
-    /// Whether the peer answers with data: READ and atomics, which `max_rd_atomic` counts and a
-    /// fence waits for.
+    /// Whether the peer answers with a response of its own, and not with an acknowledgement that
+    /// stands for several requests: what `max_rd_atomic` counts and a fence waits for.
     pub const fn has_response(&self) -> bool {
+        self.has_result() || self.is_placement()
+    }
+
+    /// Whether the response has data, for which the request names the place.
+    pub const fn has_result(&self) -> bool {
         self.is_read() || self.is_atomic()
+    }
+
+    /// Whether it is a FLUSH or an ATOMIC WRITE. Their response is that of a READ of no bytes.
+    pub const fn is_placement(&self) -> bool {
+        matches!(self, Self::Flush { .. } | Self::AtomicWrite { .. })
     }
 
     /// Whether it is a READ.
@@ -148,6 +192,8 @@ impl SendOp {
             Self::FetchAdd { .. } => WcOpcode::FetchAdd,
             Self::BindMw { .. } => WcOpcode::BindMw,
             Self::LocalInv { .. } => WcOpcode::LocalInv,
+            Self::Flush { .. } => WcOpcode::Flush,
+            Self::AtomicWrite { .. } => WcOpcode::AtomicWrite,
         }
     }
 }
@@ -157,7 +203,8 @@ bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     #[doc(alias = "ibv_send_flags")]
     pub struct SendFlags: u8 {
-        /// Starts only when all earlier READs and atomics are complete.
+        /// Starts only when all earlier requests that have a response are complete: READs, atomics,
+        /// FLUSHes and ATOMIC WRITEs.
         const FENCE = 1;
         /// A success is announced too; without it only a failure is.
         const SIGNALED = 2;
@@ -339,6 +386,26 @@ impl SendRequest {
         Self::new(wr_id, SendOp::FetchAdd { at, add }, result)
     }
 
+    /// Completes when everything written before to `length` bytes `at` the peer has got as far as
+    /// `placement` says.
+    #[doc(alias = "ibv_wr_flush")]
+    pub fn flush(wr_id: u64, at: RemoteAddr, length: u32, placement: FlushPlacement) -> Self {
+        let target = FlushTarget::Range { at, length };
+        Self::new(wr_id, SendOp::Flush { target, placement }, SgeList::new())
+    }
+
+    /// The same for everything that `rkey` opens.
+    pub fn flush_region(wr_id: u64, rkey: Rkey, placement: FlushPlacement) -> Self {
+        let target = FlushTarget::Region { rkey };
+        Self::new(wr_id, SendOp::Flush { target, placement }, SgeList::new())
+    }
+
+    /// Puts 8 bytes at `to` in one step. They are in the byte order of whoever reads them there.
+    #[doc(alias = "ibv_wr_atomic_write")]
+    pub fn atomic_write(wr_id: u64, data: impl Into<SendData>, to: RemoteAddr) -> Self {
+        Self::new(wr_id, SendOp::AtomicWrite { to }, data)
+    }
+
     /// The same, with its success announced.
     #[must_use]
     pub fn signaled(self) -> Self {
@@ -351,7 +418,7 @@ impl SendRequest {
         self.with(SendFlags::SOLICITED)
     }
 
-    /// The same, to be started when all earlier READs and atomics are complete.
+    /// The same, to be started when all earlier requests that have a response are complete.
     #[must_use]
     pub fn fenced(self) -> Self {
         self.with(SendFlags::FENCE)
@@ -528,6 +595,12 @@ pub enum WcOpcode {
     /// A memory window was invalidated.
     #[doc(alias = "IBV_WC_LOCAL_INV")]
     LocalInv = 6,
+    /// A FLUSH.
+    #[doc(alias = "IBV_WC_FLUSH")]
+    Flush = 8,
+    /// An ATOMIC WRITE.
+    #[doc(alias = "IBV_WC_ATOMIC_WRITE")]
+    AtomicWrite = 9,
     /// The peer's SEND arrived.
     #[doc(alias = "IBV_WC_RECV")]
     Recv = 128,

@@ -20,7 +20,7 @@ pub(crate) struct Wqe {
     /// here has none.
     pub(crate) first: Psn,
     pub(crate) packets: u32,
-    /// READ and atomics: response packets taken.
+    /// Response packets taken, of a request that has any.
     pub(crate) received: u32,
     /// READ: the response packet from which it was last asked again.
     pub(crate) resumed_at: u32,
@@ -84,7 +84,7 @@ impl Wqe {
         self.first = first;
         self.packets = self.segmentation(mtu).packets();
         if let Data::Request(SendData::Sges(sges)) = &self.data {
-            let need = if self.op.has_response() { Need::Write } else { Need::Read };
+            let need = if self.op.has_result() { Need::Write } else { Need::Read };
             let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
             match Spans::resolve(memory, pd, pieces, need) {
                 Ok(spans) => self.data = Data::Resolved(spans),

@@ -71,6 +71,6 @@ pub use crate::runtime::{AckPolicy, Moderation};
 pub use crate::time::{AckTimeout, Instant, RnrTimer};
 pub use crate::transport::outputs::AsyncEvent;
 pub use crate::transport::work::{
-    Completion, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, SgeList,
-    UdTarget, WcOpcode, WcStatus,
+    Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp,
+    SendRequest, Sge, SgeList, UdTarget, WcOpcode, WcStatus,
 };

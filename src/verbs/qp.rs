@@ -100,7 +100,7 @@ pub struct ConnectOptions {
     pub rnr_retry: u8,
     /// How long the peer must wait when there is no receive request. 12 is 0.64 ms.
     pub min_rnr_timer: RnrTimer,
-    /// READs and atomics outstanding, in either direction.
+    /// READs, atomics, FLUSHes and ATOMIC WRITEs outstanding, in either direction.
     pub max_rd_atomic: u8,
     /// IPv4 TOS or IPv6 traffic class.
     pub traffic_class: u8,
@@ -125,7 +125,11 @@ impl Default for ConnectOptions {
             max_rd_atomic: 16,
             traffic_class: 0,
             hop_limit: AddressVector::DEFAULT_HOP_LIMIT,
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            access: Access::REMOTE_WRITE
+                | Access::REMOTE_READ
+                | Access::REMOTE_ATOMIC
+                | Access::FLUSH_GLOBAL
+                | Access::FLUSH_PERSISTENT,
             peer_receive_buffer: None,
         }
     }
@@ -315,6 +319,31 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`Error::Post`], [`Error::Down`].
+    ///
+    /// # Examples
+    ///
+    /// An entry of a log at the peer, and behind it, when every reader there can see the entry, the
+    /// word that announces it:
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// # let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// # let qp = pd.create_qp(&QpConfig::rc(&cq))?;
+    /// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_GLOBAL;
+    /// let log = pd.alloc_mr(4096, access)?;
+    ///
+    /// let entry = SendData::inline(b"first entry");
+    /// let length = SendData::inline(&11_u64.to_ne_bytes());
+    /// let global = FlushPlacement::GLOBAL_VISIBILITY;
+    /// qp.post_send(SendRequest::write(1, entry, log.remote(64)))?;
+    /// qp.post_send(SendRequest::flush(2, log.remote(64), 11, global))?;
+    /// qp.post_send(SendRequest::atomic_write(3, length, log.remote(0)).signaled())?;
+    /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
+    /// assert_eq!(log.load_u64(0)?, 11);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&self, request: SendRequest) -> Result<(), Error> {
         let qpn = self.inner.qpn;

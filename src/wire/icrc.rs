@@ -117,6 +117,15 @@ impl Flow {
         }
     }
 
+    /// The same as kernel rxe does it in a FLUSH, and wants it: the datagram is covered a second time,
+    /// with nothing masked, because the length of its headers is missing in a table there.
+    pub fn seal_twice(&self, id: u16, datagram: &mut [u8]) {
+        if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
+            let once = self.compute(Ipv4Fields { id, dont_fragment: true }, covered);
+            *icrc = again(once, covered).to_le_bytes();
+        }
+    }
+
     /// Whether a received datagram, ICRC included, is what was sent.
     ///
     /// `seen` is what the port knows of the IPv4 header of the buffer, and `segment` the place of
@@ -124,8 +133,7 @@ impl Flow {
     /// Without `seen` the identification should be `segment`, and DF set; if it is not, the
     /// identification that the ICRC holds for is found, if there is one.
     ///
-    /// In a FLUSH kernel rxe covers the datagram twice, the second time with nothing masked. That is
-    /// taken too.
+    /// A FLUSH may also be [as kernel rxe has it](Self::seal_twice).
     pub fn check(&self, seen: Option<Ipv4Fields>, segment: u16, datagram: &[u8]) -> Verdict {
         let Some((covered, found)) = datagram.split_last_chunk::<ICRC_LEN>() else {
             return Verdict::Bad;
@@ -144,9 +152,7 @@ impl Flow {
         };
         let verdict = judge(computed ^ found, datagram.len());
         if verdict == Verdict::Bad && covered.first() == Some(&Opcode::RcFlush.byte()) {
-            let mut twice = Hasher::new_with_initial(computed);
-            twice.update(covered);
-            return judge(twice.finalize() ^ found, datagram.len() + covered.len());
+            return judge(again(computed, covered) ^ found, datagram.len() + covered.len());
         }
         verdict
     }
@@ -154,6 +160,13 @@ impl Flow {
     const fn is_ipv4(&self) -> bool {
         self.udp == IPV4_LEN
     }
+}
+
+/// The CRC that goes on from `crc` over `bytes`.
+fn again(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
 }
 
 /// The ICRC of a captured packet, computed and found, in this order.
@@ -364,6 +377,10 @@ mod tests {
         let fields = Ipv4Fields { id: 0x43c0, dont_fragment: true };
         assert_eq!(rxe.check(Some(fields), 0, &flush), Verdict::Good);
         assert_eq!(rxe.check(None, 0, &flush), Verdict::Recovered { id: 0x43c0 });
+        let mut sealed = flush;
+        sealed[32..].fill(0);
+        rxe.seal_twice(fields.id, &mut sealed);
+        assert_eq!(sealed, flush);
         flush[20] ^= 1;
         assert_eq!(rxe.check(Some(fields), 0, &flush), Verdict::Bad);
         assert_eq!(rxe.check(None, 0, &flush), Verdict::Bad);
@@ -371,9 +388,7 @@ mod tests {
         assert_eq!(rxe.check(None, 0, &flush), Verdict::Recovered { id: 0x43c0 });
 
         flush[0] = Opcode::RcAtomicWrite.byte();
-        let mut twice = Hasher::new_with_initial(rxe.compute(fields, &flush[..32]));
-        twice.update(&flush[..32]);
-        flush[32..].copy_from_slice(&twice.finalize().to_le_bytes());
+        rxe.seal_twice(fields.id, &mut flush);
         assert_eq!(rxe.check(Some(fields), 0, &flush), Verdict::Bad, "only a FLUSH has two ways");
     }
 

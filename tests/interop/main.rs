@@ -18,6 +18,7 @@ mod messages;
 mod operations;
 mod pair;
 mod peer;
+mod placement;
 mod refusals;
 mod sharing;
 mod windows;

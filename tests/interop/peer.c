@@ -28,6 +28,8 @@
 //   load OFFSET, store OFFSET VALUE          eight bytes as the host has them
 //   recv ID {OFFSET BYTES LKEY}…
 //   send ID OPCODE FLAGS IMM ADDR RKEY COMPARE_OR_ADD SWAP {OFFSET BYTES LKEY}…
+//   flush ID ADDR RKEY BYTES TYPE LEVEL      signaled; compiled with -DPLACEMENT, which rdma-core has
+//   atomic_write ID ADDR RKEY VALUE          since version 45. Likewise
 //   poll MILLISECONDS                        ok ID STATUS OPCODE BYTES FLAGS IMM SOURCE_QP QPN, or
 //                                            ok none; in place of IMM the key that was invalidated
 //   arm SOLICITED_ONLY                       ask for an event
@@ -104,19 +106,42 @@ static bool within(size_t offset, size_t bytes)
 	return offset <= buffer_size && bytes <= buffer_size - offset;
 }
 
+#ifdef PLACEMENT
+// What only the extended interface posts, where the device has it.
+static uint64_t placement_operations(void)
+{
+	struct ibv_device_attr_ex attr = { 0 };
+	uint64_t operations = 0;
+	ibv_query_device_ex(device, NULL, &attr);
+	if (attr.device_cap_flags_ex & IB_UVERBS_DEVICE_FLUSH_GLOBAL)
+		operations |= IBV_QP_EX_WITH_FLUSH;
+	if (attr.device_cap_flags_ex & IB_UVERBS_DEVICE_ATOMIC_WRITE)
+		operations |= IBV_QP_EX_WITH_ATOMIC_WRITE;
+	return operations;
+}
+#endif
+
 static int make_queue_pair(enum ibv_qp_type type)
 {
-	struct ibv_qp_init_attr init = {
+	struct ibv_qp_init_attr_ex init = {
 		.send_cq = cq,
 		.recv_cq = cq,
 		.cap = { .max_send_wr = QUEUE, .max_recv_wr = QUEUE, .max_send_sge = MAX_SGES,
 			 .max_recv_sge = MAX_SGES, .max_inline_data = 64 },
 		.qp_type = type,
 		.srq = srq,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
 	};
+#ifdef PLACEMENT
+	if (type == IBV_QPT_RC && placement_operations()) {
+		init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		init.send_ops_flags = placement_operations();
+	}
+#endif
 	if (qp_count == MAX_QPS)
 		return ENOMEM;
-	qp = ibv_create_qp(pd, &init);
+	qp = ibv_create_qp_ex(device, &init);
 	if (!qp)
 		return errno;
 	qps[qp_count++] = qp;
@@ -501,6 +526,35 @@ static void send_command(void)
 	answer(ibv_post_send(qp, &wr, &bad));
 }
 
+#ifdef PLACEMENT
+static void flush_command(void)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	ibv_wr_start(ex);
+	ex->wr_id = number();
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	uint64_t addr = number();
+	uint32_t rkey = number();
+	size_t bytes = number();
+	uint8_t type = number(), level = number();
+	ibv_wr_flush(ex, rkey, addr, bytes, type, level);
+	answer(ibv_wr_complete(ex));
+}
+
+static void atomic_write_command(void)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	ibv_wr_start(ex);
+	ex->wr_id = number();
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	uint64_t addr = number();
+	uint32_t rkey = number();
+	uint64_t value = number();
+	ibv_wr_atomic_write(ex, rkey, addr, &value);
+	answer(ibv_wr_complete(ex));
+}
+#endif
+
 static int64_t milliseconds(void)
 {
 	struct timespec now;
@@ -600,6 +654,10 @@ static const struct {
 	{ "store", store_command, OPENED },
 	{ "recv", recv_command, QUEUE_PAIR },
 	{ "send", send_command, QUEUE_PAIR },
+#ifdef PLACEMENT
+	{ "flush", flush_command, QUEUE_PAIR },
+	{ "atomic_write", atomic_write_command, QUEUE_PAIR },
+#endif
 	{ "poll", poll_command, OPENED },
 	{ "arm", arm_command, OPENED },
 	{ "event", event_command, OPENED },

@@ -254,7 +254,8 @@ impl Peer {
         self.say(format_args!("recv {id} {}", list(pieces)));
     }
 
-    /// Posts a send request of ours there; its flags may have [`INLINE`] too.
+    /// Posts a send request of ours there; its flags may have [`INLINE`] too. A FLUSH or ATOMIC WRITE is
+    /// always signaled, and without pieces.
     #[track_caller]
     pub(crate) fn post_send(&mut self, id: u64, op: &SendOp, flags: u8, pieces: &[Piece]) {
         assert_eq!(self.try_post_send(id, op, flags, pieces), Ok(()));
@@ -268,6 +269,10 @@ impl Peer {
         flags: u8,
         pieces: &[Piece],
     ) -> Result<(), String> {
+        if let Some(line) = extended(id, op) {
+            let (_, answer) = self.ask(line);
+            return if answer == "ok\n" { Ok(()) } else { Err(answer.trim_end().to_owned()) };
+        }
         let (code, imm, to, compare_add, swap) = match *op {
             SendOp::Write { to } => (0, 0, to, 0, 0),
             SendOp::WriteImm { to, imm } => (1, imm, to, 0, 0),
@@ -321,11 +326,6 @@ impl Peer {
         self.say(format_args!("event {}", wait.as_millis())) == ["1"]
     }
 
-    /// Posts a request with an opcode that `SendOp` does not have.
-    pub(crate) fn post_opcode(&mut self, id: u64, opcode: u32, flags: u8, pieces: &[Piece]) {
-        self.say(format_args!("send {id} {opcode} {flags} 0 0 0 0 0 {}", list(pieces)));
-    }
-
     pub(crate) fn destroy_qp(&mut self) {
         self.say("destroy");
     }
@@ -358,9 +358,24 @@ const RXE_WITH_INV: u32 = 4;
 /// `IBV_SEND_INLINE`.
 pub(crate) const INLINE: u8 = 8;
 
-/// `IBV_WR_FLUSH` and `IBV_WR_ATOMIC_WRITE`.
-pub(crate) const FLUSH: u32 = 14;
-pub(crate) const ATOMIC_WRITE: u32 = 15;
+/// What the peer posts through the extended interface of its verbs, signaled. An ATOMIC WRITE is of
+/// the number that says which.
+fn extended(id: u64, op: &SendOp) -> Option<String> {
+    match *op {
+        SendOp::Flush { target, placement } => {
+            let (at, length, level) = match target {
+                FlushTarget::Range { at, length } => (at, length, 0),
+                FlushTarget::Region { rkey } => (RemoteAddr { addr: 0, rkey }, 0, 1),
+            };
+            let (addr, rkey, placement) = (at.addr, at.rkey.0, placement.bits());
+            Some(format!("flush {id} {addr} {rkey} {length} {placement} {level}"))
+        }
+        SendOp::AtomicWrite { to } => {
+            Some(format!("atomic_write {id} {} {} {id}", to.addr, to.rkey.0))
+        }
+        _ => None,
+    }
+}
 
 /// The byte at `at` of the pattern of a seed, as the peer makes it.
 pub(crate) fn pattern(seed: u32, at: u32) -> u8 {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use softroce::verbs::*;
 
-use super::pair::{PATIENCE, Pair, Setup, TARGET, all, not_tried, timeout};
-use super::peer::{ATOMIC_WRITE, FLUSH, Peer, PeerDevice, PeerRegion};
+use super::pair::{PATIENCE, Pair, Setup, TARGET, all, timeout};
+use super::peer::PeerRegion;
 
 /// Numbers of `ibv_wc_status`.
 const SUCCESS: u8 = WcStatus::Success as u8;
@@ -172,24 +172,6 @@ fn a_receive_request_with_an_unknown_key_fails_at_both_ends() {
     pair.peer.post_send(1, &SendOp::Send, 2, &[(0, 100, lkey)]);
     assert_eq!(pair.theirs().status, WcStatus::RemOpErr as u8);
     assert_eq!(pair.ours().status, WcStatus::LocProtErr);
-}
-
-/// FLUSH and ATOMIC WRITE, which we do not have.
-#[test]
-#[ignore = "needs a peer"]
-fn an_operation_that_we_do_not_have_is_an_invalid_request() {
-    let device = Peer::device_there();
-    if !device.has(PeerDevice::FLUSH) || !device.has(PeerDevice::ATOMIC_WRITE) {
-        return not_tried("the peer has neither FLUSH nor ATOMIC WRITE");
-    }
-    for (opcode, bytes) in [(FLUSH, 0), (ATOMIC_WRITE, 8)] {
-        let mut pair = Pair::new(Setup::default());
-        let lkey = pair.peer.mr.lkey;
-        pair.peer.post_opcode(1, opcode, SendFlags::SIGNALED.bits(), &[(0, bytes, lkey)]);
-        assert_eq!(pair.theirs().status, WcStatus::RemInvReqErr as u8, "opcode {opcode}");
-        assert_eq!(pair.qp.state().unwrap(), QpState::Err, "opcode {opcode}");
-        assert_eq!(pair.ctx.poll_event(), Some(AsyncEvent::QpReqErr(pair.qp.qpn())));
-    }
 }
 
 fn rnr(timer: u8, retry: u8) -> Setup {

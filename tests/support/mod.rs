@@ -32,7 +32,11 @@ pub const RECV_CQ: CqId = CqId(2);
 
 /// Everything a peer and the owner may do.
 pub fn full_access() -> Access {
-    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+    Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::FLUSH_GLOBAL
 }
 
 /// One host: an engine, its port, and what came out of it.

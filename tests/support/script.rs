@@ -30,8 +30,8 @@ use softroce::net::{
 use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{
-    Completion, RecvRequest, RemoteAddr, SendFlags, SendOp, SendRequest, Sge, UdTarget, WcOpcode,
-    WcStatus,
+    Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendFlags, SendOp,
+    SendRequest, Sge, UdTarget, WcOpcode, WcStatus,
 };
 use softroce::wire::icrc::{Flow, Verdict};
 use softroce::wire::text::Line;
@@ -458,10 +458,11 @@ impl Script {
     }
 
     pub fn post_flags(&mut self, wr_id: u64, op: SendOp, len: usize, flags: SendFlags) {
-        let region = if op.has_response() { &self.answers } else { &self.data };
-        let sges = [sge(region, 0, len)];
+        let region = if op.has_result() { &self.answers } else { &self.data };
+        let piece = [sge(region, 0, len)];
+        let sges = if matches!(op, SendOp::Flush { .. }) { &piece[..0] } else { &piece };
         let to = (self.link.qp_type == QpType::Ud).then(|| target(PEER_QPN));
-        self.post(SendRequest { flags, to, ..request(wr_id, op, &sges) }).unwrap();
+        self.post(SendRequest { flags, to, ..request(wr_id, op, sges) }).unwrap();
     }
 
     pub fn send(&mut self, wr_id: u64, len: usize) {
@@ -481,6 +482,13 @@ impl Script {
     /// An atomic at [`REMOTE`].
     pub fn fetch_add(&mut self, wr_id: u64, add: u64) {
         self.post_op(wr_id, SendOp::FetchAdd { at: REMOTE, add }, 8);
+    }
+
+    /// A FLUSH of `length` bytes at [`REMOTE`] to global visibility.
+    pub fn flush_remote(&mut self, wr_id: u64, length: u32) {
+        let target = FlushTarget::Range { at: REMOTE, length };
+        let placement = FlushPlacement::GLOBAL_VISIBILITY;
+        self.post_op(wr_id, SendOp::Flush { target, placement }, 0);
     }
 
     /// The bytes that the request posted last takes from [`data`](Self::data).

@@ -138,6 +138,22 @@ impl Window {
         len: u32,
         need: Access,
     ) -> Result<Span, AccessError> {
+        let binding = self.admit(via, need)?;
+        let offset = binding.offset_of(self.rkey.0, addr, len)?;
+        Ok(Span::new(Arc::clone(binding), offset, len))
+    }
+
+    /// All bytes that a peer names by this window's key.
+    pub(super) fn open_whole(&self, via: Via, need: Access) -> Result<Span, AccessError> {
+        let binding = self.admit(via, need)?;
+        // What is within a region can be counted.
+        let [offset, len] =
+            [binding.offset, binding.length].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        Ok(Span::of_all(Arc::clone(binding), offset, len))
+    }
+
+    /// What the window is bound to, if it opens that for a queue pair and grants what is needed.
+    fn admit(&self, via: Via, need: Access) -> Result<&Arc<Binding>, AccessError> {
         let key = self.rkey.0;
         if self.pd != via.pd {
             return Err(AccessError::WrongDomain { key });
@@ -149,11 +165,11 @@ impl Window {
             return Err(AccessError::OtherQp { key, qpn });
         }
         let granted = binding.access;
-        if !granted.contains(need) {
-            return Err(AccessError::Denied { key, need, granted });
+        if granted.contains(need) {
+            Ok(binding)
+        } else {
+            Err(AccessError::Denied { key, need, granted })
         }
-        let offset = binding.offset_of(key, addr, len)?;
-        Ok(Span::new(Arc::clone(binding), offset, len))
     }
 
     /// Whether a queue pair may bind it so, as far as that depends on the window.

@@ -6,6 +6,7 @@
 //!       └──── ACK, NAK, RNR NAK, READ response ◄───┘
 //! ```
 
+pub(crate) mod flush_icrc;
 pub(crate) mod reads;
 pub(crate) mod requester;
 pub(crate) mod resources;

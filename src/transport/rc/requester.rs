@@ -15,16 +15,20 @@ use std::collections::VecDeque;
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::time::Instant;
-use crate::transport::build::{self, Extension, Header, Progress};
+use crate::transport::build::{self, Coverage, Extension, Header, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::message;
+use crate::transport::rc::flush_icrc::FlushIcrc;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::retry::{Expired, Retry};
 use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
-use crate::transport::work::{SendFlags, SendOp, SendRequest, WcStatus};
+use crate::transport::work::{
+    FlushPlacement, FlushTarget, SendFlags, SendOp, SendRequest, WcStatus,
+};
 use crate::transport::wqe::Wqe;
+use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
-use crate::wire::{AtomicEth, Opcode, Reth, Transport};
+use crate::wire::{AtomicEth, Bth, FlushEth, Opcode, Reth, Transport};
 
 /// The sending half of an RC queue pair.
 #[derive(Debug)]
@@ -39,9 +43,10 @@ pub(crate) struct Requester {
     /// The PSN after the highest ever sent.
     pub(super) sent: Psn,
     pub(super) cursor: Cursor,
-    /// READ requests and atomics on their way: never more than `max_rd_atomic`.
+    /// Requests with a response on their way, each part of a READ for itself: never more than
+    /// `max_rd_atomic`.
     pub(super) outstanding: u32,
-    /// READs and atomics before the cursor that have no full answer yet: a fence waits for them.
+    /// Requests with a response before the cursor that have no full one yet: a fence waits for them.
     pub(super) unanswered: u32,
     /// What was sent since a packet asked for an acknowledgement takes at the receiver.
     since_ack_req: u64,
@@ -54,6 +59,7 @@ pub(crate) struct Requester {
     draining: bool,
     /// The ACK timer was over.
     pub(super) probe: Option<Probe>,
+    pub(super) flush_icrc: FlushIcrc,
 }
 
 /// How a requester comes back after its ACK timer was over.
@@ -112,6 +118,7 @@ impl Requester {
             reads: ReadPlan::new(u32::MAX),
             draining: false,
             probe: None,
+            flush_icrc: FlushIcrc::default(),
         }
     }
 
@@ -387,6 +394,17 @@ impl Requester {
                 let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap: add, compare: 0 };
                 request(Opcode::RcFetchAdd, psn, Extension::Atomic(atomic), 1)
             }
+            SendOp::Flush { target, placement } => {
+                request(Opcode::RcFlush, psn, flush(target, placement, self.flush_icrc), 1)
+            }
+            SendOp::AtomicWrite { to } => {
+                let reth = Reth { addr: to.addr, rkey: to.rkey, length: wqe.length };
+                let mut next = request(Opcode::RcAtomicWrite, psn, Extension::Reth(reth), 1);
+                if let Next::Request(_, payload) = &mut next {
+                    payload.len = wqe.length;
+                }
+                next
+            }
             _ => {
                 let piece = wqe.segmentation(connection.mtu).piece(self.cursor.packet);
                 let header = message::header(Transport::Rc, wqe, psn, piece);
@@ -400,6 +418,19 @@ impl Requester {
             return Next::Nothing;
         }
         next
+    }
+
+    /// A packet of the peer: it may tell which ICRC a FLUSH must have.
+    pub(crate) fn observe(&mut self, bth: &Bth) {
+        self.flush_icrc.observe(bth);
+    }
+
+    /// The peer seems not to have got the oldest request. If that is a FLUSH, it may have had the
+    /// wrong ICRC.
+    pub(super) fn miss_flush(&mut self) {
+        if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
+            self.flush_icrc.unanswered();
+        }
     }
 
     /// The PSN at the cursor.
@@ -445,6 +476,7 @@ impl Requester {
                 if !self.retry.retry_after_timeout() {
                     return Err(WcStatus::RetryExcErr);
                 }
+                self.miss_flush();
                 self.go_back(cx, connection);
                 self.probe = Some(Probe { until: self.sent, allowance: 1 });
                 Ok(())
@@ -495,6 +527,18 @@ fn answer_cost(cx: &Context<'_>, connection: &Connection, packets: u32) -> u64 {
 /// Bytes of the longest packet of an answer.
 fn answer_len(connection: &Connection) -> usize {
     datagram_len(Opcode::RcReadResponseFirst, connection.mtu as usize)
+}
+
+/// The headers of a FLUSH.
+fn flush(target: FlushTarget, placement: FlushPlacement, icrc: FlushIcrc) -> Extension {
+    let (selectivity, reth) = match target {
+        FlushTarget::Range { at, length } => {
+            (Selectivity::Range, Reth { addr: at.addr, rkey: at.rkey, length })
+        }
+        FlushTarget::Region { rkey } => (Selectivity::Region, Reth { addr: 0, rkey, length: 0 }),
+    };
+    let coverage = if icrc.is_twice() { Coverage::Twice } else { Coverage::Once };
+    Extension::Flush(FlushEth { placement, selectivity }, reth, coverage)
 }
 
 /// A request without payload.

@@ -1,5 +1,5 @@
-//! What a responder remembers of READs and atomics: what it still has to answer, and what it must
-//! be able to answer again.
+//! What a responder remembers of the requests that have a response (READ, atomic, FLUSH, ATOMIC
+//! WRITE): what it still has to answer, and what it must be able to answer again.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,31 @@ use crate::mem::Span;
 use crate::psn::Psn;
 use crate::wire::Reth;
 
-/// The most recent READs and atomics, in PSN order, at most `max_dest_rd_atomic`.
+/// The most recent requests with a response, in PSN order: `max_dest_rd_atomic` of those that this
+/// counts, and [`FLUSHES`] besides.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
     entries: VecDeque<Resource>,
+    /// How many of them are FLUSHes.
+    flushes: usize,
     /// Entries that still have packets to send.
     pending: usize,
 }
 
-/// A READ or atomic that was executed.
+/// FLUSHes that are remembered. Kernel rxe does not count them in `max_rd_atomic`, and has so many
+/// packets unacknowledged at most.
+const FLUSHES: usize = 128;
+
+/// In whose number a request is remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// READs, atomics and ATOMIC WRITEs: `max_dest_rd_atomic`.
+    Counted,
+    /// FLUSHes: [`FLUSHES`].
+    Flush,
+}
+
+/// A request that was executed.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) first: Psn,
@@ -39,6 +55,19 @@ pub(crate) enum Kind {
     Read { reth: Reth, span: Option<Span> },
     /// An atomic with the value it found.
     Atomic { original: u64 },
+    /// A FLUSH.
+    Flush,
+    /// An ATOMIC WRITE.
+    AtomicWrite,
+}
+
+impl Kind {
+    fn class(&self) -> Class {
+        match self {
+            Self::Read { .. } | Self::Atomic { .. } | Self::AtomicWrite => Class::Counted,
+            Self::Flush => Class::Flush,
+        }
+    }
 }
 
 /// The next response packet of a resource.
@@ -51,6 +80,16 @@ pub(crate) struct Due {
     pub(crate) closes: bool,
     /// Whether it may have been sent before.
     pub(crate) repeated: bool,
+}
+
+impl Class {
+    /// How many of it are remembered, where `limit` are counted.
+    fn most(self, limit: usize) -> usize {
+        match self {
+            Self::Counted => limit.max(1),
+            Self::Flush => FLUSHES,
+        }
+    }
 }
 
 impl Resource {
@@ -74,22 +113,34 @@ impl Resource {
 }
 
 impl Resources {
-    /// Whether one more may be remembered: there is a free place, or the oldest has been answered
-    /// once. (A late copy of its request may have made it pending again; that is not the fault of
-    /// the requester.)
-    pub(crate) fn has_room(&self, limit: usize) -> bool {
+    /// Whether one more may be remembered, where `limit` are counted: there is a free place, or the
+    /// oldest of its class has been answered once. (A late copy of its request may have made it
+    /// pending again; that is not the fault of the requester.)
+    pub(crate) fn has_room(&self, limit: usize, class: Class) -> bool {
         let answered = |e: &Resource| e.repeated || !e.is_pending();
-        self.entries.len() < limit || self.entries.front().is_some_and(answered)
+        let oldest = || self.entries.iter().find(|e| e.kind.class() == class);
+        self.count(class) < class.most(limit) || oldest().is_some_and(answered)
     }
 
-    /// Remembers a new one, in place of the oldest if there are `limit`.
+    /// Remembers a new one, in place of the oldest of its class if there are as many as may be. What
+    /// is older than that has been answered too, and goes with it.
     pub(crate) fn push(&mut self, limit: usize, resource: Resource) {
-        while self.entries.len() >= limit.max(1) {
-            let oldest = self.entries.pop_front();
-            self.pending -= usize::from(oldest.is_some_and(|e| e.is_pending()));
+        let class = resource.kind.class();
+        while self.count(class) >= class.most(limit) {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.pending -= usize::from(oldest.is_pending());
+            self.flushes -= usize::from(oldest.kind.class() == Class::Flush);
         }
         self.pending += usize::from(resource.is_pending());
+        self.flushes += usize::from(class == Class::Flush);
         self.entries.push_back(resource);
+    }
+
+    fn count(&self, class: Class) -> usize {
+        match class {
+            Class::Counted => self.entries.len() - self.flushes,
+            Class::Flush => self.flushes,
+        }
     }
 
     /// Whether anything is to be sent.
@@ -134,7 +185,7 @@ impl Resources {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
-        self.pending = 0;
+        (self.pending, self.flushes) = (0, 0);
     }
 }
 
@@ -172,11 +223,27 @@ mod tests {
     fn only_an_answered_one_makes_place() {
         let mut resources = Resources::default();
         resources.push(1, atomic(1));
-        assert!(!resources.has_room(1));
+        assert!(!resources.has_room(1, Class::Counted));
         resources.advance();
-        assert!(resources.has_room(1));
+        assert!(resources.has_room(1, Class::Counted));
         resources.push(1, atomic(2));
         assert!(resources.find(Psn::new(1)).is_none());
         assert!(resources.find(Psn::new(2)).is_some());
+    }
+
+    #[test]
+    fn flushes_have_places_of_their_own() {
+        let flush = |psn| Resource::new(Psn::new(psn), 1, 1, Kind::Flush);
+        let mut resources = Resources::default();
+        resources.push(1, atomic(0));
+        (1..=128).for_each(|psn| resources.push(1, flush(psn)));
+        assert!(!resources.has_room(1, Class::Flush) && !resources.has_room(1, Class::Counted));
+        resources.advance();
+        assert!(!resources.has_room(1, Class::Flush) && resources.has_room(1, Class::Counted));
+        resources.advance();
+        assert!(resources.has_room(1, Class::Flush));
+        resources.push(1, flush(129));
+        assert!(resources.find(Psn::new(0)).is_none(), "older than the FLUSH that went");
+        assert!(resources.find(Psn::new(1)).is_none() && resources.find(Psn::new(2)).is_some());
     }
 }

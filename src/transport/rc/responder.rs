@@ -3,25 +3,27 @@
 //! A request packet passes the checks in the order of IBTA vol 1, §9.7.4.1: sequence number, opcode
 //! sequence, rights of the queue pair, resources, length, key. The first that fails decides.
 //!
-//! Answers are not queued. What is owed follows from three things: the READs and atomics that still
+//! Answers are not queued. What is owed follows from three things: the READs and the like that still
 //! have packets to send ([`Resources`]), one closing acknowledgement or NAK, and the expected PSN.
 
 use crate::ids::Qpn;
-use crate::mem::Access;
+use crate::mem::{Access, FlushError};
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Refusal, open_remote, permit, remote};
+use crate::transport::inbound::{Inbound, Refusal, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
-use crate::transport::rc::resources::{Kind, Resource, Resources};
+use crate::transport::rc::resources::{Class, Kind, Resource, Resources};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
-use crate::transport::work::WcStatus;
+use crate::transport::work::{FlushPlacement, WcStatus};
+use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Datagram, NakCode, Opcode, Operation, Sequence, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Datagram, FlushEth, NakCode, Opcode, Operation, Sequence,
+    Syndrome,
 };
 
 /// The receiving half of an RC queue pair.
@@ -129,7 +131,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let opcode = packet.bth.opcode;
         let sequence = self.sequence.next(opcode).map_err(|_| Fault::Sequence)?;
-        permit(connection, opcode)?;
+        permit(connection, packet)?;
         let psns = match opcode.operation() {
             Operation::Send => {
                 let ended = self.message.send(cx, connection, receives, packet)?;
@@ -145,6 +147,8 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => {
                 self.execute_atomic(cx, connection, packet)?
             }
+            Operation::Flush => self.execute_flush(cx, connection, packet)?,
+            Operation::AtomicWrite => self.execute_atomic_write(cx, connection, packet)?,
             _ => return Err(Fault::Unsupported.into()),
         };
         self.sequence = sequence;
@@ -172,13 +176,10 @@ impl Responder {
         packet: &Datagram<'_>,
     ) -> Result<u32, Refusal> {
         let reth = packet.reth().filter(|_| packet.payload.is_empty()).ok_or(Fault::Length)?;
-        let limit = self.admit_answer(connection)?;
+        self.admit_answer(connection, Class::Counted)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
         let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
-        self.count_message(true);
-        let kind = Kind::Read { reth, span };
-        self.resources.push(limit, Resource::new(packet.bth.psn, packets, self.msn, kind));
-        Ok(packets)
+        Ok(self.owe(connection, packet, packets, Kind::Read { reth, span }))
     }
 
     fn execute_atomic(
@@ -189,7 +190,7 @@ impl Responder {
     ) -> Result<u32, Refusal> {
         let atomic = packet.atomic_eth().filter(|_| packet.payload.is_empty());
         let AtomicEth { addr, rkey, swap, compare } = atomic.ok_or(Fault::Length)?;
-        let limit = self.admit_answer(connection)?;
+        self.admit_answer(connection, Class::Counted)?;
         if !addr.is_multiple_of(8) {
             return Err(Fault::Misaligned.into());
         }
@@ -199,19 +200,77 @@ impl Responder {
             _ => span.fetch_add(cx.turn, swap),
         };
         let original = original.map_err(|_| Fault::RemoteAccess)?;
-        self.count_message(true);
-        let kind = Kind::Atomic { original };
-        self.resources.push(limit, Resource::new(packet.bth.psn, 1, self.msn, kind));
-        Ok(1)
+        Ok(self.owe(connection, packet, 1, Kind::Atomic { original }))
     }
 
-    /// Room for one more READ or atomic, or the requester has not kept to `max_dest_rd_atomic`.
-    fn admit_answer(&self, connection: &Connection) -> Result<usize, Fault> {
+    /// Everything before a FLUSH has been executed, and what an engine has stored is visible to
+    /// every thread that has since synchronized with it. What is left is the way to the medium.
+    ///
+    /// C9-88 lets READ and WRITE of no bytes off looking at the key, and nothing else.
+    fn execute_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<u32, Refusal> {
+        let headers = packet.feth().zip(packet.reth()).filter(|_| packet.payload.is_empty());
+        let (FlushEth { placement, selectivity }, reth) = headers.ok_or(Fault::Length)?;
+        self.admit_answer(connection, Class::Flush)?;
+        if placement.is_empty() || !FlushPlacement::all().contains(placement) {
+            return Err(Fault::Unsupported.into());
+        }
+        let need = to_flush(placement);
+        let whole = cx.memory.remote_whole(&connection.id, reth.rkey, need);
+        let whole = whole.map_err(|_| Fault::RemoteAccess)?;
+        let span = match selectivity {
+            Selectivity::Region => whole,
+            Selectivity::Range => open_remote(cx, connection, reth, need)?.unwrap_or_default(),
+            Selectivity::Reserved(_) => return Err(Fault::Unsupported.into()),
+        };
+        span.flush(cx.turn).map_err(|error| match error {
+            FlushError::Revoked => Fault::RemoteAccess,
+        })?;
+        Ok(self.owe(connection, packet, 1, Kind::Flush))
+    }
+
+    fn execute_atomic_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<u32, Refusal> {
+        let reth = packet.reth().filter(|reth| reth.length == 8).ok_or(Fault::Length)?;
+        let word = packet.payload.try_into().map_err(|_| Fault::Length)?;
+        self.admit_answer(connection, Class::Counted)?;
+        if !reth.addr.is_multiple_of(8) {
+            return Err(Fault::Misaligned.into());
+        }
+        let span = remote(cx, connection, reth.rkey, reth.addr, 8, Access::REMOTE_WRITE)?;
+        span.store(cx.turn, u64::from_ne_bytes(word)).map_err(|_| Fault::RemoteAccess)?;
+        Ok(self.owe(connection, packet, 1, Kind::AtomicWrite))
+    }
+
+    /// Room for one more response, or the requester has not kept to `max_dest_rd_atomic`.
+    fn admit_answer(&self, connection: &Connection, class: Class) -> Result<(), Fault> {
         let limit = usize::from(connection.max_dest_rd_atomic);
-        if limit == 0 || !self.resources.has_room(limit) {
+        if limit == 0 || !self.resources.has_room(limit, class) {
             return Err(Fault::TooManyReads);
         }
-        Ok(limit)
+        Ok(())
+    }
+
+    /// The request has been executed, and so many packets are to answer it.
+    fn owe(
+        &mut self,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+        packets: u32,
+        kind: Kind,
+    ) -> u32 {
+        self.count_message(true);
+        let resource = Resource::new(packet.bth.psn, packets, self.msn, kind);
+        self.resources.push(connection.max_dest_rd_atomic.into(), resource);
+        packets
     }
 
     fn on_duplicate(
@@ -230,8 +289,11 @@ impl Responder {
             }
             Operation::ReadRequest => self.repeated_read(cx, connection, packet),
             Operation::CompareSwap | Operation::FetchAdd => {
-                let found = self.resources.find(packet.bth.psn);
-                found.filter(|entry| matches!(entry.kind, Kind::Atomic { .. })).map(|_| 1)
+                self.remembered(packet, |kind| matches!(kind, Kind::Atomic { .. }))
+            }
+            Operation::Flush => self.remembered(packet, |kind| matches!(kind, Kind::Flush)),
+            Operation::AtomicWrite => {
+                self.remembered(packet, |kind| matches!(kind, Kind::AtomicWrite))
             }
             _ => None,
         };
@@ -239,6 +301,12 @@ impl Responder {
             Some(packets) => self.resources.repeat(packet.bth.psn, packets),
             None => cx.counters.drop(DropReason::StaleDuplicate),
         }
+    }
+
+    /// The one packet that answered a request, if it is remembered and was one of this kind. It is
+    /// answered again and not executed again.
+    fn remembered(&self, packet: &Datagram<'_>, is_kind: fn(&Kind) -> bool) -> Option<u32> {
+        self.resources.find(packet.bth.psn).filter(|entry| is_kind(&entry.kind)).map(|_| 1)
     }
 
     /// How many packets answer a repeated READ request: it must ask for a part of a remembered
@@ -277,12 +345,12 @@ impl Responder {
         matches!(self.closing, Some(Closing::Ack)) && !self.resources.is_pending()
     }
 
-    /// Whether the answer to a READ or atomic is owed.
+    /// Whether an answer is owed that is no acknowledgement.
     pub(crate) fn owes_answer(&self) -> bool {
         self.resources.is_pending()
     }
 
-    /// Appends answers to READs and atomics to `out`. True when there are more than it holds.
+    /// Appends answers to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`. True when there are more than it holds.
     ///
     /// # Errors
     ///
@@ -302,6 +370,9 @@ impl Responder {
                     let extension =
                         Extension::AtomicAck(aeth, AtomicAckEth { original: *original });
                     (Opcode::RcAtomicAcknowledge, extension, 0, 0)
+                }
+                Kind::Flush | Kind::AtomicWrite => {
+                    (Opcode::RcReadResponseOnly, Extension::Aeth(aeth), 0, 0)
                 }
                 Kind::Read { reth, .. } => {
                     let message = Segmentation { length: reth.length, mtu: connection.mtu };

@@ -1,8 +1,8 @@
 //! The requester, other direction: response packets into completions.
 //!
 //! An acknowledgement covers everything before it, so one packet may complete many requests. What
-//! it does not cover is the answer to a READ or atomic: if that is missing, it was lost, and the
-//! request is sent again from there ("implied NAK").
+//! it does not cover is the answer to a READ, atomic, FLUSH or ATOMIC WRITE: if that is missing, it
+//! was lost, and the request is sent again from there ("implied NAK").
 
 use crate::mem::Placement;
 use crate::psn::Psn;
@@ -12,7 +12,7 @@ use crate::transport::fault::status_of_nak;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::{Cursor, Probe, Requester};
 use crate::transport::segment::Segmentation;
-use crate::transport::work::{SendFlags, WcStatus};
+use crate::transport::work::{SendFlags, SendOp, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
 
@@ -192,6 +192,7 @@ impl Requester {
         if !self.retry.is_news(psn) {
             return Ok(());
         }
+        self.miss_flush();
         self.retry_from(cx, connection, psn)
     }
 
@@ -275,6 +276,9 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         let (psn, reads, cursor) = (packet.bth.psn, self.reads, self.cursor_psn());
         let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
+        if wqe.op.is_placement() {
+            return self.on_placement_response(cx, connection, packet);
+        }
         let (index, packets) = (wqe.received, wqe.packets);
         let position = packet.bth.opcode.position();
         let piece = Segmentation { length: wqe.length, mtu: connection.mtu }.piece(index);
@@ -306,13 +310,30 @@ impl Requester {
         Ok(())
     }
 
+    /// The response to the FLUSH or ATOMIC WRITE that is the oldest request.
+    fn on_placement_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+    ) -> Result<(), WcStatus> {
+        if packet.bth.opcode.position() != Position::Only || !packet.payload.is_empty() {
+            return Err(WcStatus::BadRespErr);
+        }
+        if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
+            self.flush_icrc.answered();
+        }
+        self.complete_answered(cx, connection, packet.bth.psn);
+        Ok(())
+    }
+
     fn on_atomic_ack(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> Result<(), WcStatus> {
-        let (psn, cursor) = (packet.bth.psn, self.cursor_psn());
+        let psn = packet.bth.psn;
         let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
         let Some(answer) = packet.atomic_ack_eth().filter(|_| wqe.op.is_atomic()) else {
             return Err(WcStatus::BadRespErr);
@@ -321,13 +342,18 @@ impl Requester {
         spans
             .place(cx.turn, 0, &answer.original.to_ne_bytes(), Placement::Final)
             .map_err(|_| WcStatus::LocProtErr)?;
-        wqe.received = 1;
+        self.complete_answered(cx, connection, psn);
+        Ok(())
+    }
+
+    /// The oldest request has had its one response.
+    fn complete_answered(&mut self, cx: &mut Context<'_>, connection: &Connection, psn: Psn) {
+        let cursor = self.cursor_psn();
         self.una = psn.next();
         if psn.is_before(cursor) {
             self.outstanding = self.outstanding.saturating_sub(1);
         }
         self.complete_oldest(cx, connection);
         self.settle(cx, connection, psn);
-        Ok(())
     }
 }
