@@ -68,38 +68,45 @@ impl<'a> RocePacket<'a> {
 /// The IP or UDP header is malformed, or the capture has cut it short. An IP packet of another
 /// protocol is no error and gives `None`.
 pub fn dissect(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
-    match untunneled(ip_packet) {
-        Some((vni, inner)) => Ok(plain(inner)?.map(|roce| RocePacket { vni: Some(vni), ..roce })),
-        None => plain(ip_packet),
+    let Some((ip, udp_len)) = udp(ip_packet)? else { return Ok(None) };
+    let Some((vni, inner)) = tunneled(&ip) else {
+        return Ok(roce(ip_packet, ip, udp_len, None));
+    };
+    // Tunnels in tunnels are not followed.
+    let inner_udp = udp(inner)?;
+    Ok(inner_udp.and_then(|(ip, udp_len)| roce(inner, ip, udp_len, Some(vni))))
+}
+
+/// The UDP datagram in an IP packet, and how long its payload was; `None` for another protocol.
+fn udp(ip_packet: &[u8]) -> Result<Option<(IpDatagram<'_>, usize)>, ParseError> {
+    match protocol(ip_packet) {
+        Some(protocol) if protocol != UDP => Ok(None),
+        _ => encap::parse_ip_cut(ip_packet).map(Some),
     }
 }
 
-fn plain(ip_packet: &[u8]) -> Result<Option<RocePacket<'_>>, ParseError> {
-    if protocol(ip_packet).is_some_and(|protocol| protocol != UDP) {
-        return Ok(None);
-    }
-    let (ip, udp_len) = encap::parse_ip_cut(ip_packet)?;
+fn roce<'a>(
+    ip_packet: &[u8],
+    ip: IpDatagram<'a>,
+    udp_len: usize,
+    vni: Option<u32>,
+) -> Option<RocePacket<'a>> {
     if ip.destination.port() != ROCE_PORT {
-        return Ok(None);
+        return None;
     }
-    let icrc = match icrc::of_ip_packet(ip_packet) {
+    let icrc = match icrc::of_datagram(ip_packet, &ip) {
+        _ if ip.payload.len() < udp_len => Icrc::Cut,
         Some((computed, found)) if computed == found => Icrc::Good,
         Some((computed, found)) => Icrc::Bad { found, computed },
-        None if ip.payload.len() < udp_len => Icrc::Cut,
         None => Icrc::Missing,
     };
     let datagram = Datagram::parse_cut(ip.payload, udp_len);
     let extent = Extent::of(datagram.as_ref().ok(), icrc);
-    Ok(Some(RocePacket { ip, datagram, icrc, udp_len, extent, vni: None }))
+    Some(RocePacket { ip, datagram, icrc, udp_len, extent, vni })
 }
 
-/// Network and IP packet in a VXLAN tunnel (RFC 7348), if this is one. Tunnels in tunnels are not
-/// followed.
-fn untunneled(ip_packet: &[u8]) -> Option<(u32, &[u8])> {
-    if protocol(ip_packet) != Some(UDP) {
-        return None;
-    }
-    let (ip, _) = encap::parse_ip_cut(ip_packet).ok()?;
+/// Network and IP packet in a VXLAN tunnel (RFC 7348), if this is one.
+fn tunneled<'a>(ip: &IpDatagram<'a>) -> Option<(u32, &'a [u8])> {
     if ip.destination.port() != VXLAN_PORT {
         return None;
     }

@@ -32,7 +32,7 @@ use crc32fast::Hasher;
 
 use crate::net::Ipv4Fields;
 
-use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
+use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP, UDP_LEN, be_length};
 use super::packet::ICRC_LEN;
 use super::{Bth, Opcode};
 
@@ -174,7 +174,11 @@ fn again(crc: u32, bytes: &[u8]) -> u32 {
 /// `ip_packet` starts with the IP header. `None` when [`encap::parse_ip`] finds no UDP datagram in
 /// it, or one too short for an ICRC.
 pub fn of_ip_packet(ip_packet: &[u8]) -> Option<(u32, u32)> {
-    let ip = encap::parse_ip(ip_packet).ok()?;
+    of_datagram(ip_packet, &encap::parse_ip(ip_packet).ok()?)
+}
+
+/// As [`of_ip_packet`], of a packet of which [`encap::parse_ip`] has made `ip`.
+pub fn of_datagram(ip_packet: &[u8], ip: &IpDatagram<'_>) -> Option<(u32, u32)> {
     let (covered, found) = ip.payload.split_last_chunk::<ICRC_LEN>()?;
     let (udp, masked) = match ip.ipv4 {
         Some(_) => (IPV4_LEN, [1, 8, 10, 11]),

@@ -109,6 +109,8 @@ impl Checker {
         self.findings.clear();
         self.found.clear();
         match dissect(ip) {
+            // Of a burst none does, so this is all there is.
+            Ok(Some(roce)) if roce.icrc == Icrc::Good => self.roce(number, time, &roce),
             Ok(Some(datagram)) => {
                 for roce in datagram.segments() {
                     self.roce(number, time, &roce);

@@ -4,21 +4,26 @@ use softroce::net;
 use softroce::wire::Transport;
 
 use super::requests::Requests;
-use super::{Answering, Direction, Half, Joined, Seen, Tracker};
+use super::{Answering, Direction, Event, Half, Joined, Seen, Tracker};
 
 /// Directions that are looked at to find the one that an answer belongs to.
 const CANDIDATES: usize = 256;
 
 impl Tracker {
     /// The direction whose requests a packet in `direction` answers.
-    pub(super) fn assign(&mut self, direction: Direction, seen: &Seen<'_>) -> Option<Direction> {
+    pub(super) fn assign(
+        &mut self,
+        direction: Direction,
+        seen: &Seen<'_>,
+        out: &mut Vec<Event>,
+    ) -> Option<Direction> {
         let half = self.directions.get(&direction)?;
         let found = match half.other {
             Some((other, _)) => {
                 let Some(found) = self.successor(direction, half, other, seen) else {
                     return Some(other);
                 };
-                self.events.push(Answering::OtherConnection { before: other.qp }.into());
+                out.push(Answering::OtherConnection { before: other.qp }.into());
                 self.begin_anew(direction);
                 if let Some(over) = self.directions.get_mut(&other) {
                     over.is_over = true;

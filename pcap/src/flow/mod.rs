@@ -155,14 +155,22 @@ impl Tracker {
 
     /// Takes a packet, and tells what is remarkable about it.
     pub fn packet(&mut self, seen: &Seen<'_>) -> &[Event] {
-        self.events.clear();
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
         let opcode = seen.datagram.bth.opcode;
         match opcode.transport() {
-            Transport::Rc | Transport::Xrc if opcode.is_request() => self.request(seen),
-            Transport::Rc | Transport::Xrc => self.response(seen),
-            Transport::Uc => self.request(seen),
-            Transport::Ud => self.datagram(seen),
+            Transport::Rc | Transport::Xrc if opcode.is_request() => {
+                self.request(seen, &mut events)
+            }
+            Transport::Rc | Transport::Xrc => self.response(seen, &mut events),
+            Transport::Uc => self.request(seen, &mut events),
+            Transport::Ud => self.datagram(seen, &mut events),
             Transport::Rd | Transport::Cnp => {}
+        }
+        self.events = events;
+        let Limits { directions, packets, .. } = self.limits;
+        while self.directions.len() > directions || self.packets > packets {
+            self.forget();
         }
         &self.events
     }
@@ -182,41 +190,47 @@ impl Tracker {
         self.forgotten
     }
 
-    fn request(&mut self, seen: &Seen<'_>) {
+    fn request(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let direction = seen.direction();
         let half = self.touch(direction, seen);
-        let other = half.other.filter(|_| half.requests.mtu.is_none());
-        // Both sides have the same path MTU.
-        let mtu = other.and_then(|(other, _)| self.directions.get(&other)?.requests.mtu);
-        let Some(half) = self.directions.get_mut(&direction) else { return };
+        let half = match half.other {
+            Some((other, _)) if half.requests.mtu.is_none() => {
+                // Both sides have the same path MTU.
+                let mtu = self.directions.get(&other).and_then(|half| half.requests.mtu);
+                let half = self.touch(direction, seen);
+                half.requests.mtu = mtu;
+                half
+            }
+            _ => half,
+        };
         let before = half.requests.records.len();
-        half.requests.mtu = half.requests.mtu.or(mtu);
         let moved = half.source_port != seen.source_port;
         half.source_port = seen.source_port;
         half.is_over = false;
-        let is_new = half.requests.request(seen, moved, &mut self.events);
-        self.packets = self.packets + half.requests.records.len() - before;
+        let is_new = half.requests.request(seen, moved, out);
+        let after = half.requests.records.len();
+        self.packets = self.packets + after - before;
         if is_new {
             self.part(direction);
         }
-        while self.packets > self.limits.packets {
-            self.forget();
-        }
     }
 
-    fn response(&mut self, seen: &Seen<'_>) {
+    fn response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let direction = seen.direction();
         self.touch(direction, seen);
-        let Some(other) = self.assign(direction, seen) else { return };
+        let Some(other) = self.assign(direction, seen, out) else { return };
         let Some(half) = self.directions.get_mut(&other) else { return };
         half.last_seen = seen.number;
-        half.requests.response(seen, &mut self.events);
+        let before = half.requests.records.len();
+        half.requests.response(seen, out);
+        let after = half.requests.records.len();
+        self.packets = self.packets + after - before;
     }
 
     /// A datagram matters to connections when it is a connection manager's.
-    fn datagram(&mut self, seen: &Seen<'_>) {
+    fn datagram(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let Some(Ok(message)) = Message::of(seen.datagram) else { return };
-        let begun = self.managers.message(seen, &message, &mut self.events);
+        let begun = self.managers.message(seen, &message, out);
         let Some([there, here]) = begun else { return };
         self.begin(&there, seen);
         self.begin(&here, seen);
@@ -231,23 +245,20 @@ impl Tracker {
         self.packets -= before;
     }
 
-    /// Notes that a direction is there.
+    /// What is known of a direction, which is seen now.
     fn touch(&mut self, direction: Direction, seen: &Seen<'_>) -> &mut Half {
-        if !self.directions.contains_key(&direction) {
-            if self.directions.len() >= self.limits.directions {
-                self.forget();
-            }
+        let between = &mut self.between;
+        let half = self.directions.entry(direction).or_insert_with(|| {
             let pair = (direction.source, direction.destination);
-            self.between.entry(pair).or_default().push(direction);
-        }
-        let window = self.limits.window;
-        let half = self.directions.entry(direction).or_insert_with(|| Half {
-            requests: Requests::new(window),
-            other: None,
-            is_over: false,
-            source_port: seen.source_port,
-            last_seen: seen.number,
-            unassigned: 0,
+            between.entry(pair).or_default().push(direction);
+            Half {
+                requests: Requests::new(self.limits.window),
+                other: None,
+                is_over: false,
+                source_port: seen.source_port,
+                last_seen: seen.number,
+                unassigned: 0,
+            }
         });
         half.last_seen = seen.number;
         half
