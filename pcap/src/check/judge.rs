@@ -40,7 +40,7 @@ pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> Found {
 fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
     let unreliable = datagram.bth.opcode.transport() == Transport::Uc;
     match *event {
-        Repetition::Retransmitted { original, cause, acknowledged } => {
+        Repetition::Retransmitted { original, cause, acknowledged, .. } => {
             let first = match original {
                 Some(packet) => format!("first in packet {packet}"),
                 None => "not captured before".to_owned(),

@@ -34,6 +34,8 @@ pub enum Repetition {
         /// The capture holds an acknowledgement of it: behind the point of capture that was lost,
         /// or came too late.
         acknowledged: bool,
+        /// It has another IPv4 identification than the first: no copy that the network has made.
+        anew: bool,
     },
     /// Requests that were not captured: `count` of them from `first` on.
     Hole {

@@ -180,6 +180,11 @@ impl Tracker {
         self.directions.get(direction)?.other
     }
 
+    /// The path MTU of a direction's requests in bytes, once the capture has shown it.
+    pub fn path_mtu(&self, direction: &Direction) -> Option<usize> {
+        self.directions.get(direction)?.requests.mtu
+    }
+
     /// Directions and request packets remembered now.
     pub fn remembered(&self) -> (usize, usize) {
         (self.directions.len(), self.packets)

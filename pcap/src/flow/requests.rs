@@ -340,11 +340,11 @@ impl Requests {
             read.ask_again(read.psn);
         }
         // Only a packet that is numbered anew is certainly none that the network has made two of.
-        let is_anew = match (known.and_then(|record| record.id), seen.id) {
+        let anew = match (known.and_then(|record| record.id), seen.id) {
             (Some(before), Some(now)) => before != now,
             _ => false,
         };
-        let cause = self.cause(seen, is_anew, out);
+        let cause = self.cause(seen, anew, out);
         let has_to_ask = bth.opcode.position().is_end()
             && matches!(bth.opcode.operation(), Operation::Send | Operation::Write)
             && bth.opcode.transport() != Transport::Uc;
@@ -354,7 +354,7 @@ impl Requests {
         }
         let from = self.records.first().is_some_and(|first| !bth.psn.is_before(first.psn));
         let acknowledged = from && self.answers.has_acknowledged(bth.psn);
-        out.push(Repetition::Retransmitted { original, cause, acknowledged }.into());
+        out.push(Repetition::Retransmitted { original, cause, acknowledged, anew }.into());
         self.answers.asked_again(bth.psn, acknowledged);
     }
 
@@ -427,13 +427,13 @@ impl Requests {
     }
 
     /// Why `seen` comes again. A row of retransmissions has the cause of its first.
-    fn cause(&mut self, seen: &Seen<'_>, is_anew: bool, out: &mut Vec<Event>) -> Cause {
+    fn cause(&mut self, seen: &Seen<'_>, anew: bool, out: &mut Vec<Event>) -> Cause {
         let psn = seen.datagram.bth.psn;
         // What is under way when a NAK comes goes on; then the requester goes back.
         let goes_on = self.again.is_some_and(|again| again.last.is_before(psn));
         let asked = self.answers.take_reason(psn, goes_on);
         let cause = match (asked, self.again) {
-            (Some(asked), _) => self.heeded(asked, seen, is_anew, out),
+            (Some(asked), _) => self.heeded(asked, seen, anew, out),
             (None, Some(again)) if goes_on => again.cause,
             (None, _) => self.unasked(seen),
         };
@@ -442,13 +442,13 @@ impl Requests {
     }
 
     /// What an answer that gave a reason makes of a retransmission.
-    fn heeded(&self, asked: Reason, seen: &Seen<'_>, is_anew: bool, out: &mut Vec<Event>) -> Cause {
+    fn heeded(&self, asked: Reason, seen: &Seen<'_>, anew: bool, out: &mut Vec<Event>) -> Cause {
         if let Some(timer) = asked.timer {
             match between(asked.time, seen.time) {
                 // The capture's own clock may be late by a little.
                 Some(waited) if waited < timer - timer / 10 => {
                     out.push(
-                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain: is_anew }
+                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain: anew }
                             .into(),
                     );
                 }
