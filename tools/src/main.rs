@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod capture;
 mod ceiling;
 mod check;
 mod cli;

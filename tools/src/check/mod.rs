@@ -3,18 +3,16 @@
 mod json;
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use softroce_pcap::check::{Checker, Counts, Finding, Severity};
 use softroce_pcap::flow::Limits;
-use softroce_pcap::{Reader, decompressed};
 
-use crate::Answer;
 use crate::cli::CheckArgs;
+use crate::{Answer, capture};
 
 /// Runs the command. The first file that cannot be read does not keep the others from being.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Answer> {
@@ -39,12 +37,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Answer> {
 
 /// Checks a file, and says how many violations there are.
 fn file(path: &Path, name: &str, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<u64> {
-    let input: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin().lock()),
-        _ => Box::new(File::open(path).with_context(|| name.to_owned())?),
-    };
-    let input = decompressed(input).with_context(|| name.to_owned())?;
-    let mut reader = Reader::new(input).with_context(|| name.to_owned())?;
+    let mut reader = capture::open(path)?;
     let mut checker = Checker::new(Limits::default());
     let mut report = Report::new(name, args);
     let end = loop {

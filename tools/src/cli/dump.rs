@@ -1,14 +1,12 @@
 //! `roce dump`: its options.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use softroce::ids::Qpn;
 use softroce::wire::Opcode;
 
-use super::units;
+use super::{SpanArgs, units};
 
 /// Print a capture, one line a packet.
 ///
@@ -26,15 +24,8 @@ pub(crate) struct DumpArgs {
     /// Only packets whose operation begins so: SEND, WRITE_FIRST, ACK, NAK, RNR_NAK.
     #[arg(long, value_name = "NAME", value_parser = operation)]
     pub(crate) opcode: Vec<String>,
-    /// Only packets from or to this address.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) addr: Vec<IpAddr>,
-    /// Only packets that long after the first of the file, or later.
-    #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
-    pub(crate) from: Option<Duration>,
-    /// Only packets that long after the first of the file, or earlier.
-    #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
-    pub(crate) to: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) span: SpanArgs,
     /// An object of JSON a packet.
     #[arg(long)]
     pub(crate) json: bool,

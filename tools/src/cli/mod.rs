@@ -8,6 +8,7 @@ mod dump;
 mod manual;
 mod perf;
 mod pingpong;
+mod span;
 mod transport;
 mod units;
 
@@ -24,6 +25,7 @@ pub(crate) use dump::DumpArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
 pub(crate) use pingpong::PingpongArgs;
+pub(crate) use span::SpanArgs;
 pub(crate) use transport::Transport;
 
 /// RDMA over Converged Ethernet (RoCEv2) without RDMA hardware.

@@ -12,8 +12,9 @@ use std::time::Duration;
 use anyhow::Context;
 use softroce::wire::ParseError;
 use softroce::wire::text::Line;
-use softroce_pcap::{Packet, Reader, RocePacket, decompressed, dissect};
+use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
+use crate::capture;
 use crate::cli::DumpArgs;
 
 use annotated::Annotated;
@@ -21,12 +22,7 @@ use annotated::Annotated;
 /// Runs the command.
 pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<()> {
     let name = args.file.display();
-    let input: Box<dyn Read> = match args.file.to_str() {
-        Some("-") => Box::new(io::stdin().lock()),
-        _ => Box::new(File::open(&args.file).with_context(|| name.to_string())?),
-    };
-    let input = decompressed(input).with_context(|| name.to_string())?;
-    let reader = Reader::new(input).with_context(|| name.to_string())?;
+    let reader = capture::open(&args.file)?;
     let mut output = Output::of(args)?;
     let result = dump(reader, args, &mut output).with_context(|| name.to_string());
     // What was readable comes first, also where the end is an error.
@@ -56,8 +52,8 @@ fn dump(
         let time = packet.time.unwrap_or_default();
         let since_start = time.saturating_sub(*start.get_or_insert(time));
         let Ok(ip) = packet.ip else { continue };
-        let in_time = args.from.is_none_or(|from| from <= since_start)
-            && args.to.is_none_or(|to| since_start <= to);
+        let in_time = args.span.from.is_none_or(|from| from <= since_start)
+            && args.span.to.is_none_or(|to| since_start <= to);
         match dissect(ip) {
             Ok(Some(whole)) => {
                 counted.roce += 1;
@@ -79,13 +75,13 @@ fn dump(
 }
 
 fn looks_for_nothing(args: &DumpArgs) -> bool {
-    args.qp.is_empty() && args.opcode.is_empty() && args.addr.is_empty()
+    args.qp.is_empty() && args.opcode.is_empty() && args.span.addr.is_empty()
 }
 
 /// Whether every filter that was given lets the packet through.
 fn wanted(args: &DumpArgs, roce: &RocePacket<'_>) -> bool {
     let addresses = [roce.ip.source.ip(), roce.ip.destination.ip()];
-    if !args.addr.is_empty() && !args.addr.iter().any(|addr| addresses.contains(addr)) {
+    if !args.span.addr.is_empty() && !args.span.addr.iter().any(|addr| addresses.contains(addr)) {
         return false;
     }
     if args.qp.is_empty() && args.opcode.is_empty() {
