@@ -10,10 +10,12 @@
 //! | [`dissect`](mod@dissect) | the RoCEv2 packet in an IP packet, and whether its ICRC holds |
 //! | [`burst`] | the packets of a datagram that was captured before it was cut up |
 //! | [`flow`] | connections: which packets belong together, and what each of them does there |
+//! | [`analyze`] | what connections did, and what their time went into |
 //! | [`check`] | the rules of RoCEv2, and what of a capture breaks them |
 
 #![deny(unsafe_code)]
 
+pub mod analyze;
 pub mod burst;
 pub mod check;
 mod compressed;

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+mod damage;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -11,101 +12,14 @@ use softroce::ids::Qpn;
 use softroce::net::Path as Route;
 use softroce::psn::Psn;
 use softroce::wire::encap::Headers;
-use softroce::wire::icrc;
 use softroce::wire::packet::datagram_len;
 use softroce::wire::{Bth, Builder, Opcode};
-use softroce_pcap::Reader;
 use softroce_pcap::check::Checker;
 use softroce_pcap::flow::Limits;
 
+use damage::{apply, damage, golden, seal};
+
 const LIMITS: Limits = Limits { directions: 8, window: 16, packets: 64 };
-
-/// IP packets of a golden capture.
-fn golden(name: &str) -> Vec<Vec<u8>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures/rxe").join(name);
-    let bytes = std::fs::read(path).unwrap();
-    let mut reader = Reader::new(bytes.as_slice()).unwrap();
-    let mut packets = Vec::new();
-    while let Some(packet) = reader.next_packet().unwrap() {
-        packets.extend(packet.ip.ok().map(<[u8]>::to_vec));
-    }
-    packets
-}
-
-/// What happens to a capture.
-#[derive(Clone, Debug)]
-enum Damage {
-    /// A bit of a packet is flipped; the ICRC is made good again, so that it is looked at.
-    Flip {
-        at: usize,
-        bit: usize,
-    },
-    /// Bytes at its end are missing from the capture.
-    Cut {
-        at: usize,
-        len: usize,
-    },
-    Swap {
-        at: usize,
-        with: usize,
-    },
-    Repeat {
-        at: usize,
-    },
-    Lose {
-        at: usize,
-    },
-    Noise {
-        at: usize,
-        bytes: Vec<u8>,
-    },
-}
-
-fn damage() -> impl Strategy<Value = Damage> {
-    let at = 0..10_000_usize;
-    prop_oneof![
-        6 => (at.clone(), 0..1000_usize).prop_map(|(at, bit)| Damage::Flip { at, bit }),
-        2 => (at.clone(), 0..1200_usize).prop_map(|(at, len)| Damage::Cut { at, len }),
-        3 => (at.clone(), at.clone()).prop_map(|(at, with)| Damage::Swap { at, with }),
-        2 => at.clone().prop_map(|at| Damage::Repeat { at }),
-        2 => at.clone().prop_map(|at| Damage::Lose { at }),
-        1 => (at, proptest::collection::vec(any::<u8>(), 0..200))
-            .prop_map(|(at, bytes)| Damage::Noise { at, bytes }),
-    ]
-}
-
-fn apply(damage: &Damage, packets: &mut Vec<Vec<u8>>) {
-    let n = packets.len();
-    if n == 0 {
-        return;
-    }
-    match damage {
-        Damage::Flip { at, bit } => {
-            let packet = &mut packets[at % n];
-            let bits = packet.len() * 8;
-            if bits > 0 {
-                packet[bit % bits / 8] ^= 1 << (bit % 8);
-            }
-            seal(packet);
-        }
-        Damage::Cut { at, len } => {
-            let packet = &mut packets[at % n];
-            packet.truncate(len % (packet.len() + 1));
-        }
-        Damage::Swap { at, with } => packets.swap(at % n, with % n),
-        Damage::Repeat { at } => packets.insert(at % n, packets[at % n].clone()),
-        Damage::Lose { at } => drop(packets.remove(at % n)),
-        Damage::Noise { at, bytes } => packets.insert(at % n, bytes.clone()),
-    }
-}
-
-fn seal(packet: &mut [u8]) {
-    if let Some((good, _)) = icrc::of_ip_packet(packet) {
-        let udp = if packet[0] >> 4 == 4 { 20 } else { 40 };
-        let end = udp + usize::from(u16::from_be_bytes([packet[udp + 4], packet[udp + 5]]));
-        packet[end - 4..end].copy_from_slice(&good.to_le_bytes());
-    }
-}
 
 proptest! {
     #![proptest_config(ProptestConfig {

@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod analyze;
 mod capture;
 mod ceiling;
 mod check;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Pingpong(args) => pingpong::run(args),
         Command::Perf(args) => perf::run(args),
+        Command::Analyze(args) => analyze::run(args).map(|()| Answer::Yes),
         Command::Check(args) => check::run(args),
         Command::Dump(args) => dump::run(args).map(|()| Answer::Yes),
         Command::Completions(args) => manual::completions(args).map(|()| Answer::Yes),

@@ -1,5 +1,6 @@
 //! The command line: one struct a subcommand, from which parser, help and checks follow.
 
+mod analyze;
 mod check;
 mod device;
 mod devinfo;
@@ -17,6 +18,7 @@ use std::fmt::Write;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use softroce::runtime::VARIABLES;
 
+pub(crate) use analyze::AnalyzeArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Pingpong(PingpongArgs),
     Perf(Box<PerfArgs>),
+    Analyze(AnalyzeArgs),
     Check(CheckArgs),
     Dump(DumpArgs),
     Completions(CompletionsArgs),

@@ -1,0 +1,273 @@
+//! What a request makes of a stream.
+
+use softroce::wire::{Operation, Position, Transport};
+
+use super::{Open, Sent, Step, packets};
+use crate::analyze::Room;
+use crate::analyze::stream::{Doing, Kind, Line, Stream};
+use crate::flow::{Asking, Cause, Event, Repetition};
+
+/// A request that came before, and how.
+#[derive(Clone, Copy)]
+struct Repeat {
+    original: Option<u64>,
+    cause: Cause,
+    acknowledged: bool,
+    anew: bool,
+}
+
+impl Stream {
+    /// Takes a request.
+    pub(in super::super) fn request(&mut self, step: &Step<'_>, room: &mut Room) {
+        self.begin(step.now);
+        self.requests += 1;
+        self.carried_over_time.add(step.now, step.seen.datagram.payload_len as u64);
+        if self.transport == Transport::Ud {
+            self.unconnected(step, room);
+            return;
+        }
+        let place = self.progress.place(step.seen.datagram.bth.psn);
+        let mut repeat = None;
+        for event in step.events {
+            match *event {
+                Event::Repetition(Repetition::Retransmitted {
+                    original,
+                    cause,
+                    acknowledged,
+                    anew,
+                }) => repeat = Some(Repeat { original, cause, acknowledged, anew }),
+                Event::Repetition(Repetition::Hole { first, count }) => {
+                    self.hole(self.progress.place(first), count, step, room);
+                }
+                // No requester means it, so it has no place.
+                Event::Asking(Asking::InsideRead { .. }) => return self.mark_time(step, room),
+                _ => {}
+            }
+        }
+        match repeat {
+            Some(repeat) => self.repeated(place, &repeat, step, room),
+            None => self.fresh(place, step, room),
+        }
+        self.progress.last_request = step.seen.time;
+        self.progress.streaming = false;
+        self.mark_time(step, room);
+    }
+
+    /// A datagram of UD: nothing precedes it, nothing answers it.
+    fn unconnected(&mut self, step: &Step<'_>, room: &mut Room) {
+        let datagram = step.seen.datagram;
+        let place = self.progress.place(datagram.bth.psn);
+        self.progress.next = Some(place + 1);
+        let len = datagram.payload_len as u64;
+        self.deliver(len, step.now);
+        self.bytes += len;
+        let messages = self.operations.entry(Kind::Send).or_default();
+        messages.count(Some(len), datagram.bth.opcode.has_imm());
+        self.trace_push(Line::Sent, step.now, (place, place), room);
+        self.last = step.now;
+    }
+
+    /// Requests from `place` on were not captured when their turn came.
+    fn hole(&mut self, place: u64, count: u32, step: &Step<'_>, room: &mut Room) {
+        self.missing.holes += u64::from(count);
+        // A single one is within the message that is open, if that goes on; more may be its end and the
+        // beginning of another.
+        let within = self.progress.open.filter(|_| count == 1).zip(self.mtu);
+        self.progress.open =
+            within.map(|(open, mtu)| Open { bytes: open.bytes + mtu as u64, ..open });
+        if !self.is_reliable() {
+            return;
+        }
+        // Each has its place, in case it comes yet; but no more than could be kept.
+        let count = u64::from(count);
+        for psn in place + count.saturating_sub(room.most_outstanding as u64)..place + count {
+            let sent = Sent {
+                psn,
+                end: psn + 1,
+                sent: step.now,
+                began: step.now,
+                bytes: 0,
+                kind: None,
+                is_end: false,
+                again: true,
+            };
+            self.progress.push(sent, room);
+        }
+    }
+
+    /// A request that comes after all others.
+    fn fresh(&mut self, place: u64, step: &Step<'_>, room: &mut Room) {
+        let datagram = step.seen.datagram;
+        let opcode = datagram.bth.opcode;
+        let doing = match (self.progress.rnr, self.progress.outstanding.is_empty()) {
+            (Some(_), _) => Doing::Rnr,
+            (None, true) => Doing::Idle,
+            (None, false) => Doing::Sending,
+        };
+        self.spend(doing, step.now);
+        self.progress.void(place, room);
+        if self.progress.next.is_none() {
+            self.progress.acknowledged = place;
+            self.progress.response = place;
+        }
+        let len = datagram.payload_len as u64;
+        self.bytes += len;
+        let asked = datagram.reth().filter(|_| opcode.operation() == Operation::ReadRequest);
+        let asked = asked.map(|reth| reth.length);
+        let count = self.psns(asked);
+        let kind = Kind::of(opcode);
+        let began = self.message(kind, step);
+        self.progress.next = Some(place + count);
+        let line = if asked.is_some() { Line::Read } else { Line::Sent };
+        self.trace_push(line, step.now, (place, place + count - 1), room);
+        if !self.is_reliable() {
+            self.deliver(len, step.now);
+            return;
+        }
+        let sent = Sent {
+            psn: place,
+            end: place + count,
+            sent: step.now,
+            began,
+            bytes: asked.unwrap_or_else(|| u32::try_from(len).unwrap_or(u32::MAX)),
+            kind,
+            is_end: opcode.position().is_end(),
+            again: false,
+        };
+        self.progress.push(sent, room);
+    }
+
+    /// PSNs of a request: those of its answer, if it is a READ that has `asked` for bytes.
+    fn psns(&self, asked: Option<u32>) -> u64 {
+        match (asked, self.mtu) {
+            (Some(length), Some(mtu)) => packets(length, mtu),
+            _ => 1,
+        }
+    }
+
+    /// Counts the message when it ends. Gives when it began.
+    fn message(&mut self, kind: Option<Kind>, step: &Step<'_>) -> u64 {
+        let datagram = step.seen.datagram;
+        let opcode = datagram.bth.opcode;
+        let len = datagram.payload_len as u64;
+        let open = match opcode.position().is_start() {
+            true => Some(Open { began: step.now, bytes: 0 }),
+            false => self.progress.open.take(),
+        };
+        let open = open.map(|open| Open { bytes: open.bytes + len, ..open });
+        let began = open.map_or(step.now, |open| open.began);
+        self.progress.open = open.filter(|_| !opcode.position().is_end());
+        if let (Some(kind), true) = (kind, opcode.position().is_end()) {
+            let size = match kind {
+                Kind::Read => datagram.reth().map(|reth| u64::from(reth.length)),
+                Kind::CompareSwap | Kind::FetchAdd => Some(8),
+                _ => open.map(|open| open.bytes),
+            };
+            self.operations.entry(kind).or_default().count(size, opcode.has_imm());
+        }
+        began
+    }
+
+    /// A request whose PSN was sent before, or skipped.
+    fn repeated(&mut self, place: u64, repeat: &Repeat, step: &Step<'_>, room: &mut Room) {
+        let line = self.count_repeat(repeat, step, room);
+        self.trace_push(line, step.now, (place, place), room);
+        if repeat.original.is_none() {
+            self.fill(place, step);
+        } else if let Some(sent) = self.progress.at(place) {
+            sent.again = true;
+        }
+    }
+
+    fn count_repeat(&mut self, repeat: &Repeat, step: &Step<'_>, room: &mut Room) -> Line {
+        let len = step.seen.datagram.payload_len as u64;
+        if repeat.cause == Cause::Unknown && !repeat.anew {
+            self.spend(Doing::Sending, step.now);
+            match repeat.original {
+                Some(_) => self.duplicates += 1,
+                None => self.out_of_order += 1,
+            }
+            return Line::Astray;
+        }
+        self.again.bytes += len;
+        self.again.spurious += u64::from(repeat.acknowledged);
+        let (count, line) = match repeat.cause {
+            Cause::Nak { .. } => (&mut self.again.by_nak, Line::AgainNak),
+            Cause::Implied { .. } => (&mut self.again.implied, Line::AgainNak),
+            Cause::Rnr { .. } => (&mut self.again.by_rnr, Line::AgainRnr),
+            Cause::Timeout { .. } => (&mut self.again.by_timeout, Line::AgainTimeout),
+            Cause::Unknown => (&mut self.again.unexplained, Line::AgainOther),
+        };
+        *count += 1;
+        let doing = self.waited(repeat.cause, step, room);
+        self.spend(doing, step.now);
+        line
+    }
+
+    /// What a retransmission ends.
+    fn waited(&mut self, cause: Cause, step: &Step<'_>, room: &mut Room) -> Doing {
+        match cause {
+            // Those that follow in the row have the same cause and have not waited.
+            Cause::Timeout { waited } => {
+                let then = self.progress.last_request.zip(step.seen.time);
+                if then.and_then(|(then, now)| now.checked_sub(then)) != Some(waited) {
+                    return Doing::Repeating;
+                }
+                let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+                let range = (step.now.saturating_sub(waited), step.now);
+                self.timeouts.count += 1;
+                self.timeouts.end(waited);
+                self.trace_push(Line::WaitTimeout, step.now, range, room);
+                self.progress.rnr = None;
+                Doing::Timeout
+            }
+            Cause::Rnr { .. } => match self.progress.rnr.take() {
+                Some(then) => {
+                    self.rnr.end(step.now.saturating_sub(then));
+                    self.trace_push(Line::WaitRnr, step.now, (then, step.now), room);
+                    Doing::Rnr
+                }
+                None => Doing::Repeating,
+            },
+            _ if self.progress.rnr.is_some() => Doing::Rnr,
+            _ => Doing::Repeating,
+        }
+    }
+
+    /// A request that was not captured the first time.
+    fn fill(&mut self, place: u64, step: &Step<'_>) {
+        let datagram = step.seen.datagram;
+        let opcode = datagram.bth.opcode;
+        let kind = Kind::of(opcode);
+        let len = datagram.payload_len as u64;
+        self.bytes += len;
+        let asked = datagram.reth().filter(|_| kind == Some(Kind::Read));
+        let asked = asked.map(|reth| reth.length);
+        self.missing.filled += self.psns(asked);
+        if let (Some(kind), true) = (kind, opcode.position().is_end()) {
+            let whole = asked.map(u64::from).or(Some(len));
+            let size = whole.filter(|_| opcode.position() == Position::Only);
+            let messages = self.operations.entry(kind).or_default();
+            messages.count(size, opcode.has_imm());
+        }
+        let starts = opcode.position().is_start();
+        let began = place.checked_sub(1).and_then(|before| self.progress.at(before));
+        let began = began.filter(|before| !starts && !before.is_end).map(|before| before.began);
+        let Some(sent) = self.progress.at(place) else {
+            if !self.is_reliable() {
+                self.deliver(len, step.now);
+            }
+            return;
+        };
+        sent.began = began.unwrap_or(sent.began);
+        // How many PSNs a READ takes shows too late here to tell when it ended.
+        sent.kind = kind.filter(|kind| *kind != Kind::Read);
+        sent.is_end = opcode.position().is_end();
+        let before = std::mem::replace(
+            &mut sent.bytes,
+            u32::try_from(datagram.payload_len).unwrap_or(u32::MAX),
+        );
+        let now = sent.bytes;
+        self.progress.bytes = self.progress.bytes - u64::from(before) + u64::from(now);
+    }
+}

@@ -1,0 +1,338 @@
+//! Why a flow took as long as it took, in words.
+
+use std::fmt;
+
+use super::flow::Flow;
+use super::quantity::{Count, Rate, Share, Size, Span};
+use super::series::Distribution;
+use super::stream::{Again, Doing, Kind, Line, Missing, Nak, Stream, Waits};
+
+/// Something that a flow's time went into, or that explains it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reason {
+    /// Which of the flow's streams it is of.
+    pub stream: usize,
+    /// What it is.
+    pub what: What,
+    /// The time it took, in nanoseconds.
+    pub time: u64,
+    /// The same as a share of the stream's time.
+    pub share: f64,
+}
+
+/// What a [`Reason`] is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum What {
+    /// A NAK ended the connection.
+    Refused {
+        /// What it says.
+        nak: Nak,
+        /// When, in nanoseconds after the stream began.
+        after: u64,
+    },
+    /// The last requests were never acknowledged.
+    Unanswered {
+        /// How many.
+        requests: u64,
+        /// Packets that were sent again after a timeout.
+        again: u64,
+    },
+    /// Timers had to run out.
+    Timeouts(Waits),
+    /// RNR NAKs.
+    NotReady(Waits),
+    /// Packets were sent again.
+    Again {
+        /// Why.
+        again: Again,
+        /// Of so many in all.
+        requests: u64,
+    },
+    /// Where packets were lost.
+    Lost(Missing),
+    /// Answers were waited for.
+    Waiting {
+        /// Bytes in flight, the median.
+        in_flight: u64,
+        /// A round trip in nanoseconds, the median; zero when none was measured, or when it matters
+        /// little.
+        round_trip: u64,
+        /// What one in twenty does not exceed.
+        fastest: u64,
+    },
+    /// Nothing was under way.
+    Idle,
+    /// Requests or the data of READs followed one another without a wait.
+    Busy,
+    /// Routers or the peer told of congestion.
+    Congested {
+        /// Congestion notifications.
+        cnps: u64,
+        /// Packets marked.
+        marked: u64,
+    },
+    /// Packets overtook each other, or the network made two of one.
+    Astray {
+        /// Out of order.
+        out_of_order: u64,
+        /// Copies.
+        duplicates: u64,
+    },
+    /// Requests never came to the point of capture.
+    NeverCaptured {
+        /// How many.
+        requests: u64,
+        /// Nobody sends them again.
+        is_lost: bool,
+    },
+}
+
+/// What takes less of the time is not told.
+const WORTH_TELLING: f64 = 0.01;
+
+/// The reasons of a flow, what took most time first.
+pub(super) fn of(flow: &Flow) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    for (at, stream) in flow.streams.iter().enumerate() {
+        let duration = stream.duration();
+        let told = took(stream).into_iter().map(|(what, time)| {
+            let share = if duration > 0 { time as f64 / duration as f64 } else { 0.0 };
+            Reason { stream: at, what, time, share }
+        });
+        let worth = |reason: &Reason| reason.share >= WORTH_TELLING;
+        reasons.extend(told.filter(worth));
+        reasons.extend(remarkable(stream).into_iter().map(|what| Reason {
+            stream: at,
+            what,
+            time: 0,
+            share: 0.0,
+        }));
+    }
+    // The end of a connection goes before everything else.
+    let ends =
+        |reason: &Reason| matches!(reason.what, What::Refused { .. } | What::Unanswered { .. });
+    reasons.sort_by_key(|reason| (!ends(reason), std::cmp::Reverse(reason.time)));
+    reasons
+}
+
+/// What its time went into.
+fn took(stream: &Stream) -> Vec<(What, u64)> {
+    let waited = stream.spent(Doing::Waiting);
+    let matters = waited > stream.duration() / 5;
+    let measured = round_trips(stream).filter(|_| matters);
+    let (round_trip, fastest) = measured.map_or((0, 0), |all| (all.median(), all.quantile(0.05)));
+    let waiting = What::Waiting { in_flight: stream.in_flight.median(), round_trip, fastest };
+    let again = What::Again { again: stream.again, requests: stream.requests };
+    vec![
+        (What::Timeouts(stream.timeouts), stream.spent(Doing::Timeout)),
+        (What::NotReady(stream.rnr), stream.spent(Doing::Rnr)),
+        (again, stream.spent(Doing::Repeating)),
+        (waiting, waited),
+        (What::Idle, stream.spent(Doing::Idle)),
+        (What::Busy, stream.spent(Doing::Sending) + stream.spent(Doing::Receiving)),
+    ]
+}
+
+/// The times from requests to acknowledgements, or where none was measured to the answers of READs or
+/// atomics.
+fn round_trips(stream: &Stream) -> Option<&Distribution> {
+    if stream.ack_rtt.count() > 0 {
+        return Some(&stream.ack_rtt);
+    }
+    let answered = |kind: &Kind| !matches!(kind, Kind::Send | Kind::Write);
+    let answered = stream.operations.iter().filter(|(kind, _)| answered(kind));
+    let most = answered.max_by_key(|(_, messages)| messages.latency.count());
+    most.map(|(_, messages)| &messages.latency)
+}
+
+/// What takes no time by itself.
+fn remarkable(stream: &Stream) -> Vec<What> {
+    let Stream { refused, missing, again, .. } = stream;
+    let mut found = Vec::new();
+    if let Some((nak, at)) = *refused {
+        found.push(What::Refused { nak, after: at.saturating_sub(stream.first) });
+    } else if stream.unacknowledged > 0 && again.by_timeout > 0 && gave_up(stream) {
+        let (requests, again) = (stream.unacknowledged, again.by_timeout);
+        found.push(What::Unanswered { requests, again });
+    }
+    let told = stream.spent(Doing::Repeating) as f64 >= WORTH_TELLING * stream.duration() as f64;
+    if !told && again.total() > again.by_timeout + again.by_rnr {
+        found.push(What::Again { again: *again, requests: stream.requests });
+    }
+    if missing.lost_before + missing.lost_behind + missing.responses > 0 {
+        found.push(What::Lost(*missing));
+    }
+    if stream.cnps + stream.ecn_marked > 0 {
+        found.push(What::Congested { cnps: stream.cnps, marked: stream.ecn_marked });
+    }
+    if stream.out_of_order + stream.duplicates > 0 {
+        let Stream { out_of_order, duplicates, .. } = *stream;
+        found.push(What::Astray { out_of_order, duplicates });
+    }
+    if missing.never() > 0 {
+        let is_lost = !stream.is_reliable();
+        found.push(What::NeverCaptured { requests: missing.never(), is_lost });
+    }
+    found
+}
+
+/// Whether the last thing that a requester did was to send again.
+fn gave_up(stream: &Stream) -> bool {
+    let last = |line| stream.trace(line).cells().last().map(|cell| cell.at);
+    last(Line::AgainTimeout) > last(Line::Acknowledged)
+}
+
+impl Reason {
+    /// A few words: `timeouts 71 %`.
+    pub fn brief(&self) -> String {
+        let name = self.what.name();
+        if self.time > 0 { format!("{name} {}", Share(self.share)) } else { name.to_owned() }
+    }
+}
+
+impl What {
+    /// A word or two.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Refused { .. } => "refused",
+            Self::Unanswered { .. } => "unanswered",
+            Self::Timeouts(_) => "timeouts",
+            Self::NotReady(_) => "receiver not ready",
+            Self::Again { .. } => "sending again",
+            Self::Lost(_) => "losses",
+            Self::Waiting { .. } => "waiting for answers",
+            Self::Idle => "nothing under way",
+            Self::Busy => "busy",
+            Self::Congested { .. } => "congestion",
+            Self::Astray { .. } => "astray",
+            Self::NeverCaptured { is_lost: true, .. } => "lost",
+            Self::NeverCaptured { is_lost: false, .. } => "not captured",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.time > 0 {
+            write!(f, "{} of the time ({}): ", Share(self.share), Span(self.time))?;
+        }
+        write!(f, "{}", self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Refused { nak, after } => {
+                write!(f, "ended by a NAK ({}) after {}", nak.name(), Span(after))
+            }
+            Self::Unanswered { requests, again } => write!(
+                f,
+                "ends without an answer: {requests} never acknowledged, {again} sent again after \
+                 timeouts"
+            ),
+            Self::Timeouts(waits) => {
+                let each = Span(waits.total.checked_div(waits.ended).unwrap_or_default());
+                let timeouts = Count(waits.count, "timeout");
+                write!(f, "{timeouts} of {each} on average: nothing told the sender of a loss")
+            }
+            Self::NotReady(waits) => {
+                let each = Span(waits.total.checked_div(waits.ended).unwrap_or_default());
+                write!(
+                    f,
+                    "the receiver was not ready {} and had the sender wait, {each} on average: it \
+                     posts too few receive requests, or too late",
+                    Count(waits.count, "time")
+                )
+            }
+            Self::Again { again, requests } => sent_again(f, &again, requests),
+            Self::Lost(missing) => lost(f, &missing),
+            Self::Waiting { in_flight, round_trip, fastest } => {
+                waiting(f, in_flight, round_trip, fastest)
+            }
+            Self::Idle => f.write_str(
+                "nothing was under way: the program posted nothing, or waited for the other side",
+            ),
+            Self::Busy => f.write_str("requests or data followed one another without a wait"),
+            Self::Congested { cnps, marked } => write!(
+                f,
+                "congestion on the way: {marked} packets marked by routers (ECN), {cnps} \
+                 notifications (CNP)"
+            ),
+            Self::Astray { out_of_order, duplicates } => {
+                listed(f, &[(out_of_order, "out of order"), (duplicates, "doubled by the network")])
+            }
+            Self::NeverCaptured { requests, is_lost: true } => {
+                write!(f, "{requests} packets never came here, and nobody sends them again")
+            }
+            Self::NeverCaptured { requests, is_lost: false } => write!(
+                f,
+                "the capture lacks {requests} packets that were not sent again: it is not whole"
+            ),
+        }
+    }
+}
+
+fn sent_again(f: &mut fmt::Formatter<'_>, again: &Again, requests: u64) -> fmt::Result {
+    let total = again.total();
+    let share = Share(total as f64 / requests.max(1) as f64);
+    write!(f, "{} sent again ({share}, {})", Count(total, "packet"), Size(again.bytes))?;
+    let causes = [
+        (again.by_nak, "for a NAK"),
+        (again.by_timeout, "after a timeout"),
+        (again.by_rnr, "after an RNR NAK"),
+        (again.implied, "for a later answer"),
+        (again.unexplained, "for no reason captured"),
+        (again.spurious, "whose answer was captured before"),
+    ];
+    let told = causes.iter().filter(|(count, _)| *count > 0);
+    for (at, (count, why)) in told.enumerate() {
+        write!(f, "{} {count} {why}", if at == 0 { ":" } else { "," })?;
+    }
+    Ok(())
+}
+
+fn lost(f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
+    listed(
+        f,
+        &[
+            (missing.lost_before, "lost before the point of capture"),
+            (missing.lost_behind, "lost behind the point of capture"),
+            (missing.responses, "missing among answers to READs"),
+        ],
+    )
+}
+
+/// Packets of several sorts, but for sorts of which there is none.
+fn listed(f: &mut fmt::Formatter<'_>, counts: &[(u64, &str)]) -> fmt::Result {
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    for (at, (count, what)) in told.enumerate() {
+        let comma = if at == 0 { "" } else { ", " };
+        write!(f, "{comma}{} {what}", Count(*count, "packet"))?;
+    }
+    Ok(())
+}
+
+fn waiting(
+    f: &mut fmt::Formatter<'_>,
+    in_flight: u64,
+    round_trip: u64,
+    fastest: u64,
+) -> fmt::Result {
+    f.write_str("waiting for answers")?;
+    let Some(limit) = Rate::of(in_flight, round_trip) else { return Ok(()) };
+    let (in_flight, median) = (Size(in_flight), Span(round_trip));
+    write!(f, ": {in_flight} in flight and {median} round trip make {limit} (medians); ")?;
+    if round_trip / QUEUED > fastest {
+        let fastest = Span(fastest);
+        write!(
+            f,
+            "fast ones take {fastest}, so packets queue up: the way or the other side is slow"
+        )
+    } else {
+        f.write_str("with more in flight it would be faster")
+    }
+}
+
+/// A round trip that takes so many times as long as the fastest was spent in queues.
+const QUEUED: u64 = 4;

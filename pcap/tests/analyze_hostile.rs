@@ -1,0 +1,133 @@
+//! Captures that were damaged at random: the analyzer neither fails nor remembers more than it may,
+//! and its figures still add up.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod damage;
+
+use std::time::Duration;
+
+use peak_alloc::PeakAlloc;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use softroce::ids::Qpn;
+use softroce::net::Path as Route;
+use softroce::psn::Psn;
+use softroce::wire::encap::Headers;
+use softroce::wire::packet::datagram_len;
+use softroce::wire::{Bth, Builder, Opcode};
+use softroce_pcap::analyze::{Analysis, Analyzer, Bins, Doing, Filter, Limits};
+use softroce_pcap::flow;
+
+use damage::{apply, damage, golden, seal};
+
+#[global_allocator]
+static PEAK: PeakAlloc = PeakAlloc;
+
+const LIMITS: Limits = Limits {
+    tracker: flow::Limits { directions: 8, window: 16, packets: 64 },
+    streams: 6,
+    outstanding: (8, 20),
+    points: (16, 60),
+};
+
+/// What must hold of any analysis.
+fn adds_up(analysis: &Analysis) {
+    let counts = &analysis.counts;
+    let verdicts = counts.icrc_good + counts.icrc_bad + counts.icrc_unknown;
+    assert_eq!(verdicts, counts.roce_packets);
+    for flow in &analysis.flows {
+        assert!(!flow.reasons().iter().any(|reason| reason.to_string().is_empty()));
+        for stream in &flow.streams {
+            assert!(stream.again.total() <= stream.requests);
+            assert!(stream.first <= stream.last && stream.last <= analysis.duration);
+            let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();
+            assert!(spent <= stream.duration(), "{spent} of {}", stream.duration());
+            assert!(stream.delivered_over_time.values().len() <= Bins::MOST);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        rng_seed: RngSeed::Fixed(0xa11a),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn damage_does_no_harm(
+        name in prop::sample::select(vec![
+            "loss_netem5_pipe.pcap",
+            "loss_readresp_mid.pcap",
+            "cm_rping.pcap",
+            "host_handmade_rc.pcap",
+            "k612_flush_global.pcap",
+            "rc_srq.pcap",
+            "rc_atomic_ipv6.pcap",
+            "uc_write.pcap",
+            "pp_ud.pcap",
+        ]),
+        damages in proptest::collection::vec(damage(), 1..60),
+    ) {
+        let mut packets = golden(name);
+        for damage in &damages {
+            apply(damage, &mut packets);
+        }
+        let mut analyzer = Analyzer::new(LIMITS, Filter::default());
+        let mut now = Duration::ZERO;
+        for (number, packet) in (1..).zip(&packets) {
+            now += Duration::from_micros(30);
+            analyzer.ip_packet(number, Some(now), packet);
+            let (streams, outstanding, points) = analyzer.remembered();
+            prop_assert!(streams <= LIMITS.streams);
+            prop_assert!(outstanding <= LIMITS.outstanding.1);
+            prop_assert!(points <= LIMITS.points.1 + 6 * 16);
+        }
+        adds_up(&analyzer.finish());
+    }
+}
+
+/// A SEND of `len` bytes to queue pair `qp`.
+fn send(qp: u32, psn: u32, len: usize) -> Vec<u8> {
+    let opcode = Opcode::RcSendOnly;
+    let (dest_qp, psn) = (Qpn::new(qp), Psn::new(psn));
+    let bth = Bth { opcode, dest_qp, psn, ..Bth::default() };
+    let mut datagram = vec![0; datagram_len(opcode, len)];
+    Builder::new(&bth, &mut datagram).unwrap();
+    let path = Route {
+        source: "10.0.0.1".parse().unwrap(),
+        destination: "10.0.0.2".parse().unwrap(),
+        source_port: 0xc000,
+        traffic_class: 0,
+        hop_limit: 64,
+    };
+    let mut packet = Vec::new();
+    Headers::write(&path, 0, datagram.len(), &mut packet);
+    packet.extend(datagram);
+    seal(&mut packet);
+    packet
+}
+
+/// Connections without end, of which each has more in flight than is remembered, at moments far apart:
+/// what every bound is about, at once.
+#[test]
+fn memory_stays_within_what_the_limits_say() {
+    PEAK.reset_peak_usage();
+    let before = PEAK.current_usage();
+    let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
+    let mut number = 0;
+    for round in 0..400_u32 {
+        for qp in 0..1500 {
+            number += 1;
+            let now = Duration::from_nanos(number * number);
+            analyzer.ip_packet(number, Some(now), &send(qp + 2, round * 3, 0));
+        }
+    }
+    let analysis = analyzer.finish();
+    assert_eq!(analysis.flows.len(), Limits::default().streams);
+    assert!(analysis.counts.not_followed > 100_000);
+    let peak = PEAK.peak_usage() - before;
+    assert!(peak < 160 << 20, "{} MiB", peak >> 20);
+}

@@ -1,0 +1,48 @@
+//! `roce analyze`: what connections did, and what their time went into.
+
+mod text;
+
+use std::io::{self, BufWriter, Write};
+
+use anyhow::Context;
+use softroce_pcap::analyze::{Analysis, Analyzer, Filter, Limits};
+
+use crate::capture;
+use crate::cli::AnalyzeArgs;
+
+/// Runs the command.
+pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
+    let name = args.file.display().to_string();
+    let mut reader = capture::open(&args.file)?;
+    let mut analyzer = Analyzer::new(Limits::default(), filter(args));
+    let end = loop {
+        match reader.next_packet() {
+            Ok(Some(packet)) => analyzer.packet(&packet),
+            Ok(None) => break Ok(()),
+            Err(e) => break Err(e),
+        }
+    };
+    tell(args, &name, &analyzer.finish())?;
+    // What was readable comes first, also where the end is an error.
+    end.with_context(|| name)
+}
+
+fn filter(args: &AnalyzeArgs) -> Filter {
+    Filter {
+        qps: args.qp.clone(),
+        addresses: args.span.addr.clone(),
+        from: args.span.from,
+        to: args.span.to,
+    }
+}
+
+/// Two digits a byte.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn tell(args: &AnalyzeArgs, name: &str, analysis: &Analysis) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    text::report(&mut out, name, analysis, args.flows)?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,313 @@
+//! An analysis for a terminal: what took the time first, then the figures.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+
+use softroce_pcap::analyze::{
+    Agreement, Analysis, Bins, Count, Digits, Distribution, End, Flow, Messages, QUANTILES, Rate,
+    Share, Size, Span, Stream, Words,
+};
+
+/// Writes it all; `detailed` flows with everything, the rest with a line each.
+pub(super) fn report(
+    out: &mut impl Write,
+    name: &str,
+    analysis: &Analysis,
+    detailed: usize,
+) -> io::Result<()> {
+    head(out, name, analysis)?;
+    if analysis.flows.len() > 1 {
+        table(out, analysis)?;
+    }
+    for (number, flow) in (1..).zip(&analysis.flows).take(detailed) {
+        writeln!(out)?;
+        self::flow(out, number, flow)?;
+    }
+    let more = analysis.flows.len().saturating_sub(detailed);
+    if more > 0 {
+        writeln!(out, "\n{more} more flows have only their line above (--flows, --qp, --addr)")?;
+    }
+    Ok(())
+}
+
+fn head(out: &mut impl Write, name: &str, analysis: &Analysis) -> io::Result<()> {
+    let counts = &analysis.counts;
+    let flows = analysis.flows.len();
+    writeln!(
+        out,
+        "{name}: {} in {}, {} of RoCEv2, {}",
+        Count(counts.packets, "packet"),
+        Span(analysis.duration),
+        counts.roce_packets,
+        Count(flows as u64, "flow")
+    )?;
+    for (count, what) in [
+        (counts.icrc_bad, "with a bad ICRC, which count as lost"),
+        (counts.unsplit, "bursts that no ICRC shows how to cut, which are left out"),
+        (counts.management, "of connection management"),
+        (counts.rejected, "connections refused"),
+        (counts.not_followed, "that belong to no request captured, or to too many flows"),
+    ] {
+        if count > 0 {
+            writeln!(out, "  {count} {what}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A line a flow.
+fn table(out: &mut impl Write, analysis: &Analysis) -> io::Result<()> {
+    let ends: Vec<_> = analysis.flows.iter().map(ends).collect();
+    let width = ends.iter().map(|ends| ends.len()).max().unwrap_or_default();
+    writeln!(
+        out,
+        "\n   # {:width$}  service {:>10} {:>9} {:>11}  most of the time",
+        "flow", "bytes", "time", "goodput"
+    )?;
+    for ((number, flow), ends) in (1..).zip(&analysis.flows).zip(&ends) {
+        writeln!(
+            out,
+            "{number:4} {ends:width$}  {:7} {:>10} {:>9} {:>11}  {}",
+            flow.transport.to_string(),
+            Size(flow.bytes()).to_string(),
+            Span(flow.duration()).to_string(),
+            rate(flow.goodput()),
+            flow.reasons().first().map_or(String::new(), |reason| reason.brief()),
+        )?;
+    }
+    Ok(())
+}
+
+fn flow(out: &mut impl Write, number: usize, flow: &Flow) -> io::Result<()> {
+    write!(out, "flow {number}: {}  {}", ends(flow), flow.transport)?;
+    if let Some(mtu) = flow.mtu() {
+        write!(out, ", MTU {mtu}")?;
+    }
+    writeln!(out, ", {}", flow.certainty.name())?;
+    writeln!(
+        out,
+        "  {} in {}, {}",
+        Size(flow.bytes()),
+        Span(flow.duration()),
+        rate(flow.goodput())
+    )?;
+    let reasons = flow.reasons();
+    for reason in &reasons {
+        let stream = flow.streams.get(reason.stream).filter(|_| flow.streams.len() > 1);
+        let whose = stream.map_or(String::new(), |stream| format!("{}: ", way(flow, stream)));
+        writeln!(out, "  - {whose}{reason}")?;
+    }
+    for stream in &flow.streams {
+        writeln!(out, "  {}", way(flow, stream))?;
+        self::stream(out, stream)?;
+    }
+    match &flow.agreement {
+        Some(agreement) => self::agreement(out, agreement),
+        None => Ok(()),
+    }
+}
+
+fn stream(out: &mut impl Write, stream: &Stream) -> io::Result<()> {
+    for (kind, messages) in &stream.operations {
+        row(out, kind.name(), operations(messages))?;
+    }
+    if let Some(drawn) = drawn(stream.arrived_over_time(), stream.last) {
+        row(out, "goodput", drawn)?;
+    }
+    let latencies = stream.operations.iter().map(|(kind, of)| (kind.name(), &of.latency));
+    let mut latencies: Vec<_> = latencies.filter(|(_, latency)| latency.count() > 0).collect();
+    if stream.ack_rtt.count() > 0 {
+        latencies.push(("ACK", &stream.ack_rtt));
+    }
+    if !latencies.is_empty() {
+        let names = QUANTILES.map(|(name, _)| format!("{:>9}", name.replace('_', ".")));
+        row(out, "", format_args!("{} {:>9} {:>9}", names.join(" "), "max", "of"))?;
+    }
+    for (name, latency) in latencies {
+        row(out, &format!("{name} µs"), percentiles(latency))?;
+    }
+    if stream.in_flight.count() > 0 {
+        let (bytes, packets) = (&stream.in_flight, &stream.in_flight_packets);
+        row(
+            out,
+            "in flight",
+            format_args!(
+                "{} in {} (median), {} in {} at most",
+                Size(bytes.median()),
+                Count(packets.median(), "packet"),
+                Size(bytes.max()),
+                Count(packets.max(), "packet")
+            ),
+        )?;
+    }
+    row(out, "packets", packets(stream))?;
+    row_unless_empty(out, "refusals", &refusals(stream))?;
+    row_unless_empty(out, "network", &network(stream))
+}
+
+fn row(out: &mut impl Write, name: &str, text: impl Display) -> io::Result<()> {
+    writeln!(out, "    {name:13} {text}")
+}
+
+fn row_unless_empty(out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
+    if text.is_empty() { Ok(()) } else { row(out, name, text) }
+}
+
+/// `10.0.0.1 qp 0x000011 > 10.0.0.2 qp 0x000012`.
+pub(super) fn ends(flow: &Flow) -> String {
+    format!("{} > {}", end(&flow.a), end(&flow.b))
+}
+
+fn end(end: &End) -> String {
+    match end.qp {
+        Some(qp) => format!("{} qp {qp}", end.ip),
+        None => format!("{} qp ?", end.ip),
+    }
+}
+
+/// Who asks whom.
+fn way(flow: &Flow, stream: &Stream) -> String {
+    let (a, b) = (flow.a.ip, flow.b.ip);
+    let asks = (stream.direction.source, Some(stream.direction.qp));
+    match (a == b, asks == (a, flow.b.qp)) {
+        (false, true) => format!("{a} asks"),
+        (false, false) => format!("{b} asks"),
+        (true, _) => format!("qp {} is asked", stream.direction.qp),
+    }
+}
+
+/// `2048 of 65536 bytes, 12 of 100 bytes`.
+fn operations(messages: &Messages) -> String {
+    let mut sizes: Vec<_> = messages.sizes.iter().collect();
+    sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(**count), **size));
+    let told = sizes.iter().take(4).map(|(size, count)| format!("{count} of {size} bytes"));
+    let mut told: Vec<_> = told.collect();
+    let rest = messages.messages - sizes.iter().take(4).map(|(_, count)| **count).sum::<u64>();
+    if rest > 0 {
+        told.push(format!("{rest} of other sizes"));
+    }
+    let immediate = messages.with_immediate;
+    if immediate > 0 {
+        told.push(format!("{immediate} with immediate data"));
+    }
+    told.join(", ")
+}
+
+fn percentiles(of: &Distribution) -> String {
+    let found = QUANTILES.map(|(_, share)| of.quantile(share)).into_iter().chain([of.max()]);
+    let columns = found.map(|ns| format!("{:>9} ", Digits(ns as f64 / 1e3).to_string()));
+    format!("{}{:>9}", columns.collect::<String>(), of.count())
+}
+
+fn packets(stream: &Stream) -> String {
+    let again = &stream.again;
+    let mut told =
+        vec![format!("{}, {}", Count(stream.requests, "request"), Count(stream.answers, "answer"))];
+    if again.total() > 0 {
+        let causes = listed(&[
+            (again.by_nak, "for a NAK"),
+            (again.by_timeout, "after a timeout"),
+            (again.by_rnr, "after an RNR NAK"),
+            (again.implied, "for a later answer"),
+            (again.unexplained, "unexplained"),
+            (again.spurious, "though answered here"),
+        ]);
+        let share = Share(again.total() as f64 / stream.requests.max(1) as f64);
+        told.push(format!("; {} sent again ({share}): {causes}", again.total()));
+    }
+    if again.responses > 0 {
+        told.push(format!("; {} answers came again", again.responses));
+    }
+    told.concat()
+}
+
+fn refusals(stream: &Stream) -> String {
+    let naks = stream.naks.iter();
+    let naks = naks.map(|(nak, count)| format!("{count} NAK {}", nak.name()));
+    let mut told: Vec<_> = naks.collect();
+    let rnr = &stream.rnr;
+    if rnr.count > 0 {
+        let total = Span(rnr.total);
+        told.push(format!("{} NAK receiver not ready, heeded for {total}", rnr.count));
+    }
+    let timeouts = &stream.timeouts;
+    if timeouts.count > 0 {
+        let (count, total, longest) =
+            (timeouts.count, Span(timeouts.total), Span(timeouts.longest));
+        told.push(format!("{count} timeouts, {total} in all, {longest} the longest"));
+    }
+    told.join(", ")
+}
+
+fn network(stream: &Stream) -> String {
+    let missing = &stream.missing;
+    listed(&[
+        (missing.lost_before, "lost before the point of capture"),
+        (missing.lost_behind, "lost behind it"),
+        (missing.never(), "never captured"),
+        (missing.responses, "answers to READs missing"),
+        (stream.out_of_order, "out of order"),
+        (stream.duplicates, "doubled"),
+        (stream.cnps, "CNPs"),
+        (stream.ecn_marked, "marked by routers (ECN)"),
+    ])
+}
+
+/// Those that are not zero.
+fn listed(counts: &[(u64, &str)]) -> String {
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    told.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+fn agreement(out: &mut impl Write, agreement: &Agreement) -> io::Result<()> {
+    let took = Span(agreement.answered.saturating_sub(agreement.asked));
+    let asker = agreement.there.source;
+    writeln!(out, "  connection manager: {asker} asked, and was answered after {took}")?;
+    row(out, "REQ", Said(&agreement.request))?;
+    row(out, "REP", Said(&agreement.reply))
+}
+
+/// Fields that are not zero, and private data.
+struct Said<'a>(&'a Words);
+
+impl Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.0.fields.iter().map(|(name, value)| (name, value.to_string()));
+        let told =
+            told.filter(|(_, value)| !value.trim_start_matches("0x").trim_matches('0').is_empty());
+        let told: Vec<_> = told.map(|(name, value)| format!("{name}={value}")).collect();
+        f.write_str(&told.join(" "))?;
+        if !self.0.private_data.is_empty() {
+            write!(f, " private_data={}", super::hex(&self.0.private_data))?;
+        }
+        Ok(())
+    }
+}
+
+fn rate(rate: Option<Rate>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string())
+}
+
+const COLUMNS: usize = 60;
+const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A rate over time, a bar a column; `None` when it lasts no time.
+fn drawn(bins: &Bins, end: u64) -> Option<String> {
+    let lasts = end.checked_sub(bins.start()).filter(|lasts| *lasts > 0)?;
+    let count = usize::try_from(lasts / bins.width() + 1).ok()?;
+    let per_column = count.div_ceil(COLUMNS).max(1);
+    let column = per_column as u64 * bins.width();
+    let values = bins.values().iter().copied().chain(std::iter::repeat(0)).take(count);
+    let values: Vec<_> = values.collect();
+    let sums = values.chunks(per_column).map(|bins| bins.iter().sum::<u64>());
+    let sums: Vec<_> = sums.collect();
+    let most = *sums.iter().max()?;
+    let bars = sums.iter().map(|sum| {
+        let level = u128::from(*sum) * 8;
+        let level = usize::try_from(level.div_ceil(u128::from(most.max(1)))).unwrap_or(8);
+        BARS.get(level).copied().unwrap_or(' ')
+    });
+    let bars: String = bars.collect();
+    let peak = rate(Rate::of(most, column));
+    Some(format!("|{bars}| up to {peak}, {} a column", Span(column)))
+}
