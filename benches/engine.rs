@@ -46,6 +46,7 @@ impl Side {
             cap: QpCap { max_send_wr: 1024, max_recv_wr: 1024, ..QpCap::default() },
             sq_sig_all: true,
             srq: None,
+            send_ops: None,
         };
         let qpn = engine.create_qp(Instant::ZERO, init).ok()?;
         Some(Self { engine, region, ip, qpn })

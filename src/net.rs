@@ -169,6 +169,8 @@ pub struct Burst {
     pub token: BurstToken,
     buffer: Box<[u8]>,
     used: usize,
+    /// Bytes that it takes, but for a first segment that is longer.
+    limit: usize,
     segment_len: usize,
     segments: usize,
 }
@@ -188,6 +190,7 @@ impl Burst {
             token: BurstToken(0),
             buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
             used: 0,
+            limit: MAX_BURST_BYTES,
             segment_len: 0,
             segments: 0,
         }
@@ -207,6 +210,12 @@ impl Burst {
         self.segments = 0;
     }
 
+    /// From now on it takes `more` bytes, but at least one segment, and never more than one send
+    /// carries.
+    pub fn set_limit(&mut self, more: usize) {
+        self.limit = self.used.saturating_add(more).min(MAX_BURST_BYTES);
+    }
+
     /// Whether a segment of `len` bytes may follow what is here: no longer than the first, none
     /// after a shorter one, and within the limits of one send.
     pub fn has_room(&self, len: usize) -> bool {
@@ -216,7 +225,7 @@ impl Burst {
         let full = self.used == self.segments * self.segment_len;
         full && len <= self.segment_len
             && self.segments < MAX_BURST_SEGMENTS
-            && self.used + len <= MAX_BURST_BYTES
+            && self.used + len <= self.limit
     }
 
     /// Whether a segment of `next` bytes may follow one of `len`, for which there is room.
@@ -224,7 +233,7 @@ impl Burst {
         next <= len
             && (self.segments == 0 || len == self.segment_len)
             && self.segments + 2 <= MAX_BURST_SEGMENTS
-            && self.used + len + next <= MAX_BURST_BYTES
+            && self.used + len + next <= self.limit
     }
 
     /// Appends a segment of `len` bytes and lends it to be written, every byte of it: it holds what

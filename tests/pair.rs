@@ -16,7 +16,6 @@ use softroce::io::Port;
 use softroce::io::sim::{Conditions, Fate, HostConfig};
 use softroce::mem::Region;
 use softroce::net::Burst;
-use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{SendFlags, SendOp, WcStatus};
 use softroce::wire::Datagram;
@@ -180,25 +179,6 @@ fn packets_for_a_destroyed_queue_pair_are_dropped() {
     world.run(Duration::from_secs(1));
     assert_eq!(ends(&world, 0), [(1, WcStatus::RetryExcErr)]);
     assert_eq!(world.nodes[1].engine.counters().dropped(DropReason::UnknownQp), 2);
-}
-
-/// QPS-14
-#[test]
-fn the_number_of_a_destroyed_queue_pair_is_not_used_for_a_while() {
-    let mut world = World::with(5, 1, HostConfig::default(), |config| config.max_qp = 4);
-    let link = Link::default();
-    let qps: Vec<_> = (0..4).map(|_| world.create_qp(0, &link)).collect();
-    for qpn in &qps {
-        world.nodes[0].engine.destroy_qp(Instant::ZERO, *qpn);
-    }
-    // The numbers are taken, and so are the places.
-    for ms in [0, 9_999] {
-        world.now = Instant::from_millis(ms);
-        let init = support::qp_init(&link);
-        assert!(world.nodes[0].engine.create_qp(world.now, init).is_err(), "after {ms} ms");
-    }
-    world.now = Instant::from_millis(10_000);
-    assert!(!qps.contains(&world.create_qp(0, &link)));
 }
 
 /// After an error, both sides begin anew with the same queue pairs.

@@ -13,7 +13,7 @@ use softroce::time::{AckTimeout, RnrTimer};
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{RecvRequest, SendFlags, SendOp, WcOpcode, WcStatus};
 use support::script::{PEER, PEER_QPN, REMOTE, Script, failed, ok, rts_qp};
-use support::{Link, RECV_CQ, SEND_CQ, request, sge};
+use support::{Link, RECV_CQ, SEND_CQ, qp_init, request, sge};
 
 const SEND: WcOpcode = WcOpcode::Send;
 const WRITE: WcOpcode = WcOpcode::RdmaWrite;
@@ -613,5 +613,6 @@ fn a_query_tells_the_attributes() {
         (rts.sq_psn, rts.timeout, rts.retry_cnt);
     (expected.rnr_retry, expected.max_rd_atomic) = (rts.rnr_retry, rts.max_rd_atomic);
     assert_eq!(info.attr, expected);
-    assert_eq!(info.cap, t.link.cap);
+    assert_eq!(info.init, qp_init(&t.link));
+    assert!(!info.sq_draining);
 }

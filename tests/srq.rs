@@ -281,7 +281,10 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     assert_eq!(engine.query_srq(srqn), Some(SrqAttr { max_wr: 2, max_sge: 32, limit: 0 }));
     assert_eq!(engine.query_srq(none), None);
     let info = engine.query_qp(qpn).unwrap();
-    assert_eq!((info.srq, info.cap.max_recv_wr, info.cap.max_recv_sge), (Some(srqn), 0, 0));
+    assert_eq!(
+        (info.init.srq, info.init.cap.max_recv_wr, info.init.cap.max_recv_sge),
+        (Some(srqn), 0, 0)
+    );
 
     assert_eq!(engine.destroy_srq(srqn), Err(SrqError::InUse { srqn, users: 1 }));
     engine.destroy_qp(Instant::ZERO, qpn);

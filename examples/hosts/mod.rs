@@ -43,6 +43,7 @@ impl Host {
             cap: QpCap::default(),
             sq_sig_all: false,
             srq: None,
+            send_ops: None,
         };
         let qpn = engine.create_qp(Instant::ZERO, qp)?;
         Ok(Self { ip, engine, port: network.host(ip), region, qpn })

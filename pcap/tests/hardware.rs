@@ -100,6 +100,7 @@ impl Host {
             cap: QpCap::default(),
             sq_sig_all: false,
             srq: None,
+            send_ops: None,
         };
         loop {
             let drawn = self.engine.create_qp(self.now, init).unwrap();

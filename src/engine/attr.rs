@@ -4,6 +4,7 @@ use std::fmt;
 
 use bitflags::bitflags;
 
+use crate::engine::pace::RateLimit;
 use crate::ids::{Mtu, QKey, Qpn};
 use crate::mem::Access;
 use crate::net::AddressVector;
@@ -112,6 +113,11 @@ pub enum MigState {
     Armed = 2,
 }
 
+impl MigState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Migrated, Self::Rearm, Self::Armed];
+}
+
 /// What a `modify_qp` sets; `None` leaves an attribute alone.
 ///
 /// Each transition needs some and takes some more (IBTA vol 1, §11.2.4.2); a
@@ -164,6 +170,8 @@ pub struct QpAttr {
     pub path_mig_state: Option<MigState>,
     /// Whether an event tells that the send queue is drained. It does unless told not to.
     pub en_sqd_async_notify: Option<bool>,
+    /// How fast requests are sent.
+    pub rate_limit: Option<RateLimit>,
 }
 
 impl QpAttr {
@@ -196,6 +204,7 @@ impl QpAttr {
             (AttrMask::MAX_DEST_RD_ATOMIC, self.max_dest_rd_atomic.is_some()),
             (AttrMask::PATH_MIG_STATE, self.path_mig_state.is_some()),
             (AttrMask::DEST_QPN, self.dest_qpn.is_some()),
+            (AttrMask::RATE_LIMIT, self.rate_limit.is_some()),
         ] {
             mask.set(flag, is_set);
         }
@@ -213,7 +222,7 @@ impl QpAttr {
         }
         take!(state pkey_index port_num access qkey path_mtu dest_qpn rq_psn sq_psn);
         take!(max_rd_atomic max_dest_rd_atomic min_rnr_timer timeout retry_cnt rnr_retry av);
-        take!(path_mig_state en_sqd_async_notify);
+        take!(path_mig_state en_sqd_async_notify rate_limit);
     }
 }
 
@@ -262,6 +271,8 @@ bitflags! {
         const PATH_MIG_STATE = 1 << 18;
         /// [`QpAttr::dest_qpn`].
         const DEST_QPN = 1 << 20;
+        /// [`QpAttr::rate_limit`].
+        const RATE_LIMIT = 1 << 25;
     }
 }
 
@@ -412,7 +423,7 @@ mod tests {
     #[test]
     fn masks_have_the_values_of_ibv_qp_attr_mask() {
         // CAP (1 << 19) cannot be modified, and there is no bit 21 to 24.
-        assert_eq!(AttrMask::all().bits(), 0x17_ffff);
+        assert_eq!(AttrMask::all().bits(), 0x217_ffff);
         assert_eq!(AttrMask::AV.bits(), 128);
         assert_eq!(AttrMask::PATH_MIG_STATE.bits(), 262_144);
         assert_eq!(AttrMask::DEST_QPN.bits(), 1_048_576);

@@ -29,10 +29,13 @@
 
 pub(crate) mod attr;
 mod connect;
+mod flat;
 mod identification;
+mod pace;
 mod post;
 mod qp;
 mod receives;
+mod send_ops;
 mod service;
 mod srq;
 mod table;
@@ -46,7 +49,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr};
+pub use flat::FlatAttr;
+pub use pace::RateLimit;
 pub use post::{PostError, QpCap};
+pub use send_ops::SendOps;
 pub use srq::{SrqAttr, SrqError, SrqInit, SrqModify};
 pub use transitions::ModifyError;
 
@@ -127,6 +133,9 @@ pub struct QpInit {
     pub sq_sig_all: bool,
     /// The shared receive queue that it takes from, instead of one of its own.
     pub srq: Option<Srqn>,
+    /// The operations that will be posted to its send queue, and no others; `None` for all that the
+    /// service has.
+    pub send_ops: Option<SendOps>,
 }
 
 /// Why a queue pair was not created.
@@ -142,6 +151,23 @@ pub enum CreateError {
     /// There is no such shared receive queue.
     #[error("shared receive queue {0} does not exist")]
     NoSuchSrq(Srqn),
+    /// So many queue pairs were destroyed of late that no number is free. They rest for ten seconds,
+    /// because peers may still send.
+    #[doc(alias = "ENOMEM")]
+    #[error("the numbers of {resting} queue pairs that were destroyed of late are not free yet")]
+    NumbersRest {
+        /// How many numbers.
+        resting: usize,
+    },
+    /// The service does not have such operations.
+    #[doc(alias = "EOPNOTSUPP")]
+    #[error("{qp_type} queue pairs have no {surplus}")]
+    SendOps {
+        /// The type of the queue pair.
+        qp_type: QpType,
+        /// What it does not have.
+        surplus: SendOps,
+    },
 }
 
 /// What a queue pair looks like from outside.
@@ -152,10 +178,12 @@ pub struct QpInfo {
     pub state: QpState,
     /// Every attribute given since RESET.
     pub attr: QpAttr,
-    /// Its limits. Those of its receive queue are 0 where it takes from a shared one.
-    pub cap: QpCap,
-    /// The shared receive queue that it takes from.
-    pub srq: Option<Srqn>,
+    /// What it was created with, as it was granted. With a shared receive queue it has none of its
+    /// own: its limits are 0.
+    #[doc(alias = "cap")]
+    pub init: QpInit,
+    /// In SQD: requests that were started before it are not complete.
+    pub sq_draining: bool,
     /// The UDP source port of its packets, once it has a path.
     pub source_port: Option<u16>,
 }
@@ -317,18 +345,22 @@ impl Engine {
     ///
     /// [`CreateError`]; nothing has changed.
     pub fn create_qp(&mut self, now: Instant, init: QpInit) -> Result<Qpn, CreateError> {
-        let QpInit { pd, send_cq, recv_cq, mut cap, sq_sig_all, qp_type, srq } = init;
+        let QpInit { qp_type, pd, send_cq, recv_cq, send_ops, srq, .. } = init;
+        let surplus = send_ops.unwrap_or_default().difference(SendOps::of(qp_type));
+        if !surplus.is_empty() {
+            return Err(CreateError::SendOps { qp_type, surplus });
+        }
         if let Some(srqn) = srq.filter(|srqn| self.srqs.get(*srqn).is_none()) {
             return Err(CreateError::NoSuchSrq(srqn));
         }
-        let max = self.config.max_qp;
-        let qpn = self.qps.free_number(now).ok_or(CreateError::TooMany { max })?;
+        let qpn = self.qps.free_number(now)?;
+        let mut cap = init.cap.granted();
         if let Some(shared) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
             shared.users += 1;
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
         let id = Identity { qpn, pd, send_cq, recv_cq };
-        self.qps.insert(QueuePair::new(id, qp_type, cap, sq_sig_all, srq));
+        self.qps.insert(QueuePair::new(id, QpInit { cap, ..init }));
         Ok(qpn)
     }
 
@@ -375,6 +407,9 @@ impl Engine {
         }
         qp.attr.merge(attr);
         qp.state = to;
+        if let Some(limit) = attr.rate_limit {
+            qp.set_rate(limit);
+        }
         let peering = connect::peering(qp, &self.config, cx.windows, agree);
         if let Some(peering) = peering {
             match (from, to) {
@@ -575,8 +610,8 @@ impl Engine {
         Some(QpInfo {
             state: qp.state,
             attr: qp.attr,
-            cap: qp.cap,
-            srq: qp.receives.srq(),
+            init: qp.init,
+            sq_draining: qp.is_draining(),
             source_port: qp.source_port(),
         })
     }

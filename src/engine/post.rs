@@ -3,11 +3,12 @@
 use thiserror::Error;
 
 use crate::engine::attr::{QpState, QpType};
+use crate::engine::send_ops::SendOps;
 use crate::ids::{Gid, Qpn, Srqn};
 use crate::mem::{Access, BindInfo};
 use crate::transport::inbound::MAX_MESSAGE;
 use crate::transport::work::{
-    FlushPlacement, FlushTarget, SendData, SendOp, SendRequest, WcOpcode,
+    FlushPlacement, FlushTarget, INLINE_BYTES, SendData, SendOp, SendRequest, WcOpcode,
 };
 
 /// The limits of one queue pair.
@@ -154,6 +155,15 @@ pub enum PostError {
         /// The source GID's index.
         index: u8,
     },
+    /// The queue pair was created without the operation.
+    #[doc(alias = "EINVAL")]
+    #[error("the queue pair was created for {declared}, not for {found}")]
+    NotDeclared {
+        /// What was asked for.
+        found: SendOps,
+        /// What it was created for.
+        declared: SendOps,
+    },
     /// The queue pair was connected with `max_rd_atomic` 0.
     #[error(
         "the queue pair allows no outgoing READ, atomic, FLUSH or ATOMIC WRITE: max_rd_atomic is 0"
@@ -183,18 +193,29 @@ fn check_lengths(op: &SendOp, found: u64) -> Result<(), PostError> {
 impl QpType {
     /// Whether the service has this operation.
     pub(crate) fn check_op(self, op: &SendOp) -> Result<(), PostError> {
-        let has = match self {
-            Self::Rc => true,
-            // There is no packet of UC that names a key to invalidate.
-            Self::Uc => !op.has_response() && !matches!(op, SendOp::SendInv { .. }),
-            Self::Ud => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
-        };
+        let has = SendOps::of(self).contains(op.into());
         let (qp_type, operation) = (self, op.wc_opcode());
         if has { Ok(()) } else { Err(PostError::NoSuchOperation { qp_type, operation }) }
     }
 }
 
 impl QpCap {
+    /// Nothing of anything.
+    pub const NONE: Self = Self {
+        max_send_wr: 0,
+        max_recv_wr: 0,
+        max_send_sge: 0,
+        max_recv_sge: 0,
+        max_inline_data: 0,
+    };
+
+    /// What is granted where this is asked for: never less. So many inline bytes as a request holds
+    /// anyway are had for nothing.
+    #[must_use]
+    pub fn granted(self) -> Self {
+        Self { max_inline_data: self.max_inline_data.max(INLINE_BYTES), ..self }
+    }
+
     /// Checks a send request against these limits and returns the length of its message.
     pub(crate) fn check_send(&self, request: &SendRequest) -> Result<u32, PostError> {
         match &request.data {

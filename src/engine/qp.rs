@@ -1,11 +1,13 @@
 //! A queue pair: two halves, a state, and the attributes it was given.
 
+use crate::engine::QpInit;
 use crate::engine::attr::{QpAttr, QpState, QpType};
 use crate::engine::identification::Identification;
-use crate::engine::post::{PostError, QpCap};
+use crate::engine::pace::{Pacer, RateLimit};
+use crate::engine::post::PostError;
 use crate::engine::receives::Receives;
+use crate::engine::send_ops::SendOps;
 use crate::engine::service::{Arrival, Broken, Peering, Service};
-use crate::ids::Srqn;
 use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
@@ -22,8 +24,8 @@ use crate::wire::{Datagram, Opcode, Transport};
 pub(crate) struct QueuePair {
     pub(crate) id: Identity,
     pub(crate) qp_type: QpType,
-    pub(crate) cap: QpCap,
-    sq_sig_all: bool,
+    /// What it was created with, as it was granted.
+    pub(crate) init: QpInit,
     pub(crate) state: QpState,
     /// Every attribute given since RESET.
     pub(crate) attr: QpAttr,
@@ -41,6 +43,9 @@ pub(crate) struct QueuePair {
     pub(crate) ready: bool,
     /// It waits for room in this window.
     pub(crate) waiting: Option<WindowId>,
+    pacer: Pacer,
+    /// Requests wait until then, for the rate limit.
+    paced: Option<Instant>,
 }
 
 /// What a burst is to carry.
@@ -62,18 +67,12 @@ pub(crate) struct Left {
 }
 
 impl QueuePair {
-    pub(crate) fn new(
-        id: Identity,
-        qp_type: QpType,
-        cap: QpCap,
-        sq_sig_all: bool,
-        srq: Option<Srqn>,
-    ) -> Self {
+    pub(crate) fn new(id: Identity, init: QpInit) -> Self {
+        let QpInit { qp_type, cap, srq, .. } = init;
         Self {
             id,
             qp_type,
-            cap,
-            sq_sig_all,
+            init,
             state: QpState::Reset,
             attr: QpAttr::default(),
             peering: None,
@@ -85,6 +84,8 @@ impl QueuePair {
             close_first: false,
             ready: false,
             waiting: None,
+            pacer: Pacer::default(),
+            paced: None,
         }
     }
 
@@ -100,8 +101,12 @@ impl QueuePair {
             let needed = "send requests are taken from RTS on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
-        let length = self.cap.check_send(&request)?;
+        let length = self.init.cap.check_send(&request)?;
         self.qp_type.check_op(&request.op)?;
+        let found = SendOps::from(&request.op);
+        if let Some(declared) = self.init.send_ops.filter(|declared| !declared.contains(found)) {
+            return Err(PostError::NotDeclared { found, declared });
+        }
         if self.qp_type == QpType::Ud && to.is_none() {
             return Err(PostError::NoTarget);
         }
@@ -112,7 +117,7 @@ impl QueuePair {
         if let Some(capacity) = self.service.full() {
             return Err(PostError::QueueFull { capacity });
         }
-        if self.sq_sig_all {
+        if self.init.sq_sig_all {
             request.flags |= SendFlags::SIGNALED;
         }
         self.service.post(request, length, to);
@@ -136,7 +141,7 @@ impl QueuePair {
             Receives::Own(receives) => receives,
             Receives::Shared(srqn) => return Err(PostError::Shared { qpn, srqn: *srqn }),
         };
-        self.cap.check_recv(request.sges.len())?;
+        self.init.cap.check_recv(request.sges.len())?;
         if self.state == QpState::Err {
             let end = RecvEnd::failed(WcStatus::WrFlushErr);
             cx.complete_recv(receives.cq, qpn, request.wr_id, end);
@@ -203,6 +208,7 @@ impl QueuePair {
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        self.paced = self.paced.filter(|until| *until > cx.now);
         let Some(peering) = &self.peering else { return };
         let result = self.service.handle_timeout(cx, peering);
         self.after_sending(cx, result);
@@ -251,7 +257,10 @@ impl QueuePair {
 
     /// Whether there may be a request to send.
     pub(crate) fn wants_to_request(&self) -> bool {
-        self.may_request() && self.waiting.is_none() && self.service.may_transmit()
+        self.may_request()
+            && self.waiting.is_none()
+            && self.paced.is_none()
+            && self.service.may_transmit()
     }
 
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
@@ -263,7 +272,7 @@ impl QueuePair {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.service.deadline()
+        self.service.deadline().into_iter().chain(self.paced).min()
     }
 
     /// Builds the next burst: answers to READs and atomics, requests, and the acknowledgement, which
@@ -274,6 +283,7 @@ impl QueuePair {
         extent: Extent,
         out: &mut Burst,
     ) -> Left {
+        out.set_limit(usize::MAX);
         let mut left = Left { more: false, blocked: None };
         let Some(peering) = &self.peering else { return left };
         out.token = BurstToken(self.id.qpn.value().into());
@@ -296,8 +306,19 @@ impl QueuePair {
             }
         }
         let mut result = Ok(());
-        if self.may_request() {
-            match self.service.transmit(cx, peering, out) {
+        let grant = self.pacer.grant(cx.now);
+        if self.may_request() && self.service.may_transmit() {
+            self.paced = grant.err();
+        }
+        if let Ok(bytes) = grant
+            && self.may_request()
+        {
+            let before = out.data().len();
+            out.set_limit(bytes);
+            let progress = self.service.transmit(cx, peering, out);
+            self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
+            out.set_limit(usize::MAX);
+            match progress {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::More) => left.more = true,
                 Ok(Progress::Blocked(window, want)) => left.blocked = Some((window, want)),
@@ -328,8 +349,8 @@ impl QueuePair {
         // What it has taken from a shared queue is not lost with it.
         let service = &mut self.service;
         self.receives.with(cx, &self.id, |_, receives| service.forget_message(receives));
-        let (ready, srq) = (self.ready, self.receives.srq());
-        *self = Self::new(self.id, self.qp_type, self.cap, self.sq_sig_all, srq);
+        let ready = self.ready;
+        *self = Self::new(self.id, self.init);
         self.ready = ready;
     }
 
@@ -345,6 +366,12 @@ impl QueuePair {
         if let Some(peering) = &self.peering {
             self.service.start_sending(first, peering, receive_buffer);
         }
+    }
+
+    /// Sends requests at another rate from now on.
+    pub(crate) fn set_rate(&mut self, limit: RateLimit) {
+        self.pacer.set(limit);
+        self.paced = None;
     }
 
     /// Takes attributes over that changed while connected.
@@ -377,7 +404,7 @@ impl QueuePair {
     /// others; of them an event tells that this one takes no more.
     fn enter_error(&mut self, cx: &mut Context<'_>) {
         let fails = std::mem::replace(&mut self.state, QpState::Err) != QpState::Err;
-        self.draining = false;
+        (self.draining, self.paced) = (false, None);
         let window = self.peering.as_ref().and_then(Peering::window);
         self.service.flush(cx, &self.id, window);
         let (service, qpn) = (&mut self.service, self.id.qpn);

@@ -1,12 +1,13 @@
 //! The queue pairs of an engine, by number.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
+use crate::engine::CreateError;
 use crate::engine::qp::QueuePair;
 use crate::ids::{CqId, Qpn};
 use crate::net::RxMeta;
@@ -23,6 +24,10 @@ const TIMEWAIT: Duration = Duration::from_secs(10);
 /// Bits of a queue pair number that name the shard.
 const SHARD_BITS: u32 = 6;
 
+/// Numbers that may be taken at once, resting ones included: of those that a shard has, enough are
+/// left that one drawn at random is soon free.
+const MOST_NUMBERS: usize = (1 << (24 - SHARD_BITS)) / 4 * 3;
+
 /// Queue pairs in slots, and the slot of each number.
 #[derive(Debug)]
 pub(crate) struct QpTable {
@@ -31,6 +36,8 @@ pub(crate) struct QpTable {
     by_number: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
     /// Numbers of destroyed queue pairs, oldest first, with the time at which they are free.
     retired: VecDeque<(Instant, Qpn)>,
+    /// The same numbers.
+    resting: HashSet<Qpn, BuildHasherDefault<QpnHasher>>,
     /// The queue pair of the packet before.
     recent: Option<(Qpn, usize)>,
     max: usize,
@@ -45,6 +52,7 @@ impl QpTable {
             vacant: Vec::new(),
             by_number: HashMap::default(),
             retired: VecDeque::new(),
+            resting: HashSet::default(),
             recent: None,
             max,
             shard: u32::from(shard) & ((1 << SHARD_BITS) - 1),
@@ -54,21 +62,27 @@ impl QpTable {
 
     /// A number that no queue pair has, nor has had of late. The upper bits are random: to guess it
     /// is the first thing a stranger must do.
-    pub(crate) fn free_number(&mut self, now: Instant) -> Option<Qpn> {
-        while self.retired.front().is_some_and(|(free_at, _)| *free_at <= now) {
+    pub(crate) fn free_number(&mut self, now: Instant) -> Result<Qpn, CreateError> {
+        while let Some((free_at, qpn)) = self.retired.front().copied()
+            && free_at <= now
+        {
             self.retired.pop_front();
+            self.resting.remove(&qpn);
         }
-        if self.by_number.len() + self.retired.len() >= self.max {
-            return None;
+        let (live, max) = (self.by_number.len(), self.max);
+        if live >= max {
+            return Err(CreateError::TooMany { max });
+        }
+        if live + self.resting.len() >= MOST_NUMBERS {
+            return Err(CreateError::NumbersRest { resting: self.resting.len() });
         }
         loop {
             let upper = self.random.next_u32() << SHARD_BITS;
             let qpn = Qpn::new(upper | self.shard);
             let reserved = qpn.value() <= Qpn::GSI.value() || qpn == Qpn::MULTICAST;
-            let used = self.by_number.contains_key(&qpn)
-                || self.retired.iter().any(|(_, retired)| *retired == qpn);
+            let used = self.by_number.contains_key(&qpn) || self.resting.contains(&qpn);
             if !reserved && !used {
-                return Some(qpn);
+                return Ok(qpn);
             }
         }
     }
@@ -86,6 +100,7 @@ impl QpTable {
         if let Some(qp) = self.slots.get_mut(slot).and_then(Option::take) {
             self.by_number.remove(&qp.id.qpn);
             self.retired.push_back((now + TIMEWAIT, qp.id.qpn));
+            self.resting.insert(qp.id.qpn);
             self.vacant.push(slot);
             self.recent = None;
         }

@@ -72,14 +72,14 @@ static TABLE: [Transition; 9] = transitions! {
     }
     Rtr => Rts {
         Rc: (TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC)
-            (CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE),
-        Uc: (SQ_PSN) (CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE),
-        Ud: (SQ_PSN) (CUR_STATE QKEY),
+            (CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE RATE_LIMIT),
+        Uc: (SQ_PSN) (CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE RATE_LIMIT),
+        Ud: (SQ_PSN) (CUR_STATE QKEY RATE_LIMIT),
     }
     Rts => Rts {
-        Rc: () (CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER),
-        Uc: () (CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE),
-        Ud: () (CUR_STATE QKEY),
+        Rc: () (CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER RATE_LIMIT),
+        Uc: () (CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE RATE_LIMIT),
+        Ud: () (CUR_STATE QKEY RATE_LIMIT),
     }
     Rts => Sqd {
         Rc: () (EN_SQD_ASYNC_NOTIFY),
@@ -88,14 +88,14 @@ static TABLE: [Transition; 9] = transitions! {
     }
     Sqd => Sqd {
         Rc: () (PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH
-            ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE),
-        Uc: () (AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE),
-        Ud: () (PKEY_INDEX QKEY),
+            ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE RATE_LIMIT),
+        Uc: () (AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE RATE_LIMIT),
+        Ud: () (PKEY_INDEX QKEY RATE_LIMIT),
     }
     Sqd => Rts {
-        Rc: () (CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE),
-        Uc: () (CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE),
-        Ud: () (CUR_STATE QKEY),
+        Rc: () (CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE RATE_LIMIT),
+        Uc: () (CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE RATE_LIMIT),
+        Ud: () (CUR_STATE QKEY RATE_LIMIT),
     }
     Sqe => Rts {
         Rc: () (),
@@ -244,6 +244,26 @@ pub enum ModifyError {
         /// The largest allowed.
         max: u16,
     },
+    /// There are no such attributes.
+    #[error("the mask has bits {bits:#x}, which stand for no attribute")]
+    UnknownAttributes {
+        /// Bits of the mask.
+        bits: u32,
+    },
+    /// The size of a queue is settled when it is created.
+    #[doc(alias = "IBV_QP_CAP")]
+    #[error("the mask has CAP, and queues cannot be resized")]
+    Cap,
+    /// No attribute has such a value.
+    #[error("{attribute} is {found:#x}, which is no {expected}")]
+    Value {
+        /// Which attribute.
+        attribute: AttrMask,
+        /// What was given.
+        found: u32,
+        /// What it should have been.
+        expected: &'static str,
+    },
     /// The path MTU is larger than the port's.
     #[error("PATH_MTU is {found}, the port has {active}")]
     PathMtu {
@@ -364,6 +384,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
+    use crate::engine::pace::RateLimit;
     use crate::mem::Access;
     use crate::psn::Psn;
     use crate::time::{AckTimeout, RnrTimer};
@@ -374,11 +395,11 @@ mod tests {
         RESET>INIT | PK PT AF ;                                | PK PT AF ;               | PK PT QK ;
         INIT>INIT  | ; PK PT AF                                | ; PK PT AF               | ; PK PT QK
         INIT>RTR   | AV MTU DQ RQP MDR MRN ; ALT AF PK         | AV MTU DQ RQP ; ALT AF PK | ; PK QK
-        RTR>RTS    | TO RC RNR SQP MRA ; CUR ALT AF MRN MIG    | SQP ; CUR ALT AF MIG     | SQP ; CUR QK
-        RTS>RTS    | ; CUR AF ALT MIG MRN                      | ; CUR AF ALT MIG         | ; CUR QK
+        RTR>RTS    | TO RC RNR SQP MRA ; CUR ALT AF MRN MIG RL | SQP ; CUR ALT AF MIG RL  | SQP ; CUR QK RL
+        RTS>RTS    | ; CUR AF ALT MIG MRN RL                   | ; CUR AF ALT MIG RL      | ; CUR QK RL
         RTS>SQD    | ; EN                                      | ; EN                     | ; EN
-        SQD>SQD    | ; PT AV TO RC RNR MRA MDR ALT AF PK MRN MIG | ; AV ALT AF PK MIG     | ; PK QK
-        SQD>RTS    | ; CUR ALT AF MRN MIG                      | ; CUR ALT AF MIG         | ; CUR QK
+        SQD>SQD    | ; PT AV TO RC RNR MRA MDR ALT AF PK MRN MIG RL | ; AV ALT AF PK MIG RL | ; PK QK RL
+        SQD>RTS    | ; CUR ALT AF MRN MIG RL                   | ; CUR ALT AF MIG RL      | ; CUR QK RL
         SQE>RTS    | ;                                         | ; CUR AF                 | ; CUR QK";
 
     const GID: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
@@ -406,6 +427,7 @@ mod tests {
             "MDR" => AttrMask::MAX_DEST_RD_ATOMIC,
             "MIG" => AttrMask::PATH_MIG_STATE,
             "DQ" => AttrMask::DEST_QPN,
+            "RL" => AttrMask::RATE_LIMIT,
             other => panic!("{other} is no attribute"),
         }
     }
@@ -453,6 +475,7 @@ mod tests {
             alt_path: given(mask, AttrMask::ALT_PATH, av()),
             path_mig_state: given(mask, AttrMask::PATH_MIG_STATE, MigState::Migrated),
             en_sqd_async_notify: given(mask, AttrMask::EN_SQD_ASYNC_NOTIFY, true),
+            rate_limit: given(mask, AttrMask::RATE_LIMIT, RateLimit::kbps(1000)),
         };
         assert_eq!(attr.mask().difference(AttrMask::STATE), mask);
         attr

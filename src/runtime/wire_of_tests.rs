@@ -179,6 +179,7 @@ impl End {
             cap,
             sq_sig_all: false,
             srq: None,
+            send_ops: None,
         };
         let qpn = core.create_qp(NOW, init, &events).unwrap();
         Self { core, wire: Arc::clone(own), ring, events, cq, qpn, qp_type, region }

@@ -213,6 +213,9 @@ bitflags! {
     }
 }
 
+/// Inline bytes that a request holds without allocating.
+pub(crate) const INLINE_BYTES: u32 = 64;
+
 /// Where the bytes of a send work request are.
 #[derive(PartialEq, Eq, Debug)]
 pub enum SendData {
@@ -220,7 +223,7 @@ pub enum SendData {
     Sges(SgeList),
     /// In the request itself: the caller's copy may be reused at once.
     #[doc(alias = "IBV_SEND_INLINE")]
-    Inline(SmallVec<[u8; 64]>),
+    Inline(SmallVec<[u8; INLINE_BYTES as usize]>),
 }
 
 impl Clone for SendData {

@@ -62,7 +62,10 @@ pub use poll::{Polling, RtValues, WcFlags};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
 pub use srq::{SharedReceiveQueue, SrqConfig};
 
-pub use crate::engine::{QpAttr, QpCap, QpInfo, QpState, QpType, SrqAttr, SrqModify};
+pub use crate::engine::{
+    FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RateLimit, SendOps, SrqAttr,
+    SrqModify,
+};
 pub use crate::ids::{Gid, Lkey, Mtu, MwId, QKey, Qpn, Rkey, Srqn};
 pub use crate::mem::{Access, BindInfo, HostMemory, MwType, RangeError};
 pub use crate::net::AddressVector;

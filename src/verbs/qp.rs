@@ -5,7 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::engine::{
-    InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RtrAttr, RtsAttr,
+    FlatAttr, InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RateLimit,
+    RtrAttr, RtsAttr, SendOps,
 };
 use crate::ids::{Mtu, QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
@@ -44,6 +45,10 @@ pub struct QpConfig<'a> {
     pub cap: QpCap,
     /// Every success of a send request is announced, signaled or not.
     pub sq_sig_all: bool,
+    /// The operations that will be posted to its send queue, and no others; `None` for all that the
+    /// service has.
+    #[doc(alias = "send_ops_flags")]
+    pub send_ops: Option<SendOps>,
 }
 
 impl<'a> QpConfig<'a> {
@@ -63,8 +68,15 @@ impl<'a> QpConfig<'a> {
     }
 
     fn of(qp_type: QpType, cq: &'a CompletionQueue) -> Self {
-        let cap = QpCap::default();
-        Self { qp_type, send_cq: cq, recv_cq: cq, srq: None, cap, sq_sig_all: false }
+        Self {
+            qp_type,
+            send_cq: cq,
+            recv_cq: cq,
+            srq: None,
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            send_ops: None,
+        }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -190,6 +202,7 @@ impl QueuePair {
             cap: config.cap,
             sq_sig_all: config.sq_sig_all,
             srq: config.srq.map(SharedReceiveQueue::srqn),
+            send_ops: config.send_ops,
         };
         let os = |source| Error::Os { what: "random numbers", source };
         let psn = Psn::new(u32::from_ne_bytes(random().map_err(os)?));
@@ -292,7 +305,55 @@ impl QueuePair {
             .map_err(|source| Error::Modify { qpn, source })
     }
 
-    /// Its state, attributes and limits.
+    /// The same in the form that C has: every attribute has a place, and `mask` says which count
+    /// (see [`FlatAttr`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Modify`]: as [`modify`](Self::modify), and for values that no attribute can have.
+    pub fn modify_masked(&self, attr: &FlatAttr, mask: u32) -> Result<(), Error> {
+        let qpn = self.inner.qpn;
+        self.modify(attr.select(mask).map_err(|source| Error::Modify { qpn, source })?)
+    }
+
+    /// Sends requests no faster than this from now on.
+    ///
+    /// ```
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
+    /// qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// // A gigabit a second, 64 KiB at once.
+    /// qp.modify_rate_limit(RateLimit { kbps: 1_000_000, max_burst: 1 << 16 })?;
+    /// assert_eq!(qp.query()?.attr.rate_limit.map(|limit| limit.kbps), Some(1_000_000));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Modify`] before RTS; [`Error::Down`].
+    #[doc(alias = "ibv_modify_qp_rate_limit")]
+    pub fn modify_rate_limit(&self, limit: RateLimit) -> Result<(), Error> {
+        self.modify(QpAttr { rate_limit: Some(limit), ..QpAttr::default() })
+    }
+
+    /// Its state, its attributes, and what it was created with, as granted.
+    ///
+    /// ```
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let cap = QpCap { max_inline_data: 1, ..QpCap::default() };
+    /// let send_ops = Some(SendOps::SEND | SendOps::RDMA_READ);
+    /// let qp = pd.create_qp(&QpConfig { cap, send_ops, ..QpConfig::rc(&cq) })?;
+    /// let info = qp.query()?;
+    /// assert_eq!((info.state, info.init.cap.max_inline_data), (QpState::Reset, 64));
+    /// assert_eq!(info.init.send_ops, send_ops);
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     ///

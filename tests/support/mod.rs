@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use softroce::engine::{
     Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
+    SendOps,
 };
 use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey, Srqn};
 use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
@@ -208,6 +209,7 @@ pub struct Link {
     pub cap: QpCap,
     pub access: Access,
     pub sq_sig_all: bool,
+    pub send_ops: Option<SendOps>,
     pub qp_type: QpType,
     pub srq: Option<Srqn>,
 }
@@ -225,6 +227,7 @@ impl Default for Link {
             cap: QpCap { max_send_sge: 32, max_recv_sge: 32, ..QpCap::default() },
             access: full_access(),
             sq_sig_all: false,
+            send_ops: None,
             qp_type: QpType::Rc,
             srq: None,
         }
@@ -279,6 +282,7 @@ pub fn qp_init(link: &Link) -> QpInit {
         cap: link.cap,
         sq_sig_all: link.sq_sig_all,
         srq: link.srq,
+        send_ops: link.send_ops,
     }
 }
 

@@ -161,7 +161,7 @@ fn handles_may_be_dropped_in_any_order() {
     spokes[0].run(SendRequest::send(1, spokes[0].mr.sge(..8)));
     assert_eq!(hub.end(), (1, WcStatus::Success));
     assert_eq!(qps[0].srq().unwrap().srqn(), srqn);
-    assert_eq!(qps[0].query().unwrap().srq, Some(srqn));
+    assert_eq!(qps[0].query().unwrap().init.srq, Some(srqn));
     drop(qps);
     assert_ne!(hub.pd.create_srq(&SrqConfig::default()).unwrap().srqn(), srqn);
 }

@@ -1,0 +1,119 @@
+//! How fast the send queue of one queue pair may go.
+
+use std::time::Duration;
+
+use crate::net::MAX_BURST_BYTES;
+use crate::time::Instant;
+
+/// How fast a queue pair may send requests, packets and all. Answers and acknowledgements to its
+/// peer are not held up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[doc(alias = "ibv_qp_rate_limit_attr")]
+pub struct RateLimit {
+    /// Kilobits (1000 bits) of UDP payload a second; 0 is no limit.
+    #[doc(alias = "rate_limit")]
+    pub kbps: u32,
+    /// Bytes that may go at once, but never less than a packet; 0 is what the rate allows in a
+    /// millisecond.
+    #[doc(alias = "max_burst_sz")]
+    pub max_burst: u32,
+}
+
+impl RateLimit {
+    /// As fast as it can.
+    pub const NONE: Self = Self { kbps: 0, max_burst: 0 };
+
+    /// So many kilobits a second.
+    pub const fn kbps(kbps: u32) -> Self {
+        Self { kbps, max_burst: 0 }
+    }
+
+    /// Bytes that may go at once.
+    fn burst(self) -> usize {
+        // A kilobit a second is a bit a millisecond.
+        let bytes = if self.max_burst == 0 { self.kbps / 8 } else { self.max_burst };
+        usize::try_from(bytes).map_or(MAX_BURST_BYTES, |bytes| bytes.min(MAX_BURST_BYTES))
+    }
+
+    /// How long so many bytes take.
+    fn time_for(self, bytes: usize) -> Duration {
+        let bits = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(8);
+        Duration::from_nanos(bits.saturating_mul(1_000_000).div_ceil(self.kbps.into()))
+    }
+}
+
+/// A rate limit, and what has been used of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Pacer {
+    limit: RateLimit,
+    /// When all that was sent would be through at that rate.
+    through: Instant,
+}
+
+impl Pacer {
+    /// Another rate from now on. What has been sent at the old one is forgotten.
+    pub(crate) fn set(&mut self, limit: RateLimit) {
+        *self = Self { limit, through: Instant::ZERO };
+    }
+
+    /// Bytes that may go now; the first packet may be longer.
+    ///
+    /// # Errors
+    ///
+    /// When something may go again.
+    pub(crate) fn grant(&self, now: Instant) -> Result<usize, Instant> {
+        match self.limit.kbps {
+            0 => Ok(MAX_BURST_BYTES),
+            _ if self.through > now => Err(self.through),
+            _ => Ok(self.limit.burst()),
+        }
+    }
+
+    /// So many bytes go now.
+    pub(crate) fn charge(&mut self, now: Instant, bytes: usize) {
+        if self.limit.kbps != 0 && bytes > 0 {
+            self.through = self.through.max(now) + self.limit.time_for(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pacer(kbps: u32, max_burst: u32) -> Pacer {
+        let mut pacer = Pacer::default();
+        pacer.set(RateLimit { kbps, max_burst });
+        pacer
+    }
+
+    #[test]
+    fn without_a_limit_everything_may_go() {
+        let mut pacer = pacer(0, 100);
+        pacer.charge(Instant::ZERO, 1 << 30);
+        assert_eq!(pacer.grant(Instant::ZERO), Ok(MAX_BURST_BYTES));
+    }
+
+    #[test]
+    fn what_was_sent_takes_its_time() {
+        // 8 Mbit/s is a byte a microsecond.
+        let mut pacer = pacer(8_000, 0);
+        let at = Instant::from_micros;
+        assert_eq!(pacer.grant(at(0)), Ok(1000), "a millisecond's worth");
+        pacer.charge(at(0), 1000);
+        assert_eq!((pacer.grant(at(999)), pacer.grant(at(1000))), (Err(at(1000)), Ok(1000)));
+        // Who has not used it does not get it back.
+        pacer.charge(at(5000), 300);
+        assert_eq!(pacer.grant(at(5200)), Err(at(5300)));
+        pacer.set(RateLimit::kbps(16_000));
+        assert_eq!(pacer.grant(at(5200)), Ok(2000));
+    }
+
+    #[test]
+    fn a_burst_is_as_long_as_was_said_and_no_longer_than_there_are() {
+        assert_eq!(pacer(8_000, 256).grant(Instant::ZERO), Ok(256));
+        assert_eq!(pacer(u32::MAX, 0).grant(Instant::ZERO), Ok(MAX_BURST_BYTES));
+        assert_eq!(pacer(u32::MAX, u32::MAX).grant(Instant::ZERO), Ok(MAX_BURST_BYTES));
+        assert_eq!(pacer(1, 0).grant(Instant::ZERO), Ok(0), "a packet goes all the same");
+    }
+}

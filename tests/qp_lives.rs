@@ -1,0 +1,203 @@
+//! How queue pairs come into being and end: what they are created for, how many there are, and their
+//! numbers.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use softroce::engine::{Config, CreateError, PostError, QpAttr, QpState, QpType, SendOps};
+use softroce::io::sim::HostConfig;
+use softroce::time::Instant;
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{RemoteAddr, SendOp, SendRequest, WcStatus};
+use support::script::{REMOTE, Script, rts_qp, rts_qp_of};
+use support::{Link, World, full_access, qp_init, remote, request, sge};
+
+fn ops(at: RemoteAddr) -> [SendOp; 9] {
+    [
+        SendOp::Send,
+        SendOp::SendImm { imm: 1 },
+        SendOp::Write { to: at },
+        SendOp::WriteImm { to: at, imm: 1 },
+        SendOp::Read { from: at },
+        SendOp::CompareSwap { at, expect: 0, swap: 1 },
+        SendOp::FetchAdd { at, add: 1 },
+        SendOp::SendInv { rkey: at.rkey },
+        SendOp::AtomicWrite { to: at },
+    ]
+}
+
+#[test]
+fn what_a_queue_pair_was_not_created_for_is_refused() {
+    for op in ops(REMOTE) {
+        let declared = SendOps::from(&op);
+        let mut t = Script::requester(Link { send_ops: Some(declared), ..rts_qp() });
+        for other in ops(REMOTE) {
+            let found = SendOps::from(&other);
+            let posted = t.post(request(1, other, &[sge(&t.answers.clone(), 0, 8)]));
+            let refused = Err(PostError::NotDeclared { found, declared });
+            assert_eq!(posted, if found == declared { Ok(()) } else { refused });
+        }
+        assert_eq!(t.all(0).len(), 1);
+    }
+}
+
+#[test]
+fn a_declaration_outlives_reset() {
+    let mut t = Script::requester(Link { send_ops: Some(SendOps::SEND), ..rts_qp() });
+    t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    t.bring_to(QpState::Rts);
+    let read = request(1, SendOp::Read { from: REMOTE }, &[]);
+    assert!(matches!(t.post(read), Err(PostError::NotDeclared { .. })));
+}
+
+#[test]
+fn operations_that_a_service_does_not_have_cannot_be_declared() {
+    let mut t = Script::reset(rts_qp(), |_| {});
+    for (qp_type, surplus) in [
+        (QpType::Uc, SendOps::RDMA_READ),
+        (QpType::Ud, SendOps::RDMA_WRITE),
+        (QpType::Rc, SendOps::TSO),
+    ] {
+        let send_ops = Some(SendOps::SEND | surplus);
+        let init = qp_init(&Link { send_ops, ..rts_qp_of(qp_type) });
+        let error = CreateError::SendOps { qp_type, surplus };
+        assert_eq!(t.engine.create_qp(Instant::ZERO, init), Err(error));
+        let said = error.to_string();
+        assert_eq!(said, format!("{qp_type} queue pairs have no {surplus}"));
+    }
+}
+
+#[test]
+fn inline_bytes_are_granted_and_told() {
+    for (wanted, granted) in [(0, 64), (64, 64), (65, 65), (500, 500)] {
+        let mut link = rts_qp();
+        link.cap.max_inline_data = wanted;
+        let mut t = Script::requester(link);
+        let cap = t.engine.query_qp(t.qpn).unwrap().init.cap;
+        assert_eq!(cap.max_inline_data, granted);
+        let inline = |bytes: u32| {
+            SendRequest::send(
+                1,
+                softroce::transport::work::SendData::inline(&vec![7; bytes as usize]),
+            )
+        };
+        assert_eq!(t.post(inline(granted)), Ok(()));
+        let found = granted as usize + 1;
+        let error = PostError::InlineTooLong { found, max: granted };
+        assert_eq!(t.post(inline(granted + 1)), Err(error));
+        t.all(0);
+    }
+}
+
+fn few(config: &mut Config) {
+    config.max_qp = 3;
+}
+
+#[test]
+fn there_are_as_many_queue_pairs_as_the_device_has() {
+    let mut t = Script::reset(rts_qp(), few);
+    let init = qp_init(&t.link);
+    let first = t.engine.create_qp(Instant::ZERO, init).unwrap();
+    t.engine.create_qp(Instant::ZERO, init).unwrap();
+    let error = CreateError::TooMany { max: 3 };
+    assert_eq!(t.engine.create_qp(Instant::ZERO, init), Err(error));
+    assert_eq!(error.to_string(), "the device has 3 queue pairs and takes no more");
+    // Its number rests, its place does not.
+    t.engine.destroy_qp(Instant::ZERO, first);
+    t.engine.create_qp(Instant::ZERO, init).unwrap();
+}
+
+/// QPS-14: among all the numbers of a shard, those of late are not given out.
+#[test]
+fn a_number_is_not_used_again_while_its_peer_may_still_send() {
+    let mut t = Script::reset(rts_qp(), |_| {});
+    let init = qp_init(&t.link);
+    let mut used = HashSet::from([t.qpn]);
+    // Drawn blindly, thousands of the 2^18 would come twice.
+    let error = loop {
+        match t.engine.create_qp(Instant::ZERO, init) {
+            Ok(qpn) => {
+                assert!(used.insert(qpn), "{qpn} again");
+                t.engine.destroy_qp(Instant::ZERO, qpn);
+            }
+            Err(error) => break error,
+        }
+    };
+    let resting = used.len() - 1;
+    assert_eq!((error, used.len()), (CreateError::NumbersRest { resting }, (1 << 18) / 4 * 3));
+    let early = Instant::from_nanos(10_000_000_000 - 1);
+    assert_eq!(t.engine.create_qp(early, init), Err(error));
+    assert!(t.engine.create_qp(Instant::from_millis(10_000), init).is_ok());
+}
+
+/// QPS-14: packets for a queue pair that is gone reach no other.
+#[test]
+fn what_still_comes_for_a_destroyed_queue_pair_is_dropped() {
+    let mut t = Script::responder(rts_qp());
+    t.engine.destroy_qp(Instant::ZERO, t.qpn);
+    let init = qp_init(&t.link);
+    for _ in 0..100 {
+        t.engine.create_qp(Instant::ZERO, init).unwrap();
+    }
+    t.rx(1, "SEND_ONLY psn=5 ackreq len=8");
+    assert_eq!(t.dropped(DropReason::UnknownQp), 1);
+    t.quiet(1000);
+}
+
+#[test]
+fn a_queue_pair_is_destroyed_with_work_outstanding() {
+    let mut world = World::with(7, 2, HostConfig::default(), |_| {});
+    let link = Link { retry_cnt: 1, ..Link::default() };
+    let qps = world.pair(&link);
+    let near = world.nodes[0].region(1 << 20, 1 << 32, full_access());
+    let far = world.nodes[1].region(1 << 20, 1 << 32, full_access());
+    for (wr_id, op) in (0..).zip([
+        SendOp::Write { to: remote(&far, 0) },
+        SendOp::Read { from: remote(&far, 0) },
+        SendOp::Write { to: remote(&far, 0) },
+    ]) {
+        world.post_send(0, qps[0], request(wr_id, op, &[sge(&near, 0, 1 << 20)]));
+    }
+    world.post_recv(0, qps[0], 9, &[]);
+    world.run(Duration::from_micros(100));
+    let now = world.now;
+    world.nodes[0].engine.destroy_qp(now, qps[0]);
+    world.run(Duration::from_secs(5));
+    // Nothing completes, and what was in flight is given back: another goes on at once.
+    assert_eq!((world.nodes[0].sends.len(), world.nodes[0].recvs.len()), (0, 0));
+    assert_eq!(world.nodes[0].engine.query_qp(qps[0]), None);
+    let qps = world.pair(&link);
+    let write = request(7, SendOp::Write { to: remote(&far, 0) }, &[sge(&near, 0, 1 << 20)]);
+    world.post_send(0, qps[0], write);
+    world.run(Duration::from_secs(5));
+    let ends: Vec<_> = world.nodes[0].sends.iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(ends, [(7, WcStatus::Success)]);
+}
+
+/// SQE: what has failed is told, the rest is flushed, and RTS leads on.
+#[test]
+fn a_send_queue_in_error_can_be_taken_up_again() {
+    for qp_type in [QpType::Uc, QpType::Ud] {
+        let mut t = Script::requester(rts_qp_of(qp_type));
+        let bad = softroce::transport::work::Sge { length: 8, ..Default::default() };
+        let to = Some(support::script::target(support::script::PEER_QPN));
+        t.post(SendRequest { to, ..request(1, SendOp::Send, &[bad]) }).unwrap();
+        t.send(2, 8);
+        assert_eq!(t.all(0).len(), 0);
+        assert_eq!(t.state(), QpState::Sqe);
+        t.send(3, 8);
+        let ends: Vec<_> = t.sends().iter().map(|c| (c.wr_id, c.status)).collect();
+        let flushed = WcStatus::WrFlushErr;
+        assert_eq!(ends, [(1, WcStatus::LocProtErr), (2, flushed), (3, flushed)]);
+        let attr = QpAttr { cur_state: Some(QpState::Sqe), ..QpAttr::to(QpState::Rts) };
+        t.modify(attr).unwrap();
+        t.send(4, 8);
+        assert_eq!(t.all(0).len(), 1, "{qp_type}");
+        let ends: Vec<_> = t.sends().iter().map(|c| (c.wr_id, c.status)).collect();
+        assert_eq!(ends, [(4, WcStatus::Success)]);
+    }
+}

@@ -1,0 +1,122 @@
+//! How fast a queue pair sends: the rate limit.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::{AttrMask, ModifyError, QpAttr, QpState, QpType, RateLimit};
+use softroce::time::Instant;
+use support::Link;
+use support::script::{Script, Sent, rts_qp_of};
+
+/// A byte a microsecond.
+const LIMIT: RateLimit = RateLimit::kbps(8_000);
+
+/// A queue pair in RTS that waits long for acknowledgements, with this limit.
+fn paced(qp_type: QpType, limit: RateLimit) -> Script {
+    let mut t = Script::requester(Link { timeout: 16, ..rts_qp_of(qp_type) });
+    set(&mut t, limit);
+    t
+}
+
+fn set(t: &mut Script, limit: RateLimit) {
+    t.modify(QpAttr { rate_limit: Some(limit), ..QpAttr::default() }).unwrap();
+}
+
+/// The bursts of what was sent: when, and how many bytes.
+fn bursts(sent: &[Sent]) -> Vec<(Instant, usize)> {
+    let bursts = sent.chunk_by(|a, b| a.burst == b.burst);
+    bursts.map(|burst| (burst[0].at, burst.iter().map(|sent| sent.bytes.len()).sum())).collect()
+}
+
+#[test]
+fn requests_go_at_the_rate_and_not_before() {
+    for qp_type in QpType::ALL {
+        let mut t = paced(qp_type, LIMIT);
+        for wr_id in 0..20 {
+            t.send(wr_id, 200);
+        }
+        let sent = t.all(20_000);
+        assert_eq!(sent.len(), 20, "{qp_type}");
+        let mut through = 0;
+        for (at, bytes) in bursts(&sent) {
+            assert!(bytes <= 1000, "{qp_type}: {bytes} bytes at once, and a millisecond has 1000");
+            assert_eq!(at, Instant::from_micros(through as u64), "{qp_type}");
+            through += bytes;
+        }
+        assert!(through > 4000, "{qp_type}: {through} bytes in all");
+        t.sends();
+    }
+}
+
+#[test]
+fn a_packet_goes_however_long_it_is() {
+    let mut t = paced(QpType::Rc, RateLimit { max_burst: 1, ..LIMIT });
+    t.write(1, 512);
+    let (first, last) = (12 + 16 + 256 + 4, 12 + 256 + 4);
+    let expected = vec![(Instant::ZERO, first), (Instant::from_micros(first as u64), last)];
+    assert_eq!(bursts(&t.all(1000)), expected);
+}
+
+#[test]
+fn answers_and_acknowledgements_are_not_held_up() {
+    // A byte takes 8 ms.
+    let mut t = paced(QpType::Rc, RateLimit::kbps(1));
+    t.send(1, 8);
+    t.send(2, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=100");
+    t.tx(1, "READ_RESPONSE_ONLY psn=5 msn=1 len=100");
+    t.rx(2, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(2, "ACK psn=6 msn=2");
+    t.rx(3, "ACK psn=5 msn=1");
+    assert_eq!(t.sends().len(), 1);
+    // 24 bytes at 8 ms.
+    t.quiet(191_999);
+    t.tx(192_000, "SEND_ONLY psn=6 ackreq len=8");
+}
+
+#[test]
+fn another_rate_counts_at_once() {
+    let mut t = paced(QpType::Rc, RateLimit::kbps(1));
+    for wr_id in 0..3 {
+        t.send(wr_id, 8);
+    }
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.quiet(10);
+    set(&mut t, RateLimit { max_burst: 1, ..LIMIT });
+    t.tx(10, "SEND_ONLY psn=6 ackreq len=8");
+    t.quiet(33);
+    set(&mut t, RateLimit::NONE);
+    t.tx(33, "SEND_ONLY psn=7 ackreq len=8");
+}
+
+#[test]
+fn the_limit_ends_with_the_queue_pair_s_life() {
+    let mut t = paced(QpType::Rc, RateLimit::kbps(1));
+    t.send(1, 8);
+    t.send(2, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    t.bring_to(QpState::Rts);
+    t.send(3, 8);
+    t.send(4, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "SEND_ONLY psn=6 ackreq len=8");
+}
+
+#[test]
+fn who_cannot_send_yet_has_no_rate() {
+    let mut t = Script::reset(rts_qp_of(QpType::Rc), |_| {});
+    let attr = QpAttr { rate_limit: Some(LIMIT), ..t.step(QpState::Init) };
+    let error = ModifyError::Attributes {
+        from: QpState::Reset,
+        to: QpState::Init,
+        missing: AttrMask::empty(),
+        surplus: AttrMask::RATE_LIMIT,
+    };
+    assert_eq!(t.modify(attr), Err(error));
+    t.bring_to(QpState::Rtr);
+    let attr = QpAttr { rate_limit: Some(LIMIT), ..t.step(QpState::Rts) };
+    assert_eq!(t.modify(attr), Ok(()));
+}
