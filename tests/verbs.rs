@@ -9,6 +9,8 @@
 mod completions;
 #[path = "verbs/datagrams.rs"]
 mod datagrams;
+#[path = "verbs/destroying.rs"]
+mod destroying;
 #[path = "verbs/errors.rs"]
 mod errors;
 #[path = "verbs/lifetime.rs"]

@@ -127,6 +127,13 @@ impl<T> Queue<T> {
         item
     }
 
+    /// Takes out what `keep` says no to.
+    pub(crate) fn retain(&self, keep: impl FnMut(&T) -> bool) {
+        let mut state = self.lock();
+        state.items.retain(keep);
+        self.taken(&mut state);
+    }
+
     /// Takes up to `max` and appends them to `out`.
     pub(crate) fn pop_into<O: From<T>>(&self, out: &mut Vec<O>, max: usize) -> usize {
         if self.is_empty() {

@@ -7,12 +7,13 @@ use std::time::Duration;
 use crate::runtime::{Announce, Bell, Pushed, Queue, now};
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::CqInner;
-use crate::verbs::{CompletionQueue, Error};
+use crate::verbs::usage::Users;
+use crate::verbs::{CompletionQueue, CqEvent, Error};
 
 /// Announces completion queues that have something, to a thread that waits or through a descriptor.
 ///
 /// A completion queue is announced once each time it has been
-/// [armed](CompletionQueue::req_notify). Announcements need not be acknowledged.
+/// [armed](CompletionQueue::req_notify).
 ///
 /// Whoever waits here drives the device meanwhile: packets reach it without the detour over another
 /// thread. The descriptor ([`AsFd`]) is readable while there are announcements, for `poll`, `epoll`
@@ -43,13 +44,14 @@ use crate::verbs::{CompletionQueue, Error};
 #[doc(alias = "ibv_comp_channel")]
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
-    inner: Arc<ChannelInner>,
+    pub(super) inner: Arc<ChannelInner>,
 }
 
 #[derive(Debug)]
-struct ChannelInner {
+pub(super) struct ChannelInner {
     announced: Arc<Queue<Weak<CqInner>>>,
     bell: Arc<Bell>,
+    pub(super) users: Users,
     context: Arc<ContextInner>,
 }
 
@@ -61,19 +63,20 @@ impl CompletionChannel {
                 // Arming bounds it.
                 announced: Arc::new(Queue::new(usize::MAX)),
                 bell: Arc::new(bell),
+                users: Users::default(),
                 context: Arc::clone(context),
             }),
         })
     }
 
     /// Waits until a completion queue is announced, and returns it. No timeout is for ever, a
-    /// timeout of zero does not wait.
+    /// timeout of zero does not wait. The announcement is acknowledged when it is dropped.
     ///
     /// # Errors
     ///
     /// [`Error::Timeout`], [`Error::Down`].
     #[doc(alias = "ibv_get_cq_event")]
-    pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CompletionQueue, Error> {
+    pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CqEvent, Error> {
         let ChannelInner { announced, context, .. } = &*self.inner;
         let timeout = timeout.into();
         let until = timeout.map(|timeout| now() + timeout);
@@ -84,9 +87,20 @@ impl CompletionChannel {
             };
             // A completion queue may be gone by now.
             if let Some(inner) = cq.upgrade() {
-                return Ok(CompletionQueue { inner });
+                return Ok(CqEvent::new(CompletionQueue { inner }));
             }
         }
+    }
+
+    /// Lets go of it.
+    ///
+    /// # Errors
+    ///
+    /// The channel, and [`Error::InUse`] when there are completion queues that it announces.
+    #[doc(alias = "ibv_destroy_comp_channel")]
+    pub fn destroy(self) -> Result<(), (Self, Error)> {
+        let checked = self.inner.users.check("completion channel", "completion queues");
+        checked.map_err(|error| (self, error))
     }
 
     /// What announces a completion queue here.

@@ -15,6 +15,7 @@ use crate::runtime::{
 };
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
+use crate::verbs::event::{Subject, Subjects};
 use crate::verbs::info::{DeviceInfo, Limits};
 use crate::verbs::pd::PdInner;
 use crate::verbs::{
@@ -132,7 +133,7 @@ impl fmt::Debug for OpenOptions {
 #[doc(alias = "ibv_context")]
 #[derive(Clone, Debug)]
 pub struct Context {
-    inner: Arc<ContextInner>,
+    pub(super) inner: Arc<ContextInner>,
 }
 
 #[derive(Debug)]
@@ -140,6 +141,8 @@ pub(super) struct ContextInner {
     pub(super) device: Arc<Device>,
     pub(super) events: Arc<Queue<AsyncEvent>>,
     bell: OnceLock<Arc<Bell>>,
+    /// Of what events can tell.
+    pub(super) subjects: Subjects,
 }
 
 /// Events that wait for an application which does not ask for them; later ones are lost.
@@ -157,13 +160,14 @@ impl Context {
         let device = Device::open(options.config().map_err(OpenError::from)?)?;
         let events = Arc::new(Queue::new(MAX_EVENTS));
         device.shard.with(|core, _| core.add_context(&events))?;
-        Ok(Self { inner: Arc::new(ContextInner { device, events, bell: OnceLock::new() }) })
+        let (bell, subjects) = (OnceLock::new(), Subjects::default());
+        Ok(Self { inner: Arc::new(ContextInner { device, events, bell, subjects }) })
     }
 
     /// A new protection domain: queue pairs and the memory they may use.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain { inner: Arc::new(PdInner::new(Arc::clone(&self.inner))) }
+        ProtectionDomain::new(PdInner::new(Arc::clone(&self.inner)))
     }
 
     /// A new completion queue that holds `depth` completions, announced through `channel` if there
@@ -310,6 +314,12 @@ impl Drop for Context {
 }
 
 impl ContextInner {
+    /// An object is gone: nobody is told of it any more.
+    pub(super) fn forget(&self, subject: Subject) {
+        self.subjects.remove(subject);
+        self.events.retain(|event| Subject::of(*event) != subject);
+    }
+
     /// Whether this is its device.
     pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)

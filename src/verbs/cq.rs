@@ -7,7 +7,9 @@ use crate::ids::CqId;
 use crate::runtime::{Armed, Moderation, Ring, Stamped};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
+use crate::verbs::event::Subject;
 use crate::verbs::poll::{Polling, WcFlags};
+use crate::verbs::usage::{Unacknowledged, User, Users};
 use crate::verbs::{CompletionChannel, Error, ProtectionDomain};
 
 /// Where work requests end.
@@ -122,6 +124,11 @@ pub(super) struct CqInner {
     ring: Arc<Ring>,
     pub(super) context: Arc<ContextInner>,
     channel: Option<CompletionChannel>,
+    _channel_user: Option<User>,
+    pub(super) users: Users,
+    /// Announcements that a channel has handed out.
+    pub(super) announcements: Unacknowledged,
+    async_events: Arc<Unacknowledged>,
 }
 
 impl CompletionQueue {
@@ -163,6 +170,10 @@ impl CompletionQueue {
                 )),
                 context: Arc::clone(context),
                 channel: channel.cloned(),
+                _channel_user: channel.map(|channel| channel.inner.users.join()),
+                users: Users::default(),
+                announcements: Unacknowledged::default(),
+                async_events: context.subjects.enter(Subject::Cq(id)),
             }
         });
         shard.with(|core, _| core.rings.enter(id, Arc::clone(&inner.ring)))?;
@@ -273,6 +284,64 @@ impl CompletionQueue {
         self.inner.ring.arm(if solicited_only { Armed::Solicited } else { Armed::Any });
     }
 
+    /// Acknowledges so many announcements that were [kept](super::CqEvent::keep).
+    #[doc(alias = "ibv_ack_cq_events")]
+    pub fn ack_events(&self, events: u32) {
+        self.inner.announcements.acknowledge(events.into());
+    }
+
+    /// Announcements that a channel has handed out and that are not acknowledged.
+    pub fn unacknowledged_events(&self) -> u64 {
+        self.inner.announcements.count()
+    }
+
+    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    #[doc(alias = "ibv_ack_async_event")]
+    pub fn ack_async_events(&self, events: u32) {
+        self.inner.async_events.acknowledge(events.into());
+    }
+
+    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`].
+    pub fn wait_acknowledged(&self, timeout: impl Into<Option<Duration>>) -> Result<(), Error> {
+        let timeout = timeout.into();
+        self.inner.announcements.wait(timeout)?;
+        self.inner.async_events.wait(timeout)
+    }
+
+    /// Lets go of it. It is destroyed with its last handle.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let qp = pd.create_qp(&QpConfig { send_cq: &ctx.create_cq(16, None)?, ..QpConfig::rc(&cq) })?;
+    /// let (cq, refused) = cq.destroy().unwrap_err();
+    /// assert_eq!(refused.to_string(), "the completion queue is in use by queue pairs: 1");
+    /// drop(qp);
+    /// assert!(cq.destroy().is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The completion queue, and [`Error::InUse`] when queue pairs complete there, or events that
+    /// tell of it are not acknowledged.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn destroy(self) -> Result<(), (Self, Error)> {
+        let what = "completion queue";
+        let checked = self
+            .inner
+            .users
+            .check(what, "queue pairs")
+            .and_then(|()| self.inner.announcements.check(what))
+            .and_then(|()| self.inner.async_events.check(what));
+        checked.map_err(|error| (self, error))
+    }
+
     /// The channel that announces it.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.inner.channel.as_ref()
@@ -305,6 +374,7 @@ impl Eq for CompletionQueue {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
+        self.context.forget(Subject::Cq(self.id));
         // A device that has failed hands out no numbers any more.
         let _ = self.context.device.shard.with(|core, _| core.rings.remove(self.id));
     }

@@ -97,6 +97,17 @@ pub enum Error {
         /// How many there can be.
         max: usize,
     },
+    /// It cannot be destroyed while others need it.
+    #[doc(alias = "EBUSY")]
+    #[error("the {what} is in use by {by}: {count}")]
+    InUse {
+        /// What was to be destroyed.
+        what: &'static str,
+        /// What needs it.
+        by: &'static str,
+        /// How many there are.
+        count: u64,
+    },
     /// What is in a completion queue does not fit the size that it is to have.
     #[doc(alias = "EINVAL")]
     #[error("completion queue {} holds {held} completions: {depth} are too few", cq.0)]

@@ -10,7 +10,8 @@
 //!
 //! Handles are cheap to clone, may be used from any thread, and may be dropped in any order: each
 //! keeps alive what it needs. Dropping the last handle of a queue pair destroys it, of a memory
-//! region deregisters it.
+//! region deregisters it. `destroy` and `dealloc` do what C expects of them instead: they refuse as
+//! long as others need the object, or events that tell of it are not acknowledged.
 //!
 //! Work is posted to a [`QueuePair`] and ends in a [`CompletionQueue`], with the words of `verbs.h`:
 //!
@@ -42,12 +43,14 @@ mod context;
 mod cq;
 mod endpoint;
 mod error;
+mod event;
 mod info;
 mod mw;
 mod pd;
 mod poll;
 mod qp;
 mod srq;
+mod usage;
 
 pub use ah::{AddressHandle, GRH_LEN};
 pub use channel::CompletionChannel;
@@ -55,6 +58,7 @@ pub use context::{Context, OpenOptions};
 pub use cq::{CompletionQueue, CqConfig};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::Error;
+pub use event::{CqEvent, PendingEvent};
 pub use info::{DeviceInfo, Limits};
 pub use mw::MemoryWindow;
 pub use pd::{MemoryRegion, ProtectionDomain};

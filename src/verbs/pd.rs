@@ -23,6 +23,8 @@ use crate::verbs::{Error, MemoryWindow, QpConfig, QueuePair, SharedReceiveQueue,
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(super) inner: Arc<PdInner>,
+    /// Counts the handles: who else has `inner` was made from it.
+    handles: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,10 @@ impl PdInner {
 }
 
 impl ProtectionDomain {
+    pub(super) fn new(inner: PdInner) -> Self {
+        Self { inner: Arc::new(inner), handles: Arc::default() }
+    }
+
     /// Allocates `len` bytes, zeroed and page-aligned, and registers them.
     ///
     /// # Errors
@@ -102,6 +108,35 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue, Error> {
         SharedReceiveQueue::create(&self.inner, config)
+    }
+
+    /// Lets go of it.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// let pd = ctx.alloc_pd();
+    /// let mr = pd.alloc_mr(64, Access::empty())?;
+    /// let (pd, refused) = pd.dealloc().unwrap_err();
+    /// assert_eq!(refused.to_string(), "the protection domain is in use by objects made from it: 1");
+    /// drop(mr);
+    /// assert!(pd.dealloc().is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The domain, and [`Error::InUse`] when something that was made from it exists.
+    #[doc(alias = "ibv_dealloc_pd")]
+    pub fn dealloc(self) -> Result<(), (Self, Error)> {
+        let count = Arc::strong_count(&self.inner).saturating_sub(Arc::strong_count(&self.handles));
+        match count as u64 {
+            0 => Ok(()),
+            count => Err((
+                self,
+                Error::InUse { what: "protection domain", by: "objects made from it", count },
+            )),
+        }
     }
 
     fn register(

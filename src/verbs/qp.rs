@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -16,7 +17,9 @@ use crate::runtime::{Down, find_device, random};
 use crate::time::{AckTimeout, RnrTimer};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
+use crate::verbs::event::Subject;
 use crate::verbs::pd::PdInner;
+use crate::verbs::usage::{Unacknowledged, User};
 use crate::verbs::{CompletionQueue, Endpoint, Error, MemoryWindow, SharedReceiveQueue};
 
 /// Unfinished requests of one queue, at most.
@@ -180,6 +183,9 @@ struct QpInner {
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     srq: Option<SharedReceiveQueue>,
+    /// Of the completion queues and the shared receive queue.
+    _users: (User, Option<User>, Option<User>),
+    async_events: Arc<Unacknowledged>,
 }
 
 impl QueuePair {
@@ -209,6 +215,9 @@ impl QueuePair {
         let qpn =
             context.device.shard.with(|core, now| core.create_qp(now, init, &context.events))??;
         let (send_cq, recv_cq) = (config.send_cq.clone(), config.recv_cq.clone());
+        let srq_user = config.srq.map(|srq| srq.inner.users.join());
+        let other = (recv_cq != send_cq).then(|| recv_cq.inner.users.join());
+        let users = (send_cq.inner.users.join(), other, srq_user);
         Ok(Self {
             inner: Arc::new(QpInner {
                 qpn,
@@ -218,6 +227,8 @@ impl QueuePair {
                 send_cq,
                 recv_cq,
                 srq: config.srq.cloned(),
+                _users: users,
+                async_events: context.subjects.enter(Subject::Qp(qpn)),
             }),
         })
     }
@@ -505,6 +516,33 @@ impl QueuePair {
         self.told(posted)
     }
 
+    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    #[doc(alias = "ibv_ack_async_event")]
+    pub fn ack_async_events(&self, events: u32) {
+        self.inner.async_events.acknowledge(events.into());
+    }
+
+    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`].
+    pub fn wait_acknowledged(&self, timeout: impl Into<Option<Duration>>) -> Result<(), Error> {
+        self.inner.async_events.wait(timeout.into())
+    }
+
+    /// Lets go of it. It is destroyed with its last handle: requests that are not finished end
+    /// without completions, and completions that are in their queues stay there.
+    ///
+    /// # Errors
+    ///
+    /// The queue pair, and [`Error::InUse`] when events that tell of it are not acknowledged.
+    #[doc(alias = "ibv_destroy_qp")]
+    pub fn destroy(self) -> Result<(), (Self, Error)> {
+        let checked = self.inner.async_events.check("queue pair");
+        checked.map_err(|error| (self, error))
+    }
+
     /// Where its send requests end.
     pub fn send_cq(&self) -> &CompletionQueue {
         &self.inner.send_cq
@@ -532,7 +570,9 @@ impl QueuePair {
 impl Drop for QpInner {
     #[doc(alias = "ibv_destroy_qp")]
     fn drop(&mut self) {
+        let context = &self.pd.context;
         // In a device that has failed it is as good as destroyed.
-        let _ = self.pd.context.device.shard.with(|core, now| core.destroy_qp(now, self.qpn));
+        let _ = context.device.shard.with(|core, now| core.destroy_qp(now, self.qpn));
+        context.forget(Subject::Qp(self.qpn));
     }
 }

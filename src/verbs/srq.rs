@@ -1,6 +1,7 @@
 //! Shared receive queues.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -8,8 +9,10 @@ use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify};
 use crate::ids::Srqn;
 use crate::transport::work::RecvRequest;
 use crate::verbs::Error;
+use crate::verbs::event::Subject;
 use crate::verbs::pd::PdInner;
 use crate::verbs::qp::{MAX_SGE, MAX_WR};
+use crate::verbs::usage::{Unacknowledged, Users};
 
 /// What a shared receive queue is created with.
 #[doc(alias = "ibv_srq_init_attr")]
@@ -75,6 +78,8 @@ pub struct SharedReceiveQueue {
 pub(super) struct SrqInner {
     pub(super) srqn: Srqn,
     pub(super) pd: Arc<PdInner>,
+    pub(super) users: Users,
+    async_events: Arc<Unacknowledged>,
 }
 
 impl SharedReceiveQueue {
@@ -85,7 +90,8 @@ impl SharedReceiveQueue {
         let init = SrqInit { pd: pd.id, max_wr: config.max_wr, max_sge: config.max_sge };
         let srqn =
             context.device.shard.with(|core, _| core.create_srq(init, &context.events))??;
-        Ok(Self { inner: Arc::new(SrqInner { srqn, pd: Arc::clone(pd) }) })
+        let (users, async_events) = (Users::default(), context.subjects.enter(Subject::Srq(srqn)));
+        Ok(Self { inner: Arc::new(SrqInner { srqn, pd: Arc::clone(pd), users, async_events }) })
     }
 
     /// Its number.
@@ -158,6 +164,35 @@ impl SharedReceiveQueue {
         Ok(shard.with(|core, _| core.engine.modify_srq(srqn, modify))??)
     }
 
+    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    #[doc(alias = "ibv_ack_async_event")]
+    pub fn ack_async_events(&self, events: u32) {
+        self.inner.async_events.acknowledge(events.into());
+    }
+
+    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`].
+    pub fn wait_acknowledged(&self, timeout: impl Into<Option<Duration>>) -> Result<(), Error> {
+        self.inner.async_events.wait(timeout.into())
+    }
+
+    /// Lets go of it. It is destroyed with its last handle.
+    ///
+    /// # Errors
+    ///
+    /// The queue, and [`Error::InUse`] when queue pairs take from it, or events that tell of it are
+    /// not acknowledged.
+    #[doc(alias = "ibv_destroy_srq")]
+    pub fn destroy(self) -> Result<(), (Self, Error)> {
+        let what = "shared receive queue";
+        let checked = self.inner.users.check(what, "queue pairs");
+        let checked = checked.and_then(|()| self.inner.async_events.check(what));
+        checked.map_err(|error| (self, error))
+    }
+
     /// Its size and its limit.
     ///
     /// # Errors
@@ -189,7 +224,9 @@ impl Eq for SharedReceiveQueue {}
 impl Drop for SrqInner {
     #[doc(alias = "ibv_destroy_srq")]
     fn drop(&mut self) {
+        let context = &self.pd.context;
         // No queue pair uses it: each holds a handle. Of a device that has failed nothing is left.
-        let _ = self.pd.context.device.shard.with(|core, _| core.destroy_srq(self.srqn));
+        let _ = context.device.shard.with(|core, _| core.destroy_srq(self.srqn));
+        context.forget(Subject::Srq(self.srqn));
     }
 }

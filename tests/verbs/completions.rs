@@ -101,7 +101,6 @@ fn moderated_completions_are_announced_together() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "what it says is compared with the wall clock")]
 fn each_field_of_a_completion_can_be_asked_for() {
     let node = alone(open(), &CqConfig { wc_flags: WcFlags::SUPPORTED, ..CqConfig::new(16) });
     let before = node.ctx.query_rt_values().raw_clock;

@@ -1,0 +1,127 @@
+//! Who uses an object, and which of its events are still in somebody's hands: what C must know before
+//! it destroys one.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::runtime::now;
+use crate::verbs::Error;
+
+/// Counts those who use an object.
+#[derive(Debug, Default)]
+pub(super) struct Users(Arc<()>);
+
+/// One who uses an object, until it is dropped.
+#[derive(Debug)]
+pub(super) struct User {
+    _counted: Arc<()>,
+}
+
+impl Users {
+    pub(super) fn join(&self) -> User {
+        User { _counted: Arc::clone(&self.0) }
+    }
+
+    /// Refuses when there are any.
+    pub(super) fn check(&self, what: &'static str, by: &'static str) -> Result<(), Error> {
+        match Arc::strong_count(&self.0) - 1 {
+            0 => Ok(()),
+            count => Err(Error::InUse { what, by, count: count as u64 }),
+        }
+    }
+}
+
+/// Events of one object that were handed out and not acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Unacknowledged {
+    count: Mutex<u64>,
+    fewer: Condvar,
+}
+
+impl Unacknowledged {
+    /// One is handed out.
+    pub(super) fn take(&self) {
+        *self.lock() += 1;
+    }
+
+    /// So many are acknowledged; more than there are is as many as there are.
+    pub(super) fn acknowledge(&self, events: u64) {
+        let mut count = self.lock();
+        *count = count.saturating_sub(events);
+        self.fewer.notify_all();
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        *self.lock()
+    }
+
+    /// Waits until there are none. No timeout is for ever.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), Error> {
+        let until = timeout.map(|timeout| now() + timeout);
+        let mut count = self.lock();
+        while *count > 0 {
+            let Some(until) = until else {
+                count = self.fewer.wait(count).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = until - now();
+            if left.is_zero() {
+                let after = timeout.unwrap_or(Duration::MAX);
+                return Err(Error::Timeout { what: "acknowledgement of events", after });
+            }
+            let waited = self.fewer.wait_timeout(count, left);
+            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// Refuses when there are any.
+    pub(super) fn check(&self, what: &'static str) -> Result<(), Error> {
+        match self.count() {
+            0 => Ok(()),
+            count => Err(Error::InUse { what, by: "unacknowledged events", count }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn users_are_counted_while_they_live() {
+        let users = Users::default();
+        let (first, second) = (users.join(), users.join());
+        let said = users.check("queue", "programs").unwrap_err().to_string();
+        assert_eq!(said, "the queue is in use by programs: 2");
+        drop((first, second));
+        assert!(users.check("queue", "programs").is_ok());
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_the_last_acknowledgement() {
+        let events = Unacknowledged::default();
+        for _ in 0..3 {
+            events.take();
+        }
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| events.wait(None).is_ok());
+            events.acknowledge(1);
+            let error = events.wait(Some(Duration::ZERO)).unwrap_err().to_string();
+            assert_eq!(error, "no acknowledgement of events within 0ns");
+            assert_eq!(
+                events.check("queue").unwrap_err().to_string(),
+                "the queue is in use by unacknowledged events: 2"
+            );
+            events.acknowledge(9);
+            assert!(waiter.join().unwrap());
+        });
+        assert_eq!((events.count(), events.check("queue").is_ok()), (0, true));
+    }
+}

@@ -1,0 +1,166 @@
+//! What C must know before it destroys an object: who needs it, and which events are in somebody's
+//! hands.
+
+use std::thread;
+use std::time::Duration;
+
+use softroce::engine::QpAttr;
+use softroce::verbs::*;
+
+use crate::node::{Node, PATIENCE, open, patient};
+
+/// A queue pair that is its own peer, announced by `channel`.
+fn announced(ctx: &Context, channel: &CompletionChannel) -> Node {
+    let cq = ctx.create_cq(16, Some(channel)).unwrap();
+    let node = Node::with_cq(ctx.clone(), cq);
+    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.cq.req_notify(false);
+    node
+}
+
+fn refused<T>(result: Result<(), (T, Error)>) -> (T, String) {
+    let (object, error) = result.err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    (object, error.to_string())
+}
+
+#[test]
+fn many_completion_queues_share_a_channel_and_each_counts_its_own() {
+    let ctx = open();
+    let channel = ctx.create_channel().unwrap();
+    let nodes: Vec<_> = (0..3).map(|_| announced(&ctx, &channel)).collect();
+    for node in &nodes {
+        node.send(SendRequest::write(1, SendData::inline(b"x"), node.mr.remote(0)));
+    }
+    let mut kept = Vec::new();
+    for _ in &nodes {
+        kept.push(channel.wait(PATIENCE).unwrap().keep());
+    }
+    assert!(channel.wait(Duration::ZERO).is_err(), "each is announced once");
+    for node in &nodes {
+        assert_eq!(kept.iter().filter(|cq| **cq == node.cq).count(), 1);
+        assert_eq!(node.cq.unacknowledged_events(), 1);
+    }
+    nodes[0].cq.ack_events(1);
+    let counts: Vec<_> = nodes.iter().map(|node| node.cq.unacknowledged_events()).collect();
+    assert_eq!(counts, [0, 1, 1]);
+}
+
+#[test]
+fn a_completion_queue_waits_for_its_last_acknowledgement() {
+    let ctx = open();
+    let channel = ctx.create_channel().unwrap();
+    let Node { qp, cq, mr, .. } = announced(&ctx, &channel);
+    qp.post_send(SendRequest::write(1, SendData::inline(b"x"), mr.remote(0)).signaled()).unwrap();
+    let event = channel.wait(PATIENCE).unwrap();
+    let (cq, said) = refused(cq.destroy());
+    assert_eq!(said, "the completion queue is in use by queue pairs: 1");
+    drop(qp);
+    let (cq, said) = refused(cq.destroy());
+    assert_eq!(said, "the completion queue is in use by unacknowledged events: 1");
+    assert!(cq.wait_acknowledged(Duration::ZERO).is_err());
+    thread::scope(|scope| {
+        let waiter = thread::Builder::new()
+            .spawn_scoped(scope, || cq.wait_acknowledged(PATIENCE).is_ok())
+            .unwrap();
+        drop(event);
+        assert!(waiter.join().unwrap());
+    });
+    assert!(cq.destroy().is_ok());
+    assert!(channel.destroy().is_ok());
+}
+
+#[test]
+fn a_channel_is_needed_by_what_it_announces() {
+    let ctx = open();
+    let channel = ctx.create_channel().unwrap();
+    let cq = ctx.create_cq(4, Some(&channel)).unwrap();
+    let (channel, said) = refused(channel.destroy());
+    assert_eq!(said, "the completion channel is in use by completion queues: 1");
+    cq.destroy().unwrap();
+    channel.destroy().unwrap();
+}
+
+#[test]
+fn a_domain_is_needed_by_what_was_made_from_it() {
+    let Node { qp, cq, mr, pd, .. } = Node::on(open());
+    let (pd, said) = refused(pd.dealloc());
+    assert_eq!(said, "the protection domain is in use by objects made from it: 2");
+    drop((qp, mr));
+    pd.dealloc().unwrap();
+    cq.destroy().unwrap();
+}
+
+#[test]
+fn asynchronous_events_are_acknowledged_too() {
+    let node = Node::on(open());
+    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    let sqd = || node.qp.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    sqd();
+    let event = node.ctx.get_async_event(PATIENCE).unwrap().keep();
+    assert_eq!(event, AsyncEvent::SqDrained(node.qp.qpn()));
+    let (qp, said) = refused(node.qp.clone().destroy());
+    assert_eq!(said, "the queue pair is in use by unacknowledged events: 1");
+    assert!(qp.wait_acknowledged(Duration::ZERO).is_err());
+    qp.ack_async_events(1);
+    qp.wait_acknowledged(Duration::ZERO).unwrap();
+    // Who does not want to count need not.
+    qp.modify(QpAttr::to(QpState::Rts)).unwrap();
+    sqd();
+    assert_eq!(node.event(), event);
+    qp.destroy().unwrap();
+}
+
+#[test]
+fn a_shared_receive_queue_is_needed_by_its_queue_pairs() {
+    let ctx = open();
+    let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(4, None).unwrap());
+    let srq = pd.create_srq(&SrqConfig::default()).unwrap();
+    let qp = pd.create_qp(&QpConfig { srq: Some(&srq), ..QpConfig::rc(&cq) }).unwrap();
+    qp.connect(&qp.endpoint(), &patient()).unwrap();
+    srq.post_recv(RecvRequest::default()).unwrap();
+    srq.modify(SrqModify { limit: Some(1), ..SrqModify::default() }).unwrap();
+    qp.post_send(SendRequest::send(1, SendData::inline(b""))).unwrap();
+    let event = ctx.get_async_event(PATIENCE).unwrap();
+    assert_eq!(*event, AsyncEvent::SrqLimitReached(srq.srqn()));
+    let (srq, said) = refused(srq.destroy());
+    assert_eq!(said, "the shared receive queue is in use by queue pairs: 1");
+    drop(qp);
+    let (srq, said) = refused(srq.destroy());
+    assert_eq!(said, "the shared receive queue is in use by unacknowledged events: 1");
+    drop(event);
+    srq.destroy().unwrap();
+}
+
+#[test]
+fn nobody_is_told_of_what_is_gone() {
+    let ctx = open();
+    let (a, b) = (Node::on(ctx.clone()), Node::on(ctx.clone()));
+    for node in [&a, &b] {
+        node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+        node.qp.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    }
+    let qpn = b.qp.qpn();
+    drop(a.qp);
+    assert_eq!(ctx.poll_event(), Some(AsyncEvent::SqDrained(qpn)));
+    assert_eq!(ctx.poll_event(), None);
+}
+
+#[test]
+fn an_overrun_completion_queue_can_be_destroyed_when_its_event_is_acknowledged() {
+    let ctx = open();
+    let node = Node::with_cq(ctx.clone(), ctx.create_cq(1, None).unwrap());
+    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    for wr_id in 0..2 {
+        node.send(SendRequest::write(wr_id, SendData::inline(b"x"), node.mr.remote(0)));
+    }
+    let event = ctx.get_async_event(PATIENCE).unwrap();
+    assert_eq!(*event, AsyncEvent::CqErr(node.cq.id()));
+    assert_eq!(node.qp.state().unwrap(), QpState::Err);
+    let Node { qp, cq, .. } = node;
+    drop(qp);
+    let (cq, said) = refused(cq.destroy());
+    assert_eq!(said, "the completion queue is in use by unacknowledged events: 1");
+    drop(event);
+    cq.destroy().unwrap();
+}
