@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
+#[allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+#[path = "support/choice.rs"]
+mod choice;
 #[path = "verbs/completions.rs"]
 mod completions;
 #[path = "verbs/datagrams.rs"]
@@ -25,5 +28,7 @@ mod process;
 mod progress;
 #[path = "verbs/sharing.rs"]
 mod sharing;
+#[path = "verbs/tasks.rs"]
+mod tasks;
 #[path = "verbs/windows.rs"]
 mod windows;

@@ -48,12 +48,12 @@ format() {
 }
 
 lints() {
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --workspace --features softroce/futures --all-targets -- -D warnings
     cargo clippy --package softroce --no-default-features --all-targets -- -D warnings
 }
 
 tests() {
-    cargo test --workspace
+    cargo test --workspace --features softroce/futures
     # The longest message there is: it takes 2 GiB of memory.
     cargo test --package softroce --test rc_responder -- --ignored
     cargo test --package softroce --no-default-features --lib

@@ -31,7 +31,9 @@
 //!   descriptors itself, because to be woken by another thread takes ten times as long.
 //!
 //! Only one of those who wait drives; the others are passengers and sleep on the queue they wait
-//! for. While there are any, the thread stays on the socket in case the driver gets off.
+//! for. While there are any, the thread stays on the socket in case the driver gets off. Tasks and
+//! the descriptors of completion channels ([`Shard::board`]) never drive: for them the thread is on the
+//! socket while nobody else is, however often they look.
 //!
 //! Nobody sleeps with a timeout on an idle device.
 
@@ -98,7 +100,7 @@ impl Shard {
         loop {
             let mut core = self.lock()?;
             let now = clock::now();
-            if self.idle_for(now) < LINGER && self.passengers.load(Ordering::SeqCst) == 0 {
+            if self.idle_for(now) < LINGER && !self.is_waited_for() {
                 return Ok(State::Watch);
             }
             if core.engine.is_short_of_receives() && self.idle_for(now) < SPARED {
@@ -130,6 +132,9 @@ impl Shard {
     }
 
     fn watch(&self, patience: &mut Duration) -> Result<State, Down> {
+        if !self.driven.load(Ordering::SeqCst) && self.is_waited_for() {
+            return Ok(State::Socket);
+        }
         let now = clock::now();
         let idle = self.idle_for(now);
         if idle >= *patience {
@@ -149,11 +154,28 @@ impl Shard {
         self.sleep(&self.thread_bell, false, Some(until), now);
         self.thread_bell.silence();
         *patience = (*patience * 2).min(MOST_PATIENCE);
-        if self.driven.load(Ordering::SeqCst) || self.passengers.load(Ordering::SeqCst) == 0 {
-            return Ok(State::Watch);
+        Ok(State::Watch)
+    }
+
+    /// Whether there is somebody who waits and leaves it to others to drive. A task does not mind
+    /// who does; a passenger relies on the thread even while there is a driver.
+    fn is_waited_for(&self) -> bool {
+        self.passengers.load(Ordering::SeqCst) > 0
+            || (self.tasks.load(Ordering::SeqCst) > 0 && !self.driven.load(Ordering::SeqCst))
+    }
+
+    /// A task waits, or a descriptor, until [`alight`](Self::alight).
+    pub(crate) fn board(&self) {
+        self.tasks.fetch_add(1, Ordering::SeqCst);
+        // The thread looks for them after it has said that it watches.
+        if self.thread.load(Ordering::SeqCst) == State::Watch as u8 {
+            self.thread_bell.ring();
         }
-        // The driver has left, and others wait.
-        Ok(State::Socket)
+    }
+
+    /// It waits no more.
+    pub(crate) fn alight(&self) {
+        self.tasks.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn parked(&self) -> State {
@@ -256,8 +278,8 @@ impl<T> Drop for Seat<'_, T> {
         self.queue.set_driven(false);
         shard.driven.store(false, Ordering::SeqCst);
         let thread = shard.thread.load(Ordering::SeqCst);
-        let waited_for = shard.passengers.load(Ordering::SeqCst) > 0;
-        if thread == State::Parked as u8 || (thread == State::Watch as u8 && waited_for) {
+        if thread == State::Parked as u8 || (thread == State::Watch as u8 && shard.is_waited_for())
+        {
             shard.thread_bell.ring();
         }
     }

@@ -192,6 +192,11 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Whether somebody has the descriptor.
+    pub(crate) fn is_exported(&self) -> bool {
+        self.bell.get().is_some()
+    }
+
     fn sound(&self, state: &mut State<T>) {
         if let Some(bell) = self.bell.get()
             && !state.rung

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use crate::runtime::queue::{Pushed, Queue};
 use crate::time::Instant;
@@ -15,6 +16,9 @@ pub(crate) trait Announce: Send + Sync {
     /// Announces it. True when the thread that drives the device waits for that.
     fn announce(&self) -> bool;
 
+    /// Whether the announcement is waited for through a descriptor.
+    fn is_exported(&self) -> bool;
+
     /// The device has failed: nothing will be announced any more.
     fn close(&self);
 }
@@ -24,9 +28,14 @@ pub(crate) struct Ring {
     pub(crate) completions: Queue<Stamped>,
     armed: AtomicU8,
     announce: Option<Box<dyn Announce>>,
+    /// Somebody waits on the channel's descriptor until it is announced.
+    slept_on: AtomicBool,
     /// When it is full, the oldest makes room.
     ignore_overrun: bool,
     overrun: AtomicBool,
+    /// Tasks that wait for completions, and whether there are any.
+    wakers: Mutex<Vec<Waker>>,
+    awaited: AtomicBool,
     /// Where it is told that the queue was full.
     pub(crate) events: Arc<Queue<AsyncEvent>>,
 }
@@ -72,6 +81,8 @@ pub(crate) struct Put {
     pub(crate) wanted: bool,
     /// The thread that drives the device waits for it.
     pub(crate) wake_driver: bool,
+    /// Tasks wait for it.
+    pub(crate) awaited: bool,
 }
 
 impl Ring {
@@ -85,8 +96,11 @@ impl Ring {
             completions: Queue::new(depth),
             armed: AtomicU8::new(Armed::No as u8),
             announce,
+            slept_on: AtomicBool::new(false),
             ignore_overrun,
             overrun: AtomicBool::new(false),
+            wakers: Mutex::default(),
+            awaited: AtomicBool::new(false),
             events,
         }
     }
@@ -110,14 +124,19 @@ impl Ring {
                 overrun: false,
                 wanted: self.is_armed_for(&completion),
                 wake_driver: pushed == Pushed::WakeDriver,
+                // Sequentially consistent, as is the store: a task that then finds the queue empty
+                // must be seen to wait.
+                awaited: self.awaited.load(Ordering::SeqCst),
             },
         }
     }
 
     /// Announces the next completion, or the next solicited one, that is put in from now on. The
-    /// wider of two wishes counts.
-    pub(crate) fn arm(&self, armed: Armed) {
+    /// wider of two wishes counts. True when from now on somebody waits on a descriptor for that.
+    pub(crate) fn arm(&self, armed: Armed) -> bool {
         self.armed.fetch_max(armed as u8, Ordering::SeqCst);
+        let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
+        exported && !self.slept_on.swap(true, Ordering::SeqCst)
     }
 
     /// Announces what has been put in. True when the thread that drives the device waits for that.
@@ -125,9 +144,30 @@ impl Ring {
         self.announce.as_ref().is_some_and(|announce| announce.announce())
     }
 
+    /// Has the next completion wake a task. What came before wakes nobody, so look once more.
+    pub(crate) fn wake_with(&self, waker: &Waker) {
+        let mut wakers = self.wakers();
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        self.awaited.store(true, Ordering::SeqCst);
+    }
+
+    /// The tasks that wait. They are woken when the device's lock is free.
+    pub(crate) fn take_wakers(&self) -> Vec<Waker> {
+        let mut wakers = self.wakers();
+        self.awaited.store(false, Ordering::SeqCst);
+        std::mem::take(&mut wakers)
+    }
+
+    fn wakers(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The device has failed.
     pub(crate) fn close(&self) {
         self.completions.close();
+        self.take_wakers().into_iter().for_each(Waker::wake);
         if let Some(announce) = &self.announce {
             announce.close();
         }
@@ -144,9 +184,10 @@ impl Ring {
     }
 
     /// Ends what [`arm`](Self::arm) has begun: it is announced now. Only who holds the device's lock
-    /// does this.
-    pub(crate) fn disarm(&self) {
+    /// does this. True when nobody waits on a descriptor for it any more.
+    pub(crate) fn disarm(&self) -> bool {
         self.armed.store(Armed::No as u8, Ordering::SeqCst);
+        self.slept_on.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -163,22 +204,7 @@ impl fmt::Debug for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Qpn;
-    use crate::transport::work::{WcOpcode, WcStatus};
-
-    fn completion(solicited: bool) -> Completion {
-        Completion {
-            wr_id: 0,
-            status: WcStatus::Success,
-            opcode: WcOpcode::Recv,
-            byte_len: 0,
-            imm: None,
-            invalidated: None,
-            source_qp: None,
-            qpn: Qpn::new(2),
-            solicited,
-        }
-    }
+    use crate::runtime::wire_of_tests::completion;
 
     fn ring(depth: usize) -> Ring {
         Ring::new(depth, false, None, Arc::new(Queue::new(1)))

@@ -1,6 +1,7 @@
 //! The completion queues of a shard by number, and when each is announced.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -39,6 +40,10 @@ pub(crate) struct Rings {
     free: Vec<CqId>,
     /// To be announced now.
     due: SmallVec<[Arc<Ring>; 4]>,
+    /// Queues that somebody has slept on and that are announced now, or gone.
+    told: usize,
+    /// Tasks to be woken.
+    wakers: Vec<Waker>,
     /// When to look whether which has been held for long enough.
     timers: Timers,
 }
@@ -58,13 +63,6 @@ impl Slot {
         let Moderation { count, .. } = self.moderation;
         let enough = self.moderation.is_off() || (count > 0 && self.held >= count.into());
         self.held > 0 && (enough || self.until.is_some_and(|until| until <= now))
-    }
-
-    /// What is held is announced.
-    fn release(&mut self) -> Arc<Ring> {
-        (self.held, self.until) = (0, None);
-        self.ring.disarm();
-        Arc::clone(&self.ring)
     }
 }
 
@@ -89,8 +87,8 @@ impl Rings {
 
     /// Gives a number back. No queue pair uses it any more.
     pub(crate) fn remove(&mut self, id: CqId) {
-        if let Some(slot) = self.slots.get_mut(id.0 as usize) {
-            *slot = None;
+        if let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::take) {
+            self.told += usize::from(slot.ring.disarm());
             self.free.push(id);
         }
     }
@@ -112,11 +110,23 @@ impl Rings {
     pub(crate) fn put(&mut self, now: Instant, id: CqId, completion: Completion) -> Put {
         let Some(slot) = self.slot(id) else { return Put::default() };
         let put = slot.ring.put(now, completion);
+        let wakers = if put.awaited { slot.ring.take_wakers() } else { Vec::new() };
         if put.wanted {
             slot.held += 1;
             self.hold(now, id);
         }
+        self.wakers.extend(wakers);
         put
+    }
+
+    /// How many queues that somebody has slept on are announced or gone.
+    pub(crate) fn take_told(&mut self) -> usize {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Tasks to be woken when the device's lock is free: they may use the device at once.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
     }
 
     /// Sets how long a completion queue waits for more. What waits already goes by the new rule.
@@ -130,13 +140,21 @@ impl Rings {
     fn hold(&mut self, now: Instant, id: CqId) {
         let Some(slot) = self.slot(id).filter(|slot| slot.held > 0) else { return };
         if slot.is_complete(now) {
-            let ring = slot.release();
-            self.due.push(ring);
+            self.release(id);
         } else if slot.until.is_none() && slot.moderation.period > 0 {
             let until = now + Duration::from_micros(slot.moderation.period.into());
             slot.until = Some(until);
             self.timers.schedule(id.0 as usize, until);
         }
+    }
+
+    /// Announces what is held.
+    fn release(&mut self, id: CqId) {
+        let Some(slot) = self.slot(id) else { return };
+        (slot.held, slot.until) = (0, None);
+        let ring = Arc::clone(&slot.ring);
+        self.told += usize::from(ring.disarm());
+        self.due.push(ring);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout): never too late, perhaps too early.
@@ -149,8 +167,7 @@ impl Rings {
         while let Some(index) = self.timers.expired(now) {
             let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { continue };
             if slot.is_complete(now) {
-                let ring = slot.release();
-                self.due.push(ring);
+                self.release(CqId(u32::try_from(index).unwrap_or(u32::MAX)));
             } else if let Some(until) = slot.until {
                 self.timers.schedule(index, until);
             }
@@ -182,12 +199,11 @@ impl Rings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Qpn;
     use crate::runtime::AckPolicy;
     use crate::runtime::queue::Queue;
     use crate::runtime::ring::Armed;
-    use crate::runtime::wire_of_tests::pair;
-    use crate::transport::work::{RecvRequest, SendRequest, WcOpcode, WcStatus};
+    use crate::runtime::wire_of_tests::{completion, pair};
+    use crate::transport::work::{RecvRequest, SendRequest};
 
     /// A completion queue, and at which microsecond it is announced.
     struct Bench {
@@ -228,20 +244,6 @@ mod tests {
             }
             assert_eq!(self.rings.deadline(), None, "no timer is left");
             announced
-        }
-    }
-
-    fn completion(solicited: bool) -> Completion {
-        Completion {
-            wr_id: 0,
-            status: WcStatus::Success,
-            opcode: WcOpcode::Recv,
-            byte_len: 0,
-            imm: None,
-            invalidated: None,
-            source_qp: None,
-            qpn: Qpn::new(2),
-            solicited,
         }
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -56,6 +57,8 @@ pub(crate) struct Shard {
     pub(super) driver_bell: Bell,
     /// Threads that wait while another drives.
     pub(super) passengers: AtomicUsize,
+    /// Tasks and descriptors that wait, which never drive.
+    pub(super) tasks: AtomicUsize,
     pub(super) closing: AtomicBool,
     failed: AtomicBool,
     generation: u32,
@@ -80,6 +83,7 @@ impl Shard {
             driver_sleep: Due::default(),
             driver_bell: Bell::new()?,
             passengers: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             generation: fork::generation(),
@@ -159,7 +163,13 @@ impl Shard {
         self.due.set(due);
         let overslept = due.is_some_and(|due| self.sleeps_past(due));
         let wake_driver = core.take_wake_driver();
+        let wakers = core.rings.take_wakers();
+        let told = core.rings.take_told();
         drop(core);
+        if told > 0 {
+            self.tasks.fetch_sub(told, Ordering::SeqCst);
+        }
+        wakers.into_iter().for_each(Waker::wake);
         if wake_driver {
             self.driver_bell.ring();
         }

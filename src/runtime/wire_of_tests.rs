@@ -17,7 +17,7 @@ use crate::runtime::queue::Queue;
 use crate::runtime::ring::{Announce, Ring};
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::AsyncEvent;
-use crate::transport::work::{RemoteAddr, Sge};
+use crate::transport::work::{Completion, RemoteAddr, Sge, WcOpcode, WcStatus};
 
 /// What a port was asked to do, and what it is to answer.
 #[derive(Debug, Default)]
@@ -99,6 +99,21 @@ impl Port for TestPort {
     }
 }
 
+/// A message has arrived.
+pub(crate) fn completion(solicited: bool) -> Completion {
+    Completion {
+        wr_id: 0,
+        status: WcStatus::Success,
+        opcode: WcOpcode::Recv,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        source_qp: None,
+        qpn: Qpn::new(2),
+        solicited,
+    }
+}
+
 /// One end of a connection.
 pub(crate) struct End {
     pub(crate) core: Core,
@@ -117,6 +132,10 @@ struct Log(Shared);
 impl Announce for Log {
     fn announce(&self) -> bool {
         self.0.lock().unwrap().log.push("announce".into());
+        false
+    }
+
+    fn is_exported(&self) -> bool {
         false
     }
 

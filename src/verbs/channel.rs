@@ -137,6 +137,10 @@ impl Announce for Announcer {
         self.announced.push(Weak::clone(&self.cq)) == Pushed::WakeDriver
     }
 
+    fn is_exported(&self) -> bool {
+        self.announced.is_exported()
+    }
+
     fn close(&self) {
         self.announced.close();
     }

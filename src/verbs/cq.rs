@@ -121,7 +121,7 @@ fn check_depth(depth: usize) -> Result<(), Error> {
 #[derive(Debug)]
 pub(super) struct CqInner {
     id: CqId,
-    ring: Arc<Ring>,
+    pub(super) ring: Arc<Ring>,
     pub(super) context: Arc<ContextInner>,
     channel: Option<CompletionChannel>,
     _channel_user: Option<User>,
@@ -207,10 +207,14 @@ impl CompletionQueue {
     pub fn wait_one(&self, timeout: impl Into<Option<Duration>>) -> Result<Completion, Error> {
         let ring = &self.inner.ring;
         if ring.is_overrun() && ring.completions.is_empty() {
-            return Err(Error::Overrun { cq: self.inner.id, depth: self.depth() });
+            return Err(self.overrun());
         }
         let found = self.inner.context.wait(&ring.completions, timeout.into(), "completion")?;
         Ok(found.completion)
+    }
+
+    pub(super) fn overrun(&self) -> Error {
+        Error::Overrun { cq: self.inner.id, depth: self.depth() }
     }
 
     /// Begins to look at completions one after the other, each of which can be asked for more than
@@ -281,7 +285,10 @@ impl CompletionQueue {
     /// came before is not announced, so look once more after this.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) {
-        self.inner.ring.arm(if solicited_only { Armed::Solicited } else { Armed::Any });
+        let armed = if solicited_only { Armed::Solicited } else { Armed::Any };
+        if self.inner.ring.arm(armed) {
+            self.inner.context.device.shard.board();
+        }
     }
 
     /// Acknowledges so many announcements that were [kept](super::CqEvent::keep).

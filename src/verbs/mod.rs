@@ -44,6 +44,7 @@ mod cq;
 mod endpoint;
 mod error;
 mod event;
+mod future;
 mod info;
 mod mw;
 mod pd;
@@ -59,6 +60,9 @@ pub use cq::{CompletionQueue, CqConfig};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::Error;
 pub use event::{CqEvent, PendingEvent};
+#[cfg(feature = "futures")]
+pub use future::Completions;
+pub use future::NextCompletion;
 pub use info::{DeviceInfo, Limits};
 pub use mw::MemoryWindow;
 pub use pd::{MemoryRegion, ProtectionDomain};

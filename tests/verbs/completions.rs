@@ -5,6 +5,7 @@ use std::time::Duration;
 use softroce::runtime::wall_clock;
 use softroce::verbs::*;
 
+use crate::choice::Choice;
 use crate::node::{Node, PATIENCE, open, patient};
 
 /// A queue pair that is its own peer, with a completion queue made as `config` says.
@@ -137,4 +138,34 @@ fn several_are_polled_in_order() {
     }
     assert_eq!(seen, [0, 1, 2, 3, 4]);
     assert!(node.cq.start_poll().is_none());
+}
+
+/// What is in a completion queue stays in order whatever its size does meanwhile.
+#[test]
+fn completions_survive_resizing_at_random() {
+    for seed in 1..=20 {
+        let node = alone(open(), &CqConfig::new(64));
+        let mut choice = Choice::new(seed);
+        let (mut posted, mut seen) = (0, Vec::new());
+        while posted < 400 {
+            let outstanding = posted - seen.len() as u64;
+            // Of what the queues hold.
+            let room = (node.cq.depth() as u64).min(100).saturating_sub(outstanding);
+            let batch = choice.below(room.min(40) + 1);
+            write(&node, posted..posted + batch);
+            posted += batch;
+            node.cq.poll(&mut seen, choice.below(60) as usize);
+            // Never below what may still come.
+            let outstanding = posted - seen.len() as u64;
+            let depth = outstanding.max(1) + choice.below(100);
+            node.cq.resize(depth as usize).unwrap();
+        }
+        while seen.len() < posted as usize {
+            seen.push(node.next());
+        }
+        let wr_ids: Vec<_> = seen.iter().map(|c| (c.wr_id, c.status)).collect();
+        let expected: Vec<_> = (0..posted).map(|wr_id| (wr_id, WcStatus::Success)).collect();
+        assert_eq!(wr_ids, expected, "seed {seed}");
+        assert_eq!(node.ctx.poll_event(), None, "seed {seed}");
+    }
 }

@@ -1,0 +1,134 @@
+//! Completions for tasks: without a thread that waits, and without a descriptor.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+#[cfg(feature = "futures")]
+use futures_core::Stream;
+
+use crate::transport::work::Completion;
+use crate::verbs::context::ContextInner;
+use crate::verbs::{CompletionQueue, Error};
+
+impl CompletionQueue {
+    /// The next completion, for a task that waits for it. The device's thread wakes the task: any
+    /// executor will do, and no channel is needed.
+    ///
+    /// ```
+    /// use std::future::Future;
+    /// use softroce::verbs::*;
+    ///
+    /// /// Sends four bytes and waits until they have arrived.
+    /// async fn send(qp: &QueuePair, word: u32) -> Result<(), Error> {
+    ///     qp.post_send(SendRequest::send(1, SendData::inline(&word.to_be_bytes())).signaled())?;
+    ///     let completion = qp.send_cq().next().await?;
+    ///     assert!(completion.status.is_success());
+    ///     Ok(())
+    /// }
+    /// # fn is_send(_: impl Future + Send) {}
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// # let cq = ctx.create_cq(4, None)?;
+    /// # is_send(send(&ctx.alloc_pd().create_qp(&QpConfig::rc(&cq))?, 7));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Overrun`] when completions have been lost and those before them are taken;
+    /// [`Error::Down`].
+    pub fn next(&self) -> NextCompletion<'_> {
+        NextCompletion { cq: self, seat: None }
+    }
+
+    /// The completions to come, for a task. It ends with the first error.
+    #[cfg(feature = "futures")]
+    pub fn completions(&self) -> Completions {
+        Completions { cq: self.clone(), seat: None, over: false }
+    }
+
+    /// What a task finds; it is woken when that may be more.
+    fn look(&self, seat: &mut Option<Seat>, cx: &Context<'_>) -> Poll<Result<Completion, Error>> {
+        let inner = &self.inner;
+        let mut found = self.take();
+        if found.is_none() {
+            inner.ring.wake_with(cx.waker());
+            // What came before that wakes nobody.
+            found = inner.ring.completions.pop();
+        }
+        let end = match found {
+            Some(stamped) => Ok(stamped.completion),
+            None if inner.ring.is_overrun() => Err(self.overrun()),
+            None => match inner.context.device.shard.check() {
+                Err(down) => Err(down.into()),
+                Ok(()) => {
+                    seat.get_or_insert_with(|| Seat::take(&inner.context));
+                    return Poll::Pending;
+                }
+            },
+        };
+        *seat = None;
+        Poll::Ready(end)
+    }
+}
+
+/// A task waits for something of this device.
+#[derive(Debug)]
+struct Seat {
+    context: Arc<ContextInner>,
+}
+
+impl Seat {
+    fn take(context: &Arc<ContextInner>) -> Self {
+        context.device.shard.board();
+        Self { context: Arc::clone(context) }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.context.device.shard.alight();
+    }
+}
+
+/// The next completion of a queue, see [`CompletionQueue::next`].
+#[derive(Debug)]
+#[must_use = "it does nothing until it is awaited"]
+pub struct NextCompletion<'a> {
+    cq: &'a CompletionQueue,
+    seat: Option<Seat>,
+}
+
+impl Future for NextCompletion<'_> {
+    type Output = Result<Completion, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.cq.look(&mut self.seat, cx)
+    }
+}
+
+/// The completions of a queue, see [`CompletionQueue::completions`].
+#[cfg(feature = "futures")]
+#[derive(Debug)]
+#[must_use = "it does nothing until it is polled"]
+pub struct Completions {
+    cq: CompletionQueue,
+    seat: Option<Seat>,
+    over: bool,
+}
+
+#[cfg(feature = "futures")]
+impl Stream for Completions {
+    type Item = Result<Completion, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.over {
+            return Poll::Ready(None);
+        }
+        let end = this.cq.look(&mut this.seat, cx);
+        this.over = matches!(end, Poll::Ready(Err(_)));
+        end.map(Some)
+    }
+}
