@@ -8,6 +8,7 @@ use crate::runtime::{Armed, Moderation, Ring, Stamped};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
 use crate::verbs::event::Subject;
+use crate::verbs::pd::PdInner;
 use crate::verbs::poll::{Polling, WcFlags};
 use crate::verbs::usage::{Unacknowledged, User, Users};
 use crate::verbs::{CompletionChannel, Error, ProtectionDomain};
@@ -77,7 +78,7 @@ pub struct CqConfig<'a> {
     /// One thread at a time uses it. Nothing follows from that here.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
     pub single_threaded: bool,
-    /// Whose thread domain it belongs to. Nothing follows from that here.
+    /// The parent domain whose thread domain it belongs to. Nothing follows from that here.
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub parent_domain: Option<&'a ProtectionDomain>,
 }
@@ -125,6 +126,7 @@ pub(super) struct CqInner {
     pub(super) context: Arc<ContextInner>,
     channel: Option<CompletionChannel>,
     _channel_user: Option<User>,
+    _parent_domain: Option<Arc<PdInner>>,
     pub(super) users: Users,
     /// Announcements that a channel has handed out.
     pub(super) announcements: Unacknowledged,
@@ -147,8 +149,13 @@ impl CompletionQueue {
         if channel.is_some_and(|channel| !context.is_of(&channel.context().device)) {
             return Err(Error::OtherDevice { what: "completion channel" });
         }
-        if parent_domain.is_some_and(|pd| !context.is_of(&pd.inner.context.device)) {
-            return Err(Error::OtherDevice { what: "protection domain" });
+        if let Some(pd) = parent_domain {
+            if !context.is_of(&pd.inner.context.device) {
+                return Err(Error::OtherDevice { what: "parent domain" });
+            }
+            if !pd.inner.is_parent() {
+                return Err(Error::NoParentDomain);
+            }
         }
         let shard = &context.device.shard;
         let id = shard.with(|core, _| {
@@ -171,6 +178,7 @@ impl CompletionQueue {
                 context: Arc::clone(context),
                 channel: channel.cloned(),
                 _channel_user: channel.map(|channel| channel.inner.users.join()),
+                _parent_domain: parent_domain.map(|pd| Arc::clone(&pd.inner)),
                 users: Users::default(),
                 announcements: Unacknowledged::default(),
                 async_events: context.subjects.enter(Subject::Cq(id)),

@@ -132,6 +132,10 @@ pub enum Error {
         /// What kind of object the stranger is.
         what: &'static str,
     },
+    /// A completion queue can belong to a parent domain only.
+    #[doc(alias = "EINVAL")]
+    #[error("a completion queue was to belong to a protection domain that is no parent domain")]
+    NoParentDomain,
     /// No way leads from the source GID to the peer.
     #[error("no way to {gid} from source GID {index}: no such GID, or not of one IP version")]
     Address {

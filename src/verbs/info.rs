@@ -51,8 +51,28 @@ pub struct Limits {
     pub max_sge: u32,
     /// Bytes of an inline request.
     pub max_inline_data: u32,
+    /// Completion queues.
+    pub max_cq: usize,
     /// Completions that one completion queue holds.
     pub max_cqe: usize,
+    /// Protection domains, which are numbers: as many as memory holds, and as C can say.
+    pub max_pd: usize,
+    /// Address handles, which are values: likewise.
+    pub max_ah: usize,
+    /// Interrupts that can announce completions.
+    pub num_comp_vectors: u32,
+    /// Completions that are announced together, at most.
+    pub max_cq_count: u16,
+    /// Microseconds that a completion may wait for that, at most.
+    pub max_cq_period: u16,
+    /// The slowest that a queue pair can be told to send, in kilobits a second.
+    pub qp_rate_limit_min: u32,
+    /// The fastest, likewise.
+    pub qp_rate_limit_max: u32,
+    /// Ticks of the clock of completions in a millisecond: they are nanoseconds.
+    pub hca_core_clock: u64,
+    /// Which bits of that clock count.
+    pub completion_timestamp_mask: u64,
     /// Memory regions.
     pub max_mr: usize,
     /// Memory windows, of either type.
@@ -67,4 +87,36 @@ pub struct Limits {
     pub max_rd_atomic: u8,
     /// Bytes of the longest message.
     pub max_msg_sz: u32,
+}
+
+impl Limits {
+    /// Every limit by its name in verbs.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("max_msg_sz", self.max_msg_sz.into()),
+            ("max_qp", self.max_qp as u64),
+            ("max_qp_wr", self.max_qp_wr.into()),
+            ("max_sge", self.max_sge.into()),
+            ("max_inline_data", self.max_inline_data.into()),
+            ("max_cq", self.max_cq as u64),
+            ("max_cqe", self.max_cqe as u64),
+            ("max_mr", self.max_mr as u64),
+            ("max_mw", self.max_mw as u64),
+            ("max_srq", self.max_srq as u64),
+            ("max_srq_wr", self.max_srq_wr.into()),
+            ("max_srq_sge", self.max_srq_sge.into()),
+            ("max_pd", self.max_pd as u64),
+            ("max_ah", self.max_ah as u64),
+            ("max_qp_rd_atom", self.max_rd_atomic.into()),
+            ("max_res_rd_atom", self.max_qp as u64 * u64::from(self.max_rd_atomic)),
+            ("num_comp_vectors", self.num_comp_vectors.into()),
+            ("max_cq_count", self.max_cq_count.into()),
+            ("max_cq_period", self.max_cq_period.into()),
+            ("qp_rate_limit_min", self.qp_rate_limit_min.into()),
+            ("qp_rate_limit_max", self.qp_rate_limit_max.into()),
+            ("hca_core_clock", self.hca_core_clock),
+            ("completion_timestamp_mask", self.completion_timestamp_mask),
+        ]
+        .into_iter()
+    }
 }

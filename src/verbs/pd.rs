@@ -7,7 +7,10 @@ use crate::ids::PdId;
 use crate::mem::{Access, BindInfo, HostMemory, MwType, Region};
 use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
-use crate::verbs::{Error, MemoryWindow, QpConfig, QueuePair, SharedReceiveQueue, SrqConfig};
+use crate::verbs::usage::User;
+use crate::verbs::{
+    Error, MemoryWindow, QpConfig, QueuePair, SharedReceiveQueue, SrqConfig, ThreadDomain,
+};
 
 /// Queue pairs and the memory that they, and through them their peers, may use.
 ///
@@ -31,11 +34,36 @@ pub struct ProtectionDomain {
 pub(super) struct PdInner {
     pub(super) id: PdId,
     pub(super) context: Arc<ContextInner>,
+    parent: Option<Parent>,
+}
+
+/// What makes a domain a parent domain.
+#[derive(Debug)]
+struct Parent {
+    _pd: Arc<PdInner>,
+    td: Option<(ThreadDomain, User)>,
 }
 
 impl PdInner {
     pub(super) fn new(context: Arc<ContextInner>) -> Self {
-        Self { id: context.device.next_pd(), context }
+        Self { id: context.device.next_pd(), context, parent: None }
+    }
+
+    /// A parent domain, which stands for `pd`.
+    pub(super) fn parent_of(
+        context: Arc<ContextInner>,
+        pd: &Arc<Self>,
+        td: Option<ThreadDomain>,
+    ) -> Self {
+        let td = td.map(|td| {
+            let user = td.users().join();
+            (td, user)
+        });
+        Self { id: pd.id, context, parent: Some(Parent { _pd: Arc::clone(pd), td }) }
+    }
+
+    pub(super) fn is_parent(&self) -> bool {
+        self.parent.is_some()
     }
 }
 
@@ -108,6 +136,12 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue, Error> {
         SharedReceiveQueue::create(&self.inner, config)
+    }
+
+    /// The thread domain that it names, of a
+    /// [parent domain](super::Context::alloc_parent_domain).
+    pub fn thread_domain(&self) -> Option<&ThreadDomain> {
+        self.inner.parent.as_ref()?.td.as_ref().map(|(td, _)| td)
     }
 
     /// Lets go of it.

@@ -164,3 +164,48 @@ fn an_overrun_completion_queue_can_be_destroyed_when_its_event_is_acknowledged()
     drop(event);
     cq.destroy().unwrap();
 }
+
+#[test]
+fn a_parent_domain_stands_for_its_protection_domain() {
+    let ctx = open();
+    let (pd, td) = (ctx.alloc_pd(), ctx.alloc_td());
+    let parent = ctx.alloc_parent_domain(&pd, Some(&td)).unwrap();
+    assert_eq!((parent.thread_domain(), pd.thread_domain()), (Some(&td), None));
+    // Memory of the one and a queue pair of the other belong together.
+    let mr = pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let cq =
+        ctx.create_cq_ex(&CqConfig { parent_domain: Some(&parent), ..CqConfig::new(4) }).unwrap();
+    let qp = parent.create_qp(&QpConfig::rc(&cq)).unwrap();
+    qp.connect(&qp.endpoint(), &patient()).unwrap();
+    qp.post_send(SendRequest::write(1, mr.sge(..8), mr.remote(8)).signaled()).unwrap();
+    assert_eq!(cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+
+    let (td, said) = refused(td.dealloc());
+    assert_eq!(said, "the thread domain is in use by parent domains: 1");
+    let (pd, said) = refused(pd.dealloc());
+    assert_eq!(said, "the protection domain is in use by objects made from it: 2");
+    let (parent, _) = refused(parent.dealloc());
+    drop((qp, cq));
+    parent.dealloc().unwrap();
+    td.dealloc().unwrap();
+    drop(mr);
+    pd.dealloc().unwrap();
+}
+
+#[test]
+fn domains_that_do_not_belong_together_are_refused() {
+    let (one, other) = (open(), open());
+    let (pd, td) = (one.alloc_pd(), one.alloc_td());
+    for (error, expected) in [
+        (one.alloc_parent_domain(&other.alloc_pd(), None).unwrap_err(), "protection domain"),
+        (other.alloc_parent_domain(&other.alloc_pd(), Some(&td)).unwrap_err(), "thread domain"),
+    ] {
+        assert_eq!(error.to_string(), format!("the {expected} belongs to another device"));
+    }
+    let config = CqConfig { parent_domain: Some(&pd), ..CqConfig::new(4) };
+    let error = one.create_cq_ex(&config).unwrap_err();
+    assert!(matches!(error, Error::NoParentDomain), "{error}");
+    let parent = one.alloc_parent_domain(&pd, None).unwrap();
+    let config = CqConfig { parent_domain: Some(&parent), ..config };
+    assert!(matches!(other.create_cq_ex(&config), Err(Error::OtherDevice { .. })));
+}

@@ -225,3 +225,46 @@ fn an_address_that_is_not_ours_is_refused() {
     let error = Context::open(OpenOptions::default().ip("192.0.2.1".parse().unwrap()));
     assert_eq!(error.unwrap_err().to_string(), "192.0.2.1 is not an address of this machine");
 }
+
+#[test]
+fn there_are_as_many_completion_queues_as_the_device_says() {
+    let ctx = open();
+    let max = ctx.device_info().unwrap().limits.max_cq;
+    let mut cqs: Vec<_> = (0..max).map(|_| ctx.create_cq(1, None).unwrap()).collect();
+    let said = ctx.create_cq(1, None).unwrap_err().to_string();
+    assert_eq!(said, format!("the device has {max} completion queues and takes no more"));
+    cqs.pop();
+    ctx.create_cq(1, None).unwrap();
+}
+
+/// Each limit that is told is one that is kept.
+#[test]
+fn a_queue_pair_has_the_limits_of_its_device() {
+    let ctx = open();
+    let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1, None).unwrap());
+    let limits = ctx.device_info().unwrap().limits;
+    let said: std::collections::HashMap<_, _> = limits.iter().collect();
+    for (what, limit) in [
+        ("max_send_wr", "max_qp_wr"),
+        ("max_recv_wr", "max_qp_wr"),
+        ("max_send_sge", "max_sge"),
+        ("max_recv_sge", "max_sge"),
+        ("max_inline_data", "max_inline_data"),
+    ] {
+        let max = said[limit] as u32;
+        let create = |found| {
+            let mut cap = QpCap::default();
+            match what {
+                "max_send_wr" => cap.max_send_wr = found,
+                "max_recv_wr" => cap.max_recv_wr = found,
+                "max_send_sge" => cap.max_send_sge = found,
+                "max_recv_sge" => cap.max_recv_sge = found,
+                _ => cap.max_inline_data = found,
+            }
+            pd.create_qp(&QpConfig { cap, ..QpConfig::rc(&cq) })
+        };
+        assert!(create(max).is_ok(), "{what}");
+        let error = create(max + 1).unwrap_err().to_string();
+        assert_eq!(error, format!("{what} is {}, not 0 to {max}", max + 1));
+    }
+}

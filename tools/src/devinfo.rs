@@ -27,7 +27,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
     line(out, 1, "fw_ver", env!("CARGO_PKG_VERSION"))?;
     line(out, 1, "phys_port_cnt", 1)?;
     if verbose {
-        for (name, value) in limits(info) {
+        for (name, value) in info.limits.iter() {
             line(out, 1, name, value)?;
         }
         line(out, 1, "mw_types", windows(info).join(", "))?;
@@ -65,24 +65,6 @@ fn line(
 ) -> io::Result<()> {
     let (indent, name) = ("\t".repeat(depth), format!("{name}:"));
     writeln!(out, "{indent}{name:<24}{value}")
-}
-
-fn limits(info: &DeviceInfo) -> [(&'static str, u64); 12] {
-    let limits = &info.limits;
-    [
-        ("max_msg_sz", limits.max_msg_sz.into()),
-        ("max_qp", limits.max_qp as u64),
-        ("max_qp_wr", limits.max_qp_wr.into()),
-        ("max_sge", limits.max_sge.into()),
-        ("max_inline_data", limits.max_inline_data.into()),
-        ("max_cqe", limits.max_cqe as u64),
-        ("max_mr", limits.max_mr as u64),
-        ("max_mw", limits.max_mw as u64),
-        ("max_srq", limits.max_srq as u64),
-        ("max_srq_wr", limits.max_srq_wr.into()),
-        ("max_srq_sge", limits.max_srq_sge.into()),
-        ("max_qp_rd_atom", limits.max_rd_atomic.into()),
-    ]
 }
 
 /// The types of memory windows.
@@ -123,7 +105,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "udp_gro": info.port.gro,
         "sees_ip_header": info.port.sees_ip_header,
         "mw_types": windows(info),
-        "limits": object(&mut limits(info).into_iter()),
+        "limits": object(&mut info.limits.iter()),
         "counters": object(&mut counters(info).into_iter()),
     })
 }
