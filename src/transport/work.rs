@@ -97,7 +97,8 @@ pub enum SendOp {
         add: u64,
     },
     /// Binds a memory window of this host, for the peer to use. Sends nothing; what is posted behind
-    /// it finds the window bound.
+    /// it finds the window bound. It completes after all that was posted before: when one of those
+    /// fails it ends as flushed, whether it was carried out or not.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
         /// The window.

@@ -174,6 +174,37 @@ fn either_side_takes_its_own_window_back() {
     theirs(&mut pair, SendOp::Write { to: window }, 8, REFUSED);
 }
 
+/// UC has windows too. What they do not open is dropped in silence.
+#[test]
+#[ignore = "needs a peer"]
+fn windows_are_bound_over_uc() {
+    for mw_type in MwType::ALL {
+        let mut pair = Pair::new(Setup { service: QpType::Uc, ..Setup::default() });
+        let window = pair.peer.window(mw_type, AT, LEN, ALL);
+        let there = pair.peer.mr.remote(TARGET);
+        pair.fill(0, LEN, 1);
+        ours(&pair, SendRequest::write(1, pair.mr.sge(..LEN), window), WcStatus::Success);
+        // What comes behind says that the WRITE has been carried out.
+        pair.peer.post_recv(7, &[]);
+        let notice = SendRequest::write_imm(2, pair.mr.sge(..8), there, 0);
+        ours(&pair, notice, WcStatus::Success);
+        assert_eq!((pair.theirs().id, pair.peer.holds(AT, LEN, 1)), (7, true));
+
+        let mr = closed(&pair);
+        let mw = pair.pd.alloc_mw(mw_type).unwrap();
+        let window = bind(&pair, &pair.qp, &mw, mr.bind_info(AT..AT + 64, ALL));
+        pair.qp.post_recv(RecvRequest::scattered(8, &[])).unwrap();
+        pair.peer.store(0, 0x0102_0304_0506_0708);
+        theirs(&mut pair, SendOp::Write { to: window }, 8, SUCCESS);
+        theirs(&mut pair, SendOp::Write { to: beyond(window, 64) }, 8, SUCCESS);
+        let to = pair.mr.remote(TARGET);
+        theirs(&mut pair, SendOp::WriteImm { to, imm: 0 }, 8, SUCCESS);
+        assert_eq!((pair.ours().wr_id, pair.qp.state().unwrap()), (8, QpState::Rts));
+        let found = [AT, AT + 64].map(|at| mr.load_u64(at));
+        assert_eq!(found, [Ok(0x0102_0304_0506_0708), Ok(0)]);
+    }
+}
+
 #[test]
 #[ignore = "needs a peer"]
 fn a_window_of_another_queue_pair_of_ours_is_closed() {

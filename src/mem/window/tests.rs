@@ -1,4 +1,8 @@
-use super::super::{DeregisterError, HostMemory, Placement};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use super::super::gate::wait_until;
+use super::super::{DeregisterError, HostMemory, Placement, Revoked};
 use super::*;
 
 const PD: PdId = PdId(1);
@@ -372,6 +376,37 @@ fn a_queue_pair_that_is_gone_leaves_its_windows_free() {
     assert_eq!(open(via(0x41), theirs), Ok(1));
     bind(&memory, two, &part(&region));
     assert_eq!(open(OURS, two), Ok(1));
+}
+
+/// An engine writes as fast as it can until it is told that the window is gone; from then on the bytes
+/// must stay as the owner leaves them, though the region is still there.
+#[test]
+fn nothing_is_written_through_a_window_after_its_deallocation() {
+    const LEN: usize = 512;
+    let memory = memory();
+    let region = region(&memory);
+    for _ in 0..100 {
+        let id = memory.alloc_window(PD, MwType::Type1).unwrap();
+        let rkey = bind(&memory, id, &part(&region));
+        let span = writes(&memory, rkey, BASE + 1000, 512).unwrap();
+        let written = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut gate = memory.gate();
+                while span.place(&gate.enter(), 0, &[1; LEN], Placement::Final) == Ok(()) {
+                    written.store(true, Ordering::Relaxed);
+                }
+                let late = span.place(&gate.enter(), 0, &[1; LEN], Placement::Plain);
+                assert_eq!(late, Err(Revoked));
+            });
+            wait_until(|| written.load(Ordering::Relaxed));
+            memory.dealloc_window(id);
+            region.write_at(1000, &[2; LEN]).unwrap();
+        });
+        let mut after = [0; LEN];
+        region.read_at(1000, &mut after).unwrap();
+        assert_eq!(after, [2; LEN]);
+    }
 }
 
 #[test]
