@@ -24,6 +24,9 @@ const SEND: WcOpcode = WcOpcode::Send;
 const BIND: WcOpcode = WcOpcode::BindMw;
 const INV: WcOpcode = WcOpcode::LocalInv;
 
+/// What a window may let a peer do.
+const ALL: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
 /// Where the region starts.
 const BASE: u64 = 0x9_0000;
 
@@ -43,8 +46,7 @@ impl Fixture {
     fn on(t: Script, mw_type: MwType) -> Self {
         let region = t.region(4096, BASE, Access::LOCAL_WRITE | Access::MW_BIND);
         let id = t.memory.alloc_window(PD, mw_type).unwrap();
-        let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let info = BindInfo { lkey: region.lkey(), addr: BASE + 1000, length: 1000, access };
+        let info = BindInfo { lkey: region.lkey(), addr: BASE + 1000, length: 1000, access: ALL };
         Self { t, region, id, info }
     }
 
@@ -120,15 +122,15 @@ fn a_peer_writes_reads_and_counts_through_a_window() {
 fn nothing_but_the_window_is_open() {
     for mw_type in MwType::ALL {
         for (va, rights, request) in [
-            (BASE + 999, BindInfo::ACCESS, "WRITE_ONLY"),
-            (BASE + 1993, BindInfo::ACCESS, "WRITE_ONLY"),
-            (BASE + 3000, BindInfo::ACCESS, "WRITE_ONLY"),
-            (BASE + 1993, BindInfo::ACCESS, "READ_REQUEST"),
+            (BASE + 999, ALL, "WRITE_ONLY"),
+            (BASE + 1993, ALL, "WRITE_ONLY"),
+            (BASE + 3000, ALL, "WRITE_ONLY"),
+            (BASE + 1993, ALL, "READ_REQUEST"),
             (BASE + 1000, Access::REMOTE_READ, "WRITE_ONLY"),
             (BASE + 1000, Access::REMOTE_WRITE, "READ_REQUEST"),
         ] {
             let mut f = Fixture::new(mw_type);
-            f.info.access = rights - Access::ZERO_BASED;
+            f.info.access = rights;
             let rkey = f.bind();
             let request = match request {
                 "WRITE_ONLY" => {
@@ -139,6 +141,27 @@ fn nothing_but_the_window_is_open() {
             f.refused(&request, "NAK_ACCESS psn=5 msn=0");
             assert_eq!(bytes(&f.region, 0, 4096), [0; 4096], "{request}");
         }
+    }
+}
+
+#[test]
+fn a_peer_flushes_and_writes_atomically_through_a_window() {
+    for mw_type in MwType::ALL {
+        let mut f = Fixture::new(mw_type);
+        let access = Access::LOCAL_WRITE | Access::MW_BIND | Access::FLUSH_GLOBAL;
+        f.region = f.t.region(4096, BASE, access);
+        f.info.lkey = f.region.lkey();
+        f.info.access |= Access::FLUSH_GLOBAL;
+        let rkey = f.bind();
+        f.t.rx(0, &format!("ATOMIC_WRITE psn=5 ackreq va=0x903e8 rkey={rkey} dmalen=8 len=8"));
+        f.t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=0");
+        assert_eq!(bytes(&f.region, 1000, 8), pattern(5, 8));
+        let flush = "FLUSH psn=6 ackreq placement=0x1 selectivity=0";
+        f.t.rx(0, &format!("{flush} va=0x903e8 rkey={rkey} dmalen=1000"));
+        f.t.tx(0, "READ_RESPONSE_ONLY psn=6 msn=2 len=0");
+        let beyond =
+            format!("FLUSH psn=7 ackreq placement=0x1 selectivity=0 va=0x903e8 rkey={rkey}");
+        f.refused(&format!("{beyond} dmalen=1001"), "NAK_ACCESS psn=7 msn=2");
     }
 }
 

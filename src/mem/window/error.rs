@@ -47,9 +47,13 @@ pub enum BindError {
     /// The region is addressed from zero.
     #[error("a memory window cannot be bound to a zero-based region")]
     ZeroBasedRegion,
-    /// The region was registered without [`Access::MW_BIND`].
-    #[error("the region does not grant MW_BIND")]
-    NoBindAccess,
+    /// The region was registered without these flags: [`Access::MW_BIND`], or what of FLUSH the window
+    /// is to allow.
+    #[error("the region does not grant {access}")]
+    NotGranted {
+        /// The flags that it lacks.
+        access: Access,
+    },
     /// Peers would write what the host itself may not.
     #[error("{access} through a memory window needs LOCAL_WRITE of the region")]
     NeedsLocalWrite {

@@ -61,6 +61,8 @@ impl fmt::Display for MwType {
     }
 }
 
+const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
+
 /// What a window is to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_mw_bind_info")]
@@ -71,7 +73,8 @@ pub struct BindInfo {
     pub addr: u64,
     /// Bytes. A window of type 1 that is bound to none is unbound.
     pub length: u64,
-    /// What peers may do there: the `REMOTE_` flags, whatever those of the region are. With
+    /// What peers may do there: the `REMOTE_` flags, whatever those of the region are, and the
+    /// `FLUSH_` flags that the region has too, which knows where its memory lies. With
     /// [`Access::ZERO_BASED`], of type 2 only, they count addresses from its first byte.
     pub access: Access,
 }
@@ -81,6 +84,7 @@ impl BindInfo {
     pub const ACCESS: Access = Access::REMOTE_WRITE
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_ATOMIC)
+        .union(FLUSH)
         .union(Access::ZERO_BASED);
 
     /// Nothing: unbinds a window of type 1.
@@ -294,8 +298,9 @@ impl Table {
         if rights.contains(Access::ZERO_BASED) {
             return Err(BindError::ZeroBasedRegion);
         }
-        if !rights.contains(Access::MW_BIND) {
-            return Err(BindError::NoBindAccess);
+        let missing = (Access::MW_BIND | to.access & FLUSH).difference(rights);
+        if !missing.is_empty() {
+            return Err(BindError::NotGranted { access: missing });
         }
         let writes = to.access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         if !writes.is_empty() && !rights.contains(Access::LOCAL_WRITE) {

@@ -245,7 +245,11 @@ fn a_bind_must_stay_within_what_the_region_grants() {
         out_of_range(BindInfo { addr: BASE + 4096, length: 1, ..good });
 
         let plain = region_with(&memory, Access::LOCAL_WRITE | ALL);
-        assert_eq!(refused(&memory, id, &part(&plain)), BindError::NoBindAccess);
+        let access = Access::MW_BIND;
+        assert_eq!(refused(&memory, id, &part(&plain)), BindError::NotGranted { access });
+        let access = Access::FLUSH_GLOBAL;
+        let flushed = BindInfo { access: access | Access::REMOTE_READ, ..good };
+        assert_eq!(refused(&memory, id, &flushed), BindError::NotGranted { access });
         let read_only = region_with(&memory, Access::MW_BIND);
         for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
             let info = BindInfo { access: access | Access::REMOTE_READ, ..part(&read_only) };
@@ -275,6 +279,26 @@ fn a_bind_must_stay_within_what_the_region_grants() {
         assert_eq!(memory.bind(stranger, id, 7, &good), Err(BindError::WrongDomain));
         memory.dealloc_window(id);
         assert_eq!(memory.bind(OURS, id, 7, &good), Err(BindError::NoSuchWindow(id)));
+    }
+}
+
+#[test]
+fn a_window_may_be_flushed_where_its_region_may_and_it_says_so() {
+    let memory = memory();
+    let access = Access::LOCAL_WRITE | Access::MW_BIND | Access::FLUSH_GLOBAL;
+    let region = region_with(&memory, access);
+    let id = memory.alloc_window(PD, MwType::Type1).unwrap();
+    let need = Access::FLUSH_GLOBAL;
+    for access in [ALL, ALL | need] {
+        let rkey = bind(&memory, id, &BindInfo { access, ..part(&region) });
+        let some = memory.remote(OURS, rkey, BASE + 1000, 8, need).map(|span| span.len());
+        let all = memory.remote_whole(OURS, rkey, need).map(|span| span.len());
+        if access.contains(need) {
+            assert_eq!((some, all), (Ok(8), Ok(1000)));
+        } else {
+            let denied = AccessError::Denied { key: rkey.0, need, granted: access };
+            assert_eq!((some, all), (Err(denied), Err(denied)));
+        }
     }
 }
 
