@@ -139,6 +139,20 @@ fn a_read_takes_as_many_psns_as_its_answer() {
 }
 
 #[test]
+fn an_atomic_carries_eight_bytes() {
+    let atomics = stream("rxe/rc_atomic.pcap");
+    assert_eq!((atomics.bytes, atomics.delivered, atomics.in_flight.max()), (32, 32, 8));
+    assert_eq!(atomics.operations[&Kind::FetchAdd].sizes[&8], 2);
+    assert_eq!(atomics.operations[&Kind::CompareSwap].latency.count(), 2);
+}
+
+#[test]
+fn congestion_notifications_are_counted_also_without_their_flow() {
+    let analysis = analyze("hardware/cx4lx_scapy_cnp.pcap");
+    assert_eq!((analysis.counts.stray_cnps, analysis.counts.not_followed), (1, 0));
+}
+
+#[test]
 fn filters_are_by_queue_pair_address_and_time() {
     let name = "rxe/rc_srq.pcap";
     let all = analyze(name);
@@ -172,7 +186,12 @@ fn everything_adds_up() {
                 .iter()
                 .map(|flow| flow.sum(|s| s.requests + s.answers + s.cnps))
                 .sum();
-            let placed = followed + of.management + of.not_followed + of.icrc_bad + of.unsplit;
+            let placed = followed
+                + of.management
+                + of.not_followed
+                + of.stray_cnps
+                + of.icrc_bad
+                + of.unsplit;
             assert_eq!(placed, of.roce_packets, "{name}");
             for stream in analysis.flows.iter().flat_map(|flow| &flow.streams) {
                 let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();

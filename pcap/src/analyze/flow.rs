@@ -54,6 +54,17 @@ pub enum Certainty {
 }
 
 impl Certainty {
+    /// In one word.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Named => "named",
+            Self::Managers => "managers",
+            Self::Ports => "ports",
+            Self::Psns => "psns",
+            Self::Alone => "alone",
+        }
+    }
+
     /// In words.
     pub const fn name(self) -> &'static str {
         match self {

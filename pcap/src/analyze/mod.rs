@@ -126,7 +126,9 @@ pub struct Counts {
     pub management: u64,
     /// Of these, connections that were refused.
     pub rejected: u64,
-    /// Packets of flows beyond the limit, and of requests that were not captured.
+    /// Congestion notifications for flows that were not captured.
+    pub stray_cnps: u64,
+    /// Other packets of flows beyond the limit, and answers to requests that were not captured.
     pub not_followed: u64,
 }
 
@@ -293,6 +295,7 @@ impl Analyzer {
         if in_time && management.is_none() {
             match self.stream_of(seen, &events) {
                 Some(at) => self.step(at, seen, &events, is_marked),
+                None if is_cnp(seen.datagram) => self.counts.stray_cnps += 1,
                 None => self.counts.not_followed += 1,
             }
         }
@@ -309,8 +312,7 @@ impl Analyzer {
         {
             stream.learn_mtu(mtu);
         }
-        let opcode = seen.datagram.bth.opcode;
-        if opcode.operation() == Operation::Cnp {
+        if is_cnp(seen.datagram) {
             stream.notified(*now, room);
         } else if is_request(seen.datagram) {
             stream.request(&step, room);
@@ -403,4 +405,8 @@ const CONGESTION_EXPERIENCED: u8 = 3;
 /// Whether the packet goes from requester to responder.
 fn is_request(datagram: &Datagram<'_>) -> bool {
     datagram.bth.opcode.is_request()
+}
+
+fn is_cnp(datagram: &Datagram<'_>) -> bool {
+    datagram.bth.opcode.operation() == Operation::Cnp
 }

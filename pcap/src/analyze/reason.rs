@@ -320,7 +320,8 @@ fn waiting(
     fastest: u64,
 ) -> fmt::Result {
     f.write_str("waiting for answers")?;
-    let Some(limit) = Rate::of(in_flight, round_trip) else { return Ok(()) };
+    let limit = Rate::of(in_flight, round_trip).filter(|_| in_flight > 0);
+    let Some(limit) = limit else { return Ok(()) };
     let (in_flight, median) = (Size(in_flight), Span(round_trip));
     write!(f, ": {in_flight} in flight and {median} round trip make {limit} (medians); ")?;
     if round_trip / QUEUED > fastest {

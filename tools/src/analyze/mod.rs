@@ -1,5 +1,6 @@
 //! `roce analyze`: what connections did, and what their time went into.
 
+mod json;
 mod text;
 
 use std::io::{self, BufWriter, Write};
@@ -22,7 +23,12 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
             Err(e) => break Err(e),
         }
     };
-    tell(args, &name, &analyzer.finish())?;
+    let analysis = analyzer.finish();
+    tell(args, &name, &analysis)?;
+    if analysis.counts.roce_packets == 0 {
+        let frames = analysis.counts.packets;
+        eprintln!("roce: {name}: no RoCEv2 packet among {frames} frames");
+    }
     // What was readable comes first, also where the end is an error.
     end.with_context(|| name)
 }
@@ -43,6 +49,11 @@ fn hex(bytes: &[u8]) -> String {
 
 fn tell(args: &AnalyzeArgs, name: &str, analysis: &Analysis) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    text::report(&mut out, name, analysis, args.flows)?;
+    if args.json {
+        serde_json::to_writer(&mut out, &json::whole(name, analysis))?;
+        writeln!(out)?;
+    } else {
+        text::report(&mut out, name, analysis, args.flows)?;
+    }
     Ok(out.flush()?)
 }

@@ -46,7 +46,8 @@ fn head(out: &mut impl Write, name: &str, analysis: &Analysis) -> io::Result<()>
         (counts.unsplit, "bursts that no ICRC shows how to cut, which are left out"),
         (counts.management, "of connection management"),
         (counts.rejected, "connections refused"),
-        (counts.not_followed, "that belong to no request captured, or to too many flows"),
+        (counts.stray_cnps, "congestion notifications for flows that were not captured"),
+        (counts.not_followed, "of flows beyond the limit, or of requests that were not captured"),
     ] {
         if count > 0 {
             writeln!(out, "  {count} {what}")?;
@@ -121,7 +122,7 @@ fn stream(out: &mut impl Write, stream: &Stream) -> io::Result<()> {
     }
     if !latencies.is_empty() {
         let names = QUANTILES.map(|(name, _)| format!("{:>9}", name.replace('_', ".")));
-        row(out, "", format_args!("{} {:>9} {:>9}", names.join(" "), "max", "of"))?;
+        row(out, "", format_args!("{} {:>9} {:>9}", names.join(" "), "max", "count"))?;
     }
     for (name, latency) in latencies {
         row(out, &format!("{name} µs"), percentiles(latency))?;
@@ -146,7 +147,7 @@ fn stream(out: &mut impl Write, stream: &Stream) -> io::Result<()> {
 }
 
 fn row(out: &mut impl Write, name: &str, text: impl Display) -> io::Result<()> {
-    writeln!(out, "    {name:13} {text}")
+    writeln!(out, "    {name:15} {text}")
 }
 
 fn row_unless_empty(out: &mut impl Write, name: &str, text: &str) -> io::Result<()> {
@@ -301,7 +302,7 @@ fn drawn(bins: &Bins, end: u64) -> Option<String> {
     let values: Vec<_> = values.collect();
     let sums = values.chunks(per_column).map(|bins| bins.iter().sum::<u64>());
     let sums: Vec<_> = sums.collect();
-    let most = *sums.iter().max()?;
+    let most = *sums.iter().max().filter(|most| **most > 0)?;
     let bars = sums.iter().map(|sum| {
         let level = u128::from(*sum) * 8;
         let level = usize::try_from(level.div_ceil(u128::from(most.max(1)))).unwrap_or(8);

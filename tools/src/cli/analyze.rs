@@ -28,4 +28,7 @@ pub(crate) struct AnalyzeArgs {
     /// Flows to tell everything of; of the rest there is a line each.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) flows: usize,
+    /// One object of JSON, with every flow.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

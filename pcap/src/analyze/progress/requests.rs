@@ -1,6 +1,6 @@
 //! What a request makes of a stream.
 
-use softroce::wire::{Operation, Position, Transport};
+use softroce::wire::{Datagram, Operation, Position, Transport};
 
 use super::{Open, Sent, Step, packets};
 use crate::analyze::Room;
@@ -21,7 +21,7 @@ impl Stream {
     pub(in super::super) fn request(&mut self, step: &Step<'_>, room: &mut Room) {
         self.begin(step.now);
         self.requests += 1;
-        self.carried_over_time.add(step.now, step.seen.datagram.payload_len as u64);
+        self.carried_over_time.add(step.now, carried(step.seen.datagram));
         if self.transport == Transport::Ud {
             self.unconnected(step, room);
             return;
@@ -110,7 +110,7 @@ impl Stream {
             self.progress.acknowledged = place;
             self.progress.response = place;
         }
-        let len = datagram.payload_len as u64;
+        let len = carried(datagram);
         self.bytes += len;
         let asked = datagram.reth().filter(|_| opcode.operation() == Operation::ReadRequest);
         let asked = asked.map(|reth| reth.length);
@@ -149,7 +149,7 @@ impl Stream {
     fn message(&mut self, kind: Option<Kind>, step: &Step<'_>) -> u64 {
         let datagram = step.seen.datagram;
         let opcode = datagram.bth.opcode;
-        let len = datagram.payload_len as u64;
+        let len = carried(datagram);
         let open = match opcode.position().is_start() {
             true => Some(Open { began: step.now, bytes: 0 }),
             false => self.progress.open.take(),
@@ -160,7 +160,6 @@ impl Stream {
         if let (Some(kind), true) = (kind, opcode.position().is_end()) {
             let size = match kind {
                 Kind::Read => datagram.reth().map(|reth| u64::from(reth.length)),
-                Kind::CompareSwap | Kind::FetchAdd => Some(8),
                 _ => open.map(|open| open.bytes),
             };
             self.operations.entry(kind).or_default().count(size, opcode.has_imm());
@@ -239,7 +238,7 @@ impl Stream {
         let datagram = step.seen.datagram;
         let opcode = datagram.bth.opcode;
         let kind = Kind::of(opcode);
-        let len = datagram.payload_len as u64;
+        let len = carried(datagram);
         self.bytes += len;
         let asked = datagram.reth().filter(|_| kind == Some(Kind::Read));
         let asked = asked.map(|reth| reth.length);
@@ -263,11 +262,16 @@ impl Stream {
         // How many PSNs a READ takes shows too late here to tell when it ended.
         sent.kind = kind.filter(|kind| *kind != Kind::Read);
         sent.is_end = opcode.position().is_end();
-        let before = std::mem::replace(
-            &mut sent.bytes,
-            u32::try_from(datagram.payload_len).unwrap_or(u32::MAX),
-        );
+        let before = std::mem::replace(&mut sent.bytes, u32::try_from(len).unwrap_or(u32::MAX));
         let now = sent.bytes;
         self.progress.bytes = self.progress.bytes - u64::from(before) + u64::from(now);
+    }
+}
+
+/// The bytes that a request carries: its payload, or the value of an atomic, which is in its headers.
+fn carried(datagram: &Datagram<'_>) -> u64 {
+    match datagram.bth.opcode.operation() {
+        Operation::CompareSwap | Operation::FetchAdd => 8,
+        _ => datagram.payload_len as u64,
     }
 }

@@ -1,0 +1,385 @@
+//! An analysis as one object of JSON.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use softroce::wire::cm;
+use softroce_pcap::analyze::{
+    self as pcap, Agreement, Analysis, Bins, Distribution, Doing, Flow, Messages, QUANTILES, Rate,
+    Stream, Words,
+};
+
+/// The object.
+pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis) -> impl Serialize {
+    let counts = &analysis.counts;
+    Whole {
+        file: name,
+        packets: counts.packets,
+        roce_packets: counts.roce_packets,
+        icrc: Icrc { good: counts.icrc_good, bad: counts.icrc_bad, unknown: counts.icrc_unknown },
+        unsplit_bursts: counts.unsplit,
+        management: counts.management,
+        rejected: counts.rejected,
+        stray_cnps: counts.stray_cnps,
+        not_followed: counts.not_followed,
+        start: analysis.start.as_ref().map(Duration::as_secs_f64),
+        duration_s: seconds(analysis.duration),
+        flows: analysis.flows.iter().map(ShownFlow::of).collect(),
+    }
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    file: &'a str,
+    packets: u64,
+    roce_packets: u64,
+    icrc: Icrc,
+    unsplit_bursts: u64,
+    management: u64,
+    rejected: u64,
+    stray_cnps: u64,
+    not_followed: u64,
+    /// Of the first packet, in seconds since the Unix epoch.
+    start: Option<f64>,
+    duration_s: f64,
+    flows: Vec<ShownFlow>,
+}
+
+#[derive(Serialize)]
+struct Icrc {
+    good: u64,
+    bad: u64,
+    unknown: u64,
+}
+
+/// A queue pair.
+#[derive(Serialize)]
+struct End {
+    ip: IpAddr,
+    qp: Option<u32>,
+}
+
+/// What a flow and its streams both have.
+#[derive(Serialize)]
+struct Figures {
+    operations: BTreeMap<&'static str, Operations>,
+    requests: u64,
+    answers: u64,
+    bytes: u64,
+    delivered_bytes: u64,
+    goodput_gbit_per_s: Option<f64>,
+    /// Of messages, whatever they do.
+    latency_us: Percentiles,
+    ack_rtt_us: Percentiles,
+    retransmitted: Retransmitted,
+    naks: BTreeMap<String, u64>,
+    /// RNR NAKs.
+    rnr: u64,
+    rnr_waits: Waits,
+    timeouts: Waits,
+    out_of_order: u64,
+    duplicates: u64,
+    missing: Missing,
+    unacknowledged: u64,
+    cnps: u64,
+    ecn_marked: u64,
+}
+
+#[derive(Serialize)]
+struct Operations {
+    messages: u64,
+    bytes: u64,
+    with_immediate: u64,
+    sizes: BTreeMap<u64, u64>,
+    other_sizes: u64,
+    latency_us: Percentiles,
+}
+
+#[derive(Serialize)]
+struct Retransmitted {
+    total: u64,
+    by_nak: u64,
+    by_timeout: u64,
+    by_rnr: u64,
+    /// For an answer to something later.
+    implied: u64,
+    unexplained: u64,
+    /// Of all these, what had been acknowledged in the capture.
+    spurious: u64,
+    bytes: u64,
+    read_answers: u64,
+}
+
+#[derive(Serialize)]
+struct Waits {
+    count: u64,
+    total_s: f64,
+    longest_s: f64,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    lost_before_capture: u64,
+    lost_behind_capture: u64,
+    never_captured: u64,
+    read_answers: u64,
+}
+
+impl Figures {
+    /// Of several streams: their sums, and all their times together.
+    fn of(streams: &[&Stream], nanoseconds: u64) -> Self {
+        let sum = |figure: &dyn Fn(&Stream) -> u64| streams.iter().map(|s| figure(s)).sum::<u64>();
+        let (mut latency, mut ack_rtt) = (Distribution::default(), Distribution::default());
+        let mut by_kind: BTreeMap<&str, Messages> = BTreeMap::new();
+        let mut naks = BTreeMap::new();
+        for stream in streams {
+            ack_rtt.merge(&stream.ack_rtt);
+            for (kind, messages) in &stream.operations {
+                latency.merge(&messages.latency);
+                by_kind.entry(kind.name()).or_default().merge(messages);
+            }
+            for (nak, count) in &stream.naks {
+                *naks.entry(key(nak.name())).or_default() += count;
+            }
+        }
+        let delivered_bytes = sum(&|s| s.delivered);
+        Self {
+            operations: by_kind.iter().map(|(name, of)| (*name, Operations::of(of))).collect(),
+            requests: sum(&|s| s.requests),
+            answers: sum(&|s| s.answers),
+            bytes: sum(&|s| s.bytes),
+            delivered_bytes,
+            goodput_gbit_per_s: Rate::of(delivered_bytes, nanoseconds).map(|rate| rate.0),
+            latency_us: Percentiles::of(&latency),
+            ack_rtt_us: Percentiles::of(&ack_rtt),
+            retransmitted: Retransmitted {
+                total: sum(&|s| s.again.total()),
+                by_nak: sum(&|s| s.again.by_nak),
+                by_timeout: sum(&|s| s.again.by_timeout),
+                by_rnr: sum(&|s| s.again.by_rnr),
+                implied: sum(&|s| s.again.implied),
+                unexplained: sum(&|s| s.again.unexplained),
+                spurious: sum(&|s| s.again.spurious),
+                bytes: sum(&|s| s.again.bytes),
+                read_answers: sum(&|s| s.again.responses),
+            },
+            naks,
+            rnr: sum(&|s| s.rnr.count),
+            rnr_waits: Waits::of(streams.iter().map(|s| &s.rnr)),
+            timeouts: Waits::of(streams.iter().map(|s| &s.timeouts)),
+            out_of_order: sum(&|s| s.out_of_order),
+            duplicates: sum(&|s| s.duplicates),
+            missing: Missing {
+                lost_before_capture: sum(&|s| s.missing.lost_before),
+                lost_behind_capture: sum(&|s| s.missing.lost_behind),
+                never_captured: sum(&|s| s.missing.never()),
+                read_answers: sum(&|s| s.missing.responses),
+            },
+            unacknowledged: sum(&|s| s.unacknowledged),
+            cnps: sum(&|s| s.cnps),
+            ecn_marked: sum(&|s| s.ecn_marked),
+        }
+    }
+}
+
+impl Operations {
+    fn of(messages: &Messages) -> Self {
+        Self {
+            messages: messages.messages,
+            bytes: messages.bytes,
+            with_immediate: messages.with_immediate,
+            sizes: messages.sizes.clone(),
+            other_sizes: messages.other_sizes,
+            latency_us: Percentiles::of(&messages.latency),
+        }
+    }
+}
+
+impl Waits {
+    fn of<'a>(all: impl Iterator<Item = &'a pcap::Waits>) -> Self {
+        all.fold(Self { count: 0, total_s: 0.0, longest_s: 0.0 }, |sum, waits| Self {
+            count: sum.count + waits.count,
+            total_s: sum.total_s + seconds(waits.total),
+            longest_s: sum.longest_s.max(seconds(waits.longest)),
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct ShownFlow {
+    a: End,
+    b: End,
+    transport: &'static str,
+    mtu: Option<usize>,
+    /// How it is known that the packets belong together.
+    joined: &'static str,
+    first_s: f64,
+    duration_s: f64,
+    #[serde(flatten)]
+    figures: Figures,
+    diagnosis: Vec<Diagnosis>,
+    cm: Option<Value>,
+    streams: Vec<ShownStream>,
+}
+
+#[derive(Serialize)]
+struct ShownStream {
+    asker: End,
+    asked: End,
+    first_s: f64,
+    last_s: f64,
+    #[serde(flatten)]
+    figures: Figures,
+    in_flight: Value,
+    /// What its time went into.
+    time_s: Map<String, Value>,
+    goodput_over_time: Value,
+    carried_over_time: Value,
+    in_flight_over_time: Value,
+}
+
+impl ShownFlow {
+    fn of(flow: &Flow) -> Self {
+        let streams: Vec<_> = flow.streams.iter().collect();
+        let end = |end: &pcap::End| End { ip: end.ip, qp: end.qp.map(|qp| qp.value()) };
+        Self {
+            a: end(&flow.a),
+            b: end(&flow.b),
+            transport: flow.transport.name(),
+            mtu: flow.mtu(),
+            joined: flow.certainty.key(),
+            first_s: seconds(flow.first()),
+            duration_s: seconds(flow.duration()),
+            figures: Figures::of(&streams, flow.duration()),
+            diagnosis: flow.reasons().iter().map(Diagnosis::of).collect(),
+            cm: flow.agreement.as_deref().map(agreement),
+            streams: streams.iter().map(|stream| ShownStream::of(stream)).collect(),
+        }
+    }
+}
+
+/// Something that the time of a stream went into, or that explains it.
+#[derive(Serialize)]
+struct Diagnosis {
+    what: &'static str,
+    stream: usize,
+    time_s: f64,
+    share: f64,
+    brief: String,
+    text: String,
+}
+
+impl Diagnosis {
+    fn of(reason: &pcap::Reason) -> Self {
+        Self {
+            what: reason.what.name(),
+            stream: reason.stream,
+            time_s: seconds(reason.time),
+            share: reason.share,
+            brief: reason.brief(),
+            text: reason.to_string(),
+        }
+    }
+}
+
+impl ShownStream {
+    fn of(stream: &Stream) -> Self {
+        let direction = &stream.direction;
+        let spent = Doing::ALL.map(|doing| (doing.name(), stream.spent(doing)));
+        let (bytes, packets) = (&stream.in_flight, &stream.in_flight_packets);
+        Self {
+            asker: End { ip: direction.source, qp: stream.from.map(|qp| qp.value()) },
+            asked: End { ip: direction.destination, qp: Some(direction.qp.value()) },
+            first_s: seconds(stream.first),
+            last_s: seconds(stream.last),
+            figures: Figures::of(&[stream], stream.duration()),
+            in_flight: json!({
+                "median_bytes": bytes.median(),
+                "max_bytes": bytes.max(),
+                "median_packets": packets.median(),
+                "max_packets": packets.max(),
+            }),
+            time_s: spent
+                .map(|(name, time)| (name.to_owned(), seconds(time).into()))
+                .into_iter()
+                .collect(),
+            goodput_over_time: rates(stream.arrived_over_time()),
+            carried_over_time: rates(&stream.carried_over_time),
+            in_flight_over_time: json!({
+                "start_s": seconds(stream.in_flight_over_time.start()),
+                "bin_s": seconds(stream.in_flight_over_time.width()),
+                "max_bytes": stream.in_flight_over_time.values(),
+            }),
+        }
+    }
+}
+
+fn rates(bins: &Bins) -> Value {
+    let rate = |bytes: &u64| Rate::of(*bytes, bins.width()).map(|rate| rate.0);
+    json!({
+        "start_s": seconds(bins.start()),
+        "bin_s": seconds(bins.width()),
+        "gbit_per_s": bins.values().iter().map(rate).collect::<Vec<_>>(),
+    })
+}
+
+fn agreement(agreement: &Agreement) -> Value {
+    json!({
+        "asker": agreement.there.source,
+        "asked_s": seconds(agreement.asked),
+        "answered_s": seconds(agreement.answered),
+        "request": words(&agreement.request),
+        "reply": words(&agreement.reply),
+    })
+}
+
+fn words(words: &Words) -> Value {
+    let fields = words.fields.iter().map(|(name, value)| {
+        let value = match value {
+            cm::Value::Flag(flag) => (*flag).into(),
+            cm::Value::Number(number) => (*number).into(),
+            name_or_address => name_or_address.to_string().into(),
+        };
+        ((*name).to_owned(), value)
+    });
+    let fields: Map<_, _> = fields.collect();
+    json!({ "fields": fields, "private_data": super::hex(&words.private_data) })
+}
+
+/// A distribution of nanoseconds, in microseconds.
+struct Percentiles(Distribution);
+
+impl Percentiles {
+    fn of(distribution: &Distribution) -> Self {
+        Self(distribution.clone())
+    }
+}
+
+impl Serialize for Percentiles {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(of) = self;
+        let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("count", &of.count())?;
+        map.serialize_entry("min", &us(of.min()))?;
+        map.serialize_entry("mean", &us(of.mean()))?;
+        for (name, share) in QUANTILES {
+            map.serialize_entry(name, &us(of.quantile(share)))?;
+        }
+        map.serialize_entry("max", &us(of.max()))?;
+        map.end()
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+/// A name as a key.
+fn key(name: &str) -> String {
+    name.replace(' ', "_")
+}
