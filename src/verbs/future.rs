@@ -43,6 +43,22 @@ impl CompletionQueue {
     }
 
     /// The completions to come, for a task. It ends with the first error.
+    ///
+    /// ```
+    /// use std::pin::pin;
+    /// use std::task::{Context as Task, Poll, Waker};
+    ///
+    /// use futures_core::Stream;
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let cq = ctx.create_cq(4, None)?;
+    /// let mut completions = pin!(cq.completions());
+    /// // What an executor does: it looks, and is woken when it is worth another look.
+    /// let found = completions.as_mut().poll_next(&mut Task::from_waker(Waker::noop()));
+    /// assert!(matches!(found, Poll::Pending));
+    /// # Ok::<(), Error>(())
+    /// ```
     #[cfg(feature = "futures")]
     pub fn completions(&self) -> Completions {
         Completions { cq: self.clone(), seat: None, over: false }

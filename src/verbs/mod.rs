@@ -43,6 +43,7 @@ mod context;
 mod cq;
 mod domain;
 mod endpoint;
+mod errno;
 mod error;
 mod event;
 mod future;

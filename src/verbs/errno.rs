@@ -1,0 +1,185 @@
+//! The error numbers of the system, as C has them for what a verb fails with.
+
+use std::io;
+
+use crate::engine::{CreateError, ModifyError, PostError, SrqError};
+use crate::io::udp;
+use crate::mem::RegisterError;
+use crate::runtime::{Down, OpenError};
+use crate::verbs::Error;
+
+impl Error {
+    /// The error number that a C program is told: what the manual pages of libibverbs say, or what
+    /// the kernel answers where they say nothing.
+    ///
+    /// ```
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let error = ctx.create_cq(0, None).unwrap_err();
+    /// assert_eq!(error.errno(), 22); // EINVAL
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Open(error) => of_open(error),
+            Self::Down(Down::Failed | Down::Forked) => libc::EIO,
+            Self::Alloc(_) | Self::Window(_) | Self::Full { .. } => libc::ENOMEM,
+            Self::Register(error) => of_register(error),
+            Self::Deregister(_) | Self::InUse { .. } => libc::EBUSY,
+            Self::Create(error) => of_create(error),
+            Self::Modify { source, .. } => of_modify(source),
+            Self::Post { source, .. } | Self::PostSrq { source, .. } => of_post(source),
+            Self::Srq(error) => of_srq(error),
+            Self::CompletionFields { .. } => libc::EOPNOTSUPP,
+            Self::WindowType { .. }
+            | Self::Limit { .. }
+            | Self::CqTooSmall { .. }
+            | Self::OtherDevice { .. }
+            | Self::NoParentDomain
+            | Self::Address { .. }
+            | Self::Header => libc::EINVAL,
+            // Who did not want to wait at all has a descriptor that does not block.
+            Self::Timeout { after, .. } if after.is_zero() => libc::EAGAIN,
+            Self::Timeout { .. } => libc::ETIMEDOUT,
+            Self::Overrun { .. } => libc::EOVERFLOW,
+            Self::Os { source, .. } => of_system(source),
+        }
+    }
+}
+
+/// What the system has said, if it was the system.
+fn of_system(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn of_open(error: &OpenError) -> i32 {
+    match error {
+        OpenError::Port(port) => of_port(port),
+        OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
+        OpenError::AlreadyOpen { .. } => libc::EBUSY,
+        OpenError::Environment(_) | OpenError::LinkMtu { .. } => libc::EINVAL,
+        OpenError::Os { source, .. } => of_system(source),
+    }
+}
+
+fn of_port(error: &udp::OpenError) -> i32 {
+    match error {
+        udp::OpenError::NotOneHost { .. } | udp::OpenError::SourcePort { .. } => libc::EINVAL,
+        udp::OpenError::NotLocal { .. } => libc::EADDRNOTAVAIL,
+        udp::OpenError::InUse { .. } => libc::EADDRINUSE,
+        udp::OpenError::Os { source, .. } => of_system(source),
+    }
+}
+
+fn of_register(error: &RegisterError) -> i32 {
+    match error {
+        RegisterError::Unsupported { .. } => libc::EOPNOTSUPP,
+        RegisterError::TableFull => libc::ENOMEM,
+        RegisterError::Empty
+        | RegisterError::NeedsLocalWrite { .. }
+        | RegisterError::AddressOverflow { .. } => libc::EINVAL,
+    }
+}
+
+fn of_create(error: &CreateError) -> i32 {
+    match error {
+        CreateError::TooMany { .. } | CreateError::NumbersRest { .. } => libc::ENOMEM,
+        CreateError::SendOps { .. } => libc::EOPNOTSUPP,
+        CreateError::NoSuchSrq(_) => libc::EINVAL,
+    }
+}
+
+fn of_modify(error: &ModifyError) -> i32 {
+    match error {
+        ModifyError::PrivilegedQkey { .. } => libc::EPERM,
+        ModifyError::NoSuchQp(_)
+        | ModifyError::Illegal { .. }
+        | ModifyError::Attributes { .. }
+        | ModifyError::CurState { .. }
+        | ModifyError::Draining
+        | ModifyError::OutOfRange { .. }
+        | ModifyError::UnknownAttributes { .. }
+        | ModifyError::Cap
+        | ModifyError::Value { .. }
+        | ModifyError::PathMtu { .. }
+        | ModifyError::SgidIndex { .. }
+        | ModifyError::GidFamily { .. }
+        | ModifyError::AltPath
+        | ModifyError::MigState { .. } => libc::EINVAL,
+    }
+}
+
+fn of_post(error: &PostError) -> i32 {
+    match error {
+        PostError::QueueFull { .. } => libc::ENOMEM,
+        PostError::NoSuchQp(_)
+        | PostError::NoSuchSrq(_)
+        | PostError::Shared { .. }
+        | PostError::State { .. }
+        | PostError::TooManySges { .. }
+        | PostError::TooLong { .. }
+        | PostError::InlineTooLong { .. }
+        | PostError::InlineAnswer
+        | PostError::LocalData { .. }
+        | PostError::WindowAccess { .. }
+        | PostError::AtomicLength { .. }
+        | PostError::AtomicWriteLength { .. }
+        | PostError::FlushPlacement { .. }
+        | PostError::NoSuchOperation { .. }
+        | PostError::NoTarget
+        | PostError::Address { .. }
+        | PostError::NotDeclared { .. }
+        | PostError::NoReads => libc::EINVAL,
+    }
+}
+
+fn of_srq(error: &SrqError) -> i32 {
+    match error {
+        SrqError::TooMany { .. } => libc::ENOMEM,
+        SrqError::InUse { .. } => libc::EBUSY,
+        SrqError::NoSuchSrq(_)
+        | SrqError::Empty
+        | SrqError::TooSmall { .. }
+        | SrqError::Limit { .. } => libc::EINVAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::{CqId, QKey, Qpn};
+    use crate::verbs::WcFlags;
+
+    #[test]
+    fn what_programs_look_for_has_the_number_they_know() {
+        let qpn = Qpn::new(7);
+        let post = |source| Error::Post { qpn, source };
+        let timeout = |after| Error::Timeout { what: "announcement", after };
+        let in_use = Error::InUse { what: "queue", by: "events", count: 1 };
+        for (error, expected) in [
+            (post(PostError::QueueFull { capacity: 4 }), libc::ENOMEM),
+            (post(PostError::NoTarget), libc::EINVAL),
+            (in_use, libc::EBUSY),
+            (timeout(Duration::ZERO), libc::EAGAIN),
+            (timeout(Duration::from_secs(1)), libc::ETIMEDOUT),
+            (CreateError::TooMany { max: 4 }.into(), libc::ENOMEM),
+            (Error::CompletionFields { unsupported: WcFlags::CVLAN }, libc::EOPNOTSUPP),
+            (Error::CqTooSmall { cq: CqId(1), depth: 1, held: 2 }, libc::EINVAL),
+            (Error::Modify { qpn, source: ModifyError::Draining }, libc::EINVAL),
+            (
+                Error::Modify { qpn, source: ModifyError::PrivilegedQkey { qkey: QKey(1 << 31) } },
+                libc::EPERM,
+            ),
+            (
+                Error::Os { what: "eventfd", source: io::Error::from_raw_os_error(libc::EMFILE) },
+                libc::EMFILE,
+            ),
+            (Down::Failed.into(), libc::EIO),
+        ] {
+            assert_eq!(error.errno(), expected, "{error}");
+        }
+    }
+}
