@@ -389,8 +389,11 @@ impl Eq for CompletionQueue {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        self.context.forget(Subject::Cq(self.id));
         // A device that has failed hands out no numbers any more.
-        let _ = self.context.device.shard.with(|core, _| core.rings.remove(self.id));
+        let _ = self.context.device.shard.with(|core, _| {
+            core.rings.remove(self.id);
+            // Before another has the number.
+            self.context.forget(Subject::Cq(self.id));
+        });
     }
 }

@@ -572,7 +572,9 @@ impl Drop for QpInner {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // In a device that has failed it is as good as destroyed.
-        let _ = context.device.shard.with(|core, now| core.destroy_qp(now, self.qpn));
-        context.forget(Subject::Qp(self.qpn));
+        let _ = context.device.shard.with(|core, now| {
+            core.destroy_qp(now, self.qpn);
+            context.forget(Subject::Qp(self.qpn));
+        });
     }
 }

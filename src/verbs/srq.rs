@@ -226,7 +226,10 @@ impl Drop for SrqInner {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // No queue pair uses it: each holds a handle. Of a device that has failed nothing is left.
-        let _ = context.device.shard.with(|core, _| core.destroy_srq(self.srqn));
-        context.forget(Subject::Srq(self.srqn));
+        let _ = context.device.shard.with(|core, _| {
+            let _ = core.destroy_srq(self.srqn);
+            // Before another has the number.
+            context.forget(Subject::Srq(self.srqn));
+        });
     }
 }
