@@ -19,7 +19,7 @@ const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
 const FORBIDDEN: [(&str, &str); 1] = [("engine", "io")];
 
 /// Where `unsafe` blocks stand.
-const UNSAFE_FILES: [&str; 2] = ["src/mem/raw.rs", "src/io/sys.rs"];
+const UNSAFE_FILES: [&str; 3] = ["src/mem/raw.rs", "src/mem/sys.rs", "src/io/sys.rs"];
 
 /// Past this, a file has a seam to be split at.
 const MAX_LINES: usize = 900;
@@ -43,7 +43,7 @@ fn modules_use_only_modules_below_them() {
 }
 
 #[test]
-fn unsafe_stands_in_its_two_files_only() {
+fn unsafe_stands_in_its_three_files_only() {
     let files = ["src", "pcap/src", "tools/src"].into_iter().flat_map(sources);
     let elsewhere = files.filter(|file| !UNSAFE_FILES.contains(&file.as_str()));
     let wrong: Vec<_> = elsewhere

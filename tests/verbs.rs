@@ -18,6 +18,8 @@ mod destroying;
 mod errors;
 #[path = "verbs/lifetime.rs"]
 mod lifetime;
+#[path = "verbs/memory.rs"]
+mod memory;
 #[path = "verbs/node.rs"]
 mod node;
 #[path = "verbs/operations.rs"]

@@ -30,19 +30,30 @@ bitflags! {
         /// Addressed from zero instead of from its host address.
         #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
         const ZERO_BASED = 32;
-        /// Pages may come and go while it is registered.
+        /// Pages may come and go while it is registered. Taken for any memory; what makes it true is
+        /// [`HostMemory::on_demand`](super::HostMemory::on_demand).
         #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
         const ON_DEMAND = 64;
+        /// Its pages are huge. Taken and not made use of.
+        #[doc(alias = "IBV_ACCESS_HUGETLB")]
+        const HUGETLB = 1 << 7;
         /// Peers may FLUSH what they have written here to where every reader sees it.
         #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = 1 << 8;
-        /// Peers may FLUSH what they have written here to where it survives a loss of power.
+        /// Peers may FLUSH what they have written here to where it survives a loss of power. Needs
+        /// memory that can ([`HostMemory::is_persistent`](super::HostMemory::is_persistent)).
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 9;
         /// Data need not be placed in order. Taken and not made use of.
         #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = 1 << 20;
     }
+}
+
+impl Access {
+    /// Flags that may be ignored by who does not know them.
+    #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
+    pub const OPTIONAL: Self = Self::from_bits_retain(0x3ff0_0000);
 }
 
 impl fmt::Display for Access {
@@ -165,11 +176,12 @@ mod tests {
             Access::MW_BIND,
             Access::ZERO_BASED,
             Access::ON_DEMAND,
+            Access::HUGETLB,
             Access::FLUSH_GLOBAL,
             Access::FLUSH_PERSISTENT,
             Access::RELAXED_ORDERING,
         ];
-        let bits = [1, 2, 4, 8, 16, 32, 64, 0x100, 0x200, 1 << 20];
+        let bits = [1, 2, 4, 8, 16, 32, 64, 0x80, 0x100, 0x200, 1 << 20];
         assert_eq!(all.map(|a| a.bits()), bits);
     }
 

@@ -23,18 +23,26 @@
 //! bytes of a message to learn of its arrival.
 
 mod access;
+mod backing;
+mod device;
 mod gate;
-#[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes")]
+#[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
 mod region;
 mod span;
+#[cfg(feature = "runtime")]
+#[expect(unsafe_code, reason = "the only file of `mem` that makes system calls")]
+mod sys;
 mod table;
 mod window;
 
 pub use access::{Access, AccessError, Need, Via};
+pub use device::{DeviceMemory, DmError};
 pub use gate::{Gate, Turn};
 pub use raw::{AllocError, HostMemory, Placement};
 pub use region::{RangeError, Region};
 pub use span::{AtomicError, FlushError, Revoked, Span, Spans};
-pub use table::{DeregisterError, Memory, RegisterError};
+pub use table::{
+    Advice, AdviseError, DeregisterError, Memory, MemoryLimits, RegisterError, Reregister,
+};
 pub use window::{BindError, BindInfo, InvalidateError, MwType, TooManyWindows};

@@ -6,8 +6,8 @@
 //! may *change while it is looked at*.
 //!
 //! **Gone.** [`HostMemory`] is a start and a length of bytes that are valid while it exists
-//! (allocated here) or until it is deregistered (the duty of who called `from_raw`). Its accessors
-//! are private to this file. They are reached through [`Revocable`] alone, which lends them as a
+//! (allocated here) or until it is deregistered (the duty of who called `from_raw`), or has a
+//! [`Backing`] that reaches them some other way. Its accessors are private to `mem`. They are reached through [`Revocable`] alone, which lends them as a
 //! [`Pinned`]:
 //! * to an engine, for no longer than its [`Turn`] is open, and only if the region is live;
 //! * to the application, counted as a user of memory that is the caller's, and only if the region
@@ -39,8 +39,9 @@
 //! accesses to the bytes, and coherence holds for each byte.
 
 use std::alloc::{self, Layout};
+use std::io;
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -48,10 +49,25 @@ use std::sync::atomic::{
 
 use thiserror::Error;
 
+use super::backing::{Backing, Null};
 use super::gate::{Gates, Turn, wait_until};
+#[cfg(feature = "runtime")]
+use super::sys;
+
+/// Without a system there are no files.
+#[cfg(not(feature = "runtime"))]
+mod sys {
+    pub(super) fn are_files(_start: usize, _len: usize) -> bool {
+        false
+    }
+
+    pub(super) fn persist(_start: usize, _len: usize) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
 
 /// The alignment of memory allocated here.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// The bytes at the end of a message that are stored after all others.
 const TAIL: usize = 8;
@@ -67,18 +83,41 @@ pub enum Placement {
     Final,
 }
 
-/// Memory that can be registered: a start and a length.
+/// Memory that can be registered: a start and a length, and what keeps it.
 #[derive(Debug)]
 pub struct HostMemory {
-    start: NonNull<u8>,
+    start: *mut u8,
     len: usize,
     owner: Owner,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Owner {
-    Library(Layout),
+    /// Its bytes are there as long as this is.
+    Library(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Allocation>),
+    /// They are there as long as the caller has promised.
     Caller,
+    /// They are reached through this alone.
+    Backed(Arc<dyn Backing>),
+}
+
+/// Memory from the allocator.
+#[derive(Debug)]
+struct Allocation {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is memory that has no thread it belongs to.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; through a shared reference nothing is done with it.
+unsafe impl Sync for Allocation {}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: `alloc` got it from the allocator with this layout, and it is dropped once.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
 }
 
 // SAFETY: it is a start and a length; the bytes have no thread they belong to, and the accessors
@@ -101,7 +140,92 @@ impl HostMemory {
         // SAFETY: the layout has a size, as just checked.
         let start = unsafe { alloc::alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(AllocError { len })?;
-        Ok(Self { start, len, owner: Owner::Library(layout) })
+        let owner = Owner::Library(Arc::new(Allocation { start, layout }));
+        Ok(Self { start: start.as_ptr(), len, owner })
+    }
+
+    /// Maps `len` bytes of a file from `offset` on. What is written there is in the file; what is
+    /// flushed to persistence is on its medium then.
+    ///
+    /// The file may be cut off by others: who asks for what is no longer there fails.
+    ///
+    /// # Errors
+    /// When the file has no such part, or is not open for reading and writing; when the system
+    /// refuses the mapping, or copies from a process to itself, on which it rests.
+    ///
+    /// # Examples
+    /// ```
+    /// use softroce::ids::PdId;
+    /// use softroce::mem::{Access, HostMemory, Memory};
+    /// # let path = std::env::temp_dir().join(format!("softroce-doc-{}", std::process::id()));
+    ///
+    /// let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    /// file.set_len(4096)?;
+    /// let log = HostMemory::map_file(&file, 0, 4096)?;
+    /// assert!(log.is_persistent());
+    ///
+    /// let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::FLUSH_PERSISTENT;
+    /// let region = Memory::new([7; 32]).register(PdId(1), log, None, access)?;
+    /// region.write_at(0, b"entry")?;
+    /// assert_eq!(&std::fs::read(&path)?[..5], b"entry");
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "runtime")]
+    pub fn map_file(file: &std::fs::File, offset: u64, len: usize) -> io::Result<Self> {
+        let mapping = sys::FileMapping::new(file, offset, len)?;
+        Ok(Self::backed(mapping.as_ptr(), len, Arc::new(mapping)))
+    }
+
+    /// Takes `len` addresses of this process from `ptr` on, whatever is mapped there when they are
+    /// used: pages may come and go. Where nothing is, a request fails. From null on, `usize::MAX`
+    /// bytes are all there can be.
+    ///
+    /// Atomics of peers are one step towards each other here, not towards the processor's; ATOMIC
+    /// WRITE, which no reader may see a half of, is refused.
+    ///
+    /// # Errors
+    /// When the system does not copy from a process to itself, on which it rests.
+    ///
+    /// # Safety
+    /// Until the region that it becomes has been deregistered, whatever is mapped there may be read
+    /// by whom the region lets read, and overwritten by whom it lets write: no Rust reference to
+    /// such bytes is used, and who else reads or writes them does so as with memory shared with
+    /// another process.
+    #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
+    #[cfg(feature = "runtime")]
+    pub unsafe fn on_demand(ptr: *mut u8, len: usize) -> io::Result<Self> {
+        // SAFETY: the caller promises the same.
+        let backing = unsafe { sys::OnDemand::new(ptr.addr()) }?;
+        Ok(Self::backed(ptr, len, Arc::new(backing)))
+    }
+
+    /// Whether the system lets [`on_demand`](Self::on_demand) memory be.
+    #[cfg(feature = "runtime")]
+    pub fn can_be_on_demand() -> bool {
+        sys::can_copy().is_ok()
+    }
+
+    /// No memory, under any address: it reads as zeros, and what is written is gone. For the pieces
+    /// of a message that are not wanted.
+    #[doc(alias = "ibv_alloc_null_mr")]
+    pub fn null() -> Self {
+        Self::backed(ptr::null_mut(), usize::MAX, Arc::new(Null))
+    }
+
+    pub(super) fn backed(start: *mut u8, len: usize, backing: Arc<dyn Backing>) -> Self {
+        Self { start, len, owner: Owner::Backed(backing) }
+    }
+
+    /// The same memory again. What the caller has promised of the one must hold for the other.
+    pub(super) fn share(&self) -> Self {
+        Self { owner: self.owner.clone(), ..*self }
+    }
+
+    /// A part of memory that was allocated here.
+    pub(super) fn part(&self, at: usize, len: usize) -> Option<Self> {
+        let Owner::Library(_) = self.owner else { return None };
+        Some(Self { start: self.bytes(at, len)?, len, owner: self.owner.clone() })
     }
 
     /// Takes `len` bytes at `ptr` that belong to the caller, for instance a mapping of huge pages.
@@ -114,10 +238,7 @@ impl HostMemory {
     /// * no Rust reference to them is used: who reads or writes them besides the library does so as
     ///   with memory shared with another process.
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
-        match NonNull::new(ptr) {
-            Some(start) => Self { start, len, owner: Owner::Caller },
-            None => Self { start: NonNull::dangling(), len: 0, owner: Owner::Caller },
-        }
+        Self { start: ptr, len: if ptr.is_null() { 0 } else { len }, owner: Owner::Caller }
     }
 
     /// How many bytes there are.
@@ -131,23 +252,69 @@ impl HostMemory {
     }
 
     /// The first byte. See [`from_raw`](Self::from_raw) for how to behave towards the bytes while
-    /// they are registered.
+    /// they are registered. Null when there are [none](Self::null), or all there can be.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
+        self.start
     }
 
-    /// The `len` bytes that start at offset `at`, if they are within.
+    /// Whether what is in it can survive a loss of power: it is a file that is mapped, by
+    /// [`map_file`](Self::map_file) or by the caller.
+    pub fn is_persistent(&self) -> bool {
+        match &self.owner {
+            Owner::Library(_) => false,
+            Owner::Caller => sys::are_files(self.start.addr(), self.len),
+            Owner::Backed(backing) => backing.is_persistent(self.len),
+        }
+    }
+
+    fn persist(&self, at: usize, len: usize) -> io::Result<()> {
+        match &self.owner {
+            Owner::Library(_) => Err(io::ErrorKind::Unsupported.into()),
+            Owner::Caller => sys::persist(self.start.addr().saturating_add(at), len),
+            Owner::Backed(backing) => backing.persist(at, len),
+        }
+    }
+
+    /// Whether 8 bytes of it are written at once, so that no reader sees a half of them.
+    pub(super) fn has_whole_words(&self) -> bool {
+        self.backing().is_none_or(Backing::has_whole_words)
+    }
+
+    /// Brings the bytes in that will soon be used, where they may be elsewhere.
+    pub(super) fn prefetch(&self, at: usize, len: usize, write: bool) -> io::Result<()> {
+        self.backing().map_or(Ok(()), |backing| backing.prefetch(at, len, write))
+    }
+
+    /// What reaches the bytes, where they cannot be loaded and stored.
+    #[inline]
+    fn backing(&self) -> Option<&dyn Backing> {
+        match &self.owner {
+            Owner::Library(_) | Owner::Caller => None,
+            Owner::Backed(backing) => Some(&**backing),
+        }
+    }
+
+    /// The same, after a look whether `len` bytes at offset `at` are within.
+    #[inline]
+    fn reached(&self, at: usize, len: usize) -> Option<Option<&dyn Backing>> {
+        (at.checked_add(len)? <= self.len).then_some(self.backing())
+    }
+
+    /// The `len` bytes that start at offset `at`, if they are within. Of memory without backing.
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> Option<*mut u8> {
         if at.checked_add(len)? > self.len {
             return None;
         }
         // SAFETY: `at` is at most `self.len`, and `self.len` bytes at `start` are one allocation.
-        Some(unsafe { self.start.as_ptr().add(at) })
+        Some(unsafe { self.start.add(at) })
     }
 
     #[inline]
-    fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
+    pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
+        if let Some(backing) = self.reached(at, to.len())? {
+            return backing.read(at, to);
+        }
         let from = self.bytes(at, to.len())?;
         // SAFETY: `bytes` has checked the source; the destination is a slice of the same length,
         // and no slice lies in registered memory.
@@ -156,7 +323,10 @@ impl HostMemory {
     }
 
     #[inline]
-    fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
+    pub(super) fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
+        if let Some(backing) = self.reached(at, from.len())? {
+            return backing.write(at, from);
+        }
         let to = self.bytes(at, from.len())?;
         // SAFETY: `bytes` has checked the destination; the source is a slice of the same length,
         // and no slice lies in registered memory.
@@ -167,6 +337,11 @@ impl HostMemory {
     #[inline]
     fn copy_in_final(&self, at: usize, from: &[u8]) -> Option<()> {
         let (front, tail) = from.split_at(from.len().saturating_sub(TAIL));
+        if let Some(backing) = self.reached(at, from.len())? {
+            backing.write(at, front)?;
+            fence(Ordering::Release);
+            return backing.write(at + front.len(), tail);
+        }
         let to = self.bytes(at, from.len())?;
         self.copy_in(at, front)?;
         // SAFETY: `bytes` has checked `from.len()` bytes, of which `front.len()` are a part.
@@ -184,6 +359,11 @@ impl HostMemory {
         at: usize,
         op: impl FnOnce(&AtomicU64) -> R,
     ) -> Option<Result<R, Misaligned>> {
+        if let Some(backing) = self.reached(at, size_of::<u64>())? {
+            let (mut op, mut result) = (Some(op), None);
+            let done = backing.word(at, &mut |word| result = op.take().map(|op| op(word)))?;
+            return done.map_or_else(|error| Some(Err(error)), |()| result.map(Ok));
+        }
         let word = self.bytes(at, size_of::<u64>())?.cast::<u64>();
         if !word.is_aligned() {
             return Some(Err(Misaligned));
@@ -192,15 +372,6 @@ impl HostMemory {
         // access these bytes atomically, as the module documentation has it.
         let word = unsafe { AtomicU64::from_ptr(word) };
         Some(Ok(op(word)))
-    }
-}
-
-impl Drop for HostMemory {
-    fn drop(&mut self) {
-        if let Owner::Library(layout) = self.owner {
-            // SAFETY: `alloc` got it from the allocator with this layout, and it is dropped once.
-            unsafe { alloc::dealloc(self.start.as_ptr(), layout) };
-        }
     }
 }
 
@@ -251,10 +422,12 @@ impl Revocable {
     /// not been revoked.
     #[inline]
     pub(super) fn hold(&self) -> Option<Held<'_>> {
-        let users = match self.memory.owner {
-            Owner::Library(_) => None,
-            Owner::Caller => Some(&self.users.0),
+        let is_callers = match &self.memory.owner {
+            Owner::Library(_) => false,
+            Owner::Caller => true,
+            Owner::Backed(backing) => backing.is_callers(),
         };
+        let users = is_callers.then_some(&self.users.0);
         if let Some(users) = users {
             users.fetch_add(1, Ordering::SeqCst);
         }
@@ -271,12 +444,17 @@ impl Revocable {
         self.memory.len
     }
 
+    pub(super) fn memory(&self) -> &HostMemory {
+        &self.memory
+    }
+
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ptr()
     }
 }
 
-/// Memory that stays while this exists. `None` from its accessors means out of bounds.
+/// Memory that stays while this exists. `None` from its accessors means out of bounds, or that the
+/// bytes are not there.
 pub(super) struct Pinned<'a>(&'a HostMemory);
 
 impl Pinned<'_> {
@@ -296,6 +474,11 @@ impl Pinned<'_> {
             Placement::Plain => self.0.copy_in(at, from),
             Placement::Final => self.0.copy_in_final(at, from),
         }
+    }
+
+    /// Returns when `len` bytes from offset `at` on will survive a loss of power.
+    pub(super) fn persist(&self, at: usize, len: usize) -> io::Result<()> {
+        self.0.persist(at, len)
     }
 
     /// Runs `op` on the aligned 8 bytes at offset `at`.
@@ -460,7 +643,7 @@ mod tests {
     #[test]
     fn null_is_memory_without_bytes() {
         // SAFETY: no bytes are asked for.
-        let host = unsafe { HostMemory::from_raw(std::ptr::null_mut(), 0) };
+        let host = unsafe { HostMemory::from_raw(ptr::null_mut(), 0) };
         assert!(host.is_empty());
     }
 

@@ -1,5 +1,6 @@
 //! A registered region: memory, what names it, and what may be done with it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -44,25 +45,28 @@ impl Region {
     ///
     /// # Errors
     /// [`RangeError::Outside`], [`RangeError::Deregistered`]; then `to` is unchanged.
+    /// [`RangeError::NotMapped`].
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), RangeError> {
         let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
-        held.copy_out(offset, to).ok_or(self.outside(offset, to.len()))
+        held.copy_out(offset, to).ok_or(self.refused(offset, to.len()))
     }
 
     /// Copies `from` to `offset`. Peers that read meanwhile may see a part of it.
     ///
     /// # Errors
     /// [`RangeError::Outside`], [`RangeError::Deregistered`]; then the region is unchanged.
+    /// [`RangeError::NotMapped`].
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), RangeError> {
         let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
-        held.place(offset, from, Placement::Plain).ok_or(self.outside(offset, from.len()))
+        held.place(offset, from, Placement::Plain).ok_or(self.refused(offset, from.len()))
     }
 
     /// Loads 8 bytes at once, in host order, with acquire: what a peer placed before them is seen
     /// after them. Never torn by an atomic of a peer.
     ///
     /// # Errors
-    /// [`RangeError::Outside`], [`RangeError::Misaligned`], [`RangeError::Deregistered`].
+    /// [`RangeError::Outside`], [`RangeError::Misaligned`], [`RangeError::Deregistered`],
+    /// [`RangeError::NotMapped`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
         let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
         self.word(offset, held.word(offset, |word| word.load(Ordering::Acquire)))
@@ -71,7 +75,8 @@ impl Region {
     /// Stores 8 bytes at once, in host order, with release.
     ///
     /// # Errors
-    /// [`RangeError::Outside`], [`RangeError::Misaligned`], [`RangeError::Deregistered`].
+    /// [`RangeError::Outside`], [`RangeError::Misaligned`], [`RangeError::Deregistered`],
+    /// [`RangeError::NotMapped`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
         self.word(offset, held.word(offset, |word| word.store(value, Ordering::Release)))
@@ -125,6 +130,11 @@ impl Region {
         self.memory.as_ptr()
     }
 
+    /// Brings bytes in that will soon be used. Nothing is done to them, so they may be gone.
+    pub(super) fn prefetch(&self, offset: usize, len: usize, write: bool) -> io::Result<()> {
+        self.memory.memory().prefetch(offset, len, write)
+    }
+
     /// The whole key, variant included.
     pub(super) fn key(&self) -> u32 {
         self.key
@@ -148,13 +158,18 @@ impl Region {
             })
     }
 
-    fn outside(&self, offset: usize, len: usize) -> RangeError {
-        RangeError::Outside { offset, len, region_len: self.len() }
+    /// Why bytes could not be had.
+    fn refused(&self, offset: usize, len: usize) -> RangeError {
+        let region_len = self.len();
+        match offset.checked_add(len) {
+            Some(end) if end <= region_len => RangeError::NotMapped { offset, len },
+            _ => RangeError::Outside { offset, len, region_len },
+        }
     }
 
     fn word<R>(&self, offset: usize, got: Option<Result<R, Misaligned>>) -> Result<R, RangeError> {
         match got {
-            None => Err(self.outside(offset, size_of::<u64>())),
+            None => Err(self.refused(offset, size_of::<u64>())),
             Some(Err(Misaligned)) => Err(RangeError::Misaligned { offset }),
             Some(Ok(value)) => Ok(value),
         }
@@ -173,6 +188,15 @@ pub enum RangeError {
         len: usize,
         /// How many bytes the region has.
         region_len: usize,
+    },
+    /// The region has them, but nothing is mapped there, or the file is shorter by now. Some may
+    /// have been copied.
+    #[error("the {len} bytes at offset {offset} are not mapped")]
+    NotMapped {
+        /// The offset given.
+        offset: usize,
+        /// How many bytes were asked for.
+        len: usize,
     },
     /// The host address of the 8 bytes is not a multiple of 8.
     #[error("the 8 bytes at offset {offset} are not aligned")]

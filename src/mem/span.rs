@@ -137,19 +137,29 @@ impl Span {
     /// # Errors
     /// See [`AtomicError`]; the bytes are unchanged.
     pub fn store(&self, turn: &Turn<'_>, value: u64) -> Result<(), AtomicError> {
+        if let Some(region) = self.way.region()
+            && !region.memory.memory().has_whole_words()
+        {
+            return Err(AtomicError::Torn);
+        }
         self.atomic(turn, |word| word.swap(value, Ordering::SeqCst)).map(drop)
     }
 
-    /// Makes what was placed in this span visible to every reader.
+    /// Makes what was placed in this span visible to every reader and, if `persist` says so, have
+    /// it survive a loss of power, for which this waits.
     ///
     /// # Errors
     /// See [`FlushError`].
-    pub fn flush(&self, turn: &Turn<'_>) -> Result<(), FlushError> {
-        if !self.is_empty() {
-            let region = self.way.region().ok_or(FlushError::Revoked)?;
-            region.memory.pin(turn).ok_or(FlushError::Revoked)?;
-        }
+    pub fn flush(&self, turn: &Turn<'_>, persist: bool) -> Result<(), FlushError> {
         fence(Ordering::SeqCst);
+        if self.is_empty() {
+            return Ok(());
+        }
+        let region = self.way.region().ok_or(FlushError::Revoked)?;
+        let pinned = region.memory.pin(turn).ok_or(FlushError::Revoked)?;
+        if persist {
+            pinned.persist(self.offset, self.len).map_err(|_| FlushError::Storage)?;
+        }
         Ok(())
     }
 
@@ -323,9 +333,10 @@ impl From<Span> for Spans {
     }
 }
 
-/// The region was deregistered, or the window unbound, while a message was using it.
+/// The region was deregistered, or the window unbound, while a message was using it; or its bytes
+/// are not there, because nothing is mapped or the file was cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("the region was deregistered or the window unbound while in use")]
+#[error("the region was deregistered, the window unbound, or the memory unmapped while in use")]
 pub struct Revoked;
 
 /// Why a flush could not be done.
@@ -334,17 +345,23 @@ pub enum FlushError {
     /// The region has been deregistered.
     #[error("the region was deregistered while in use")]
     Revoked,
+    /// The system could not write what is to be persistent to its medium.
+    #[error("the memory could not be made persistent")]
+    Storage,
 }
 
 /// Why an atomic could not be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AtomicError {
     /// The region has been deregistered or the window unbound.
-    #[error("the region was deregistered or the window unbound while in use")]
+    #[error("the region was deregistered, the window unbound, or the memory unmapped while in use")]
     Revoked,
     /// The host address is not a multiple of 8, whatever the address in the region's addressing.
     #[error("an atomic needs 8 aligned bytes")]
     Misaligned,
+    /// The memory cannot be stored to so that no reader sees a half.
+    #[error("8 bytes of on-demand memory cannot be stored at once")]
+    Torn,
     /// The span is not of 8 bytes.
     #[error("an atomic needs 8 bytes, not {len}")]
     Length {

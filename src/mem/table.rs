@@ -1,15 +1,22 @@
 //! The key table of a device.
 
+mod advise;
+mod rereg;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use advise::{Advice, AdviseError};
+pub use rereg::Reregister;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use thiserror::Error;
 
 use super::access::{Access, AccessError, Need, Via};
+use super::device::Budget;
 use super::gate::{Gate, Gates};
 use super::raw::HostMemory;
 use super::region::Region;
@@ -43,6 +50,27 @@ use crate::ids::{Lkey, PdId, Rkey};
 pub struct Memory {
     table: RwLock<Table>,
     pub(super) gates: Arc<Gates>,
+    limits: MemoryLimits,
+    pub(super) device_memory: Arc<Budget>,
+}
+
+/// How much memory a device has keys for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryLimits {
+    /// Regions at once.
+    pub max_mr: usize,
+    /// Bytes of a region.
+    pub max_mr_size: usize,
+    /// Bytes of device memory, in all of it.
+    pub max_dm_size: usize,
+}
+
+impl Default for MemoryLimits {
+    /// An eighth of the keys, so that they cannot be guessed; all bytes there can be; and as much
+    /// device memory as an adapter with plenty has.
+    fn default() -> Self {
+        Self { max_mr: 1 << 20, max_mr_size: usize::MAX, max_dm_size: 1 << 20 }
+    }
 }
 
 /// By the upper 24 bits of a key.
@@ -86,6 +114,14 @@ impl Table {
         found.is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), region))
     }
 
+    /// Whether no window is bound to a region.
+    fn free_of_windows(&self, region: &Region) -> Result<(), DeregisterError> {
+        match self.windows.bound_to(region) {
+            0 => Ok(()),
+            windows => Err(DeregisterError { windows }),
+        }
+    }
+
     /// Takes out a region, if it is here, and unbinds its windows.
     fn remove(&mut self, region: &Region) {
         if self.lists(region) {
@@ -96,17 +132,31 @@ impl Table {
 }
 
 impl Memory {
-    /// How many regions there can be at once (`max_mr`).
-    pub const MAX_REGIONS: usize = 1 << 20;
-
     /// An empty table whose keys follow from `seed`. Peers must not be able to guess it.
     pub fn new(seed: [u8; 32]) -> Self {
+        Self::with_limits(seed, MemoryLimits::default())
+    }
+
+    /// The same with limits of its own; what is more than the default is taken for that.
+    pub fn with_limits(seed: [u8; 32], limits: MemoryLimits) -> Self {
+        let most = MemoryLimits::default();
+        let limits = MemoryLimits { max_mr: limits.max_mr.min(most.max_mr), ..limits };
         let table = Table {
             regions: HashMap::default(),
             windows: Windows::default(),
             keys: ChaCha8Rng::from_seed(seed),
         };
-        Self { table: RwLock::new(table), gates: Arc::default() }
+        Self {
+            table: RwLock::new(table),
+            gates: Arc::default(),
+            limits,
+            device_memory: Arc::new(Budget::new(limits.max_dm_size)),
+        }
+    }
+
+    /// How much there can be of what.
+    pub fn limits(&self) -> MemoryLimits {
+        self.limits
     }
 
     /// Registers memory under a new key.
@@ -123,28 +173,43 @@ impl Memory {
         iova: Option<u64>,
         access: Access,
     ) -> Result<Arc<Region>, RegisterError> {
-        check_access(access)?;
-        if memory.is_empty() {
-            return Err(RegisterError::Empty);
-        }
-        let addr = match iova {
-            _ if access.contains(Access::ZERO_BASED) => 0,
-            Some(iova) => iova,
-            None => memory.as_ptr().addr() as u64,
-        };
-        let len = memory.len();
-        if addr.checked_add(len as u64).is_none() {
-            return Err(RegisterError::AddressOverflow { addr, len });
-        }
+        let (addr, access) = self.check(&memory, iova, access)?;
         let mut table = self.write();
-        if table.regions.len() >= Self::MAX_REGIONS {
-            return Err(RegisterError::TableFull);
+        let max = self.limits.max_mr;
+        if table.regions.len() >= max {
+            return Err(RegisterError::TableFull { max });
         }
         let key = table.free_key();
         let gates = Arc::clone(&self.gates);
         let region = Arc::new(Region::new(key, pd, addr, access, memory, gates));
         table.regions.insert(index(key), Arc::clone(&region));
         Ok(region)
+    }
+
+    /// The address and the rights that a region will have.
+    fn check(
+        &self,
+        memory: &HostMemory,
+        iova: Option<u64>,
+        access: Access,
+    ) -> Result<(u64, Access), RegisterError> {
+        check_access(access, memory)?;
+        let (len, max) = (memory.len(), self.limits.max_mr_size);
+        if len == 0 {
+            return Err(RegisterError::Empty);
+        }
+        if len > max {
+            return Err(RegisterError::TooLong { len, max });
+        }
+        let addr = match iova {
+            _ if access.contains(Access::ZERO_BASED) => 0,
+            Some(iova) => iova,
+            None => memory.as_ptr().addr() as u64,
+        };
+        if addr.checked_add(len as u64).is_none() {
+            return Err(RegisterError::AddressOverflow { addr, len });
+        }
+        Ok((addr, access & Access::all()))
     }
 
     /// Removes the region and unbinds its windows: their keys open nothing any more, and messages
@@ -166,10 +231,7 @@ impl Memory {
     pub fn try_deregister(&self, region: &Region) -> Result<(), DeregisterError> {
         let mut table = self.write();
         if table.lists(region) {
-            let windows = table.windows.bound_to(region);
-            if windows > 0 {
-                return Err(DeregisterError { windows });
-            }
+            table.free_of_windows(region)?;
             table.remove(region);
         }
         drop(table);
@@ -286,11 +348,13 @@ impl fmt::Debug for Memory {
     }
 }
 
-fn check_access(access: Access) -> Result<(), RegisterError> {
-    let unsupported =
-        access.difference(Access::all()) | access & (Access::ON_DEMAND | Access::FLUSH_PERSISTENT);
+fn check_access(access: Access, memory: &HostMemory) -> Result<(), RegisterError> {
+    let unsupported = access.difference(Access::all() | Access::OPTIONAL);
     if !unsupported.is_empty() {
         return Err(RegisterError::Unsupported { access: unsupported });
+    }
+    if access.contains(Access::FLUSH_PERSISTENT) && !memory.is_persistent() {
+        return Err(RegisterError::NotPersistent);
     }
     let writes = access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     if !writes.is_empty() && !access.contains(Access::LOCAL_WRITE) {
@@ -350,9 +414,42 @@ pub enum RegisterError {
         /// How many bytes.
         len: usize,
     },
-    /// There are [`Memory::MAX_REGIONS`].
-    #[error("there are {} regions, the most there can be", Memory::MAX_REGIONS)]
-    TableFull,
+    /// FLUSH to persistence was to be allowed for memory that no FLUSH makes persistent.
+    #[error("FLUSH_PERSISTENT needs memory that is a mapped file")]
+    NotPersistent,
+    /// More bytes than a region may have.
+    #[error("a region of {len} bytes: the longest is {max}")]
+    TooLong {
+        /// How many bytes.
+        len: usize,
+        /// The most there can be.
+        max: usize,
+    },
+    /// There are as many regions as there can be.
+    #[error("there are {max} regions, the most there can be")]
+    TableFull {
+        /// How many that is.
+        max: usize,
+    },
+    /// Device memory has no addresses but those that count from zero.
+    #[error("a region of device memory needs ZERO_BASED")]
+    NotZeroBased,
+    /// The bytes are not all within the device memory.
+    #[error("{len} bytes at offset {offset} are not within {dm_len} bytes of device memory")]
+    OutsideDm {
+        /// The offset given.
+        offset: usize,
+        /// How many bytes were asked for.
+        len: usize,
+        /// How many there are.
+        dm_len: usize,
+    },
+    /// What was to be registered anew is not registered any more.
+    #[error("the region is deregistered")]
+    Gone,
+    /// Memory windows are bound to the region.
+    #[error(transparent)]
+    Windows(#[from] DeregisterError),
 }
 
 /// Why a region stays registered.
@@ -493,6 +590,19 @@ mod tests {
 
     /// MR-02
     #[test]
+    fn limits_are_kept() {
+        let limits = MemoryLimits { max_mr: 2, max_mr_size: 4096, ..Default::default() };
+        let memory = Memory::with_limits([1; 32], limits);
+        let register = |len| memory.register(PD, HostMemory::alloc(len).unwrap(), None, REMOTE);
+        let max = 4096;
+        assert_eq!(register(4097).unwrap_err(), RegisterError::TooLong { len: 4097, max });
+        let regions = [register(4096), register(1)].map(Result::unwrap);
+        assert_eq!(register(1).unwrap_err(), RegisterError::TableFull { max: 2 });
+        memory.deregister(&regions[0]);
+        assert!(register(1).is_ok());
+    }
+
+    #[test]
     fn registration_refuses_what_it_cannot_keep() {
         let memory = memory();
         let refused = |access| memory.register(PD, page(), None, access).unwrap_err();
@@ -500,11 +610,11 @@ mod tests {
             let also = access | Access::REMOTE_READ;
             assert_eq!(refused(also), RegisterError::NeedsLocalWrite { access });
         }
-        let unknown = Access::from_bits_retain(1 << 31);
-        for access in [Access::ON_DEMAND, unknown] {
+        for access in [1 << 10, 1 << 30, 1 << 31].map(Access::from_bits_retain) {
             let also = access | REMOTE;
             assert_eq!(refused(also), RegisterError::Unsupported { access });
         }
+        assert_eq!(refused(Access::FLUSH_PERSISTENT), RegisterError::NotPersistent);
         assert_eq!(memory.region_count(), 0);
     }
 

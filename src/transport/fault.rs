@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     LocalProtection,
     /// A SEND has arrived whose key cannot be invalidated.
     Invalidate,
+    /// The system cannot make the memory of a FLUSH persistent.
+    Storage,
 }
 
 /// What follows from a [`Fault`].
@@ -52,9 +54,9 @@ impl Fault {
     /// Hardware answers the first two as here. Of the third no NAK is asked (class J), and none is
     /// forbidden: without one its sender would take for received what nobody will have.
     pub(crate) const fn consequence(self) -> Consequence {
-        use AsyncEvent::{QpAccessErr, QpReqErr};
+        use AsyncEvent::{QpAccessErr, QpFatal, QpReqErr};
         use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};
-        use WcStatus::{LocLenErr, LocProtErr, RemAccessErr, RemInvReqErr};
+        use WcStatus::{LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr};
 
         let (nak, status, event): (_, _, fn(Qpn) -> AsyncEvent) = match self {
             Self::Sequence => (InvalidRequest, RemInvReqErr, QpReqErr),
@@ -66,6 +68,7 @@ impl Fault {
             Self::NotPermitted => (RemoteAccess, RemAccessErr, QpAccessErr),
             Self::RemoteAccess => (RemoteAccess, RemAccessErr, QpAccessErr),
             Self::LocalProtection => (RemoteOperational, LocProtErr, QpReqErr),
+            Self::Storage => (RemoteOperational, LocQpOpErr, QpFatal),
             Self::Invalidate => (RemoteAccess, RemInvReqErr, QpAccessErr),
         };
         Consequence { nak, status, event }

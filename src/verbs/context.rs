@@ -19,7 +19,8 @@ use crate::verbs::event::{Subject, Subjects};
 use crate::verbs::info::{DeviceInfo, Limits};
 use crate::verbs::pd::PdInner;
 use crate::verbs::{
-    CompletionChannel, CompletionQueue, CqConfig, Error, ProtectionDomain, RtValues, qp,
+    CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, Error, OdpCaps, ProtectionDomain,
+    RtValues, qp,
 };
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
@@ -274,6 +275,7 @@ impl Context {
     #[doc(alias = "ibv_query_device")]
     pub fn device_info(&self) -> Result<DeviceInfo, Error> {
         let device = &self.inner.device;
+        let memory = device.memory.limits();
         Ok(device.shard.with(|core, _| {
             let config = core.engine.config();
             DeviceInfo {
@@ -300,7 +302,9 @@ impl Context {
                     qp_rate_limit_max: u32::MAX,
                     hca_core_clock: 1_000_000,
                     completion_timestamp_mask: u64::MAX,
-                    max_mr: Memory::MAX_REGIONS,
+                    max_mr: memory.max_mr,
+                    max_mr_size: memory.max_mr_size,
+                    max_dm_size: memory.max_dm_size,
                     max_mw: Memory::MAX_WINDOWS,
                     max_srq: Engine::MAX_SRQ,
                     max_srq_wr: qp::MAX_WR,
@@ -309,6 +313,9 @@ impl Context {
                     max_msg_sz: 1 << 31,
                 },
                 mw_types: &MwType::ALL,
+                caps: DeviceCaps::all(),
+                null_mr: true,
+                odp: OdpCaps::of_this_system(),
                 counters: *core.engine.counters(),
                 port_counters: core.port.counters(),
             }

@@ -7,7 +7,9 @@ use thiserror::Error;
 
 use crate::engine::{CreateError, ModifyError, PostError, SrqError};
 use crate::ids::{CqId, Gid, Qpn, Srqn};
-use crate::mem::{AllocError, DeregisterError, MwType, RegisterError, TooManyWindows};
+use crate::mem::{
+    AdviseError, AllocError, DeregisterError, DmError, MwType, RegisterError, TooManyWindows,
+};
 use crate::runtime::{Down, OpenError};
 use crate::verbs::WcFlags;
 
@@ -30,6 +32,12 @@ pub enum Error {
     /// Memory cannot be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// There is no such device memory.
+    #[error(transparent)]
+    DeviceMemory(#[from] DmError),
+    /// Advice on memory is not taken.
+    #[error(transparent)]
+    Advise(#[from] AdviseError),
     /// Memory stays registered.
     #[error(transparent)]
     Deregister(#[from] DeregisterError),

@@ -6,6 +6,7 @@ use crate::ids::{Gid, Mtu};
 use crate::io::{PortCounters, PortInfo};
 use crate::mem::MwType;
 use crate::transport::outputs::Counters;
+use crate::verbs::{DeviceCaps, OdpCaps};
 
 /// What a device is, can do and has done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +33,13 @@ pub struct DeviceInfo {
     #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
     #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2B")]
     pub mw_types: &'static [MwType],
+    /// What it can do beyond what every device can.
+    pub caps: DeviceCaps,
+    /// Whether there are regions without memory.
+    #[doc(alias = "ibv_alloc_null_mr")]
+    pub null_mr: bool,
+    /// What may be done with memory that is registered on demand.
+    pub odp: OdpCaps,
     /// What the protocol has counted.
     pub counters: Counters,
     /// What the port has counted.
@@ -75,6 +83,10 @@ pub struct Limits {
     pub completion_timestamp_mask: u64,
     /// Memory regions.
     pub max_mr: usize,
+    /// Bytes of a memory region.
+    pub max_mr_size: usize,
+    /// Bytes of device memory, in all of it.
+    pub max_dm_size: usize,
     /// Memory windows, of either type.
     pub max_mw: usize,
     /// Shared receive queues.
@@ -101,6 +113,8 @@ impl Limits {
             ("max_cq", self.max_cq as u64),
             ("max_cqe", self.max_cqe as u64),
             ("max_mr", self.max_mr as u64),
+            ("max_mr_size", self.max_mr_size as u64),
+            ("max_dm_size", self.max_dm_size as u64),
             ("max_mw", self.max_mw as u64),
             ("max_srq", self.max_srq as u64),
             ("max_srq_wr", self.max_srq_wr.into()),

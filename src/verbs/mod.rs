@@ -38,6 +38,7 @@
 //! ```
 
 mod ah;
+mod caps;
 mod channel;
 mod context;
 mod cq;
@@ -48,6 +49,7 @@ mod error;
 mod event;
 mod future;
 mod info;
+mod memory;
 mod mw;
 mod pd;
 mod poll;
@@ -56,6 +58,7 @@ mod srq;
 mod usage;
 
 pub use ah::{AddressHandle, GRH_LEN};
+pub use caps::{DeviceCaps, OdpCaps, OdpOps};
 pub use channel::CompletionChannel;
 pub use context::{Context, OpenOptions};
 pub use cq::{CompletionQueue, CqConfig};
@@ -67,6 +70,7 @@ pub use event::{CqEvent, PendingEvent};
 pub use future::Completions;
 pub use future::NextCompletion;
 pub use info::{DeviceInfo, Limits};
+pub use memory::Rereg;
 pub use mw::MemoryWindow;
 pub use pd::{MemoryRegion, ProtectionDomain};
 pub use poll::{Polling, RtValues, WcFlags};
@@ -78,7 +82,9 @@ pub use crate::engine::{
     SrqModify,
 };
 pub use crate::ids::{Gid, Lkey, Mtu, MwId, QKey, Qpn, Rkey, Srqn};
-pub use crate::mem::{Access, BindInfo, HostMemory, MwType, RangeError};
+pub use crate::mem::{
+    Access, Advice, BindInfo, DeviceMemory, DmError, HostMemory, MwType, RangeError,
+};
 pub use crate::net::AddressVector;
 pub use crate::psn::Psn;
 pub use crate::runtime::{AckPolicy, Moderation};

@@ -4,7 +4,7 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 
 use crate::ids::PdId;
-use crate::mem::{Access, BindInfo, HostMemory, MwType, Region};
+use crate::mem::{Access, BindInfo, DeviceMemory, HostMemory, MwType, Region};
 use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
 use crate::verbs::usage::User;
@@ -181,7 +181,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let pd = Arc::clone(&self.inner);
         let region = pd.context.device.memory.register(pd.id, memory, iova, access)?;
-        Ok(MemoryRegion { inner: Arc::new(MrInner { region, pd }) })
+        Ok(MemoryRegion::new(region, pd, None))
     }
 }
 
@@ -203,16 +203,22 @@ impl ProtectionDomain {
 #[doc(alias = "ibv_mr")]
 #[derive(Clone, Debug)]
 pub struct MemoryRegion {
-    inner: Arc<MrInner>,
+    pub(super) inner: Arc<MrInner>,
 }
 
 #[derive(Debug)]
-struct MrInner {
-    region: Arc<Region>,
-    pd: Arc<PdInner>,
+pub(super) struct MrInner {
+    pub(super) region: Arc<Region>,
+    pub(super) pd: Arc<PdInner>,
+    /// What it is a part of: it takes its share of the device's until then.
+    pub(super) dm: Option<DeviceMemory>,
 }
 
 impl MemoryRegion {
+    pub(super) fn new(region: Arc<Region>, pd: Arc<PdInner>, dm: Option<DeviceMemory>) -> Self {
+        Self { inner: Arc::new(MrInner { region, pd, dm }) }
+    }
+
     /// These bytes, for a work request. Whether they are within the region is found out when the
     /// request runs.
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {

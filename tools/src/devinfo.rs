@@ -1,9 +1,10 @@
 //! `roce devinfo`: the device, in the manner of `ibv_devinfo`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use softroce::verbs::DeviceInfo;
+use softroce::verbs::{DeviceInfo, OdpCaps, OdpOps};
 
 use crate::cli::DevinfoArgs;
 
@@ -31,6 +32,13 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
             line(out, 1, name, value)?;
         }
         line(out, 1, "mw_types", windows(info).join(", "))?;
+        line(out, 1, "capabilities", capabilities(info).join(", "))?;
+        line(out, 1, "null_mr", info.null_mr)?;
+        line(out, 1, "odp", info.odp.supported)?;
+        line(out, 1, "odp_implicit", info.odp.implicit)?;
+        for (transport, operations) in on_demand(info) {
+            line(out, 1, &format!("odp_{transport}"), operations.join(", "))?;
+        }
     }
     line(out, 1, "port", 1)?;
     line(out, 2, "state", "PORT_ACTIVE (4)")?;
@@ -65,6 +73,18 @@ fn line(
 ) -> io::Result<()> {
     let (indent, name) = ("\t".repeat(depth), format!("{name}:"));
     writeln!(out, "{indent}{name:<24}{value}")
+}
+
+/// What the device can do, by the names of `verbs.h`.
+fn capabilities(info: &DeviceInfo) -> Vec<&'static str> {
+    info.caps.iter_names().map(|(name, _)| name).collect()
+}
+
+/// What may be done with memory that is registered on demand, by transport.
+fn on_demand(info: &DeviceInfo) -> [(&'static str, Vec<&'static str>); 3] {
+    let names = |ops: OdpOps| ops.iter_names().map(|(name, _)| name).collect();
+    let OdpCaps { rc, uc, ud, .. } = info.odp;
+    [("rc", names(rc)), ("uc", names(uc)), ("ud", names(ud))]
 }
 
 /// The types of memory windows.
@@ -105,6 +125,13 @@ fn as_json(info: &DeviceInfo) -> Value {
         "udp_gro": info.port.gro,
         "sees_ip_header": info.port.sees_ip_header,
         "mw_types": windows(info),
+        "capabilities": capabilities(info),
+        "null_mr": info.null_mr,
+        "odp": {
+            "supported": info.odp.supported,
+            "implicit": info.odp.implicit,
+            "operations": on_demand(info).into_iter().collect::<BTreeMap<_, _>>(),
+        },
         "limits": object(&mut info.limits.iter()),
         "counters": object(&mut counters(info).into_iter()),
     })

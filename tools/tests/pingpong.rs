@@ -204,6 +204,10 @@ fn devinfo_shows_the_device() {
     let info = &json(&["devinfo", "--json"])[0];
     assert_eq!((&info["name"], &info["active_mtu"]), (&"softroce0".into(), &4096.into()));
     assert_eq!(info["counters"]["retransmitted"], 0);
+    let has = |name: &str| info["capabilities"].as_array().unwrap().contains(&name.into());
+    assert!(has("FLUSH_PERSISTENT") && has("ATOMIC_WRITE") && has("MEM_WINDOW_TYPE_2B"));
+    assert_eq!((&info["null_mr"], &info["limits"]["max_dm_size"]), (&true.into(), &1048576.into()));
+    assert_eq!(info["odp"]["operations"]["ud"].as_array().unwrap().len(), 3);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! have packets to send ([`Resources`]), one closing acknowledgement or NAK, and the expected PSN.
 
 use crate::ids::Qpn;
-use crate::mem::{Access, FlushError};
+use crate::mem::{Access, AtomicError, FlushError};
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
@@ -227,8 +227,10 @@ impl Responder {
             Selectivity::Range => open_remote(cx, connection, reth, need)?.unwrap_or_default(),
             Selectivity::Reserved(_) => return Err(Fault::Unsupported.into()),
         };
-        span.flush(cx.turn).map_err(|error| match error {
+        let persist = placement.contains(FlushPlacement::PERSISTENCE);
+        span.flush(cx.turn, persist).map_err(|error| match error {
             FlushError::Revoked => Fault::RemoteAccess,
+            FlushError::Storage => Fault::Storage,
         })?;
         Ok(self.owe(connection, packet, 1, Kind::Flush))
     }
@@ -246,7 +248,10 @@ impl Responder {
             return Err(Fault::Misaligned.into());
         }
         let span = remote(cx, connection, reth.rkey, reth.addr, 8, Access::REMOTE_WRITE)?;
-        span.store(cx.turn, u64::from_ne_bytes(word)).map_err(|_| Fault::RemoteAccess)?;
+        span.store(cx.turn, u64::from_ne_bytes(word)).map_err(|error| match error {
+            AtomicError::Torn => Fault::Unsupported,
+            _ => Fault::RemoteAccess,
+        })?;
         Ok(self.owe(connection, packet, 1, Kind::AtomicWrite))
     }
 
