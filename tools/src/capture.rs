@@ -1,7 +1,7 @@
-//! The captures that a command reads.
+//! The captures that a command reads, and what it writes beside them.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufWriter, Read};
 use std::path::Path;
 
 use anyhow::Context;
@@ -16,4 +16,11 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Reader<Box<dyn Read>>> {
     };
     let input = decompressed(input).with_context(name)?;
     Reader::new(input).with_context(name)
+}
+
+/// Creates a file that must not be the one that is read.
+pub(crate) fn create(path: &Path, input: &Path) -> anyhow::Result<BufWriter<File>> {
+    let same = path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|i| i == path));
+    anyhow::ensure!(!same, "{}: expected another file than the one that is read", path.display());
+    Ok(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))
 }

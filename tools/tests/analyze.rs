@@ -162,3 +162,68 @@ fn a_capture_without_roce_says_so() {
     let expected = format!("roce: {}: no RoCEv2 packet among 1 frames\n", path.display());
     assert_eq!(stderr(&output), expected);
 }
+
+/// The page of a capture, and the data in it.
+fn page(name: &str) -> (String, Value) {
+    let path = scratch(&name.replace('/', "_")).with_extension("html");
+    analyze(&["--html", path.to_str().unwrap()], name);
+    let page = fs::read_to_string(path).unwrap();
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    let (data, _) = rest.split_once("</script>").unwrap();
+    let data = serde_json::from_str(data).unwrap();
+    (page, data)
+}
+
+#[test]
+fn the_page_needs_no_other_file_and_no_network() {
+    let (page, _) = page("rxe/cm_rping.pcap");
+    assert!(page.contains("default-src 'none'"));
+    for part in
+        ["http:", "https:", "//cdn", " src=", "<link", "@import", "url(", "fetch(", "import "]
+    {
+        assert!(!page.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn the_page_has_every_point_of_a_short_capture() {
+    let (_, data) = page("rxe/loss_send_middle.pcap");
+    let traces = &data["flows"][0]["streams"][0]["traces"];
+    let count = |name: &str| traces[name]["points"].as_array().unwrap().len() / 4;
+    assert_eq!((count("sent"), count("again_nak"), count("again_timeout")), (30, 20, 15));
+    assert_eq!((count("nak"), count("wait_timeout"), count("latency")), (10, 5, 6));
+    assert_eq!(traces["sent"]["bin_ns"], Value::Null);
+    // Without the page they are left out.
+    assert_eq!(json("rxe/loss_send_middle.pcap")["flows"][0]["streams"][0].get("traces"), None);
+}
+
+/// Where there is an engine for it, the scripts are at least read.
+#[test]
+fn the_scripts_of_the_page_parse() {
+    let (page, _) = page("rxe/rc_rnr.pcap");
+    let (_, rest) = page.split_once("\n<script>\n").unwrap();
+    let (script, _) = rest.split_once("</script>").unwrap();
+    let mut depth = 0_i32;
+    for c in script.chars() {
+        depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
+        assert!(depth >= 0, "a bracket is closed that was not opened");
+    }
+    assert_eq!(depth, 0, "brackets are left open");
+    let path = scratch("page.js");
+    fs::write(&path, script).unwrap();
+    match std::process::Command::new("node").arg("--check").arg(&path).output() {
+        Ok(checked) => assert!(checked.status.success(), "{}", stderr(&checked)),
+        Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::NotFound),
+    }
+}
+
+#[test]
+fn the_page_does_not_take_the_place_of_the_capture() {
+    let path = scratch("analyze_itself.pcap");
+    let bytes = fs::read(golden("rxe/rc_read.pcap")).unwrap();
+    fs::write(&path, &bytes).unwrap();
+    let output = roce(&["analyze", path.to_str().unwrap(), "--html", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected another file than the one that is read"));
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}

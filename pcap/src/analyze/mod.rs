@@ -37,7 +37,7 @@ use progress::Step;
 pub use agreement::{Agreement, Words};
 pub use flow::{Certainty, End, Flow};
 pub use quantity::{Count, Digits, Rate, Share, Size, Span};
-pub use reason::{Reason, What};
+pub use reason::{Reason, RoundTrip, What};
 pub use series::{Bins, Cell, Distribution, QUANTILES, Trace};
 pub use stream::{Again, Doing, Kind, Line, Messages, Missing, Nak, Stream, Waits};
 

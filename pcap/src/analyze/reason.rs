@@ -54,11 +54,8 @@ pub enum What {
     Waiting {
         /// Bytes in flight, the median.
         in_flight: u64,
-        /// A round trip in nanoseconds, the median; zero when none was measured, or when it matters
-        /// little.
-        round_trip: u64,
-        /// What one in twenty does not exceed.
-        fastest: u64,
+        /// How long answers took, if that was measured and matters.
+        round_trip: Option<RoundTrip>,
     },
     /// Nothing was under way.
     Idle,
@@ -85,6 +82,19 @@ pub enum What {
         /// Nobody sends them again.
         is_lost: bool,
     },
+}
+
+/// How long answers take, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoundTrip {
+    /// One in twenty is as fast.
+    pub fast: u64,
+    /// The median.
+    pub median: u64,
+    /// One in ten is as slow.
+    pub slow: u64,
+    /// The mean.
+    pub mean: u64,
 }
 
 /// What takes less of the time is not told.
@@ -119,9 +129,13 @@ pub(super) fn of(flow: &Flow) -> Vec<Reason> {
 fn took(stream: &Stream) -> Vec<(What, u64)> {
     let waited = stream.spent(Doing::Waiting);
     let matters = waited > stream.duration() / 5;
-    let measured = round_trips(stream).filter(|_| matters);
-    let (round_trip, fastest) = measured.map_or((0, 0), |all| (all.median(), all.quantile(0.05)));
-    let waiting = What::Waiting { in_flight: stream.in_flight.median(), round_trip, fastest };
+    let round_trip = round_trips(stream).filter(|_| matters).map(|all| RoundTrip {
+        fast: all.quantile(0.05),
+        median: all.median(),
+        slow: all.quantile(0.9),
+        mean: all.mean(),
+    });
+    let waiting = What::Waiting { in_flight: stream.in_flight.median(), round_trip };
     let again = What::Again { again: stream.again, requests: stream.requests };
     vec![
         (What::Timeouts(stream.timeouts), stream.spent(Doing::Timeout)),
@@ -247,13 +261,13 @@ impl fmt::Display for What {
             }
             Self::Again { again, requests } => sent_again(f, &again, requests),
             Self::Lost(missing) => lost(f, &missing),
-            Self::Waiting { in_flight, round_trip, fastest } => {
-                waiting(f, in_flight, round_trip, fastest)
-            }
+            Self::Waiting { in_flight, round_trip } => waiting(f, in_flight, round_trip),
             Self::Idle => f.write_str(
                 "nothing was under way: the program posted nothing, or waited for the other side",
             ),
-            Self::Busy => f.write_str("requests or data followed one another without a wait"),
+            Self::Busy => f.write_str(
+                "requests or data came, and nothing was waited for: the sender sets the pace",
+            ),
             Self::Congested { cnps, marked } => write!(
                 f,
                 "congestion on the way: {marked} packets marked by routers (ECN), {cnps} \
@@ -276,7 +290,11 @@ impl fmt::Display for What {
 fn sent_again(f: &mut fmt::Formatter<'_>, again: &Again, requests: u64) -> fmt::Result {
     let total = again.total();
     let share = Share(total as f64 / requests.max(1) as f64);
-    write!(f, "{} sent again ({share}, {})", Count(total, "packet"), Size(again.bytes))?;
+    write!(f, "{} sent again ({share}", Count(total, "packet"))?;
+    match again.bytes {
+        0 => f.write_str(")")?,
+        bytes => write!(f, ", {})", Size(bytes))?,
+    }
     let causes = [
         (again.by_nak, "for a NAK"),
         (again.by_timeout, "after a timeout"),
@@ -316,24 +334,29 @@ fn listed(f: &mut fmt::Formatter<'_>, counts: &[(u64, &str)]) -> fmt::Result {
 fn waiting(
     f: &mut fmt::Formatter<'_>,
     in_flight: u64,
-    round_trip: u64,
-    fastest: u64,
+    round_trip: Option<RoundTrip>,
 ) -> fmt::Result {
     f.write_str("waiting for answers")?;
-    let limit = Rate::of(in_flight, round_trip).filter(|_| in_flight > 0);
-    let Some(limit) = limit else { return Ok(()) };
-    let (in_flight, median) = (Size(in_flight), Span(round_trip));
-    write!(f, ": {in_flight} in flight and {median} round trip make {limit} (medians); ")?;
-    if round_trip / QUEUED > fastest {
-        let fastest = Span(fastest);
-        write!(
+    let Some(RoundTrip { fast, median, slow, mean }) = round_trip else { return Ok(()) };
+    if mean / MUCH > median {
+        let (median, slow) = (Span(median), Span(slow));
+        return write!(
             f,
-            "fast ones take {fastest}, so packets queue up: the way or the other side is slow"
-        )
+            ": half of them took {median} or less, but one in ten {slow} or more: the other side or \
+             the way stalls"
+        );
+    }
+    let limit = Rate::of(in_flight, median).filter(|_| in_flight > 0);
+    let Some(limit) = limit else { return Ok(()) };
+    let in_flight = Size(in_flight);
+    write!(f, ": {in_flight} in flight and {} round trip make {limit}", Span(median))?;
+    if median / MUCH > fast {
+        let fast = Span(fast);
+        write!(f, "; fast ones take {fast}, so packets queue up: the other side or the way is slow")
     } else {
-        f.write_str("with more in flight it would be faster")
+        f.write_str("; with more in flight it would be faster")
     }
 }
 
-/// A round trip that takes so many times as long as the fastest was spent in queues.
-const QUEUED: u64 = 4;
+/// A time that is so many times another has another cause.
+const MUCH: u64 = 4;

@@ -13,8 +13,8 @@ use softroce_pcap::analyze::{
     Stream, Words,
 };
 
-/// The object.
-pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis) -> impl Serialize {
+/// The object; `traces` are added to each stream.
+pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -> impl Serialize {
     let counts = &analysis.counts;
     Whole {
         file: name,
@@ -28,9 +28,12 @@ pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis) -> impl Serialize
         not_followed: counts.not_followed,
         start: analysis.start.as_ref().map(Duration::as_secs_f64),
         duration_s: seconds(analysis.duration),
-        flows: analysis.flows.iter().map(ShownFlow::of).collect(),
+        flows: analysis.flows.iter().map(|flow| ShownFlow::of(flow, traces)).collect(),
     }
 }
+
+/// What is added to a stream.
+pub(super) type Traces = fn(&Stream) -> Option<Value>;
 
 #[derive(Serialize)]
 struct Whole<'a> {
@@ -217,6 +220,8 @@ struct ShownFlow {
     mtu: Option<usize>,
     /// How it is known that the packets belong together.
     joined: &'static str,
+    /// The same in words.
+    joined_how: &'static str,
     first_s: f64,
     duration_s: f64,
     #[serde(flatten)]
@@ -240,10 +245,12 @@ struct ShownStream {
     goodput_over_time: Value,
     carried_over_time: Value,
     in_flight_over_time: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traces: Option<Value>,
 }
 
 impl ShownFlow {
-    fn of(flow: &Flow) -> Self {
+    fn of(flow: &Flow, traces: Traces) -> Self {
         let streams: Vec<_> = flow.streams.iter().collect();
         let end = |end: &pcap::End| End { ip: end.ip, qp: end.qp.map(|qp| qp.value()) };
         Self {
@@ -252,12 +259,13 @@ impl ShownFlow {
             transport: flow.transport.name(),
             mtu: flow.mtu(),
             joined: flow.certainty.key(),
+            joined_how: flow.certainty.name(),
             first_s: seconds(flow.first()),
             duration_s: seconds(flow.duration()),
             figures: Figures::of(&streams, flow.duration()),
             diagnosis: flow.reasons().iter().map(Diagnosis::of).collect(),
             cm: flow.agreement.as_deref().map(agreement),
-            streams: streams.iter().map(|stream| ShownStream::of(stream)).collect(),
+            streams: streams.iter().map(|stream| ShownStream::of(stream, traces)).collect(),
         }
     }
 }
@@ -287,7 +295,7 @@ impl Diagnosis {
 }
 
 impl ShownStream {
-    fn of(stream: &Stream) -> Self {
+    fn of(stream: &Stream, traces: Traces) -> Self {
         let direction = &stream.direction;
         let spent = Doing::ALL.map(|doing| (doing.name(), stream.spent(doing)));
         let (bytes, packets) = (&stream.in_flight, &stream.in_flight_packets);
@@ -314,6 +322,7 @@ impl ShownStream {
                 "bin_s": seconds(stream.in_flight_over_time.width()),
                 "max_bytes": stream.in_flight_over_time.values(),
             }),
+            traces: traces(stream),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `roce analyze`: what connections did, and what their time went into.
 
 mod json;
+mod page;
 mod text;
 
 use std::io::{self, BufWriter, Write};
@@ -48,9 +49,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn tell(args: &AnalyzeArgs, name: &str, analysis: &Analysis) -> anyhow::Result<()> {
+    if let Some(path) = &args.html {
+        page::write(path, &args.file, analysis)?;
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        serde_json::to_writer(&mut out, &json::whole(name, analysis))?;
+        serde_json::to_writer(&mut out, &json::whole(name, analysis, |_| None))?;
         writeln!(out)?;
     } else {
         text::report(&mut out, name, analysis, args.flows)?;

@@ -31,4 +31,8 @@ pub(crate) struct AnalyzeArgs {
     /// One object of JSON, with every flow.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw it as well: a page for a browser, in one file that needs no other and no network. It has
+    /// PSNs over time, goodput, bytes in flight and latency, to zoom into and to move about in.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }

@@ -6,7 +6,6 @@ mod line;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -107,7 +106,7 @@ impl Output {
     fn of(args: &DumpArgs) -> anyhow::Result<Self> {
         let stdout = || BufWriter::new(io::stdout().lock());
         Ok(match &args.write {
-            Some(path) => Self::File(Annotated::new(create(path, &args.file)?)?),
+            Some(path) => Self::File(Annotated::new(capture::create(path, &args.file)?)?),
             None if args.json => Self::Json(stdout()),
             None => Self::Text(stdout()),
         })
@@ -153,11 +152,4 @@ impl Output {
         }
         Ok(())
     }
-}
-
-/// Creates a file that must not be the one that is read.
-fn create(path: &Path, input: &Path) -> anyhow::Result<BufWriter<File>> {
-    let same = path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|i| i == path));
-    anyhow::ensure!(!same, "{}: expected another file than the one that is read", path.display());
-    Ok(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))
 }
