@@ -52,8 +52,8 @@ fn calm() -> Conditions {
     Conditions { delay: Duration::from_micros(5), refuse_send: 0.05, ..Conditions::default() }
 }
 
-/// How often packets arrive that do not arrive once, by sender and PSN.
-type Copies = Arc<Mutex<BTreeMap<(IpAddr, u32), usize>>>;
+/// How often packets arrive that do not arrive once, by sender, host that they go to, and PSN.
+type Copies = Arc<Mutex<BTreeMap<(IpAddr, IpAddr, u32), usize>>>;
 
 /// Loses packets and copies them, with this probability each.
 fn lose_and_copy(world: &World, seed: u64, probability: f64) -> Copies {
@@ -66,7 +66,7 @@ fn lose_and_copy(world: &World, seed: u64, probability: f64) -> Copies {
             (_, true) => (Fate::Duplicate, 2),
             _ => return Fate::Leave,
         };
-        noted.lock().unwrap().insert((seen.path.source, psn), times);
+        noted.lock().unwrap().insert((seen.path.source, seen.to, psn), times);
         fate
     });
     copies
@@ -234,13 +234,18 @@ fn uc_is_sound(seed: u64, world: &World, sides: &[Side; 2], mtu: usize) -> [Vec<
 
 /// Which messages arrive when packets are lost or copied, and their order is kept: those that are
 /// whole and find a receive that is long enough.
-fn uc_expected(from: IpAddr, side: &Side, rooms: &[usize], copies: &Copies) -> Vec<usize> {
+fn uc_expected(
+    [from, to]: [IpAddr; 2],
+    side: &Side,
+    rooms: &[usize],
+    copies: &Copies,
+) -> Vec<usize> {
     let copies = copies.lock().unwrap();
     let mut rooms = rooms.iter().peekable();
     let mut arrived = Vec::new();
     for (number, message) in side.sent.iter().enumerate() {
         let mut psns = (0..message.packets).map(|n| message.first.plus(n).value());
-        let is_whole = psns.all(|psn| copies.get(&(from, psn)) != Some(&0));
+        let is_whole = psns.all(|psn| copies.get(&(from, to, psn)) != Some(&0));
         let fits = |room: &&usize| **room >= message.len || !message.is_send();
         if is_whole && message.kind != Kind::Write && rooms.next_if(fits).is_some() {
             arrived.push(number);
@@ -294,9 +299,9 @@ fn uc_delivers_what_is_whole_and_nothing_else() {
         let (world, sides, link, copies) = uc_run(seed, calm(), Some(damage));
         let arrived = uc_is_sound(seed, &world, &sides, link.mtu.bytes());
         for node in [0, 1] {
-            let peer = world.nodes[1 - node].ip;
+            let way = [1 - node, node].map(|node| world.nodes[node].ip);
             let copies = copies.as_ref().unwrap();
-            let expected = uc_expected(peer, &sides[1 - node], &sides[node].rooms, copies);
+            let expected = uc_expected(way, &sides[1 - node], &sides[node].rooms, copies);
             assert_eq!(arrived[node], expected, "seed {seed:#x}, host {node}");
             whole += expected.len();
             torn += MESSAGES - expected.len();
@@ -339,11 +344,14 @@ fn uc_never_delivers_what_is_torn_or_came_before() {
 
 // ---- UD ----
 
-/// A message that was sent: by which queue pair, to which, and its bytes.
+/// A queue pair, by its host and its place there.
+type Place = (usize, usize);
+
+/// A message that was sent: by which queue pair, for which, and its bytes.
 #[derive(Clone, Debug)]
 struct Note {
-    from: (usize, usize),
-    to: (usize, usize),
+    from: Place,
+    to: BTreeSet<Place>,
     bytes: Vec<u8>,
 }
 
@@ -361,7 +369,31 @@ struct Ud {
     notes: Vec<Note>,
 }
 
-/// Every queue pair sends to every other and to itself, and some use a wrong key.
+/// Multicast groups, and which queue pairs belong to them.
+#[derive(Default)]
+struct Groups([BTreeSet<Place>; 2]);
+
+impl Groups {
+    fn ip(number: usize) -> IpAddr {
+        [239, 0, 0, number as u8].into()
+    }
+
+    /// A queue pair joins a group or leaves it, when nothing is under way.
+    fn change(&mut self, world: &mut World, qps: &[[Qpn; QPS]], choice: &mut Choice) {
+        world.run(Duration::from_millis(1));
+        let (number, node, n) =
+            (choice.below(2) as usize, choice.below(3) as usize, choice.below(2) as usize);
+        let (qpn, members) = (qps[node][n], &mut self.0[number]);
+        if members.insert((node, n)) {
+            world.attach(node, qpn, Self::ip(number));
+        } else {
+            members.remove(&(node, n));
+            world.detach(node, qpn, Self::ip(number));
+        }
+    }
+}
+
+/// Every queue pair sends to every other, to itself, and to groups; some use a wrong key.
 fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option<Copies>) {
     let mut choice = Choice::new(seed);
     let host = HostConfig {
@@ -394,15 +426,25 @@ fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option
         qps.push(pair);
         inboxes.push(inbox);
     }
-    let mut notes = Vec::new();
+    let (mut notes, mut groups) = (Vec::new(), Groups::default());
     for number in 0..NOTES {
+        if choice.one_in(3) {
+            groups.change(&mut world, &qps, &mut choice);
+        }
         let mut one = || (choice.below(3) as usize, choice.below(2) as usize);
         let (from, to) = (one(), one());
+        // To a group it goes with the number that a queue pair has, which is not heeded.
+        let group = choice.one_in(3).then(|| choice.below(2) as usize);
+        let ip = group.map_or(world.nodes[to.0].ip, Groups::ip);
+        let mut for_these = group.map_or([to].into(), |number| groups.0[number].clone());
+        if group.is_some() {
+            for_these.remove(&from);
+        }
         let len = [0, 1, 8, 1024, 1025][choice.below(5) as usize];
         let bytes = pattern(number as u64, len);
         let good = !choice.one_in(8);
         let qkey = if good { [QKEY, QKey(1 << 31)][number % 2] } else { QKey(0x4321) };
-        let av = AddressVector::to(Gid::from(world.nodes[to.0].ip));
+        let av = AddressVector::to(Gid::from(ip));
         let target = UdTarget { av, qpn: qps[to.0][to.1], qkey };
         let op = SendOp::SendImm { imm: number as u32 };
         let inline = len <= 8;
@@ -420,15 +462,18 @@ fn ud_run(seed: u64, conditions: Conditions, damage: Option<f64>) -> (Ud, Option
             world.run(Duration::from_millis(1));
         }
         let delivered = good && len <= 1024;
-        notes.push(Note { from, to: if delivered { to } else { (HOSTS, 0) }, bytes });
+        if !delivered {
+            for_these.clear();
+        }
+        notes.push(Note { from, to: for_these, bytes });
     }
     world.run(Duration::from_secs(1));
     (Ud { world, qps, inboxes, notes }, copies)
 }
 
-/// What holds on any network. Returns how often each message has arrived.
-fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<usize> {
-    let mut times = vec![0; NOTES];
+/// What holds on any network. Returns how often each message has arrived where.
+fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<BTreeMap<Place, usize>> {
+    let mut times = vec![BTreeMap::new(); NOTES];
     for (node, host) in ud.world.nodes.iter().enumerate() {
         let mut used = [0; QPS];
         for completion in &host.recvs {
@@ -436,7 +481,7 @@ fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<usize> {
             let number = completion.imm.unwrap() as usize;
             let note = &ud.notes[number];
             let n = ud.qps[node].iter().position(|qpn| *qpn == completion.qpn).unwrap();
-            assert_eq!((node, n), note.to, "{context}: for {note:?}");
+            assert!(note.to.contains(&(node, n)), "{context}: {note:?}");
             let source = ud.qps[note.from.0][note.from.1];
             assert_eq!(completion.source_qp, Some(source), "{context}");
             let len = note.bytes.len();
@@ -449,7 +494,7 @@ fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<usize> {
             let sender = AddressVector::to_sender(&header).map(|av| av.gid.ip());
             assert_eq!(sender, Some(ud.world.nodes[note.from.0].ip), "{context}");
             used[n] += 1;
-            times[number] += 1;
+            *times[number].entry((node, n)).or_default() += 1;
         }
         for (n, qpn) in ud.qps[node].iter().enumerate() {
             let ends = host.sends.iter().filter(|c| c.qpn == *qpn);
@@ -463,10 +508,11 @@ fn ud_is_sound(seed: u64, ud: &Ud) -> Vec<usize> {
     times
 }
 
-/// UD-01, UD-06, UD-07: each message arrives as often as its packet does, at the queue pair that it
-/// names and nowhere else.
+/// UD-01, UD-06, UD-07, UD-09: each message arrives as often as its packet does, at the queue pair that
+/// it names or at the members of the group, and nowhere else.
 #[test]
 fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
+    let mut at_several = 0;
     for seed in 0..60 {
         let damage = [0.0, 0.02, 0.2][seed as usize % 3];
         let (ud, copies) = ud_run(seed, calm(), Some(damage));
@@ -479,17 +525,18 @@ fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
             let next = psns.entry(note.from).or_default();
             let psn = (note.from.0 * QPS + note.from.1) as u32 * 1000 + *next;
             *next += u32::from(note.bytes.len() <= 1024);
-            let ip = ud.world.nodes[note.from.0].ip;
-            let expected = match note.to.0 {
-                HOSTS => 0,
-                _ => copies.get(&(ip, psn)).copied().unwrap_or(1),
-            };
+            let ip = |place: Place| ud.world.nodes[place.0].ip;
+            let times_at = |to| copies.get(&(ip(note.from), ip(to), psn)).copied().unwrap_or(1);
+            let expected = note.to.iter().map(|to| (*to, times_at(*to)));
+            let expected: BTreeMap<_, _> = expected.filter(|(_, times)| *times > 0).collect();
             assert_eq!(times[number], expected, "seed {seed:#x}: message {number}");
+            at_several += usize::from(expected.len() > 1);
         }
         let wrong_keys =
             |node: usize| ud.world.nodes[node].engine.counters().dropped(DropReason::QKeyMismatch);
         assert!((0..HOSTS).map(wrong_keys).sum::<u64>() > 0, "seed {seed:#x}");
     }
+    assert!(at_several > 500, "{at_several} messages to groups arrived at several");
 }
 
 /// Damage never shows, nor does anything arrive somewhere else.
@@ -499,9 +546,10 @@ fn ud_never_delivers_what_is_damaged() {
     for seed in 1000..1060 {
         let (ud, _) = ud_run(seed, bad(seed), None);
         let times = ud_is_sound(seed, &ud);
-        assert!(times.iter().all(|times| *times <= 2), "seed {seed:#x}: the network copies once");
-        arrived += times.iter().filter(|times| **times > 0).count();
-        twice += times.iter().filter(|times| **times == 2).count();
+        let times = || times.iter().flat_map(BTreeMap::values);
+        assert!(times().all(|times| *times <= 2), "seed {seed:#x}: the network copies once");
+        arrived += times().count();
+        twice += times().filter(|times| **times == 2).count();
     }
     assert!(arrived > 2000 && twice > 50, "{arrived} arrived, {twice} of them twice");
 }

@@ -20,6 +20,8 @@ mod errors;
 mod lifetime;
 #[path = "verbs/memory.rs"]
 mod memory;
+#[path = "verbs/multicast.rs"]
+mod multicast;
 #[path = "verbs/node.rs"]
 mod node;
 #[path = "verbs/operations.rs"]

@@ -7,7 +7,7 @@ use crate::engine::attr::QpType;
 use crate::engine::post::PostError;
 use crate::engine::qp::QueuePair;
 use crate::engine::service::Peering;
-use crate::ids::PKey;
+use crate::ids::{PKey, Qpn};
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::transport::connection::Connection;
 use crate::transport::ud::{Destination, Endpoint};
@@ -63,7 +63,9 @@ pub(super) fn destination(to: &UdTarget, config: &Config) -> Result<Destination,
     let path = path(&to.av, config)
         .filter(|path| path.source.is_ipv4() == path.destination.is_ipv4())
         .ok_or(PostError::Address { gid: to.av.gid, index: to.av.sgid_index })?;
-    Ok(Destination { path, qpn: to.qpn, qkey: to.qkey })
+    // Whatever number the request names, a group has but this (IBTA vol 1, §10.5).
+    let qpn = if path.destination.is_multicast() { Qpn::MULTICAST } else { to.qpn };
+    Ok(Destination { path, qpn, qkey: to.qkey })
 }
 
 /// The path of an address vector, but for its source port. `None` when there is no such source GID.

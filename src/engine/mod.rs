@@ -13,6 +13,7 @@
 //! | [`post_send`](Engine::post_send), [`post_recv`](Engine::post_recv) | work requests |
 //! | [`create_srq`](Engine::create_srq), [`modify_srq`](Engine::modify_srq), [`destroy_srq`](Engine::destroy_srq), [`post_srq_recv`](Engine::post_srq_recv) | shared receive queues |
 //! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
+//! | [`attach_mcast`](Engine::attach_mcast), [`detach_mcast`](Engine::detach_mcast) | multicast groups |
 //!
 //! | outputs: handed out once; ask after every input, until there is none | |
 //! |---|---|
@@ -21,6 +22,7 @@
 //! | [`poll_completion`](Engine::poll_completion) | the next completion |
 //! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
 //! | [`poll_backlog`](Engine::poll_backlog) | a host of which to tell what waits there |
+//! | [`poll_left_group`](Engine::poll_left_group) | a multicast group that the port has to leave |
 //!
 //! | answers: may be asked again | |
 //! |---|---|
@@ -31,6 +33,7 @@ pub(crate) mod attr;
 mod connect;
 mod flat;
 mod identification;
+mod mcast;
 mod pace;
 mod post;
 mod qp;
@@ -50,12 +53,14 @@ use thiserror::Error;
 
 pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr};
 pub use flat::FlatAttr;
+pub use mcast::McastError;
 pub use pace::RateLimit;
 pub use post::{PostError, QpCap};
 pub use send_ops::SendOps;
 pub use srq::{SrqAttr, SrqError, SrqInit, SrqModify};
 pub use transitions::ModifyError;
 
+use crate::engine::mcast::Groups;
 use crate::engine::qp::{Extent, QueuePair};
 use crate::engine::service::Arrival;
 use crate::engine::table::{Admitted, QpTable};
@@ -90,6 +95,10 @@ pub struct Config {
     pub max_qp: usize,
     /// READs and atomics that one queue pair may have outstanding, in either direction.
     pub max_rd_atomic: u8,
+    /// Multicast groups that the device may belong to at once. Each takes a socket.
+    pub max_mcast_grp: usize,
+    /// Queue pairs that may be attached to one multicast group.
+    pub max_mcast_qp_attach: usize,
     /// The low 6 bits of every queue pair number: the shard's.
     pub shard: u8,
     /// Whoever drives the engine looks what waits at hosts of this machine
@@ -109,6 +118,9 @@ impl Config {
             max_qp: 1 << 17,
             // What kernel rxe allows; an adapter has 16.
             max_rd_atomic: 128,
+            // Half of the descriptors that a process usually may have.
+            max_mcast_grp: 512,
+            max_mcast_qp_attach: 256,
             shard: 0,
             watches_backlogs: false,
         }
@@ -201,6 +213,7 @@ pub struct Engine {
     windows: Windows,
     read_window: WindowId,
     srqs: SrqTable,
+    groups: Groups,
     outputs: Outputs,
     counters: Counters,
 }
@@ -242,6 +255,7 @@ impl Engine {
             windows,
             read_window,
             srqs: SrqTable::default(),
+            groups: Groups::default(),
             outputs: Outputs::default(),
             counters: Counters::default(),
         }
@@ -260,6 +274,7 @@ impl Engine {
         let meta = &rx.meta;
         let flow = Flow::new(meta.source, SocketAddr::new(meta.destination, ROCE_PORT));
         let segments = rx.segments();
+        let to_group = meta.destination.is_multicast();
         let mut touched = None;
         let turn = self.gate.enter();
         let mut cx = context!(self, now, turn);
@@ -269,6 +284,14 @@ impl Engine {
         for (segment, bytes) in (0..).zip(segments) {
             cx.counters.rx_packets += 1;
             cx.counters.rx_bytes += bytes.len() as u64;
+            if to_group {
+                let (ours, way) = (&self.config.gids, (&flow, meta, segment));
+                let taken = self.groups.deliver(&mut self.qps, ours, way, bytes, &mut cx);
+                if let Err(reason) = taken {
+                    cx.counters.drop(reason);
+                }
+                continue;
+            }
             match self.qps.admit(&flow, meta, segment, bytes, &mut cx) {
                 Ok(Admitted { slot, packet, id }) => {
                     if let Some(before) = touched.replace(slot)
@@ -429,7 +452,7 @@ impl Engine {
     }
 
     /// Removes a queue pair. Its requests end without completions, the memory windows that were bound
-    /// for it open nothing any more, and its number is not used again
+    /// for it open nothing any more, it belongs to no multicast group, and its number is not used again
     /// while packets for it may still be on their way.
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some(slot) = self.qps.slot(qpn) else { return };
@@ -442,6 +465,7 @@ impl Engine {
                 srq.users -= 1;
             }
         }
+        self.groups.forget(slot);
         self.qps.remove(now, slot);
     }
 

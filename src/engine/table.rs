@@ -13,7 +13,7 @@ use crate::ids::{CqId, Qpn};
 use crate::net::RxMeta;
 use crate::time::Instant;
 use crate::transport::connection::Context;
-use crate::transport::outputs::DropReason;
+use crate::transport::outputs::{Counters, DropReason};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::{Datagram, ParseError};
 
@@ -135,11 +135,7 @@ impl QpTable {
         bytes: &'a [u8],
         cx: &mut Context<'_>,
     ) -> Result<Admitted<'a>, DropReason> {
-        let packet = Datagram::parse(bytes).map_err(|error| match error {
-            ParseError::TransportVersion { .. } => DropReason::TransportVersion,
-            ParseError::UnassignedOpcode { .. } => DropReason::UnassignedOpcode,
-            _ => DropReason::Malformed,
-        })?;
+        let packet = parse(bytes)?;
         let qpn = packet.bth.dest_qp;
         let slot = match self.recent {
             Some((recent, slot)) if recent == qpn => slot,
@@ -152,12 +148,33 @@ impl QpTable {
         if !qp.identification.admits(verdict) {
             return Err(DropReason::BadIcrc);
         }
-        cx.counters.recovered_ids += u64::from(matches!(verdict, Verdict::Recovered { .. }));
-        let id = match verdict {
-            Verdict::Recovered { id } => id,
-            _ => meta.ipv4.map_or(0, |seen| seen.id).wrapping_add(segment),
-        };
+        let id = identification(verdict, meta, segment, cx.counters);
         Ok(Admitted { slot, packet, id })
+    }
+}
+
+/// Parses a datagram, or says why it goes no further.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Datagram<'_>, DropReason> {
+    Datagram::parse(bytes).map_err(|error| match error {
+        ParseError::TransportVersion { .. } => DropReason::TransportVersion,
+        ParseError::UnassignedOpcode { .. } => DropReason::UnassignedOpcode,
+        _ => DropReason::Malformed,
+    })
+}
+
+/// The IPv4 identification of a packet with a good ICRC: as that tells, as seen, or as one expects.
+pub(crate) fn identification(
+    verdict: Verdict,
+    meta: &RxMeta,
+    segment: u16,
+    counters: &mut Counters,
+) -> u16 {
+    match verdict {
+        Verdict::Recovered { id } => {
+            counters.recovered_ids += 1;
+            id
+        }
+        _ => meta.ipv4.map_or(0, |seen| seen.id).wrapping_add(segment),
     }
 }
 

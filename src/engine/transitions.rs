@@ -191,6 +191,9 @@ fn check_path(av: &AddressVector, gids: &[Gid]) -> Result<(), ModifyError> {
     if ours.ip().is_ipv4() != av.gid.ip().is_ipv4() {
         return Err(ModifyError::GidFamily { gid: av.gid, index, ours });
     }
+    if av.gid.ip().is_multicast() {
+        return Err(ModifyError::ToGroup { gid: av.gid });
+    }
     Ok(())
 }
 
@@ -296,6 +299,12 @@ pub enum ModifyError {
         index: u8,
         /// Ours.
         ours: Gid,
+    },
+    /// One peer is wanted.
+    #[error("AV leads to the multicast group {gid}: only UD sends to groups")]
+    ToGroup {
+        /// The group.
+        gid: Gid,
     },
     /// RoCE has no alternate path.
     #[error("ALT_PATH is given, and RoCE has no alternate paths")]
@@ -573,6 +582,12 @@ mod tests {
             (
                 refused(Sqd, |a| a.av = Some(AddressVector { gid: v6, ..av() })),
                 "AV leads to ::1 and names source GID 0, ::ffff:127.0.0.1: not of one IP version",
+            ),
+            (
+                refused(Init, |a| {
+                    a.av = Some(AddressVector::to(Ipv4Addr::new(239, 1, 2, 3).into()));
+                }),
+                "AV leads to the multicast group ::ffff:239.1.2.3: only UD sends to groups",
             ),
             (
                 refused(Rtr, |a| a.alt_path = Some(av())),

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Direction, Port, PortCounters, PortInfo, Sink, TransmitError};
+use super::{Direction, JoinError, Port, PortCounters, PortInfo, Sink, TransmitError};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::encap::Headers;
@@ -70,6 +70,14 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
 
     fn tell_ip_fields(&mut self) {
         self.port.tell_ip_fields();
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.port.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.port.leave(group);
     }
 
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {

@@ -77,6 +77,21 @@ pub trait Port: Send {
     /// a system that does not tell leaves them so.
     fn tell_ip_fields(&mut self);
 
+    /// Joins a multicast group: what anybody sends there, this host included, is received from now on, once,
+    /// with the group as its destination. To join it twice is to join it once.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`]: the port knows no groups, or the system refuses. Nothing has changed.
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        Err(JoinError::Unsupported { group })
+    }
+
+    /// Leaves a multicast group that it has joined.
+    fn leave(&mut self, group: IpAddr) {
+        let _ = group;
+    }
+
     /// Bytes that wait at `to` to be received, as its kernel counts them; `None` when that cannot be
     /// known. Only of a host that datagrams reach at once is it known: of this machine.
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
@@ -95,7 +110,8 @@ pub trait Port: Send {
     fn counters(&self) -> PortCounters;
 
     /// Descriptors that become readable when there is something to [`receive`](Self::receive).
-    /// None for a port that is not fed by the kernel.
+    /// None for a port that is not fed by the kernel. They are others after [`join`](Self::join) and
+    /// [`leave`](Self::leave).
     #[cfg(unix)]
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
         SmallVec::new()
@@ -117,6 +133,14 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn tell_ip_fields(&mut self) {
         (**self).tell_ip_fields();
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        (**self).join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        (**self).leave(group);
     }
 
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
@@ -149,6 +173,36 @@ pub struct TransmitError {
     pub taken: usize,
     /// Why it is refused.
     pub kind: TransmitErrorKind,
+}
+
+/// Why a port does not join a multicast group.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// It is a port that knows no groups.
+    #[error("cannot join group {group}: this port has no multicast")]
+    Unsupported {
+        /// The group.
+        group: IpAddr,
+    },
+    /// It is no group, or of another IP version than the port.
+    #[error("cannot join {group}: it is no multicast group of the IP version of {ip}")]
+    NotAGroup {
+        /// What was given.
+        group: IpAddr,
+        /// The port's address.
+        ip: IpAddr,
+    },
+    /// The system refuses.
+    #[error("cannot join group {group}: {what}: {source}")]
+    Os {
+        /// The group.
+        group: IpAddr,
+        /// The call or socket option.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
 }
 
 /// What kind of port it is.

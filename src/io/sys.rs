@@ -407,6 +407,49 @@ pub fn wait_readable(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Re
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }
 
+/// Descriptors of which one asks at once which are readable, however many there are.
+#[derive(Debug)]
+pub(super) struct Readiness(OwnedFd);
+
+impl Readiness {
+    /// Of no descriptor yet.
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: the call takes a number.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened `fd`, and nobody else knows it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Adds a descriptor, which is told by `token`. It is out again when it is closed.
+    pub(super) fn add(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as _, u64: token };
+        let (set, fd) = (self.0.as_raw_fd(), descriptor.as_raw_fd());
+        // SAFETY: `event` lives until the call returns; the kernel only reads it.
+        let rc = unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &mut event) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The tokens of some that are readable. Those of the others come in later calls.
+    pub(super) fn readable(&self) -> io::Result<SmallVec<[u64; 16]>> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        let (first, most) = (events.as_mut_ptr(), length(events.len()));
+        // SAFETY: `first` points to `most` entries, of which the kernel fills in some.
+        let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), first, most, 0) };
+        let Ok(n) = usize::try_from(n) else { return Err(io::Error::last_os_error()) };
+        Ok(events.iter().take(n).map(|event| event.u64).collect())
+    }
+}
+
+impl AsRawFd for Readiness {
+    /// Readable when one of them is.
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// Nanoseconds since the system was started: what the standard library's clock says, without the
 /// arithmetic around it. A poll that finds nothing reads it once.
 pub(crate) fn monotonic() -> u64 {

@@ -1,5 +1,6 @@
 //! An engine and its port, under the shard's lock: what a turn does.
 
+mod mcast;
 mod srq;
 
 use std::collections::HashMap;
@@ -19,6 +20,8 @@ use crate::runtime::rings::Rings;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
+
+pub(crate) use mcast::AttachError;
 
 /// Bursts that are built before the port is asked to take them. While it copies them the receiving
 /// host works on those before, so a few at a time are faster than many.
@@ -50,6 +53,8 @@ pub(crate) struct Core {
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
     /// Something has been put where the thread that drives the device waits.
     wake_driver: bool,
+    /// The port has other descriptors.
+    descriptors_changed: bool,
 }
 
 impl fmt::Debug for Core {
@@ -86,6 +91,7 @@ impl Core {
             srq_owners: HashMap::new(),
             contexts: Vec::new(),
             wake_driver: false,
+            descriptors_changed: false,
         }
     }
 
@@ -227,6 +233,7 @@ impl Core {
     pub(crate) fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         self.flush(now);
         self.engine.destroy_qp(now, qpn);
+        self.leave_groups();
         self.deliver(now);
         self.owners.remove(&qpn);
     }

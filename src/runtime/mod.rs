@@ -37,6 +37,7 @@ pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;
 
+pub(crate) use self::core::AttachError;
 pub(crate) use bell::Bell;
 pub(crate) use device::{Address, Device, DeviceConfig, random};
 pub(crate) use queue::{Pushed, Queue};

@@ -62,7 +62,8 @@ pub(crate) struct Shard {
     pub(super) closing: AtomicBool,
     failed: AtomicBool,
     generation: u32,
-    descriptors: SmallVec<[RawFd; 4]>,
+    /// The port's.
+    descriptors: Mutex<SmallVec<[RawFd; 4]>>,
     /// Last, so that it is given up when the sockets are closed.
     _claim: Claim,
 }
@@ -71,7 +72,7 @@ impl Shard {
     pub(crate) fn new(core: Core, claim: Claim) -> io::Result<Self> {
         fork::watch();
         Ok(Self {
-            descriptors: core.port.descriptors(),
+            descriptors: Mutex::new(core.port.descriptors()),
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
@@ -165,13 +166,21 @@ impl Shard {
         let wake_driver = core.take_wake_driver();
         let wakers = core.rings.take_wakers();
         let told = core.rings.take_told();
+        let moved = core.take_descriptors_changed();
+        if moved {
+            *self.port_descriptors() = core.port.descriptors();
+        }
         drop(core);
         if told > 0 {
             self.tasks.fetch_sub(told, Ordering::SeqCst);
         }
         wakers.into_iter().for_each(Waker::wake);
-        if wake_driver {
+        if wake_driver || moved {
             self.driver_bell.ring();
+        }
+        if moved {
+            // Who sleeps does so on the old ones.
+            self.thread_bell.ring();
         }
         if overslept {
             self.wake_sleeper();
@@ -220,7 +229,11 @@ impl Shard {
 
     /// The port's descriptors and one more.
     pub(super) fn descriptors_and(&self, bell: &Bell) -> SmallVec<[RawFd; 8]> {
-        self.descriptors.iter().copied().chain([bell.as_raw_fd()]).collect()
+        self.port_descriptors().iter().copied().chain([bell.as_raw_fd()]).collect()
+    }
+
+    fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
+        self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

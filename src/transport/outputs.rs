@@ -119,11 +119,13 @@ pub enum DropReason {
     Refused,
     /// UD: the queue key is not the queue pair's.
     QKeyMismatch,
+    /// Sent to a multicast group that no queue pair here is attached to.
+    NoMember,
 }
 
 impl DropReason {
     /// Every reason, in order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Malformed,
         Self::TransportVersion,
         Self::UnassignedOpcode,
@@ -140,6 +142,7 @@ impl DropReason {
         Self::NoReceive,
         Self::Refused,
         Self::QKeyMismatch,
+        Self::NoMember,
     ];
 
     /// The name of its counter: `drop_bad_icrc`.
@@ -161,6 +164,7 @@ impl DropReason {
             Self::NoReceive => "drop_no_receive",
             Self::Refused => "drop_refused",
             Self::QKeyMismatch => "drop_qkey_mismatch",
+            Self::NoMember => "drop_no_member",
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::engine::{CreateError, ModifyError, PostError, SrqError};
-use crate::io::udp;
-use crate::mem::RegisterError;
+use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
+use crate::io::{JoinError, udp};
+use crate::mem::{AdviseError, DmError, RegisterError};
 use crate::runtime::{Down, OpenError};
 use crate::verbs::Error;
 
@@ -26,13 +26,19 @@ impl Error {
             Self::Down(Down::Failed | Down::Forked) => libc::EIO,
             Self::Alloc(_) | Self::Window(_) | Self::Full { .. } => libc::ENOMEM,
             Self::Register(error) => of_register(error),
+            Self::DeviceMemory(DmError::Exhausted { .. }) => libc::ENOMEM,
+            Self::Advise(AdviseError::Os(source)) => of_system(source),
             Self::Deregister(_) | Self::InUse { .. } => libc::EBUSY,
             Self::Create(error) => of_create(error),
             Self::Modify { source, .. } => of_modify(source),
             Self::Post { source, .. } | Self::PostSrq { source, .. } => of_post(source),
             Self::Srq(error) => of_srq(error),
+            Self::Mcast { source, .. } => of_mcast(source),
+            Self::Join(error) => of_join(error),
             Self::CompletionFields { .. } => libc::EOPNOTSUPP,
-            Self::WindowType { .. }
+            Self::DeviceMemory(DmError::Empty | DmError::Alignment { .. })
+            | Self::Advise(AdviseError::Access(_))
+            | Self::WindowType { .. }
             | Self::Limit { .. }
             | Self::CqTooSmall { .. }
             | Self::OtherDevice { .. }
@@ -75,10 +81,16 @@ fn of_port(error: &udp::OpenError) -> i32 {
 fn of_register(error: &RegisterError) -> i32 {
     match error {
         RegisterError::Unsupported { .. } => libc::EOPNOTSUPP,
-        RegisterError::TableFull => libc::ENOMEM,
+        RegisterError::TableFull { .. } => libc::ENOMEM,
+        RegisterError::Windows(_) => libc::EBUSY,
         RegisterError::Empty
         | RegisterError::NeedsLocalWrite { .. }
-        | RegisterError::AddressOverflow { .. } => libc::EINVAL,
+        | RegisterError::AddressOverflow { .. }
+        | RegisterError::NotPersistent
+        | RegisterError::TooLong { .. }
+        | RegisterError::NotZeroBased
+        | RegisterError::OutsideDm { .. }
+        | RegisterError::Gone => libc::EINVAL,
     }
 }
 
@@ -105,6 +117,7 @@ fn of_modify(error: &ModifyError) -> i32 {
         | ModifyError::PathMtu { .. }
         | ModifyError::SgidIndex { .. }
         | ModifyError::GidFamily { .. }
+        | ModifyError::ToGroup { .. }
         | ModifyError::AltPath
         | ModifyError::MigState { .. } => libc::EINVAL,
     }
@@ -142,6 +155,25 @@ fn of_srq(error: &SrqError) -> i32 {
         | SrqError::Empty
         | SrqError::TooSmall { .. }
         | SrqError::Limit { .. } => libc::EINVAL,
+    }
+}
+
+fn of_mcast(error: &McastError) -> i32 {
+    match error {
+        McastError::TooManyGroups { .. } | McastError::TooManyMembers { .. } => libc::ENOMEM,
+        McastError::NoSuchQp(_)
+        | McastError::Service { .. }
+        | McastError::NotAGroup { .. }
+        | McastError::IpVersion { .. }
+        | McastError::NotAttached { .. } => libc::EINVAL,
+    }
+}
+
+fn of_join(error: &JoinError) -> i32 {
+    match error {
+        JoinError::Unsupported { .. } => libc::EOPNOTSUPP,
+        JoinError::NotAGroup { .. } => libc::EINVAL,
+        JoinError::Os { source, .. } => of_system(source),
     }
 }
 

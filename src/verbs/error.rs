@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::engine::{CreateError, ModifyError, PostError, SrqError};
+use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::ids::{CqId, Gid, Qpn, Srqn};
+use crate::io::JoinError;
 use crate::mem::{
     AdviseError, AllocError, DeregisterError, DmError, MwType, RegisterError, TooManyWindows,
 };
@@ -84,6 +85,17 @@ pub enum Error {
         /// Why.
         source: PostError,
     },
+    /// A queue pair is not attached to a multicast group, or not detached.
+    #[error("queue pair {qpn}: {source}")]
+    Mcast {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Why.
+        source: McastError,
+    },
+    /// The port does not join a multicast group.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// More was asked for than the device has.
     #[error("{what} is {found}, not {min} to {max}")]
     Limit {

@@ -97,6 +97,12 @@ pub struct Limits {
     pub max_srq_sge: u32,
     /// READs and atomics that one queue pair may have outstanding, in either direction.
     pub max_rd_atomic: u8,
+    /// Multicast groups that queue pairs are attached to.
+    pub max_mcast_grp: usize,
+    /// Queue pairs that are attached to one multicast group.
+    pub max_mcast_qp_attach: usize,
+    /// Attachments of queue pairs to multicast groups, in all.
+    pub max_total_mcast_qp_attach: usize,
     /// Bytes of the longest message.
     pub max_msg_sz: u32,
 }
@@ -122,6 +128,9 @@ impl Limits {
             ("max_pd", self.max_pd as u64),
             ("max_ah", self.max_ah as u64),
             ("max_qp_rd_atom", self.max_rd_atomic.into()),
+            ("max_mcast_grp", self.max_mcast_grp as u64),
+            ("max_mcast_qp_attach", self.max_mcast_qp_attach as u64),
+            ("max_total_mcast_qp_attach", self.max_total_mcast_qp_attach as u64),
             ("max_res_rd_atom", self.max_qp as u64 * u64::from(self.max_rd_atomic)),
             ("num_comp_vectors", self.num_comp_vectors.into()),
             ("max_cq_count", self.max_cq_count.into()),

@@ -1,5 +1,7 @@
 //! Queue pairs.
 
+mod mcast;
+
 use std::sync::Arc;
 use std::time::Duration;
 

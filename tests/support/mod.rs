@@ -259,6 +259,23 @@ impl World {
         qps
     }
 
+    /// Attaches a queue pair to a multicast group, which its port joins if need be.
+    pub fn attach(&mut self, node: usize, qpn: Qpn, group: IpAddr) {
+        let Node { engine, port, .. } = &mut self.nodes[node];
+        if engine.attach_mcast(qpn, group.into()).unwrap() {
+            port.join(group).unwrap();
+        }
+    }
+
+    /// Detaches a queue pair from a multicast group, which its port leaves if need be.
+    pub fn detach(&mut self, node: usize, qpn: Qpn, group: IpAddr) {
+        let Node { engine, port, .. } = &mut self.nodes[node];
+        engine.detach_mcast(qpn, group.into()).unwrap();
+        while let Some(group) = engine.poll_left_group() {
+            port.leave(group);
+        }
+    }
+
     pub fn post_send(&mut self, node: usize, qpn: Qpn, request: SendRequest) {
         self.nodes[node].engine.post_send(self.now, qpn, request).unwrap();
     }

@@ -12,14 +12,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
 use super::chance::{Arrival, Dice, Faults};
-use super::{Port, PortCounters, PortInfo, TransmitError};
+use super::{JoinError, Port, PortCounters, PortInfo, TransmitError};
 use crate::ids::Gid;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
@@ -117,7 +117,7 @@ impl<P: Port> Impair<P> {
 }
 
 /// A stream of chance for each port and direction.
-fn seed(number: u64, ip: std::net::IpAddr, side: Side) -> [u8; 32] {
+fn seed(number: u64, ip: IpAddr, side: Side) -> [u8; 32] {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number.to_le_bytes());
     seed[8..24].copy_from_slice(&Gid::from(ip).0);
@@ -187,6 +187,14 @@ impl<P: Port> Port for Impair<P> {
 
     fn tell_ip_fields(&mut self) {
         self.port.tell_ip_fields();
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.port.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.port.leave(group);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

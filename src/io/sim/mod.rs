@@ -3,7 +3,8 @@
 //! Hosts are addresses; every ordered pair of them is a link with [`Conditions`] of its own and
 //! chances drawn from a stream of its own, so that traffic on one link does not change what happens
 //! on another. The network's time is what its ports are told: a datagram is there when a port is
-//! asked at or after its arrival.
+//! asked at or after its arrival. What is sent to a multicast group takes the link to each host that has
+//! [joined](Port::join) it, the sender's too.
 //!
 //! ```
 //! use softroce::io::{Port, sim};
@@ -28,7 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -36,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::chance::Arrival;
-use super::{Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use super::{JoinError, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use host::{Arrived, Flight, Host};
@@ -68,6 +69,8 @@ pub struct Sighting<'a> {
     pub at: Instant,
     /// Its addresses.
     pub path: &'a Path,
+    /// The host that it is on its way to: the destination, or one of the group that it is.
+    pub to: IpAddr,
     /// Its IPv4 identification: its place in the burst.
     pub id: u16,
     /// From BTH to ICRC.
@@ -88,6 +91,7 @@ impl Network {
             conditions: Conditions::default(),
             links: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            groups: BTreeMap::new(),
             departures: 0,
             observer: None,
         })))
@@ -153,6 +157,8 @@ struct State {
     conditions: Conditions,
     links: BTreeMap<(IpAddr, IpAddr), Link>,
     hosts: BTreeMap<IpAddr, Host>,
+    /// The hosts that have joined each multicast group.
+    groups: BTreeMap<IpAddr, BTreeSet<IpAddr>>,
     departures: u64,
     observer: Option<Observer>,
 }
@@ -182,10 +188,20 @@ impl State {
     }
 
     fn depart(&mut self, now: Instant, path: &Path, id: u16, datagram: &[u8]) {
-        let sighting = Sighting { at: now, path, id, datagram };
+        if !path.destination.is_multicast() {
+            return self.depart_to(path.destination, now, path, id, datagram);
+        }
+        let members = self.groups.get(&path.destination).cloned().unwrap_or_default();
+        for to in members {
+            self.depart_to(to, now, path, id, datagram);
+        }
+    }
+
+    fn depart_to(&mut self, to: IpAddr, now: Instant, path: &Path, id: u16, datagram: &[u8]) {
+        let sighting = Sighting { at: now, path, to, id, datagram };
         let fate = self.observer.as_mut().map_or(Fate::Leave, |observer| observer(sighting));
         let default = self.conditions;
-        let link = self.link(path.source, path.destination);
+        let link = self.link(path.source, to);
         let conditions = link.conditions.unwrap_or(default);
         let Some(sent) = link.serialize(now, &conditions, datagram.len()) else { return };
         let calm = Arrival { delay: conditions.delay, ..Arrival::UNHARMED };
@@ -198,12 +214,12 @@ impl State {
             Fate::Duplicate => [calm, calm][..].into(),
         };
         for copy in copies {
-            let arrival = self.link(path.source, path.destination).arrival(sent, copy);
+            let arrival = self.link(path.source, to).arrival(sent, copy);
             let mut datagram = datagram.to_vec();
             copy.damage(&mut datagram);
             self.departures += 1;
             let flight = Flight { arrival, order: self.departures, path: *path, id, datagram };
-            if let Some(host) = self.hosts.get_mut(&path.destination) {
+            if let Some(host) = self.hosts.get_mut(&to) {
                 host.expect(flight);
             }
         }
@@ -287,6 +303,20 @@ impl Port for SimPort {
     }
 
     fn tell_ip_fields(&mut self) {}
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        if !group.is_multicast() || group.is_ipv4() != self.ip.is_ipv4() {
+            return Err(JoinError::NotAGroup { group, ip: self.ip });
+        }
+        self.network.lock().groups.entry(group).or_default().insert(self.ip);
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        if let Some(members) = self.network.lock().groups.get_mut(&group) {
+            members.remove(&self.ip);
+        }
+    }
 
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
         self.network.lock().hosts.get_mut(&to).map(|host| host.waiting(now))
@@ -534,6 +564,57 @@ mod tests {
         assert_eq!(a.transmit(us(0), &[stranger]), refused(0, TransmitErrorKind::Other));
         assert_eq!(a.transmit(us(0), &[other_family]), refused(0, TransmitErrorKind::Unreachable));
         assert_eq!(a.counters().refused, 3);
+    }
+
+    #[test]
+    fn each_member_of_a_group_gets_one_and_nobody_else() {
+        let group = [239, 1, 2, 3].into();
+        let network = Network::new(0);
+        let hosts = [A, B, [10, 0, 0, 3].into()];
+        let mut ports = hosts.map(|ip| network.host(ip));
+        for port in &mut ports[..2] {
+            port.join(group).unwrap();
+            port.join(group).unwrap();
+        }
+        let mut burst = burst(&[20, 20]);
+        burst.path.destination = group;
+        let mut counts = |now| -> Vec<usize> {
+            assert_eq!(ports[0].transmit(us(now), &[burst.clone()]), Ok(1));
+            ports
+                .iter_mut()
+                .map(|port| {
+                    let mut segments = 0;
+                    let mut count = |rx: RxBuffer<'_>| {
+                        assert_eq!(rx.meta.destination, group);
+                        segments += rx.segments().len();
+                    };
+                    port.receive(us(now), &mut count).unwrap();
+                    segments
+                })
+                .collect()
+        };
+        assert_eq!(counts(0), [2, 2, 0], "the sender is a member too");
+        let copies = Arc::new(Mutex::new(Vec::new()));
+        let seen = copies.clone();
+        network.observe(move |sighting| {
+            seen.lock().unwrap().push((sighting.to, sighting.id));
+            if sighting.to == A { Fate::Drop } else { Fate::Leave }
+        });
+        assert_eq!(counts(1), [0, 2, 0], "each copy has a fate of its own");
+        assert_eq!(*copies.lock().unwrap(), [(A, 0), (B, 0), (A, 1), (B, 1)]);
+        network.host(B).leave(group);
+        assert_eq!(counts(2), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_no_group_cannot_be_joined() {
+        let network = Network::new(0);
+        let mut port = network.host(A);
+        for ip in ["10.0.0.9", "::1", "ff15::1"] {
+            let error = port.join(ip.parse().unwrap()).unwrap_err().to_string();
+            let rest = "it is no multicast group of the IP version of 10.0.0.1";
+            assert_eq!(error, format!("cannot join {ip}: {rest}"));
+        }
     }
 
     #[test]

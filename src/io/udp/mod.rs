@@ -7,10 +7,12 @@
 //!
 //! The receiving socket is bound to its address, so the destination of what it receives is known,
 //! and the source of what the others send is right, without asking the kernel for either.
+//!
+//! Each multicast group that is joined has a socket too, which receives.
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -19,14 +21,16 @@ use thiserror::Error;
 
 use super::cmsg::integer;
 use super::sys::{self, Inbox, MAX_MESSAGES, Received};
-use super::{Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use super::{JoinError, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use backlog::Backlogs;
+use groups::Groups;
 use send::{Senders, Stop};
 use socket::Receiver;
 
 mod backlog;
+mod groups;
 mod holder;
 mod route;
 mod send;
@@ -121,15 +125,17 @@ impl OpenError {
 /// A port on ordinary UDP sockets.
 #[derive(Debug)]
 pub struct UdpPort {
+    config: UdpConfig,
     info: PortInfo,
+    /// The interface that has the address; 0 where that cannot be known.
+    interface: u32,
     receiver: Socket,
     inbox: Inbox,
     /// Messages to ask for in the next receive.
     batch: usize,
+    groups: Groups,
     senders: Senders,
     backlogs: Backlogs,
-    /// The one source port there is, when queue pairs have no choice.
-    fixed: Option<u16>,
     /// When to try again after the kernel had no room.
     retry_at: Option<Instant>,
     counters: PortCounters,
@@ -153,13 +159,15 @@ impl UdpPort {
             senders.open(port, &socket).map_err(refused)?;
         }
         Ok(Self {
+            config: config.clone(),
             info,
+            interface: interface.index,
             receiver: socket,
             inbox: Inbox::new(),
             batch: 1,
+            groups: Groups::default(),
             senders,
             backlogs: Backlogs::new(),
-            fixed: config.source_port,
             retry_at: None,
             counters: PortCounters::default(),
         })
@@ -244,28 +252,20 @@ impl Port for UdpPort {
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let count = match self.inbox.receive(self.receiver.as_fd(), self.batch) {
-            Ok(count) => count,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
-                _ => return Err(error),
-            },
-        };
-        let (mut bytes, mut datagrams) = (0, 0);
-        for message in self.inbox.messages(count) {
-            bytes += message.data.len();
-            if let Some(buffer) = buffer(&message, self.info.ip) {
-                datagrams += buffer.segments().len();
-                self.counters.received(&buffer);
-                sink(buffer);
-            }
+        let from = (self.receiver.as_fd(), self.info.ip);
+        let got = receive(&mut self.inbox, from, self.batch, &mut self.counters, sink)?;
+        self.batch = self.next_batch(got.messages, got.datagrams, got.bytes);
+        let mut messages = got.messages;
+        for (group, socket) in self.groups.readable()? {
+            let from = (socket, group);
+            let got = receive(&mut self.inbox, from, GROUP_BATCH, &mut self.counters, sink)?;
+            messages += got.messages;
         }
-        self.batch = self.next_batch(count, datagrams, bytes);
-        Ok(count)
+        Ok(messages)
     }
 
     fn source_port(&mut self, wanted: u16) -> u16 {
-        match self.fixed {
+        match self.config.source_port {
             Some(port) => port,
             None => self.senders.agree(wanted | *SOURCE_PORTS.start(), &self.receiver),
         }
@@ -273,6 +273,14 @@ impl Port for UdpPort {
 
     fn tell_ip_fields(&mut self) {
         socket::tell_ip_fields(&self.receiver, self.info.ip);
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.groups.join(&self.config, self.interface, group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.groups.leave(group);
     }
 
     fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
@@ -289,13 +297,49 @@ impl Port for UdpPort {
 
     fn counters(&self) -> PortCounters {
         // Not every sandbox has the option.
-        let kernel_drops = sys::drops(self.receiver.as_fd()).unwrap_or(0);
-        PortCounters { kernel_drops: kernel_drops.into(), ..self.counters }
+        let kernel_drops = u64::from(sys::drops(self.receiver.as_fd()).unwrap_or(0));
+        PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
     }
 
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        smallvec![self.receiver.as_raw_fd()]
+        let mut descriptors = smallvec![self.receiver.as_raw_fd()];
+        descriptors.extend(self.groups.descriptor());
+        descriptors
     }
+}
+
+/// How much was received.
+struct Got {
+    messages: usize,
+    datagrams: usize,
+    bytes: usize,
+}
+
+/// Receives up to `most` messages from a socket and the address that it is bound to.
+fn receive(
+    inbox: &mut Inbox,
+    (socket, ip): (BorrowedFd<'_>, IpAddr),
+    most: usize,
+    counters: &mut PortCounters,
+    sink: &mut dyn FnMut(RxBuffer<'_>),
+) -> io::Result<Got> {
+    let messages = match inbox.receive(socket, most) {
+        Ok(messages) => messages,
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
+            _ => return Err(error),
+        },
+    };
+    let mut got = Got { messages, datagrams: 0, bytes: 0 };
+    for message in inbox.messages(messages) {
+        got.bytes += message.data.len();
+        if let Some(buffer) = buffer(&message, ip) {
+            got.datagrams += buffer.segments().len();
+            counters.received(&buffer);
+            sink(buffer);
+        }
+    }
+    Ok(got)
 }
 
 /// What the kernel says of a received message. `None` when it is from no IP address.
@@ -332,6 +376,9 @@ const BATCH_BYTES: usize = 256 << 10;
 /// completions posts the next after he has seen them. Programs post 512 at a time, or more.
 const BATCH_DATAGRAMS: usize = 256;
 
+/// Messages to receive in one call from the socket of a group.
+const GROUP_BATCH: usize = 8;
+
 /// A message of this length is part of a stream, and others are behind it.
 const STREAM_BYTES: usize = 8 << 10;
 
@@ -358,22 +405,22 @@ mod tests {
         Ipv4Addr::from(0x7f40_0000 | place & 0x003f_ffff).into()
     }
 
-    fn config() -> UdpConfig {
+    pub(super) fn config() -> UdpConfig {
         UdpConfig::new(fresh_ip())
     }
 
-    fn open(config: &UdpConfig) -> UdpPort {
+    pub(super) fn open(config: &UdpConfig) -> UdpPort {
         UdpPort::open(config).unwrap()
     }
 
-    fn path(from: &mut UdpPort, to: IpAddr, wanted: u16) -> Path {
+    pub(super) fn path(from: &mut UdpPort, to: IpAddr, wanted: u16) -> Path {
         let source_port = from.source_port(wanted);
         let source = from.info().ip;
         Path { source, destination: to, source_port, traffic_class: 0, hop_limit: 64 }
     }
 
     /// A burst with one segment a length, each filled with its index and sealed.
-    fn burst(path: Path, lens: &[usize]) -> Burst {
+    pub(super) fn burst(path: Path, lens: &[usize]) -> Burst {
         let mut burst = Burst::new();
         burst.reset(path, BurstToken(0));
         for (id, len) in (0..).zip(lens) {
@@ -389,19 +436,19 @@ mod tests {
         Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
     }
 
-    struct Buffer {
+    pub(super) struct Buffer {
         segments: Vec<Vec<u8>>,
-        meta: RxMeta,
+        pub(super) meta: RxMeta,
     }
 
     impl Buffer {
-        fn lens(&self) -> Vec<usize> {
+        pub(super) fn lens(&self) -> Vec<usize> {
             self.segments.iter().map(Vec::len).collect()
         }
     }
 
     /// Receives until `datagrams` are there.
-    fn receive(port: &mut UdpPort, datagrams: usize) -> Vec<Buffer> {
+    pub(super) fn receive(port: &mut UdpPort, datagrams: usize) -> Vec<Buffer> {
         let mut buffers = Vec::new();
         let mut missing = datagrams;
         while missing > 0 {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 
 use libc::c_int;
-use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockFilter, Socket, Type};
 
 use super::{OpenError, UdpConfig};
 use crate::io::sys::{self, Interface};
@@ -41,7 +41,7 @@ fn open(ip: IpAddr) -> io::Result<Socket> {
 
 fn bind(socket: &Socket, ip: IpAddr, scope: u32, port: u16) -> io::Result<()> {
     let address = match ip {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => {
             SocketAddrV6::new(ip, port, 0, scope).into()
         }
         _ => SocketAddr::new(ip, port),
@@ -54,8 +54,70 @@ pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     let socket = open(ip)?;
     socket.set_recv_buffer_size(0)?;
     socket.attach_filter(&[DROP])?;
+    multicast_from(&socket, ip, scope);
     bind(&socket, ip, scope, port)?;
     Ok(socket)
+}
+
+/// What the socket sends to groups leaves by the interface that has its address, with the TTL or hop
+/// limit of everything else, and reaches this host too.
+fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
+    // Not every sandbox has the options; the routes decide then.
+    let _ = match ip {
+        IpAddr::V4(ip) => socket
+            .set_multicast_if_v4(&ip)
+            .and_then(|()| socket.set_multicast_ttl_v4(u32::from(HOP_LIMIT))),
+        IpAddr::V6(_) => socket
+            .set_multicast_if_v6(scope)
+            .and_then(|()| socket.set_multicast_hops_v6(u32::from(HOP_LIMIT))),
+    };
+}
+
+/// Opens a socket that receives what is sent to a multicast group on one interface, whoever else of this
+/// host does so too. `config` is that of the port whose address the interface has.
+pub(super) fn member(
+    config: &UdpConfig,
+    interface: u32,
+    group: IpAddr,
+) -> Result<Socket, (&'static str, io::Error)> {
+    let at = |what| move |error| (what, error);
+    let socket = open(group).map_err(at("socket"))?;
+    socket.set_reuse_address(true).map_err(at("SO_REUSEADDR"))?;
+    take_unchecked(&socket, group).map_err(at("UDP_NO_CHECK6_RX"))?;
+    // A group that others have joined on other interfaces is another group.
+    let (level, name) = match group {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
+    };
+    // IPv6 before Linux 4.20 has no such option. Of those who have joined the group somewhere, IPv6 does
+    // not ask where: the socket belongs to the interface then, which takes Linux 5.7 or privileges.
+    let _ = set(&socket, level, name, 0);
+    let _ = c_int::try_from(interface)
+        .map(|interface| set(&socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX, interface));
+    let _ = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
+    size_receive_buffer(&socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
+    tell_ip_fields(&socket, group);
+    bind(&socket, group, interface, ROCE_PORT).map_err(at("bind"))?;
+    let joined = match (group, config.ip) {
+        // Where the interface is not known, its address is.
+        (IpAddr::V4(group), IpAddr::V4(ip)) if interface == 0 => {
+            socket.join_multicast_v4(&group, &ip)
+        }
+        (IpAddr::V4(group), _) => {
+            socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
+        }
+        (IpAddr::V6(group), _) => socket.join_multicast_v6(&group, interface),
+    };
+    joined.map_err(at("joining"))?;
+    Ok(socket)
+}
+
+/// Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
+fn take_unchecked(socket: &Socket, ip: IpAddr) -> io::Result<()> {
+    if ip.is_ipv4() {
+        return Ok(());
+    }
+    set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
 }
 
 /// The socket that receives.
@@ -76,11 +138,8 @@ impl Receiver {
         // Some sandboxes list no interfaces, and an address may be local without being on one.
         let interface = sys::interface_of(ip, socket.as_fd()).ok().flatten();
         let interface = interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU });
-        if ip.is_ipv6() {
-            // Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
-            let checked = set(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-            checked.map_err(os("UDP_NO_CHECK6_RX"))?;
-        }
+        take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
+        multicast_from(&socket, ip, interface.index);
         if !ip.is_loopback() {
             // Routers mark congestion in it. Not every sandbox has the option.
             let _ = tell_traffic_class(&socket, ip);
@@ -123,6 +182,9 @@ const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
 
 /// Of `linux/udp.h`; not in the C libraries' headers.
 const UDP_NO_CHECK6_RX: c_int = 102;
+
+/// Of `asm-generic/socket.h`; not in every C library's headers.
+const SO_BINDTOIFINDEX: c_int = 62;
 
 fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     sys::set_option(socket.as_fd(), level, name, value)

@@ -1,0 +1,49 @@
+//! Multicast groups: what the engine's queue pairs belong to, the port joins.
+
+use crate::engine::McastError;
+use crate::ids::{Gid, Qpn};
+use crate::io::JoinError;
+use crate::runtime::core::Core;
+
+/// Why a queue pair was not attached to a group.
+#[derive(Debug)]
+pub(crate) enum AttachError {
+    Engine(McastError),
+    Port(JoinError),
+}
+
+impl Core {
+    /// Attaches a queue pair to a group, which the port joins with the first.
+    pub(crate) fn attach_mcast(&mut self, qpn: Qpn, gid: Gid) -> Result<(), AttachError> {
+        if !self.engine.attach_mcast(qpn, gid).map_err(AttachError::Engine)? {
+            return Ok(());
+        }
+        let joined = self.port.join(gid.ip());
+        if joined.is_err() {
+            // It was attached a line ago.
+            let _ = self.detach_mcast(qpn, gid);
+        }
+        self.descriptors_changed = true;
+        joined.map_err(AttachError::Port)
+    }
+
+    /// Detaches a queue pair from a group, which the port leaves with the last.
+    pub(crate) fn detach_mcast(&mut self, qpn: Qpn, gid: Gid) -> Result<(), McastError> {
+        self.engine.detach_mcast(qpn, gid)?;
+        self.leave_groups();
+        Ok(())
+    }
+
+    /// Leaves the groups that nobody here belongs to any more.
+    pub(super) fn leave_groups(&mut self) {
+        while let Some(group) = self.engine.poll_left_group() {
+            self.port.leave(group);
+            self.descriptors_changed = true;
+        }
+    }
+
+    /// Whether the port has other descriptors than before; once.
+    pub(crate) fn take_descriptors_changed(&mut self) -> bool {
+        std::mem::take(&mut self.descriptors_changed)
+    }
+}

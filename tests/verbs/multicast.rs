@@ -1,0 +1,232 @@
+//! Multicast on the loopback interface: members on several devices, and in several processes.
+
+use std::io::{BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+
+use softroce::transport::outputs::DropReason;
+use softroce::verbs::*;
+
+use crate::node::{Node, fresh_ip, open};
+use crate::process::{line, role, start};
+
+const KEY: QKey = QKey(0x1111_1111);
+
+/// Bytes of each receive.
+const ROOM: usize = 256;
+
+/// A group that no other test uses, nor another run of the tests.
+fn fresh_group() -> Gid {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    let [.., high, low] = process::id().to_be_bytes();
+    Ipv4Addr::new(239, NEXT.fetch_add(1, Ordering::Relaxed), high, low).into()
+}
+
+/// A UD queue pair, with what else a [`Node`] has, that takes `receives` messages.
+fn datagrams(ctx: Context, receives: u64) -> Node {
+    let mut node = Node::on(ctx);
+    node.qp = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
+    node.qp.activate(KEY).unwrap();
+    for wr_id in 0..receives {
+        let at = wr_id as usize * ROOM;
+        node.recv(wr_id, at..at + ROOM);
+    }
+    node
+}
+
+/// Sends a number to a queue pair or group.
+fn send(node: &Node, to: Gid, qpn: Qpn, number: u8) {
+    let ah = node.pd.create_ah(AddressVector::to(to)).unwrap();
+    let message = SendRequest::send(99, SendData::inline(&[number]));
+    node.qp.post_send(message.to(ah.target(qpn, KEY))).unwrap();
+}
+
+/// The next number that arrives, with the 40 bytes before it.
+fn received(node: &Node) -> (u8, [u8; GRH_LEN]) {
+    let completion = node.next();
+    assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
+    let bytes = node.bytes(completion.wr_id as usize * ROOM, 41);
+    (bytes[40], *bytes.first_chunk().unwrap())
+}
+
+/// As many numbers as that, in order of size, of all that has arrived. What is sent to a group and to an
+/// address comes by two sockets, and either may come first.
+fn all_received(node: &Node, count: usize) -> Vec<u8> {
+    let mut numbers: Vec<_> = (0..count).map(|_| received(node).0).collect();
+    assert_eq!(node.cq.poll_one(), None);
+    numbers.sort_unstable();
+    numbers
+}
+
+/// UD-09, UD-10: members on the sender's device and on others; a number sent to each alone says that
+/// nothing else is to come.
+#[test]
+fn each_member_gets_a_message_once_and_the_sender_gets_none() {
+    let group = fresh_group();
+    let nodes = [(); 4].map(|()| datagrams(open(), 32));
+    let beside = datagrams(nodes[0].ctx.clone(), 32);
+    // The last of the hosts has joined with another queue pair only.
+    let elsewhere = nodes[3].pd.create_qp(&QpConfig::ud(&nodes[3].cq)).unwrap();
+    let members = [&nodes[0].qp, &nodes[1].qp, &nodes[2].qp, &beside.qp, &elsewhere];
+    for qp in members {
+        qp.attach_mcast(group).unwrap();
+        qp.attach_mcast(group).unwrap();
+    }
+    for number in 0..10 {
+        send(&nodes[0], group, Qpn::MULTICAST, number);
+    }
+    let all: Vec<_> = (0..10).collect();
+    for (node, expected) in [
+        (&nodes[1], &all),
+        (&nodes[2], &all),
+        (&beside, &all),
+        (&nodes[0], &vec![]),
+        (&nodes[3], &vec![]),
+    ] {
+        let Endpoint { gid, qpn, .. } = node.qp.endpoint();
+        send(&nodes[1], gid, qpn, 100);
+        let expected = [&expected[..], &[100]].concat();
+        assert_eq!(all_received(node, expected.len()), expected);
+    }
+    for qp in members {
+        assert_eq!(qp.mcast_groups().unwrap(), [group]);
+        qp.detach_mcast(group).unwrap();
+    }
+    send(&nodes[0], group, Qpn::MULTICAST, 50);
+    let Endpoint { gid, qpn, .. } = nodes[1].qp.endpoint();
+    send(&nodes[0], gid, qpn, 101);
+    assert_eq!(all_received(&nodes[1], 1), [101]);
+    assert_eq!(nodes[1].ctx.device_info().unwrap().counters.dropped(DropReason::NoMember), 0);
+}
+
+/// Who waits already is woken by what comes from a group that is joined later.
+#[test]
+fn whoever_sleeps_hears_of_a_group_that_is_joined_meanwhile() {
+    let group = fresh_group();
+    let (sender, node) = (datagrams(open(), 1), datagrams(open(), 1));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| received(&node).0);
+        node.qp.attach_mcast(group).unwrap();
+        send(&sender, group, Qpn::MULTICAST, 7);
+        assert_eq!(waiter.join().unwrap(), 7);
+    });
+}
+
+/// The header of what came to a group leads back to its sender.
+#[test]
+fn a_message_to_a_group_can_be_answered() {
+    let group = fresh_group();
+    let (sender, node) = (datagrams(open(), 1), datagrams(open(), 1));
+    node.qp.attach_mcast(group).unwrap();
+    send(&sender, group, Qpn::MULTICAST, 1);
+    let (number, header) = received(&node);
+    let IpAddr::V4(ip) = group.ip() else { panic!() };
+    assert_eq!((number, &header[36..]), (1, &ip.octets()[..]), "it was sent to the group");
+    let ah = node.pd.create_ah_from_header(&header).unwrap();
+    assert_eq!(ah.gid(), sender.qp.endpoint().gid);
+    send(&node, ah.gid(), sender.qp.qpn(), 2);
+    assert_eq!(received(&sender).0, 2);
+}
+
+#[test]
+fn a_queue_pair_that_is_dropped_leaves_its_groups() {
+    let group = fresh_group();
+    let (sender, first) = (datagrams(open(), 1), datagrams(open(), 1));
+    first.qp.attach_mcast(group).unwrap();
+    let ctx = first.ctx.clone();
+    drop(first);
+    let second = datagrams(ctx, 1);
+    send(&sender, group, Qpn::MULTICAST, 1);
+    let Endpoint { gid, qpn, .. } = second.qp.endpoint();
+    send(&sender, gid, qpn, 2);
+    assert_eq!(received(&second).0, 2);
+    let counters = second.ctx.device_info().unwrap().counters;
+    assert_eq!((counters.rx_packets, counters.dropped(DropReason::NoMember)), (1, 0));
+}
+
+#[test]
+fn what_cannot_be_attached_is_told_by_whom_and_why() {
+    let (node, connected) = (datagrams(open(), 0), Node::on(open()));
+    let text = |result: Result<(), Error>| result.unwrap_err().to_string();
+    let (group, qpn) = (fresh_group(), node.qp.qpn());
+    assert_eq!(
+        text(node.qp.detach_mcast(group)),
+        format!("queue pair {qpn}: the queue pair is not attached to group {group}")
+    );
+    let peer = connected.qp.endpoint().gid;
+    let no_group = "is no multicast group: those are ::ffff:224.0.0.0/100 and ff00::/8";
+    assert_eq!(text(node.qp.attach_mcast(peer)), format!("queue pair {qpn}: {peer} {no_group}"));
+    assert_eq!(
+        text(connected.qp.attach_mcast(group)),
+        format!(
+            "queue pair {}: a queue pair of RC cannot belong to a multicast group, only one of UD",
+            connected.qp.qpn()
+        )
+    );
+}
+
+/// The test that is one of the three processes.
+const ONE_OF_THREE: &str = "multicast::one_of_three";
+
+/// Joins a group, and when all have, sends its number there and hears those of the others.
+#[test]
+fn one_of_three() {
+    let Some(role) = role() else { return };
+    let [me, ip, group] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
+    let ip: IpAddr = ip.parse().unwrap();
+    let group = Gid::from(group.parse::<IpAddr>().unwrap());
+    // More than are for it.
+    let node = datagrams(Context::open(OpenOptions::default().ip(ip)).unwrap(), 6);
+    node.qp.attach_mcast(group).unwrap();
+    println!("\njoined ");
+    let mut input = std::io::stdin().lock();
+    line(&mut input, "go");
+    let me: u8 = me.parse().unwrap();
+    send(&node, group, Qpn::MULTICAST, me);
+    let mut heard = [received(&node).0, received(&node).0];
+    heard.sort_unstable();
+    println!("\nheard {heard:?}");
+    // All messages are where they belong by now.
+    line(&mut input, "end");
+    assert_eq!(node.cq.poll_one(), None);
+}
+
+/// UD-09
+#[test]
+fn processes_of_one_host_are_members_of_one_group() {
+    let group = fresh_group().ip();
+    let mut children =
+        [0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {} {group}", fresh_ip())));
+    let mut outputs = children.each_mut().map(|child| BufReader::new(child.stdout.take().unwrap()));
+    let mut inputs = children.each_mut().map(|child| child.stdin.take().unwrap());
+    for output in &mut outputs {
+        line(output, "joined");
+    }
+    for input in &mut inputs {
+        writeln!(input, "go").unwrap();
+    }
+    let heard = outputs.each_mut().map(|output| line(output, "heard "));
+    assert_eq!(heard, ["[1, 2]", "[0, 2]", "[0, 1]"]);
+    for input in &mut inputs {
+        writeln!(input, "end").unwrap();
+    }
+    for child in &mut children {
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// A stream is received as it was sent, from the group's own socket.
+#[test]
+fn a_stream_to_a_group_arrives_in_order() {
+    let group = fresh_group();
+    let (sender, node) = (datagrams(open(), 0), datagrams(open(), 100));
+    node.qp.attach_mcast(group).unwrap();
+    for number in 0..100 {
+        send(&sender, group, Qpn::MULTICAST, number);
+    }
+    let got: Vec<_> = (0..100).map(|_| received(&node).0).collect();
+    assert_eq!(got, (0..100).collect::<Vec<_>>());
+    assert_eq!(node.cq.poll_one(), None);
+}
