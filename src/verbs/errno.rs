@@ -24,11 +24,11 @@ impl Error {
         match self {
             Self::Open(error) => of_open(error),
             Self::Down(Down::Failed | Down::Forked) => libc::EIO,
-            Self::Alloc(_) | Self::Window(_) | Self::Full { .. } => libc::ENOMEM,
+            Self::Alloc(_) | Self::Full { .. } => libc::ENOMEM,
             Self::Register(error) => of_register(error),
             Self::DeviceMemory(DmError::Exhausted { .. }) => libc::ENOMEM,
             Self::Advise(AdviseError::Os(source)) => of_system(source),
-            Self::Deregister(_) | Self::InUse { .. } => libc::EBUSY,
+            Self::InUse { .. } => libc::EBUSY,
             Self::Create(error) => of_create(error),
             Self::Modify { source, .. } => of_modify(source),
             Self::Post { source, .. } | Self::PostSrq { source, .. } => of_post(source),

@@ -8,9 +8,7 @@ use thiserror::Error;
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::ids::{CqId, Gid, Qpn, Srqn};
 use crate::io::JoinError;
-use crate::mem::{
-    AdviseError, AllocError, DeregisterError, DmError, MwType, RegisterError, TooManyWindows,
-};
+use crate::mem::{AdviseError, AllocError, DmError, MwType, RegisterError};
 use crate::runtime::{Down, OpenError};
 use crate::verbs::WcFlags;
 
@@ -39,12 +37,6 @@ pub enum Error {
     /// Advice on memory is not taken.
     #[error(transparent)]
     Advise(#[from] AdviseError),
-    /// Memory stays registered.
-    #[error(transparent)]
-    Deregister(#[from] DeregisterError),
-    /// There are no more memory windows.
-    #[error(transparent)]
-    Window(#[from] TooManyWindows),
     /// The window is of another type.
     #[error("{what} takes memory windows of {needed}, not of {found}")]
     WindowType {

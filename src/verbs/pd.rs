@@ -4,7 +4,7 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 
 use crate::ids::PdId;
-use crate::mem::{Access, BindInfo, DeviceMemory, HostMemory, MwType, Region};
+use crate::mem::{Access, BindInfo, DeregisterError, DeviceMemory, HostMemory, MwType, Region};
 use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
 use crate::verbs::usage::User;
@@ -111,7 +111,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Window`]: there are [`max_mw`](super::Limits::max_mw).
+    /// [`Error::Full`]: there are [`max_mw`](super::Limits::max_mw).
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self, mw_type: MwType) -> Result<MemoryWindow, Error> {
         MemoryWindow::alloc(&self.inner, mw_type)
@@ -235,10 +235,13 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`Error::Deregister`]; it stays registered.
+    /// [`Error::InUse`]; it stays registered.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(&self) -> Result<(), Error> {
-        Ok(self.inner.pd.context.device.memory.try_deregister(&self.inner.region)?)
+        let memory = &self.inner.pd.context.device.memory;
+        memory.try_deregister(&self.inner.region).map_err(|DeregisterError { windows }| {
+            Error::InUse { what: "memory region", by: "memory windows", count: windows as u64 }
+        })
     }
 
     /// What binds a memory window to these bytes, with these rights of peers. Whether they are within

@@ -232,12 +232,23 @@ fn a_region_is_not_deregistered_while_windows_are_bound() {
     let first = bind(&b, &one, mr.bind_info(..64, ALL));
     bind(&b, &two, mr.bind_info(..64, ALL));
     let error = mr.deregister().unwrap_err();
-    assert_eq!(error.to_string(), "memory windows are bound to the region: 2");
+    assert_eq!(error.to_string(), "the memory region is in use by memory windows: 2");
     a.run(SendRequest::write(1, a.mr.sge(..8), first));
     drop(two);
     bind(&b, &one, BindInfo::NOTHING);
     mr.deregister().unwrap();
     assert!(!mr.is_live());
+}
+
+#[test]
+fn a_domain_is_not_deallocated_while_it_has_windows() {
+    let pd = open().alloc_pd();
+    let mw = pd.alloc_mw(MwType::Type2).unwrap();
+    let (pd, error) = pd.dealloc().unwrap_err();
+    let said = "the protection domain is in use by objects made from it: 1";
+    assert_eq!(error.to_string(), said);
+    drop(mw);
+    assert!(pd.dealloc().is_ok());
 }
 
 #[test]
