@@ -4,7 +4,7 @@
 //! The two never see each other. A port hands up an [`RxBuffer`] and takes a [`Burst`]; the ICRC
 //! covers IP header fields, so both say what is known about them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::ids::{Gid, Qpn};
 
@@ -66,20 +66,47 @@ impl AddressVector {
     }
 
     /// The way back, from the 40 bytes before a UD payload: an IPv6 header, or an IPv4 header in the
-    /// last 20. `None` when they are neither.
+    /// last 20. Traffic class, hop limit and flow label are those of the header, as far as it has them.
+    /// `None` when they are neither.
     pub fn to_sender(header: &[u8; 40]) -> Option<Self> {
-        let (traffic_class, gid) = match (header[0] >> 4, header[20] >> 4) {
-            (6, _) => {
-                let source: [u8; 16] = *header[8..].first_chunk()?;
-                (header[0] << 4 | header[1] >> 4, Gid(source))
-            }
-            (0, 4) => {
-                let source: [u8; 4] = *header[32..].first_chunk()?;
-                (header[21], Ipv4Addr::from(source).into())
-            }
-            _ => return None,
+        Some(Self::between(header)?.0)
+    }
+
+    /// The same from the source GID that the message was sent to, one of `ours`; of a message to a
+    /// multicast group, from the first of its IP version. `None` when there is no such GID.
+    pub fn to_sender_from(header: &[u8; 40], ours: &[Gid]) -> Option<Self> {
+        let (av, sent_to) = Self::between(header)?;
+        let is_source = |gid: &Gid| {
+            let same = gid.ip().is_ipv4() == sent_to.is_ipv4();
+            gid.ip() == sent_to || (sent_to.is_multicast() && same)
         };
-        Some(Self { traffic_class, ..Self::to(gid) })
+        let index = ours.iter().position(is_source)?;
+        Some(Self { sgid_index: u8::try_from(index).ok()?, ..av })
+    }
+
+    /// The way back, and where the message was sent to.
+    fn between(header: &[u8; 40]) -> Option<(Self, IpAddr)> {
+        let (version, hop_limit, traffic_class, flow_label) =
+            match (header[0] >> 4, header[20] >> 4) {
+                (6, _) => {
+                    let label = u32::from_be_bytes([0, header[1] & 0xf, header[2], header[3]]);
+                    (6, header[7], header[0] << 4 | header[1] >> 4, label)
+                }
+                (0, 4) => (4, header[28], header[21], 0),
+                _ => return None,
+            };
+        let (gid, sent_to): (Gid, IpAddr) = if version == 6 {
+            let [source, destination]: [[u8; 16]; 2] =
+                [*header[8..].first_chunk()?, *header[24..].first_chunk()?];
+            (Gid(source), Ipv6Addr::from(destination).into())
+        } else {
+            let [source, destination]: [[u8; 4]; 2] =
+                [*header[32..].first_chunk()?, *header[36..].first_chunk()?];
+            (Ipv4Addr::from(source).into(), Ipv4Addr::from(destination).into())
+        };
+        // Not every system tells the hop limit.
+        let hop_limit = if hop_limit == 0 { Self::DEFAULT_HOP_LIMIT } else { hop_limit };
+        Some((Self { traffic_class, hop_limit, flow_label, ..Self::to(gid) }, sent_to))
     }
 }
 
@@ -314,6 +341,59 @@ mod tests {
         assert_eq!(port(0, 0x12_3456, 0xab_cdef), 0xc3c8);
         assert_eq!(port(0x12345, 1, 2), 0xe341);
         assert_eq!(datagram_source_port(Qpn::GSI), 0xd872);
+    }
+
+    /// The 40 bytes before a message over IPv4: TOS 0x48, so many hops left.
+    fn ipv4_header(hops: u8, source: [u8; 4], destination: [u8; 4]) -> [u8; 40] {
+        let mut header = [0; 40];
+        header[20..22].copy_from_slice(&[0x45, 0x48]);
+        header[28] = hops;
+        header[32..36].copy_from_slice(&source);
+        header[36..].copy_from_slice(&destination);
+        header
+    }
+
+    #[test]
+    fn the_way_back_begins_at_the_gid_that_the_message_was_sent_to() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let ours: Vec<Gid> = ["2001:db8::1", "10.0.0.1", "10.0.0.2"]
+            .into_iter()
+            .map(|text| ip(text).into())
+            .collect();
+        let (us, peer) = ([10, 0, 0, 2], [10, 0, 0, 9]);
+        let back = AddressVector {
+            sgid_index: 2,
+            traffic_class: 0x48,
+            hop_limit: 61,
+            ..AddressVector::to(Ipv4Addr::from(peer).into())
+        };
+        let to_sender = |header| AddressVector::to_sender_from(&header, &ours);
+        assert_eq!(to_sender(ipv4_header(61, peer, us)), Some(back));
+        let untold = AddressVector { hop_limit: 64, ..back };
+        assert_eq!(to_sender(ipv4_header(0, peer, us)), Some(untold));
+        let group = AddressVector { sgid_index: 1, ..back };
+        assert_eq!(to_sender(ipv4_header(61, peer, [239, 1, 2, 3])), Some(group));
+        assert_eq!(to_sender(ipv4_header(61, peer, [10, 0, 0, 3])), None, "not for us");
+        assert_eq!(to_sender([0; 40]), None);
+    }
+
+    #[test]
+    fn the_way_back_over_ipv6_keeps_the_flow_label() {
+        let [us, peer] = ["2001:db8::1", "2001:db8::2"].map(|ip| ip.parse::<Ipv6Addr>().unwrap());
+        let mut header = [0; 40];
+        header[..8].copy_from_slice(&[0x6b, 0x91, 0x23, 0x45, 0, 40, 17, 3]);
+        header[8..24].copy_from_slice(&peer.octets());
+        header[24..].copy_from_slice(&us.octets());
+        let back = AddressVector {
+            traffic_class: 0xb9,
+            flow_label: 0x12345,
+            hop_limit: 3,
+            ..AddressVector::to(peer.into())
+        };
+        assert_eq!(AddressVector::to_sender_from(&header, &[us.into()]), Some(back));
+        assert_eq!(AddressVector::to_sender_from(&header, &[peer.into()]), None);
+        header[24..].copy_from_slice(&"ff15::1".parse::<Ipv6Addr>().unwrap().octets());
+        assert_eq!(AddressVector::to_sender_from(&header, &[us.into()]), Some(back));
     }
 
     #[test]

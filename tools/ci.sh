@@ -89,7 +89,10 @@ speed() {
 fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
-namespaces() { cargo test --release --package softroce-tools --test namespaces -- --ignored; }
+namespaces() {
+    cargo test --release --package softroce-tools --test namespaces -- --ignored
+    cargo test --package softroce --test verbs -- --ignored
+}
 
 # The main command of the README, as its reader runs it.
 unprivileged() {

@@ -210,6 +210,8 @@ pub enum JoinError {
 pub struct PortInfo {
     /// The address it receives at and sends from.
     pub ip: IpAddr,
+    /// The number of the interface below; 0 where there is none, or it cannot be known.
+    pub interface: u32,
     /// Bytes that an IP packet may have on the interface below.
     pub link_mtu: usize,
     /// Whether a burst of several segments costs one send.

@@ -86,6 +86,7 @@ impl Port for TestPort {
     fn info(&self) -> PortInfo {
         PortInfo {
             ip: self.ip,
+            interface: 0,
             link_mtu: 65_536,
             gso: true,
             gro: true,

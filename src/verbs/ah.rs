@@ -2,14 +2,18 @@
 
 use crate::ids::{Gid, QKey, Qpn};
 use crate::net::AddressVector;
-use crate::transport::work::UdTarget;
-use crate::verbs::{Error, ProtectionDomain};
+use crate::transport::work::{Completion, UdTarget, WcStatus};
+use crate::verbs::context::ContextInner;
+use crate::verbs::{Context, Error, ProtectionDomain};
 
 /// Bytes of a UD receive buffer before the payload: a GRH or IPv6 header, or 20 bytes of zeros and
 /// an IPv4 header.
 pub const GRH_LEN: usize = 40;
 
-/// The way to a host. A UD send request names one, and the queue pair there.
+/// The way to a host or a multicast group. A UD send request names one, and the queue pair there.
+///
+/// It is a value of which the device keeps nothing, so there can be any number; `ibv_destroy_ah` has nothing
+/// to do.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -51,6 +55,12 @@ impl AddressHandle {
     pub fn gid(&self) -> Gid {
         self.av.gid
     }
+
+    /// All that it was made from.
+    #[doc(alias = "rdma_query_ah")]
+    pub fn attr(&self) -> AddressVector {
+        self.av
+    }
 }
 
 impl ProtectionDomain {
@@ -74,10 +84,80 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Header`] when they are no such header; [`Error::Address`].
-    #[doc(alias = "ibv_create_ah_from_wc")]
+    /// [`Error::Header`] when they are no such header, or that of a message to somebody else.
     pub fn create_ah_from_header(&self, header: &[u8; GRH_LEN]) -> Result<AddressHandle, Error> {
-        let av = AddressVector::to_sender(header).ok_or(Error::Header)?;
+        let gids = &self.inner.context.device.gids;
+        let av = AddressVector::to_sender_from(header, gids).ok_or(Error::Header)?;
         self.create_ah(av)
+    }
+
+    /// The same, of the completion of that message. Its queue pair is
+    /// [`Completion::source_qp`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotADatagram`]; [`Error::Header`].
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    pub fn create_ah_from_wc(
+        &self,
+        wc: &Completion,
+        header: &[u8; GRH_LEN],
+    ) -> Result<AddressHandle, Error> {
+        self.create_ah(self.inner.context.init_ah_from_wc(wc, header)?)
+    }
+}
+
+impl ContextInner {
+    fn init_ah_from_wc(
+        &self,
+        wc: &Completion,
+        header: &[u8; GRH_LEN],
+    ) -> Result<AddressVector, Error> {
+        if wc.status != WcStatus::Success || wc.source_qp.is_none() {
+            return Err(Error::NotADatagram { opcode: wc.opcode, status: wc.status });
+        }
+        AddressVector::to_sender_from(header, &self.device.gids).ok_or(Error::Header)
+    }
+}
+
+impl Context {
+    /// What leads back to the sender of a UD message, to be changed before an address handle is made of
+    /// it: its GID, traffic class, hop limit and flow label as they came; as source GID, the one that the
+    /// message was sent to. Of a message to a multicast group that is the first of its IP version.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotADatagram`]; [`Error::Header`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE)?;
+    /// let qp = pd.create_qp(&QpConfig::ud(&cq))?;
+    /// qp.activate(QKey(7))?;
+    /// qp.post_recv(RecvRequest::new(1, mr.sge(..GRH_LEN + 2)))?;
+    /// let expedited = AddressVector { traffic_class: 0xb8, ..AddressVector::to(ctx.query_gid(0)?) };
+    /// let ah = pd.create_ah(expedited)?;
+    /// qp.post_send(SendRequest::send(2, SendData::inline(b"hi")).to(ah.target(qp.qpn(), QKey(7))))?;
+    ///
+    /// let arrived = cq.wait_one(None)?;
+    /// let mut header = [0; GRH_LEN];
+    /// mr.read_at(0, &mut header)?;
+    /// let back = ctx.init_ah_from_wc(&arrived, &header)?;
+    /// assert_eq!((back.gid, back.sgid_index, back.traffic_class), (ctx.query_gid(0)?, 0, 0xb8));
+    /// assert_eq!(pd.create_ah_from_wc(&arrived, &header)?.attr(), back);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn init_ah_from_wc(
+        &self,
+        wc: &Completion,
+        header: &[u8; GRH_LEN],
+    ) -> Result<AddressVector, Error> {
+        self.inner.init_ah_from_wc(wc, header)
     }
 }

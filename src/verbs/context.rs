@@ -18,6 +18,7 @@ use crate::transport::window;
 use crate::verbs::event::{Subject, Subjects};
 use crate::verbs::info::{DeviceInfo, Limits};
 use crate::verbs::pd::PdInner;
+use crate::verbs::tables::PKEYS;
 use crate::verbs::{
     CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, Error, OdpCaps, ProtectionDomain,
     RtValues, qp,
@@ -310,6 +311,7 @@ impl Context {
                     max_srq_wr: qp::MAX_WR,
                     max_srq_sge: qp::MAX_SGE,
                     max_rd_atomic: config.max_rd_atomic,
+                    max_pkeys: u16::try_from(PKEYS.len()).unwrap_or(u16::MAX),
                     max_mcast_grp: config.max_mcast_grp,
                     max_mcast_qp_attach: config.max_mcast_qp_attach,
                     max_total_mcast_qp_attach: config.max_mcast_grp * config.max_mcast_qp_attach,

@@ -44,7 +44,9 @@ impl Error {
             | Self::OtherDevice { .. }
             | Self::NoParentDomain
             | Self::Address { .. }
-            | Self::Header => libc::EINVAL,
+            | Self::Header
+            | Self::NotADatagram { .. }
+            | Self::TableIndex { .. } => libc::EINVAL,
             // Who did not want to wait at all has a descriptor that does not block.
             Self::Timeout { after, .. } if after.is_zero() => libc::EAGAIN,
             Self::Timeout { .. } => libc::ETIMEDOUT,

@@ -10,6 +10,7 @@ use crate::ids::{CqId, Gid, Qpn, Srqn};
 use crate::io::JoinError;
 use crate::mem::{AdviseError, AllocError, DmError, MwType, RegisterError};
 use crate::runtime::{Down, OpenError};
+use crate::transport::work::{WcOpcode, WcStatus};
 use crate::verbs::WcFlags;
 
 /// Why a verb did not do what was asked. Nothing has changed, unless it says otherwise.
@@ -156,9 +157,34 @@ pub enum Error {
         /// The index of the source GID.
         index: u8,
     },
-    /// The first bytes of a buffer are no network header: it holds no UD message.
-    #[error("the first 40 bytes of the buffer are neither an IPv6 nor an IPv4 header")]
+    /// The first bytes of a buffer are no network header of a message to this device.
+    #[doc(alias = "EINVAL")]
+    #[error(
+        "the first 40 bytes of the buffer are no IPv6 or IPv4 header of a message to this device"
+    )]
     Header,
+    /// A completion is not that of a UD message which has arrived.
+    #[doc(alias = "EINVAL")]
+    #[error(
+        "a completion of {opcode:?} with {status:?} is not that of a UD message that has arrived"
+    )]
+    NotADatagram {
+        /// What it completes.
+        opcode: WcOpcode,
+        /// How it has ended.
+        status: WcStatus,
+    },
+    /// There is no such entry in a table of the device.
+    #[doc(alias = "EINVAL")]
+    #[error("index {index} is not in the {table} table, which has {len}")]
+    TableIndex {
+        /// Which table.
+        table: &'static str,
+        /// The index asked for.
+        index: usize,
+        /// Entries of the table.
+        len: usize,
+    },
     /// Nothing has come in time.
     #[error("no {what} within {after:?}")]
     Timeout {

@@ -97,6 +97,8 @@ pub struct Limits {
     pub max_srq_sge: u32,
     /// READs and atomics that one queue pair may have outstanding, in either direction.
     pub max_rd_atomic: u8,
+    /// Partition keys of the port.
+    pub max_pkeys: u16,
     /// Multicast groups that queue pairs are attached to.
     pub max_mcast_grp: usize,
     /// Queue pairs that are attached to one multicast group.
@@ -128,6 +130,7 @@ impl Limits {
             ("max_pd", self.max_pd as u64),
             ("max_ah", self.max_ah as u64),
             ("max_qp_rd_atom", self.max_rd_atomic.into()),
+            ("max_pkeys", self.max_pkeys.into()),
             ("max_mcast_grp", self.max_mcast_grp as u64),
             ("max_mcast_qp_attach", self.max_mcast_qp_attach as u64),
             ("max_total_mcast_qp_attach", self.max_total_mcast_qp_attach as u64),

@@ -55,6 +55,7 @@ mod pd;
 mod poll;
 mod qp;
 mod srq;
+mod tables;
 mod usage;
 
 pub use ah::{AddressHandle, GRH_LEN};
@@ -76,12 +77,13 @@ pub use pd::{MemoryRegion, ProtectionDomain};
 pub use poll::{Polling, RtValues, WcFlags};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
 pub use srq::{SharedReceiveQueue, SrqConfig};
+pub use tables::GidEntry;
 
 pub use crate::engine::{
     FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RateLimit, SendOps, SrqAttr,
     SrqModify,
 };
-pub use crate::ids::{Gid, Lkey, Mtu, MwId, QKey, Qpn, Rkey, Srqn};
+pub use crate::ids::{Gid, Lkey, Mtu, MwId, PKey, QKey, Qpn, Rkey, Srqn};
 pub use crate::mem::{
     Access, Advice, BindInfo, DeviceMemory, DmError, HostMemory, MwType, RangeError,
 };

@@ -15,6 +15,7 @@ mod datagrams;
 mod handmade;
 mod loss;
 mod messages;
+mod multicast;
 mod operations;
 mod pair;
 mod peer;

@@ -23,6 +23,8 @@
 //   aim GID QPN QKEY                         UD: where "send" sends to
 //   reply OFFSET                             UD: the same, to the sender of what "poll" has seen
 //                                            last; its header is at OFFSET
+//   attach GID, detach GID                   UD: to or from a multicast group, which this program joins
+//                                            for it: kernel rxe leaves that to others
 //   fill OFFSET BYTES SEED                   the pattern of this seed
 //   check OFFSET BYTES SEED                  ok, or error with the place that differs
 //   load OFFSET, store OFFSET VALUE          eight bytes as the host has them
@@ -69,6 +71,9 @@ static struct ibv_wc last;
 static uint8_t *buffer;
 static size_t buffer_size;
 static int gid_index;
+// The interface that has the address, and the socket that has joined a group there.
+static unsigned interface_index;
+static int membership = -1;
 static int control;
 static FILE *out;
 
@@ -186,6 +191,7 @@ static int find_gid(union ibv_gid *gid)
 			continue;
 		*gid = entry.gid;
 		gid_index = i;
+		interface_index = entry.ndev_ifindex;
 		return 0;
 	}
 	return error ? error : EADDRNOTAVAIL;
@@ -418,6 +424,39 @@ static void reply_command(void)
 	answer(ah ? 0 : errno);
 }
 
+// Joins a group as programs do that receive datagrams without a device.
+static int join_group(const union ibv_gid *group)
+{
+	struct in6_addr address;
+	memcpy(&address, group->raw, sizeof address);
+	bool v4 = IN6_IS_ADDR_V4MAPPED(&address);
+	struct ipv6_mreq v6_request = { .ipv6mr_multiaddr = address, .ipv6mr_interface = interface_index };
+	struct ip_mreqn v4_request = { .imr_ifindex = (int)interface_index };
+	memcpy(&v4_request.imr_multiaddr, group->raw + 12, 4);
+	membership = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM, 0);
+	int failed = v4 ? setsockopt(membership, IPPROTO_IP, IP_ADD_MEMBERSHIP, &v4_request,
+				     sizeof v4_request) :
+			  setsockopt(membership, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &v6_request,
+				     sizeof v6_request);
+	return failed ? errno : 0;
+}
+
+static void attach_command(void)
+{
+	union ibv_gid group;
+	inet_pton(AF_INET6, word(), group.raw);
+	int error = join_group(&group);
+	answer(error ? error : ibv_attach_mcast(qp, &group, 0));
+}
+
+static void detach_command(void)
+{
+	union ibv_gid group;
+	inet_pton(AF_INET6, word(), group.raw);
+	close(membership);
+	answer(ibv_detach_mcast(qp, &group, 0));
+}
+
 static void fill_command(void)
 {
 	size_t offset = number(), bytes = number();
@@ -648,6 +687,8 @@ static const struct {
 	{ "datagrams", datagrams_command, QUEUE_PAIR },
 	{ "aim", aim_command, QUEUE_PAIR },
 	{ "reply", reply_command, QUEUE_PAIR },
+	{ "attach", attach_command, QUEUE_PAIR },
+	{ "detach", detach_command, QUEUE_PAIR },
 	{ "fill", fill_command, OPENED },
 	{ "check", check_command, OPENED },
 	{ "load", load_command, OPENED },

@@ -216,6 +216,16 @@ impl Peer {
         self.say(format_args!("reply {at}"));
     }
 
+    /// Attaches it to a multicast group.
+    pub(crate) fn attach(&mut self, group: Gid) {
+        self.say(format_args!("attach {}", Ipv6Addr::from(group.0)));
+    }
+
+    /// Detaches it from a multicast group.
+    pub(crate) fn detach(&mut self, group: Gid) {
+        self.say(format_args!("detach {}", Ipv6Addr::from(group.0)));
+    }
+
     /// A memory window of `bytes` at `at`, into a region that is all of its buffer.
     pub(crate) fn window(
         &mut self,

@@ -1,8 +1,9 @@
 //! Multicast on the loopback interface: members on several devices, and in several processes.
 
+use std::env;
 use std::io::{BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
-use std::process;
+use std::process::{self, Child, Command};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
@@ -10,7 +11,7 @@ use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
 use crate::node::{Node, fresh_ip, open};
-use crate::process::{line, role, start};
+use crate::process::{ROLE, line, role, start, start_by};
 
 const KEY: QKey = QKey(0x1111_1111);
 
@@ -193,12 +194,8 @@ fn one_of_three() {
     assert_eq!(node.cq.poll_one(), None);
 }
 
-/// UD-09
-#[test]
-fn processes_of_one_host_are_members_of_one_group() {
-    let group = fresh_group().ip();
-    let mut children =
-        [0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {} {group}", fresh_ip())));
+/// Three that have joined a group each hear the two others, once.
+fn hear_each_other(mut children: [Child; 3]) {
     let mut outputs = children.each_mut().map(|child| BufReader::new(child.stdout.take().unwrap()));
     let mut inputs = children.each_mut().map(|child| child.stdin.take().unwrap());
     for output in &mut outputs {
@@ -215,6 +212,64 @@ fn processes_of_one_host_are_members_of_one_group() {
     for child in &mut children {
         assert!(child.wait().unwrap().success());
     }
+}
+
+/// UD-09
+#[test]
+fn processes_of_one_host_are_members_of_one_group() {
+    let group = fresh_group().ip();
+    hear_each_other([0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {} {group}", fresh_ip()))));
+}
+
+/// The test that has three hosts on a bridge.
+const ON_A_BRIDGE: &str = "multicast::on_a_bridge";
+
+/// Three hosts, which the bridge sends what they have joined and, as it snoops, nothing else.
+const BRIDGE: &str = r#"
+    mount -t tmpfs tmpfs /run
+    ip link add br0 type bridge mcast_snooping 1 forward_delay 0
+    ip link set br0 up
+    for n in 0 1 2; do
+        ip netns add h$n
+        ip -n h$n link set lo up
+        ip link add p$n type veth peer name e0 netns h$n
+        ip link set p$n master br0 up
+        ip -n h$n link set e0 up
+        ip -n h$n addr add 10.9.0.$((n + 1))/24 dev e0
+        ip -n h$n addr add fd09::$((n + 1))/64 dev e0 nodad
+    done
+    exec "$EXE" --exact --nocapture "$TEST"
+"#;
+
+/// Members on three hosts, over IPv4 and IPv6.
+#[test]
+fn on_a_bridge() {
+    if role().as_deref() != Some("bridge") {
+        return;
+    }
+    for (net, group) in [("10.9.0.", "239.1.2.3"), ("fd09::", "ff15::123"), ("fd09::", "ff02::123")]
+    {
+        hear_each_other([0, 1, 2].map(|n| {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &format!("h{n}")]).arg(env::current_exe().unwrap());
+            start_by(&mut command, ONE_OF_THREE, &format!("{n} {net}{} {group}", n + 1))
+        }));
+    }
+    println!("\nheard on a bridge");
+}
+
+/// UD-09, UD-10: the bridge forwards by the group's Ethernet address.
+#[test]
+#[ignore = "makes network namespaces"]
+fn hosts_on_a_bridge_are_members_of_one_group() {
+    let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    let mut command = Command::new("unshare");
+    command.arg(if is_root { "-mn" } else { "-rmn" });
+    command.args(["bash", "-euc", BRIDGE]);
+    command.env("EXE", env::current_exe().unwrap()).env("TEST", ON_A_BRIDGE);
+    let output = command.env(ROLE, "bridge").output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success() && out.contains("heard on a bridge"), "{out}{err}");
 }
 
 /// A stream is received as it was sent, from the group's own socket.

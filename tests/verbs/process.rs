@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use crate::node::STARTING;
 
 /// Set in a process that a test has started, to what it is to do.
-const ROLE: &str = "SOFTROCE_TEST_ROLE";
+pub(crate) const ROLE: &str = "SOFTROCE_TEST_ROLE";
 
 /// What this process is to do, if a test has started it.
 pub(crate) fn role() -> Option<String> {
@@ -15,8 +15,13 @@ pub(crate) fn role() -> Option<String> {
 
 /// Runs a single test of this program in a process of its own, which is told its role.
 pub(crate) fn start(test: &str, role: &str) -> Child {
+    start_by(&mut Command::new(std::env::current_exe().unwrap()), test, role)
+}
+
+/// The same, by a command that runs this program: with the words that follow.
+pub(crate) fn start_by(command: &mut Command, test: &str, role: &str) -> Child {
     let _alone = STARTING.write().unwrap();
-    Command::new(std::env::current_exe().unwrap())
+    command
         .args(["--exact", "--nocapture", test])
         .env(ROLE, role)
         .stdin(Stdio::piped())

@@ -329,6 +329,7 @@ impl Port for SimPort {
     fn info(&self) -> PortInfo {
         PortInfo {
             ip: self.ip,
+            interface: 0,
             link_mtu: self.config.link_mtu,
             gso: true,
             gro: self.config.gro,

@@ -127,8 +127,6 @@ impl OpenError {
 pub struct UdpPort {
     config: UdpConfig,
     info: PortInfo,
-    /// The interface that has the address; 0 where that cannot be known.
-    interface: u32,
     receiver: Socket,
     inbox: Inbox,
     /// Messages to ask for in the next receive.
@@ -152,8 +150,8 @@ impl UdpPort {
         let ip = config.ip;
         let (receiver, info) = Self::prepare(config)?;
         receiver.bind(ip)?;
-        let Receiver { socket, interface, .. } = receiver;
-        let mut senders = Senders::new(ip, interface.index, info.gso);
+        let socket = receiver.socket;
+        let mut senders = Senders::new(ip, info.interface, info.gso);
         if let Some(port) = config.source_port {
             let refused = |source| OpenError::SourcePort { ip, port, source };
             senders.open(port, &socket).map_err(refused)?;
@@ -161,7 +159,6 @@ impl UdpPort {
         Ok(Self {
             config: config.clone(),
             info,
-            interface: interface.index,
             receiver: socket,
             inbox: Inbox::new(),
             batch: 1,
@@ -192,6 +189,7 @@ impl UdpPort {
         let os = |source| OpenError::Os { ip, what: "SO_RCVBUF", source };
         let info = PortInfo {
             ip,
+            interface: receiver.interface.index,
             link_mtu: receiver.interface.mtu,
             gso: config.gso && socket::cuts_bursts(&receiver.socket),
             gro: receiver.gro,
@@ -276,7 +274,7 @@ impl Port for UdpPort {
     }
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
-        self.groups.join(&self.config, self.interface, group)
+        self.groups.join(&self.config, self.info.interface, group)
     }
 
     fn leave(&mut self, group: IpAddr) {

@@ -1,0 +1,118 @@
+//! The tables of a device's port: GIDs and partition keys.
+
+use std::net::IpAddr;
+
+use crate::ids::{Gid, PKey};
+use crate::verbs::{Context, Error};
+
+/// The partitions that a port belongs to: in RoCE the default one, as a full member.
+pub(super) const PKEYS: [PKey; 1] = [PKey::DEFAULT];
+
+/// An entry of a GID table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[doc(alias = "ibv_gid_entry")]
+#[non_exhaustive]
+pub struct GidEntry {
+    /// The GID: an IP address. All are of RoCEv2.
+    #[doc(alias = "IBV_GID_TYPE_ROCE_V2")]
+    pub gid: Gid,
+    /// Its place in the table, which `sgid_index` names.
+    pub gid_index: usize,
+    /// The port: 1, there is no other.
+    pub port_num: u8,
+    /// The network interface that has the address, by its number; 0 where that cannot be known.
+    pub ndev_ifindex: u32,
+}
+
+impl GidEntry {
+    /// The address.
+    pub fn ip(&self) -> IpAddr {
+        self.gid.ip()
+    }
+}
+
+impl Context {
+    /// The GID with this index.
+    ///
+    /// The table has the device's address and no other: a socket that is bound to it is all that there is.
+    /// That may be an address of a VLAN interface, which needs nothing else. Each further address of an
+    /// interface is a device of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableIndex`].
+    #[doc(alias = "ibv_query_gid")]
+    pub fn query_gid(&self, index: usize) -> Result<Gid, Error> {
+        let gids = &self.inner.device.gids;
+        gids.get(index).copied().ok_or(Error::TableIndex { table: "GID", index, len: gids.len() })
+    }
+
+    /// The GID with this index, and all that is known of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableIndex`], [`Error::Down`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let entry = ctx.query_gid_ex(0)?;
+    /// assert_eq!((entry.ip(), entry.gid_index, entry.port_num), (ctx.ip(), 0, 1));
+    /// assert_eq!(ctx.query_gid_table()?, [entry]);
+    /// assert_eq!(
+    ///     ctx.query_gid_ex(1).unwrap_err().to_string(),
+    ///     "index 1 is not in the GID table, which has 1"
+    /// );
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[doc(alias = "ibv_query_gid_ex")]
+    pub fn query_gid_ex(&self, index: usize) -> Result<GidEntry, Error> {
+        Ok(GidEntry {
+            gid: self.query_gid(index)?,
+            gid_index: index,
+            port_num: 1,
+            ndev_ifindex: self.inner.device.shard.with(|core, _| core.port.info().interface)?,
+        })
+    }
+
+    /// The whole GID table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_query_gid_table")]
+    pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
+        (0..self.inner.device.gids.len()).map(|index| self.query_gid_ex(index)).collect()
+    }
+
+    /// The partition key with this index. There is one, [`PKey::DEFAULT`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableIndex`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// assert_eq!(ctx.query_pkey(0)?, PKey(0xffff));
+    /// assert_eq!(ctx.pkey_index(PKey(0xffff)), Some(0));
+    /// assert_eq!(ctx.pkey_index(PKey(0x8001)), None);
+    /// assert!(ctx.query_pkey(1).is_err());
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn query_pkey(&self, index: usize) -> Result<PKey, Error> {
+        let len = PKEYS.len();
+        PKEYS.get(index).copied().ok_or(Error::TableIndex { table: "P_Key", index, len })
+    }
+
+    /// The index of a partition key, or `None` when the port does not belong to that partition.
+    #[doc(alias = "ibv_get_pkey_index")]
+    pub fn pkey_index(&self, pkey: PKey) -> Option<usize> {
+        PKEYS.iter().position(|own| *own == pkey)
+    }
+}
