@@ -510,6 +510,11 @@ fn managers() -> Vec<Case> {
         (vec![req(1), named(mra, 1, BACK), named(rej, 2, BACK)], &["3 violation CM-08"]),
         (start(&[of_rep(named(mra, 3, ON))]), &["3 violation CM-08"]),
         (start(&[of_rep(named(rej, 1, ON))]), &[]),
+        // The REQ takes four READs at once.
+        (
+            vec![req(1), rep(1).with(|p| p.bytes.as_mut().unwrap()[24 + 25] = 5)],
+            &["2 violation CM-07"],
+        ),
         // What nobody asked, or another asked, has any.
         (vec![req(1), named(rtu, 7, BACK), named(drep, 7, BACK)], &[]),
         // READs at once.

@@ -340,9 +340,16 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
 
 /// Messages of the connection managers.
 fn managing(event: &Managing) -> Found {
-    let Managing::Transaction { packet, expected, found } = *event;
-    let expected = format!("0x{expected:x}, as in packet {packet}");
-    Found::violation(Rule::Cm08, format!("transaction 0x{found:x}"), expected)
+    match *event {
+        Managing::Transaction { packet, expected, found } => {
+            let expected = format!("0x{expected:x}, as in packet {packet}");
+            Found::violation(Rule::Cm08, format!("transaction 0x{found:x}"), expected)
+        }
+        Managing::Depth { packet, allowed, found } => {
+            let expected = format!("at most {allowed}, which packet {packet} takes at once");
+            Found::violation(Rule::Cm07, format!("initiator depth {found}"), expected)
+        }
+    }
 }
 
 fn line(datagram: &Datagram<'_>) -> String {

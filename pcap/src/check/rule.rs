@@ -83,6 +83,7 @@ rules! {
     Ud10 "UD-10" "a datagram to a multicast address goes to queue pair 0xFFFFFF",
     Ud11 "UD-11" "a datagram to queue pair 1 has Q_Key 0x80010000",
     Cm01 "CM-01" "a datagram to queue pair 1 is a MAD of 256 bytes",
+    Cm07 "CM-07" "a REP announces no more READs and atomics at once than its REQ takes",
     Cm08 "CM-08" "an answer of a connection manager has the transaction of its question",
     Cc01 "CC-01" "a CNP has BECN set, PSN 0, no other flag, and 16 zero bytes",
 }

@@ -307,6 +307,15 @@ pub enum Managing {
         /// That of the answer.
         found: u64,
     },
+    /// A REP whose sender will issue more READs and atomics at once than the REQ allows.
+    Depth {
+        /// The packet with the REQ.
+        packet: u64,
+        /// What it allows.
+        allowed: u8,
+        /// What the REP says.
+        found: u8,
+    },
 }
 
 impl From<Managing> for Event {

@@ -95,13 +95,16 @@ impl Managers {
             let (packet, expected) = (question.packet, question.transaction);
             out.push(Managing::Transaction { packet, expected, found: transaction }.into());
         }
-        match message.body {
+        let (Body::Rep(rep), Some(offer)) = (message.body, question.offer) else { return None };
+        if std::mem::replace(&mut question.is_accepted, true) {
             // Repeated, it says nothing new.
-            Body::Rep(rep) if !std::mem::replace(&mut question.is_accepted, true) => {
-                Some(beginnings(seen, &question.offer?, &rep))
-            }
-            _ => None,
+            return None;
         }
+        let (allowed, found) = (offer.takes, rep.initiator_depth);
+        if found > allowed {
+            out.push(Managing::Depth { packet: question.packet, allowed, found }.into());
+        }
+        Some(beginnings(seen, &offer, &rep))
     }
 
     fn ask(&mut self, seen: &Seen<'_>, transaction: u64, id: CommId, req: Option<&Req>) {
