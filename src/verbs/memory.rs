@@ -26,10 +26,10 @@ impl ProtectionDomain {
     /// # qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
     /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE)?;
     /// let null = pd.alloc_null_mr()?;
-    /// let pieces = [mr.sge(..5), null.sge(..6), mr.sge(5..9)];
+    /// let pieces = [mr.sge(..5), null.sge(..7), mr.sge(5..9)];
     /// qp.post_recv(RecvRequest::scattered(1, &pieces))?;
     /// qp.post_send(SendRequest::send(2, SendData::inline(b"start middle end")))?;
-    /// assert_eq!(cq.wait_one(None)?.byte_len, 15);
+    /// assert_eq!(cq.wait_one(None)?.byte_len, 16);
     /// let mut seen = [0; 9];
     /// mr.read_at(0, &mut seen)?;
     /// assert_eq!(&seen, b"start end");
