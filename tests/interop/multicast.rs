@@ -74,8 +74,8 @@ fn our_members_hear_what_the_peer_sends_to_a_group() {
         qp
     };
     let [second, stranger] = [ud(), ud()];
-    for (id, qp) in (1..).zip([&pair.qp, &second, &stranger]) {
-        let at = TARGET + id as usize * 2 * ROOM;
+    for (place, qp) in (1..).zip([&pair.qp, &second, &stranger]) {
+        let at = TARGET + place * 2 * ROOM;
         for at in [at, at + ROOM] {
             qp.post_recv(RecvRequest::new(at as u64, pair.mr.sge(at..at + ROOM))).unwrap();
         }
