@@ -50,7 +50,7 @@ use crate::ids::{Lkey, PdId, Rkey};
 pub struct Memory {
     table: RwLock<Table>,
     pub(super) gates: Arc<Gates>,
-    limits: MemoryLimits,
+    pub(super) limits: MemoryLimits,
     pub(super) device_memory: Arc<Budget>,
 }
 
@@ -59,6 +59,8 @@ pub struct Memory {
 pub struct MemoryLimits {
     /// Regions at once.
     pub max_mr: usize,
+    /// Memory windows at once.
+    pub max_mw: usize,
     /// Bytes of a region.
     pub max_mr_size: usize,
     /// Bytes of device memory, in all of it.
@@ -66,10 +68,10 @@ pub struct MemoryLimits {
 }
 
 impl Default for MemoryLimits {
-    /// An eighth of the keys, so that they cannot be guessed; all bytes there can be; and as much
-    /// device memory as an adapter with plenty has.
+    /// An eighth of the keys for regions and windows together, so that they cannot be guessed; all
+    /// bytes there can be; and as much device memory as an adapter with plenty has.
     fn default() -> Self {
-        Self { max_mr: 1 << 20, max_mr_size: usize::MAX, max_dm_size: 1 << 20 }
+        Self { max_mr: 1 << 20, max_mw: 1 << 20, max_mr_size: usize::MAX, max_dm_size: 1 << 20 }
     }
 }
 
@@ -140,7 +142,11 @@ impl Memory {
     /// The same with limits of its own; what is more than the default is taken for that.
     pub fn with_limits(seed: [u8; 32], limits: MemoryLimits) -> Self {
         let most = MemoryLimits::default();
-        let limits = MemoryLimits { max_mr: limits.max_mr.min(most.max_mr), ..limits };
+        let limits = MemoryLimits {
+            max_mr: limits.max_mr.min(most.max_mr),
+            max_mw: limits.max_mw.min(most.max_mw),
+            ..limits
+        };
         let table = Table {
             regions: HashMap::default(),
             windows: Windows::default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::io::Sink;
 use crate::io::impair::Impairments;
-use crate::mem::{Memory, MwType};
+use crate::mem::MwType;
 use crate::runtime::{
     AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue, now,
 };
@@ -306,7 +306,7 @@ impl Context {
                     max_mr: memory.max_mr,
                     max_mr_size: memory.max_mr_size,
                     max_dm_size: memory.max_dm_size,
-                    max_mw: Memory::MAX_WINDOWS,
+                    max_mw: memory.max_mw,
                     max_srq: Engine::MAX_SRQ,
                     max_srq_wr: qp::MAX_WR,
                     max_srq_sge: qp::MAX_SGE,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ids::{MwId, Rkey};
-use crate::mem::{Memory, MwType, TooManyWindows};
+use crate::mem::{MwType, TooManyWindows};
 use crate::runtime::Device;
 use crate::verbs::Error;
 use crate::verbs::pd::PdInner;
@@ -60,10 +60,9 @@ struct MwInner {
 impl MemoryWindow {
     pub(super) fn alloc(pd: &Arc<PdInner>, mw_type: MwType) -> Result<Self, Error> {
         let memory = &pd.context.device.memory;
-        let id = memory.alloc_window(pd.id, mw_type).map_err(|TooManyWindows| Error::Full {
-            what: "memory windows",
-            max: Memory::MAX_WINDOWS,
-        })?;
+        let id = memory
+            .alloc_window(pd.id, mw_type)
+            .map_err(|TooManyWindows { max }| Error::Full { what: "memory windows", max })?;
         let posted = Mutex::new(memory.window_key(id).unwrap_or_default());
         Ok(Self { inner: Arc::new(MwInner { id, mw_type, posted, pd: Arc::clone(pd) }) })
     }

@@ -4,12 +4,15 @@ use thiserror::Error;
 
 use super::BindInfo;
 use crate::ids::{MwId, Qpn, Rkey};
-use crate::mem::{Access, AccessError, Memory};
+use crate::mem::{Access, AccessError};
 
-/// There are [`Memory::MAX_WINDOWS`].
+/// There are as many windows as there can be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("there are {} memory windows, the most there can be", Memory::MAX_WINDOWS)]
-pub struct TooManyWindows;
+#[error("there are {max} memory windows, the most there can be")]
+pub struct TooManyWindows {
+    /// How many that is.
+    pub max: usize,
+}
 
 /// Why a window is not bound. To who asked for it, it is `MW_BIND_ERR`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

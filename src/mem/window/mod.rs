@@ -325,17 +325,15 @@ impl Table {
 }
 
 impl Memory {
-    /// How many windows there can be at once (`max_mw`).
-    pub const MAX_WINDOWS: usize = 1 << 20;
-
     /// A new window, bound to nothing.
     ///
     /// # Errors
-    /// There are [`MAX_WINDOWS`](Self::MAX_WINDOWS).
+    /// There are as many as there can be.
     pub fn alloc_window(&self, pd: PdId, mw_type: MwType) -> Result<MwId, TooManyWindows> {
         let mut table = self.write();
-        if table.windows.by_index.len() >= Self::MAX_WINDOWS {
-            return Err(TooManyWindows);
+        let max = self.limits.max_mw;
+        if table.windows.by_index.len() >= max {
+            return Err(TooManyWindows { max });
         }
         let key = Rkey(table.free_key());
         let rkey = match mw_type {

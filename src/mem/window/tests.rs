@@ -2,7 +2,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::super::gate::wait_until;
-use super::super::{DeregisterError, HostMemory, Placement, Revoked};
+use super::super::{DeregisterError, HostMemory, MemoryLimits, Placement, Revoked};
 use super::*;
 
 const PD: PdId = PdId(1);
@@ -456,11 +456,14 @@ fn windows_are_counted_and_their_numbers_free_again() {
 
 #[test]
 fn there_is_an_end_to_windows() {
-    let memory = memory();
-    for _ in 0..Memory::MAX_WINDOWS {
-        memory.alloc_window(PD, MwType::Type2).unwrap();
-    }
-    assert_eq!(memory.alloc_window(PD, MwType::Type2), Err(TooManyWindows));
+    let limits = MemoryLimits { max_mw: 2, ..Default::default() };
+    let memory = Memory::with_limits([3; 32], limits);
+    let [first, _] = MwType::ALL.map(|mw_type| memory.alloc_window(PD, mw_type).unwrap());
+    let full = Err(TooManyWindows { max: 2 });
+    assert_eq!(memory.alloc_window(PD, MwType::Type1), full);
+    assert_eq!(memory.alloc_window(PD, MwType::Type2), full);
+    memory.dealloc_window(first);
+    assert!(memory.alloc_window(PD, MwType::Type2).is_ok());
     let region = region(&memory);
     assert_eq!(memory.try_deregister(&region), Ok(()), "regions have a limit of their own");
 }
