@@ -89,12 +89,12 @@ proptest! {
     }
 }
 
-/// A SEND of `len` bytes to queue pair `qp`.
-fn send(qp: u32, psn: u32, len: usize) -> Vec<u8> {
+/// An empty SEND to queue pair `qp`, with the IPv4 identification `id`.
+fn send(qp: u32, psn: u32, id: u16) -> Vec<u8> {
     let opcode = Opcode::RcSendOnly;
     let (dest_qp, psn) = (Qpn::new(qp), Psn::new(psn));
     let bth = Bth { opcode, dest_qp, psn, ..Bth::default() };
-    let mut datagram = vec![0; datagram_len(opcode, len)];
+    let mut datagram = vec![0; datagram_len(opcode, 0)];
     Builder::new(&bth, &mut datagram).unwrap();
     let path = Route {
         source: "10.0.0.1".parse().unwrap(),
@@ -104,7 +104,7 @@ fn send(qp: u32, psn: u32, len: usize) -> Vec<u8> {
         hop_limit: 64,
     };
     let mut packet = Vec::new();
-    Headers::write(&path, 0, datagram.len(), &mut packet);
+    Headers::write(&path, id, datagram.len(), &mut packet);
     packet.extend(datagram);
     seal(&mut packet);
     packet
@@ -130,4 +130,18 @@ fn memory_stays_within_what_the_limits_say() {
     assert!(analysis.counts.not_followed > 100_000);
     let peak = PEAK.peak_usage() - before;
     assert!(peak < 160 << 20, "{} MiB", peak >> 20);
+}
+
+/// Who repeats a request numbers the packet anew; the network does not.
+#[test]
+fn what_the_network_has_doubled_was_not_sent_again() {
+    let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
+    for (number, (psn, id)) in (1..).zip([(1, 1), (2, 2), (2, 2), (3, 3), (3, 4)]) {
+        let now = Duration::from_micros(number * 10);
+        analyzer.ip_packet(number, Some(now), &send(2, psn, id));
+    }
+    let flow = analyzer.finish().flows.remove(0);
+    let stream = &flow.streams[0];
+    let again = (stream.again.total(), stream.again.unexplained);
+    assert_eq!((stream.requests, stream.duplicates, again), (5, 1, (1, 1)));
 }

@@ -183,9 +183,16 @@ fn operations(messages: &Messages) -> String {
     sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(**count), **size));
     let told = sizes.iter().take(4).map(|(size, count)| format!("{count} of {size} bytes"));
     let mut told: Vec<_> = told.collect();
-    let rest = messages.messages - sizes.iter().take(4).map(|(_, count)| **count).sum::<u64>();
-    if rest > 0 {
-        told.push(format!("{rest} of other sizes"));
+    // As long as there is room for another size, what has none is not known.
+    let (other, unknown) = match sizes.len() < Messages::SIZES {
+        true => (0, messages.other_sizes),
+        false => (messages.other_sizes, 0),
+    };
+    let other = other + sizes.iter().skip(4).map(|(_, count)| **count).sum::<u64>();
+    for (count, what) in [(other, "other sizes"), (unknown, "unknown size")] {
+        if count > 0 {
+            told.push(format!("{count} of {what}"));
+        }
     }
     let immediate = messages.with_immediate;
     if immediate > 0 {

@@ -16,6 +16,12 @@ function scaled(x, steps) {
   return `${digits(x / scale)} ${unit}`;
 }
 const span = (ns) => ns === 0 ? "0 s" : scaled(ns, [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]]);
+// As exact as it must be for steps to differ.
+function moment(ns, step) {
+  const [unit, scale] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3], ["ns", 1]].find(([, scale]) => Math.abs(ns) >= scale) ?? ["s", 1];
+  const decimals = Math.min(Math.max(Math.ceil(Math.log10(scale / step) - 1e-9), 0), 12);
+  return ns === 0 ? "0" : `${(ns / scale).toFixed(decimals)} ${unit}`;
+}
 const size = (bytes) => scaled(bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024], ["B", 1]]);
 const rate = (gbit) => scaled(gbit * 1e9, [["Gbit/s", 1e9], ["Mbit/s", 1e6], ["kbit/s", 1e3], ["bit/s", 1]]);
 const percent = (share) => `${digits(share * 100)} %`;
@@ -102,7 +108,7 @@ function tables(flow, stream) {
 }
 function sizes(of) {
   const told = Object.entries(of.sizes).sort((a, b) => b[1] - a[1]).slice(0, 4).map(([bytes, n]) => `${n} × ${bytes}`);
-  if (of.other_sizes) told.push(`${of.other_sizes} others`);
+  if (of.other_sizes) told.push(`${of.other_sizes} of other or unknown size`);
   return told.join(", ");
 }
 

@@ -72,7 +72,7 @@ function choose(flow, stream) {
 
 // Whose values are PSNs is shown from the first one on; no number is lost in the tip.
 const sequenceChart = () => ({
-  title: [["PSN, packets since the first", "text"]], height: 430, ticks: packets,
+  title: [["PSN, packets since the first", "text"]], height: 430, ticks: packets, least: 1,
   kinds: KINDS.map(([name, how]) => ({ name, how, cells: state.traces[name] })),
   value: (v) => v - state.base,
   tip: (kind, cells, i) => {
@@ -151,7 +151,7 @@ function extent(chart) {
       if (t + s.width >= state.t0 && t <= state.t1) take(s.values[i], s.values[i]);
     }
   }
-  if (low > high) return [0, 1];
+  if (low > high) return chart.log ? [1, 10] : [0, 1];
   // What takes next to no time would press the rest together.
   if (chart.log) return [Math.max(low, high / 1e5, 1) / 1.5, Math.max(high, 2) * 1.5];
   if (chart.zero) return [0, high * 1.08 || 1];
@@ -161,8 +161,8 @@ function extent(chart) {
 
 // Places for ticks: 1, 2 or 5 times a power of ten,
 // or for bytes powers of two.
-function* ticks(low, high, about, binary) {
-  const raw = (high - low) / about;
+function* ticks(low, high, about, binary, least = 0) {
+  const raw = Math.max((high - low) / about, least);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = binary ? 2 ** Math.ceil(Math.log2(raw)) : power * [1, 2, 5, 10].find((m) => m * power >= raw);
   for (let i = Math.ceil(low / step); i * step <= high; i++) yield i * step;
@@ -176,8 +176,11 @@ function* decades(low, high) {
 function draw() {
   for (const chart of state.charts) drawChart(chart);
   const [t0, t1] = [Math.max(state.t0, state.first), Math.min(state.t1, state.last)].map((t) => t - state.first);
-  byId("range").textContent = `${span(t0)} to ${span(t1)} after the first packet`;
+  byId("range").textContent = `${exact(t0)} to ${exact(t1)} after the first packet`;
 }
+
+// A time, to a thousandth of what is in sight.
+const exact = (ns) => moment(ns, (state.t1 - state.t0) / 1000);
 
 function drawChart(chart) {
   const { canvas } = chart, ratio = devicePixelRatio || 1;
@@ -224,7 +227,7 @@ function axes(g, chart, width, height, low, high) {
   g.font = '11px system-ui, "DejaVu Sans", sans-serif';
   g.textBaseline = "middle";
   g.textAlign = "right";
-  for (const v of chart.log ? decades(low, high) : ticks(low, high, height / 42, chart.binary)) {
+  for (const v of chart.log ? decades(low, high) : ticks(low, high, height / 42, chart.binary, chart.least)) {
     const at = Math.round(chart.y(v)) + 0.5;
     line(g, css("grid"), LEFT, at, width - RIGHT, at);
     g.fillStyle = css("faint");
@@ -232,11 +235,12 @@ function axes(g, chart, width, height, low, high) {
   }
   g.textBaseline = "top";
   g.textAlign = "center";
-  for (const t of ticks(state.t0 - state.first, state.t1 - state.first, width / 130)) {
+  const times = [...ticks(state.t0 - state.first, state.t1 - state.first, width / 130)];
+  for (const t of times) {
     const at = Math.round(chart.x(t + state.first)) + 0.5;
     line(g, css("grid"), at, TOP, at, height - BOTTOM);
     g.fillStyle = css("faint");
-    if (at > LEFT - 12 && at < width - 28) g.fillText(t ? span(t) : "0", at, height - BOTTOM + 5);
+    if (at > LEFT - 12 && at < width - 28) g.fillText(moment(t, times[1] - times[0] || t), at, height - BOTTOM + 5);
   }
   line(g, css("rule"), LEFT, height - BOTTOM + 0.5, width - RIGHT, height - BOTTOM + 0.5);
   line(g, css("rule"), LEFT + 0.5, TOP, LEFT + 0.5, height - BOTTOM);
@@ -436,13 +440,13 @@ function listen(chart) {
 
 // The point next to the pointer, in words.
 function tip(chart, e) {
-  const told = [`${span(state.hover - state.first)} after the first packet`];
+  const told = [`${exact(state.hover - state.first)} after the first packet`];
   for (const s of chart.bins ?? []) {
     const v = s.values[Math.floor((state.hover - s.start) / s.width)];
     if (v !== undefined) told.push(`${s.label}: ${rate(v)}`);
   }
   const near = chart.kinds ? nearest(chart, e.offsetX, e.offsetY) : null;
-  if (near) told.push(`${span(near.cells.at[near.i] - state.first)}: ${chart.tip(near.kind, near.cells, near.i)}`);
+  if (near) told.push(`${exact(near.cells.at[near.i] - state.first)}: ${chart.tip(near.kind, near.cells, near.i)}`);
   const box = byId("tip");
   box.textContent = told.join("\n");
   box.hidden = false;
