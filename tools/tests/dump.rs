@@ -11,7 +11,12 @@ use std::time::Duration;
 
 use roce::{command, golden, roce, scratch, stderr};
 use serde_json::Value;
-use softroce::wire::Opcode;
+use softroce::net::Path as Route;
+use softroce::psn::Psn;
+use softroce::wire::encap::Headers;
+use softroce::wire::icrc::Flow;
+use softroce::wire::packet::datagram_len;
+use softroce::wire::{Bth, Builder, Opcode, XrcEth};
 use softroce_pcap::{LinkType, Reader, Writer, dissect};
 
 fn dump(args: &[&str], file: &Path) -> Output {
@@ -175,6 +180,30 @@ fn standard_input_and_bursts() {
         assert!(line.starts_with("     1   0.000000000  fd77::2 > fd77::3  RC SEND_"), "{line}");
         assert!(line.ends_with(&format!("  segment {place} of 4  icrc good")), "{line}");
     }
+}
+
+#[test]
+fn what_no_golden_capture_has_is_decoded_too() {
+    let opcode = Opcode::XrcSendOnly;
+    let bth = Bth { opcode, fecn: true, becn: true, psn: Psn::new(5), ..Bth::default() };
+    let mut datagram = vec![0; datagram_len(opcode, 8)];
+    Builder::new(&bth, &mut datagram).unwrap().xrceth(&XrcEth { srqn: 0x456 });
+    let [source, destination] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+    Flow::new((source, 0xc000).into(), (destination, 4791).into()).seal(0, &mut datagram);
+    let path = Route { source, destination, source_port: 0xc000, traffic_class: 0, hop_limit: 64 };
+    let mut ip = Vec::new();
+    Headers::write(&path, 0, datagram.len(), &mut ip);
+    ip.extend(datagram);
+    let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
+    writer.packet(Duration::ZERO, None, &ip).unwrap();
+    let file = scratch("xrc.pcapng");
+    std::fs::write(&file, writer.into_inner()).unwrap();
+    let output = dump(&["--json"], &file);
+    let packet: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let seen = ["transport", "operation", "fecn", "becn", "srqn", "len", "icrc"]
+        .map(|field| packet[field].clone());
+    let expected = serde_json::json!(["XRC", "SEND_ONLY", true, true, 0x456, 8, "good"]);
+    assert_eq!(Value::from(seen.to_vec()), expected, "{packet}");
 }
 
 #[test]
