@@ -4,7 +4,8 @@
 #   fuzz/run.sh [--seconds N] [--seed S] [TARGET…]     each target for N seconds (20); all without TARGET
 #
 # It begins with the golden captures and with what earlier runs have left in fuzz/corpus. With the same
-# corpus a seed makes the same inputs in the same order; without --seed one is chosen, and printed.
+# corpus a seed makes the same choices; which inputs are found new may differ, for hash maps have seeds
+# of their own. Without --seed one is chosen, and printed.
 # What breaks a target is kept in fuzz/artifacts, and `fuzz/run.sh TARGET FILE` plays it again.
 #
 # `cargo fuzz run TARGET` (nightly, with the address sanitizer) and `cargo fuzz run -s none TARGET`

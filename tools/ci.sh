@@ -85,7 +85,7 @@ speed() {
     tools/bench-captures.py --bytes 64000000 --at-least 5
 }
 
-# The same inputs at every run, as far as they get in this time.
+# To find what a change has broken: one seed, from the golden captures on. What is new takes longer.
 fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
