@@ -399,12 +399,14 @@ impl Requests {
                 out.push(Answering::AtomicChanged { first, value: first_value }.into());
             }
             Some(_) => {}
-            None => self.answers.atomics.push_back((psn, value, seen.number)),
+            None => {
+                if self.answers.atomics.len() == ATOMICS {
+                    self.answers.atomics.pop_front();
+                }
+                self.answers.atomics.push_back((psn, value, seen.number));
+            }
         }
         let is_first = known.is_some_and(|record| !record.answered);
-        if self.answers.atomics.len() > ATOMICS {
-            self.answers.atomics.pop_front();
-        }
         self.mark_answered(psn);
         if is_first {
             self.check_outstanding(psn, out);

@@ -302,10 +302,11 @@ impl Requests {
             return;
         }
         let (psn, reth) = (seen.datagram.bth.psn, seen.datagram.reth().unwrap_or_default());
-        self.reads.push_back(Read::new(psn, count, reth));
-        if self.reads.len() > READS {
+        // First out, then in: a list that is longer for a moment takes twice the memory for good.
+        if self.reads.len() == READS {
             self.reads.pop_front();
         }
+        self.reads.push_back(Read::new(psn, count, reth));
     }
 
     /// A request whose PSN was sent before.
