@@ -294,25 +294,24 @@ impl HostMemory {
         }
     }
 
-    /// The same, after a look whether `len` bytes at offset `at` are within.
+    /// Whether `len` bytes at offset `at` are within.
     #[inline]
-    fn reached(&self, at: usize, len: usize) -> Option<Option<&dyn Backing>> {
-        (at.checked_add(len)? <= self.len).then_some(self.backing())
+    fn check(&self, at: usize, len: usize) -> Option<()> {
+        (at.checked_add(len)? <= self.len).then_some(())
     }
 
     /// The `len` bytes that start at offset `at`, if they are within. Of memory without backing.
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> Option<*mut u8> {
-        if at.checked_add(len)? > self.len {
-            return None;
-        }
+        self.check(at, len)?;
         // SAFETY: `at` is at most `self.len`, and `self.len` bytes at `start` are one allocation.
         Some(unsafe { self.start.add(at) })
     }
 
     #[inline]
     pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
-        if let Some(backing) = self.reached(at, to.len())? {
+        if let Some(backing) = self.backing() {
+            self.check(at, to.len())?;
             return backing.read(at, to);
         }
         let from = self.bytes(at, to.len())?;
@@ -324,7 +323,8 @@ impl HostMemory {
 
     #[inline]
     pub(super) fn copy_in(&self, at: usize, from: &[u8]) -> Option<()> {
-        if let Some(backing) = self.reached(at, from.len())? {
+        if let Some(backing) = self.backing() {
+            self.check(at, from.len())?;
             return backing.write(at, from);
         }
         let to = self.bytes(at, from.len())?;
@@ -337,7 +337,8 @@ impl HostMemory {
     #[inline]
     fn copy_in_final(&self, at: usize, from: &[u8]) -> Option<()> {
         let (front, tail) = from.split_at(from.len().saturating_sub(TAIL));
-        if let Some(backing) = self.reached(at, from.len())? {
+        if let Some(backing) = self.backing() {
+            self.check(at, from.len())?;
             backing.write(at, front)?;
             fence(Ordering::Release);
             return backing.write(at + front.len(), tail);
@@ -359,7 +360,8 @@ impl HostMemory {
         at: usize,
         op: impl FnOnce(&AtomicU64) -> R,
     ) -> Option<Result<R, Misaligned>> {
-        if let Some(backing) = self.reached(at, size_of::<u64>())? {
+        if let Some(backing) = self.backing() {
+            self.check(at, size_of::<u64>())?;
             let (mut op, mut result) = (Some(op), None);
             let done = backing.word(at, &mut |word| result = op.take().map(|op| op(word)))?;
             return done.map_or_else(|error| Some(Err(error)), |()| result.map(Ok));

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::io::{JoinError, udp};
-use crate::mem::{AdviseError, DmError, RegisterError};
+use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
 use crate::runtime::{Down, OpenError};
 use crate::verbs::Error;
 
@@ -27,7 +27,7 @@ impl Error {
             Self::Alloc(_) | Self::Full { .. } => libc::ENOMEM,
             Self::Register(error) => of_register(error),
             Self::DeviceMemory(DmError::Exhausted { .. }) => libc::ENOMEM,
-            Self::Advise(AdviseError::Os(source)) => of_system(source),
+            Self::Advise(error) => of_advise(error),
             Self::InUse { .. } => libc::EBUSY,
             Self::Create(error) => of_create(error),
             Self::Modify { source, .. } => of_modify(source),
@@ -37,7 +37,6 @@ impl Error {
             Self::Join(error) => of_join(error),
             Self::CompletionFields { .. } => libc::EOPNOTSUPP,
             Self::DeviceMemory(DmError::Empty | DmError::Alignment { .. })
-            | Self::Advise(AdviseError::Access(_))
             | Self::WindowType { .. }
             | Self::Limit { .. }
             | Self::CqTooSmall { .. }
@@ -93,6 +92,18 @@ fn of_register(error: &RegisterError) -> i32 {
         | RegisterError::NotZeroBased
         | RegisterError::OutsideDm { .. }
         | RegisterError::Gone => libc::EINVAL,
+    }
+}
+
+/// To `ibv_advise_mr` what is not mapped is outside of the region as well.
+fn of_advise(error: &AdviseError) -> i32 {
+    match error {
+        AdviseError::Access(AccessError::WrongDomain { .. }) => libc::EPERM,
+        AdviseError::Access(_) => libc::EFAULT,
+        AdviseError::Os(source) => match of_system(source) {
+            libc::ENOMEM => libc::EFAULT,
+            other => other,
+        },
     }
 }
 
@@ -200,6 +211,14 @@ mod tests {
             (timeout(Duration::ZERO), libc::EAGAIN),
             (timeout(Duration::from_secs(1)), libc::ETIMEDOUT),
             (CreateError::TooMany { max: 4 }.into(), libc::ENOMEM),
+            (DmError::Exhausted { len: 2, left: 1 }.into(), libc::ENOMEM),
+            (Error::Register(RegisterError::NotPersistent), libc::EINVAL),
+            (Error::Advise(AccessError::UnknownKey { key: 1 }.into()), libc::EFAULT),
+            (Error::Advise(AccessError::WrongDomain { key: 1 }.into()), libc::EPERM),
+            (
+                Error::Advise(AdviseError::Os(io::Error::from_raw_os_error(libc::ENOMEM))),
+                libc::EFAULT,
+            ),
             (Error::CompletionFields { unsupported: WcFlags::CVLAN }, libc::EOPNOTSUPP),
             (Error::CqTooSmall { cq: CqId(1), depth: 1, held: 2 }, libc::EINVAL),
             (Error::Modify { qpn, source: ModifyError::Draining }, libc::EINVAL),
