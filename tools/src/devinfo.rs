@@ -72,7 +72,7 @@ fn line(
     value: impl std::fmt::Display,
 ) -> io::Result<()> {
     let (indent, name) = ("\t".repeat(depth), format!("{name}:"));
-    writeln!(out, "{indent}{name:<24}{value}")
+    writeln!(out, "{indent}{name:<23} {value}")
 }
 
 /// What the device can do, by the names of `verbs.h`.
