@@ -12,8 +12,8 @@ use softroce::engine::{Config, CreateError, PostError, QpAttr, QpState, QpType, 
 use softroce::io::sim::HostConfig;
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
-use softroce::transport::work::{RemoteAddr, SendOp, SendRequest, WcStatus};
-use support::script::{REMOTE, Script, rts_qp, rts_qp_of};
+use softroce::transport::work::{RemoteAddr, SendData, SendOp, SendRequest, Sge, WcStatus};
+use support::script::{PEER_QPN, REMOTE, Script, rts_qp, rts_qp_of, target};
 use support::{Link, World, full_access, qp_init, remote, request, sge};
 
 fn ops(at: RemoteAddr) -> [SendOp; 9] {
@@ -79,12 +79,7 @@ fn inline_bytes_are_granted_and_told() {
         let mut t = Script::requester(link);
         let cap = t.engine.query_qp(t.qpn).unwrap().init.cap;
         assert_eq!(cap.max_inline_data, granted);
-        let inline = |bytes: u32| {
-            SendRequest::send(
-                1,
-                softroce::transport::work::SendData::inline(&vec![7; bytes as usize]),
-            )
-        };
+        let inline = |bytes: u32| SendRequest::send(1, SendData::inline(&vec![7; bytes as usize]));
         assert_eq!(t.post(inline(granted)), Ok(()));
         let found = granted as usize + 1;
         let error = PostError::InlineTooLong { found, max: granted };
@@ -183,8 +178,8 @@ fn a_queue_pair_is_destroyed_with_work_outstanding() {
 fn a_send_queue_in_error_can_be_taken_up_again() {
     for qp_type in [QpType::Uc, QpType::Ud] {
         let mut t = Script::requester(rts_qp_of(qp_type));
-        let bad = softroce::transport::work::Sge { length: 8, ..Default::default() };
-        let to = Some(support::script::target(support::script::PEER_QPN));
+        let bad = Sge { length: 8, ..Default::default() };
+        let to = Some(target(PEER_QPN));
         t.post(SendRequest { to, ..request(1, SendOp::Send, &[bad]) }).unwrap();
         t.send(2, 8);
         assert_eq!(t.all(0).len(), 0);
@@ -200,4 +195,29 @@ fn a_send_queue_in_error_can_be_taken_up_again() {
         let ends: Vec<_> = t.sends().iter().map(|c| (c.wr_id, c.status)).collect();
         assert_eq!(ends, [(4, WcStatus::Success)]);
     }
+}
+
+#[test]
+fn all_of_a_list_is_taken_or_nothing() {
+    let mut link = rts_qp();
+    link.cap.max_send_wr = 3;
+    let mut t = Script::requester(link);
+    let good = |wr_id| request(wr_id, SendOp::Send, &[]);
+    let bad = SendRequest::send(9, SendData::inline(&[0; 300]));
+    let check = |t: &Script, list: &[SendRequest]| t.engine.check_sends(t.qpn, list);
+    assert_eq!(check(&t, &[good(1), good(2), good(3)]), Ok(()));
+    let too_long = Err(PostError::InlineTooLong { found: 300, max: 256 });
+    assert_eq!(check(&t, &[good(1), bad.clone(), good(3)]), too_long);
+    let full = Err(PostError::QueueFull { capacity: 3 });
+    assert_eq!(check(&t, &[good(1), good(2), good(3), bad]), too_long);
+    assert_eq!(check(&t, &[good(1), good(2), good(3), good(4)]), full);
+    // What is posted already counts.
+    t.post(good(1)).unwrap();
+    assert_eq!(check(&t, &[good(2), good(3)]), Ok(()));
+    assert_eq!(check(&t, &[good(2), good(3), good(4)]), full);
+    assert_eq!(t.all(0).len(), 1, "to check posts nothing");
+    // In ERR each ends at once and leaves its place.
+    t.modify(QpAttr::to(QpState::Err)).unwrap();
+    assert_eq!(check(&t, &[good(2), good(3), good(4), good(5)]), Ok(()));
+    assert_eq!(t.sends().len(), 1);
 }

@@ -494,6 +494,23 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether all of these send requests would be taken if they were posted now, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// Why the first that would not is refused.
+    pub fn check_sends(&self, qpn: Qpn, requests: &[SendRequest]) -> Result<(), PostError> {
+        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
+        let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
+        for (ahead, request) in requests.iter().enumerate() {
+            if let (QpType::Ud, Some(to)) = (qp.qp_type, request.to) {
+                connect::destination(&to, &self.config)?;
+            }
+            qp.check_send(request, ahead)?;
+        }
+        Ok(())
+    }
+
     /// Posts a receive request.
     ///
     /// # Errors

@@ -97,34 +97,47 @@ impl QueuePair {
         mut request: SendRequest,
         to: Option<Destination>,
     ) -> Result<(), PostError> {
+        let length = self.check_send(&request, 0)?;
+        if self.init.sq_sig_all {
+            request.flags |= SendFlags::SIGNALED;
+        }
+        self.service.post(request, length, to);
+        if self.is_flushing() {
+            self.service.flush(cx, &self.id, None);
+        }
+        Ok(())
+    }
+
+    /// Whether what is posted ends at once.
+    fn is_flushing(&self) -> bool {
+        matches!(self.state, QpState::Err | QpState::Sqe)
+    }
+
+    /// Checks a send request that is to be posted behind `ahead` others, and returns the length of
+    /// its message.
+    pub(crate) fn check_send(&self, request: &SendRequest, ahead: usize) -> Result<u32, PostError> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             let needed = "send requests are taken from RTS on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
-        let length = self.init.cap.check_send(&request)?;
+        let length = self.init.cap.check_send(request)?;
         self.qp_type.check_op(&request.op)?;
         let found = SendOps::from(&request.op);
         if let Some(declared) = self.init.send_ops.filter(|declared| !declared.contains(found)) {
             return Err(PostError::NotDeclared { found, declared });
         }
-        if self.qp_type == QpType::Ud && to.is_none() {
+        if self.qp_type == QpType::Ud && request.to.is_none() {
             return Err(PostError::NoTarget);
         }
         let answers = self.peering.as_ref().map_or(0, Peering::max_rd_atomic);
         if request.op.has_response() && answers == 0 && self.state != QpState::Err {
             return Err(PostError::NoReads);
         }
-        if let Some(capacity) = self.service.full() {
-            return Err(PostError::QueueFull { capacity });
+        let ahead = if self.is_flushing() { 0 } else { ahead };
+        match self.service.full(ahead) {
+            Some(capacity) => Err(PostError::QueueFull { capacity }),
+            None => Ok(length),
         }
-        if self.init.sq_sig_all {
-            request.flags |= SendFlags::SIGNALED;
-        }
-        self.service.post(request, length, to);
-        if matches!(self.state, QpState::Err | QpState::Sqe) {
-            self.service.flush(cx, &self.id, None);
-        }
-        Ok(())
     }
 
     pub(crate) fn post_recv(

@@ -81,14 +81,14 @@ impl Service {
 
     // ---- the send queue ----
 
-    /// The capacity of the send queue if it is full.
-    pub(crate) fn full(&self) -> Option<usize> {
-        let (has_room, capacity) = match self {
-            Self::Rc { requester, .. } => (requester.has_room(), requester.capacity()),
-            Self::Uc { sender, .. } => (sender.has_room(), sender.capacity()),
-            Self::Ud { sender } => (sender.has_room(), sender.capacity()),
+    /// The capacity of the send queue, unless there is room behind `ahead` more requests.
+    pub(crate) fn full(&self, ahead: usize) -> Option<usize> {
+        let (room, capacity) = match self {
+            Self::Rc { requester, .. } => (requester.room(), requester.capacity()),
+            Self::Uc { sender, .. } => (sender.room(), sender.capacity()),
+            Self::Ud { sender } => (sender.room(), sender.capacity()),
         };
-        (!has_room).then_some(capacity)
+        (room <= ahead).then_some(capacity)
     }
 
     /// Appends a request. Only UD has a destination for each.

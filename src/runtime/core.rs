@@ -9,6 +9,8 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
 use crate::ids::{Qpn, Srqn};
 use crate::io::{Port, TransmitError};
@@ -166,6 +168,17 @@ impl Core {
         }
         self.send_posted(now, qpn);
         (taken, result)
+    }
+
+    /// Posts send requests if all of them are taken, and sends them.
+    pub(crate) fn post_all_sends(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        requests: SmallVec<[SendRequest; 8]>,
+    ) -> Result<(), PostError> {
+        self.engine.check_sends(qpn, &requests)?;
+        self.post_sends(now, qpn, requests).1
     }
 
     /// Sends what was posted to a queue pair.

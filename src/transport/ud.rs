@@ -63,8 +63,8 @@ impl UdSender {
         self.next_psn = first;
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.queue.len() < self.capacity
+    pub(crate) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.queue.len())
     }
 
     pub(crate) fn capacity(&self) -> usize {

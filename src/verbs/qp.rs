@@ -442,6 +442,37 @@ impl QueuePair {
         }
     }
 
+    /// Posts a list of send requests and sends them, if all of them are taken; otherwise none.
+    ///
+    /// ```
+    /// use softroce::verbs::*;
+    ///
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let mr = pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
+    /// qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    ///
+    /// let write = |wr_id| SendRequest::write(wr_id, mr.sge(..8), mr.remote(8)).signaled();
+    /// let long = SendRequest::write(2, SendData::inline(&[0; 1000]), mr.remote(0));
+    /// assert!(qp.post_all([write(1), long]).is_err());
+    /// qp.post_all([write(3), write(4)])?;
+    /// assert_eq!([cq.wait_one(None)?.wr_id, cq.wait_one(None)?.wr_id], [3, 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Post`] for the first that would not be taken; [`Error::Down`].
+    #[doc(alias = "ibv_wr_start")]
+    #[doc(alias = "ibv_wr_complete")]
+    pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
+        let requests = requests.into_iter().collect();
+        let qpn = self.inner.qpn;
+        let shard = &self.context().device.shard;
+        self.told(shard.with(|core, now| core.post_all_sends(now, qpn, requests)))
+    }
+
     /// Binds a memory window of type 1, and returns its new key: what is posted behind may tell the
     /// peer. With [`BindInfo::NOTHING`] it is unbound. The key that it had before is no good any more
     /// when the request has completed.

@@ -135,16 +135,16 @@ impl Requester {
         self.retry.configure(connection.timeout, connection.retry_cnt, connection.rnr_retry);
     }
 
-    /// Whether the queue takes one more request.
-    pub(crate) fn has_room(&self) -> bool {
-        self.queue.len() < self.capacity
+    /// How many more requests the queue takes.
+    pub(crate) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.queue.len())
     }
 
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Appends a request of `length` bytes. The caller has asked [`has_room`](Self::has_room).
+    /// Appends a request of `length` bytes. The caller has asked for [`room`](Self::room).
     pub(crate) fn post(&mut self, request: SendRequest, length: u32) {
         self.queue.push_back(Wqe::new(request, length));
     }
