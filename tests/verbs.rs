@@ -18,6 +18,8 @@ mod destroying;
 mod errors;
 #[path = "verbs/lifetime.rs"]
 mod lifetime;
+#[path = "verbs/links.rs"]
+mod links;
 #[path = "verbs/memory.rs"]
 mod memory;
 #[path = "verbs/multicast.rs"]

@@ -543,6 +543,12 @@ impl Engine {
         self.windows.tell(host, now, waiting);
     }
 
+    /// The port's interface carries other packets than before. Queue pairs that are connected keep the
+    /// MTU that they have.
+    pub fn set_active_mtu(&mut self, mtu: Mtu) {
+        self.config.active_mtu = mtu;
+    }
+
     // ---- outputs ----
 
     /// Builds the next burst into `out`. False when there is nothing to send; `out` is empty then.

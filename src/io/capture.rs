@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
 
-use super::{Direction, JoinError, Port, PortCounters, PortInfo, Sink, TransmitError};
+use super::{Direction, JoinError, LinkState, Port, PortCounters, PortInfo, Sink, TransmitError};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::encap::Headers;
@@ -78,6 +78,10 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
 
     fn leave(&mut self, group: IpAddr) {
         self.port.leave(group);
+    }
+
+    fn poll_link(&mut self) -> Option<LinkState> {
+        self.port.poll_link()
     }
 
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {

@@ -99,6 +99,13 @@ pub trait Port: Send {
         None
     }
 
+    /// The state of the interface below, when it may be another than it was when this was last asked: the
+    /// first time, and whenever the system has told of changes. From the first time on, a descriptor of
+    /// the port is readable then. `None` when a port has no interface.
+    fn poll_link(&mut self) -> Option<LinkState> {
+        None
+    }
+
     /// When it wants to be called though nothing has arrived: a delayed datagram is due, or a busy
     /// port is worth another try.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -147,6 +154,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).backlog(now, to)
     }
 
+    fn poll_link(&mut self) -> Option<LinkState> {
+        (**self).poll_link()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         (**self).poll_timeout()
     }
@@ -173,6 +184,24 @@ pub struct TransmitError {
     pub taken: usize,
     /// Why it is refused.
     pub kind: TransmitErrorKind,
+}
+
+/// The state of the interface below a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkState {
+    /// An interface has the port's address.
+    pub has_address: bool,
+    /// That interface is up, and has a carrier.
+    pub running: bool,
+    /// Bytes that an IP packet may have there, or had there last.
+    pub mtu: usize,
+}
+
+impl LinkState {
+    /// Whether packets can come and go.
+    pub fn is_active(&self) -> bool {
+        self.has_address && self.running
+    }
 }
 
 /// Why a port does not join a multicast group.

@@ -281,6 +281,8 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
 pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) mtu: usize,
+    /// It is up, and has a carrier.
+    pub(super) running: bool,
 }
 
 /// The interface that holds `ip`, or `None` when none does. Every address of the loopback network
@@ -294,7 +296,8 @@ pub(super) fn interface_of(ip: IpAddr, socket: BorrowedFd<'_>) -> io::Result<Opt
     let name = entry.name();
     // SAFETY: `name` is a C string that `list` owns.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    Ok(Some(Interface { index, mtu: interface_mtu(name, socket)? }))
+    let running = entry.is_running();
+    Ok(Some(Interface { index, mtu: interface_mtu(name, socket)?, running }))
 }
 
 fn interface_mtu(name: &CStr, socket: BorrowedFd<'_>) -> io::Result<usize> {
@@ -353,6 +356,11 @@ impl<'a> Entry<'a> {
 
     fn ip(self) -> Option<IpAddr> {
         socket_ip(self.0.ifa_addr)
+    }
+
+    fn is_running(self) -> bool {
+        let both = (libc::IFF_UP | libc::IFF_RUNNING) as c_uint;
+        self.0.ifa_flags & both == both
     }
 
     fn is_loopback_for(self, ip: IpAddr) -> bool {

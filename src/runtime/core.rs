@@ -1,5 +1,6 @@
 //! An engine and its port, under the shard's lock: what a turn does.
 
+mod link;
 mod mcast;
 mod srq;
 
@@ -57,6 +58,7 @@ pub(crate) struct Core {
     wake_driver: bool,
     /// The port has other descriptors.
     descriptors_changed: bool,
+    link: link::Link,
 }
 
 impl fmt::Debug for Core {
@@ -78,7 +80,7 @@ pub(crate) enum Found {
 
 impl Core {
     pub(crate) fn new(engine: Engine, port: Box<dyn Port>, policy: AckPolicy) -> Self {
-        Self {
+        let mut core = Self {
             engine,
             port,
             policy,
@@ -94,7 +96,10 @@ impl Core {
             contexts: Vec::new(),
             wake_driver: false,
             descriptors_changed: false,
-        }
+            link: link::Link::default(),
+        };
+        core.begin_with_link();
+        core
     }
 
     /// Sends what is owed and wanted, receives a batch, runs timers, and hands out completions and
@@ -116,6 +121,7 @@ impl Core {
     fn after_sending(&mut self, now: Instant, sent: bool) -> Found {
         let received = self.receive(now);
         self.listen(now);
+        self.look_at_link(now);
         self.run_timers(now);
         self.deliver(now);
         match received {
@@ -385,6 +391,8 @@ impl Core {
             | AsyncEvent::SqDrained(qpn)
             | AsyncEvent::QpLastWqeReached(qpn) => self.owners.get(&qpn),
             AsyncEvent::SrqLimitReached(srqn) => self.srq_owners.get(&srqn),
+            // Not the engine's.
+            AsyncEvent::GidChange | AsyncEvent::PortActive | AsyncEvent::PortErr => None,
         };
         if let Some(owner) = owner {
             self.wake_driver |= owner.push(event) == Pushed::WakeDriver;

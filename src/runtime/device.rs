@@ -105,7 +105,6 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) ip: IpAddr,
     pub(crate) gids: Vec<Gid>,
-    pub(crate) active_mtu: Mtu,
     /// Bytes of its socket's receive buffer.
     pub(crate) receive_buffer: u64,
     next_pd: AtomicU32,
@@ -196,7 +195,6 @@ impl Device {
             name: config.name.clone(),
             ip,
             gids,
-            active_mtu,
             receive_buffer,
             next_pd: AtomicU32::new(1),
             thread: Some(thread),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::{Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr};
 use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
-use crate::io::{Port, PortCounters, PortInfo, TransmitError};
+use crate::io::{LinkState, Port, PortCounters, PortInfo, TransmitError};
 use crate::mem::{Access, HostMemory, Memory, Region};
 use crate::net::{AddressVector, Burst, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::psn::Psn;
@@ -30,6 +30,8 @@ pub(crate) struct Wire {
     pub(crate) busy: bool,
     /// The next burst is refused.
     pub(crate) refuses: bool,
+    /// What the interface below has become.
+    pub(crate) link: Option<LinkState>,
 }
 
 pub(crate) type Shared = Arc<Mutex<Wire>>;
@@ -78,6 +80,10 @@ impl Port for TestPort {
     }
 
     fn tell_ip_fields(&mut self) {}
+
+    fn poll_link(&mut self) -> Option<LinkState> {
+        self.own.lock().unwrap().link.take()
+    }
 
     fn poll_timeout(&self) -> Option<Instant> {
         None

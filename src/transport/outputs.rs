@@ -25,6 +25,15 @@ pub enum AsyncEvent {
     /// The first packet arrived while the queue pair was in RTR.
     #[doc(alias = "IBV_EVENT_COMM_EST")]
     CommEst(Qpn),
+    /// An interface has got the device's address, or has lost it: the GID is one again, or is none.
+    #[doc(alias = "IBV_EVENT_GID_CHANGE")]
+    GidChange,
+    /// The device's interface has the address and carries packets, which was not so before.
+    #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
+    PortActive,
+    /// The device's interface carries no packets any more, or has lost the address.
+    #[doc(alias = "IBV_EVENT_PORT_ERR")]
+    PortErr,
     /// Everything started before SQD is complete.
     #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SqDrained(Qpn),

@@ -16,7 +16,7 @@ use crate::runtime::{
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
 use crate::verbs::event::{Subject, Subjects};
-use crate::verbs::info::{DeviceInfo, Limits};
+use crate::verbs::info::{DeviceInfo, Limits, PortState};
 use crate::verbs::pd::PdInner;
 use crate::verbs::tables::PKEYS;
 use crate::verbs::{
@@ -283,7 +283,11 @@ impl Context {
                 name: device.name.clone(),
                 ip: device.ip,
                 gids: device.gids.clone(),
-                active_mtu: device.active_mtu,
+                port_state: match core.is_active() {
+                    true => PortState::Active,
+                    false => PortState::Down,
+                },
+                active_mtu: config.active_mtu,
                 port: core.port.info(),
                 window: window::usable(config.peer_receive_buffer),
                 limits: Limits {
@@ -340,7 +344,7 @@ impl ContextInner {
     /// An object is gone: nobody is told of it any more.
     pub(super) fn forget(&self, subject: Subject) {
         self.subjects.remove(subject);
-        self.events.retain(|event| Subject::of(*event) != subject);
+        self.events.retain(|event| Subject::of(*event) != Some(subject));
     }
 
     /// Whether this is its device.

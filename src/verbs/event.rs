@@ -134,8 +134,9 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    pub(super) fn of(event: AsyncEvent) -> Self {
-        match event {
+    /// `None` of the device itself, which is closed only when nobody has anything of it.
+    pub(super) fn of(event: AsyncEvent) -> Option<Self> {
+        Some(match event {
             AsyncEvent::CqErr(cq) => Self::Cq(cq),
             AsyncEvent::QpFatal(qpn)
             | AsyncEvent::QpReqErr(qpn)
@@ -144,7 +145,8 @@ impl Subject {
             | AsyncEvent::SqDrained(qpn)
             | AsyncEvent::QpLastWqeReached(qpn) => Self::Qp(qpn),
             AsyncEvent::SrqLimitReached(srqn) => Self::Srq(srqn),
-        }
+            AsyncEvent::GidChange | AsyncEvent::PortActive | AsyncEvent::PortErr => return None,
+        })
     }
 }
 
@@ -166,7 +168,7 @@ impl Subjects {
     /// An event is handed out: it counts for what it tells of, if that still exists.
     fn take(&self, event: AsyncEvent) -> Option<Arc<Unacknowledged>> {
         let subjects = self.lock();
-        let owed = subjects.get(&Subject::of(event))?;
+        let owed = subjects.get(&Subject::of(event)?)?;
         owed.take();
         Some(Arc::clone(owed))
     }

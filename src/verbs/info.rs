@@ -1,5 +1,6 @@
 //! What a device is and what it can do.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::ids::{Gid, Mtu};
@@ -20,6 +21,8 @@ pub struct DeviceInfo {
     pub ip: IpAddr,
     /// Its GID table, which `sgid_index` counts.
     pub gids: Vec<Gid>,
+    /// Whether its interface has the address and carries packets.
+    pub port_state: PortState,
     /// The largest path MTU that its interface carries.
     pub active_mtu: Mtu,
     /// What its port is: interface MTU, receive buffer, offloads.
@@ -44,6 +47,28 @@ pub struct DeviceInfo {
     pub counters: Counters,
     /// What the port has counted.
     pub port_counters: PortCounters,
+}
+
+/// The state of a device's port, by the names and values in verbs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[doc(alias = "ibv_port_state")]
+#[repr(u8)]
+pub enum PortState {
+    /// No interface has the device's address, or the one that has it carries no packets.
+    #[doc(alias = "IBV_PORT_DOWN")]
+    Down = 1,
+    /// Packets come and go.
+    #[doc(alias = "IBV_PORT_ACTIVE")]
+    Active = 4,
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Down => "PORT_DOWN",
+            Self::Active => "PORT_ACTIVE",
+        })
+    }
 }
 
 /// How many there can be of what, in one device.

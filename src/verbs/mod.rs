@@ -70,7 +70,7 @@ pub use event::{CqEvent, PendingEvent};
 #[cfg(feature = "futures")]
 pub use future::Completions;
 pub use future::NextCompletion;
-pub use info::{DeviceInfo, Limits};
+pub use info::{DeviceInfo, Limits, PortState};
 pub use memory::Rereg;
 pub use mw::MemoryWindow;
 pub use pd::{MemoryRegion, ProtectionDomain};

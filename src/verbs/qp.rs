@@ -269,7 +269,8 @@ impl QueuePair {
             hop_limit: options.hop_limit,
             ..AddressVector::to(peer.gid)
         };
-        let path_mtu = options.path_mtu.unwrap_or(device.active_mtu);
+        let active_mtu = device.shard.with(|core, _| core.engine.config().active_mtu)?;
+        let path_mtu = options.path_mtu.unwrap_or(active_mtu);
         let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
         if self.inner.qp_type != QpType::Rc {
             self.modify(RtrAttr::Uc { peer })?;
@@ -569,10 +570,12 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// The queue pair, and [`Error::InUse`] when events that tell of it are not acknowledged.
+    /// The queue pair, and [`Error::InUse`] when events that tell of it are not acknowledged, or it is
+    /// attached to multicast groups.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
-        let checked = self.inner.async_events.check("queue pair");
+        let checked =
+            self.inner.async_events.check("queue pair").and_then(|()| self.check_groups());
         checked.map_err(|error| (self, error))
     }
 

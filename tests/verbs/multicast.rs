@@ -168,6 +168,19 @@ fn what_cannot_be_attached_is_told_by_whom_and_why() {
     );
 }
 
+/// As with libibverbs; to drop it is another matter.
+#[test]
+fn a_member_is_detached_before_it_is_destroyed() {
+    let (mut node, group) = (datagrams(open(), 0), fresh_group());
+    let other = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
+    let qp = std::mem::replace(&mut node.qp, other);
+    qp.attach_mcast(group).unwrap();
+    let (qp, refused) = qp.destroy().unwrap_err();
+    assert_eq!(refused.to_string(), "the queue pair is in use by multicast groups: 1");
+    qp.detach_mcast(group).unwrap();
+    assert!(qp.destroy().is_ok());
+}
+
 /// The test that is one of the three processes.
 const ONE_OF_THREE: &str = "multicast::one_of_three";
 

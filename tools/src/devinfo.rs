@@ -41,7 +41,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         }
     }
     line(out, 1, "port", 1)?;
-    line(out, 2, "state", "PORT_ACTIVE (4)")?;
+    line(out, 2, "state", format!("{} ({})", info.port_state, info.port_state as u8))?;
     line(out, 2, "max_mtu", "4096 (5)")?;
     line(out, 2, "active_mtu", format!("{} ({})", info.active_mtu, info.active_mtu as u8))?;
     line(out, 2, "link_layer", "Ethernet")?;

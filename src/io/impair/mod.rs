@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 use smallvec::SmallVec;
 
 use super::chance::{Arrival, Dice, Faults};
-use super::{JoinError, Port, PortCounters, PortInfo, TransmitError};
+use super::{JoinError, LinkState, Port, PortCounters, PortInfo, TransmitError};
 use crate::ids::Gid;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
@@ -195,6 +195,10 @@ impl<P: Port> Port for Impair<P> {
 
     fn leave(&mut self, group: IpAddr) {
         self.port.leave(group);
+    }
+
+    fn poll_link(&mut self) -> Option<LinkState> {
+        self.port.poll_link()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -21,13 +21,14 @@ use thiserror::Error;
 
 use super::cmsg::integer;
 use super::sys::{self, Inbox, MAX_MESSAGES, Received};
-use super::{JoinError, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use super::{JoinError, LinkState, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use backlog::Backlogs;
 use groups::Groups;
 use send::{Senders, Stop};
 use socket::Receiver;
+use watch::Watch;
 
 mod backlog;
 mod groups;
@@ -35,6 +36,7 @@ mod holder;
 mod route;
 mod send;
 mod socket;
+mod watch;
 
 pub use holder::{Holder, holders};
 pub use route::Route;
@@ -132,6 +134,8 @@ pub struct UdpPort {
     /// Messages to ask for in the next receive.
     batch: usize,
     groups: Groups,
+    /// Where the system tells of changes, once somebody has asked.
+    watch: Option<Watch>,
     senders: Senders,
     backlogs: Backlogs,
     /// When to try again after the kernel had no room.
@@ -163,6 +167,7 @@ impl UdpPort {
             inbox: Inbox::new(),
             batch: 1,
             groups: Groups::default(),
+            watch: None,
             senders,
             backlogs: Backlogs::new(),
             retry_at: None,
@@ -285,6 +290,29 @@ impl Port for UdpPort {
         self.backlogs.ask(self.info.ip, to)
     }
 
+    fn poll_link(&mut self) -> Option<LinkState> {
+        let changed = match &self.watch {
+            Some(watch) => watch.has_changed(),
+            None => {
+                self.watch = Some(Watch::new());
+                true
+            }
+        };
+        if !changed {
+            return None;
+        }
+        // What cannot be asked is taken to be as before.
+        let interface = sys::interface_of(self.info.ip, self.receiver.as_fd()).ok()?;
+        if let Some(interface) = interface {
+            (self.info.interface, self.info.link_mtu) = (interface.index, interface.mtu);
+        }
+        Some(LinkState {
+            has_address: interface.is_some(),
+            running: interface.is_some_and(|interface| interface.running),
+            mtu: self.info.link_mtu,
+        })
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -302,6 +330,7 @@ impl Port for UdpPort {
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
         let mut descriptors = smallvec![self.receiver.as_raw_fd()];
         descriptors.extend(self.groups.descriptor());
+        descriptors.extend(self.watch.as_ref().and_then(Watch::descriptor));
         descriptors
     }
 }

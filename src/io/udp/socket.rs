@@ -137,7 +137,8 @@ impl Receiver {
         let socket = open(ip).map_err(os("socket"))?;
         // Some sandboxes list no interfaces, and an address may be local without being on one.
         let interface = sys::interface_of(ip, socket.as_fd()).ok().flatten();
-        let interface = interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU });
+        let interface =
+            interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU, running: true });
         take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
         multicast_from(&socket, ip, interface.index);
         if !ip.is_loopback() {

@@ -7,7 +7,8 @@ use crate::verbs::{Error, QueuePair};
 impl QueuePair {
     /// Attaches a UD queue pair to a multicast group. It then receives what anybody sends there with its
     /// queue key, once, except what it sends itself; other queue pairs of this device that are attached
-    /// get that too. To attach it twice is to attach it once. It is detached when it is destroyed.
+    /// get that too. To attach it twice is to attach it once. It is detached when its last handle is dropped;
+    /// to [`destroy`](Self::destroy) it before it is detached is refused.
     ///
     /// The group is an IP address: `::ffff:224.0.0.0/100` for IPv4, `ff00::/8` for IPv6, of the version
     /// that the device's address has. With the first queue pair that is attached the host joins it, by
@@ -79,5 +80,17 @@ impl QueuePair {
     pub fn mcast_groups(&self) -> Result<Vec<Gid>, Error> {
         let qpn = self.inner.qpn;
         Ok(self.context().device.shard.with(|core, _| core.engine.mcast_groups(qpn))?)
+    }
+
+    /// Refuses when it belongs to a group.
+    pub(super) fn check_groups(&self) -> Result<(), Error> {
+        // In a device that has failed it is as good as destroyed.
+        match self.mcast_groups().map_or(0, |groups| groups.len()) {
+            0 => Ok(()),
+            count => {
+                let (what, by, count) = ("queue pair", "multicast groups", count as u64);
+                Err(Error::InUse { what, by, count })
+            }
+        }
     }
 }

@@ -1,0 +1,63 @@
+//! Changes of interfaces and addresses, as the kernel tells them to anybody who listens (`rtnetlink(7)`).
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use libc::c_int;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::io::sys;
+
+/// What is told: interfaces, IPv4 addresses, IPv6 addresses (`RTNLGRP_*` of `linux/rtnetlink.h`).
+const GROUPS: [c_int; 3] = [1, 5, 9];
+
+/// Hears of changes from the time that it is made.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// `None` where the system has none.
+    netlink: Option<Socket>,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self { netlink: listen().ok() }
+    }
+
+    /// Whether something has changed since this was last asked.
+    pub(super) fn has_changed(&self) -> bool {
+        let Some(mut netlink) = self.netlink.as_ref() else { return false };
+        let (mut changed, mut message) = (false, [0; 4096]);
+        loop {
+            match netlink.read(&mut message) {
+                Ok(_) => changed = true,
+                // There was more than the socket holds.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
+                Err(_) => return changed,
+            }
+        }
+    }
+
+    /// What is readable when something has changed.
+    pub(super) fn descriptor(&self) -> Option<RawFd> {
+        self.netlink.as_ref().map(Socket::as_raw_fd)
+    }
+}
+
+fn listen() -> io::Result<Socket> {
+    let (domain, protocol) = (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_ROUTE));
+    let netlink = Socket::new(domain, Type::DGRAM, Some(protocol))?;
+    netlink.set_nonblocking(true)?;
+    for group in GROUPS {
+        let name = libc::NETLINK_ADD_MEMBERSHIP;
+        sys::set_option(netlink.as_fd(), libc::SOL_NETLINK, name, group)?;
+    }
+    // Who has not said anything has no address, and is told nothing.
+    (&netlink).write_all(&NOTHING)?;
+    Ok(netlink)
+}
+
+/// A message to which there is no answer: length, `NLMSG_NOOP`, flags, number, sender.
+const NOTHING: [u8; 16] = {
+    let ([l0, l1, l2, l3], [t0, t1]) = (16_u32.to_ne_bytes(), 1_u16.to_ne_bytes());
+    [l0, l1, l2, l3, t0, t1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+};

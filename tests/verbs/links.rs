@@ -1,0 +1,81 @@
+//! What becomes of the interface below a device, in a namespace of its own.
+
+use std::env;
+use std::net::IpAddr;
+use std::process::Command;
+
+use softroce::verbs::*;
+
+use crate::node::PATIENCE;
+use crate::process::{ROLE, role};
+
+/// The test that has an interface to itself.
+const WITH_AN_INTERFACE: &str = "links::with_an_interface";
+
+/// A wire with both ends here.
+const WIRE: &str = r#"
+    ip link add a0 type veth peer name b0
+    ip link set a0 up
+    ip link set b0 up
+    ip addr add 10.8.0.1/24 dev a0
+    ip addr add fd08::1/64 dev a0 nodad
+    exec "$EXE" --exact --nocapture "$TEST"
+"#;
+
+fn ip(words: &str) {
+    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+}
+
+#[test]
+fn with_an_interface() {
+    if role().as_deref() != Some("interface") {
+        return;
+    }
+    use AsyncEvent::{GidChange, PortActive, PortErr};
+    for (ip_of_ours, net) in [("10.8.0.1", 24), ("fd08::1", 64)] {
+        let device = ip_of_ours.parse::<IpAddr>().unwrap();
+        let ctx = Context::open(OpenOptions::default().ip(device)).unwrap();
+        let expect = |event, state, mtu| {
+            assert_eq!(ctx.wait_event(PATIENCE).unwrap(), event);
+            let info = ctx.device_info().unwrap();
+            assert_eq!((info.port_state, info.active_mtu), (state, mtu));
+        };
+        let both = |first, second, state| {
+            assert_eq!(ctx.wait_event(PATIENCE).unwrap(), first);
+            expect(second, state, Mtu::Mtu1024);
+        };
+        assert_eq!(ctx.device_info().unwrap().port_state, PortState::Active);
+        ip(&format!("addr del {ip_of_ours}/{net} dev a0"));
+        both(GidChange, PortErr, PortState::Down);
+        let nodad = if device.is_ipv6() { " nodad" } else { "" };
+        ip(&format!("addr add {ip_of_ours}/{net} dev a0{nodad}"));
+        both(GidChange, PortActive, PortState::Active);
+        // The other end of the wire is pulled out, and the address stays.
+        ip("link set b0 down");
+        expect(PortErr, PortState::Down, Mtu::Mtu1024);
+        ip("link set a0 mtu 9000");
+        ip("link set b0 mtu 9000 up");
+        expect(PortActive, PortState::Active, Mtu::Mtu4096);
+        // Some other address is none of its business.
+        ip("addr add 10.8.1.1/24 dev a0");
+        ip("link set b0 down");
+        expect(PortErr, PortState::Down, Mtu::Mtu4096);
+        ip("addr del 10.8.1.1/24 dev a0");
+        ip("link set a0 mtu 1500");
+        ip("link set b0 mtu 1500 up");
+        expect(PortActive, PortState::Active, Mtu::Mtu1024);
+    }
+    println!("\nheard of everything");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn events_tell_what_becomes_of_address_and_interface() {
+    let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    let mut command = Command::new("unshare");
+    command.arg(if is_root { "-n" } else { "-rn" }).args(["bash", "-euc", WIRE]);
+    command.env("EXE", env::current_exe().unwrap()).env("TEST", WITH_AN_INTERFACE);
+    let output = command.env(ROLE, "interface").output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success() && out.contains("heard of everything"), "{out}{err}");
+}
