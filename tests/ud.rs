@@ -430,6 +430,29 @@ fn each_message_goes_where_it_says() {
     assert_eq!(bursts, [0, 0, 1, 2, 3, 4]);
 }
 
+/// PKT-01, PKT-02: switches tell flows apart by the source port, which follows from the label.
+#[test]
+fn a_flow_label_chooses_the_source_port() {
+    let mut t = ud();
+    t.engine.agree_on_flow(0x12345, |wanted| wanted);
+    t.engine.agree_on_flow(0x54321, |_| 0xc777);
+    t.engine.agree_on_flow(0x54321, |_| panic!("it is agreed on"));
+    t.engine.agree_on_flow(0, |_| panic!("no label, no flow"));
+    let data = t.data.clone();
+    let own = datagram_source_port(t.qpn);
+    let flows = [(0, own), (0x12345, 0xe341), (0x12345, 0xe341), (0x54321, 0xc777), (7, own)];
+    for (wr_id, (flow_label, _)) in (0..).zip(flows) {
+        let av = AddressVector { flow_label, ..AddressVector::to(Gid::from(PEER)) };
+        t.post(to(wr_id, 8, &data, UdTarget { av, ..target(PEER_QPN) })).unwrap();
+    }
+    let sent = t.all(0);
+    assert_eq!(t.sends(), [0, 1, 2, 3, 4].map(|wr_id| ok(wr_id, SEND, 8)));
+    let ports: Vec<_> = sent.iter().map(|one| one.path.source_port).collect();
+    assert_eq!(ports, flows.map(|(_, port)| port));
+    let bursts: Vec<_> = sent.iter().map(|one| one.burst - sent[0].burst).collect();
+    assert_eq!(bursts, [0, 1, 1, 2, 3]);
+}
+
 /// §4.7: nothing but SEND.
 #[test]
 fn operations_that_ud_has_not_are_refused() {

@@ -1,12 +1,13 @@
 //! From attributes to a peer.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use crate::engine::Config;
 use crate::engine::attr::QpType;
 use crate::engine::post::PostError;
 use crate::engine::qp::QueuePair;
 use crate::engine::service::Peering;
+use crate::engine::{Config, Engine};
 use crate::ids::{PKey, Qpn};
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::transport::connection::Connection;
@@ -58,11 +59,35 @@ pub(super) fn peering(
     })))
 }
 
-/// Where a UD message goes.
-pub(super) fn destination(to: &UdTarget, config: &Config) -> Result<Destination, PostError> {
-    let path = path(&to.av, config)
+/// The UDP source ports of UD messages, by their flow labels.
+#[derive(Debug, Default)]
+pub(super) struct FlowPorts(HashMap<u32, u16>);
+
+impl Engine {
+    /// Agrees on the UDP source port of UD messages with this flow label, as
+    /// [`modify_qp`](Self::modify_qp) does for a queue pair. Without that, and with label 0, they leave
+    /// from the queue pair's port.
+    pub fn agree_on_flow(&mut self, flow_label: u32, agree: impl FnOnce(u16) -> u16) {
+        if flow_label != 0 {
+            // Of a label the port follows alone.
+            let wanted = source_port(flow_label, Qpn::GSI, Qpn::GSI);
+            self.flows.0.entry(flow_label).or_insert_with(|| agree(wanted));
+        }
+    }
+}
+
+/// Where a UD message goes. It leaves from the port of its flow, or else from `source_port`.
+pub(super) fn destination(
+    to: &UdTarget,
+    config: &Config,
+    flows: &FlowPorts,
+    source_port: Option<u16>,
+) -> Result<Destination, PostError> {
+    let mut path = path(&to.av, config)
         .filter(|path| path.source.is_ipv4() == path.destination.is_ipv4())
         .ok_or(PostError::Address { gid: to.av.gid, index: to.av.sgid_index })?;
+    let of_flow = flows.0.get(&to.av.flow_label).copied();
+    path.source_port = of_flow.or(source_port).unwrap_or(ROCE_PORT);
     // Whatever number the request names, a group has but this (IBTA vol 1, §10.5).
     let qpn = if path.destination.is_multicast() { Qpn::MULTICAST } else { to.qpn };
     Ok(Destination { path, qpn, qkey: to.qkey })

@@ -60,6 +60,7 @@ pub use send_ops::SendOps;
 pub use srq::{SrqAttr, SrqError, SrqInit, SrqModify};
 pub use transitions::ModifyError;
 
+use crate::engine::connect::FlowPorts;
 use crate::engine::mcast::Groups;
 use crate::engine::qp::{Extent, QueuePair};
 use crate::engine::service::Arrival;
@@ -214,6 +215,7 @@ pub struct Engine {
     read_window: WindowId,
     srqs: SrqTable,
     groups: Groups,
+    flows: FlowPorts,
     outputs: Outputs,
     counters: Counters,
 }
@@ -256,6 +258,7 @@ impl Engine {
             read_window,
             srqs: SrqTable::default(),
             groups: Groups::default(),
+            flows: FlowPorts::default(),
             outputs: Outputs::default(),
             counters: Counters::default(),
         }
@@ -485,7 +488,9 @@ impl Engine {
         let mut cx = context!(self, now, turn);
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
         let to = match (qp.qp_type, request.to) {
-            (QpType::Ud, Some(to)) => Some(connect::destination(&to, &self.config)?),
+            (QpType::Ud, Some(to)) => {
+                Some(connect::destination(&to, &self.config, &self.flows, qp.source_port())?)
+            }
             _ => None,
         };
         qp.post_send(&mut cx, request, to)?;
@@ -504,7 +509,7 @@ impl Engine {
         let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
         for (ahead, request) in requests.iter().enumerate() {
             if let (QpType::Ud, Some(to)) = (qp.qp_type, request.to) {
-                connect::destination(&to, &self.config)?;
+                connect::destination(&to, &self.config, &self.flows, qp.source_port())?;
             }
             qp.check_send(request, ahead)?;
         }

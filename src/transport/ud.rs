@@ -97,7 +97,7 @@ impl UdSender {
     ) -> Result<Progress, WcStatus> {
         let Some((_, to)) = self.queue.front() else { return Ok(Progress::Idle) };
         let to = *to;
-        let path = Path { source_port: endpoint.source_port, ..to.path };
+        let path = to.path;
         out.reset(path, out.token);
         let flow = Flow::new(
             SocketAddr::new(path.source, path.source_port),

@@ -64,19 +64,28 @@ impl AddressHandle {
 }
 
 impl ProtectionDomain {
-    /// The way to a host.
+    /// The way to a host or a group. With a flow label, messages leave from the UDP source port that
+    /// Linux derives from it, if the port has that; without, from the queue pair's.
     ///
     /// # Errors
     ///
-    /// [`Error::Address`]: the source GID it names does not exist, or is not of the same IP version.
+    /// [`Error::Address`]: the source GID it names does not exist, or is not of the same IP version;
+    /// [`Error::Down`].
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, av: AddressVector) -> Result<AddressHandle, Error> {
         let gids = &self.inner.context.device.gids;
         let source = gids.get(usize::from(av.sgid_index)).map(|gid| gid.ip());
-        match source {
-            Some(source) if source.is_ipv4() == av.gid.ip().is_ipv4() => Ok(AddressHandle { av }),
-            _ => Err(Error::Address { gid: av.gid, index: av.sgid_index }),
+        if source.is_none_or(|source| source.is_ipv4() != av.gid.ip().is_ipv4()) {
+            return Err(Error::Address { gid: av.gid, index: av.sgid_index });
         }
+        if av.flow_label != 0 {
+            let shard = &self.inner.context.device.shard;
+            shard.with(|core, _| {
+                let port = &mut core.port;
+                core.engine.agree_on_flow(av.flow_label, |wanted| port.source_port(wanted));
+            })?;
+        }
+        Ok(AddressHandle { av })
     }
 
     /// The way back to the sender of a UD message, from the first 40 bytes of the buffer that it

@@ -2,10 +2,12 @@
 
 use std::io::{BufReader, Write};
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 
+use softroce::io::{Direction, Sink};
 use softroce::verbs::*;
 
-use crate::node::{Node, fresh_ip, open};
+use crate::node::{Node, fresh_ip, open, open_with};
 use crate::process::{line, role, start};
 
 const KEY: QKey = QKey(0x1111_1111);
@@ -73,6 +75,35 @@ fn the_header_tells_how_a_message_came() {
     assert_eq!(received(&b).0, "hello");
     // The second half of the 40 bytes is the IPv4 header: TOS is its byte 1, TTL its byte 8.
     assert_eq!((b.bytes(21, 1), b.bytes(28, 1)), (vec![0x48], vec![7]));
+}
+
+/// Notes the UDP source ports of what is sent.
+struct SourcePorts(Arc<Mutex<Vec<u16>>>);
+
+impl Sink for SourcePorts {
+    fn packet(&mut self, _: Instant, direction: Direction, ip_packet: &[u8]) {
+        if direction == Direction::Sent {
+            let port = u16::from_be_bytes(*ip_packet[20..].first_chunk().unwrap());
+            self.0.lock().unwrap().push(port);
+        }
+    }
+}
+
+/// PKT-02: what does not fit a flow leaves from another port, and arrives like the rest.
+#[test]
+fn a_flow_label_chooses_the_port_that_a_message_leaves_from() {
+    let ports = Arc::default();
+    let capture = OpenOptions::default().capture(Box::new(SourcePorts(Arc::clone(&ports))));
+    let (a, b) = (datagrams(open_with(capture), 0), datagrams(open(), 2));
+    let to = b.qp.endpoint();
+    for flow_label in [0, 0x12345] {
+        let av = AddressVector { flow_label, ..AddressVector::to(to.gid) };
+        let ah = a.pd.create_ah(av).unwrap();
+        a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, KEY)));
+        assert_eq!(received(&b).0, "hello");
+    }
+    let ports = ports.lock().unwrap();
+    assert!(ports.len() == 2 && ports[0] != ports[1], "{ports:?}");
 }
 
 /// What goes where nobody is, is gone, and nothing else is.
