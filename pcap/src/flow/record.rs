@@ -71,10 +71,11 @@ impl Records {
 
     /// Appends what has the newest PSN, and forgets the oldest when there are more than `limit`.
     pub(super) fn push(&mut self, record: Record, limit: usize) {
-        self.records.push_back(record);
-        if self.records.len() > limit {
+        // First out, then in: a list that is longer for a moment takes twice the memory for good.
+        if self.records.len() >= limit {
             self.records.pop_front();
         }
+        self.records.push_back(record);
     }
 
     /// What has this PSN, or is the READ whose answer has it.

@@ -302,7 +302,7 @@ impl Requests {
             return;
         }
         let (psn, reth) = (seen.datagram.bth.psn, seen.datagram.reth().unwrap_or_default());
-        // First out, then in: a list that is longer for a moment takes twice the memory for good.
+        // As with records.
         if self.reads.len() == READS {
             self.reads.pop_front();
         }
