@@ -465,7 +465,8 @@ function nearest(chart, x, y) {
       const dx = chart.x(cells.at[i]) - x;
       const top = chart.y(chart.value(cells.high[i])), bottom = chart.y(chart.value(cells.low[i]));
       const dy = Math.max(top - y, y - bottom, 0);
-      if (dx * dx + dy * dy < closest) {
+      // What is drawn on top is meant.
+      if (dx * dx + dy * dy <= closest) {
         closest = dx * dx + dy * dy;
         best = { kind, cells, i };
       }
