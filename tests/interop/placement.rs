@@ -1,13 +1,16 @@
 //! FLUSH and ATOMIC WRITE, both ways, where the peer has them.
 
+use std::fs::{self, File};
+
 use softroce::verbs::*;
 
 use super::pair::{Pair, Setup, TARGET, all, not_tried};
-use super::peer::{Peer, PeerDevice, PeerRegion};
+use super::peer::{Peer, PeerDevice, PeerRegion, pattern};
 
 const GLOBAL: FlushPlacement = FlushPlacement::GLOBAL_VISIBILITY;
 
-/// Two ends between which FLUSH is allowed, and memory of each that allows it too.
+/// Two ends between which FLUSH is allowed, to us also to persistence, and memory of each that allows
+/// it to global visibility.
 fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
     let device = Peer::device_there();
     if !device.has(PeerDevice::FLUSH) || !device.has(PeerDevice::ATOMIC_WRITE) {
@@ -15,8 +18,9 @@ fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
         return None;
     }
     let access = all() | Access::FLUSH_GLOBAL;
-    let mut pair =
-        Pair::new(Setup { access: [access - Access::LOCAL_WRITE; 2], ..Setup::default() });
+    let theirs = access - Access::LOCAL_WRITE;
+    let ours = theirs | Access::FLUSH_PERSISTENT;
+    let mut pair = Pair::new(Setup { access: [ours, theirs], ..Setup::default() });
     let ours = pair.pd.alloc_mr(1 << 20, access).unwrap();
     let theirs = pair.peer.reg_mr(0, 1 << 20, access, false);
     Some((pair, ours, theirs))
@@ -106,6 +110,31 @@ fn they_are_done_in_order_with_everything_else() {
         );
         assert_eq!(ours.load_u64(0), Ok(round));
     }
+}
+
+/// The peer's WRITE, and its FLUSH to persistence, of which kernel rxe itself has none without
+/// persistent memory.
+#[test]
+#[ignore = "needs a peer"]
+fn the_peer_flushes_a_file_of_ours() {
+    let Some((mut pair, ..)) = pair() else { return };
+    let lkey = pair.peer.mr.lkey;
+    let path = std::env::temp_dir().join(format!("softroce-interop-{}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.set_len(64 << 10).unwrap();
+    let access = all() | Access::FLUSH_PERSISTENT;
+    let log = pair.pd.reg_mr(HostMemory::map_file(&file, 0, 64 << 10).unwrap(), access).unwrap();
+    pair.peer.fill(0, 9000, 1);
+    pair.peer.post_send(1, &SendOp::Write { to: log.remote(4096) }, 0, &[(0, 9000, lkey)]);
+    let target = FlushTarget::Range { at: log.remote(4096), length: 9000 };
+    let placement = FlushPlacement::PERSISTENCE;
+    pair.peer.post_send(2, &SendOp::Flush { target, placement }, 2, &[]);
+    pair.peer.post_send(3, &SendOp::AtomicWrite { to: log.remote(8) }, 2, &[]);
+    let ends = [pair.theirs(), pair.theirs()].map(|end| (end.id, end.status));
+    let found = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!((ends, &found[8..16]), ([(2, 0), (3, 0)], &3_u64.to_ne_bytes()[..]));
+    assert_eq!(found[4096..13_096], (0..9000).map(|at| pattern(1, at)).collect::<Vec<_>>());
 }
 
 /// One request of ours fails, and one of the peer's.
