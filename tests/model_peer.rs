@@ -1,7 +1,8 @@
 //! The requester against a peer that is not ours: a responder written for this test, that behaves as
 //! kernel rxe does where it differs from us. It acknowledges what it is asked to and nothing else,
 //! keeps no state after an RNR NAK, carries a resumed READ on with MIDDLE and LAST, and acknowledges
-//! duplicates with a PSN that READs do not advance.
+//! duplicates with a PSN that READs do not advance. Some of them want the ICRC of a FLUSH as rxe does,
+//! and drop another in silence.
 //!
 //! Results follow from the order of posting alone; the network loses, repeats and delays.
 
@@ -18,11 +19,14 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use softroce::ids::{Mtu, Qpn, Rkey};
 use softroce::io::sim::HostConfig;
-use softroce::net::Burst;
+use softroce::net::{Burst, ROCE_PORT};
 use softroce::psn::Psn;
 use softroce::time::Instant;
 use softroce::transport::outputs::Counters;
-use softroce::transport::work::{RemoteAddr, SendFlags, SendOp, WcStatus};
+use softroce::transport::work::{
+    FlushPlacement, FlushTarget, RemoteAddr, SendFlags, SendOp, WcStatus,
+};
+use softroce::wire::icrc::Flow;
 use softroce::wire::{Datagram, Opcode, Operation};
 use support::{Link, World, full_access, init_attr, pattern, request, rtr_attr, rts_attr, sge};
 
@@ -57,9 +61,20 @@ struct Peer {
     /// The newest packet that is not a READ.
     acknowledged: Psn,
     message: Message,
-    /// PSN, packets, address, and of an atomic the value.
-    remembered: VecDeque<(Psn, u32, u64, Option<u64>)>,
+    /// PSN, packets, and what the answer is.
+    remembered: VecDeque<(Psn, u32, Answer)>,
     not_ready: u64,
+}
+
+/// What a request with a response was answered with.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// The bytes from this address on.
+    Read(u64),
+    /// The value that an atomic found.
+    Atomic(u64),
+    /// Nothing: a FLUSH or ATOMIC WRITE was done.
+    Done,
 }
 
 #[derive(Default)]
@@ -107,9 +122,10 @@ impl Peer {
                 let reth = packet.reth().unwrap();
                 let packets = reth.length.div_ceil(self.mtu as u32).max(1);
                 self.expected = psn.plus(packets);
-                self.remember((psn, packets, reth.addr, None));
+                self.remember((psn, packets, Answer::Read(reth.addr)));
                 return self.read(psn, reth.addr, reth.length as usize, false);
             }
+            Operation::Flush | Operation::AtomicWrite => return vec![self.place(&packet)],
             _ => return vec![self.atomic(&packet)],
         }
         self.acknowledged = psn;
@@ -161,9 +177,22 @@ impl Peer {
             _ => old,
         };
         word.copy_from_slice(&new.to_ne_bytes());
-        self.remember((packet.bth.psn, 1, atomic.addr, Some(old)));
+        self.remember((packet.bth.psn, 1, Answer::Atomic(old)));
         self.acknowledged = packet.bth.psn;
         self.line(&format!("ATOMIC_ACK psn={} msn={} value={old:#x}", packet.bth.psn, self.msn))
+    }
+
+    fn place(&mut self, packet: &Datagram<'_>) -> Vec<u8> {
+        let reth = packet.reth().unwrap();
+        assert_eq!(reth.rkey, KEY);
+        let at = reth.addr as usize;
+        self.memory[at..at + packet.payload.len()].copy_from_slice(packet.payload);
+        self.remember((packet.bth.psn, 1, Answer::Done));
+        self.done(packet.bth.psn)
+    }
+
+    fn done(&self, psn: Psn) -> Vec<u8> {
+        self.line(&format!("READ_RESPONSE_ONLY psn={psn} msn={} len=0", self.msn))
     }
 
     fn read(&self, psn: Psn, addr: u64, length: usize, carried_on: bool) -> Vec<Vec<u8>> {
@@ -196,21 +225,22 @@ impl Peer {
             (Operation::Send | Operation::Write, _) => {
                 vec![self.line(&format!("ACK psn={} msn={}", self.acknowledged, self.msn))]
             }
-            (Operation::ReadRequest, Some((first, _, addr, None))) => {
+            (Operation::ReadRequest, Some((first, _, Answer::Read(addr)))) => {
                 let reth = packet.reth().unwrap();
                 let skipped = u64::from(psn.since(*first)) * self.mtu as u64;
                 assert_eq!(reth.addr, addr + skipped, "resumed where it was interrupted");
                 let carried_on = skipped > 0 && random.percent(70);
                 self.read(psn, reth.addr, reth.length as usize, carried_on)
             }
-            (_, Some((_, _, _, Some(old)))) => {
+            (_, Some((_, _, Answer::Atomic(old)))) => {
                 vec![self.line(&format!("ATOMIC_ACK psn={psn} msn={} value={old:#x}", self.msn))]
             }
+            (_, Some((_, _, Answer::Done))) => vec![self.done(psn)],
             _ => vec![],
         }
     }
 
-    fn remember(&mut self, entry: (Psn, u32, u64, Option<u64>)) {
+    fn remember(&mut self, entry: (Psn, u32, Answer)) {
         self.remembered.push_back(entry);
         if self.remembered.len() > 4 {
             self.remembered.pop_front();
@@ -220,6 +250,20 @@ impl Peer {
     fn line(&self, line: &str) -> Vec<u8> {
         support::line::datagram(line, self.qpn)
     }
+}
+
+/// Whether the peer drops a FLUSH because its ICRC covers it once, or twice.
+fn is_dropped_for_its_icrc(burst: &Burst, bytes: &[u8], wants_twice: bool) -> bool {
+    if bytes[0] != Opcode::RcFlush.byte() {
+        return false;
+    }
+    let path = &burst.path;
+    let flow =
+        Flow::new((path.source, path.source_port).into(), (path.destination, ROCE_PORT).into());
+    let id = burst.segments().position(|segment| segment.as_ptr() == bytes.as_ptr()).unwrap();
+    let mut once = bytes.to_vec();
+    flow.seal(id as u16, &mut once);
+    (once == bytes) == wants_twice
 }
 
 /// Something under way: when it arrives, an order among those that arrive together, whether it goes
@@ -258,6 +302,7 @@ fn run(seed: u64, loss: u64) -> Counters {
     let ours = world.nodes[0].region(2 * AREA, 0x10_0000, full_access());
     let source = pattern(seed + 1, AREA);
     ours.write_at(0, &source).unwrap();
+    let wants_twice = loss > 0 && random.percent(50);
     let (mut answers, mut used) = (vec![0; AREA], 0);
     let (mut inbox, mut sent) = (Vec::new(), 0);
     while sent < 40 {
@@ -272,7 +317,7 @@ fn run(seed: u64, loss: u64) -> Counters {
         let at =
             |area: u64, offset: u64| RemoteAddr { addr: area * AREA as u64 + offset, rkey: KEY };
         let offset = random.below((AREA - len) as u64 + 1);
-        let (op, place, len) = match random.below(5) {
+        let (op, place, len) = match random.below(7) {
             0 => {
                 inbox.push(source[from..from + len].to_vec());
                 (SendOp::Send, from, len)
@@ -285,6 +330,17 @@ fn run(seed: u64, loss: u64) -> Counters {
             3 if used + len <= AREA => {
                 answers[used..used + len].copy_from_slice(&memory[offset as usize..][..len]);
                 (SendOp::Read { from: at(0, offset) }, AREA + used, len)
+            }
+            4 => {
+                let word = random.below(4) as usize * 8;
+                let from = from.min(AREA - 8);
+                memory[2 * AREA + word..][..8].copy_from_slice(&source[from..from + 8]);
+                (SendOp::AtomicWrite { to: at(2, word as u64) }, from, 8)
+            }
+            5 => {
+                let target = FlushTarget::Range { at: at(1, offset), length: len as u32 };
+                let placement = FlushPlacement::GLOBAL_VISIBILITY;
+                (SendOp::Flush { target, placement }, 0, 0)
             }
             _ if used + 8 <= AREA => {
                 let word = random.below(4) as usize * 8;
@@ -299,7 +355,9 @@ fn run(seed: u64, loss: u64) -> Counters {
         if op.has_result() {
             used += len;
         }
-        let mut request = request(sent, op, &[sge(&ours, place, len)]);
+        let piece = [sge(&ours, place, len)];
+        let pieces = if matches!(op, SendOp::Flush { .. }) { &piece[..0] } else { &piece };
+        let mut request = request(sent, op, pieces);
         request.flags.set(SendFlags::FENCE, random.percent(10));
         world.post_send(0, qpn, request);
         sent += 1;
@@ -325,7 +383,9 @@ fn run(seed: u64, loss: u64) -> Counters {
         let mut burst = Burst::new();
         while engine.poll_transmit(now, &mut burst) {
             for bytes in burst.segments() {
-                launch(&mut flights, &mut random, now, true, bytes.to_vec());
+                if !is_dropped_for_its_icrc(&burst, bytes, wants_twice) {
+                    launch(&mut flights, &mut random, now, true, bytes.to_vec());
+                }
             }
         }
         done.extend(
