@@ -1,5 +1,7 @@
 //! What a device can do beyond what every device can.
 
+use std::fmt;
+
 use bitflags::bitflags;
 
 use crate::mem::HostMemory;
@@ -9,6 +11,21 @@ bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     #[doc(alias = "ibv_device_cap_flags")]
     pub struct DeviceCaps: u64 {
+        /// Packets of a wrong partition are counted (`drop_pkey_mismatch`).
+        #[doc(alias = "IBV_DEVICE_BAD_PKEY_CNTR")]
+        const BAD_PKEY_CNTR = 1 << 1;
+        /// Messages with a wrong queue key are counted (`drop_qkey_mismatch`).
+        #[doc(alias = "IBV_DEVICE_BAD_QKEY_CNTR")]
+        const BAD_QKEY_CNTR = 1 << 2;
+        /// Who modifies a queue pair may say in which state it should be.
+        #[doc(alias = "IBV_DEVICE_CURR_QP_STATE_MOD")]
+        const CURR_QP_STATE_MOD = 1 << 7;
+        /// A peer is told to wait when there is no receive request.
+        #[doc(alias = "IBV_DEVICE_RC_RNR_NAK_GEN")]
+        const RC_RNR_NAK_GEN = 1 << 12;
+        /// Shared receive queues take another size.
+        #[doc(alias = "IBV_DEVICE_SRQ_RESIZE")]
+        const SRQ_RESIZE = 1 << 13;
         /// Memory windows of type 1.
         const MEM_WINDOW = 1 << 17;
         /// Memory windows of type 2B.
@@ -22,6 +39,34 @@ bitflags! {
         /// ATOMIC WRITE.
         #[doc(alias = "IB_UVERBS_DEVICE_ATOMIC_WRITE")]
         const ATOMIC_WRITE = 1 << 40;
+    }
+}
+
+/// Among whom atomics are atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[doc(alias = "ibv_atomic_cap")]
+pub enum AtomicCap {
+    /// There are none.
+    #[doc(alias = "IBV_ATOMIC_NONE")]
+    None = 0,
+    /// Those of all queue pairs of the device. A program of this host that does one itself may come
+    /// between the two halves of one in memory that is registered on demand.
+    #[doc(alias = "IBV_ATOMIC_HCA")]
+    Hca = 1,
+    /// Those of everybody, programs of this host included.
+    #[doc(alias = "IBV_ATOMIC_GLOB")]
+    Glob = 2,
+}
+
+impl fmt::Display for AtomicCap {
+    /// As `ibv_devinfo` has it: `ATOMIC_HCA`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "ATOMIC_NONE",
+            Self::Hca => "ATOMIC_HCA",
+            Self::Glob => "ATOMIC_GLOB",
+        })
     }
 }
 
@@ -73,5 +118,16 @@ impl OdpCaps {
         }
         let ud = OdpOps::SEND | OdpOps::RECV | OdpOps::SRQ_RECV;
         Self { supported: true, implicit: true, rc: OdpOps::all(), uc: ud | OdpOps::WRITE, ud }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_the_values_of_verbs() {
+        // Of `ibv_device_cap_flags` 1, 2, 7, 12, 13, 17 and 24; the kernel's 38, 39 and 40.
+        assert_eq!(DeviceCaps::all().bits(), 0x1c0_0102_3086);
     }
 }

@@ -20,8 +20,8 @@ use crate::verbs::info::{DeviceInfo, Limits, PortState};
 use crate::verbs::pd::PdInner;
 use crate::verbs::tables::PKEYS;
 use crate::verbs::{
-    CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, Error, OdpCaps, ProtectionDomain,
-    RtValues, qp,
+    AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, Error, OdpCaps,
+    ProtectionDomain, RtValues, qp,
 };
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
@@ -323,6 +323,7 @@ impl Context {
                 },
                 mw_types: &MwType::ALL,
                 caps: DeviceCaps::all(),
+                atomic_cap: AtomicCap::Hca,
                 null_mr: true,
                 odp: OdpCaps::of_this_system(),
                 counters: *core.engine.counters(),

@@ -7,7 +7,7 @@ use crate::ids::{Gid, Mtu};
 use crate::io::{PortCounters, PortInfo};
 use crate::mem::MwType;
 use crate::transport::outputs::Counters;
-use crate::verbs::{DeviceCaps, OdpCaps};
+use crate::verbs::{AtomicCap, DeviceCaps, OdpCaps};
 
 /// What a device is, can do and has done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ pub struct DeviceInfo {
     pub mw_types: &'static [MwType],
     /// What it can do beyond what every device can.
     pub caps: DeviceCaps,
+    /// Among whom atomics are atomic.
+    pub atomic_cap: AtomicCap,
     /// Whether there are regions without memory.
     #[doc(alias = "ibv_alloc_null_mr")]
     pub null_mr: bool,

@@ -59,7 +59,7 @@ mod tables;
 mod usage;
 
 pub use ah::{AddressHandle, GRH_LEN};
-pub use caps::{DeviceCaps, OdpCaps, OdpOps};
+pub use caps::{AtomicCap, DeviceCaps, OdpCaps, OdpOps};
 pub use channel::CompletionChannel;
 pub use context::{Context, OpenOptions};
 pub use cq::{CompletionQueue, CqConfig};

@@ -33,6 +33,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         }
         line(out, 1, "mw_types", windows(info).join(", "))?;
         line(out, 1, "capabilities", capabilities(info).join(", "))?;
+        line(out, 1, "atomic_cap", info.atomic_cap)?;
         line(out, 1, "null_mr", info.null_mr)?;
         line(out, 1, "odp", info.odp.supported)?;
         line(out, 1, "odp_implicit", info.odp.implicit)?;
@@ -126,6 +127,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "sees_ip_header": info.port.sees_ip_header,
         "mw_types": windows(info),
         "capabilities": capabilities(info),
+        "atomic_cap": info.atomic_cap.to_string(),
         "null_mr": info.null_mr,
         "odp": {
             "supported": info.odp.supported,
