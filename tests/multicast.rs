@@ -142,7 +142,7 @@ fn what_is_sent_to_a_group_names_no_queue_pair() {
     }
 }
 
-/// Senders that number their packets in different ways may send to one group.
+/// CRC-13, UD-09: senders that number their packets in different ways may send to one group.
 #[test]
 fn no_sender_is_held_to_the_habit_of_another() {
     let mut t = member();

@@ -222,6 +222,23 @@ fn a_message_may_come_from_anywhere() {
     }
 }
 
+/// CRC-13: senders that number their packets in different ways may send to one queue pair.
+#[test]
+fn no_sender_is_held_to_the_habit_of_another() {
+    let mut t = ud();
+    for round in 0..20 {
+        for (from, id) in [(PEER, 0), ([10, 0, 0, 3].into(), 0xbee0 + round)] {
+            let wr_id = t.post_recv(64);
+            let source = SocketAddr::new(from, 0xc001);
+            let mut packet = t.packet(&message(5, 8));
+            Flow::new(source, SocketAddr::new(OURS, ROCE_PORT)).seal(id, &mut packet);
+            let meta = RxMeta { source, ..t.meta() };
+            t.rx_meta(0, &packet, meta);
+            assert_eq!(t.recvs(), [came(wr_id, 8)], "round {round}, from {from}");
+        }
+    }
+}
+
 /// PKT-10
 #[test]
 fn a_message_for_another_queue_pair_is_dropped() {

@@ -17,6 +17,7 @@ use crate::transport::rc::responder::Failure;
 use crate::transport::ud::Destination;
 use crate::transport::window::WindowId;
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, WcStatus};
+use crate::wire::icrc::Verdict;
 use crate::wire::{Datagram, Opcode, Transport};
 
 /// A queue pair of the engine.
@@ -32,7 +33,7 @@ pub(crate) struct QueuePair {
     pub(crate) peering: Option<Peering>,
     service: Service,
     pub(crate) receives: Receives,
-    pub(crate) identification: Identification,
+    identification: Identification,
     /// A packet has arrived since RTR.
     established: bool,
     /// SQD: the event is due when what was started is complete.
@@ -183,6 +184,15 @@ impl QueuePair {
             return Err(DropReason::QpState);
         }
         peering.admits(packet, meta)
+    }
+
+    /// Whether the ICRC of a packet lets it pass. The peer of a connection is held to the way in which it
+    /// numbers its packets; of those who send datagrams each has his own.
+    pub(crate) fn trusts(&mut self, verdict: Verdict) -> bool {
+        match self.qp_type {
+            QpType::Ud => verdict != Verdict::Bad,
+            _ => self.identification.admits(verdict),
+        }
     }
 
     /// Takes a packet that [`admits`](Self::admits) and the ICRC have let pass.

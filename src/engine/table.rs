@@ -145,7 +145,7 @@ impl QpTable {
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
         qp.admits(&packet, meta)?;
         let verdict = flow.check(meta.ipv4, segment, bytes);
-        if !qp.identification.admits(verdict) {
+        if !qp.trusts(verdict) {
             return Err(DropReason::BadIcrc);
         }
         let id = identification(verdict, meta, segment, cx.counters);
