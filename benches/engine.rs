@@ -47,6 +47,7 @@ impl Side {
             sq_sig_all: true,
             srq: None,
             send_ops: None,
+            xrcd: None,
         };
         let qpn = engine.create_qp(Instant::ZERO, init).ok()?;
         Some(Self { engine, region, ip, qpn })

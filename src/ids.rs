@@ -242,6 +242,10 @@ impl fmt::Display for Mtu {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PdId(pub u32);
 
+/// An XRC domain, by its number in the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct XrcdId(pub u32);
+
 /// A completion queue, by its number in the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CqId(pub u32);

@@ -3,6 +3,8 @@
 //! Both sides of a connection post what a seed tells them. What memory, receive buffers, results
 //! and completions must look like follows from the order of posting alone; the network may lose,
 //! repeat, reorder and corrupt as it likes. A failure prints its seed: `replay` runs it alone.
+//!
+//! Over RC, and over XRC with an initiator, a target and a shared receive queue on either side.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -16,11 +18,12 @@ use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::transport::outputs::Counters;
 use softroce::transport::work::{
-    FlushPlacement, FlushTarget, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge,
-    SgeList, WcOpcode, WcStatus,
+    FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest,
+    Sge, SgeList, WcOpcode, WcStatus,
 };
+use softroce::wire::Transport;
 use support::choice::Choice;
-use support::{Link, World, full_access, pattern, remote, sge};
+use support::{Link, World, XrcEnd, full_access, pattern, remote, sge};
 
 /// Bytes of each area of a side's memory.
 const AREA: usize = 96 << 10;
@@ -31,7 +34,7 @@ const OPERATIONS: u64 = 24;
 
 /// One side: what it exports, what it keeps, and what both should hold in the end.
 struct Side {
-    qpn: Qpn,
+    end: End,
     /// Never written: what SENDs and WRITEs take and what the peer READs.
     source: Arc<Region>,
     /// The peer's WRITEs go here.
@@ -44,6 +47,13 @@ struct Side {
     inbox: Arc<Region>,
     model: Model,
     posted: u64,
+}
+
+/// What a side posts to.
+#[derive(Clone, Copy)]
+enum End {
+    Rc(Qpn),
+    Xrc(XrcEnd),
 }
 
 /// What a side must hold in the end. The peer's operations change it as they are posted.
@@ -60,7 +70,7 @@ struct Model {
 }
 
 impl Side {
-    fn new(world: &World, node: usize, qpn: Qpn) -> Self {
+    fn new(world: &World, node: usize, end: End) -> Self {
         let region = |at: u64| world.nodes[node].region(AREA, at << 32, full_access());
         let (source, written) = (region(1), region(2));
         let (counters, answers, inbox) = (region(3), region(4), region(5));
@@ -77,7 +87,18 @@ impl Side {
             sends: Vec::new(),
             recvs: Vec::new(),
         };
-        Self { qpn, source, written, counters, answers, inbox, model, posted: 0 }
+        Self { end, source, written, counters, answers, inbox, model, posted: 0 }
+    }
+
+    /// Posts a receive request for a message of the other side.
+    fn post_recv(&self, world: &mut World, node: usize, wr_id: u64, sges: &[Sge]) {
+        match self.end {
+            End::Rc(qpn) => world.post_recv(node, qpn, wr_id, sges),
+            End::Xrc(end) => {
+                let request = RecvRequest::scattered(wr_id, sges);
+                world.nodes[node].engine.post_srq_recv(end.srqn, request).unwrap();
+            }
+        }
     }
 }
 
@@ -132,13 +153,18 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
         SendData::Sges(pieces(choice, &mine.source, from, len).into_iter().collect())
     };
     let mut completes = len as u32;
-    let (op, data) = match choice.below(7) {
+    let kind = choice.below(7);
+    if matches!((kind, mine.end), (4 | 5, End::Xrc(_))) {
+        // XRC has no packets for ATOMIC WRITE and FLUSH.
+        return;
+    }
+    let (op, data) = match kind {
         0 | 1 => {
             let room = len + choice.below(9) as usize;
             let Some(at) = claim(&mut theirs.model.inbox_used, room) else { return };
             let sges = pieces(choice, &theirs.inbox, at, room);
             let id = 1000 + wr_id;
-            world.post_recv(1 - me, theirs.qpn, id, &sges);
+            theirs.post_recv(world, 1 - me, id, &sges);
             theirs.model.inbox[at..at + len].copy_from_slice(&bytes);
             theirs.model.recvs.push((id, WcOpcode::Recv, len as u32, imm));
             (imm.map_or(SendOp::Send, |imm| SendOp::SendImm { imm }), data)
@@ -151,7 +177,7 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
                 None => (SendOp::Write { to }, data),
                 Some(imm) => {
                     let id = 1000 + wr_id;
-                    world.post_recv(1 - me, theirs.qpn, id, &[]);
+                    theirs.post_recv(world, 1 - me, id, &[]);
                     let recv = (id, WcOpcode::RecvRdmaWithImm, len as u32, Some(imm));
                     theirs.model.recvs.push(recv);
                     (SendOp::WriteImm { to, imm }, data)
@@ -209,8 +235,12 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
     if flags.contains(SendFlags::SIGNALED) {
         mine.model.sends.push((wr_id, op.wc_opcode(), completes));
     }
-    let qpn = mine.qpn;
-    world.post_send(me, qpn, SendRequest { wr_id, op, data, flags, to: None });
+    let (qpn, to) = match (mine.end, theirs.end) {
+        (End::Rc(qpn), _) => (qpn, None),
+        (End::Xrc(end), End::Xrc(other)) => (end.initiator, Some(other.srqn.into())),
+        _ => unreachable!("both are of one service"),
+    };
+    world.post_send(me, qpn, SendRequest { wr_id, op, data, flags, to });
 }
 
 /// The next `len` bytes of an area, if there are as many; atomics want them aligned.
@@ -230,7 +260,7 @@ struct Outcome {
 }
 
 /// Runs one seed and compares everything.
-fn run(seed: u64, conditions: Conditions) -> Outcome {
+fn run(seed: u64, conditions: Conditions, service: Transport) -> Outcome {
     let mut choice = Choice::new(seed);
     let mtu = Mtu::ALL[choice.below(5) as usize];
     let host = HostConfig {
@@ -244,8 +274,11 @@ fn run(seed: u64, conditions: Conditions) -> Outcome {
     // PSNs wrap somewhere in the run.
     let psn = [0xff_fffe - choice.below(60) as u32, 0xff_fffe - choice.below(60) as u32];
     let link = Link { mtu, psn, rd_atomic: 1 + choice.below(5) as u8, ..Link::default() };
-    let qps = world.pair(&link);
-    let mut sides = [Side::new(&world, 0, qps[0]), Side::new(&world, 1, qps[1])];
+    let [near, far] = match service {
+        Transport::Xrc => world.xrc_pair(&link, 128).map(End::Xrc),
+        _ => world.pair(&link).map(End::Rc),
+    };
+    let mut sides = [Side::new(&world, 0, near), Side::new(&world, 1, far)];
     for _ in 0..OPERATIONS {
         for me in [0, 1] {
             post(&mut world, &mut sides, me, &mut choice, mtu.bytes());
@@ -307,9 +340,13 @@ fn conditions(loss: f64) -> Conditions {
 }
 
 fn seeds(first: u64, count: u64, loss: f64) -> Counters {
+    seeds_over(Transport::Rc, first, count, loss)
+}
+
+fn seeds_over(service: Transport, first: u64, count: u64, loss: f64) -> Counters {
     let mut total = Counters::default();
     for seed in first..first + count {
-        let outcome = run(seed, conditions(loss));
+        let outcome = run(seed, conditions(loss), service);
         for counters in outcome.counters {
             total.retransmitted += counters.retransmitted;
             total.timeouts += counters.timeouts;
@@ -340,7 +377,19 @@ fn one_packet_in_twenty_lost() {
     assert!(seeds(0x4000, 400, 0.05).retransmitted > 0);
 }
 
-/// `SEED=0x3012 LOSS=0.01 cargo test --test model_rc replay` runs one seed again.
+#[test]
+fn xrc_over_a_clean_network_needs_no_retransmission() {
+    let total = seeds_over(Transport::Xrc, 0x6000, 200, 0.0);
+    assert_eq!((total.retransmitted, total.timeouts), (0, 0));
+}
+
+#[test]
+fn xrc_with_one_packet_in_fifty_lost() {
+    assert!(seeds_over(Transport::Xrc, 0x7000, 400, 0.02).retransmitted > 0);
+}
+
+/// `SEED=0x3012 LOSS=0.01 cargo test --test model_rc replay` runs one seed again, with `XRC=1` over
+/// XRC.
 #[test]
 fn replay() {
     let number = |name: &str| std::env::var(name).ok();
@@ -350,5 +399,6 @@ fn replay() {
     };
     let seed = number("SEED").map_or(0x5000, parse);
     let loss = number("LOSS").map_or(0.02, |text| text.parse().unwrap());
-    run(seed, conditions(loss));
+    let service = if number("XRC").is_some() { Transport::Xrc } else { Transport::Rc };
+    run(seed, conditions(loss), service);
 }

@@ -81,7 +81,7 @@ impl Model {
         let mut world = World::with(seed, 2, host, |_| {});
         world.network.set_conditions(conditions);
         let max_wr = 2 + choice.below(30) as usize;
-        let init = SrqInit { pd: PD, max_wr: max_wr as u32, max_sge: 2 };
+        let init = SrqInit { pd: PD, max_wr: max_wr as u32, max_sge: 2, xrc: None };
         let srqn = world.nodes[HUB].engine.create_srq(init).unwrap();
         let mtu = [Mtu::Mtu256, Mtu::Mtu1024, Mtu::Mtu4096][choice.below(3) as usize];
         let rc = 1 + choice.below(4);
@@ -163,7 +163,7 @@ impl Model {
         flow.sent.push(Message { op: expected, bytes, imm: told });
         let av = AddressVector::to(Gid::from(self.world.nodes[HUB].ip));
         let target = UdTarget { av, qpn: flow.receiver, qkey: QKEY };
-        let to = (flow.qp_type == QpType::Ud).then_some(target);
+        let to = (flow.qp_type == QpType::Ud).then_some(target.into());
         let (qpn, wr_id, flags) = (flow.sender, number as u64, SendFlags::SIGNALED);
         self.world.post_send(SENDER, qpn, SendRequest { wr_id, op, data, flags, to });
     }

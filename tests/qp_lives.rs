@@ -179,7 +179,7 @@ fn a_send_queue_in_error_can_be_taken_up_again() {
     for qp_type in [QpType::Uc, QpType::Ud] {
         let mut t = Script::requester(rts_qp_of(qp_type));
         let bad = Sge { length: 8, ..Default::default() };
-        let to = Some(target(PEER_QPN));
+        let to = Some(target(PEER_QPN).into());
         t.post(SendRequest { to, ..request(1, SendOp::Send, &[bad]) }).unwrap();
         t.send(2, 8);
         assert_eq!(t.all(0).len(), 0);

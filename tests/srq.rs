@@ -98,7 +98,7 @@ fn a_full_queue_takes_no_more_and_a_message_under_way_still_fills_its_place() {
 fn memory_is_looked_for_in_the_domain_of_the_queue() {
     let mut t = Script::reset(rts_qp(), |_| {});
     let pd = PdId(7);
-    let srqn = t.engine.create_srq(SrqInit { pd, max_wr: 8, max_sge: 1 }).unwrap();
+    let srqn = t.engine.create_srq(SrqInit { pd, max_wr: 8, max_sge: 1, xrc: None }).unwrap();
     let init = softroce::engine::QpInit { srq: Some(srqn), ..qp_init(&t.link) };
     t.qpn = t.engine.create_qp(Instant::ZERO, init).unwrap();
     t.link.srq = Some(srqn);
@@ -255,7 +255,7 @@ fn reset_gives_back_what_a_message_under_way_had_taken() {
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let mut t = Script::sharing(rts_qp(), 2);
     let (srqn, none) = (srqn(&t), Srqn::new(0x999));
-    let init = |max_wr| SrqInit { pd: PD, max_wr, max_sge: 1 };
+    let init = |max_wr| SrqInit { pd: PD, max_wr, max_sge: 1, xrc: None };
     assert_eq!(t.engine.create_srq(init(0)), Err(SrqError::Empty));
 
     let recv = RecvRequest::default();
@@ -413,7 +413,8 @@ impl Sharing {
     fn new(qps: usize) -> Self {
         let mut world = World::new(1, 1);
         let engine = &mut world.nodes[0].engine;
-        let srqn = engine.create_srq(SrqInit { pd: PD, max_wr: 64, max_sge: 1 }).unwrap();
+        let srqn =
+            engine.create_srq(SrqInit { pd: PD, max_wr: 64, max_sge: 1, xrc: None }).unwrap();
         let link = Link { srq: Some(srqn), psn: [5, 5], ..Link::default() };
         let create = |_| {
             let qpn = world.create_qp(0, &link);
@@ -524,7 +525,7 @@ fn a_queue_pair_that_fails_takes_nothing_from_the_others() {
 #[test]
 fn numbers_of_destroyed_queues_are_not_soon_used_again() {
     let mut s = Sharing::new(0);
-    let init = SrqInit { pd: PD, max_wr: 1, max_sge: 1 };
+    let init = SrqInit { pd: PD, max_wr: 1, max_sge: 1, xrc: None };
     let mut seen = vec![s.srqn];
     for _ in 0..1000 {
         let srqn = s.engine().create_srq(init).unwrap();

@@ -38,3 +38,5 @@ mod sharing;
 mod tasks;
 #[path = "verbs/windows.rs"]
 mod windows;
+#[path = "verbs/xrc.rs"]
+mod xrc;

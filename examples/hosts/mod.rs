@@ -44,6 +44,7 @@ impl Host {
             sq_sig_all: false,
             srq: None,
             send_ops: None,
+            xrcd: None,
         };
         let qpn = engine.create_qp(Instant::ZERO, qp)?;
         Ok(Self { ip, engine, port: network.host(ip), region, qpn })

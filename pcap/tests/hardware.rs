@@ -101,6 +101,7 @@ impl Host {
             sq_sig_all: false,
             srq: None,
             send_ops: None,
+            xrcd: None,
         };
         loop {
             let drawn = self.engine.create_qp(self.now, init).unwrap();

@@ -25,11 +25,23 @@ pub enum QpType {
     /// Unreliable datagram: one packet to anybody.
     #[doc(alias = "IBV_QPT_UD")]
     Ud = 4,
+    /// Extended reliable connection, the end that asks: RC without a receive queue, to a shared receive
+    /// queue of the peer that each request names.
+    #[doc(alias = "IBV_QPT_XRC_SEND")]
+    XrcIni = 9,
+    /// Extended reliable connection, the end that answers: RC without a send queue.
+    #[doc(alias = "IBV_QPT_XRC_RECV")]
+    XrcTgt = 10,
 }
 
 impl QpType {
     /// Every type.
-    pub const ALL: [Self; 3] = [Self::Rc, Self::Uc, Self::Ud];
+    pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::XrcIni, Self::XrcTgt];
+
+    /// Whether nothing is lost: RC and XRC.
+    pub(crate) const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcIni | Self::XrcTgt)
+    }
 }
 
 impl fmt::Display for QpType {
@@ -38,6 +50,8 @@ impl fmt::Display for QpType {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::XrcIni => "XRC_INI",
+            Self::XrcTgt => "XRC_TGT",
         })
     }
 }
@@ -298,7 +312,7 @@ pub(crate) fn list<'a>(
 /// What RESET to INIT needs; port and partition are the only ones there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitAttr {
-    /// RC and UC.
+    /// RC, UC and XRC.
     Connected {
         /// What the peer may do: `REMOTE_` flags.
         access: Access,
@@ -323,7 +337,7 @@ impl From<InitAttr> for QpAttr {
 /// What INIT to RTR needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RtrAttr {
-    /// RC.
+    /// RC, and XRC targets.
     Rc {
         /// Who the peer is.
         peer: Peer,
@@ -332,7 +346,7 @@ pub enum RtrAttr {
         /// How long it must wait when there is no receive request.
         min_rnr_timer: RnrTimer,
     },
-    /// UC.
+    /// UC, and XRC initiators, which nobody asks for anything.
     Uc {
         /// Who the peer is.
         peer: Peer,
@@ -379,7 +393,7 @@ impl From<RtrAttr> for QpAttr {
 /// What RTR to RTS needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RtsAttr {
-    /// RC.
+    /// RC, and XRC initiators.
     Rc {
         /// The PSN to start with.
         sq_psn: Psn,
@@ -391,6 +405,13 @@ pub enum RtsAttr {
         rnr_retry: u8,
         /// READs and atomics outstanding at the peer, at most.
         max_rd_atomic: u8,
+    },
+    /// XRC targets, which ask for nothing: neither is of any effect.
+    XrcTgt {
+        /// The PSN to start with.
+        sq_psn: Psn,
+        /// How long to wait for an acknowledgement.
+        timeout: AckTimeout,
     },
     /// UC and UD.
     Unreliable {
@@ -411,6 +432,9 @@ impl From<RtsAttr> for QpAttr {
                 max_rd_atomic: Some(max_rd_atomic),
                 ..to_rts
             },
+            RtsAttr::XrcTgt { sq_psn, timeout } => {
+                Self { sq_psn: Some(sq_psn), timeout: Some(timeout), ..to_rts }
+            }
             RtsAttr::Unreliable { sq_psn } => Self { sq_psn: Some(sq_psn), ..to_rts },
         }
     }

@@ -43,6 +43,7 @@ pub(super) fn peering(
     let source = SocketAddr::new(path.source, path.source_port);
     Some(Peering::Connection(Box::new(Connection {
         id: qp.id,
+        transport: qp.transport(),
         dest_qpn,
         path,
         flow: Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT)),

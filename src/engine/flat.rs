@@ -351,6 +351,7 @@ mod tests {
             sq_sig_all: true,
             srq: None,
             send_ops: None,
+            xrcd: None,
         };
         let qpn = engine.create_qp(now, init).unwrap();
         let access = Access::REMOTE_WRITE;

@@ -60,6 +60,8 @@ pub use send_ops::SendOps;
 pub use srq::{SrqAttr, SrqError, SrqInit, SrqModify};
 pub use transitions::ModifyError;
 
+pub use crate::transport::srq::XrcSrq;
+
 use crate::engine::connect::FlowPorts;
 use crate::engine::mcast::Groups;
 use crate::engine::qp::{Extent, QueuePair};
@@ -67,7 +69,7 @@ use crate::engine::service::Arrival;
 use crate::engine::table::{Admitted, QpTable};
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
-use crate::ids::{CqId, Gid, Mtu, PdId, Qpn, Srqn};
+use crate::ids::{CqId, Gid, Mtu, PdId, Qpn, Srqn, XrcdId};
 use crate::mem::{Gate, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -75,7 +77,7 @@ use crate::transport::connection::{Context, Identity};
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
-use crate::transport::work::{Completion, RecvRequest, SendRequest};
+use crate::transport::work::{Completion, RecvRequest, SendRequest, SendTarget};
 use crate::wire::icrc::Flow;
 
 /// What an engine is made for.
@@ -144,11 +146,14 @@ pub struct QpInit {
     pub cap: QpCap,
     /// Every send request is announced, signaled or not.
     pub sq_sig_all: bool,
-    /// The shared receive queue that it takes from, instead of one of its own.
+    /// The shared receive queue that it takes from, instead of one of its own. Not of XRC.
     pub srq: Option<Srqn>,
     /// The operations that will be posted to its send queue, and no others; `None` for all that the
     /// service has.
     pub send_ops: Option<SendOps>,
+    /// Of an XRC target: the domain of the shared receive queues that requests may name. It needs
+    /// neither protection domain nor completion queues.
+    pub xrcd: Option<XrcdId>,
 }
 
 /// Why a queue pair was not created.
@@ -181,6 +186,21 @@ pub enum CreateError {
         /// What it does not have.
         surplus: SendOps,
     },
+    /// Requests of XRC name the queue, and those of other services take from none that is for XRC.
+    #[error(
+        "{qp_type} queue pairs do not take from shared receive queue {srqn}: it is for {other}"
+    )]
+    SrqType {
+        /// The queue.
+        srqn: Srqn,
+        /// What was to take from it.
+        qp_type: QpType,
+        /// What may.
+        other: &'static str,
+    },
+    /// An XRC target takes from the shared receive queues of a domain.
+    #[error("an XRC target needs an XRC domain")]
+    NoXrcd,
 }
 
 /// What a queue pair looks like from outside.
@@ -302,7 +322,7 @@ impl Engine {
                     {
                         settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
-                    let arrival = Arrival { packet, meta, id };
+                    let arrival = Arrival { packet, meta, id, addressed: Ok(()) };
                     if let Some(qp) = self.qps.get_mut(slot)
                         && let Err(reason) = qp.handle_packet(&mut cx, &arrival)
                     {
@@ -354,6 +374,7 @@ impl Engine {
     /// that complete there fail.
     pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqId) {
         self.outputs.events.push_back(AsyncEvent::CqErr(cq));
+        self.fail_srqs(cq);
         for slot in self.qps.completing_at(cq) {
             let turn = self.gate.enter();
             let mut cx = context!(self, now, turn);
@@ -376,15 +397,14 @@ impl Engine {
         if !surplus.is_empty() {
             return Err(CreateError::SendOps { qp_type, surplus });
         }
-        if let Some(srqn) = srq.filter(|srqn| self.srqs.get(*srqn).is_none()) {
-            return Err(CreateError::NoSuchSrq(srqn));
-        }
+        self.check_sources(&init)?;
         let qpn = self.qps.free_number(now)?;
         let mut cap = init.cap.granted();
         if let Some(shared) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
             shared.users += 1;
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
+        cap = cap.of(qp_type);
         let id = Identity { qpn, pd, send_cq, recv_cq };
         self.qps.insert(QueuePair::new(id, QpInit { cap, ..init }));
         Ok(qpn)
@@ -488,7 +508,7 @@ impl Engine {
         let mut cx = context!(self, now, turn);
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
         let to = match (qp.qp_type, request.to) {
-            (QpType::Ud, Some(to)) => {
+            (QpType::Ud, Some(SendTarget::Datagram(to))) => {
                 Some(connect::destination(&to, &self.config, &self.flows, qp.source_port())?)
             }
             _ => None,
@@ -508,7 +528,7 @@ impl Engine {
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
         let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
         for (ahead, request) in requests.iter().enumerate() {
-            if let (QpType::Ud, Some(to)) = (qp.qp_type, request.to) {
+            if let (QpType::Ud, Some(SendTarget::Datagram(to))) = (qp.qp_type, request.to) {
                 connect::destination(&to, &self.config, &self.flows, qp.source_port())?;
             }
             qp.check_send(request, ahead)?;

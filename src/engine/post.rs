@@ -144,6 +144,20 @@ pub enum PostError {
         /// What was asked for.
         operation: WcOpcode,
     },
+    /// An XRC queue pair only sends or only receives.
+    #[doc(alias = "EINVAL")]
+    #[error("queue pair {qpn} is {qp_type} and has no {queue} queue")]
+    NoQueue {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its type.
+        qp_type: QpType,
+        /// The queue that it lacks: `send` or `receive`.
+        queue: &'static str,
+    },
+    /// An XRC request needs a queue to go to.
+    #[error("an XRC request needs the number of the shared receive queue that it is for")]
+    NoSrqn,
     /// A UD message needs somebody to go to.
     #[error("a UD message needs a target: address, queue pair number and queue key")]
     NoTarget,
@@ -214,6 +228,15 @@ impl QpCap {
     #[must_use]
     pub fn granted(self) -> Self {
         Self { max_inline_data: self.max_inline_data.max(INLINE_BYTES), ..self }
+    }
+
+    /// The same, for the queues that a queue pair of this type has.
+    pub(crate) fn of(self, qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::Rc | QpType::Uc | QpType::Ud => self,
+            QpType::XrcIni => Self { max_recv_wr: 0, max_recv_sge: 0, ..self },
+            QpType::XrcTgt => Self::NONE,
+        }
     }
 
     /// Checks a send request against these limits and returns the length of its message.

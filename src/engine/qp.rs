@@ -8,15 +8,17 @@ use crate::engine::post::PostError;
 use crate::engine::receives::Receives;
 use crate::engine::send_ops::SendOps;
 use crate::engine::service::{Arrival, Broken, Peering, Service};
+use crate::ids::Srqn;
 use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::responder::Failure;
+use crate::transport::recv::RecvQueue;
 use crate::transport::ud::Destination;
 use crate::transport::window::WindowId;
-use crate::transport::work::{RecvRequest, SendFlags, SendRequest, WcStatus};
+use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
 use crate::wire::icrc::Verdict;
 use crate::wire::{Datagram, Opcode, Transport};
 
@@ -69,7 +71,7 @@ pub(crate) struct Left {
 
 impl QueuePair {
     pub(crate) fn new(id: Identity, init: QpInit) -> Self {
-        let QpInit { qp_type, cap, srq, .. } = init;
+        let QpInit { qp_type, cap, .. } = init;
         Self {
             id,
             qp_type,
@@ -78,7 +80,7 @@ impl QueuePair {
             attr: QpAttr::default(),
             peering: None,
             service: Service::new(qp_type, &cap),
-            receives: Receives::new(&id, &cap, srq),
+            receives: Receives::new(&id, &init),
             identification: Identification::default(),
             established: false,
             draining: false,
@@ -117,6 +119,10 @@ impl QueuePair {
     /// Checks a send request that is to be posted behind `ahead` others, and returns the length of
     /// its message.
     pub(crate) fn check_send(&self, request: &SendRequest, ahead: usize) -> Result<u32, PostError> {
+        let (qpn, qp_type) = (self.id.qpn, self.qp_type);
+        if qp_type == QpType::XrcTgt {
+            return Err(PostError::NoQueue { qpn, qp_type, queue: "send" });
+        }
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             let needed = "send requests are taken from RTS on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
@@ -127,8 +133,12 @@ impl QueuePair {
         if let Some(declared) = self.init.send_ops.filter(|declared| !declared.contains(found)) {
             return Err(PostError::NotDeclared { found, declared });
         }
-        if self.qp_type == QpType::Ud && request.to.is_none() {
+        let to_a_qp = matches!(request.to, Some(SendTarget::Datagram(_)));
+        if qp_type == QpType::Ud && !to_a_qp {
             return Err(PostError::NoTarget);
+        }
+        if qp_type == QpType::XrcIni && !matches!(request.to, Some(SendTarget::Srq(_))) {
+            return Err(PostError::NoSrqn);
         }
         let answers = self.peering.as_ref().map_or(0, Peering::max_rd_atomic);
         if request.op.has_response() && answers == 0 && self.state != QpState::Err {
@@ -146,14 +156,17 @@ impl QueuePair {
         cx: &mut Context<'_>,
         request: RecvRequest,
     ) -> Result<(), PostError> {
+        let (qpn, qp_type) = (self.id.qpn, self.qp_type);
         if self.state == QpState::Reset {
             let needed = "receive requests are taken from INIT on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
-        let qpn = self.id.qpn;
         let receives = match &mut self.receives {
             Receives::Own(receives) => receives,
             Receives::Shared(srqn) => return Err(PostError::Shared { qpn, srqn: *srqn }),
+            Receives::Named(_) | Receives::None => {
+                return Err(PostError::NoQueue { qpn, qp_type, queue: "receive" });
+            }
         };
         self.init.cap.check_recv(request.sges.len())?;
         if self.state == QpState::Err {
@@ -171,7 +184,12 @@ impl QueuePair {
     pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
         let transport = packet.bth.opcode.transport();
         let is_notification = transport == Transport::Cnp && self.qp_type != QpType::Ud;
-        if transport != self.service.transport() && !is_notification {
+        let takes = match self.qp_type {
+            QpType::XrcIni => !packet.bth.opcode.is_request(),
+            QpType::XrcTgt => packet.bth.opcode.is_request(),
+            QpType::Rc | QpType::Uc | QpType::Ud => true,
+        };
+        if (transport != self.service.transport() || !takes) && !is_notification {
             return Err(DropReason::WrongTransport);
         }
         let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
@@ -201,7 +219,7 @@ impl QueuePair {
         cx: &mut Context<'_>,
         arrival: &Arrival<'_>,
     ) -> Result<(), DropReason> {
-        let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
+        let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
         if arrival.packet.bth.opcode == Opcode::Cnp {
             cx.counters.cnps_received += 1;
             return Ok(());
@@ -211,15 +229,26 @@ impl QueuePair {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
-        let (service, is_rc) = (&mut self.service, self.qp_type == QpType::Rc);
+        let mut arrival = *arrival;
+        if let (Receives::Named(named), Peering::Connection(connection)) =
+            (&mut self.receives, &mut *peering)
+        {
+            (connection.id.pd, arrival.addressed) = named.turn_to(cx.srqs, &arrival.packet);
+        }
+        let (service, reliable) = (&mut self.service, self.qp_type.is_reliable());
         let handled = self.receives.with(cx, &self.id, |cx, receives| {
             let before = receives.len();
-            let handled = service.handle_packet(cx, peering, receives, arrival);
-            if !is_rc && receives.len() < before {
+            let handled = service.handle_packet(cx, peering, receives, &arrival);
+            if !reliable && receives.len() < before {
                 cx.outputs.shortage.take(receives.len());
             }
             handled
         })?;
+        if let Receives::Named(named) = &mut self.receives
+            && !self.service.is_within_message()
+        {
+            named.turn_away();
+        }
         match handled {
             Ok(()) if is_request => {}
             Ok(()) => self.after_sending(cx, Ok(())),
@@ -242,7 +271,7 @@ impl QueuePair {
         if let Some(status) = result.err().or_else(|| self.service.failure()) {
             self.service.fail_oldest(cx, &self.id, status);
             match self.qp_type {
-                QpType::Rc => self.enter_error(cx),
+                QpType::Rc | QpType::XrcIni | QpType::XrcTgt => self.enter_error(cx),
                 // Receiving goes on where nobody waits for an answer (IBTA vol 1, §10.3.1.6).
                 QpType::Uc | QpType::Ud => {
                     self.state = QpState::Sqe;
@@ -442,11 +471,26 @@ impl QueuePair {
                     cx.complete_recv(cq, qpn, request.wr_id, end);
                 }
             }
-            Receives::Shared(_) if fails => {
+            Receives::Shared(_) | Receives::Named(_) if fails => {
                 cx.outputs.events.push_back(AsyncEvent::QpLastWqeReached(qpn));
             }
-            Receives::Shared(_) => {}
+            Receives::Shared(_) | Receives::Named(_) | Receives::None => {}
         }
+    }
+
+    /// A shared receive queue is gone. What a message under way has taken from it ends without
+    /// completion.
+    pub(crate) fn forget_srq(&mut self, srqn: Srqn) {
+        if let Receives::Named(named) = &mut self.receives
+            && named.is_at(srqn)
+        {
+            self.service.forget_message(&mut RecvQueue::default());
+        }
+    }
+
+    /// The transport that its packets belong to.
+    pub(crate) fn transport(&self) -> Transport {
+        self.service.transport()
     }
 
     /// The UDP source port of its packets, once it has one.

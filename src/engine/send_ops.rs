@@ -66,6 +66,11 @@ impl SendOps {
         let connected = sends.union(writes).union(windows);
         match qp_type {
             QpType::Rc => connected.union(Self::SEND_WITH_INV).union(answered),
+            // There is no packet of XRC for FLUSH and ATOMIC WRITE.
+            QpType::XrcIni => {
+                connected.union(Self::SEND_WITH_INV).union(answered.difference(placement))
+            }
+            QpType::XrcTgt => Self::empty(),
             QpType::Uc => connected,
             QpType::Ud => sends,
         }

@@ -8,6 +8,7 @@ use crate::psn::Psn;
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::fault::Fault;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::Requester;
 use crate::transport::rc::responder::{Failure, Responder};
@@ -23,6 +24,8 @@ use crate::wire::{Datagram, Transport};
 #[derive(Debug)]
 pub(crate) enum Service {
     Rc { requester: Requester, responder: Responder },
+    XrcIni { requester: Requester },
+    XrcTgt { responder: Responder },
     Uc { sender: UcSender, receiver: UcReceiver },
     Ud { sender: UdSender },
 }
@@ -30,7 +33,7 @@ pub(crate) enum Service {
 /// Whom a queue pair talks to, once it is in RTR.
 #[derive(Debug)]
 pub(crate) enum Peering {
-    /// RC and UC: one peer.
+    /// RC, UC and XRC: one peer.
     Connection(Box<Connection>),
     /// UD: anybody.
     Endpoint(Box<Endpoint>),
@@ -54,6 +57,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) meta: &'a RxMeta,
     /// Its IPv4 identification.
     pub(crate) id: u16,
+    /// XRC: whether it is for the receive queue at hand.
+    pub(crate) addressed: Result<(), Fault>,
 }
 
 impl Service {
@@ -67,6 +72,8 @@ impl Service {
                 Self::Uc { sender: UcSender::new(sends), receiver: UcReceiver::default() }
             }
             QpType::Ud => Self::Ud { sender: UdSender::new(sends) },
+            QpType::XrcIni => Self::XrcIni { requester: Requester::new(sends) },
+            QpType::XrcTgt => Self::XrcTgt { responder: Responder::default() },
         }
     }
 
@@ -76,6 +83,7 @@ impl Service {
             Self::Rc { .. } => Transport::Rc,
             Self::Uc { .. } => Transport::Uc,
             Self::Ud { .. } => Transport::Ud,
+            Self::XrcIni { .. } | Self::XrcTgt { .. } => Transport::Xrc,
         }
     }
 
@@ -84,7 +92,10 @@ impl Service {
     /// The capacity of the send queue, unless there is room behind `ahead` more requests.
     pub(crate) fn full(&self, ahead: usize) -> Option<usize> {
         let (room, capacity) = match self {
-            Self::Rc { requester, .. } => (requester.room(), requester.capacity()),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
+                (requester.room(), requester.capacity())
+            }
+            Self::XrcTgt { .. } => (0, 0),
             Self::Uc { sender, .. } => (sender.room(), sender.capacity()),
             Self::Ud { sender } => (sender.room(), sender.capacity()),
         };
@@ -94,7 +105,10 @@ impl Service {
     /// Appends a request. Only UD has a destination for each.
     pub(crate) fn post(&mut self, request: SendRequest, length: u32, to: Option<Destination>) {
         match (self, to) {
-            (Self::Rc { requester, .. }, _) => requester.post(request, length),
+            (Self::Rc { requester, .. } | Self::XrcIni { requester }, _) => {
+                requester.post(request, length);
+            }
+            (Self::XrcTgt { .. }, _) => debug_assert!(false, "posting has found no send queue"),
             (Self::Uc { sender, .. }, _) => sender.post(request, length),
             (Self::Ud { sender }, Some(to)) => sender.post(request, length, to),
             (Self::Ud { .. }, None) => debug_assert!(false, "posting has checked the destination"),
@@ -103,7 +117,10 @@ impl Service {
 
     pub(crate) fn set_draining(&mut self, draining: bool) {
         match self {
-            Self::Rc { requester, .. } => requester.set_draining(draining),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
+                requester.set_draining(draining);
+            }
+            Self::XrcTgt { .. } => {}
             Self::Uc { sender, .. } => sender.set_draining(draining),
             Self::Ud { sender } => sender.set_draining(draining),
         }
@@ -111,15 +128,16 @@ impl Service {
 
     pub(crate) fn is_drained(&self) -> bool {
         match self {
-            Self::Rc { requester, .. } => requester.is_drained(),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.is_drained(),
             Self::Uc { sender, .. } => sender.is_drained(),
-            Self::Ud { .. } => true,
+            Self::Ud { .. } | Self::XrcTgt { .. } => true,
         }
     }
 
     pub(crate) fn may_transmit(&self) -> bool {
         match self {
-            Self::Rc { requester, .. } => requester.may_transmit(),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.may_transmit(),
+            Self::XrcTgt { .. } => false,
             Self::Uc { sender, .. } => sender.may_transmit(),
             Self::Ud { sender } => sender.may_transmit(),
         }
@@ -133,9 +151,10 @@ impl Service {
         out: &mut Burst,
     ) -> Result<Progress, WcStatus> {
         match (self, peering) {
-            (Self::Rc { requester, .. }, Peering::Connection(connection)) => {
-                Ok(requester.transmit(cx, connection, out))
-            }
+            (
+                Self::Rc { requester, .. } | Self::XrcIni { requester },
+                Peering::Connection(connection),
+            ) => Ok(requester.transmit(cx, connection, out)),
             (Self::Uc { sender, .. }, Peering::Connection(connection)) => {
                 sender.transmit(cx, connection, out)
             }
@@ -149,14 +168,17 @@ impl Service {
     /// How the oldest request fails because it could not be sent, once it is the oldest.
     pub(crate) fn failure(&self) -> Option<WcStatus> {
         match self {
-            Self::Rc { requester, .. } => requester.failure(),
-            Self::Uc { .. } | Self::Ud { .. } => None,
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.failure(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcTgt { .. } => None,
         }
     }
 
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
         match self {
-            Self::Rc { requester, .. } => requester.fail_oldest(cx, id, status),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
+                requester.fail_oldest(cx, id, status);
+            }
+            Self::XrcTgt { .. } => {}
             Self::Uc { sender, .. } => sender.fail_oldest(cx, id, status),
             Self::Ud { sender } => sender.fail_oldest(cx, id, status),
         }
@@ -165,7 +187,10 @@ impl Service {
     /// Ends every send request with "flushed".
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity, window: Option<WindowId>) {
         match self {
-            Self::Rc { requester, .. } => requester.flush(cx, id, window),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
+                requester.flush(cx, id, window);
+            }
+            Self::XrcTgt { .. } => {}
             Self::Uc { sender, .. } => sender.flush(cx, id),
             Self::Ud { sender } => sender.flush(cx, id),
         }
@@ -173,15 +198,15 @@ impl Service {
 
     /// Gives back what is in flight, without completions.
     pub(crate) fn clear(&mut self, cx: &mut Context<'_>, window: Option<WindowId>) {
-        if let Self::Rc { requester, .. } = self {
+        if let Self::Rc { requester, .. } | Self::XrcIni { requester } = self {
             requester.clear(cx, window);
         }
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self {
-            Self::Rc { requester, .. } => requester.deadline(),
-            Self::Uc { .. } | Self::Ud { .. } => None,
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.deadline(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcTgt { .. } => None,
         }
     }
 
@@ -191,9 +216,10 @@ impl Service {
         peering: &Peering,
     ) -> Result<(), WcStatus> {
         match (self, peering) {
-            (Self::Rc { requester, .. }, Peering::Connection(connection)) => {
-                requester.handle_timeout(cx, connection)
-            }
+            (
+                Self::Rc { requester, .. } | Self::XrcIni { requester },
+                Peering::Connection(connection),
+            ) => requester.handle_timeout(cx, connection),
             _ => Ok(()),
         }
     }
@@ -209,16 +235,25 @@ impl Service {
         arrival: &Arrival<'_>,
     ) -> Result<Result<(), Broken>, DropReason> {
         let packet = &arrival.packet;
+        let is_request = packet.bth.opcode.is_request();
         Ok(match (self, peering) {
-            (Self::Rc { requester, responder }, Peering::Connection(connection)) => {
+            (Self::Rc { requester, responder }, Peering::Connection(connection)) if is_request => {
                 requester.observe(&packet.bth);
-                if packet.bth.opcode.is_request() {
-                    responder
-                        .handle_request(cx, connection, receives, packet)
-                        .map_err(Broken::Request)
-                } else {
-                    requester.handle_response(cx, connection, packet).map_err(Broken::Send)
-                }
+                responder
+                    .handle_request(cx, connection, receives, packet, arrival.addressed)
+                    .map_err(Broken::Request)
+            }
+            (Self::XrcTgt { responder }, Peering::Connection(connection)) if is_request => {
+                responder
+                    .handle_request(cx, connection, receives, packet, arrival.addressed)
+                    .map_err(Broken::Request)
+            }
+            (
+                Self::Rc { requester, .. } | Self::XrcIni { requester },
+                Peering::Connection(connection),
+            ) if !is_request => {
+                requester.observe(&packet.bth);
+                requester.handle_response(cx, connection, packet).map_err(Broken::Send)
             }
             (Self::Uc { receiver, .. }, Peering::Connection(connection)) => receiver
                 .handle_packet(cx, connection, receives, packet)?
@@ -241,44 +276,53 @@ impl Service {
         status: WcStatus,
     ) {
         match self {
-            Self::Rc { responder, .. } => {
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
                 responder.end_message(cx, qpn, receives, status);
             }
             Self::Uc { receiver, .. } => receiver.end_message(cx, qpn, receives, status),
-            Self::Ud { .. } => {}
+            Self::Ud { .. } | Self::XrcIni { .. } => {}
         }
     }
 
     /// Forgets the message that is arriving, and puts its receive request back.
     pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
         match self {
-            Self::Rc { responder, .. } => responder.forget_message(receives),
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
+                responder.forget_message(receives);
+            }
             Self::Uc { receiver, .. } => receiver.forget_message(receives),
-            Self::Ud { .. } => {}
+            Self::Ud { .. } | Self::XrcIni { .. } => {}
         }
     }
 
-    /// The responder, of the one service that has answers.
+    /// XRC: whether a message has begun and not ended.
+    pub(crate) fn is_within_message(&self) -> bool {
+        matches!(self, Self::XrcTgt { responder } if responder.is_within_message())
+    }
+
+    /// The responder, of a service that has answers.
     pub(crate) fn responder(&mut self) -> Option<&mut Responder> {
         match self {
-            Self::Rc { responder, .. } => Some(responder),
-            Self::Uc { .. } | Self::Ud { .. } => None,
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => Some(responder),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => None,
         }
     }
 
     /// Whether an acknowledgement is owed to the peer, and nothing else.
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
         match self {
-            Self::Rc { responder, .. } => responder.owes_only_acknowledgement(),
-            Self::Uc { .. } | Self::Ud { .. } => false,
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
+                responder.owes_only_acknowledgement()
+            }
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
         }
     }
 
     /// Whether anything is owed to the peer.
     pub(crate) fn owes(&self) -> bool {
         match self {
-            Self::Rc { responder, .. } => responder.owes(),
-            Self::Uc { .. } | Self::Ud { .. } => false,
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => responder.owes(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
         }
     }
 
@@ -287,18 +331,19 @@ impl Service {
     /// INIT → RTR.
     pub(crate) fn start_receiving(&mut self, expected: Psn) {
         match self {
-            Self::Rc { responder, .. } => responder.start(expected),
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => responder.start(expected),
             Self::Uc { receiver, .. } => receiver.start(expected),
-            Self::Ud { .. } => {}
+            Self::Ud { .. } | Self::XrcIni { .. } => {}
         }
     }
 
     /// RTR → RTS.
     pub(crate) fn start_sending(&mut self, first: Psn, peering: &Peering, receive_buffer: u64) {
         match (self, peering) {
-            (Self::Rc { requester, .. }, Peering::Connection(connection)) => {
-                requester.start(first, connection, receive_buffer);
-            }
+            (
+                Self::Rc { requester, .. } | Self::XrcIni { requester },
+                Peering::Connection(connection),
+            ) => requester.start(first, connection, receive_buffer),
             (Self::Uc { sender, .. }, _) => sender.start(first),
             (Self::Ud { sender }, _) => sender.start(first),
             _ => {}
@@ -307,7 +352,11 @@ impl Service {
 
     /// Takes attributes over that changed while connected.
     pub(crate) fn configure(&mut self, peering: &Peering) {
-        if let (Self::Rc { requester, .. }, Peering::Connection(connection)) = (self, peering) {
+        if let (
+            Self::Rc { requester, .. } | Self::XrcIni { requester },
+            Peering::Connection(connection),
+        ) = (self, peering)
+        {
             requester.configure(connection);
         }
     }

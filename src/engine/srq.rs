@@ -2,10 +2,12 @@
 
 use thiserror::Error;
 
-use crate::engine::Engine;
+use crate::engine::attr::QpType;
 use crate::engine::post::PostError;
-use crate::ids::{PdId, Srqn};
-use crate::transport::srq::{Srq, SrqTable};
+use crate::engine::{CreateError, Engine, QpInit};
+use crate::ids::{CqId, PdId, Srqn};
+use crate::transport::outputs::AsyncEvent;
+use crate::transport::srq::{Srq, SrqTable, XrcSrq};
 use crate::transport::work::RecvRequest;
 
 /// What a shared receive queue is created with.
@@ -18,6 +20,10 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// Pieces of a request.
     pub max_sge: u32,
+    /// For XRC: the domain of the queue pairs that take from it, and where its requests complete.
+    /// Without, it is for RC, UC and UD.
+    #[doc(alias = "ibv_srq_init_attr_ex")]
+    pub xrc: Option<XrcSrq>,
 }
 
 /// What a shared receive queue has.
@@ -106,7 +112,7 @@ impl Engine {
         if init.max_wr == 0 {
             return Err(SrqError::Empty);
         }
-        let srq = Srq::new(init.max_wr, init.max_sge, init.pd);
+        let srq = Srq::new(init.max_wr, init.max_sge, init.pd, init.xrc);
         self.srqs.insert(srq).ok_or(SrqError::TooMany { max: SrqTable::MAX })
     }
 
@@ -140,7 +146,8 @@ impl Engine {
         self.srqs.get(srqn).map(Srq::attr)
     }
 
-    /// Removes a shared receive queue. Its requests end without completions.
+    /// Removes a shared receive queue. Its requests end without completions. XRC requests that name it
+    /// later are refused.
     ///
     /// # Errors
     ///
@@ -151,7 +158,33 @@ impl Engine {
             return Err(SrqError::InUse { srqn, users: srq.users });
         }
         self.srqs.remove(srqn);
+        self.qps.iter_mut().for_each(|qp| qp.forget_srq(srqn));
         Ok(())
+    }
+
+    /// Whether a queue pair can be created with these sources of receive requests.
+    pub(super) fn check_sources(&self, init: &QpInit) -> Result<(), CreateError> {
+        let qp_type = init.qp_type;
+        if qp_type == QpType::XrcTgt && init.xrcd.is_none() {
+            return Err(CreateError::NoXrcd);
+        }
+        let Some(srqn) = init.srq else { return Ok(()) };
+        let is_for_xrc = self.srqs.get(srqn).ok_or(CreateError::NoSuchSrq(srqn))?.xrc.is_some();
+        let other = match (is_for_xrc, qp_type) {
+            (_, QpType::XrcIni | QpType::XrcTgt) => "requests that name it",
+            (true, _) => "XRC",
+            (false, _) => return Ok(()),
+        };
+        Err(CreateError::SrqType { srqn, qp_type, other })
+    }
+
+    /// Which shared receive queues fail with their completion queue.
+    pub(super) fn fail_srqs(&mut self, cq: CqId) {
+        for (srqn, srq) in self.srqs.completing_at(cq) {
+            if !std::mem::replace(&mut srq.failed, true) {
+                self.outputs.events.push_back(AsyncEvent::SrqErr(srqn));
+            }
+        }
     }
 
     /// Posts a receive request for whichever queue pair needs one first.

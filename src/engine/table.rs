@@ -118,6 +118,10 @@ impl QpTable {
         self.slots.get_mut(slot)?.as_deref_mut()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueuePair> {
+        self.slots.iter_mut().flatten().map(Box::as_mut)
+    }
+
     /// The queue pairs that send completions to `cq`.
     pub(crate) fn completing_at(&self, cq: CqId) -> Vec<usize> {
         let uses = |qp: &QueuePair| qp.id.send_cq == cq || qp.id.recv_cq == cq;

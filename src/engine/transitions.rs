@@ -20,6 +20,12 @@ struct Rules {
 impl Rules {
     /// Of transitions to RESET and ERR.
     const NONE: Self = Self { required: AttrMask::empty(), optional: AttrMask::empty() };
+
+    /// Those of RC, for half of it.
+    fn without(self, half: AttrMask) -> Self {
+        let Self { required, optional } = self;
+        Self { required: required.difference(half), optional: optional.difference(half) }
+    }
 }
 
 struct Transition {
@@ -104,6 +110,15 @@ static TABLE: [Transition; 9] = transitions! {
     }
 };
 
+/// What is of receiving only, and an XRC initiator has not.
+const RECEIVING: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
+
+/// What is of sending only, and an XRC target has not.
+const SENDING: AttrMask = AttrMask::RETRY_CNT
+    .union(AttrMask::RNR_RETRY)
+    .union(AttrMask::MAX_QP_RD_ATOMIC)
+    .union(AttrMask::RATE_LIMIT);
+
 /// The rules of a transition, `None` when it is not legal.
 fn rules(qp_type: QpType, from: QpState, to: QpState) -> Option<Rules> {
     match (from, to) {
@@ -114,6 +129,8 @@ fn rules(qp_type: QpType, from: QpState, to: QpState) -> Option<Rules> {
             QpType::Rc => t.rc,
             QpType::Uc => t.uc,
             QpType::Ud => t.ud,
+            QpType::XrcIni => t.rc.without(RECEIVING),
+            QpType::XrcTgt => t.rc.without(SENDING),
         }),
     }
 }
@@ -399,17 +416,24 @@ mod tests {
     use crate::time::{AckTimeout, RnrTimer};
 
     /// The table once more, as the protocol notes have it: transition | RC needs, takes | UC needs,
-    /// takes | UD needs, takes.
+    /// takes | UD needs, takes | XRC_INI needs, takes | XRC_TGT needs, takes.
     const NOTES: &str = "
-        RESET>INIT | PK PT AF ;                                | PK PT AF ;               | PK PT QK ;
-        INIT>INIT  | ; PK PT AF                                | ; PK PT AF               | ; PK PT QK
-        INIT>RTR   | AV MTU DQ RQP MDR MRN ; ALT AF PK         | AV MTU DQ RQP ; ALT AF PK | ; PK QK
-        RTR>RTS    | TO RC RNR SQP MRA ; CUR ALT AF MRN MIG RL | SQP ; CUR ALT AF MIG RL  | SQP ; CUR QK RL
-        RTS>RTS    | ; CUR AF ALT MIG MRN RL                   | ; CUR AF ALT MIG RL      | ; CUR QK RL
-        RTS>SQD    | ; EN                                      | ; EN                     | ; EN
-        SQD>SQD    | ; PT AV TO RC RNR MRA MDR ALT AF PK MRN MIG RL | ; AV ALT AF PK MIG RL | ; PK QK RL
-        SQD>RTS    | ; CUR ALT AF MRN MIG RL                   | ; CUR ALT AF MIG RL      | ; CUR QK RL
-        SQE>RTS    | ;                                         | ; CUR AF                 | ; CUR QK";
+        RESET>INIT | PK PT AF ;                                | PK PT AF ;               | PK PT QK ; \
+            | PK PT AF ; | PK PT AF ;
+        INIT>INIT  | ; PK PT AF                                | ; PK PT AF               | ; PK PT QK \
+            | ; PK PT AF | ; PK PT AF
+        INIT>RTR   | AV MTU DQ RQP MDR MRN ; ALT AF PK         | AV MTU DQ RQP ; ALT AF PK | ; PK QK \
+            | AV MTU DQ RQP ; ALT AF PK | AV MTU DQ RQP MDR MRN ; ALT AF PK
+        RTR>RTS    | TO RC RNR SQP MRA ; CUR ALT AF MRN MIG RL | SQP ; CUR ALT AF MIG RL  | SQP ; CUR QK RL \
+            | TO RC RNR SQP MRA ; CUR ALT AF MIG RL | TO SQP ; CUR ALT AF MRN MIG
+        RTS>RTS    | ; CUR AF ALT MIG MRN RL                   | ; CUR AF ALT MIG RL      | ; CUR QK RL \
+            | ; CUR AF ALT MIG RL | ; CUR AF ALT MIG MRN
+        RTS>SQD    | ; EN                                      | ; EN                     | ; EN | ; EN | ; EN
+        SQD>SQD    | ; PT AV TO RC RNR MRA MDR ALT AF PK MRN MIG RL | ; AV ALT AF PK MIG RL | ; PK QK RL \
+            | ; PT AV TO RC RNR MRA ALT AF PK MIG RL | ; PT AV TO MDR ALT AF PK MRN MIG
+        SQD>RTS    | ; CUR ALT AF MRN MIG RL                   | ; CUR ALT AF MIG RL      | ; CUR QK RL \
+            | ; CUR ALT AF MIG RL | ; CUR ALT AF MRN MIG
+        SQE>RTS    | ;                                         | ; CUR AF                 | ; CUR QK | ; | ;";
 
     const GID: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
     const BOUNDS: Bounds<'_> = Bounds { active_mtu: Mtu::Mtu1024, max_rd_atomic: 16, gids: &[GID] };
@@ -448,7 +472,8 @@ mod tests {
         }
         let step = format!("{from}>{to}");
         let line = NOTES.lines().find(|line| line.split_whitespace().next() == Some(&step))?;
-        let column = line.split('|').nth(qp_type as usize - 1).unwrap();
+        let number = QpType::ALL.iter().position(|of| *of == qp_type).unwrap();
+        let column = line.split('|').nth(number + 1).unwrap();
         let (needs, takes) = column.split_once(';').unwrap();
         let mask = |names: &str| names.split_whitespace().map(attribute).collect();
         Some((mask(needs), mask(takes)))
@@ -674,7 +699,10 @@ mod tests {
         let unreliable = RtsAttr::Unreliable { sq_psn }.into();
         let uc = [connected.into(), RtrAttr::Uc { peer }.into(), unreliable];
         let ud = [datagram.into(), RtrAttr::Ud.into(), unreliable];
-        for (qp_type, steps) in [(QpType::Rc, rc), (QpType::Uc, uc), (QpType::Ud, ud)] {
+        let ini = [connected.into(), uc[1], rc[2]];
+        let timeout = AckTimeout::NEVER;
+        let tgt = [connected.into(), rc[1], RtsAttr::XrcTgt { sq_psn, timeout }.into()];
+        for (qp_type, steps) in QpType::ALL.into_iter().zip([rc, uc, ud, ini, tgt]) {
             let mut state = QpState::Reset;
             for attr in &steps {
                 state = check(qp_type, state, attr, &BOUNDS).unwrap();

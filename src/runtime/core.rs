@@ -3,6 +3,7 @@
 mod link;
 mod mcast;
 mod srq;
+mod xrc;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
 use crate::ids::{Qpn, Srqn};
@@ -51,7 +52,8 @@ pub(crate) struct Core {
     /// Buffers to be received for bursts that nobody acknowledges.
     unheard: usize,
     pub(crate) rings: Rings,
-    owners: HashMap<Qpn, Arc<Queue<AsyncEvent>>>,
+    /// Where events of queue pairs go. An XRC target may have been opened several times.
+    owners: HashMap<Qpn, SmallVec<[Arc<Queue<AsyncEvent>>; 1]>>,
     srq_owners: HashMap<Srqn, Arc<Queue<AsyncEvent>>>,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
     /// Something has been put where the thread that drives the device waits.
@@ -229,7 +231,7 @@ impl Core {
             self.port.tell_ip_fields();
         }
         let qpn = self.engine.create_qp(now, init)?;
-        self.owners.insert(qpn, Arc::clone(owner));
+        self.owners.insert(qpn, smallvec![Arc::clone(owner)]);
         Ok(qpn)
     }
 
@@ -382,21 +384,27 @@ impl Core {
     }
 
     fn tell(&mut self, event: AsyncEvent) {
-        let owner = match event {
-            AsyncEvent::CqErr(id) => self.rings.get(id).map(|ring| &ring.events),
+        let owners = match event {
+            AsyncEvent::CqErr(id) => {
+                self.rings.get(id).map(|ring| std::slice::from_ref(&ring.events))
+            }
             AsyncEvent::QpFatal(qpn)
             | AsyncEvent::QpReqErr(qpn)
             | AsyncEvent::QpAccessErr(qpn)
             | AsyncEvent::CommEst(qpn)
             | AsyncEvent::SqDrained(qpn)
-            | AsyncEvent::QpLastWqeReached(qpn) => self.owners.get(&qpn),
-            AsyncEvent::SrqLimitReached(srqn) => self.srq_owners.get(&srqn),
+            | AsyncEvent::QpLastWqeReached(qpn) => self.owners.get(&qpn).map(SmallVec::as_slice),
+            AsyncEvent::SrqErr(srqn) | AsyncEvent::SrqLimitReached(srqn) => {
+                self.srq_owners.get(&srqn).map(std::slice::from_ref)
+            }
             // Not the engine's.
             AsyncEvent::GidChange | AsyncEvent::PortActive | AsyncEvent::PortErr => None,
         };
-        if let Some(owner) = owner {
-            self.wake_driver |= owner.push(event) == Pushed::WakeDriver;
+        let mut wake = false;
+        for owner in owners.into_iter().flatten() {
+            wake |= owner.push(event) == Pushed::WakeDriver;
         }
+        self.wake_driver |= wake;
     }
 
     /// Remembers a context's events, to be closed with the device.

@@ -21,7 +21,7 @@ use crate::runtime::core::Core;
 use crate::runtime::env::EnvError;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
-use crate::runtime::{AckPolicy, fork};
+use crate::runtime::{AckPolicy, XrcdTable, fork};
 
 /// How a device is opened.
 pub(crate) struct DeviceConfig {
@@ -108,6 +108,7 @@ pub(crate) struct Device {
     /// Bytes of its socket's receive buffer.
     pub(crate) receive_buffer: u64,
     next_pd: AtomicU32,
+    pub(crate) xrcds: XrcdTable,
     thread: Option<JoinHandle<()>>,
     generation: u32,
 }
@@ -197,6 +198,7 @@ impl Device {
             gids,
             receive_buffer,
             next_pd: AtomicU32::new(1),
+            xrcds: XrcdTable::default(),
             thread: Some(thread),
             generation: fork::generation(),
         });

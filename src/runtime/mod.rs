@@ -31,11 +31,13 @@ mod rings;
 mod shard;
 #[cfg(test)]
 mod wire_of_tests;
+mod xrcd;
 
 pub use clock::{now, wall_clock};
 pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;
+pub use xrcd::XrcdError;
 
 pub(crate) use self::core::AttachError;
 pub(crate) use bell::Bell;
@@ -44,6 +46,7 @@ pub(crate) use queue::{Pushed, Queue};
 pub(crate) use registry::find as find_device;
 pub(crate) use ring::{Announce, Armed, Ring, Stamped};
 pub use rings::Moderation;
+pub(crate) use xrcd::{Xrcd, XrcdTable};
 
 /// When what has arrived is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

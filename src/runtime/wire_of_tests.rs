@@ -206,6 +206,7 @@ impl End {
             sq_sig_all: false,
             srq: None,
             send_ops: None,
+            xrcd: None,
         };
         let qpn = core.create_qp(NOW, init, &events).unwrap();
         Self { core, wire: Arc::clone(own), ring, events, cq, qpn, qp_type, region }

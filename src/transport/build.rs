@@ -1,6 +1,6 @@
 //! Packets into bursts.
 
-use crate::ids::{PKey, Qpn};
+use crate::ids::{PKey, Qpn, Srqn};
 use crate::mem::Revoked;
 use crate::net::Burst;
 use crate::psn::Psn;
@@ -8,7 +8,9 @@ use crate::transport::connection::Connection;
 use crate::transport::window::WindowId;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{Builder, datagram_len, padding};
-use crate::wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth};
+use crate::wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth, XrcEth,
+};
 
 /// How far a transmission came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +30,8 @@ pub(crate) struct Header {
     pub(crate) psn: Psn,
     pub(crate) ack_req: bool,
     pub(crate) solicited: bool,
+    /// Of a request over XRC: the queue that it is for.
+    pub(crate) srqn: Option<Srqn>,
     pub(crate) extension: Extension,
 }
 
@@ -98,6 +102,9 @@ pub(crate) fn push<'a>(
     let datagram = out.push(len);
     let written = match Builder::new(&bth, datagram) {
         Ok(mut builder) => {
+            if let Some(srqn) = header.srqn {
+                builder.xrceth(&XrcEth { srqn: srqn.value() });
+            }
             header.extension.write(&mut builder);
             fill(builder.payload_mut())
         }

@@ -9,6 +9,7 @@ use crate::transport::srq::SrqTable;
 use crate::transport::window::{Allowance, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::wire::icrc::Flow;
+use crate::wire::{Opcode, Transport};
 
 /// What a queue pair is from its creation on.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ impl From<&Identity> for Via {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) id: Identity,
+    /// RC, UC or XRC.
+    pub(crate) transport: Transport,
     pub(crate) dest_qpn: Qpn,
     pub(crate) path: Path,
     /// The ICRC's view of `path`.
@@ -47,6 +50,16 @@ pub(crate) struct Connection {
     pub(crate) max_rd_atomic: u8,
     /// READs and atomics that the peer may have outstanding.
     pub(crate) max_dest_rd_atomic: u8,
+}
+
+impl Connection {
+    /// What an opcode of RC is over this connection.
+    pub(crate) fn opcode(&self, rc: Opcode) -> Opcode {
+        match self.transport {
+            Transport::Xrc => rc.over(Transport::Xrc).unwrap_or(rc),
+            _ => rc,
+        }
+    }
 }
 
 /// What a queue pair works with during one input: the engine's own things, lent.

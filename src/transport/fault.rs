@@ -33,6 +33,11 @@ pub(crate) enum Fault {
     Invalidate,
     /// The system cannot make the memory of a FLUSH persistent.
     Storage,
+    /// XRC: there is no such shared receive queue in the domain of the queue pair, or it is not the one
+    /// that the message began with (IBTA vol 1, annex A14).
+    WrongSrq,
+    /// XRC: the shared receive queue has failed.
+    SrqFailed,
 }
 
 /// What follows from a [`Fault`].
@@ -70,6 +75,8 @@ impl Fault {
             Self::LocalProtection => (RemoteOperational, LocProtErr, QpReqErr),
             Self::Storage => (RemoteOperational, LocQpOpErr, QpFatal),
             Self::Invalidate => (RemoteAccess, RemInvReqErr, QpAccessErr),
+            Self::WrongSrq => (InvalidRequest, RemInvReqErr, QpReqErr),
+            Self::SrqFailed => (RemoteOperational, LocQpOpErr, QpFatal),
         };
         Consequence { nak, status, event }
     }

@@ -1,4 +1,4 @@
-//! The packets of a SEND or WRITE that leaves: what RC and UC share of sending.
+//! The packets of a SEND or WRITE that leaves: what RC, UC and XRC share of sending.
 
 use crate::psn::Psn;
 use crate::transport::build::{Extension, Header};
@@ -36,12 +36,14 @@ pub(crate) fn header(transport: Transport, wqe: &Wqe, psn: Psn, piece: Piece) ->
         (Some(reth), Note::None | Note::Inv(_)) => Extension::Reth(reth),
     };
     let notifies = to.is_none() || matches!(note, Note::Imm(_));
-    let acknowledged = matches!(transport, Transport::Rc);
+    let acknowledged = transport != Transport::Uc;
+    let opcode = opcode(acknowledged, to.is_some(), note, piece.position);
     Header {
-        opcode: opcode(acknowledged, to.is_some(), note, piece.position),
+        opcode: opcode.over(transport).unwrap_or(opcode),
         psn,
         ack_req: ends && acknowledged,
         solicited: ends && notifies && wqe.flags.contains(SendFlags::SOLICITED),
+        srqn: wqe.srqn.filter(|_| transport == Transport::Xrc),
         extension,
     }
 }

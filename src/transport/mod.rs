@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`work`] | work requests and completions |
 //! | [`outputs`] | events, counters, reasons for drops |
-//! | `rc` | reliable connection |
+//! | `rc` | reliable connection, and the extended one |
 //! | `uc` | unreliable connection |
 //! | `ud` | unreliable datagram |
 //! | `wqe` | a send request on its way |

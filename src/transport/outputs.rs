@@ -37,6 +37,10 @@ pub enum AsyncEvent {
     /// Everything started before SQD is complete.
     #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SqDrained(Qpn),
+    /// The shared receive queue has failed, for its completion queue has: queue pairs that it is named to
+    /// fail too.
+    #[doc(alias = "IBV_EVENT_SRQ_ERR")]
+    SrqErr(Srqn),
     /// Fewer receive requests are left than the limit that `modify` has set, which is off now.
     #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
     SrqLimitReached(Srqn),
@@ -103,7 +107,8 @@ pub enum DropReason {
     UnassignedOpcode,
     /// No such queue pair.
     UnknownQp,
-    /// The opcode belongs to another transport than the queue pair's.
+    /// The opcode belongs to another transport than the queue pair's, or to the half that an XRC queue
+    /// pair does not have.
     WrongTransport,
     /// The queue pair's state takes no such packet.
     QpState,

@@ -6,11 +6,20 @@
 //!
 //! A queue is *lent* to a queue pair for one input, and taken back.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use crate::ids::{CqId, PdId, Srqn};
+use crate::ids::{CqId, PdId, Srqn, XrcdId};
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::recv::RecvQueue;
+
+/// What a shared receive queue for XRC has that others have not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct XrcSrq {
+    /// Queue pairs of this domain may be told to take from it.
+    pub domain: XrcdId,
+    /// Where its requests complete.
+    pub cq: CqId,
+}
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -22,14 +31,18 @@ pub(crate) struct Srq {
     pub(crate) limit: u32,
     /// Queue pairs that take from it.
     pub(crate) users: usize,
+    /// It is for XRC: packets name it by its number.
+    pub(crate) xrc: Option<XrcSrq>,
+    /// It was for completions that are lost.
+    pub(crate) failed: bool,
     /// How many requests waited when it was lent.
     lent_with: usize,
 }
 
 impl Srq {
-    pub(crate) fn new(max_wr: u32, max_sge: u32, pd: PdId) -> Self {
+    pub(crate) fn new(max_wr: u32, max_sge: u32, pd: PdId, xrc: Option<XrcSrq>) -> Self {
         let queue = RecvQueue::shared(max_wr as usize, pd);
-        Self { queue, max_sge, limit: 0, users: 0, lent_with: 0 }
+        Self { queue, max_sge, limit: 0, users: 0, xrc, failed: false, lent_with: 0 }
     }
 
     /// Whether requests were taken and fewer are left than the limit says. Told once: the limit is
@@ -47,7 +60,7 @@ impl Srq {
 /// The shared receive queues of an engine, by number.
 #[derive(Debug, Default)]
 pub(crate) struct SrqTable {
-    by_number: HashMap<Srqn, Srq>,
+    by_number: BTreeMap<Srqn, Srq>,
     /// The number given last.
     last: u32,
 }
@@ -84,11 +97,18 @@ impl SrqTable {
         self.by_number.get_mut(&srqn)
     }
 
-    /// Lends a queue to a queue pair whose receive requests complete at `cq`.
+    /// The queues for XRC that complete at `cq`.
+    pub(crate) fn completing_at(&mut self, cq: CqId) -> impl Iterator<Item = (Srqn, &mut Srq)> {
+        let all = self.by_number.iter_mut().map(|(srqn, srq)| (*srqn, srq));
+        all.filter(move |(_, srq)| srq.xrc.is_some_and(|xrc| xrc.cq == cq))
+    }
+
+    /// Lends a queue to a queue pair whose receive requests complete at `cq`, unless the queue has a
+    /// completion queue of its own.
     pub(crate) fn lend(&mut self, srqn: Srqn, cq: CqId) -> RecvQueue {
         let Some(srq) = self.by_number.get_mut(&srqn) else { return RecvQueue::default() };
         srq.lent_with = srq.queue.len();
-        srq.queue.cq = cq;
+        srq.queue.cq = srq.xrc.map_or(cq, |xrc| xrc.cq);
         std::mem::take(&mut srq.queue)
     }
 

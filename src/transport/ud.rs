@@ -175,7 +175,7 @@ fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
         _ => (Opcode::UdSendOnly, Extension::Deth(deth)),
     };
     let solicited = wqe.flags.contains(SendFlags::SOLICITED);
-    Header { opcode, psn: wqe.first, ack_req: false, solicited, extension }
+    Header { opcode, psn: wqe.first, ack_req: false, solicited, srqn: None, extension }
 }
 
 /// Takes a packet. A receive request is used only by one that is delivered.

@@ -7,7 +7,7 @@ use std::fmt;
 use bitflags::bitflags;
 use smallvec::SmallVec;
 
-use crate::ids::{Lkey, MwId, QKey, Qpn, Rkey};
+use crate::ids::{Lkey, MwId, QKey, Qpn, Rkey, Srqn};
 use crate::mem::BindInfo;
 use crate::net::AddressVector;
 pub use crate::wire::feth::Placement as FlushPlacement;
@@ -311,8 +311,30 @@ pub struct SendRequest {
     pub data: SendData,
     /// And how.
     pub flags: SendFlags,
-    /// UD: to whom. Of no meaning to the connected services.
-    pub to: Option<UdTarget>,
+    /// UD and XRC: to whom. Of no meaning to RC and UC.
+    pub to: Option<SendTarget>,
+}
+
+/// Whom a request is for, where the queue pair does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendTarget {
+    /// UD: a queue pair anywhere.
+    Datagram(UdTarget),
+    /// XRC: a shared receive queue at the peer.
+    #[doc(alias = "remote_srqn")]
+    Srq(Srqn),
+}
+
+impl From<UdTarget> for SendTarget {
+    fn from(target: UdTarget) -> Self {
+        Self::Datagram(target)
+    }
+}
+
+impl From<Srqn> for SendTarget {
+    fn from(srqn: Srqn) -> Self {
+        Self::Srq(srqn)
+    }
 }
 
 /// Whom a UD message is for.
@@ -332,10 +354,10 @@ impl SendRequest {
         Self { wr_id, op, data: data.into(), flags: SendFlags::empty(), to: None }
     }
 
-    /// UD: the message is for this queue pair.
+    /// UD: the message is for this queue pair. XRC: the request is for this shared receive queue.
     #[must_use]
-    pub fn to(self, target: UdTarget) -> Self {
-        Self { to: Some(target), ..self }
+    pub fn to(self, target: impl Into<SendTarget>) -> Self {
+        Self { to: Some(target.into()), ..self }
     }
 
     /// A message into the peer's next receive request.

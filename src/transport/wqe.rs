@@ -1,11 +1,11 @@
 //! A send request on its way.
 
-use crate::ids::PdId;
+use crate::ids::{PdId, Srqn};
 use crate::mem::{Memory, Need, Revoked, Spans, Turn};
 use crate::psn::Psn;
 use crate::transport::connection::{Identity, SendEnd};
 use crate::transport::segment::Segmentation;
-use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, WcStatus};
+use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, SendTarget, WcStatus};
 
 /// An element of the send queue.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Wqe {
     wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
+    /// XRC: the peer's queue that it is for.
+    pub(crate) srqn: Option<Srqn>,
     data: Data,
     /// Bytes of the message.
     pub(crate) length: u32,
@@ -43,6 +45,10 @@ impl Wqe {
             wr_id: request.wr_id,
             op: request.op,
             flags: request.flags,
+            srqn: match request.to {
+                Some(SendTarget::Srq(srqn)) => Some(srqn),
+                Some(SendTarget::Datagram(_)) | None => None,
+            },
             data: Data::Request(request.data),
             length,
             first: Psn::default(),

@@ -21,7 +21,7 @@ use crate::verbs::pd::PdInner;
 use crate::verbs::tables::PKEYS;
 use crate::verbs::{
     AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, Error, OdpCaps,
-    ProtectionDomain, RtValues, qp,
+    ProtectionDomain, RtValues, XrcDomain, XrcdOptions, qp,
 };
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
@@ -213,6 +213,18 @@ impl Context {
     #[doc(alias = "ibv_query_rt_values_ex")]
     pub fn query_rt_values(&self) -> RtValues {
         RtValues { raw_clock: now() }
+    }
+
+    /// Opens an XRC domain: a new one, or the one that a context of this device has opened for the
+    /// same file. It is closed when all handles are gone, and those of what was made from it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Xrcd`] when there is one that there should not be, or the other way round;
+    /// [`Error::Os`] for a file that cannot be looked at.
+    #[doc(alias = "ibv_open_xrcd")]
+    pub fn open_xrcd(&self, options: &XrcdOptions<'_>) -> Result<XrcDomain, Error> {
+        XrcDomain::open(&self.inner, options)
     }
 
     /// A new completion channel.

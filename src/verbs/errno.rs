@@ -5,7 +5,7 @@ use std::io;
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::io::{JoinError, udp};
 use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
-use crate::runtime::{Down, OpenError};
+use crate::runtime::{Down, OpenError, XrcdError};
 use crate::verbs::Error;
 
 impl Error {
@@ -33,6 +33,9 @@ impl Error {
             Self::Modify { source, .. } => of_modify(source),
             Self::Post { source, .. } | Self::PostSrq { source, .. } => of_post(source),
             Self::Srq(error) => of_srq(error),
+            Self::Xrcd(XrcdError::NotOpen) => libc::EAGAIN,
+            Self::Xrcd(XrcdError::Exists) => libc::EINVAL,
+            Self::NoSuchTarget { .. } => libc::ENOENT,
             Self::Mcast { source, .. } => of_mcast(source),
             Self::Join(error) => of_join(error),
             Self::CompletionFields { .. } => libc::EOPNOTSUPP,
@@ -111,7 +114,9 @@ fn of_create(error: &CreateError) -> i32 {
     match error {
         CreateError::TooMany { .. } | CreateError::NumbersRest { .. } => libc::ENOMEM,
         CreateError::SendOps { .. } => libc::EOPNOTSUPP,
-        CreateError::NoSuchSrq(_) => libc::EINVAL,
+        CreateError::NoSuchSrq(_) | CreateError::SrqType { .. } | CreateError::NoXrcd => {
+            libc::EINVAL
+        }
     }
 }
 
@@ -153,6 +158,8 @@ fn of_post(error: &PostError) -> i32 {
         | PostError::AtomicWriteLength { .. }
         | PostError::FlushPlacement { .. }
         | PostError::NoSuchOperation { .. }
+        | PostError::NoQueue { .. }
+        | PostError::NoSrqn
         | PostError::NoTarget
         | PostError::Address { .. }
         | PostError::NotDeclared { .. }

@@ -9,7 +9,7 @@ use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::ids::{CqId, Gid, Qpn, Srqn};
 use crate::io::JoinError;
 use crate::mem::{AdviseError, AllocError, DmError, MwType, RegisterError};
-use crate::runtime::{Down, OpenError};
+use crate::runtime::{Down, OpenError, XrcdError};
 use crate::transport::work::{WcOpcode, WcStatus};
 use crate::verbs::WcFlags;
 
@@ -66,6 +66,16 @@ pub enum Error {
         qpn: Qpn,
         /// Why.
         source: PostError,
+    },
+    /// An XRC domain cannot be opened.
+    #[error(transparent)]
+    Xrcd(#[from] XrcdError),
+    /// There is no such XRC target in the domain.
+    #[doc(alias = "ENOENT")]
+    #[error("queue pair {qpn} is no XRC target of this domain")]
+    NoSuchTarget {
+        /// What was asked for.
+        qpn: Qpn,
     },
     /// A shared receive queue cannot be created or modified.
     #[error(transparent)]

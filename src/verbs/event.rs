@@ -144,7 +144,7 @@ impl Subject {
             | AsyncEvent::CommEst(qpn)
             | AsyncEvent::SqDrained(qpn)
             | AsyncEvent::QpLastWqeReached(qpn) => Self::Qp(qpn),
-            AsyncEvent::SrqLimitReached(srqn) => Self::Srq(srqn),
+            AsyncEvent::SrqErr(srqn) | AsyncEvent::SrqLimitReached(srqn) => Self::Srq(srqn),
             AsyncEvent::GidChange | AsyncEvent::PortActive | AsyncEvent::PortErr => return None,
         })
     }

@@ -4,6 +4,7 @@
 //! Context ─┬─ ProtectionDomain ─┬─ MemoryRegion ◀── MemoryWindow
 //!          │                    ├─ SharedReceiveQueue
 //!          │                    └─ QueuePair ──▶ CompletionQueue ──▶ CompletionChannel
+//!          ├─ XrcDomain ── XrcTarget
 //!          ├─ CompletionQueue
 //!          └─ CompletionChannel
 //! ```
@@ -43,6 +44,7 @@ mod channel;
 mod context;
 mod cq;
 mod domain;
+mod end;
 mod endpoint;
 mod errno;
 mod error;
@@ -57,6 +59,7 @@ mod qp;
 mod srq;
 mod tables;
 mod usage;
+mod xrc;
 
 pub use ah::{AddressHandle, GRH_LEN};
 pub use caps::{AtomicCap, DeviceCaps, OdpCaps, OdpOps};
@@ -78,6 +81,7 @@ pub use poll::{Polling, RtValues, WcFlags};
 pub use qp::{ConnectOptions, QpConfig, QueuePair};
 pub use srq::{SharedReceiveQueue, SrqConfig};
 pub use tables::GidEntry;
+pub use xrc::{XrcDomain, XrcTarget, XrcdOptions};
 
 pub use crate::engine::{
     FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RateLimit, SendOps, SrqAttr,
@@ -94,5 +98,5 @@ pub use crate::time::{AckTimeout, Instant, RnrTimer};
 pub use crate::transport::outputs::AsyncEvent;
 pub use crate::transport::work::{
     Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp,
-    SendRequest, Sge, SgeList, UdTarget, WcOpcode, WcStatus,
+    SendRequest, SendTarget, Sge, SgeList, UdTarget, WcOpcode, WcStatus,
 };

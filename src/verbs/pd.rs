@@ -9,7 +9,8 @@ use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
 use crate::verbs::usage::User;
 use crate::verbs::{
-    Error, MemoryWindow, QpConfig, QueuePair, SharedReceiveQueue, SrqConfig, ThreadDomain,
+    CompletionQueue, Error, MemoryWindow, QpConfig, QueuePair, SharedReceiveQueue, SrqConfig,
+    ThreadDomain, XrcDomain,
 };
 
 /// Queue pairs and the memory that they, and through them their peers, may use.
@@ -135,7 +136,23 @@ impl ProtectionDomain {
     /// [`Error::Limit`], [`Error::Srq`], [`Error::Down`].
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue, Error> {
-        SharedReceiveQueue::create(&self.inner, config)
+        SharedReceiveQueue::create(&self.inner, config, None)
+    }
+
+    /// Creates a receive queue that XRC requests name by its number. Its requests complete at `cq`, and
+    /// the keys of what comes with its number are looked for in this protection domain.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`], [`Error::OtherDevice`], [`Error::Srq`], [`Error::Down`].
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn create_xrc_srq(
+        &self,
+        config: &SrqConfig,
+        domain: &XrcDomain,
+        cq: &CompletionQueue,
+    ) -> Result<SharedReceiveQueue, Error> {
+        SharedReceiveQueue::create(&self.inner, config, Some((domain, cq)))
     }
 
     /// The thread domain that it names, of a

@@ -8,17 +8,18 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::engine::{
-    FlatAttr, InitAttr, Peer, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RateLimit,
-    RtrAttr, RtsAttr, SendOps,
+    CreateError, FlatAttr, InitAttr, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType,
+    RateLimit, RtrAttr, RtsAttr, SendOps,
 };
 use crate::ids::{Mtu, QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
 use crate::net::AddressVector;
 use crate::psn::Psn;
-use crate::runtime::{Down, find_device, random};
+use crate::runtime::{Down, random};
 use crate::time::{AckTimeout, RnrTimer};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
+use crate::verbs::end::End;
 use crate::verbs::event::Subject;
 use crate::verbs::pd::PdInner;
 use crate::verbs::usage::{Unacknowledged, User};
@@ -70,6 +71,12 @@ impl<'a> QpConfig<'a> {
     /// An unreliable datagram queue pair, likewise.
     pub fn ud(cq: &'a CompletionQueue) -> Self {
         Self::of(QpType::Ud, cq)
+    }
+
+    /// The sending end of an extended reliable connection, likewise. Each of its requests names a
+    /// [shared receive queue](super::XrcDomain) of the peer: [`SendRequest::to`].
+    pub fn xrc(cq: &'a CompletionQueue) -> Self {
+        Self::of(QpType::XrcIni, cq)
     }
 
     fn of(qp_type: QpType, cq: &'a CompletionQueue) -> Self {
@@ -178,9 +185,7 @@ pub struct QueuePair {
 
 #[derive(Debug)]
 struct QpInner {
-    qpn: Qpn,
-    qp_type: QpType,
-    psn: Psn,
+    end: End,
     pd: Arc<PdInner>,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
@@ -193,6 +198,9 @@ struct QpInner {
 impl QueuePair {
     pub(super) fn create(pd: &Arc<PdInner>, config: &QpConfig<'_>) -> Result<Self, Error> {
         config.check()?;
+        if config.qp_type == QpType::XrcTgt {
+            return Err(Error::Create(CreateError::NoXrcd));
+        }
         let context = &pd.context;
         for cq in [config.send_cq, config.recv_cq] {
             if !context.is_of(&cq.inner.context.device) {
@@ -211,6 +219,7 @@ impl QueuePair {
             sq_sig_all: config.sq_sig_all,
             srq: config.srq.map(SharedReceiveQueue::srqn),
             send_ops: config.send_ops,
+            xrcd: None,
         };
         let os = |source| Error::Os { what: "random numbers", source };
         let psn = Psn::new(u32::from_ne_bytes(random().map_err(os)?));
@@ -222,9 +231,7 @@ impl QueuePair {
         let users = (send_cq.inner.users.join(), other, srq_user);
         Ok(Self {
             inner: Arc::new(QpInner {
-                qpn,
-                qp_type: config.qp_type,
-                psn,
+                end: End { qpn, qp_type: config.qp_type, psn },
                 pd: Arc::clone(pd),
                 send_cq,
                 recv_cq,
@@ -237,17 +244,15 @@ impl QueuePair {
 
     /// What the peer must know to connect to it.
     pub fn endpoint(&self) -> Endpoint {
-        // A device has its address for its first GID.
-        let gid = self.context().device.ip.into();
-        Endpoint { gid, qpn: self.inner.qpn, psn: self.inner.psn }
+        self.inner.end.endpoint(self.context())
     }
 
     /// Its number.
     pub fn qpn(&self) -> Qpn {
-        self.inner.qpn
+        self.inner.end.qpn
     }
 
-    /// Connects an RC or UC queue pair to `peer`: from RESET or INIT to RTS. It sends nothing; the peer connects itself
+    /// Connects an RC or UC queue pair, or the sending end of XRC, to `peer`: from RESET or INIT to RTS. It sends nothing; the peer connects itself
     /// likewise, before or after. RC requests that find it not yet connected are sent again; what UC
     /// sends by then is lost.
     ///
@@ -255,39 +260,7 @@ impl QueuePair {
     ///
     /// [`Error::Modify`], and it stays in the last state that it came to; [`Error::Down`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
-        let device = &self.context().device;
-        let ip = peer.gid.ip();
-        let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
-        if let Some(bytes) = options.peer_receive_buffer.or_else(of_this_process) {
-            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(ip, bytes))?;
-        }
-        if self.state()? == QpState::Reset {
-            self.modify(InitAttr::Connected { access: options.access })?;
-        }
-        let av = AddressVector {
-            traffic_class: options.traffic_class,
-            hop_limit: options.hop_limit,
-            ..AddressVector::to(peer.gid)
-        };
-        let active_mtu = device.shard.with(|core, _| core.engine.config().active_mtu)?;
-        let path_mtu = options.path_mtu.unwrap_or(active_mtu);
-        let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
-        if self.inner.qp_type != QpType::Rc {
-            self.modify(RtrAttr::Uc { peer })?;
-            return self.modify(RtsAttr::Unreliable { sq_psn: self.inner.psn });
-        }
-        self.modify(RtrAttr::Rc {
-            peer,
-            max_dest_rd_atomic: options.max_rd_atomic,
-            min_rnr_timer: options.min_rnr_timer,
-        })?;
-        self.modify(RtsAttr::Rc {
-            sq_psn: self.inner.psn,
-            timeout: options.timeout,
-            retry_cnt: options.retry_cnt,
-            rnr_retry: options.rnr_retry,
-            max_rd_atomic: options.max_rd_atomic,
-        })
+        self.inner.end.connect(self.context(), peer, options)
     }
 
     /// Takes a UD queue pair from RESET to RTS. It then receives what carries `qkey`, from anybody,
@@ -299,7 +272,7 @@ impl QueuePair {
     pub fn activate(&self, qkey: QKey) -> Result<(), Error> {
         self.modify(InitAttr::Datagram { qkey })?;
         self.modify(RtrAttr::Ud)?;
-        self.modify(RtsAttr::Unreliable { sq_psn: self.inner.psn })
+        self.modify(RtsAttr::Unreliable { sq_psn: self.inner.end.psn })
     }
 
     /// Changes its state or attributes. Takes a [`QpAttr`], or what leads from one state to the next:
@@ -311,12 +284,7 @@ impl QueuePair {
     /// [`Error::Modify`] says which attributes are missing, superfluous or out of range.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attr: impl Into<QpAttr>) -> Result<(), Error> {
-        let (qpn, attr) = (self.inner.qpn, attr.into());
-        self.context()
-            .device
-            .shard
-            .with(|core, now| core.modify_qp(now, qpn, &attr))?
-            .map_err(|source| Error::Modify { qpn, source })
+        self.inner.end.modify(self.context(), &attr.into())
     }
 
     /// The same in the form that C has: every attribute has a place, and `mask` says which count
@@ -326,7 +294,7 @@ impl QueuePair {
     ///
     /// [`Error::Modify`]: as [`modify`](Self::modify), and for values that no attribute can have.
     pub fn modify_masked(&self, attr: &FlatAttr, mask: u32) -> Result<(), Error> {
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         self.modify(attr.select(mask).map_err(|source| Error::Modify { qpn, source })?)
     }
 
@@ -374,10 +342,7 @@ impl QueuePair {
     /// [`Error::Down`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
-        let qpn = self.inner.qpn;
-        let found = self.context().device.shard.with(|core, _| core.engine.query_qp(qpn))?;
-        // It exists as long as a handle does.
-        found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
+        self.inner.end.query(self.context())
     }
 
     /// Its state.
@@ -421,7 +386,7 @@ impl QueuePair {
     /// ```
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&self, request: SendRequest) -> Result<(), Error> {
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         let posted =
             self.context().device.shard.with(|core, now| core.post_send(now, qpn, request));
         self.told(posted)
@@ -435,7 +400,7 @@ impl QueuePair {
     ) -> (usize, Result<(), Error>) {
         // Not under the lock: whoever makes them may use the device.
         let requests: SmallVec<[SendRequest; 8]> = requests.into_iter().collect();
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         let shard = &self.context().device.shard;
         match shard.with(|core, now| core.post_sends(now, qpn, requests)) {
             Ok((taken, result)) => (taken, self.told(Ok(result))),
@@ -469,7 +434,7 @@ impl QueuePair {
     #[doc(alias = "ibv_wr_complete")]
     pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
         let requests = requests.into_iter().collect();
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         let shard = &self.context().device.shard;
         self.told(shard.with(|core, now| core.post_all_sends(now, qpn, requests)))
     }
@@ -526,7 +491,7 @@ impl QueuePair {
         }
         if to.access.contains(Access::ZERO_BASED) {
             let source = PostError::WindowAccess { access: Access::ZERO_BASED };
-            return Err(Error::Post { qpn: self.inner.qpn, source });
+            return Err(Error::Post { qpn: self.inner.end.qpn, source });
         }
         mw.with_next_key(|id, rkey| {
             let request = SendRequest::bind_mw(wr_id, id, rkey, to);
@@ -541,7 +506,7 @@ impl QueuePair {
     /// [`Error::Post`], [`Error::Down`].
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         let posted = self
             .context()
             .device
@@ -595,7 +560,7 @@ impl QueuePair {
     }
 
     fn told(&self, posted: Result<Result<(), PostError>, Down>) -> Result<(), Error> {
-        posted?.map_err(|source| Error::Post { qpn: self.inner.qpn, source })
+        posted?.map_err(|source| Error::Post { qpn: self.inner.end.qpn, source })
     }
 
     fn context(&self) -> &ContextInner {
@@ -608,9 +573,10 @@ impl Drop for QpInner {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // In a device that has failed it is as good as destroyed.
+        let qpn = self.end.qpn;
         let _ = context.device.shard.with(|core, now| {
-            core.destroy_qp(now, self.qpn);
-            context.forget(Subject::Qp(self.qpn));
+            core.destroy_qp(now, qpn);
+            context.forget(Subject::Qp(qpn));
         });
     }
 }

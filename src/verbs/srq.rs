@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify};
+use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify, XrcSrq};
 use crate::ids::Srqn;
 use crate::transport::work::RecvRequest;
-use crate::verbs::Error;
 use crate::verbs::event::Subject;
 use crate::verbs::pd::PdInner;
 use crate::verbs::qp::{MAX_SGE, MAX_WR};
-use crate::verbs::usage::{Unacknowledged, Users};
+use crate::verbs::usage::{Unacknowledged, User, Users};
+use crate::verbs::{CompletionQueue, Error, XrcDomain};
 
 /// What a shared receive queue is created with.
 #[doc(alias = "ibv_srq_init_attr")]
@@ -80,18 +80,49 @@ pub(super) struct SrqInner {
     pub(super) pd: Arc<PdInner>,
     pub(super) users: Users,
     async_events: Arc<Unacknowledged>,
+    /// For XRC: its domain, and where its requests end.
+    xrc: Option<(XrcDomain, CompletionQueue, User)>,
 }
 
 impl SharedReceiveQueue {
-    pub(super) fn create(pd: &Arc<PdInner>, config: &SrqConfig) -> Result<Self, Error> {
+    pub(super) fn create(
+        pd: &Arc<PdInner>,
+        config: &SrqConfig,
+        xrc: Option<(&XrcDomain, &CompletionQueue)>,
+    ) -> Result<Self, Error> {
         check("max_wr", config.max_wr, MAX_WR)?;
         check("max_sge", config.max_sge, MAX_SGE)?;
         let context = &pd.context;
-        let init = SrqInit { pd: pd.id, max_wr: config.max_wr, max_sge: config.max_sge };
+        for (what, device) in xrc.iter().flat_map(|(domain, cq)| {
+            let of_cq = &cq.inner.context.device;
+            [("XRC domain", &domain.context.device), ("completion queue", of_cq)]
+        }) {
+            if !context.is_of(device) {
+                return Err(Error::OtherDevice { what });
+            }
+        }
+        let init = SrqInit {
+            pd: pd.id,
+            max_wr: config.max_wr,
+            max_sge: config.max_sge,
+            xrc: xrc.map(|(domain, cq)| XrcSrq { domain: domain.domain.id, cq: cq.id() }),
+        };
         let srqn =
             context.device.shard.with(|core, _| core.create_srq(init, &context.events))??;
         let (users, async_events) = (Users::default(), context.subjects.enter(Subject::Srq(srqn)));
-        Ok(Self { inner: Arc::new(SrqInner { srqn, pd: Arc::clone(pd), users, async_events }) })
+        let xrc = xrc.map(|(domain, cq)| (domain.clone(), cq.clone(), cq.inner.users.join()));
+        let pd = Arc::clone(pd);
+        Ok(Self { inner: Arc::new(SrqInner { srqn, pd, users, async_events, xrc }) })
+    }
+
+    /// Where its requests end, if it is for XRC; otherwise that is up to the queue pairs.
+    pub fn cq(&self) -> Option<&CompletionQueue> {
+        self.inner.xrc.as_ref().map(|(_, cq, _)| cq)
+    }
+
+    /// The domain of the queue pairs that it may be named to, if it is for XRC.
+    pub fn xrc_domain(&self) -> Option<&XrcDomain> {
+        self.inner.xrc.as_ref().map(|(domain, ..)| domain)
     }
 
     /// Its number.

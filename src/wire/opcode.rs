@@ -344,6 +344,23 @@ impl Opcode {
         self as u8
     }
 
+    /// The opcode of the same operation and position over another transport, if that has it.
+    pub const fn over(self, transport: Transport) -> Option<Self> {
+        let prefix = match transport {
+            Transport::Rc => 0x00,
+            Transport::Uc => 0x20,
+            Transport::Rd => 0x40,
+            Transport::Ud => 0x60,
+            Transport::Xrc => 0xa0,
+            // A notification has no operation.
+            Transport::Cnp => return None,
+        };
+        match self.transport() {
+            Transport::Cnp => None,
+            _ => Self::from_byte(self.byte() & 0x1f | prefix),
+        }
+    }
+
     /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
     pub const fn is_request(self) -> bool {
         self.operation().is_request()
@@ -532,6 +549,22 @@ mod tests {
             };
             assert_eq!(opcode.layout().headers, [front, rc.layout().headers].concat(), "{opcode}");
         }
+    }
+
+    #[test]
+    fn an_operation_is_the_same_over_another_transport() {
+        for rc in Opcode::ALL.iter().filter(|opcode| opcode.transport() == Transport::Rc) {
+            let Some(xrc) = rc.over(Transport::Xrc) else {
+                assert!(matches!(rc, Opcode::RcFlush | Opcode::RcAtomicWrite), "{rc}");
+                continue;
+            };
+            let same = (xrc.transport(), xrc.operation(), xrc.position());
+            assert_eq!(same, (Transport::Xrc, rc.operation(), rc.position()));
+            assert_eq!(xrc.over(Transport::Rc), Some(*rc));
+        }
+        assert_eq!(Opcode::RcSendFirst.over(Transport::Ud), None);
+        assert_eq!(Opcode::RcSendMiddle.over(Transport::Cnp), None);
+        assert_eq!(Opcode::Cnp.over(Transport::Rc), None);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn a_datagram_with_another_key_is_dropped() {
     let mut pair = Pair::new(setup());
     let lkey = pair.peer.mr.lkey;
     let size = GRH_LEN + 8;
-    let right = pair.target.unwrap();
+    let Some(SendTarget::Datagram(right)) = pair.target else { panic!("no target of UD") };
     pair.peer.post_recv(1, &[(TARGET, size, lkey)]);
     for (id, target) in [(2, UdTarget { qkey: QKey(QKEY.0 ^ 1), ..right }), (3, right)] {
         pair.qp.post_send(SendRequest::send(id, pair.mr.sge(..8)).to(target).signaled()).unwrap();

@@ -29,9 +29,9 @@ impl Kind {
     pub(crate) fn of(service: QpType) -> &'static [Self] {
         use Kind::{Read, Send, SendImm, Write, WriteImm};
         match service {
-            QpType::Rc => &[Send, SendImm, Write, WriteImm, Read],
             QpType::Uc => &[Send, SendImm, Write, WriteImm],
             QpType::Ud => &[Send, SendImm],
+            _ => &[Send, SendImm, Write, WriteImm, Read],
         }
     }
 
@@ -89,8 +89,8 @@ impl Message {
     /// be lost where a socket has no room.
     fn tries(self) -> (u32, Duration) {
         match self.service {
-            QpType::Rc => (1, PATIENCE),
             QpType::Uc | QpType::Ud => (4, PATIENCE / 12),
+            _ => (1, PATIENCE),
         }
     }
 

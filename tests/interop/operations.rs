@@ -5,7 +5,7 @@ use std::time::Duration;
 use softroce::verbs::*;
 
 use super::messages::Kind;
-use super::pair::{PATIENCE, Pair, Setup, TARGET};
+use super::pair::{PATIENCE, Pair, SERVICES, Setup, TARGET};
 use super::peer::INLINE;
 
 #[test]
@@ -139,14 +139,14 @@ fn inline(service: QpType) {
 #[test]
 #[ignore = "needs a peer"]
 fn inline_data_is_taken_when_posted() {
-    QpType::ALL.into_iter().for_each(inline);
+    SERVICES.into_iter().for_each(inline);
 }
 
 /// Only a solicited message wakes whoever waits for one.
 #[test]
 #[ignore = "needs a peer"]
 fn solicited_messages_wake_the_peer_and_others_do_not() {
-    for service in QpType::ALL {
+    for service in SERVICES {
         let mut pair = Pair::new(Setup { service, ..Setup::default() });
         let lkey = pair.peer.mr.lkey;
         for id in 0..2 {
@@ -167,7 +167,7 @@ fn solicited_messages_wake_the_peer_and_others_do_not() {
 #[test]
 #[ignore = "needs a peer"]
 fn unsignaled_requests_end_without_completion() {
-    QpType::ALL.into_iter().for_each(unsignaled);
+    SERVICES.into_iter().for_each(unsignaled);
 }
 
 fn unsignaled(service: QpType) {

@@ -32,6 +32,9 @@ pub(crate) struct Setup {
     pub(crate) shared: Option<u32>,
 }
 
+/// The services that kernel rxe has.
+pub(crate) const SERVICES: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
+
 /// Everything that a peer may be allowed.
 pub(crate) fn all() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
@@ -74,7 +77,7 @@ pub(crate) struct Pair {
     pub(crate) mr: MemoryRegion,
     pub(crate) peer: Peer,
     /// UD: where our messages go.
-    pub(crate) target: Option<UdTarget>,
+    pub(crate) target: Option<SendTarget>,
 }
 
 impl Pair {
@@ -90,9 +93,9 @@ impl Pair {
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(512, None).unwrap());
         let mr = pd.alloc_mr(MEMORY, all()).unwrap();
         let config = match service {
-            QpType::Rc => QpConfig::rc(&cq),
             QpType::Uc => QpConfig::uc(&cq),
             QpType::Ud => QpConfig::ud(&cq),
+            _ => QpConfig::rc(&cq),
         };
         let srq = shared
             .map(|max_wr| pd.create_srq(&SrqConfig { max_wr, ..SrqConfig::default() }).unwrap());
@@ -105,7 +108,7 @@ impl Pair {
             peer.aim(&ours, QKEY);
             activate(&qp, ours.psn);
             let ah = pd.create_ah(AddressVector::to(peer.endpoint.gid)).unwrap();
-            target = Some(ah.target(peer.endpoint.qpn, QKEY));
+            target = Some(ah.target(peer.endpoint.qpn, QKEY).into());
         } else {
             peer.connect(&ours, &ConnectOptions { access: access[1], ..options });
             let options = ConnectOptions { access: access[0], ..options };

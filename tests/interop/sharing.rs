@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use softroce::verbs::*;
 
-use super::pair::{PATIENCE, Pair, Setup, TARGET, not_tried};
+use super::pair::{PATIENCE, Pair, Setup, TARGET};
 
 /// `IBV_EVENT_SRQ_LIMIT_REACHED`.
 const LIMIT_REACHED: u32 = 15;
@@ -164,9 +164,6 @@ fn the_other_services_take_from_a_shared_queue() {
             pair.check(place(got.wr_id) + head, 700, seed + 10);
         }
         assert!(lost < 4, "{service}: nothing arrives");
-        if lost > 0 {
-            not_tried(format_args!("{lost} of 4 messages over {service} were lost"));
-        }
     }
 }
 

@@ -150,11 +150,13 @@ impl<'a> Fields<'a> {
 
 /// The opcode behind a name, and the syndrome if the name says one.
 fn opcode(transport: Transport, name: &str) -> Option<(Opcode, Option<Syndrome>)> {
-    let nak = |code| Some((Opcode::RcAcknowledge, Some(Syndrome::Nak(code))));
+    // Where a transport has no acknowledgements, they are those of RC.
+    let of = |rc: Opcode| rc.over(transport).unwrap_or(rc);
+    let nak = |code| Some((of(Opcode::RcAcknowledge), Some(Syndrome::Nak(code))));
     match name {
-        "ACK" | "RNR_NAK" => Some((Opcode::RcAcknowledge, None)),
+        "ACK" | "RNR_NAK" => Some((of(Opcode::RcAcknowledge), None)),
         "CNP" => Some((Opcode::Cnp, None)),
-        "ATOMIC_ACK" => Some((Opcode::RcAtomicAcknowledge, None)),
+        "ATOMIC_ACK" => Some((of(Opcode::RcAtomicAcknowledge), None)),
         "NAK_PSN" => nak(NakCode::PsnSequence),
         "NAK_INV" => nak(NakCode::InvalidRequest),
         "NAK_ACCESS" => nak(NakCode::RemoteAccess),

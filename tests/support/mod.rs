@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use softroce::engine::{
     Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
-    SendOps,
+    SendOps, SrqInit, XrcSrq,
 };
-use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey, Srqn};
+use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey, Srqn, XrcdId};
 use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
 use softroce::io::{Port, SOURCE_PORTS};
 use softroce::mem::{Access, HostMemory, Memory, Region};
@@ -212,6 +212,7 @@ pub struct Link {
     pub send_ops: Option<SendOps>,
     pub qp_type: QpType,
     pub srq: Option<Srqn>,
+    pub xrcd: Option<XrcdId>,
 }
 
 impl Default for Link {
@@ -230,6 +231,7 @@ impl Default for Link {
             send_ops: None,
             qp_type: QpType::Rc,
             srq: None,
+            xrcd: None,
         }
     }
 }
@@ -300,6 +302,41 @@ pub fn qp_init(link: &Link) -> QpInit {
         sq_sig_all: link.sq_sig_all,
         srq: link.srq,
         send_ops: link.send_ops,
+        xrcd: link.xrcd,
+    }
+}
+
+/// One end of XRC traffic in both directions.
+#[derive(Clone, Copy, Debug)]
+pub struct XrcEnd {
+    /// Sends to the other end's target.
+    pub initiator: Qpn,
+    pub target: Qpn,
+    /// What the other end's requests name.
+    pub srqn: Srqn,
+}
+
+/// The XRC domain of every host.
+pub const XRCD: XrcdId = XrcdId(1);
+
+impl World {
+    /// Two ends on hosts 0 and 1, each with a shared receive queue of `max_wr` requests.
+    pub fn xrc_pair(&mut self, link: &Link, max_wr: u32) -> [XrcEnd; 2] {
+        let ini = Link { qp_type: QpType::XrcIni, ..*link };
+        let tgt = Link { qp_type: QpType::XrcTgt, xrcd: Some(XRCD), ..*link };
+        let ends = [0, 1].map(|node: usize| {
+            let xrc = Some(XrcSrq { domain: XRCD, cq: RECV_CQ });
+            let init = SrqInit { pd: PD, max_wr, max_sge: 32, xrc };
+            let srqn = self.nodes[node].engine.create_srq(init).unwrap();
+            let (initiator, target) = (self.create_qp(node, &ini), self.create_qp(node, &tgt));
+            XrcEnd { initiator, target, srqn }
+        });
+        for (node, end) in ends.into_iter().enumerate() {
+            let (other, psn) = (ends[1 - node], [link.psn[node], link.psn[1 - node]]);
+            self.connect(node, end.initiator, (1 - node, other.target), &ini, psn);
+            self.connect(node, end.target, (1 - node, other.initiator), &tgt, psn);
+        }
+        ends
     }
 }
 
@@ -321,22 +358,23 @@ pub fn rtr_attr(link: &Link, peer: IpAddr, dest_qpn: Qpn, rq_psn: u32) -> RtrAtt
         path_mtu: link.mtu,
     };
     match link.qp_type {
-        QpType::Rc => RtrAttr::Rc {
+        QpType::Rc | QpType::XrcTgt => RtrAttr::Rc {
             peer,
             max_dest_rd_atomic: link.rd_atomic,
             min_rnr_timer: RnrTimer::new(link.min_rnr_timer).unwrap(),
         },
-        QpType::Uc => RtrAttr::Uc { peer },
+        QpType::Uc | QpType::XrcIni => RtrAttr::Uc { peer },
         QpType::Ud => RtrAttr::Ud,
     }
 }
 
 pub fn rts_attr(link: &Link, sq_psn: u32) -> RtsAttr {
-    let sq_psn = Psn::new(sq_psn);
+    let (sq_psn, timeout) = (Psn::new(sq_psn), AckTimeout::new(link.timeout).unwrap());
     match link.qp_type {
-        QpType::Rc => RtsAttr::Rc {
+        QpType::XrcTgt => RtsAttr::XrcTgt { sq_psn, timeout },
+        QpType::Rc | QpType::XrcIni => RtsAttr::Rc {
             sq_psn,
-            timeout: AckTimeout::new(link.timeout).unwrap(),
+            timeout,
             retry_cnt: link.retry_cnt,
             rnr_retry: link.rnr_retry,
             max_rd_atomic: link.rd_atomic,

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Times are microseconds and never run backwards. Lines are as `softroce::wire::text` writes them,
-//! except that `rkey=mem` stands for the key of [`Script::mem`]. A packet must leave at the time the
+//! except that `rkey=mem` stands for the key of [`Script::mem`], and `srqn=ours` for [`Script::named`]. A packet must leave at the time the
 //! script says, and a script that ends must have named every packet, completion and event: what is
 //! left over fails it. Every packet that leaves is also checked against the conventions that no line
 //! shows ([`conventions`]).
@@ -21,8 +21,10 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softroce::engine::{Config, Engine, ModifyError, PostError, QpAttr, QpState, QpType, SrqInit};
-use softroce::ids::{Gid, Mtu, Qpn, Rkey, Srqn};
+use softroce::engine::{
+    Config, Engine, ModifyError, PostError, QpAttr, QpState, QpType, SrqInit, XrcSrq,
+};
+use softroce::ids::{CqId, Gid, Mtu, PdId, Qpn, Rkey, Srqn};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{
     AddressVector, Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta, source_port,
@@ -38,8 +40,8 @@ use softroce::wire::text::Line;
 use softroce::wire::{Datagram, Operation, Transport};
 
 use super::{
-    Link, PD, QKEY, SEND_CQ, full_access, init_attr, line, pattern, qp_init, request, rtr_attr,
-    rts_attr, sge,
+    Link, PD, QKEY, RECV_CQ, SEND_CQ, XRCD, full_access, init_attr, line, pattern, qp_init,
+    request, rtr_attr, rts_attr, sge,
 };
 
 /// The side under test.
@@ -48,6 +50,8 @@ pub const OURS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 pub const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 /// The peer's queue pair.
 pub const PEER_QPN: Qpn = Qpn::new(0x12);
+/// The shared receive queue there that XRC requests name.
+pub const PEER_SRQN: Srqn = Srqn::new(0x345);
 /// The peer's memory: `va=0x8000 rkey=0x00000100`.
 pub const REMOTE: RemoteAddr = RemoteAddr { addr: 0x8000, rkey: Rkey(0x100) };
 
@@ -93,6 +97,8 @@ pub struct Script {
     pub memory: Arc<Memory>,
     pub qpn: Qpn,
     pub link: Link,
+    /// XRC: the queue that requests name, `srqn=ours`.
+    pub named: Option<Srqn>,
     /// What the peer may write, read and count in: 64 KiB at `va=0x1000 rkey=mem`.
     pub mem: Arc<Region>,
     /// What SENDs and WRITEs take their bytes from, always from its start.
@@ -155,11 +161,26 @@ impl Script {
 
     /// A queue pair in RTS that takes from a shared receive queue of `max_wr` requests.
     pub fn sharing(link: Link, max_wr: u32) -> Self {
-        let init = SrqInit { pd: PD, max_wr, max_sge: 32 };
+        let init = SrqInit { pd: PD, max_wr, max_sge: 32, xrc: None };
         let mut script =
             Self::reset_with(link, |_| {}, |engine| Some(engine.create_srq(init).unwrap()));
         script.bring_to(QpState::Rts);
         script
+    }
+
+    /// An XRC target in RTS, with a shared receive queue of 8 requests, that of
+    /// [`post_recv`](Self::post_recv).
+    pub fn xrc_target() -> Self {
+        let link = Link { qp_type: QpType::XrcTgt, xrcd: Some(XRCD), ..rts_qp() };
+        let mut script = Self::with(link, |_| {});
+        script.named = Some(script.create_xrc_srq(PD, RECV_CQ));
+        script
+    }
+
+    /// One more shared receive queue that requests may name.
+    pub fn create_xrc_srq(&mut self, pd: PdId, cq: CqId) -> Srqn {
+        let xrc = Some(XrcSrq { domain: XRCD, cq });
+        self.engine.create_srq(SrqInit { pd, max_wr: 8, max_sge: 32, xrc }).unwrap()
     }
 
     /// A queue pair in RESET.
@@ -190,6 +211,7 @@ impl Script {
             memory,
             qpn,
             link,
+            named: None,
             mem,
             data,
             answers,
@@ -345,6 +367,7 @@ impl Script {
 
     fn unsealed(&self, line: &str) -> Vec<u8> {
         let line = line.replace("rkey=mem", &format!("rkey={}", self.mem.rkey()));
+        let line = line.replace("srqn=ours", &format!("srqn={}", self.named.unwrap_or_default()));
         line::datagram_of(transport(&self.link), &line, self.qpn)
     }
 
@@ -431,7 +454,7 @@ impl Script {
     pub fn post_recv_sges(&mut self, sges: &[Sge]) -> Result<u64, PostError> {
         let wr_id = self.receives as u64 + 1;
         let recv = RecvRequest { wr_id, sges: sges.iter().copied().collect() };
-        match self.link.srq {
+        match self.named.or(self.link.srq) {
             None => self.engine.post_recv(self.now, self.qpn, recv)?,
             Some(srqn) => self.engine.post_srq_recv(srqn, recv)?,
         }
@@ -461,7 +484,11 @@ impl Script {
         let region = if op.has_result() { &self.answers } else { &self.data };
         let piece = [sge(region, 0, len)];
         let sges = if matches!(op, SendOp::Flush { .. }) { &piece[..0] } else { &piece };
-        let to = (self.link.qp_type == QpType::Ud).then(|| target(PEER_QPN));
+        let to = match self.link.qp_type {
+            QpType::Ud => Some(target(PEER_QPN).into()),
+            QpType::XrcIni => Some(PEER_SRQN.into()),
+            _ => None,
+        };
         self.post(SendRequest { flags, to, ..request(wr_id, op, sges) }).unwrap();
     }
 
@@ -532,6 +559,7 @@ fn transport(link: &Link) -> Transport {
         QpType::Rc => Transport::Rc,
         QpType::Uc => Transport::Uc,
         QpType::Ud => Transport::Ud,
+        QpType::XrcIni | QpType::XrcTgt => Transport::Xrc,
     }
 }
 
@@ -568,7 +596,7 @@ fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
     } else {
         assert_eq!(len, mtu, "{line}: not full");
     }
-    let acknowledged = opcode.is_request() && link.qp_type == QpType::Rc;
+    let acknowledged = opcode.is_request() && matches!(link.qp_type, QpType::Rc | QpType::XrcIni);
     assert!(!bth.ack_req || acknowledged, "{line}: nobody will acknowledge this");
     let notifies = match opcode.operation() {
         Operation::Send => opcode.position().is_end(),

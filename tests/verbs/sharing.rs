@@ -190,9 +190,11 @@ fn services_may_share_a_queue() {
         srq.post_recv(RecvRequest::new(wr_id, hub.mr.sge(at..at + 128))).unwrap();
     }
     let target = UdTarget { av: AddressVector::to(hub.ctx.ip().into()), qpn: ud.qpn(), qkey };
-    for (qp, to, receiver, head) in
-        [(&spoke.qp, None, &rc, 0), (&other_uc, None, &uc, 0), (&other_ud, Some(target), &ud, 40)]
-    {
+    for (qp, to, receiver, head) in [
+        (&spoke.qp, None, &rc, 0),
+        (&other_uc, None, &uc, 0),
+        (&other_ud, Some(target.into()), &ud, 40),
+    ] {
         let send = SendRequest::send(1, SendData::inline(b"all"));
         qp.post_send(SendRequest { to, ..send }).unwrap();
         let completion = hub.cq.wait_one(PATIENCE).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use softroce::verbs::{DeviceInfo, OdpCaps, OdpOps};
+use softroce::verbs::{DeviceInfo, OdpCaps, OdpOps, QpType};
 
 use crate::cli::DevinfoArgs;
 
@@ -28,6 +28,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
     line(out, 1, "fw_ver", env!("CARGO_PKG_VERSION"))?;
     line(out, 1, "phys_port_cnt", 1)?;
     if verbose {
+        line(out, 1, "qp_types", QpType::ALL.map(|qp_type| qp_type.to_string()).join(" "))?;
         for (name, value) in info.limits.iter() {
             line(out, 1, name, value)?;
         }
@@ -118,6 +119,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "name": info.name,
         "ip": info.ip,
         "gids": info.gids.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "qp_types": QpType::ALL.map(|qp_type| qp_type.to_string()),
         "active_mtu": info.active_mtu.bytes(),
         "interface_mtu": info.port.link_mtu,
         "receive_buffer": info.port.receive_buffer,

@@ -258,7 +258,7 @@ impl Requester {
             return false;
         }
         let piece = wqe.segmentation(connection.mtu).piece(next);
-        let opcode = message::header(Transport::Rc, wqe, wqe.first.plus(next), piece).opcode;
+        let opcode = message::header(connection.transport, wqe, wqe.first.plus(next), piece).opcode;
         let next_len = datagram_len(opcode, piece.len as usize);
         !out.has_room_behind(len, next_len) || !left.admits(left.takes(next_len, true))
     }
@@ -365,6 +365,8 @@ impl Requester {
         }
         let psn = wqe.first.plus(self.cursor.packet);
         let wqe = &self.queue[self.cursor.wqe];
+        let ask =
+            |opcode, extension, psns| request(connection, wqe, psn, (opcode, extension), psns);
         let next = match wqe.op {
             _ if wqe.op.has_response() && self.outstanding >= connection.max_rd_atomic.into() => {
                 return Next::Nothing;
@@ -379,27 +381,23 @@ impl Requester {
                 let offset = index * mtu;
                 let length = end.saturating_mul(mtu).min(wqe.length) - offset;
                 let addr = from.addr.wrapping_add(offset.into());
-                request(
-                    Opcode::RcReadRequest,
-                    psn,
-                    Extension::Reth(Reth { addr, rkey: from.rkey, length }),
-                    end - index,
-                )
+                let reth = Reth { addr, rkey: from.rkey, length };
+                ask(Opcode::RcReadRequest, Extension::Reth(reth), end - index)
             }
             SendOp::CompareSwap { at, expect, swap } => {
                 let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap, compare: expect };
-                request(Opcode::RcCompareSwap, psn, Extension::Atomic(atomic), 1)
+                ask(Opcode::RcCompareSwap, Extension::Atomic(atomic), 1)
             }
             SendOp::FetchAdd { at, add } => {
                 let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap: add, compare: 0 };
-                request(Opcode::RcFetchAdd, psn, Extension::Atomic(atomic), 1)
+                ask(Opcode::RcFetchAdd, Extension::Atomic(atomic), 1)
             }
             SendOp::Flush { target, placement } => {
-                request(Opcode::RcFlush, psn, flush(target, placement, self.flush_icrc), 1)
+                ask(Opcode::RcFlush, flush(target, placement, self.flush_icrc), 1)
             }
             SendOp::AtomicWrite { to } => {
                 let reth = Reth { addr: to.addr, rkey: to.rkey, length: wqe.length };
-                let mut next = request(Opcode::RcAtomicWrite, psn, Extension::Reth(reth), 1);
+                let mut next = ask(Opcode::RcAtomicWrite, Extension::Reth(reth), 1);
                 if let Next::Request(_, payload) = &mut next {
                     payload.len = wqe.length;
                 }
@@ -407,7 +405,7 @@ impl Requester {
             }
             _ => {
                 let piece = wqe.segmentation(connection.mtu).piece(self.cursor.packet);
-                let header = message::header(Transport::Rc, wqe, psn, piece);
+                let header = message::header(connection.transport, wqe, psn, piece);
                 let payload = Payload { offset: piece.offset, len: piece.len, psns: 1 };
                 Next::Request(header, payload)
             }
@@ -541,8 +539,21 @@ fn flush(target: FlushTarget, placement: FlushPlacement, icrc: FlushIcrc) -> Ext
     Extension::Flush(FlushEth { placement, selectivity }, reth, coverage)
 }
 
-/// A request without payload.
-fn request(opcode: Opcode, psn: Psn, extension: Extension, psns: u32) -> Next {
-    let header = Header { opcode, psn, ack_req: true, solicited: false, extension };
+/// A request without payload: an opcode of RC, and what it says.
+fn request(
+    connection: &Connection,
+    wqe: &Wqe,
+    psn: Psn,
+    (opcode, extension): (Opcode, Extension),
+    psns: u32,
+) -> Next {
+    let header = Header {
+        opcode: connection.opcode(opcode),
+        psn,
+        ack_req: true,
+        solicited: false,
+        srqn: wqe.srqn.filter(|_| connection.transport == Transport::Xrc),
+        extension,
+    };
     Next::Request(header, Payload { offset: 0, len: 0, psns })
 }

@@ -76,7 +76,8 @@ impl Responder {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// Takes a request packet. An error is for good: the queue pair must fail, and the NAK that
+    /// Takes a request packet. `addressed` says whether it is for `receives`: over XRC it names a queue,
+    /// which may be none, and which matters where the packet is new. An error is for good: the queue pair must fail, and the NAK that
     /// tells the peer is due.
     pub(crate) fn handle_request(
         &mut self,
@@ -84,6 +85,7 @@ impl Responder {
         connection: &Connection,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
+        addressed: Result<(), Fault>,
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         if psn.is_before(self.expected) {
@@ -94,7 +96,11 @@ impl Responder {
             self.on_gap(cx);
             return Ok(());
         }
-        match self.execute(cx, connection, receives, packet) {
+        let executed = match addressed {
+            Ok(()) => self.execute(cx, connection, receives, packet),
+            Err(fault) => Err(fault.into()),
+        };
+        match executed {
             Ok(()) => Ok(()),
             Err(Refusal::NotReady) => {
                 self.gap = Gap::Told;
@@ -394,7 +400,14 @@ impl Responder {
             if alone || !out.has_room(datagram_len(opcode, payload)) {
                 return Ok(true);
             }
-            let header = Header { opcode, psn, ack_req: false, solicited: false, extension };
+            let header = Header {
+                opcode: connection.opcode(opcode),
+                psn,
+                ack_req: false,
+                solicited: false,
+                srqn: None,
+                extension,
+            };
             let fill = |to: &mut [u8]| match &entry.kind {
                 Kind::Read { span: Some(span), .. } => span.copy_out(cx.turn, offset, to),
                 _ => Ok(()),
@@ -428,10 +441,11 @@ impl Responder {
             Closing::Fatal(psn, code) => (psn, nak(code)),
         };
         let header = Header {
-            opcode: Opcode::RcAcknowledge,
+            opcode: connection.opcode(Opcode::RcAcknowledge),
             psn,
             ack_req: false,
             solicited: false,
+            srqn: None,
             extension: Extension::Aeth(Aeth { syndrome, msn: self.msn }),
         };
         if build::push(out, connection, header, 0, |_| Ok(())).is_ok() {
@@ -449,6 +463,11 @@ impl Responder {
         status: WcStatus,
     ) -> bool {
         self.message.end(cx, qpn, receives, status)
+    }
+
+    /// Whether a message has begun and not ended.
+    pub(crate) fn is_within_message(&self) -> bool {
+        self.sequence != Sequence::Idle
     }
 
     /// Forgets the message that is arriving.

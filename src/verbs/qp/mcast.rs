@@ -52,7 +52,7 @@ impl QueuePair {
     /// ```
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_mcast(&self, group: Gid) -> Result<(), Error> {
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         let attached = self.context().device.shard.with(|core, _| core.attach_mcast(qpn, group))?;
         attached.map_err(|error| match error {
             AttachError::Engine(source) => Error::Mcast { qpn, source },
@@ -67,7 +67,7 @@ impl QueuePair {
     /// [`Error::Mcast`]: it does not belong to the group; [`Error::Down`].
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_mcast(&self, group: Gid) -> Result<(), Error> {
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         let detached = self.context().device.shard.with(|core, _| core.detach_mcast(qpn, group))?;
         detached.map_err(|source| Error::Mcast { qpn, source })
     }
@@ -78,7 +78,7 @@ impl QueuePair {
     ///
     /// [`Error::Down`].
     pub fn mcast_groups(&self) -> Result<Vec<Gid>, Error> {
-        let qpn = self.inner.qpn;
+        let qpn = self.inner.end.qpn;
         Ok(self.context().device.shard.with(|core, _| core.engine.mcast_groups(qpn))?)
     }
 

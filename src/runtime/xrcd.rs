@@ -1,0 +1,82 @@
+//! XRC domains of a device.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use thiserror::Error;
+
+use crate::ids::XrcdId;
+
+/// An XRC domain; whoever holds it keeps it open.
+#[derive(Debug)]
+pub(crate) struct Xrcd {
+    pub(crate) id: XrcdId,
+}
+
+/// A file by which contexts find the same domain: device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// Which domains are open.
+#[derive(Debug, Default)]
+pub(crate) struct XrcdTable {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u32,
+    by_file: HashMap<FileId, Weak<Xrcd>>,
+}
+
+/// Why an XRC domain cannot be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum XrcdError {
+    /// There is none, and none was to be created.
+    #[doc(alias = "EAGAIN")]
+    #[error("no XRC domain is open for this file, and none is to be created")]
+    NotOpen,
+    /// There is one, and it was to be created.
+    #[doc(alias = "EINVAL")]
+    #[error("an XRC domain is open for this file already")]
+    Exists,
+}
+
+impl XrcdTable {
+    /// A domain that is nobody else's.
+    pub(crate) fn make(&self) -> Arc<Xrcd> {
+        self.lock().make()
+    }
+
+    /// The domain of a file: the one that is open, if `existing` allows, or a new one, if `create` does.
+    pub(crate) fn open(
+        &self,
+        file: FileId,
+        create: bool,
+        existing: bool,
+    ) -> Result<Arc<Xrcd>, XrcdError> {
+        let mut state = self.lock();
+        match state.by_file.get(&file).and_then(Weak::upgrade) {
+            Some(_) if !existing => Err(XrcdError::Exists),
+            Some(domain) => Ok(domain),
+            None if !create => Err(XrcdError::NotOpen),
+            None => {
+                state.by_file.retain(|_, domain| domain.strong_count() > 0);
+                let domain = state.make();
+                state.by_file.insert(file, Arc::downgrade(&domain));
+                Ok(domain)
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn make(&mut self) -> Arc<Xrcd> {
+        self.last = self.last.wrapping_add(1);
+        Arc::new(Xrcd { id: XrcdId(self.last) })
+    }
+}

@@ -1,0 +1,95 @@
+//! What every queue pair can, with a send queue or without.
+
+use crate::engine::{InitAttr, Peer, PostError, QpAttr, QpInfo, QpState, QpType, RtrAttr, RtsAttr};
+use crate::ids::Qpn;
+use crate::net::AddressVector;
+use crate::psn::Psn;
+use crate::runtime::find_device;
+use crate::verbs::context::ContextInner;
+use crate::verbs::{ConnectOptions, Endpoint, Error};
+
+/// A queue pair of the device, by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) qpn: Qpn,
+    pub(super) qp_type: QpType,
+    /// The PSN of its first request.
+    pub(super) psn: Psn,
+}
+
+impl End {
+    pub(super) fn endpoint(&self, context: &ContextInner) -> Endpoint {
+        // A device has its address for its first GID.
+        Endpoint { gid: context.device.ip.into(), qpn: self.qpn, psn: self.psn }
+    }
+
+    pub(super) fn modify(&self, context: &ContextInner, attr: &QpAttr) -> Result<(), Error> {
+        let qpn = self.qpn;
+        context
+            .device
+            .shard
+            .with(|core, now| core.modify_qp(now, qpn, attr))?
+            .map_err(|source| Error::Modify { qpn, source })
+    }
+
+    pub(super) fn query(&self, context: &ContextInner) -> Result<QpInfo, Error> {
+        let qpn = self.qpn;
+        let found = context.device.shard.with(|core, _| core.engine.query_qp(qpn))?;
+        // It exists as long as a handle does.
+        found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
+    }
+
+    pub(super) fn connect(
+        &self,
+        context: &ContextInner,
+        peer: &Endpoint,
+        options: &ConnectOptions,
+    ) -> Result<(), Error> {
+        let device = &context.device;
+        let ip = peer.gid.ip();
+        let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
+        if let Some(bytes) = options.peer_receive_buffer.or_else(of_this_process) {
+            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(ip, bytes))?;
+        }
+        if self.query(context)?.state == QpState::Reset {
+            let init = InitAttr::Connected { access: options.access };
+            self.modify(context, &init.into())?;
+        }
+        let av = AddressVector {
+            traffic_class: options.traffic_class,
+            hop_limit: options.hop_limit,
+            ..AddressVector::to(peer.gid)
+        };
+        let active_mtu = device.shard.with(|core, _| core.engine.config().active_mtu)?;
+        let path_mtu = options.path_mtu.unwrap_or(active_mtu);
+        let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
+        self.modify(context, &self.to_rtr(peer, options).into())?;
+        self.modify(context, &self.to_rts(options).into())
+    }
+
+    fn to_rtr(self, peer: Peer, options: &ConnectOptions) -> RtrAttr {
+        match self.qp_type {
+            QpType::Rc | QpType::XrcTgt => RtrAttr::Rc {
+                peer,
+                max_dest_rd_atomic: options.max_rd_atomic,
+                min_rnr_timer: options.min_rnr_timer,
+            },
+            QpType::Uc | QpType::Ud | QpType::XrcIni => RtrAttr::Uc { peer },
+        }
+    }
+
+    fn to_rts(self, options: &ConnectOptions) -> RtsAttr {
+        let (sq_psn, timeout) = (self.psn, options.timeout);
+        match self.qp_type {
+            QpType::Rc | QpType::XrcIni => RtsAttr::Rc {
+                sq_psn,
+                timeout,
+                retry_cnt: options.retry_cnt,
+                rnr_retry: options.rnr_retry,
+                max_rd_atomic: options.max_rd_atomic,
+            },
+            QpType::XrcTgt => RtsAttr::XrcTgt { sq_psn, timeout },
+            QpType::Uc | QpType::Ud => RtsAttr::Unreliable { sq_psn },
+        }
+    }
+}
