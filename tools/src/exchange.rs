@@ -18,11 +18,11 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use softroce::verbs::{Endpoint, Gid, Psn, Qpn};
 
-const LEN: usize = 52;
-const DONE: [u8; 5] = *b"done\0";
+pub(crate) const LEN: usize = 52;
+pub(crate) const DONE: [u8; 5] = *b"done\0";
 
 /// How long the other side may take for a word.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The client's part: tells `mine`, and returns the server's.
 pub(crate) fn as_client(stream: &mut TcpStream, mine: &Endpoint) -> anyhow::Result<Endpoint> {
@@ -43,6 +43,11 @@ pub(crate) fn as_server(
     let theirs = read(stream)?;
     let mine = connect(&theirs)?;
     stream.write_all(&format(&mine)).context("the client went away")?;
+    hear_done(stream)
+}
+
+/// Waits for the client's last word.
+pub(crate) fn hear_done(stream: &mut TcpStream) -> anyhow::Result<()> {
     let mut done = [0; DONE.len()];
     stream.read_exact(&mut done).context("the client went away before it was connected")?;
     ensure!(done == DONE, "the client says {:?}, expected \"done\"", printable(&done));
@@ -65,7 +70,7 @@ fn read(stream: &mut TcpStream) -> anyhow::Result<Endpoint> {
 }
 
 /// LIDs are of InfiniBand, and zero here.
-fn format(endpoint: &Endpoint) -> [u8; LEN] {
+pub(crate) fn format(endpoint: &Endpoint) -> [u8; LEN] {
     let gid = u128::from_be_bytes(endpoint.gid.0);
     let (qpn, psn) = (endpoint.qpn.value(), endpoint.psn.value());
     let text = format!("0000:{qpn:06x}:{psn:06x}:{gid:032x}");
@@ -75,7 +80,7 @@ fn format(endpoint: &Endpoint) -> [u8; LEN] {
     message
 }
 
-fn parse(message: &[u8; LEN]) -> anyhow::Result<Endpoint> {
+pub(crate) fn parse(message: &[u8; LEN]) -> anyhow::Result<Endpoint> {
     let expected = || {
         let found = printable(message);
         format!("the other side says {found:?}, expected LID:QPN:PSN:GID as ibv_*_pingpong have it")
@@ -94,7 +99,7 @@ fn parse(message: &[u8; LEN]) -> anyhow::Result<Endpoint> {
     })
 }
 
-fn printable(bytes: &[u8]) -> String {
+pub(crate) fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 

@@ -15,7 +15,7 @@ const BANDWIDTH: [&str; 3] = ["write-bw", "send-bw", "read-bw"];
 const LATENCY: [&str; 3] = ["send-lat", "write-lat", "read-lat"];
 
 /// Every test over every transport that has it.
-const EXISTING: [(&str, &str); 14] = [
+const EXISTING: [(&str, &str); 22] = [
     ("write-bw", "rc"),
     ("read-bw", "rc"),
     ("send-bw", "rc"),
@@ -30,6 +30,14 @@ const EXISTING: [(&str, &str); 14] = [
     ("send-lat", "uc"),
     ("send-bw", "ud"),
     ("send-lat", "ud"),
+    ("write-bw", "xrc"),
+    ("read-bw", "xrc"),
+    ("send-bw", "xrc"),
+    ("atomic-bw", "xrc"),
+    ("write-lat", "xrc"),
+    ("read-lat", "xrc"),
+    ("send-lat", "xrc"),
+    ("atomic-lat", "xrc"),
 ];
 
 fn fields(row: &Value) -> Vec<&str> {
@@ -154,7 +162,9 @@ fn every_test_runs_over_every_transport_that_has_it() {
         assert_eq!(said, expected.each_ref());
         let counts = (&row["sent"], &row["received"], &row["retransmits"]);
         match (transport, test.ends_with("bw")) {
-            ("rc", _) => assert_eq!(counts, (&Value::Null, &Value::Null, &0.into()), "{test}"),
+            ("rc" | "xrc", _) => {
+                assert_eq!(counts, (&Value::Null, &Value::Null, &0.into()), "{test}")
+            }
             (_, true) => assert_eq!(counts, (&100.into(), &100.into(), &Value::Null), "{row}"),
             (_, false) => assert_eq!(counts, (&Value::Null, &Value::Null, &Value::Null), "{row}"),
         }
@@ -229,13 +239,29 @@ fn both_directions_are_summed() {
         let said = [&rows[0]["bidirectional"], &rows[0]["iterations"], &rows[0]["qps"]];
         let expected: [Value; 3] = [true.into(), 120.into(), 3.into()];
         assert_eq!(said, expected.each_ref(), "{test} {transport}");
-        if *transport != "rc" {
+        if matches!(*transport, "uc" | "ud") {
             assert_eq!(rows[0]["received"], 120, "{test} {transport}");
         }
     }
     let common = ["perf", "send-bw", "-b", "-s", "4K", "--json"];
     let rows = json(&[&common[..], &["-D", "0.05"]].concat());
     assert!(rows[0]["fraction_of_ceiling"].as_f64().unwrap() > 0.0, "{rows:?}");
+}
+
+#[test]
+fn queue_pairs_may_share_a_receive_queue() {
+    let _alone = alone();
+    for transport in ["rc", "uc", "ud", "xrc"] {
+        for test in ["send-bw", "send-lat"] {
+            let qps = if test == "send-bw" { "4" } else { "1" };
+            let common = ["perf", test, "-c", transport, "--use-srq", "-q", qps, "-n", "200"];
+            let rest = ["-s", "100", "-r", "64", "-t", "8", "--no-ceiling", "--json"];
+            let rows = json(&[&common[..], &rest].concat());
+            assert_eq!(rows[0]["iterations"], 200, "{test} {transport}");
+        }
+    }
+    let error = error(&["perf", "write-bw", "--use-srq"]);
+    assert_eq!(error, "roce: --use-srq: write-bw takes no receive requests\n");
 }
 
 #[test]

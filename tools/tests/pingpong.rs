@@ -89,6 +89,27 @@ fn a_check_finds_what_was_corrupted_on_purpose() {
 }
 
 #[test]
+fn shared_queues_are_played_with() {
+    let _alone = alone();
+    let small = ["--use-srq", "-q", "5", "-n", "100", "-s", "3000", "-r", "20"];
+    let [theirs, ours] = play(&small, &small);
+    assert_eq!((&ours["transport"], &ours["iterations"]), (&"rc".into(), &100.into()));
+    assert_eq!((&theirs["local"], &theirs["remote"]), (&ours["remote"], &ours["local"]));
+    let xrc = ["--transport", "xrc", "-n", "50", "-s", "3000", "-e"];
+    let [theirs, ours] = play(&xrc, &xrc[..6]);
+    let said = [&theirs["transport"], &theirs["iterations"], &ours["received"]];
+    assert_eq!(said, [&Value::from("xrc"), &50.into(), &50.into()]);
+
+    let error = |args: &[&str]| error(&[&["pingpong", "127.0.0.1"], args].concat());
+    assert_eq!(
+        error(&["--use-srq", "--transport", "uc"]),
+        "roce: --use-srq is for rc, as ibv_srq_pingpong has it: xrc has a shared queue always\n"
+    );
+    let expected = "roce: -c: with a shared queue nobody fills the messages\n";
+    assert_eq!(error(&["--transport", "xrc", "-c"]), expected);
+}
+
+#[test]
 fn it_prints_what_the_stock_program_prints() {
     let _alone = alone();
     let listener = Listener::start(&["pingpong", "-n", "10"]);

@@ -16,7 +16,7 @@ use super::{DeviceArgs, Transport, units};
 /// Every result is also given as a fraction of what raw UDP does with the same datagrams, measured
 /// just before it.
 ///
-/// RC carries all tests, UC those of WRITE and SEND, UD those of SEND. What UC and UD lose nobody
+/// RC and XRC carry all tests, UC those of WRITE and SEND, UD those of SEND. What UC and UD lose nobody
 /// sends again: the rate is then of what arrived, and the row says how much was sent and received.
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {
@@ -112,6 +112,10 @@ pub(crate) struct LoadArgs {
     /// one, 4096 of all queue pairs if that is more].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) rx_depth: Option<u32>,
+    /// One receive queue for all queue pairs; --rx-depth is then of that [default: 512 for each of
+    /// them, 16384 at most]. With xrc always.
+    #[arg(long, alias = "use_srq")]
+    pub(crate) use_srq: bool,
     /// One completion for so many messages [default: a quarter of the depth, 16 at most].
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cq_mod: Option<u32>,
@@ -224,7 +228,7 @@ impl Verb {
     /// Whether a transport service has it.
     pub(crate) const fn exists_over(self, transport: Transport) -> bool {
         match transport {
-            Transport::Rc => true,
+            Transport::Rc | Transport::Xrc => true,
             Transport::Uc => matches!(self, Self::Write | Self::Send),
             Transport::Ud => matches!(self, Self::Send),
         }

@@ -10,8 +10,8 @@ use super::{DeviceArgs, Transport, units};
 /// Send a message back and forth.
 ///
 /// Without HOST it listens, with HOST it begins. The other half may be the stock program of the
-/// transport, ibv_rc_pingpong, ibv_uc_pingpong or ibv_ud_pingpong, on a host with rdma_rxe or an
-/// RDMA adapter (there it needs -g).
+/// transport, ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong or, for xrc, ibv_xsrq_pingpong with
+/// one client, on a host with rdma_rxe or an RDMA adapter (there it needs -g).
 ///
 /// UC and UD do not send again what is lost. When nothing comes any more, the command says how far
 /// it came, and its exit status is 1.
@@ -22,6 +22,14 @@ pub(crate) struct PingpongArgs {
     /// Transport service.
     #[arg(long, value_enum, default_value_t = Transport::Rc)]
     pub(crate) transport: Transport,
+    /// Play as ibv_srq_pingpong does: several queue pairs of RC that share a receive queue, each with a
+    /// message of its own under way.
+    #[arg(long)]
+    pub(crate) use_srq: bool,
+    /// With --use-srq: queue pairs.
+    #[arg(short = 'q', long, value_name = "N", default_value_t = 16, requires = "use_srq",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) num_qp: u32,
     /// TCP port over which the queue pairs are made known; without HOST, 0 is any.
     #[arg(short, long, default_value_t = 18515)]
     pub(crate) port: u16,
@@ -71,7 +79,7 @@ impl PingpongArgs {
     /// Bytes in a message: what the stock program of the transport sends when nothing is said.
     pub(crate) fn size(&self) -> usize {
         self.size.unwrap_or(match self.transport {
-            Transport::Rc | Transport::Uc => 4096,
+            Transport::Rc | Transport::Uc | Transport::Xrc => 4096,
             // As it is since rdma-core 26; its usage text still says 2048, as it was before.
             Transport::Ud => 1024,
         })

@@ -12,6 +12,8 @@ pub(crate) enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Extended reliable connection: to a shared receive queue that each message names.
+    Xrc,
 }
 
 impl Transport {
@@ -21,6 +23,7 @@ impl Transport {
             Self::Rc => "rc",
             Self::Uc => "uc",
             Self::Ud => "ud",
+            Self::Xrc => "xrc",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use softroce::ids::{Mtu, Rkey};
-use softroce::verbs::{Endpoint, RemoteAddr};
+use softroce::verbs::{Endpoint, RemoteAddr, Srqn};
 
 use super::plan::Kind;
 use super::stream::{Arrivals, Rate};
@@ -14,7 +14,7 @@ use crate::ceiling::Order;
 use crate::cli::{LoadArgs, Measure};
 
 /// The number of this agreement: another one for every change to what the sides tell each other.
-const AGREEMENT: u32 = 2;
+const AGREEMENT: u32 = 3;
 
 /// The first word of each side. What is in it may be added to, but not changed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -110,6 +110,8 @@ pub(super) struct Connected {
 pub(super) struct Introduction {
     /// Of each queue pair, as [`Endpoint`] is written.
     endpoints: Vec<String>,
+    /// XRC: of each target, likewise, and the number of the shared receive queue.
+    xrc: Option<(Vec<String>, u32)>,
     addr: u64,
     rkey: u32,
     /// Of its socket.
@@ -119,22 +121,36 @@ pub(super) struct Introduction {
 impl Introduction {
     pub(super) fn new(
         endpoints: impl Iterator<Item = Endpoint>,
+        xrc: Option<(Vec<Endpoint>, Srqn)>,
         memory: RemoteAddr,
         receive_buffer: u64,
     ) -> Self {
-        let endpoints = endpoints.map(|endpoint| endpoint.to_string()).collect();
-        Self { endpoints, addr: memory.addr, rkey: memory.rkey.0, receive_buffer }
+        let write = |endpoint: Endpoint| endpoint.to_string();
+        let xrc =
+            xrc.map(|(targets, srqn)| (targets.into_iter().map(write).collect(), srqn.value()));
+        let endpoints = endpoints.map(write).collect();
+        Self { endpoints, xrc, addr: memory.addr, rkey: memory.rkey.0, receive_buffer }
     }
 
     pub(super) fn endpoints(&self) -> anyhow::Result<Vec<Endpoint>> {
-        let parsed = self.endpoints.iter().map(|text| text.parse());
-        parsed.collect::<Result<_, _>>().context("the other side's queue pairs")
+        parsed(&self.endpoints)
+    }
+
+    /// XRC: the targets, and the queue that messages are for.
+    pub(super) fn targets(&self) -> anyhow::Result<(Vec<Endpoint>, Srqn)> {
+        let (targets, srqn) = self.xrc.as_ref().context("the other side names no XRC targets")?;
+        Ok((parsed(targets)?, Srqn::new(*srqn)))
     }
 
     /// The byte at `offset` of its memory.
     pub(super) fn remote(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.addr.wrapping_add(offset as u64), rkey: Rkey(self.rkey) }
     }
+}
+
+fn parsed(endpoints: &[String]) -> anyhow::Result<Vec<Endpoint>> {
+    let parsed = endpoints.iter().map(|text| text.parse());
+    parsed.collect::<Result<_, _>>().context("the other side's queue pairs")
 }
 
 /// What a side was told on its command line that the other side must not contradict.
@@ -209,6 +225,7 @@ pub(super) struct Load {
     /// Bytes of the longest message.
     pub(super) longest: usize,
     pub(super) tx_depth: u32,
+    /// Of each queue pair, or of the queue that they share.
     pub(super) rx_depth: u32,
     /// Messages a completion.
     pub(super) cq_mod: u32,
@@ -217,6 +234,9 @@ pub(super) struct Load {
     /// Exponent of the ACK timeout.
     pub(super) qp_timeout: u8,
 }
+
+/// Receive requests of one queue at most.
+const MOST_RECEIVES: u32 = 16384;
 
 impl Load {
     /// Of a test with messages up to `longest` bytes.
@@ -231,7 +251,10 @@ impl Load {
             qps,
             longest,
             tx_depth: args.tx_depth,
-            rx_depth: args.rx_depth.unwrap_or(rx_depth.max(512)),
+            rx_depth: args.rx_depth.unwrap_or(match kind.shared {
+                true => (rx_depth.max(512) * qps).min(MOST_RECEIVES),
+                false => rx_depth.max(512),
+            }),
             cq_mod: cq_mod.min(args.tx_depth),
             inline_size: args.inline_size.unwrap_or(small),
             events: args.events,
@@ -334,7 +357,7 @@ mod tests {
         let old: Greeting = serde_json::from_str(r#"{"roce":"0.0.9","test":"send-bw"}"#).unwrap();
         assert_eq!(
             ours.meet(&old).unwrap_err().to_string(),
-            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 2: take the \
+            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 3: take the \
              same version on both sides"
         );
         assert!(ours.meet(&Greeting::new("send-bw")).is_ok());

@@ -225,7 +225,7 @@ impl<'a> Player<'a> {
             let waited = now - *start.get_or_insert(now);
             if waited > PATIENCE {
                 let why = match self.station.load.kind.transport {
-                    Transport::Rc => "",
+                    Transport::Rc | Transport::Xrc => "",
                     Transport::Uc | Transport::Ud => ": one was lost, and nobody sends it again",
                 };
                 bail!("no message from the other side for {} s{why}", waited.as_secs());

@@ -23,6 +23,8 @@ pub(super) struct Kind {
     pub(super) atomic: AtomicType,
     /// Both sides send.
     pub(super) bidirectional: bool,
+    /// Queue pairs share a receive queue.
+    pub(super) shared: bool,
 }
 
 impl Kind {
@@ -42,10 +44,12 @@ impl Kind {
         let test = if is_ceiling { args.of.unwrap_or(Test::WriteBw) } else { args.test };
         let (verb, measure) =
             test.measures().context("--of ceiling: expected one of the other tests")?;
+        let transport = args.load.connection.unwrap_or(Transport::Rc);
         let kind = Self {
             verb,
             measure,
-            transport: args.load.connection.unwrap_or(Transport::Rc),
+            transport,
+            shared: args.load.use_srq || transport == Transport::Xrc,
             atomic: args.load.atomic_type.unwrap_or_default(),
             bidirectional: args.load.bidirectional,
         };
@@ -86,6 +90,10 @@ impl Kind {
         } else {
             ensure!(load.atomic_type.is_none(), "--atomic-type: {test} has no atomics");
         }
+        ensure!(
+            !load.use_srq || self.takes_receives() || transport == Transport::Xrc,
+            "--use-srq: {test} takes no receive requests"
+        );
         let inline = load.inline_size.unwrap_or_default();
         ensure!(
             inline == 0 || !verb.is_answered(),
@@ -108,7 +116,7 @@ impl Kind {
 
     /// Whether what is lost stays lost.
     pub(super) fn is_unreliable(self) -> bool {
-        self.transport != Transport::Rc
+        matches!(self.transport, Transport::Uc | Transport::Ud)
     }
 
     /// The sizes of the rows.
@@ -119,7 +127,7 @@ impl Kind {
     pub(super) fn sizes(self, args: &LoadArgs, mtu: Mtu) -> anyhow::Result<Vec<usize>> {
         let most = match self.transport {
             Transport::Ud => mtu.bytes(),
-            Transport::Rc | Transport::Uc => usize::MAX,
+            Transport::Rc | Transport::Uc | Transport::Xrc => usize::MAX,
         };
         let of_their_own = match (self.verb, self.measure) {
             (Verb::Atomic, _) => ATOMIC,

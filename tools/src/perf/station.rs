@@ -8,7 +8,7 @@ use softroce::transport::outputs::DropReason;
 use softroce::verbs::{
     Access, AckTimeout, AddressVector, Completion, ConnectOptions, Context, Endpoint, GRH_LEN,
     MemoryRegion, Mtu, ProtectionDomain, QKey, QpCap, QpConfig, Qpn, QueuePair, RecvRequest,
-    SendData, SendRequest, Sge, UdTarget,
+    SendData, SendRequest, SendTarget, Sge, SharedReceiveQueue, SrqConfig, XrcTarget, XrcdOptions,
 };
 
 use super::agree::{Counted, Introduction, Load};
@@ -39,11 +39,15 @@ pub(super) struct Station {
     pd: ProtectionDomain,
     /// Of each queue pair in `qps`.
     indices: HashMap<Qpn, usize>,
-    /// Over UD, the queue pair of the other side for each of `qps`.
-    targets: Vec<UdTarget>,
+    /// Over UD and XRC, whom each of `qps` sends to.
+    addresses: Vec<SendTarget>,
+    /// The receive queue that they share.
+    srq: Option<SharedReceiveQueue>,
+    /// Over XRC, the receiving end beside each of `qps`.
+    targets: Vec<XrcTarget>,
     /// Bytes of one stretch.
     stretch: usize,
-    /// Receive requests that were posted to each queue pair.
+    /// Receive requests that were posted to each queue pair; the first counts those of a shared queue.
     receives: Vec<u64>,
     /// Of a latency test, messages of all rows.
     pub(super) sent: u64,
@@ -64,8 +68,19 @@ impl Station {
         let mr = pd.alloc_mr(qps * 2 * stretch, access)?;
         touch(&mr, stretch)?;
         let channel = if load.events { Some(context.create_channel()?) } else { None };
-        let per_qp = usize::try_from(load.tx_depth + load.rx_depth)?;
-        let cq = context.create_cq(qps * per_qp, channel.as_ref())?;
+        let (sends, receives) = (load.tx_depth as usize, load.rx_depth as usize);
+        let queues = if load.kind.shared { 1 } else { qps };
+        let cq = context.create_cq(qps * sends + queues * receives, channel.as_ref())?;
+        let is_xrc = load.kind.transport == Transport::Xrc;
+        let config = SrqConfig { max_wr: load.rx_depth, max_sge: 1 };
+        let (srq, targets) = if is_xrc {
+            let domain = context.open_xrcd(&XrcdOptions::default())?;
+            let targets = (0..qps).map(|_| domain.create_target()).collect::<Result<_, _>>()?;
+            (Some(pd.create_xrc_srq(&config, &domain, &cq)?), targets)
+        } else {
+            let srq = load.kind.shared.then(|| pd.create_srq(&config)).transpose()?;
+            (srq, Vec::new())
+        };
         let cap = QpCap {
             max_send_wr: load.tx_depth,
             max_recv_wr: load.rx_depth,
@@ -76,15 +91,20 @@ impl Station {
             Transport::Rc => QpConfig::rc(&cq),
             Transport::Uc => QpConfig::uc(&cq),
             Transport::Ud => QpConfig::ud(&cq),
+            Transport::Xrc => QpConfig::xrc(&cq),
         };
-        let config = QpConfig { cap, ..service };
+        let config = QpConfig { cap, srq: srq.as_ref().filter(|_| !is_xrc), ..service };
         let qps = (0..qps).map(|_| pd.create_qp(&config)).collect::<Result<Vec<_>, _>>()?;
+        let numbers = qps.iter().map(QueuePair::qpn).enumerate();
+        let receivers = targets.iter().map(XrcTarget::qpn).enumerate();
         Ok(Self {
             load,
             receives: vec![0; qps.len()],
-            indices: qps.iter().enumerate().map(|(index, qp)| (qp.qpn(), index)).collect(),
+            indices: numbers.chain(receivers).map(|(index, qpn)| (qpn, index)).collect(),
             qps,
-            targets: Vec::new(),
+            addresses: Vec::new(),
+            srq,
+            targets,
             waiter: Waiter { cq, channel },
             mr,
             context: context.clone(),
@@ -99,7 +119,10 @@ impl Station {
     pub(super) fn introduce(&self) -> anyhow::Result<Introduction> {
         let receive_buffer = self.context.device_info()?.port.receive_buffer as u64;
         let endpoints = self.qps.iter().map(QueuePair::endpoint);
-        Ok(Introduction::new(endpoints, self.mr.remote(0), receive_buffer))
+        let targets = || self.targets.iter().map(XrcTarget::endpoint).collect();
+        let is_xrc = self.load.kind.transport == Transport::Xrc;
+        let xrc = self.srq.as_ref().filter(|_| is_xrc).map(|srq| (targets(), srq.srqn()));
+        Ok(Introduction::new(endpoints, xrc, self.mr.remote(0), receive_buffer))
     }
 
     /// Connects each queue pair to the one of the other side with the same index.
@@ -108,7 +131,7 @@ impl Station {
         let (ours, count) = (self.qps.len(), endpoints.len());
         ensure!(count == ours, "the other side has {count} queue pairs, this one {ours}");
         if self.load.kind.transport == Transport::Ud {
-            self.targets =
+            self.addresses =
                 endpoints.iter().map(|there| self.target(there)).collect::<Result<_, _>>()?;
             return Ok(self.qps.iter().try_for_each(|qp| qp.activate(QKEY))?);
         }
@@ -118,20 +141,41 @@ impl Station {
             peer_receive_buffer: Some(theirs.receive_buffer),
             ..ConnectOptions::default()
         };
+        if self.load.kind.transport == Transport::Xrc {
+            return self.connect_xrc(theirs, &endpoints, &options);
+        }
         for (qp, endpoint) in self.qps.iter().zip(&endpoints) {
             qp.connect(endpoint, &options)?;
         }
         Ok(())
     }
 
-    fn target(&self, there: &Endpoint) -> anyhow::Result<UdTarget> {
+    /// Connects our initiators to their targets, and the other way round.
+    fn connect_xrc(
+        &mut self,
+        theirs: &Introduction,
+        initiators: &[Endpoint],
+        options: &ConnectOptions,
+    ) -> anyhow::Result<()> {
+        let (targets, srqn) = theirs.targets()?;
+        for (qp, target) in self.qps.iter().zip(&targets) {
+            qp.connect(target, options)?;
+        }
+        for (target, initiator) in self.targets.iter().zip(initiators) {
+            target.connect(initiator, options)?;
+        }
+        self.addresses = vec![srqn.into(); self.qps.len()];
+        Ok(())
+    }
+
+    fn target(&self, there: &Endpoint) -> anyhow::Result<SendTarget> {
         let way = self.pd.create_ah(AddressVector::to(there.gid))?;
-        Ok(way.target(there.qpn, QKEY))
+        Ok(way.target(there.qpn, QKEY).into())
     }
 
     /// The request, addressed as the transport needs it.
     pub(super) fn addressed(&self, qp: usize, request: SendRequest) -> SendRequest {
-        match self.targets.get(qp) {
+        match self.addresses.get(qp) {
             Some(target) => request.to(*target),
             None => request,
         }
@@ -176,7 +220,8 @@ impl Station {
         if !self.load.kind.takes_receives() {
             return Ok(());
         }
-        for qp in 0..self.qps.len() {
+        let queues = if self.srq.is_some() { 1 } else { self.qps.len() };
+        for qp in 0..queues {
             while self.receives[qp] < u64::from(self.load.rx_depth) {
                 self.post_recv(qp)?;
             }
@@ -184,10 +229,18 @@ impl Station {
         Ok(())
     }
 
-    /// Posts a receive request.
+    /// Posts a receive request, for this queue pair or to the queue that all share.
     pub(super) fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
         let header = if self.load.kind.transport == Transport::Ud { GRH_LEN } else { 0 };
         let most = self.load.longest + header;
+        if let Some(srq) = &self.srq {
+            let (count, qps) = (self.receives[0], self.qps.len() as u64);
+            let lane = usize::try_from(count % qps)?;
+            let sge = self.sge(self.incoming(lane, count / qps, most), most);
+            srq.post_recv(RecvRequest::new(RECV, sge))?;
+            self.receives[0] += 1;
+            return Ok(());
+        }
         let sge = self.sge(self.incoming(qp, self.receives[qp], most), most);
         self.qps[qp].post_recv(RecvRequest::new(RECV, sge))?;
         self.receives[qp] += 1;

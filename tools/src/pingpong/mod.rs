@@ -1,8 +1,11 @@
 //! `roce pingpong`: one message at a time, back and forth, with ourselves or with the stock program.
 
 mod report;
+mod shared;
+mod words;
 
 use std::net::TcpStream;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use softroce::engine::{InitAttr, RtrAttr, RtsAttr};
@@ -37,6 +40,12 @@ const RECV: u64 = 2;
 pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Answer> {
     let datagrams = args.transport == Transport::Ud;
     ensure!(!datagrams || args.mtu.is_none(), "-m is for rc and uc: ud has the MTU of the port");
+    let is_shared = args.use_srq || args.transport == Transport::Xrc;
+    ensure!(
+        !args.use_srq || args.transport == Transport::Rc,
+        "--use-srq is for rc, as ibv_srq_pingpong has it: xrc has a shared queue always"
+    );
+    ensure!(!(is_shared && args.chk), "-c: with a shared queue nobody fills the messages");
     let stream = match &args.host {
         Some(host) => tcp::connect(host, args.port, "pingpong")?,
         None => tcp::accept(args.port, args.announce)?,
@@ -52,6 +61,9 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Answer> {
 }
 
 fn play(args: &PingpongArgs, opened: &Opened, mut stream: TcpStream) -> anyhow::Result<Report> {
+    if args.use_srq || args.transport == Transport::Xrc {
+        return shared::play(args, opened, stream);
+    }
     let mut player = Player::new(args, opened)?;
     let report = match args.host {
         Some(_) => player.begin(&mut stream),
@@ -95,7 +107,7 @@ impl<'a> Player<'a> {
         let cq = ctx.create_cq(depth, channel.as_ref())?;
         let pd = ctx.alloc_pd();
         let (config, header, init) = match args.transport {
-            Transport::Rc => (QpConfig::rc(&cq), 0, CONNECTED),
+            Transport::Rc | Transport::Xrc => (QpConfig::rc(&cq), 0, CONNECTED),
             Transport::Uc => (QpConfig::uc(&cq), 0, CONNECTED),
             Transport::Ud => (QpConfig::ud(&cq), GRH_LEN, InitAttr::Datagram { qkey: QKEY }),
         };
@@ -160,7 +172,7 @@ impl<'a> Player<'a> {
                 if transport == Transport::Rc {
                     bail!("nothing from the other side for {} s", patience.as_secs_f64());
                 }
-                return Ok(Report::new(self, theirs, score, None));
+                return Ok(self.report(theirs, score, None));
             };
             let what = completion.wr_id;
             if what == SEND {
@@ -181,7 +193,11 @@ impl<'a> Player<'a> {
                 pending = SEND | RECV;
             }
         }
-        Ok(Report::new(self, theirs, score, Some(clock::now() - start)))
+        Ok(self.report(theirs, score, Some(clock::now() - start)))
+    }
+
+    fn report(&self, theirs: &Endpoint, score: Score, took: Option<Duration>) -> Report {
+        Report::new(self.args, self.mtu, [&self.qp.endpoint(), theirs], score, took)
     }
 
     fn post_send(&self) -> anyhow::Result<()> {

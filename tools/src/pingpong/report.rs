@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
-use softroce::verbs::Endpoint;
+use softroce::verbs::{Endpoint, Mtu};
 
-use super::Player;
+use crate::cli::PingpongArgs;
 
 /// Messages counted.
 #[derive(Clone, Copy, Default, Serialize)]
@@ -58,12 +58,13 @@ impl From<&Endpoint> for Address {
 impl Report {
     /// `took` is `None` for a game that has not come to its end.
     pub(super) fn new(
-        player: &Player<'_>,
-        theirs: &Endpoint,
+        args: &PingpongArgs,
+        mtu: Mtu,
+        [mine, theirs]: [&Endpoint; 2],
         score: Score,
         took: Option<Duration>,
     ) -> Self {
-        let (iterations, size) = (player.args.iters, player.size);
+        let (iterations, size) = (args.iters, args.size());
         let speed = took.map(|took| {
             let seconds = took.as_secs_f64();
             Speed {
@@ -73,15 +74,15 @@ impl Report {
             }
         });
         Self {
-            transport: player.args.transport.name(),
-            local: Address::from(&player.qp.endpoint()),
+            transport: args.transport.name(),
+            local: mine.into(),
             remote: theirs.into(),
             size,
-            mtu: player.mtu.bytes(),
+            mtu: mtu.bytes(),
             iterations,
             score,
             speed,
-            patience: player.args.patience,
+            patience: args.patience,
         }
     }
 

@@ -1,0 +1,166 @@
+//! How `ibv_srq_pingpong` and `ibv_xsrq_pingpong` tell each other their queue pairs: text over TCP.
+//!
+//! The first says what [`exchange`](crate::exchange) says, 256 times, however many queue pairs it has.
+//! The second has one message each, of 66 bytes: LID, target, initiator, first PSN, shared receive queue
+//! and GID; and when it is through it waits for the other side.
+//!
+//! ```text
+//!   client                                                                  server
+//!     │── "0000:000013:000014:123456:000001:0000…ffff0a000001\0" ──────────▶│
+//!     │◀── "0000:000015:000016:abcdef:000002:0000…ffff0a000002\0" ──────────│
+//!     │                                                    the game, which the server begins
+//!     │── "END\0" ─────────────────────────────────────────────────────────▶│
+//!     │◀── "END\0" ─────────────────────────────────────────────────────────│
+//! ```
+
+use std::io::{Read, Write};
+use std::net::{Ipv6Addr, TcpStream};
+
+use anyhow::{Context, bail, ensure};
+use softroce::verbs::{Endpoint, Gid, Psn, Qpn, Srqn};
+
+use crate::exchange::{self, DONE, PATIENCE, printable};
+
+/// Queue pairs that `ibv_srq_pingpong` tells of.
+const PLACES: usize = 256;
+
+const LEN: usize = 66;
+const END: [u8; 4] = *b"END\0";
+
+/// What a side of the XRC game says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Words {
+    pub(super) target: Qpn,
+    pub(super) initiator: Qpn,
+    pub(super) psn: Psn,
+    pub(super) srqn: Srqn,
+    pub(super) gid: Gid,
+}
+
+/// Tells the other side of our queue pairs, hears of as many of its own, and connects them, the server
+/// before the client hears of them.
+pub(super) fn exchange_all(
+    stream: &mut TcpStream,
+    is_client: bool,
+    mine: &[Endpoint],
+    connect: impl FnOnce(&[Endpoint]) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<Endpoint>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    if is_client {
+        tell(stream, mine)?;
+        let theirs = hear(stream, mine.len())?;
+        connect(&theirs)?;
+        stream.write_all(&DONE).context("the server went away")?;
+        return Ok(theirs);
+    }
+    let theirs = hear(stream, mine.len())?;
+    connect(&theirs)?;
+    tell(stream, mine)?;
+    exchange::hear_done(stream)?;
+    Ok(theirs)
+}
+
+fn tell(stream: &mut TcpStream, mine: &[Endpoint]) -> anyhow::Result<()> {
+    let nobody = Endpoint { gid: Gid([0; 16]), qpn: Qpn::new(0), psn: Psn::new(0) };
+    let all = mine.iter().chain(std::iter::repeat(&nobody)).take(PLACES);
+    let words: Vec<u8> = all.flat_map(exchange::format).collect();
+    stream.write_all(&words).context("the other side went away")
+}
+
+fn hear(stream: &mut TcpStream, count: usize) -> anyhow::Result<Vec<Endpoint>> {
+    let mut messages = vec![[0; exchange::LEN]; PLACES];
+    for message in &mut messages {
+        stream.read_exact(message).context("no word from the other side")?;
+    }
+    messages.iter().take(count).map(exchange::parse).collect()
+}
+
+/// Tells the other side what it must know over XRC, and hears the same of it.
+pub(super) fn exchange(
+    stream: &mut TcpStream,
+    is_client: bool,
+    mine: &Words,
+) -> anyhow::Result<Words> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut theirs = [0; LEN];
+    if is_client {
+        stream.write_all(&format(mine)).context("the server went away")?;
+        stream.read_exact(&mut theirs).context("no word from the other side")?;
+        return parse(&theirs);
+    }
+    stream.read_exact(&mut theirs).context("no word from the other side")?;
+    let theirs = parse(&theirs)?;
+    stream.write_all(&format(mine)).context("the client went away")?;
+    Ok(theirs)
+}
+
+/// Waits until the other side is through as well.
+pub(super) fn part(stream: &mut TcpStream, is_client: bool) -> anyhow::Result<()> {
+    if is_client {
+        stream.write_all(&END)?;
+    }
+    let mut end = [0; END.len()];
+    stream.read_exact(&mut end).context("the other side went away before the end")?;
+    ensure!(end == END, "the other side says {:?}, expected \"END\"", printable(&end));
+    if !is_client {
+        stream.write_all(&END)?;
+    }
+    Ok(())
+}
+
+fn format(words: &Words) -> Vec<u8> {
+    let Words { target, initiator, psn, srqn, gid } = words;
+    let (target, initiator) = (target.value(), initiator.value());
+    let (psn, srqn, gid) = (psn.value(), srqn.value(), u128::from_be_bytes(gid.0));
+    format!("0000:{target:06x}:{initiator:06x}:{psn:06x}:{srqn:06x}:{gid:032x}\0").into_bytes()
+}
+
+fn parse(message: &[u8; LEN]) -> anyhow::Result<Words> {
+    let expected = || {
+        let found = printable(message);
+        format!(
+            "the other side says {found:?}, expected LID:TARGET:INITIATOR:PSN:SRQN:GID as \
+             ibv_xsrq_pingpong has it"
+        )
+    };
+    let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = std::str::from_utf8(text).with_context(expected)?;
+    let fields: Vec<_> = text.split(':').collect();
+    let [_lid, target, initiator, psn, srqn, gid] = fields[..] else { bail!(expected()) };
+    let number = |digits: &str| u32::from_str_radix(digits, 16).with_context(expected);
+    let gid = u128::from_str_radix(gid.trim(), 16).with_context(expected)?;
+    ensure!(gid != 0, "the other side names no GID: it must be started with -g INDEX");
+    Ok(Words {
+        target: Qpn::new(number(target)?),
+        initiator: Qpn::new(number(initiator)?),
+        psn: Psn::new(number(psn)?),
+        srqn: Srqn::new(number(srqn)?),
+        gid: Gid::from(Ipv6Addr::from(gid)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_stock_program() {
+        let words = Words {
+            target: Qpn::new(0x13),
+            initiator: Qpn::new(0xab_cdef),
+            psn: Psn::new(0x12_3456),
+            srqn: Srqn::new(7),
+            gid: Gid::from(std::net::Ipv4Addr::new(10, 77, 0, 2)),
+        };
+        let text = b"0000:000013:abcdef:123456:000007:00000000000000000000ffff0a4d0002\0";
+        assert_eq!(format(&words), text);
+        assert_eq!(parse(text).unwrap(), words);
+        let error = |text: &[u8; LEN]| parse(text).unwrap_err().to_string();
+        let no_gid = b"0000:000013:abcdef:123456:000007:00000000000000000000000000000000\0";
+        let expected = "the other side names no GID: it must be started with -g INDEX";
+        assert_eq!(error(no_gid), expected);
+        let mut rc = [b'0'; LEN];
+        rc[4] = b':';
+        assert!(error(&rc).starts_with("the other side says \"0000:000"), "{}", error(&rc));
+    }
+}
