@@ -5,6 +5,7 @@
 
 mod damage;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
@@ -15,7 +16,7 @@ use softroce::net::Path as Route;
 use softroce::psn::Psn;
 use softroce::wire::encap::Headers;
 use softroce::wire::packet::datagram_len;
-use softroce::wire::{Bth, Builder, Opcode};
+use softroce::wire::{Aeth, Bth, Builder, Opcode, Syndrome};
 use softroce_pcap::analyze::{Analysis, Analyzer, Bins, Doing, Filter, Limits};
 use softroce_pcap::flow;
 
@@ -89,25 +90,32 @@ proptest! {
     }
 }
 
-/// An empty SEND to queue pair `qp`, with the IPv4 identification `id`.
-fn send(qp: u32, psn: u32, id: u16) -> Vec<u8> {
-    let opcode = Opcode::RcSendOnly;
+/// An empty packet to queue pair `qp`, with the IPv4 identification `id`: requests go from 10.0.0.1 to
+/// 10.0.0.2, unless they go `back` as answers do.
+fn packet(opcode: Opcode, back: bool, (qp, psn): (u32, u32), source_port: u16, id: u16) -> Vec<u8> {
     let (dest_qp, psn) = (Qpn::new(qp), Psn::new(psn));
     let bth = Bth { opcode, dest_qp, psn, ..Bth::default() };
     let mut datagram = vec![0; datagram_len(opcode, 0)];
-    Builder::new(&bth, &mut datagram).unwrap();
-    let path = Route {
-        source: "10.0.0.1".parse().unwrap(),
-        destination: "10.0.0.2".parse().unwrap(),
-        source_port: 0xc000,
-        traffic_class: 0,
-        hop_limit: 64,
-    };
+    let mut builder = Builder::new(&bth, &mut datagram).unwrap();
+    if opcode == Opcode::RcAcknowledge {
+        let credits = Aeth::UNLIMITED_CREDITS;
+        builder.aeth(&Aeth { syndrome: Syndrome::Ack { credits }, msn: 1 });
+    }
+    let mut hosts: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+    if back {
+        hosts.reverse();
+    }
+    let [source, destination] = hosts;
+    let path = Route { source, destination, source_port, traffic_class: 0, hop_limit: 64 };
     let mut packet = Vec::new();
     Headers::write(&path, id, datagram.len(), &mut packet);
     packet.extend(datagram);
     seal(&mut packet);
     packet
+}
+
+fn send(qp: u32, psn: u32, id: u16) -> Vec<u8> {
+    packet(Opcode::RcSendOnly, false, (qp, psn), 0xc000, id)
 }
 
 /// Connections without end, of which each has more in flight than is remembered, at moments far apart:
@@ -144,4 +152,31 @@ fn what_the_network_has_doubled_was_not_sent_again() {
     let stream = &flow.streams[0];
     let again = (stream.again.total(), stream.again.unexplained);
     assert_eq!((stream.requests, stream.duplicates, again), (5, 1, (1, 1)));
+}
+
+/// Queue pair 0x11 talks with 0x21, and then is connected to 0x22: what it is asked in between tells
+/// nothing, the answers from another port do.
+#[test]
+fn a_queue_pair_that_is_connected_anew_has_another_flow() {
+    use Opcode::{RcAcknowledge as Ack, RcSendOnly as Send};
+    let packets = [
+        packet(Send, false, (0x21, 10), 0xc001, 1),
+        packet(Ack, true, (0x11, 10), 0xc001, 1),
+        packet(Send, true, (0x11, 500), 0xc001, 2),
+        packet(Send, false, (0x22, 90), 0xc002, 2),
+        packet(Ack, true, (0x11, 90), 0xc002, 3),
+        packet(Send, true, (0x11, 900), 0xc002, 4),
+    ];
+    let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
+    for (number, packet) in (1..).zip(&packets) {
+        analyzer.ip_packet(number, Some(Duration::from_micros(number * 10)), packet);
+    }
+    let flows = analyzer.finish().flows;
+    let ends: Vec<_> = flows.iter().map(|flow| (flow.a.qp, flow.b.qp)).collect();
+    let qp = |number| Some(Qpn::new(number));
+    assert_eq!(ends, [(qp(0x11), qp(0x21)), (qp(0x11), qp(0x22))]);
+    for flow in &flows {
+        let requests: Vec<_> = flow.streams.iter().map(|stream| stream.requests).collect();
+        assert_eq!(requests, [1, 1]);
+    }
 }

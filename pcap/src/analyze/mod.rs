@@ -28,6 +28,7 @@ use softroce::ids::Qpn;
 use softroce::wire::cm::{Body, Message};
 use softroce::wire::{Datagram, Operation, Transport};
 
+use crate::flow::Answering::OtherConnection;
 use crate::flow::{self as tracking, Direction, Event, Joined, Repetition, Seen, Tracker};
 use crate::{Extent, Icrc, Packet, RocePacket, dissect};
 
@@ -332,6 +333,10 @@ impl Analyzer {
         let direction = seen.direction();
         let transport = seen.datagram.bth.opcode.transport();
         if !is_request(seen.datagram) {
+            // What is asked this way from now on is of another connection too.
+            if events.iter().any(|e| matches!(e, Event::Answering(OtherConnection { .. }))) {
+                self.newest.remove(&(direction, None));
+            }
             let (asking, joined) = self.tracker.other(&direction)?;
             let at = *self.newest.get(&(asking, None))?;
             let stream = self.streams.get_mut(at)?;
