@@ -312,7 +312,7 @@ impl ShownStream {
                 "max_packets": packets.max(),
             }),
             time_s: spent
-                .map(|(name, time)| (name.to_owned(), seconds(time).into()))
+                .map(|(name, time)| (key(name), seconds(time).into()))
                 .into_iter()
                 .collect(),
             goodput_over_time: rates(stream.arrived_over_time()),

@@ -46,7 +46,8 @@ function describe(flow, stream) {
   const facts = [flow.transport, flow.mtu && `MTU ${flow.mtu}`, flow.joined_how,
     `${size(flow.bytes)} in ${span(flow.duration_s * 1e9)}`, flow.goodput_gbit_per_s !== null && rate(flow.goodput_gbit_per_s)];
   byId("figures").textContent = facts.filter(Boolean).join(" · ");
-  byId("spent").replaceChildren(...Object.entries(stream.time_s).filter(([, s]) => s > 0).map(([name, s]) => {
+  byId("spent").replaceChildren(...Object.entries(stream.time_s).filter(([, s]) => s > 0).map(([key, s]) => {
+    const name = key.replaceAll("_", " ");
     const [color, dim] = SPENT[name];
     const share = s * 1e9 / (state.last - state.first);
     const part = node("div", { title: `${name}: ${percent(share)}, ${span(s * 1e9)}`, className: dim ?? "" }, share > 0.06 ? `${name} ${percent(share)}` : "");
