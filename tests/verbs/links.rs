@@ -1,13 +1,12 @@
 //! What becomes of the interface below a device, in a namespace of its own.
 
-use std::env;
 use std::net::IpAddr;
 use std::process::Command;
 
 use softroce::verbs::*;
 
 use crate::node::PATIENCE;
-use crate::process::{ROLE, role};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, role};
 
 /// The test that has an interface to itself.
 const WITH_AN_INTERFACE: &str = "links::with_an_interface";
@@ -19,7 +18,7 @@ const WIRE: &str = r#"
     ip link set b0 up
     ip addr add 10.8.0.1/24 dev a0
     ip addr add fd08::1/64 dev a0 nodad
-    exec "$EXE" --exact --nocapture "$TEST"
+    exec "$@"
 "#;
 
 fn ip(words: &str) {
@@ -65,17 +64,11 @@ fn with_an_interface() {
         ip("link set b0 mtu 1500 up");
         expect(PortActive, PortState::Active, Mtu::Mtu1024);
     }
-    println!("\nheard of everything");
+    println!("\n{SEEN_EVERYTHING}");
 }
 
 #[test]
 #[ignore = "makes network namespaces"]
 fn events_tell_what_becomes_of_address_and_interface() {
-    let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
-    let mut command = Command::new("unshare");
-    command.arg(if is_root { "-n" } else { "-rn" }).args(["bash", "-euc", WIRE]);
-    command.env("EXE", env::current_exe().unwrap()).env("TEST", WITH_AN_INTERFACE);
-    let output = command.env(ROLE, "interface").output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(output.status.success() && out.contains("heard of everything"), "{out}{err}");
+    in_namespaces(WIRE, WITH_AN_INTERFACE, "interface");
 }

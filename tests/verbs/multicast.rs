@@ -11,7 +11,7 @@ use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
 use crate::node::{Node, fresh_ip, open};
-use crate::process::{ROLE, line, role, start, start_by};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, line, role, start, start_by};
 
 const KEY: QKey = QKey(0x1111_1111);
 
@@ -251,7 +251,7 @@ const BRIDGE: &str = r#"
         ip -n h$n addr add 10.9.0.$((n + 1))/24 dev e0
         ip -n h$n addr add fd09::$((n + 1))/64 dev e0 nodad
     done
-    exec "$EXE" --exact --nocapture "$TEST"
+    exec "$@"
 "#;
 
 /// Members on three hosts, over IPv4 and IPv6.
@@ -268,21 +268,14 @@ fn on_a_bridge() {
             start_by(&mut command, ONE_OF_THREE, &format!("{n} {net}{} {group}", n + 1))
         }));
     }
-    println!("\nheard on a bridge");
+    println!("\n{SEEN_EVERYTHING}");
 }
 
 /// UD-09, UD-10: the bridge forwards by the group's Ethernet address.
 #[test]
 #[ignore = "makes network namespaces"]
 fn hosts_on_a_bridge_are_members_of_one_group() {
-    let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
-    let mut command = Command::new("unshare");
-    command.arg(if is_root { "-mn" } else { "-rmn" });
-    command.args(["bash", "-euc", BRIDGE]);
-    command.env("EXE", env::current_exe().unwrap()).env("TEST", ON_A_BRIDGE);
-    let output = command.env(ROLE, "bridge").output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(output.status.success() && out.contains("heard on a bridge"), "{out}{err}");
+    in_namespaces(BRIDGE, ON_A_BRIDGE, "bridge");
 }
 
 /// A stream is received as it was sent, from the group's own socket.

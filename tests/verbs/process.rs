@@ -1,5 +1,6 @@
 //! This test program again, as another process of a test.
 
+use std::env;
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
 
@@ -10,24 +11,37 @@ pub(crate) const ROLE: &str = "SOFTROCE_TEST_ROLE";
 
 /// What this process is to do, if a test has started it.
 pub(crate) fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
+    env::var(ROLE).ok()
 }
 
 /// Runs a single test of this program in a process of its own, which is told its role.
 pub(crate) fn start(test: &str, role: &str) -> Child {
-    start_by(&mut Command::new(std::env::current_exe().unwrap()), test, role)
+    start_by(&mut Command::new(env::current_exe().unwrap()), test, role)
 }
 
 /// The same, by a command that runs this program: with the words that follow.
 pub(crate) fn start_by(command: &mut Command, test: &str, role: &str) -> Child {
+    spawn(command.args(["--exact", "--nocapture", test]).env(ROLE, role))
+}
+
+/// Runs a script in namespaces of its own, which ends with a single test of this program: `"$@"` runs it
+/// there, with its role. It must say at last that it has seen everything.
+pub(crate) fn in_namespaces(script: &str, test: &str, role: &str) {
+    let is_root = spawn(Command::new("id").arg("-u")).wait_with_output().unwrap().stdout == b"0\n";
+    let mut command = Command::new("unshare");
+    command.arg(if is_root { "-mn" } else { "-rmn" }).args(["bash", "-euc", script, "bash"]);
+    command.arg(env::current_exe().unwrap()).args(["--exact", "--nocapture", test]);
+    let output = spawn(command.env(ROLE, role).stderr(Stdio::piped())).wait_with_output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success() && out.contains(SEEN_EVERYTHING), "{out}{err}");
+}
+
+/// What a test prints that [`in_namespaces`] runs.
+pub(crate) const SEEN_EVERYTHING: &str = "has seen everything";
+
+fn spawn(command: &mut Command) -> Child {
     let _alone = STARTING.write().unwrap();
-    command
-        .args(["--exact", "--nocapture", test])
-        .env(ROLE, role)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// The next line of a process that starts with `key`, without it.
