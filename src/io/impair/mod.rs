@@ -369,6 +369,32 @@ mod tests {
         burst
     }
 
+    #[test]
+    fn groups_are_joined_through_it() {
+        let group = [239, 1, 2, 3].into();
+        let network = Network::new(0);
+        let mut a = network.host(A);
+        let all = Impairments { duplicate: 1.0, ..Impairments::default() };
+        let mut b: Box<dyn Port> = Box::new(Impair::new(network.host(B), &all));
+        b.join(group).unwrap();
+        let mut received = |now| {
+            let mut to_group = burst(0, 1);
+            to_group.path.destination = group;
+            assert_eq!(a.transmit(us(now), &[to_group]), Ok(1));
+            let mut count = 0;
+            b.receive(us(now), &mut |rx| {
+                assert_eq!(rx.meta.destination, group);
+                count += 1;
+            })
+            .unwrap();
+            if now == 0 {
+                b.leave(group);
+            }
+            count
+        };
+        assert_eq!((received(0), received(100)), (2, 0));
+    }
+
     /// A and B, of which one is impaired.
     fn pair(spec: &str, host: HostConfig) -> (Network, Impair<SimPort>, Impair<SimPort>) {
         let network = Network::new(0);

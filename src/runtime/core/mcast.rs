@@ -47,3 +47,38 @@ impl Core {
         std::mem::take(&mut self.descriptors_changed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::engine::{QpCap, QpInit, QpType};
+    use crate::ids::PdId;
+    use crate::runtime::AckPolicy;
+    use crate::runtime::wire_of_tests::pair;
+    use crate::time::Instant;
+
+    #[test]
+    fn where_the_port_has_no_groups_nobody_is_attached() {
+        let (mut end, _) = pair(AckPolicy::Lazy, 16);
+        let init = QpInit {
+            qp_type: QpType::Ud,
+            pd: PdId(1),
+            send_cq: end.cq,
+            recv_cq: end.cq,
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            srq: None,
+            send_ops: None,
+        };
+        let qpn = end.core.create_qp(Instant::ZERO, init, &end.events).unwrap();
+        let group = Gid::from(Ipv4Addr::new(239, 1, 2, 3));
+        let refused = end.core.attach_mcast(qpn, group).unwrap_err();
+        let AttachError::Port(error) = refused else { panic!("{refused:?}") };
+        assert_eq!(error.to_string(), "cannot join group 239.1.2.3: this port has no multicast");
+        assert_eq!(end.core.engine.mcast_groups(qpn), []);
+        // It would be the first again.
+        assert_eq!(end.core.engine.attach_mcast(qpn, group), Ok(true));
+    }
+}
