@@ -71,6 +71,7 @@ mod tests {
             sq_sig_all: false,
             srq: None,
             send_ops: None,
+            xrcd: None,
         };
         let qpn = end.core.create_qp(Instant::ZERO, init, &end.events).unwrap();
         let group = Gid::from(Ipv4Addr::new(239, 1, 2, 3));
