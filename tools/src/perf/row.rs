@@ -117,7 +117,8 @@ impl Row {
     pub(super) fn set_rate(&mut self, ours: &Report, theirs: &Report, ceiling: Option<&Ceiling>) {
         let ways = [(ours.rate, theirs.arrivals), (theirs.rate, ours.arrivals)];
         let ways = ways.into_iter().filter_map(|(rate, arrivals)| Some((rate?, arrivals)));
-        let is_unreliable = self.transport != Transport::Rc.name();
+        let is_unreliable =
+            [Transport::Uc, Transport::Ud].map(Transport::name).contains(&self.transport);
         let (mut per_s, mut peak, mut received) = (0.0, 0.0, 0);
         for (Rate { messages, seconds, peak: best }, arrivals) in ways {
             let arrived = if is_unreliable { arrivals.messages } else { messages };
