@@ -1,6 +1,6 @@
 //! How `ibv_srq_pingpong` and `ibv_xsrq_pingpong` tell each other their queue pairs: text over TCP.
 //!
-//! The first says what [`exchange`](crate::exchange) says, 256 times, however many queue pairs it has.
+//! The first says what [`exchange`](mod@crate::exchange) says, 256 times, however many queue pairs it has.
 //! The second has one message each, of 66 bytes: LID, target, initiator, first PSN, shared receive queue
 //! and GID; and when it is through it waits for the other side.
 //!
