@@ -170,6 +170,9 @@ check() {
     if [ $verdict = FAILED ]; then
         tail -n 20 "$work/ours" | sed 's/^/    ours:   /'
         tail -n 20 "$work/theirs" | sed 's/^/    theirs: /'
+        if [ "$1" = capture_check ]; then
+            tail -n 20 "$work/violations" | sed 's/^/    broken: /'
+        fi
     fi
 }
 
