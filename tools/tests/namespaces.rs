@@ -220,14 +220,23 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
         ip -n a link set a0 up; ip -n b link set b0 up
         ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
         ip netns exec a ethtool -K a0 tx-udp-segmentation off tso off >&2
-        coproc tshark { exec ip netns exec b tshark -q -i b0 -w "$FILE" -f "udp port 4791" 2>&1; }
-        while read -r line <&"${tshark[0]}"; do [[ $line == *"Capturing on"* ]] && break; done
+        # A datagram to another port that is found in the file says that all before it is there, too.
+        seen() {
+            until grep -qs "$1" "$FILE"; do
+                kill -0 "$tshark" || exit
+                ip netns exec a bash -c "printf $1 >/dev/udp/10.1.0.2/9"
+            done
+        }
+        ip netns exec b tshark -q -i b0 -w "$FILE" -f "udp port 4791 or udp port 9" >&2 &
+        tshark=$!
+        seen begin
         game="-s 40000 -n 20 -c --json"
         exec 3< <(exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce)
         read -r port <&3
         ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$port"
         cat <&3
-        kill -INT "$tshark_PID"; wait "$tshark_PID"
+        seen end
+        kill -INT "$tshark"; wait "$tshark"
     "#;
     let file = roce::scratch("kernel.pcapng");
     let games = run(&[&format!("FILE='{}'", file.display()), script]);
@@ -241,7 +250,7 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
     // The first host's bursts were cut, so its packets count from 0 to the end of each burst.
     let fields = ["ip.src", "ip.id", "ip.flags.df", "ip.hdr_len", "udp.srcport", "udp.dstport"];
     let fields = fields.iter().flat_map(|field| ["-e", field]);
-    let args = ["-r", file, "-T", "fields"].into_iter().chain(fields);
+    let args = ["-r", file, "-Y", "infiniband", "-T", "fields"].into_iter().chain(fields);
     let output = Command::new("tshark").args(args).output().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
     let mut ids = Vec::new();
