@@ -223,12 +223,13 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
         # A datagram to another port that is found in the file says that all before it is there, too.
         seen() {
             until grep -qs "$1" "$FILE"; do
-                kill -0 "$tshark" || exit
+                kill -0 "$capture" || exit
                 ip netns exec a bash -c "printf $1 >/dev/udp/10.1.0.2/9"
             done
         }
-        ip netns exec b tshark -q -i b0 -w "$FILE" -f "udp port 4791 or udp port 9" >&2 &
-        tshark=$!
+        rm -f "$FILE"
+        ip netns exec b dumpcap -q -i b0 -w "$FILE" -f "udp port 4791 or udp port 9" >&2 &
+        capture=$!
         seen begin
         game="-s 40000 -n 20 -c --json"
         exec 3< <(exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce)
@@ -236,7 +237,7 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
         ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$port"
         cat <&3
         seen end
-        kill -INT "$tshark"; wait "$tshark"
+        kill -TERM "$capture"; wait "$capture"
     "#;
     let file = roce::scratch("kernel.pcapng");
     let games = run(&[&format!("FILE='{}'", file.display()), script]);
