@@ -42,6 +42,14 @@ impl Instant {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The earlier of two times, of which either may be none.
+    pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (at, None) | (None, at) => at,
+        }
+    }
 }
 
 impl Add<Duration> for Instant {

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -67,6 +68,19 @@ impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core").field("port", &self.port.info()).finish_non_exhaustive()
     }
+}
+
+/// What others must be told when the lock is free.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    /// Something has been put where the thread that drives the device waits.
+    pub(crate) wake_driver: bool,
+    /// The port has other descriptors than before.
+    pub(crate) moved: bool,
+    /// Tasks to be woken: they may use the device at once.
+    pub(crate) wakers: Vec<Waker>,
+    /// How many completion queues that somebody has slept on are announced or gone.
+    pub(crate) told: usize,
 }
 
 /// What a turn found to do.
@@ -427,8 +441,8 @@ impl Core {
             return Some(now);
         }
         let owed = self.owes().then(|| now + LINGER);
-        let timers = [self.engine.poll_timeout(), self.port.poll_timeout(), self.rings.deadline()];
-        timers.into_iter().chain([owed]).flatten().min()
+        let timers = Instant::first(self.engine.poll_timeout(), self.port.poll_timeout());
+        Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
 
     /// Whether there is something to send.
@@ -436,9 +450,22 @@ impl Core {
         self.taken < self.built || self.engine.wants_to_transmit()
     }
 
-    /// Whether the thread that drives the device is to be woken, once.
-    pub(crate) fn take_wake_driver(&mut self) -> bool {
-        std::mem::take(&mut self.wake_driver)
+    /// The thread that drives the device is the caller, and need not be woken.
+    pub(crate) fn spare_driver(&mut self) {
+        self.wake_driver = false;
+    }
+
+    /// What others must be told, once. Most turns have nothing.
+    pub(crate) fn take_notices(&mut self) -> Option<Notices> {
+        if !self.wake_driver && !self.descriptors_changed && !self.rings.has_notices() {
+            return None;
+        }
+        Some(Notices {
+            wake_driver: std::mem::take(&mut self.wake_driver),
+            moved: std::mem::take(&mut self.descriptors_changed),
+            wakers: self.rings.take_wakers(),
+            told: self.rings.take_told(),
+        })
     }
 }
 

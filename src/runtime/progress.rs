@@ -221,7 +221,7 @@ impl Shard {
             let now = clock::now();
             let found = core.turn(now);
             // Nobody else need wake us for what we have found ourselves.
-            core.take_wake_driver();
+            core.spare_driver();
             self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
             let over = until.is_some_and(|until| until <= now);
             let may_sleep = found != Found::Work && queue.is_empty() && !over;

@@ -119,6 +119,11 @@ impl Rings {
         put
     }
 
+    /// Whether there is something to [take](Self::take_wakers) or [to take](Self::take_told).
+    pub(crate) fn has_notices(&self) -> bool {
+        self.told > 0 || !self.wakers.is_empty()
+    }
+
     /// How many queues that somebody has slept on are announced or gone.
     pub(crate) fn take_told(&mut self) -> usize {
         std::mem::take(&mut self.told)

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::runtime::bell::Bell;
-use crate::runtime::core::Core;
+use crate::runtime::core::{Core, Notices};
 use crate::runtime::progress::State;
 use crate::runtime::queue::Queue;
 use crate::runtime::registry::Claim;
@@ -163,17 +163,22 @@ impl Shard {
         let due = core.deadline(now);
         self.due.set(due);
         let overslept = due.is_some_and(|due| self.sleeps_past(due));
-        let wake_driver = core.take_wake_driver();
-        let wakers = core.rings.take_wakers();
-        let told = core.rings.take_told();
-        let moved = core.take_descriptors_changed();
-        if moved {
+        let notices = core.take_notices();
+        if notices.as_ref().is_some_and(|notices| notices.moved) {
             *self.port_descriptors() = core.port.descriptors();
         }
         drop(core);
-        if told > 0 {
-            self.tasks.fetch_sub(told, Ordering::SeqCst);
+        if let Some(notices) = notices {
+            self.tell(notices);
         }
+        if overslept {
+            self.wake_sleeper();
+        }
+    }
+
+    fn tell(&self, notices: Notices) {
+        let Notices { wake_driver, moved, wakers, told } = notices;
+        self.tasks.fetch_sub(told, Ordering::SeqCst);
         wakers.into_iter().for_each(Waker::wake);
         if wake_driver || moved {
             self.driver_bell.ring();
@@ -181,9 +186,6 @@ impl Shard {
         if moved {
             // Who sleeps does so on the old ones.
             self.thread_bell.ring();
-        }
-        if overslept {
-            self.wake_sleeper();
         }
     }
 

@@ -68,6 +68,10 @@ impl Groups {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
     /// The sockets on which something waits, and their groups; the others later.
     pub(super) fn readable(&self) -> io::Result<impl Iterator<Item = (IpAddr, BorrowedFd<'_>)>> {
         let tokens = self.readiness.as_ref().map(Readiness::readable).transpose()?;

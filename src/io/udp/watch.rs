@@ -26,7 +26,8 @@ impl Watch {
     /// Whether something has changed since this was last asked.
     pub(super) fn has_changed(&self) -> bool {
         let Some(mut netlink) = self.netlink.as_ref() else { return false };
-        let (mut changed, mut message) = (false, [0; 4096]);
+        // What has changed is looked at elsewhere, and the rest of a message is thrown away.
+        let (mut changed, mut message) = (false, [0; 16]);
         loop {
             match netlink.read(&mut message) {
                 Ok(_) => changed = true,

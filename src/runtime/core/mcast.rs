@@ -41,11 +41,6 @@ impl Core {
             self.descriptors_changed = true;
         }
     }
-
-    /// Whether the port has other descriptors than before; once.
-    pub(crate) fn take_descriptors_changed(&mut self) -> bool {
-        std::mem::take(&mut self.descriptors_changed)
-    }
 }
 
 #[cfg(test)]
