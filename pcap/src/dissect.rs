@@ -43,6 +43,17 @@ pub enum Icrc {
     Missing,
 }
 
+/// How many packets had which ICRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IcrcCounts {
+    /// It holds.
+    pub good: u64,
+    /// It does not.
+    pub bad: u64,
+    /// The capture does not hold enough to tell.
+    pub unknown: u64,
+}
+
 impl<'a> RocePacket<'a> {
     /// The packets in a UDP datagram: this one, or those of a burst that was captured before the
     /// network stack cut it up, where their ICRCs prove where they end.

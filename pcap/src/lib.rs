@@ -29,7 +29,7 @@ pub mod writer;
 
 pub use burst::Extent;
 pub use compressed::decompressed;
-pub use dissect::{Icrc, RocePacket, dissect};
+pub use dissect::{Icrc, IcrcCounts, RocePacket, dissect};
 pub use file::CaptureFile;
 pub use link::{LinkType, NotIp};
 pub use reader::{Packet, ReadError, Reader};

@@ -190,7 +190,7 @@ fn everything_adds_up() {
                 + of.management
                 + of.not_followed
                 + of.stray_cnps
-                + of.icrc_bad
+                + of.icrc.bad
                 + of.unsplit;
             assert_eq!(placed, of.roce_packets, "{name}");
             for stream in analysis.flows.iter().flat_map(|flow| &flow.streams) {

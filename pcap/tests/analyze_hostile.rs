@@ -35,7 +35,7 @@ const LIMITS: Limits = Limits {
 /// What must hold of any analysis.
 fn adds_up(analysis: &Analysis) {
     let counts = &analysis.counts;
-    let verdicts = counts.icrc_good + counts.icrc_bad + counts.icrc_unknown;
+    let verdicts = counts.icrc.good + counts.icrc.bad + counts.icrc.unknown;
     assert_eq!(verdicts, counts.roce_packets);
     for flow in &analysis.flows {
         assert!(!flow.reasons().iter().any(|reason| reason.to_string().is_empty()));

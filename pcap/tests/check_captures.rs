@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use softroce::wire::{Operation, Syndrome};
 use softroce_pcap::check::{Checker, Counts, Rule, Severity};
 use softroce_pcap::flow::Limits;
-use softroce_pcap::{Reader, dissect};
+use softroce_pcap::{IcrcCounts, Reader, dissect};
 
 fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("captures")
@@ -52,11 +52,11 @@ fn the_findings_are_those_on_record() {
     let mut found = String::new();
     for (name, bytes) in files() {
         let (text, counts) = check(&bytes);
-        let Counts { packets, roce_packets, icrc_good, icrc_bad, icrc_unknown, .. } = counts;
+        let Counts { packets, roce_packets, icrc: IcrcCounts { good, bad, unknown }, .. } = counts;
         writeln!(
             found,
-            "{name}: {packets} packets, {roce_packets} of RoCEv2; ICRC: {icrc_good} good, \
-             {icrc_bad} bad, {icrc_unknown} unknown"
+            "{name}: {packets} packets, {roce_packets} of RoCEv2; ICRC: {good} good, \
+             {bad} bad, {unknown} unknown"
         )
         .unwrap();
         found.push_str(&text);
@@ -98,8 +98,8 @@ fn every_icrc_is_verified() {
             "softroce/any_snapped.pcap" => (0, 5),
             _ => (0, 0),
         };
-        assert_eq!((counts.icrc_bad, counts.icrc_unknown), (bad, unknown), "{name}");
-        assert_eq!(counts.icrc_good + bad + unknown, counts.roce_packets, "{name}");
+        assert_eq!((counts.icrc.bad, counts.icrc.unknown), (bad, unknown), "{name}");
+        assert_eq!(counts.icrc.good + bad + unknown, counts.roce_packets, "{name}");
     }
 }
 

@@ -56,7 +56,7 @@ proptest! {
         }
         let counts = checker.counts();
         prop_assert_eq!(
-            counts.icrc_good + counts.icrc_bad + counts.icrc_unknown,
+            counts.icrc.good + counts.icrc.bad + counts.icrc.unknown,
             counts.roce_packets
         );
     }

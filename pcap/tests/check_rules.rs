@@ -420,7 +420,7 @@ fn a_cut_packet_is_followed_and_its_icrc_is_unknown() {
     let packet = send(RcSendOnly, 1, 512).build();
     assert!(checker.ip_packet(1, None, &packet[..60]).is_empty());
     let counts = checker.counts();
-    assert_eq!((counts.roce_packets, counts.icrc_good, counts.icrc_unknown), (1, 0, 1));
+    assert_eq!((counts.roce_packets, counts.icrc.good, counts.icrc.unknown), (1, 0, 1));
     let findings = checker.ip_packet(2, None, &ack(1, 1).with(|p| p.aeth.msn = 0x55).build());
     assert!(findings.is_empty(), "the MSN is not known before: {findings:?}");
     let findings = checker.ip_packet(3, None, &send(RcSendOnly, 3, 8).build()).to_vec();

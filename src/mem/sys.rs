@@ -319,8 +319,9 @@ fn page_size() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::thread;
+
+    use tempfile::NamedTempFile;
 
     use super::super::{
         Access, AtomicError, FlushError, HostMemory, Memory, Need, Placement, RangeError, Region,
@@ -372,22 +373,11 @@ mod tests {
         memory.local(PD, region.lkey(), region.addr() + at, len, Need::Write).unwrap()
     }
 
-    /// A file of this test, gone with the handle.
-    struct TestFile(PathBuf, File);
-
-    impl TestFile {
-        fn new(name: &str, len: u64) -> Self {
-            let path = std::env::temp_dir().join(format!("softroce-{}-{name}", std::process::id()));
-            let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-            file.set_len(len).unwrap();
-            Self(path, file)
-        }
-    }
-
-    impl Drop for TestFile {
-        fn drop(&mut self) {
-            fs::remove_file(&self.0).unwrap();
-        }
+    /// A file of this length.
+    fn file(len: u64) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        file.as_file().set_len(len).unwrap();
+        file
     }
 
     #[test]
@@ -491,9 +481,9 @@ mod tests {
 
     #[test]
     fn what_is_placed_in_a_mapped_file_is_in_the_file() {
-        let file = TestFile::new("placed", 3 * page_size() as u64);
+        let file = file(3 * page_size() as u64);
         let offset = page_size() as u64 + 100;
-        let mapped = HostMemory::map_file(&file.1, offset, 5000).unwrap();
+        let mapped = HostMemory::map_file(file.as_file(), offset, 5000).unwrap();
         let memory = Memory::new([0; 32]);
         let access = ACCESS | Access::FLUSH_PERSISTENT;
         let region = memory.register(PD, mapped, Some(0), access).unwrap();
@@ -501,7 +491,7 @@ mod tests {
         let span = span(&memory, &region, 0, 5000);
         span.place(&gate.enter(), 4990, b"the end.", Placement::Final).unwrap();
         assert_eq!(span.flush(&gate.enter(), true), Ok(()));
-        let found = fs::read(&file.0).unwrap();
+        let found = fs::read(file.path()).unwrap();
         let at = page_size() + 100 + 4990;
         assert_eq!(&found[at..at + 8], b"the end.");
         // 100 is no multiple of 8, 104 is.
@@ -510,19 +500,19 @@ mod tests {
         assert_eq!(word(4).store(&gate.enter(), 7), Ok(()));
         assert_eq!(word(4).fetch_add(&gate.enter(), 1), Ok(7));
         let at = page_size() + 104;
-        assert_eq!(fs::read(&file.0).unwrap()[at..at + 8], 8_u64.to_ne_bytes());
+        assert_eq!(fs::read(file.path()).unwrap()[at..at + 8], 8_u64.to_ne_bytes());
     }
 
     #[test]
     fn a_file_that_was_cut_off_is_an_error_and_no_signal() {
         let page = page_size() as u64;
-        let file = TestFile::new("cut", 2 * page);
-        let mapped = HostMemory::map_file(&file.1, 0, 2 * page_size()).unwrap();
+        let file = file(2 * page);
+        let mapped = HostMemory::map_file(file.as_file(), 0, 2 * page_size()).unwrap();
         let memory = Memory::new([0; 32]);
         let region = memory.register(PD, mapped, Some(0), ACCESS).unwrap();
         let mut gate = memory.gate();
         let (there, gone) = (span(&memory, &region, 0, 8), span(&memory, &region, page, 8));
-        file.1.set_len(page).unwrap();
+        file.as_file().set_len(page).unwrap();
         let turn = gate.enter();
         assert_eq!(there.place(&turn, 0, b"is there", Placement::Final), Ok(()));
         assert_eq!(gone.place(&turn, 0, b"is not  ", Placement::Final), Err(Revoked));
@@ -533,21 +523,21 @@ mod tests {
 
     #[test]
     fn a_file_must_have_the_part_and_be_open_for_writing() {
-        let file = TestFile::new("refused", 4096);
+        let file = file(4096);
         let refused = |file: &File, offset, len| {
             HostMemory::map_file(file, offset, len).unwrap_err().to_string()
         };
-        assert_eq!(refused(&file.1, 1, 4096), "the file has 4096 bytes, not 4096 from 1 on");
-        assert_eq!(refused(&file.1, 0, 0), "the file has 4096 bytes, not 0 from 0 on");
-        assert!(refused(&file.1, u64::MAX, 1).starts_with("the file has 4096 bytes"));
-        let read_only = File::open(&file.0).unwrap();
+        assert_eq!(refused(file.as_file(), 1, 4096), "the file has 4096 bytes, not 4096 from 1 on");
+        assert_eq!(refused(file.as_file(), 0, 0), "the file has 4096 bytes, not 0 from 0 on");
+        assert!(refused(file.as_file(), u64::MAX, 1).starts_with("the file has 4096 bytes"));
+        let read_only = File::open(file.path()).unwrap();
         assert!(refused(&read_only, 0, 4096).contains("ermission denied"));
     }
 
     #[test]
     fn a_file_that_the_caller_has_mapped_is_persistent_and_other_memory_is_not() {
-        let file = TestFile::new("callers", 4096);
-        let mapping = FileMapping::new(&file.1, 0, 4096).unwrap();
+        let file = file(4096);
+        let mapping = FileMapping::new(file.as_file(), 0, 4096).unwrap();
         let pages = Pages::new(page_size());
         // SAFETY: the mapping outlives the memory made of it, and nobody else uses it.
         let host = |at, len| unsafe { HostMemory::from_raw(at, len) };

@@ -1,8 +1,9 @@
 //! FLUSH and ATOMIC WRITE, both ways, where the peer has them.
 
-use std::fs::{self, File};
+use std::fs;
 
 use softroce::verbs::*;
+use tempfile::NamedTempFile;
 
 use super::pair::{Pair, Setup, TARGET, all, not_tried};
 use super::peer::{Peer, PeerDevice, PeerRegion, pattern};
@@ -119,11 +120,11 @@ fn they_are_done_in_order_with_everything_else() {
 fn the_peer_flushes_a_file_of_ours() {
     let Some((mut pair, ..)) = pair() else { return };
     let lkey = pair.peer.mr.lkey;
-    let path = std::env::temp_dir().join(format!("softroce-interop-{}", std::process::id()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    file.set_len(64 << 10).unwrap();
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(64 << 10).unwrap();
     let access = all() | Access::FLUSH_PERSISTENT;
-    let log = pair.pd.reg_mr(HostMemory::map_file(&file, 0, 64 << 10).unwrap(), access).unwrap();
+    let log =
+        pair.pd.reg_mr(HostMemory::map_file(file.as_file(), 0, 64 << 10).unwrap(), access).unwrap();
     pair.peer.fill(0, 9000, 1);
     pair.peer.post_send(1, &SendOp::Write { to: log.remote(4096) }, 0, &[(0, 9000, lkey)]);
     let target = FlushTarget::Range { at: log.remote(4096), length: 9000 };
@@ -131,8 +132,7 @@ fn the_peer_flushes_a_file_of_ours() {
     pair.peer.post_send(2, &SendOp::Flush { target, placement }, 2, &[]);
     pair.peer.post_send(3, &SendOp::AtomicWrite { to: log.remote(8) }, 2, &[]);
     let ends = [pair.theirs(), pair.theirs()].map(|end| (end.id, end.status));
-    let found = fs::read(&path).unwrap();
-    fs::remove_file(&path).unwrap();
+    let found = fs::read(file.path()).unwrap();
     assert_eq!((ends, &found[8..16]), ([(2, 0), (3, 0)], &3_u64.to_ne_bytes()[..]));
     assert_eq!(found[4096..13_096], (0..9000).map(|at| pattern(1, at)).collect::<Vec<_>>());
 }

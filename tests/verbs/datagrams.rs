@@ -7,25 +7,8 @@ use std::sync::{Arc, Mutex};
 use softroce::io::{Direction, Sink};
 use softroce::verbs::*;
 
-use crate::node::{Node, fresh_ip, open, open_with};
+use crate::node::{KEY, Node, ROOM, datagrams, fresh_ip, open, open_with};
 use crate::process::{line, role, start};
-
-const KEY: QKey = QKey(0x1111_1111);
-
-/// Bytes of each receive.
-const ROOM: usize = 256;
-
-/// A UD queue pair, with what else a [`Node`] has, that takes `receives` messages.
-fn datagrams(ctx: Context, receives: u64) -> Node {
-    let mut node = Node::on(ctx);
-    node.qp = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
-    node.qp.activate(KEY).unwrap();
-    for wr_id in 0..receives {
-        let at = wr_id as usize * ROOM;
-        node.recv(wr_id, at..at + ROOM);
-    }
-    node
-}
 
 /// Sends `text` to a queue pair, and waits until it has left.
 fn send(node: &Node, to: &Endpoint, text: &str) {

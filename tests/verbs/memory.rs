@@ -1,10 +1,10 @@
 //! Regions that are more than bytes with a key, between two devices.
 
-use std::fs::{self, File};
-use std::path::PathBuf;
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use softroce::verbs::*;
+use tempfile::NamedTempFile;
 
 use crate::node::{Node, everything};
 
@@ -131,30 +131,20 @@ fn a_null_region_reads_as_zeros_and_swallows_what_is_written() {
 
 // ---- files ----
 
-/// A file of this test, gone with the handle.
-struct TestFile(PathBuf, File);
-
-impl TestFile {
-    fn new(name: &str, len: u64) -> Self {
-        let path = std::env::temp_dir().join(format!("softroce-{}-{name}", std::process::id()));
-        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-        file.set_len(len).unwrap();
-        Self(path, file)
-    }
-}
-
-impl Drop for TestFile {
-    fn drop(&mut self) {
-        fs::remove_file(&self.0).unwrap();
-    }
+/// A file of this length.
+fn file(len: u64) -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    file.as_file().set_len(len).unwrap();
+    file
 }
 
 #[test]
 fn a_log_in_a_file_is_written_flushed_and_committed() {
-    let file = TestFile::new("log", 64 << 10);
+    let file = file(64 << 10);
     let (a, b) = Node::pair();
     let access = everything() | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
-    let log = b.pd.reg_mr(HostMemory::map_file(&file.1, 0, 64 << 10).unwrap(), access).unwrap();
+    let log =
+        b.pd.reg_mr(HostMemory::map_file(file.as_file(), 0, 64 << 10).unwrap(), access).unwrap();
     let entry = a.fill(0, 9000, 1);
     let persist = FlushPlacement::PERSISTENCE;
     a.send(SendRequest::write(1, a.mr.sge(..9000), log.remote(4096)));
@@ -166,11 +156,11 @@ fn a_log_in_a_file_is_written_flushed_and_committed() {
     for wr_id in 1..=5 {
         assert_eq!(a.end(), (wr_id, WcStatus::Success));
     }
-    let found = fs::read(&file.0).unwrap();
+    let found = fs::read(file.path()).unwrap();
     assert_eq!((&found[8..16], &found[4096..13_096]), (&9001_u64.to_ne_bytes()[..], &entry[..]));
 
     // What the file has lost is lost, and no signal.
-    file.1.set_len(4096).unwrap();
+    file.as_file().set_len(4096).unwrap();
     a.send(SendRequest::write(6, a.mr.sge(..8), log.remote(8192)));
     assert_eq!(a.end(), (6, WcStatus::RemAccessErr));
 }

@@ -10,31 +10,14 @@ use std::thread;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
-use crate::node::{Node, fresh_ip, open};
+use crate::node::{KEY, Node, ROOM, datagrams, fresh_ip, open};
 use crate::process::{SEEN_EVERYTHING, in_namespaces, line, role, start, start_by};
-
-const KEY: QKey = QKey(0x1111_1111);
-
-/// Bytes of each receive.
-const ROOM: usize = 256;
 
 /// A group that no other test uses, nor another run of the tests.
 fn fresh_group() -> Gid {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = process::id().to_be_bytes();
     Ipv4Addr::new(239, NEXT.fetch_add(1, Ordering::Relaxed), high, low).into()
-}
-
-/// A UD queue pair, with what else a [`Node`] has, that takes `receives` messages.
-fn datagrams(ctx: Context, receives: u64) -> Node {
-    let mut node = Node::on(ctx);
-    node.qp = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
-    node.qp.activate(KEY).unwrap();
-    for wr_id in 0..receives {
-        let at = wr_id as usize * ROOM;
-        node.recv(wr_id, at..at + ROOM);
-    }
-    node
 }
 
 /// Sends a number to a queue pair or group.

@@ -14,6 +14,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a node's memory.
 pub(crate) const MEMORY: usize = 1 << 20;
 
+/// The key of UD queue pairs.
+pub(crate) const KEY: QKey = QKey(0x1111_1111);
+
+/// Bytes of each of their receives.
+pub(crate) const ROOM: usize = 256;
+
 /// An address of the loopback network that no other test uses, nor another run of the tests.
 pub(crate) fn fresh_ip() -> IpAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -53,6 +59,18 @@ pub(crate) fn everything() -> Access {
 pub(crate) fn patient() -> ConnectOptions {
     let timeout = AckTimeout::new(20).unwrap();
     ConnectOptions { timeout, retry_cnt: 0, ..ConnectOptions::default() }
+}
+
+/// A UD queue pair, with what else a [`Node`] has, that takes `receives` messages.
+pub(crate) fn datagrams(ctx: Context, receives: u64) -> Node {
+    let mut node = Node::on(ctx);
+    node.qp = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
+    node.qp.activate(KEY).unwrap();
+    for wr_id in 0..receives {
+        let at = wr_id as usize * ROOM;
+        node.recv(wr_id, at..at + ROOM);
+    }
+    node
 }
 
 impl Node {

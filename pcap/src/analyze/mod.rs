@@ -30,7 +30,7 @@ use softroce::wire::{Datagram, Operation, Transport};
 
 use crate::flow::Answering::OtherConnection;
 use crate::flow::{self as tracking, Direction, Event, Joined, Repetition, Seen, Tracker};
-use crate::{Extent, Icrc, Packet, RocePacket, dissect};
+use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
 
 use agreement::Negotiations;
 use progress::Step;
@@ -115,12 +115,8 @@ pub struct Counts {
     pub packets: u64,
     /// Packets of RoCEv2.
     pub roce_packets: u64,
-    /// RoCEv2 packets whose ICRC holds.
-    pub icrc_good: u64,
-    /// Whose does not: receivers drop them, and so they are not followed.
-    pub icrc_bad: u64,
-    /// Of which the capture does not hold enough to tell.
-    pub icrc_unknown: u64,
+    /// Their ICRCs. Receivers drop those with a bad one, and so they are not followed.
+    pub icrc: IcrcCounts,
     /// Bursts of which no ICRC shows where their packets end. They are not followed.
     pub unsplit: u64,
     /// Messages of the connection manager.
@@ -267,15 +263,15 @@ impl Analyzer {
     fn is_sound(&mut self, roce: &RocePacket<'_>) -> bool {
         match roce.icrc {
             _ if roce.extent == Extent::Unsplit => {
-                self.counts.icrc_unknown += 1;
+                self.counts.icrc.unknown += 1;
                 self.counts.unsplit += 1;
                 return false;
             }
-            Icrc::Good => self.counts.icrc_good += 1,
-            Icrc::Bad { .. } if roce.is_flush_of_rxe() => self.counts.icrc_good += 1,
-            Icrc::Cut | Icrc::Missing => self.counts.icrc_unknown += 1,
+            Icrc::Good => self.counts.icrc.good += 1,
+            Icrc::Bad { .. } if roce.is_flush_of_rxe() => self.counts.icrc.good += 1,
+            Icrc::Cut | Icrc::Missing => self.counts.icrc.unknown += 1,
             Icrc::Bad { .. } => {
-                self.counts.icrc_bad += 1;
+                self.counts.icrc.bad += 1;
                 return false;
             }
         }

@@ -24,7 +24,7 @@ use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Bth, Datagram};
 
 use crate::flow::{Direction, Limits, Seen, Tracker};
-use crate::{Extent, Icrc, Packet, RocePacket, dissect};
+use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
 
 pub use finding::{Finding, Severity, Who};
 pub use online::OnlineCheck;
@@ -58,12 +58,8 @@ pub struct Counts {
     pub packets: u64,
     /// Those that are RoCEv2.
     pub roce_packets: u64,
-    /// RoCEv2 packets whose ICRC holds.
-    pub icrc_good: u64,
-    /// Whose does not.
-    pub icrc_bad: u64,
-    /// Of which the capture does not hold enough to tell.
-    pub icrc_unknown: u64,
+    /// Their ICRCs.
+    pub icrc: IcrcCounts,
     /// Findings, by rule and severity.
     pub findings: BTreeMap<(Rule, Severity), u64>,
 }
@@ -119,7 +115,7 @@ impl Checker {
             Ok(None) => {}
             Err(error) if packet::is_roce_behind(ip) => {
                 self.counts.roce_packets += 1;
-                self.counts.icrc_unknown += 1;
+                self.counts.icrc.unknown += 1;
                 self.found.push(packet::malformed(&error));
                 let who = source(ip).map_or(Who::Unknown, Who::HostOrWay);
                 self.tell(number, time, None, |_| who);
@@ -161,23 +157,23 @@ impl Checker {
         let from = roce.ip.source.ip();
         match roce.icrc {
             _ if roce.extent == Extent::Unsplit => {
-                self.counts.icrc_unknown += 1;
+                self.counts.icrc.unknown += 1;
                 let seen = format!("{} bytes of packets that were not yet cut up", roce.udp_len);
                 let why = "no ICRC shows where they end, so nothing can be said of them";
                 self.found.push(Found::note(Rule::Crc08, seen, why));
                 self.tell(number, time, None, |_| Who::Unknown);
                 return false;
             }
-            Icrc::Good => self.counts.icrc_good += 1,
-            Icrc::Cut | Icrc::Missing => self.counts.icrc_unknown += 1,
+            Icrc::Good => self.counts.icrc.good += 1,
+            Icrc::Cut | Icrc::Missing => self.counts.icrc.unknown += 1,
             Icrc::Bad { computed, .. } if roce.is_flush_of_rxe() => {
-                self.counts.icrc_good += 1;
+                self.counts.icrc.good += 1;
                 let seen = "FLUSH whose ICRC covers its headers twice, as rxe computes it";
                 let expected = format!("0x{:08x}", computed.swap_bytes());
                 self.found.push(Found::sender(Rule::Crc01, Severity::Quirk, seen, expected));
             }
             Icrc::Bad { found, computed } => {
-                self.counts.icrc_bad += 1;
+                self.counts.icrc.bad += 1;
                 let seen = format!("ICRC 0x{:08x}", found.swap_bytes());
                 let expected = format!("0x{:08x}", computed.swap_bytes());
                 self.found.push(Found::violation(Rule::Crc08, seen, expected));

@@ -13,6 +13,8 @@ use softroce_pcap::analyze::{
     Stream, Words,
 };
 
+use crate::check::Icrc;
+
 /// The object; `traces` are added to each stream.
 pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -> impl Serialize {
     let counts = &analysis.counts;
@@ -20,7 +22,7 @@ pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -
         file: name,
         packets: counts.packets,
         roce_packets: counts.roce_packets,
-        icrc: Icrc { good: counts.icrc_good, bad: counts.icrc_bad, unknown: counts.icrc_unknown },
+        icrc: counts.icrc.into(),
         unsplit_bursts: counts.unsplit,
         management: counts.management,
         rejected: counts.rejected,
@@ -50,13 +52,6 @@ struct Whole<'a> {
     start: Option<f64>,
     duration_s: f64,
     flows: Vec<ShownFlow>,
-}
-
-#[derive(Serialize)]
-struct Icrc {
-    good: u64,
-    bad: u64,
-    unknown: u64,
 }
 
 /// A queue pair.

@@ -42,7 +42,7 @@ fn head(out: &mut impl Write, name: &str, analysis: &Analysis) -> io::Result<()>
         Count(flows as u64, "flow")
     )?;
     for (count, what) in [
-        (counts.icrc_bad, "with a bad ICRC, which count as lost"),
+        (counts.icrc.bad, "with a bad ICRC, which count as lost"),
         (counts.unsplit, "bursts that no ICRC shows how to cut, which are left out"),
         (counts.management, "of connection management"),
         (counts.rejected, "connections refused"),

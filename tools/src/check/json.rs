@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::Serialize;
+use softroce_pcap::IcrcCounts;
 use softroce_pcap::check::{self, Counts, Severity};
 
 #[derive(Serialize)]
@@ -22,11 +23,19 @@ struct File<'a> {
     omitted: u64,
 }
 
+/// How many packets had which ICRC.
 #[derive(Serialize)]
-struct Icrc {
+pub(crate) struct Icrc {
     good: u64,
     bad: u64,
     unknown: u64,
+}
+
+impl From<IcrcCounts> for Icrc {
+    fn from(counts: IcrcCounts) -> Self {
+        let IcrcCounts { good, bad, unknown } = counts;
+        Self { good, bad, unknown }
+    }
 }
 
 #[derive(Serialize)]
@@ -67,12 +76,11 @@ pub(super) fn file(
     for ((rule, _), n) in &counts.findings {
         *rules.entry(rule.id()).or_default() += n;
     }
-    let Counts { packets, roce_packets, icrc_good, icrc_bad, icrc_unknown, .. } = *counts;
     let file = File {
         file: name,
-        packets,
-        roce_packets,
-        icrc: Icrc { good: icrc_good, bad: icrc_bad, unknown: icrc_unknown },
+        packets: counts.packets,
+        roce_packets: counts.roce_packets,
+        icrc: counts.icrc.into(),
         violations: counts.of(Severity::Violation),
         quirks: counts.of(Severity::Quirk),
         notes: counts.of(Severity::Note),

@@ -8,11 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use softroce_pcap::IcrcCounts;
 use softroce_pcap::check::{Checker, Counts, Finding, Severity};
 use softroce_pcap::flow::Limits;
 
 use crate::cli::CheckArgs;
 use crate::{Answer, capture};
+
+pub(crate) use json::Icrc;
 
 /// Runs the command. The first file that cannot be read does not keep the others from being.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Answer> {
@@ -123,12 +126,12 @@ pub(crate) struct Summary<'a>(pub(crate) &'a Counts);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { packets, roce_packets, icrc_good, icrc_bad, icrc_unknown, .. } = self.0;
+        let &Counts { packets, roce_packets, icrc: IcrcCounts { good, bad, unknown }, .. } = self.0;
         let [notes, quirks, violations] = Severity::ALL.map(|severity| self.0.of(severity));
         write!(
             f,
-            "{packets} packets, {roce_packets} of RoCEv2; ICRC: {icrc_good} good, {icrc_bad} bad, \
-             {icrc_unknown} unknown; {violations} violations, {quirks} quirks, {notes} notes"
+            "{packets} packets, {roce_packets} of RoCEv2; ICRC: {good} good, {bad} bad, \
+             {unknown} unknown; {violations} violations, {quirks} quirks, {notes} notes"
         )
     }
 }
