@@ -3,7 +3,7 @@
 #
 #   fuzz/run.sh [--seconds N] [--seed S] [TARGET…]     each target for N seconds (20); all without TARGET
 #
-# It begins with the golden captures and with what earlier runs have left in fuzz/corpus. With the same
+# It begins with the golden captures and vectors and with what earlier runs have left in fuzz/corpus. With the same
 # corpus a seed makes the same choices; which inputs are found new may differ, for hash maps have seeds
 # of their own. Without --seed one is chosen, and printed.
 # What breaks a target is kept in fuzz/artifacts, and `fuzz/run.sh TARGET FILE` plays it again.
@@ -51,21 +51,6 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 cargo build --quiet --release --target "$host"
 binaries=${CARGO_TARGET_DIR:-target}/$host/release
 
-# Frames of captures of classic pcap, which all golden ones are, without their Ethernet headers.
-packets() {
-    python3 - "$@" <<'PYTHON'
-import pathlib, struct, sys
-out, *files = sys.argv[1:]
-for file in files:
-    data, at = pathlib.Path(file).read_bytes(), 24
-    while at + 16 <= len(data):
-        (length,) = struct.unpack_from("<I", data, at + 8)
-        name = f"{pathlib.Path(file).stem}-{at}"
-        pathlib.Path(out, name).write_bytes(data[at + 16 + 14 : at + 16 + length])
-        at += 16 + length
-PYTHON
-}
-
 for target in "${targets[@]}"; do
     if [ ${#again[@]} -gt 0 ]; then
         "$binaries/$target" "${again[@]}"
@@ -74,7 +59,11 @@ for target in "${targets[@]}"; do
     seeds=$(mktemp -d)
     trap 'rm -rf "$seeds"' EXIT
     case $target in
-    packet) packets "$seeds" ../pcap/captures/{rxe,hardware}/*.pcap ;;
+    packet | responder | requester | engine)
+        ./seeds.py "$target" "$seeds" ../pcap/captures/{rxe,hardware}/*.pcap \
+            ../tests/vectors/vectors.json
+        ;;
+    words) printf 'loss=0.02, dup=1,reorder=0,delay=1.5ms,seed=9,dir=rx' >"$seeds/impairments" ;;
     *) cp ../pcap/captures/*/*.pcap "$seeds" ;;
     esac
     mkdir -p "corpus/$target" "artifacts/$target"

@@ -1,4 +1,11 @@
-//! What targets that follow connections begin with: the packets in any bytes.
+//! What the targets share: the packets in any bytes, engines that are sent them, and what must hold.
+
+pub mod guarded;
+pub mod hosts;
+pub mod packet;
+pub mod side;
+#[path = "../../tests/support/mod.rs"]
+pub mod support;
 
 use std::time::Duration;
 

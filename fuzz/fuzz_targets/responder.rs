@@ -1,0 +1,8 @@
+//! Any packets to a queue pair that answers.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use softroce_fuzz::side::{Role, play};
+
+fuzz_target!(|input: &[u8]| play(Role::Responder, input));
