@@ -103,7 +103,7 @@ impl UdSender {
             SocketAddr::new(path.source, path.source_port),
             SocketAddr::new(path.destination, ROCE_PORT),
         );
-        let window = cx.windows.to(path.destination);
+        let window = cx.windows.passing_to(path.destination, cx.now);
         let allowance = cx.allowance(window);
         let mut cost = 0;
         let result = loop {

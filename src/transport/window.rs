@@ -34,6 +34,13 @@ pub(crate) const fn lone_cost(len: usize) -> u64 {
 /// An engine of ours on one core manages more than twice this.
 const DRAIN: u64 = 2_000_000_000;
 
+/// Windows to addresses that only datagrams go to, which are kept for the next. Who answers datagrams
+/// answers whatever source address they name.
+const PASSING: usize = 1024;
+
+/// Of those, how many are looked at for one that a new address may have.
+const LOOKS: usize = 4;
+
 /// Names one [`Window`] of a [`Windows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WindowId(usize);
@@ -61,6 +68,8 @@ struct Window {
     watched: bool,
     /// It stands in [`Windows::asked`].
     asked: bool,
+    /// The address that it is found by, as long as only datagrams go there: another may have it then.
+    passing: Option<IpAddr>,
 }
 
 /// A queue pair that waits for room.
@@ -83,15 +92,24 @@ impl Window {
             local: None,
             watched: false,
             asked: false,
+            passing: None,
         }
     }
 
     fn unacknowledged(&self, now: Instant) -> u64 {
-        if self.watched {
-            return self.unacknowledged;
-        }
+        if self.watched { self.unacknowledged } else { self.undrained(now) }
+    }
+
+    /// What nobody acknowledges, if it is received at the rate [`DRAIN`].
+    fn undrained(&self, now: Instant) -> u64 {
         let ns = u64::try_from(now.since(self.as_of).as_nanos()).unwrap_or(u64::MAX);
         self.unacknowledged.saturating_sub(ns.saturating_mul(DRAIN / 1_000_000) / 1_000)
+    }
+
+    /// Whether nothing is on its way there, and nobody waits.
+    fn is_idle(&self, now: Instant) -> bool {
+        let listed = self.opened || self.asked || !self.queue.is_empty();
+        !listed && self.in_flight == 0 && self.undrained(now) == 0
     }
 }
 
@@ -100,6 +118,9 @@ impl Window {
 pub(crate) struct Windows {
     by_address: HashMap<IpAddr, WindowId>,
     windows: Vec<Window>,
+    /// Windows that only datagrams use, or that once only datagrams used: those looked at last are
+    /// behind.
+    passing: VecDeque<WindowId>,
     limit: u64,
     /// The device's own addresses.
     local: Vec<IpAddr>,
@@ -120,6 +141,7 @@ impl Windows {
         Self {
             by_address: HashMap::new(),
             windows: Vec::new(),
+            passing: VecDeque::new(),
             limit,
             local,
             watches,
@@ -129,18 +151,63 @@ impl Windows {
         }
     }
 
-    /// The window to `destination`.
+    /// The window to `destination`, for as long as the device lives.
     pub(crate) fn to(&mut self, destination: IpAddr) -> WindowId {
+        if let Some(id) = self.by_address.get(&destination) {
+            self.windows[id.0].passing = None;
+            return *id;
+        }
+        let window = self.towards(destination);
+        let id = self.push(window);
+        self.by_address.insert(destination, id);
+        id
+    }
+
+    /// The window to `destination`, for a datagram that goes there now.
+    pub(crate) fn passing_to(&mut self, destination: IpAddr, now: Instant) -> WindowId {
         if let Some(id) = self.by_address.get(&destination) {
             return *id;
         }
+        let window = Window { passing: Some(destination), ..self.towards(destination) };
+        let id = match self.vacate(now) {
+            Some(id) => {
+                self.windows[id.0] = window;
+                id
+            }
+            None => self.push(window),
+        };
+        self.passing.push_back(id);
+        self.by_address.insert(destination, id);
+        id
+    }
+
+    /// Takes a window that only datagrams used from its address, if there are many.
+    fn vacate(&mut self, now: Instant) -> Option<WindowId> {
+        for _ in 0..LOOKS {
+            if self.passing.len() < PASSING {
+                return None;
+            }
+            let id = self.passing.pop_front()?;
+            let window = &self.windows[id.0];
+            match window.passing {
+                Some(address) if window.is_idle(now) => {
+                    self.by_address.remove(&address);
+                    return Some(id);
+                }
+                Some(_) => self.passing.push_back(id),
+                // A connection has it now.
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn towards(&self, destination: IpAddr) -> Window {
         // No card cuts what does not leave the host.
         let whole = destination.is_loopback() || self.local.contains(&destination);
         let watched = whole && self.watches;
         let local = watched.then_some(destination);
-        let id = self.push(Window { local, watched, ..Window::new(self.limit, whole) });
-        self.by_address.insert(destination, id);
-        id
+        Window { local, watched, ..Window::new(self.limit, whole) }
     }
 
     /// A window of its own, which belongs to no destination.
@@ -236,7 +303,7 @@ impl Windows {
     /// Tells what waits at an address: of that, what is in flight will be acknowledged. `None` when
     /// it is not known, so that time must do.
     pub(crate) fn tell(&mut self, address: IpAddr, now: Instant, waiting: Option<u64>) {
-        let id = self.to(address);
+        let Some(id) = self.by_address.get(&address).copied() else { return };
         let window = &mut self.windows[id.0];
         window.watched = waiting.is_some();
         if let Some(waiting) = waiting {
@@ -462,6 +529,47 @@ mod tests {
         // Where nobody tells any more, time must do.
         windows.tell(ip, at(2000), None);
         assert_eq!(windows.room(near, at(2000)), 99_000);
+    }
+
+    #[test]
+    fn datagrams_to_any_number_of_addresses_leave_a_bounded_number_of_windows() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let stranger = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
+        let connected = windows.to(IpAddr::from([192, 168, 0, 1]));
+        let held = windows.passing_to(stranger(0), Instant::ZERO);
+        windows.charge_unacknowledged(held, Instant::ZERO, 1000);
+        assert_eq!(windows.to(stranger(0)), held, "a connection goes where datagrams went");
+        for i in 1..10 * PASSING {
+            let now = Instant::from_micros(i as u64);
+            let id = windows.passing_to(stranger(i), now);
+            assert_eq!(windows.passing_to(stranger(i), now), id);
+            windows.charge_unacknowledged(id, now, 1000);
+        }
+        assert!(windows.windows.len() <= PASSING + 2, "{} windows", windows.windows.len());
+        assert_eq!(windows.by_address.len(), windows.windows.len());
+        assert_eq!(windows.to(stranger(0)), held);
+        assert_eq!(windows.to(IpAddr::from([192, 168, 0, 1])), connected);
+    }
+
+    #[test]
+    fn a_window_with_something_under_way_is_not_given_to_another_address() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let stranger = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
+        let now = Instant::ZERO;
+        for i in 0..PASSING {
+            let id = windows.passing_to(stranger(i), now);
+            if i % 2 == 0 {
+                windows.charge_unacknowledged(id, now, 80_000);
+            } else {
+                windows.wait(id, i, 10);
+            }
+        }
+        let room = |windows: &mut Windows, i| {
+            let id = windows.passing_to(stranger(i), now);
+            windows.room(id, now)
+        };
+        assert_eq!(room(&mut windows, PASSING), 100_000, "a new one");
+        assert_eq!([0, 2, LOOKS].map(|i| room(&mut windows, i)), [20_000; 3], "as it was");
     }
 
     #[test]
