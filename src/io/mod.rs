@@ -268,8 +268,9 @@ pub struct PortCounters {
     pub rx_datagrams: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Datagrams that arrived and were thrown away before they could be received: the receive
-    /// buffer was full, or the UDP checksum was wrong.
+    /// Buffers that arrived and were thrown away before they could be received: there was no room for
+    /// them, the UDP checksum was wrong, or they made no packet. The kernel does not tell these apart,
+    /// and counts merged datagrams as one.
     pub kernel_drops: u64,
     /// Times that a transmit took fewer bursts than it was offered.
     pub busy: u64,

@@ -31,6 +31,7 @@ use socket::Receiver;
 use watch::Watch;
 
 mod backlog;
+mod filter;
 mod groups;
 mod holder;
 mod route;
@@ -431,6 +432,7 @@ mod tests {
     use super::super::wait_readable;
     use super::*;
     use crate::net::{BurstToken, Path, TransmitErrorKind};
+    use crate::wire::Opcode;
     use crate::wire::icrc::{Flow, Verdict};
 
     const NOW: Instant = Instant::ZERO;
@@ -457,13 +459,14 @@ mod tests {
         Path { source, destination: to, source_port, traffic_class: 0, hop_limit: 64 }
     }
 
-    /// A burst with one segment a length, each filled with its index and sealed.
+    /// A burst with one segment a length, each a SEND filled with its index, and sealed.
     pub(super) fn burst(path: Path, lens: &[usize]) -> Burst {
         let mut burst = Burst::new();
         burst.reset(path, BurstToken(0));
         for (id, len) in (0..).zip(lens) {
             let segment = burst.push(*len);
             segment.fill(u8::try_from(id).unwrap());
+            segment[..2].copy_from_slice(&[Opcode::RcSendOnly.byte(), 0x40]);
             flow(&path).seal(id, segment);
         }
         burst

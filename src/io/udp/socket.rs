@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 
 use libc::c_int;
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockFilter, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use super::{OpenError, UdpConfig};
+use super::{OpenError, UdpConfig, filter};
 use crate::io::sys::{self, Interface};
 use crate::net::ROCE_PORT;
 
@@ -53,7 +53,7 @@ fn bind(socket: &Socket, ip: IpAddr, scope: u32, port: u16) -> io::Result<()> {
 pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     let socket = open(ip)?;
     socket.set_recv_buffer_size(0)?;
-    socket.attach_filter(&[DROP])?;
+    socket.attach_filter(&[filter::DROP])?;
     multicast_from(&socket, ip, scope);
     bind(&socket, ip, scope, port)?;
     Ok(socket)
@@ -95,6 +95,7 @@ pub(super) fn member(
     let _ = c_int::try_from(interface)
         .map(|interface| set(&socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX, interface));
     let _ = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
+    filter::attach(&socket);
     size_receive_buffer(&socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
     tell_ip_fields(&socket, group);
     bind(&socket, group, interface, ROCE_PORT).map_err(at("bind"))?;
@@ -146,6 +147,7 @@ impl Receiver {
             let _ = tell_traffic_class(&socket, ip);
         }
         let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
+        filter::attach(&socket);
         size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
         Ok(Self { socket, interface, gro })
     }
@@ -177,9 +179,6 @@ pub(super) fn tell_ip_fields(socket: &Socket, ip: IpAddr) {
 pub(super) fn cuts_bursts(socket: &Socket) -> bool {
     set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
-
-/// `ret #0`: take no bytes of any datagram.
-const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
 
 /// Of `linux/udp.h`; not in the C libraries' headers.
 const UDP_NO_CHECK6_RX: c_int = 102;

@@ -160,7 +160,10 @@ fn warn(ceiling: &Ceiling) {
 fn tell_losses(counted: &Counted) {
     let Counted { kernel_drops, without_receive, .. } = counted;
     if *kernel_drops > 0 {
-        eprintln!("roce: the kernel dropped {kernel_drops} datagrams for want of a receive buffer");
+        eprintln!(
+            "roce: the kernel dropped {kernel_drops} datagrams, for want of a receive buffer or because \
+             they were no packets"
+        );
     }
     if *without_receive > 0 {
         eprintln!("roce: {without_receive} packets found no receive request: raise --rx-depth");
