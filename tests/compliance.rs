@@ -75,7 +75,7 @@ fn documentation_of_tests_is_found_and_nothing_else() {
 
         /// UC-04 and
         /// UD-05
-        #[ignore = \"slow\"]
+        #[should_panic]
         #[test]
         fn second(argument: u8) {}
 
