@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged rxe)
-PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++)
+PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.
@@ -80,6 +80,7 @@ capture() { cargo test --release --package softroce-tools --test tshark -- --ign
 
 # Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
 speed() {
+    cargo bench --quiet --bench instructions
     cargo build --release --package softroce-tools
     cargo build --package softroce-pcap --example generate
     tools/bench-captures.py --bytes 64000000 --at-least 5
