@@ -25,9 +25,9 @@ use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 
 pub mod capture;
-mod chance;
 #[cfg(feature = "runtime")]
 mod cmsg;
+mod conditions;
 pub mod impair;
 pub mod sim;
 #[cfg(feature = "runtime")]
@@ -35,7 +35,9 @@ pub mod sim;
 mod sys;
 #[cfg(feature = "runtime")]
 pub mod udp;
+mod way;
 
+pub use conditions::{Bursts, Conditions, Outages};
 #[cfg(feature = "runtime")]
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]

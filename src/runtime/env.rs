@@ -206,7 +206,7 @@ mod tests {
             ip: "::1".parse().ok(),
             name: Some("rdma".into()),
             pcap: Some("a.pcap".into()),
-            impair: Some(Impairments { loss: 0.5, ..Impairments::default() }),
+            impair: "loss=0.5".parse().ok(),
             receive_buffer: Some(4096),
             log: Some(LogLevel::Warn),
             source_port: Some(4791),

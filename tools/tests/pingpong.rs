@@ -248,5 +248,5 @@ fn what_does_not_exist_is_told_with_what_does() {
     let text = error(&["devinfo", "--ip", "192.0.2.1"]);
     assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");
     let text = error(&["pingpong", "--impair", "los=1"]);
-    assert!(text.contains("unknown impairment `los`: expected loss, dup"), "{text}");
+    assert!(text.contains("unknown impairment `los`: expected loss, burst"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! A port that makes another one lose, repeat, delay, reorder and corrupt datagrams, from a seed.
+//! A port that does to another what a bad network would: [`Conditions`](super::Conditions), from a seed.
 //!
 //! It works datagram by datagram, in both directions. A burst or buffer that nothing happens to is
 //! passed on whole. Of one that something happens to, the datagrams are passed on one by one, and
@@ -15,10 +15,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 #[cfg(unix)]
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::chance::{Arrival, Dice, Faults};
+use super::conditions::Conditions;
+use super::way::{Copies, Way};
 use super::{JoinError, LinkState, Port, PortCounters, PortInfo, TransmitError};
 use crate::ids::Gid;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
@@ -27,6 +29,7 @@ use crate::wire::icrc::Flow;
 
 mod spec;
 
+pub use super::way::WayCounters as ImpairCounters;
 pub use spec::{Impairments, Side, SpecError};
 
 /// Datagrams that each direction holds back at most; what comes on top is lost.
@@ -43,39 +46,33 @@ pub struct Impair<P> {
     sent: Option<Lane<Path>>,
     /// The inner port had no room for a datagram that is due.
     blocked: bool,
+    /// This port takes no bursts before.
+    busy_until: Option<Instant>,
+    refused: u64,
     /// A datagram on its way out.
     single: Burst,
     scratch: Vec<u8>,
 }
 
-/// How often what happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ImpairCounters {
-    /// Datagrams lost, by chance.
-    pub lost: u64,
-    /// Datagrams repeated.
-    pub duplicated: u64,
-    /// Datagrams held back.
-    pub reordered: u64,
-    /// Datagrams corrupted.
-    pub corrupted: u64,
-    /// Datagrams lost because too many were held back.
-    pub overflowed: u64,
-}
-
 impl<P: Port> Impair<P> {
     /// Impairs `port`.
     pub fn new(port: P, impairments: &Impairments) -> Self {
-        let ip = port.info().ip;
-        let lane = |side| {
-            let wanted = [side, Side::Both].contains(&impairments.side);
-            wanted.then(|| (seed(impairments.seed, ip, side), impairments.faults()))
-        };
+        let mut port = port;
+        let (ip, conditions) = (port.info().ip, impairments.conditions);
+        let wants = |side| [side, Side::Both].contains(&impairments.side);
+        let way = |side| Way::new(seed(impairments.seed, ip, side), LEAST_HOLD);
+        let received = wants(Side::Receive).then(|| Lane::new(way(Side::Receive), conditions));
+        if received.is_some() && (conditions.mark > 0.0 || conditions.mark_above_bytes.is_some()) {
+            // What may be marked, its traffic class says.
+            port.tell_ip_fields();
+        }
         Self {
             port,
-            received: lane(Side::Receive).map(|(seed, faults)| Lane::new(seed, faults)),
-            sent: lane(Side::Transmit).map(|(seed, faults)| Lane::new(seed, faults)),
+            received,
+            sent: wants(Side::Transmit).then(|| Lane::new(way(Side::Transmit), conditions)),
             blocked: false,
+            busy_until: None,
+            refused: 0,
             single: Burst::new(),
             scratch: Vec::new(),
         }
@@ -83,20 +80,25 @@ impl<P: Port> Impair<P> {
 
     /// How often what has happened, in both directions together.
     pub fn impaired(&self) -> ImpairCounters {
-        let received = self.received.as_ref().map(|lane| lane.counters).unwrap_or_default();
-        let sent = self.sent.as_ref().map(|lane| lane.counters).unwrap_or_default();
-        ImpairCounters {
-            lost: received.lost + sent.lost,
-            duplicated: received.duplicated + sent.duplicated,
-            reordered: received.reordered + sent.reordered,
-            corrupted: received.corrupted + sent.corrupted,
-            overflowed: received.overflowed + sent.overflowed,
-        }
+        let received = self.received.as_ref().map(|lane| lane.way.counters());
+        let sent = self.sent.as_ref().map(|lane| lane.way.counters());
+        received.unwrap_or_default().plus(sent.unwrap_or_default())
     }
 
     /// The port inside.
     pub fn inner(&self) -> &P {
         &self.port
+    }
+
+    /// Whether it is busy instead of taking a burst.
+    fn refuses(&mut self, now: Instant) -> bool {
+        self.busy_until = self.busy_until.filter(|until| *until > now);
+        if self.busy_until.is_none() {
+            let time = self.sent.as_mut().and_then(|lane| lane.way.refusal(&lane.conditions));
+            self.busy_until = time.map(|time| now + time);
+        }
+        self.refused += u64::from(self.busy_until.is_some());
+        self.busy_until.is_some()
     }
 
     /// Sends what is due, as far as the inner port takes it.
@@ -129,7 +131,7 @@ impl<P: Port> Port for Impair<P> {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.release(now);
         for (taken, burst) in bursts.iter().enumerate() {
-            if self.blocked {
+            if self.blocked || self.refuses(now) {
                 return Ok(taken);
             }
             let Some(lane) = &mut self.sent else {
@@ -138,7 +140,7 @@ impl<P: Port> Port for Impair<P> {
                     .map(|more| taken + more)
                     .map_err(|error| TransmitError { taken: taken + error.taken, ..error });
             };
-            let fates = lane.roll(burst.segments());
+            let fates = lane.roll(now, burst.segments());
             if fates.is_empty() {
                 match self.port.transmit(now, std::slice::from_ref(burst)) {
                     Ok(0) => return Ok(taken),
@@ -152,7 +154,7 @@ impl<P: Port> Port for Impair<P> {
                 if index > 0 {
                     flow(&burst.path).seal(0, &mut self.scratch);
                 }
-                lane.hold(now, copies, &self.scratch, burst.path);
+                lane.hold(copies, &self.scratch, burst.path);
             }
             self.release(now);
         }
@@ -164,7 +166,7 @@ impl<P: Port> Port for Impair<P> {
         let Some(lane) = &mut self.received else { return self.port.receive(now, sink) };
         let mut count = lane.deliver(now, sink);
         self.port.receive(now, &mut |rx| {
-            let fates = lane.roll(rx.segments());
+            let fates = lane.roll(now, rx.segments());
             if fates.is_empty() {
                 sink(rx);
                 count += 1;
@@ -174,7 +176,7 @@ impl<P: Port> Port for Impair<P> {
                 let after =
                     |first: Ipv4Fields| Ipv4Fields { id: first.id.wrapping_add(index), ..first };
                 let meta = RxMeta { ipv4: rx.meta.ipv4.map(after), ..rx.meta };
-                lane.hold(now, copies, datagram, meta);
+                lane.hold(copies, datagram, meta);
             }
             count += lane.deliver(now, sink);
         })?;
@@ -205,7 +207,7 @@ impl<P: Port> Port for Impair<P> {
         let received = self.received.as_ref().and_then(Lane::next);
         // A blocked port says itself when to try again.
         let sent = self.sent.as_ref().filter(|_| !self.blocked).and_then(Lane::next);
-        [self.port.poll_timeout(), received, sent].into_iter().flatten().min()
+        [self.port.poll_timeout(), received, sent, self.busy_until].into_iter().flatten().min()
     }
 
     fn info(&self) -> PortInfo {
@@ -213,7 +215,8 @@ impl<P: Port> Port for Impair<P> {
     }
 
     fn counters(&self) -> PortCounters {
-        self.port.counters()
+        let counters = self.port.counters();
+        PortCounters { busy: counters.busy + self.refused, ..counters }
     }
 
     #[cfg(unix)]
@@ -227,16 +230,16 @@ fn flow(path: &Path) -> Flow {
     Flow::new(SocketAddr::new(path.source, path.source_port), destination)
 }
 
-/// One direction: its chances, and what it holds back.
+/// The longest that a datagram is held back at least.
+const LEAST_HOLD: Duration = Duration::from_micros(200);
+
+/// One direction: what befalls datagrams there, and what it holds back.
 #[derive(Debug)]
 struct Lane<M> {
-    faults: Faults,
-    dice: Dice,
+    conditions: Conditions,
+    way: Way,
     held: BinaryHeap<Reverse<Held<M>>>,
     order: u64,
-    /// When the last is due of those that keep their order.
-    last_due: Instant,
-    counters: ImpairCounters,
 }
 
 /// A datagram to be passed on later, or now.
@@ -249,51 +252,57 @@ struct Held<M> {
 }
 
 /// What happens to each datagram of a buffer; none when nothing happens to any.
-type Fates = Vec<SmallVec<[Arrival; 2]>>;
+type Fates = Vec<Copies>;
 
-impl<M: Copy> Lane<M> {
-    fn new(seed: [u8; 32], faults: Faults) -> Self {
-        Self {
-            faults,
-            dice: Dice::new(seed),
-            held: BinaryHeap::new(),
-            order: 0,
-            last_due: Instant::ZERO,
-            counters: ImpairCounters::default(),
-        }
+/// What is known of a datagram besides its bytes.
+trait Meta: Copy {
+    fn traffic_class(&mut self) -> &mut u8;
+}
+
+impl Meta for Path {
+    fn traffic_class(&mut self) -> &mut u8 {
+        &mut self.traffic_class
+    }
+}
+
+impl Meta for RxMeta {
+    fn traffic_class(&mut self) -> &mut u8 {
+        &mut self.traffic_class
+    }
+}
+
+impl<M: Meta> Lane<M> {
+    fn new(way: Way, conditions: Conditions) -> Self {
+        Self { conditions, way, held: BinaryHeap::new(), order: 0 }
     }
 
-    fn roll<'a>(&mut self, datagrams: impl Iterator<Item = &'a [u8]>) -> Fates {
-        let mut fates: Fates = datagrams.map(|d| self.dice.roll(&self.faults, d.len())).collect();
-        if fates.iter().all(|copies| copies[..] == [Arrival::UNHARMED]) {
+    fn roll<'a>(&mut self, now: Instant, datagrams: impl Iterator<Item = &'a [u8]>) -> Fates {
+        let carry = |d: &[u8]| self.way.carry(now, &self.conditions, d.len());
+        let mut fates: Fates = datagrams.map(carry).collect();
+        if fates.iter().all(|copies| copies.len() == 1 && copies[0].is_unharmed(now)) {
             fates.clear();
         }
         fates
     }
 
     /// Takes in the copies of a datagram.
-    fn hold(&mut self, now: Instant, copies: &[Arrival], datagram: &[u8], meta: M) {
-        self.counters.lost += u64::from(copies.is_empty());
-        self.counters.duplicated += u64::from(copies.len() > 1);
+    fn hold(&mut self, copies: &Copies, datagram: &[u8], meta: M) {
         for copy in copies {
             if self.held.len() >= MAX_HELD {
-                self.counters.overflowed += 1;
+                self.way.overflow();
                 continue;
             }
-            self.counters.reordered += u64::from(copy.held);
-            self.counters.corrupted += u64::from(copy.flip.is_some());
-            let mut due = now + copy.delay;
-            if !copy.held {
-                self.last_due = self.last_due.max(due);
-                due = self.last_due;
-            }
-            let mut datagram = datagram.to_vec();
-            copy.damage(&mut datagram);
+            let mut meta = meta;
+            let traffic_class = meta.traffic_class();
+            *traffic_class = copy.traffic_class(*traffic_class);
             self.order += 1;
+            let (due, datagram) = (copy.at, copy.damaged(datagram));
             self.held.push(Reverse(Held { due, order: self.order, datagram, meta }));
         }
     }
+}
 
+impl<M> Lane<M> {
     fn pop_due(&mut self, now: Instant) -> Option<Held<M>> {
         self.next().filter(|due| *due <= now)?;
         self.held.pop().map(|Reverse(held)| held)
@@ -343,7 +352,7 @@ mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
-    use super::super::sim::{Conditions, HostConfig, Network, SimPort};
+    use super::super::sim::{HostConfig, Network, SimPort};
     use super::*;
     use crate::net::BurstToken;
     use crate::wire::icrc::Verdict;
@@ -374,7 +383,7 @@ mod tests {
         let group = [239, 1, 2, 3].into();
         let network = Network::new(0);
         let mut a = network.host(A);
-        let all = Impairments { duplicate: 1.0, ..Impairments::default() };
+        let all: Impairments = "dup=1".parse().unwrap();
         let mut b: Box<dyn Port> = Box::new(Impair::new(network.host(B), &all));
         b.join(group).unwrap();
         let mut received = |now| {
@@ -522,6 +531,50 @@ mod tests {
         let due = again + Duration::from_micros(1);
         assert_eq!(a.transmit(due, &[]), Ok(0));
         assert_eq!(firsts(&received(&mut b, due)), [2]);
+    }
+
+    #[test]
+    fn a_port_that_refuses_says_when_to_try_again() {
+        let (_network, mut a, mut b) = pair("refuse=1,dir=tx", HostConfig::default());
+        assert_eq!(a.transmit(us(3), &[burst(0, 1)]), Ok(0));
+        let again = a.poll_timeout().unwrap();
+        assert!(again > us(3) && again <= us(23), "{again:?}");
+        assert_eq!((received(&mut b, us(30)).len(), a.counters().busy), (0, 1));
+    }
+
+    #[test]
+    fn a_slow_link_spreads_a_burst_and_loses_what_its_queue_does_not_hold() {
+        for dir in ["rx", "tx"] {
+            // A packet of 40 bytes and its IP and UDP headers take 68 µs.
+            let spec = format!("rate=8mbit,queue=210,dir={dir}");
+            let (network, mut a, mut b) = pair(&spec, HostConfig::default());
+            assert_eq!(a.transmit(us(0), &[burst(0, 6)]), Ok(1));
+            let mut log = Vec::new();
+            for t in [0, 67, 68, 136, 204, 272, 340] {
+                assert_eq!(a.transmit(us(t), &[]), Ok(0));
+                log.push(firsts(&received(&mut b, us(t))));
+            }
+            let expected: [&[u8]; 7] = [&[], &[], &[0], &[1], &[2], &[3], &[]];
+            assert_eq!(log, expected, "{dir}");
+            assert_eq!(a.impaired().overflowed + b.impaired().overflowed, 2);
+            assert_eq!(network.next_event(), None);
+        }
+    }
+
+    #[test]
+    fn what_may_be_marked_arrives_marked() {
+        for dir in ["rx", "tx"] {
+            let (_network, mut a, mut b) =
+                pair(&format!("mark=1,dir={dir}"), HostConfig::default());
+            for (sent, arrived) in [(0x48, 0x48), (0x4a, 0x4b)] {
+                let mut burst = burst(0, 1);
+                burst.path.traffic_class = sent;
+                assert_eq!(a.transmit(us(0), &[burst]), Ok(1));
+                let mut found = None;
+                b.receive(us(0), &mut |rx| found = Some(rx.meta.traffic_class)).unwrap();
+                assert_eq!(found, Some(arrived), "{dir}");
+            }
+        }
     }
 
     #[test]

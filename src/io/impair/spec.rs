@@ -5,54 +5,29 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::io::chance::Faults;
+use crate::io::conditions::Conditions;
 
-/// What an [`Impair`](super::Impair) does to datagrams. Probabilities are of 0 to 1, for each
-/// datagram.
+/// What an [`Impair`](super::Impair) does to datagrams.
 ///
-/// As text it is a list of `key=value` with commas between, each key at most once:
-///
-/// | key | value | |
-/// |---|---|---|
-/// | `loss` | probability | it never arrives |
-/// | `dup` | probability | it arrives twice |
-/// | `reorder` | probability | it is held back, and others overtake it |
-/// | `corrupt` | probability | one of its bits is turned |
-/// | `delay` | time | it arrives later |
-/// | `jitter` | time | and up to this much later than that |
-/// | `seed` | number | what chance follows from; 0 when not given |
-/// | `dir` | `rx`, `tx` or `both` | which datagrams; `both` when not given |
-///
-/// A time is a number with `ns`, `us`, `ms` or `s`.
+#[doc = include_str!("../../../docs/IMPAIRMENTS.md")]
 ///
 /// ```
 /// use softroce::io::impair::Impairments;
 ///
 /// let impairments: Impairments = "loss=0.02,delay=1ms,seed=7".parse()?;
-/// assert_eq!((impairments.loss, impairments.seed), (0.02, 7));
+/// assert_eq!((impairments.conditions.loss, impairments.seed), (0.02, 7));
 ///
-/// let error = "los=0.02".parse::<Impairments>().unwrap_err();
+/// let error = "rate=fast".parse::<Impairments>().unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "unknown impairment `los`: expected loss, dup, reorder, corrupt, delay, jitter, seed or dir"
+///     "bad value in `rate=fast`: expected bits a second, such as 100mbit or 10gbit"
 /// );
 /// # Ok::<(), softroce::io::impair::SpecError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Impairments {
-    /// It never arrives.
-    pub loss: f64,
-    /// It arrives twice.
-    pub duplicate: f64,
-    /// It is held back, by up to twice [`delay`](Self::delay) and by up to 200 µs at least, and
-    /// those that come meanwhile overtake it. The others keep their order.
-    pub reorder: f64,
-    /// One of its bits is turned, of those that the ICRC covers.
-    pub corrupt: f64,
-    /// How much later it arrives.
-    pub delay: Duration,
-    /// How much later than that at most, evenly spread.
-    pub jitter: Duration,
+    /// What happens to each.
+    pub conditions: Conditions,
     /// What chance follows from, together with the port's address: so that the two ends of a
     /// connection, given the same seed, do not lose in step.
     pub seed: u64,
@@ -76,7 +51,7 @@ pub enum Side {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SpecError {
     /// There is no such key.
-    #[error("unknown impairment `{0}`: expected {KEYS}")]
+    #[error("unknown impairment `{0}`: expected {keys}", keys = keys())]
     UnknownKey(String),
     /// The key has no value.
     #[error("`{0}` has no value: expected {expected}", expected = value_of(.0))]
@@ -94,21 +69,70 @@ pub enum SpecError {
     Twice(String),
 }
 
-const KEYS: &str = "loss, dup, reorder, corrupt, delay, jitter, seed or dir";
+/// What the value of a key looks like, and what reads it.
+struct Value {
+    looks: &'static str,
+    read: fn(&mut Impairments, &str) -> Option<()>,
+}
 
-/// What the value of a key looks like; `None` when there is no such key.
-fn values(key: &str) -> Option<&'static str> {
-    match key {
-        "loss" | "dup" | "reorder" | "corrupt" => Some("a probability, 0 to 1"),
-        "delay" | "jitter" => Some("a time, such as 50us or 1ms"),
-        "seed" => Some("a number"),
-        "dir" => Some("rx, tx or both"),
-        _ => None,
+const PROBABILITY: &str = "a probability, 0 to 1";
+const TIME: &str = "a time, such as 50us or 1ms";
+const BYTES: &str = "bytes, such as 1500 or 64k";
+
+/// Every key.
+const KEYS: [(&str, Value); 19] = {
+    /// A field, with what it looks like and who reads it.
+    macro_rules! field {
+        ($looks:expr, $read:ident, $($field:ident).+) => {
+            Value {
+                looks: $looks,
+                read: |all, text| {
+                    all.$($field).+ = $read(text)?.into();
+                    Some(())
+                },
+            }
+        };
     }
+    const RATE: &str = "bits a second, such as 100mbit or 10gbit";
+    [
+        ("loss", field!(PROBABILITY, probability, conditions.loss)),
+        ("burst", field!(PROBABILITY, probability, conditions.bursts.begin)),
+        (
+            "burst-len",
+            field!("a number of datagrams, at least 1", length, conditions.bursts.length),
+        ),
+        ("burst-loss", field!(PROBABILITY, probability, conditions.bursts.loss)),
+        ("outage", field!(TIME, time, conditions.outages.length)),
+        ("every", field!(TIME, time, conditions.outages.every)),
+        ("dup", field!(PROBABILITY, probability, conditions.duplicate)),
+        ("reorder", field!(PROBABILITY, probability, conditions.reorder)),
+        ("corrupt", field!(PROBABILITY, probability, conditions.corrupt)),
+        ("truncate", field!(PROBABILITY, probability, conditions.truncate)),
+        ("mark", field!(PROBABILITY, probability, conditions.mark)),
+        ("delay", field!(TIME, time, conditions.delay)),
+        ("jitter", field!(TIME, time, conditions.jitter)),
+        ("rate", field!(RATE, rate, conditions.rate_bits_per_s)),
+        ("queue", field!(BYTES, bytes, conditions.queue_bytes)),
+        ("mark-above", field!(BYTES, bytes, conditions.mark_above_bytes)),
+        ("refuse", field!(PROBABILITY, probability, conditions.refuse_send)),
+        ("seed", field!("a number", number, seed)),
+        ("dir", field!("rx, tx or both", side, side)),
+    ]
+};
+
+/// The value of a key; `None` when there is no such key.
+fn value(key: &str) -> Option<&'static Value> {
+    KEYS.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+}
+
+fn keys() -> String {
+    let names = KEYS.map(|(name, _)| name);
+    let [names @ .., last] = &names;
+    format!("{} or {last}", names.join(", "))
 }
 
 fn value_of(key: &str) -> &'static str {
-    values(key).unwrap_or("a value")
+    value(key).map_or("a value", |value| value.looks)
 }
 
 impl FromStr for Impairments {
@@ -118,55 +142,52 @@ impl FromStr for Impairments {
         let mut impairments = Self::default();
         let mut seen = Vec::new();
         for item in spec.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let (key, value) = item.split_once('=').unwrap_or((item, ""));
-            if values(key).is_none() {
-                return Err(SpecError::UnknownKey(key.to_owned()));
-            }
-            if value.is_empty() {
+            let (key, text) = item.split_once('=').unwrap_or((item, ""));
+            let value = value(key).ok_or_else(|| SpecError::UnknownKey(key.to_owned()))?;
+            if text.is_empty() {
                 return Err(SpecError::NoValue(key.to_owned()));
             }
             if seen.contains(&key) {
                 return Err(SpecError::Twice(key.to_owned()));
             }
             seen.push(key);
-            let bad = || SpecError::BadValue { key: key.to_owned(), value: value.to_owned() };
-            impairments.set(key, value).ok_or_else(bad)?;
+            let bad = || SpecError::BadValue { key: key.to_owned(), value: text.to_owned() };
+            (value.read)(&mut impairments, text).ok_or_else(bad)?;
         }
         Ok(impairments)
     }
 }
 
-impl Impairments {
-    fn set(&mut self, key: &str, value: &str) -> Option<()> {
-        match key {
-            "loss" => self.loss = probability(value)?,
-            "dup" => self.duplicate = probability(value)?,
-            "reorder" => self.reorder = probability(value)?,
-            "corrupt" => self.corrupt = probability(value)?,
-            "delay" => self.delay = time(value)?,
-            "jitter" => self.jitter = time(value)?,
-            "seed" => self.seed = value.parse().ok()?,
-            "dir" => self.side = side(value)?,
-            _ => return None,
-        }
-        Some(())
-    }
-
-    pub(super) fn faults(&self) -> Faults {
-        Faults {
-            loss: self.loss,
-            duplicate: self.duplicate,
-            reorder: self.reorder,
-            corrupt: self.corrupt,
-            delay: self.delay,
-            jitter: self.jitter,
-            hold: (self.delay * 2).max(Duration::from_micros(200)),
-        }
-    }
-}
-
 fn probability(text: &str) -> Option<f64> {
     text.parse().ok().filter(|p| (0.0..=1.0).contains(p))
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
+}
+
+/// A number of datagrams, at least one.
+fn length(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|n| (1.0..=1e9).contains(n))
+}
+
+fn rate(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 3] = [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)];
+    let (number, unit) = scaled(text, &UNITS)?;
+    number.checked_mul(unit).filter(|rate| *rate > 0)
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = scaled(text, &[("k", 1 << 10), ("m", 1 << 20), ("", 1)])?;
+    number.checked_mul(unit)
+}
+
+/// A whole number and what its unit stands for.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let scale = units.iter().find(|(name, _)| *name == unit)?.1;
+    Some((number.parse().ok()?, scale))
 }
 
 fn side(text: &str) -> Option<Side> {
@@ -196,22 +217,41 @@ fn time(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::conditions::{Bursts, Outages};
 
     #[test]
     fn every_key_is_read() {
-        let spec = "loss=0.02, dup=0.01,reorder=1,corrupt=0,delay=1.5ms,jitter=50us,seed=9,dir=rx";
-        let expected = Impairments {
+        let spec = "loss=0.02, dup=0.01,reorder=1,corrupt=0,delay=1.5ms,jitter=50us,seed=9,dir=rx,\
+                    burst=0.001,burst-len=30,burst-loss=0.5,outage=20ms,every=2s,truncate=0.03,\
+                    mark=0.04,rate=10gbit,queue=64k,mark-above=1500,refuse=0.05";
+        let conditions = Conditions {
             loss: 0.02,
+            bursts: Bursts { begin: 0.001, length: 30.0, loss: 0.5 },
+            outages: Outages { length: Duration::from_millis(20), every: Duration::from_secs(2) },
             duplicate: 0.01,
             reorder: 1.0,
             corrupt: 0.0,
+            truncate: 0.03,
+            mark: 0.04,
             delay: Duration::from_micros(1500),
             jitter: Duration::from_micros(50),
-            seed: 9,
-            side: Side::Receive,
+            rate_bits_per_s: Some(10_000_000_000),
+            queue_bytes: Some(64 << 10),
+            mark_above_bytes: Some(1500),
+            refuse_send: 0.05,
         };
+        let expected = Impairments { conditions, seed: 9, side: Side::Receive };
         assert_eq!(spec.parse(), Ok(expected));
+        assert_eq!(spec.matches('=').count(), KEYS.len());
         assert_eq!("".parse(), Ok(Impairments::default()));
+    }
+
+    #[test]
+    fn the_documentation_has_every_key() {
+        let table = include_str!("../../../docs/IMPAIRMENTS.md");
+        let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+        let rows: Vec<_> = rows.map(|(key, _)| key).collect();
+        assert_eq!(rows, KEYS.map(|(key, _)| key));
     }
 
     #[test]
@@ -219,8 +259,9 @@ mod tests {
         let error = |spec: &str| spec.parse::<Impairments>().unwrap_err().to_string();
         assert_eq!(
             error("loss=0.1,speed=3"),
-            "unknown impairment `speed`: expected loss, dup, reorder, corrupt, delay, jitter, seed \
-             or dir"
+            "unknown impairment `speed`: expected loss, burst, burst-len, burst-loss, outage, every, \
+             dup, reorder, corrupt, truncate, mark, delay, jitter, rate, queue, mark-above, refuse, \
+             seed or dir"
         );
         assert_eq!(error("loss=2"), "bad value in `loss=2`: expected a probability, 0 to 1");
         assert_eq!(error("dup=NaN"), "bad value in `dup=NaN`: expected a probability, 0 to 1");
@@ -230,6 +271,22 @@ mod tests {
                 format!("bad value in `delay={time}`: expected a time, such as 50us or 1ms")
             );
         }
+        for rate in ["10", "gbit", "0mbit", "1.5gbit", "99999999999999gbit"] {
+            assert_eq!(
+                error(&format!("rate={rate}")),
+                format!(
+                    "bad value in `rate={rate}`: expected bits a second, such as 100mbit or 10gbit"
+                )
+            );
+        }
+        for bytes in ["k", "-1", "1kb", "99999999999999999m"] {
+            assert_eq!(
+                error(&format!("queue={bytes}")),
+                format!("bad value in `queue={bytes}`: expected bytes, such as 1500 or 64k")
+            );
+        }
+        let datagrams = "expected a number of datagrams, at least 1";
+        assert_eq!(error("burst-len=0"), format!("bad value in `burst-len=0`: {datagrams}"));
         assert_eq!(error("seed=x"), "bad value in `seed=x`: expected a number");
         assert_eq!(error("dir=up"), "bad value in `dir=up`: expected rx, tx or both");
         assert_eq!(error("loss"), "`loss` has no value: expected a probability, 0 to 1");

@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::chance::Arrival;
+use super::way::Copies;
 use super::{JoinError, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -46,8 +46,9 @@ use link::Link;
 mod host;
 mod link;
 
+pub use super::conditions::{Bursts, Conditions, Outages};
+pub use super::way::WayCounters;
 pub use host::HostConfig;
-pub use link::Conditions;
 
 /// What an [observer](Network::observe) decides about a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +92,7 @@ impl Network {
             conditions: Conditions::default(),
             links: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            cuts: BTreeSet::new(),
             groups: BTreeMap::new(),
             departures: 0,
             observer: None,
@@ -122,6 +124,35 @@ impl Network {
     /// Sets the conditions of the link from one host to another, in this direction.
     pub fn set_link(&self, from: IpAddr, to: IpAddr, conditions: Conditions) {
         self.lock().link(from, to).conditions = Some(conditions);
+    }
+
+    /// Cuts the link from one host to another, in this direction: nothing that is sent from now on
+    /// arrives, until it is [mended](Self::mend). What is under way does.
+    pub fn cut(&self, from: IpAddr, to: IpAddr) {
+        self.lock().cuts.insert((from, to));
+    }
+
+    /// Lets datagrams pass again from one host to another.
+    pub fn mend(&self, from: IpAddr, to: IpAddr) {
+        self.lock().cuts.remove(&(from, to));
+    }
+
+    /// Cuts all links between the hosts of one side and those of the other, in both directions.
+    pub fn partition(&self, one: &[IpAddr], other: &[IpAddr]) {
+        for (a, b) in one.iter().flat_map(|a| other.iter().map(move |b| (*a, *b))) {
+            self.cut(a, b);
+            self.cut(b, a);
+        }
+    }
+
+    /// Mends all that was cut.
+    pub fn heal(&self) {
+        self.lock().cuts.clear();
+    }
+
+    /// How often what has happened on the link from one host to another, in this direction.
+    pub fn counters(&self, from: IpAddr, to: IpAddr) -> WayCounters {
+        self.lock().link(from, to).way.counters()
     }
 
     /// Shows every datagram sent from now on to `observer`, which may decide its fate. It must not
@@ -157,6 +188,8 @@ struct State {
     conditions: Conditions,
     links: BTreeMap<(IpAddr, IpAddr), Link>,
     hosts: BTreeMap<IpAddr, Host>,
+    /// Links that nothing passes.
+    cuts: BTreeSet<(IpAddr, IpAddr)>,
     /// The hosts that have joined each multicast group.
     groups: BTreeMap<IpAddr, BTreeSet<IpAddr>>,
     departures: u64,
@@ -177,12 +210,10 @@ impl State {
         }
         let default = self.conditions;
         let link = self.link(path.source, path.destination);
-        if !link.dice.happens(link.conditions.unwrap_or(default).refuse_send) {
-            return false;
-        }
-        let until = now + link.dice.within(BUSY);
+        let conditions = link.conditions.unwrap_or(default);
+        let Some(time) = link.way.refusal(&conditions) else { return false };
         if let Some(host) = self.hosts.get_mut(&path.source) {
-            host.refuse_until(until);
+            host.refuse_until(now + time);
         }
         true
     }
@@ -199,35 +230,43 @@ impl State {
 
     fn depart_to(&mut self, to: IpAddr, now: Instant, path: &Path, id: u16, datagram: &[u8]) {
         let sighting = Sighting { at: now, path, to, id, datagram };
-        let fate = self.observer.as_mut().map_or(Fate::Leave, |observer| observer(sighting));
+        let mut fate = self.observer.as_mut().map_or(Fate::Leave, |observer| observer(sighting));
+        if self.cuts.contains(&(path.source, to)) {
+            fate = Fate::Drop;
+        }
         let default = self.conditions;
         let link = self.link(path.source, to);
         let conditions = link.conditions.unwrap_or(default);
-        let Some(sent) = link.serialize(now, &conditions, datagram.len()) else { return };
-        let calm = Arrival { delay: conditions.delay, ..Arrival::UNHARMED };
         let copies = match fate {
-            Fate::Leave => link.dice.roll(&conditions.faults(), datagram.len()),
-            Fate::Drop => return,
-            Fate::Hold(time) => {
-                [Arrival { delay: calm.delay + time, held: true, ..calm }][..].into()
-            }
-            Fate::Duplicate => [calm, calm][..].into(),
+            Fate::Leave => link.way.carry(now, &conditions, datagram.len()),
+            _ => link.way.depart(now, &conditions, datagram.len()).map_or_else(
+                Copies::new,
+                |departure| match fate {
+                    Fate::Hold(time) => [departure.held(conditions.delay + time)][..].into(),
+                    Fate::Duplicate => {
+                        [link.way.undisturbed(departure, conditions.delay); 2][..].into()
+                    }
+                    Fate::Drop | Fate::Leave => {
+                        link.way.lose();
+                        Copies::new()
+                    }
+                },
+            ),
         };
+        let Some(host) = self.hosts.get_mut(&to) else { return };
         for copy in copies {
-            let arrival = self.link(path.source, to).arrival(sent, copy);
-            let mut datagram = datagram.to_vec();
-            copy.damage(&mut datagram);
             self.departures += 1;
-            let flight = Flight { arrival, order: self.departures, path: *path, id, datagram };
-            if let Some(host) = self.hosts.get_mut(&to) {
-                host.expect(flight);
-            }
+            let traffic_class = copy.traffic_class(path.traffic_class);
+            host.expect(Flight {
+                arrival: copy.at,
+                order: self.departures,
+                path: Path { traffic_class, ..*path },
+                id,
+                datagram: copy.damaged(datagram),
+            });
         }
     }
 }
-
-/// The longest that a port stays busy.
-const BUSY: Duration = Duration::from_micros(20);
 
 /// The port of a simulated host.
 #[derive(Debug)]
@@ -488,6 +527,46 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cut_passes_in_one_direction_until_it_is_mended() {
+        let network = Network::new(0);
+        let (mut a, mut b) = (network.host(A), network.host(B));
+        let mut passes = |now| {
+            let mut back = burst(&[20]);
+            (back.path.source, back.path.destination) = (B, A);
+            assert_eq!(a.transmit(us(now), &[burst(&[20])]), Ok(1));
+            assert_eq!(b.transmit(us(now), &[back]), Ok(1));
+            [&mut a, &mut b].map(|port| !received(port, us(now)).is_empty())
+        };
+        network.cut(A, B);
+        assert_eq!(passes(0), [true, false]);
+        network.partition(&[A], &[B]);
+        assert_eq!(passes(1), [false, false]);
+        network.mend(B, A);
+        assert_eq!(passes(2), [true, false]);
+        network.heal();
+        assert_eq!(passes(3), [true, true]);
+        assert_eq!([network.counters(A, B).lost, network.counters(B, A).lost], [3, 1]);
+    }
+
+    #[test]
+    fn what_finds_a_queue_is_marked() {
+        let network = Network::new(0);
+        let (mut a, mut b) = (network.host(A), network.host(B));
+        let conditions = Conditions {
+            rate_bits_per_s: Some(8_000_000_000),
+            mark_above_bytes: Some(1),
+            ..Conditions::default()
+        };
+        network.set_conditions(conditions);
+        assert_eq!(a.transmit(us(0), &[burst(&[72; 3])]), Ok(1));
+        let mut classes = Vec::new();
+        b.receive(us(1), &mut |rx| classes.push((rx.meta.traffic_class, rx.segments().len())))
+            .unwrap();
+        assert_eq!(classes, [(2, 1), (3, 1), (3, 1)]);
+        assert_eq!(network.counters(A, B).marked, 2);
+    }
+
+    #[test]
     fn a_link_takes_time_and_its_queue_is_finite() {
         let network = Network::new(0);
         let mut a = network.host(A);
@@ -524,7 +603,7 @@ mod tests {
             if sent < bursts.len() {
                 refusals += 1;
                 let again = a.poll_timeout().unwrap();
-                assert!(again > now && again <= now + BUSY);
+                assert!(again > now && again <= now + Duration::from_micros(20));
                 now = again;
             }
         }

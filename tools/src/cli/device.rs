@@ -26,8 +26,9 @@ pub(crate) struct DeviceArgs {
     /// Write what is sent and received to a pcapng file, as it is on the wire.
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Lose, repeat, hold back, corrupt or delay packets, both ways:
-    /// loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,delay=1ms,seed=7.
+    /// Do to packets, both ways, what a bad network does:
+    /// loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,delay=1ms,seed=7. Also burst, burst-len, burst-loss,
+    /// outage, every, truncate, mark, mark-above, jitter, rate, queue, refuse, dir: docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC")]
     pub(crate) impair: Option<Impairments>,
     /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
