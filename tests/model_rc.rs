@@ -23,7 +23,7 @@ use softroce::transport::work::{
 };
 use softroce::wire::Transport;
 use support::choice::Choice;
-use support::{Link, World, XrcEnd, full_access, pattern, remote, sge};
+use support::{Link, World, XrcEnd, full_access, lossy, pattern, remote, replay, sge};
 
 /// Bytes of each area of a side's memory.
 const AREA: usize = 96 << 10;
@@ -325,20 +325,6 @@ fn compare(seed: u64, world: &World, node: usize, side: &Side) {
     assert_eq!(host.events, [], "seed {seed:#x}, host {node}");
 }
 
-fn conditions(loss: f64) -> Conditions {
-    let clean = loss == 0.0;
-    Conditions {
-        loss,
-        duplicate: loss / 2.0,
-        reorder: loss,
-        corrupt: loss / 2.0,
-        delay: Duration::from_micros(5),
-        jitter: if clean { Duration::ZERO } else { Duration::from_micros(1) },
-        refuse_send: 0.05,
-        ..Conditions::default()
-    }
-}
-
 fn seeds(first: u64, count: u64, loss: f64) -> Counters {
     seeds_over(Transport::Rc, first, count, loss)
 }
@@ -346,7 +332,7 @@ fn seeds(first: u64, count: u64, loss: f64) -> Counters {
 fn seeds_over(service: Transport, first: u64, count: u64, loss: f64) -> Counters {
     let mut total = Counters::default();
     for seed in first..first + count {
-        let outcome = run(seed, conditions(loss), service);
+        let outcome = run(seed, lossy(loss), service);
         for counters in outcome.counters {
             total.retransmitted += counters.retransmitted;
             total.timeouts += counters.timeouts;
@@ -392,13 +378,6 @@ fn xrc_with_one_packet_in_fifty_lost() {
 /// XRC.
 #[test]
 fn replay() {
-    let number = |name: &str| std::env::var(name).ok();
-    let parse = |text: String| match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
-        None => text.parse().unwrap(),
-    };
-    let seed = number("SEED").map_or(0x5000, parse);
-    let loss = number("LOSS").map_or(0.02, |text| text.parse().unwrap());
-    let service = if number("XRC").is_some() { Transport::Xrc } else { Transport::Rc };
-    run(seed, conditions(loss), service);
+    let service = if replay::value("XRC", 0) > 0 { Transport::Xrc } else { Transport::Rc };
+    run(replay::seed(0x5000), lossy(replay::value("LOSS", 0.02)), service);
 }

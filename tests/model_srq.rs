@@ -3,7 +3,7 @@
 //! Who takes which request is left to the network. What must hold is that every request completes once
 //! or is still there, that a message is whole wherever it is put, that each RC queue pair has all of
 //! its messages and each UC queue pair some of them in order, and that what one of them does wrong is
-//! felt by none of the others. A failure prints its seed.
+//! felt by none of the others. A failure prints its seed: `replay` runs it alone.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -23,7 +23,7 @@ use softroce::transport::work::{
     Completion, RecvRequest, SendData, SendFlags, SendOp, SendRequest, UdTarget, WcOpcode, WcStatus,
 };
 use support::choice::Choice;
-use support::{Link, PD, QKEY, World, full_access, pattern, remote, sge};
+use support::{Link, PD, QKEY, World, full_access, lossy, pattern, remote, replay, sge};
 
 /// Messages of each queue pair.
 const MESSAGES: usize = 24;
@@ -303,25 +303,11 @@ impl Model {
     }
 }
 
-fn conditions(loss: f64) -> Conditions {
-    let clean = loss == 0.0;
-    Conditions {
-        loss,
-        duplicate: loss / 2.0,
-        reorder: loss,
-        corrupt: loss / 2.0,
-        delay: Duration::from_micros(5),
-        jitter: if clean { Duration::ZERO } else { Duration::from_micros(1) },
-        refuse_send: 0.05,
-        ..Conditions::default()
-    }
-}
-
 /// Runs seeds; how often a limit was reached, and how often somebody had to wait.
 fn seeds(first: u64, count: u64, loss: f64) -> (usize, u64) {
     let (mut reached, mut waits) = (0, 0);
     for seed in first..first + count {
-        let mut model = Model::new(seed, conditions(loss));
+        let mut model = Model::new(seed, lossy(loss));
         model.run();
         reached += model.reached;
         waits += model.world.nodes[HUB].engine.counters().rnr_naks_sent;
@@ -339,4 +325,10 @@ fn a_shared_queue_serves_all_over_a_clean_network() {
 fn a_shared_queue_serves_all_over_a_bad_network() {
     let (reached, waits) = seeds(0x2000, 150, 0.02);
     assert!(reached > 100 && waits > 100, "{reached} limits, {waits} RNR NAKs");
+}
+
+/// `SEED=0x2012 LOSS=0.02 cargo test --test model_srq replay` runs one seed again.
+#[test]
+fn replay() {
+    seeds(replay::seed(0x3000), 1, replay::value("LOSS", 0.01));
 }

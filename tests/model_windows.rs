@@ -19,7 +19,7 @@ use softroce::mem::{Access, BindInfo, MwType, Region};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{RemoteAddr, SendData, SendOp, SendRequest, WcOpcode, WcStatus};
 use support::choice::Choice;
-use support::{Link, PD, World, pattern, sge};
+use support::{Link, PD, World, pattern, replay, sge};
 
 /// The host that tries, and the one that owns.
 const PEER: usize = 0;
@@ -441,12 +441,5 @@ fn and_so_it_is_when_packets_are_lost_and_repeated() {
 /// `SEED=0x7012 LOSS=0.03 cargo test --test model_windows replay` runs one seed again.
 #[test]
 fn replay() {
-    let number = |name: &str| std::env::var(name).ok();
-    let parse = |text: String| match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
-        None => text.parse().unwrap(),
-    };
-    let seed = number("SEED").map_or(0x8000, parse);
-    let loss = number("LOSS").map_or(0.02, |text| text.parse().unwrap());
-    run(seed, conditions(loss));
+    run(replay::seed(0x8000), conditions(replay::value("LOSS", 0.02)));
 }

@@ -4,6 +4,7 @@
 
 pub mod choice;
 pub mod line;
+pub mod replay;
 pub mod script;
 
 use std::net::{IpAddr, SocketAddr};
@@ -38,6 +39,20 @@ pub fn full_access() -> Access {
         | Access::REMOTE_READ
         | Access::REMOTE_ATOMIC
         | Access::FLUSH_GLOBAL
+}
+
+/// A network that loses this part of all packets, and damages, repeats and delays others.
+pub fn lossy(loss: f64) -> Conditions {
+    Conditions {
+        loss,
+        duplicate: loss / 2.0,
+        reorder: loss,
+        corrupt: loss / 2.0,
+        delay: Duration::from_micros(5),
+        jitter: if loss > 0.0 { Duration::from_micros(1) } else { Duration::ZERO },
+        refuse_send: 0.05,
+        ..Conditions::default()
+    }
 }
 
 /// One host: an engine, its port, and what came out of it.
