@@ -1,0 +1,370 @@
+//! What other stacks have died of, lost data by or answered wrongly, case by case. After what is
+//! dropped, nothing has changed; after what is refused, one NAK has told the peer and the queue pair
+//! has failed as the protocol has it. Nothing panics, and nothing is held for what a peer may repeat.
+//!
+//! The first of these are elsewhere: opcodes that are not assigned, other transport versions, and packets
+//! shorter than their headers at an RC queue pair (`rc_packets.rs`); address ranges that wrap
+//! (`rc_refusals.rs`); repeated READs that ask for something else (`rc_responder.rs`); acknowledgements of
+//! nothing outstanding (`rc_requester.rs`); gaps and beginnings of UC (`uc_receiver.rs`).
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use softroce::engine::{QpState, QpType};
+use softroce::ids::Mtu;
+use softroce::transport::outputs::DropReason;
+use softroce::transport::work::{SendOp, WcOpcode, WcStatus};
+use softroce::wire::{Opcode, Transport};
+use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp, rts_qp_of};
+use support::{Link, QKEY};
+
+/// A queue pair of each service.
+fn of_every_service() -> Vec<Script> {
+    let plain = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcIni];
+    let scripts = plain.map(|qp_type| Script::with(rts_qp_of(qp_type), |_| {}));
+    scripts.into_iter().chain([Script::xrc_target()]).collect()
+}
+
+/// A datagram with these headers in front of zeros, `len` bytes long with a good ICRC.
+fn packet(t: &Script, opcode: u8, pad: u8, psn: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len.max(12)];
+    bytes[..4].copy_from_slice(&[opcode, 0x40 | pad << 4, 0xff, 0xff]);
+    bytes[5..8].copy_from_slice(&t.qpn.value().to_be_bytes()[1..]);
+    bytes[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
+    bytes.truncate(len);
+    t.seal(bytes)
+}
+
+/// It is dropped for this reason: nothing is answered, completes or fails.
+#[track_caller]
+fn dropped(t: &mut Script, datagram: &[u8], reason: DropReason) {
+    let before = t.dropped(reason);
+    t.rx_bytes(0, datagram);
+    t.quiet(0);
+    let left = (t.dropped(reason), t.state(), t.sends(), t.recvs(), t.events());
+    assert_eq!(left, (before + 1, QpState::Rts, vec![], vec![], vec![]), "{reason:?}");
+}
+
+/// The request with PSN 5 is refused with this NAK, and the queue pair has failed.
+#[track_caller]
+fn refused(mut t: Script, datagram: &[u8], nak: &str) {
+    t.rx_bytes(0, datagram);
+    t.tx(0, nak);
+    assert_eq!((t.state(), t.events().len()), (QpState::Err, 1));
+    t.recvs();
+    t.quiet(0);
+}
+
+/// PKT-09: whatever queue pair they name, those with a meaning of their own among them.
+#[test]
+fn unknown_opcodes_are_dropped_whatever_queue_pair_they_name() {
+    let unassigned: Vec<u8> = (0..=255).filter(|byte| Opcode::from_byte(*byte).is_none()).collect();
+    for mut t in of_every_service() {
+        let ours = t.qpn.value();
+        for qpn in [0, 1, 2, ours, ours ^ 1, ours ^ 0x80_0000, 0xff_fffe, 0xff_ffff] {
+            for opcode in &unassigned {
+                let mut bytes = packet(&t, *opcode, 0, 5, 64);
+                bytes[5..8].copy_from_slice(&qpn.to_be_bytes()[1..]);
+                let bytes = t.seal(bytes);
+                dropped(&mut t, &bytes, DropReason::UnassignedOpcode);
+            }
+        }
+    }
+}
+
+/// PKT-07: 48 bytes were enough for a kernel.
+#[test]
+fn packets_shorter_than_what_they_announce_are_dropped_by_every_service() {
+    for mut t in of_every_service() {
+        for opcode in Opcode::ALL {
+            for pad in 0..4 {
+                for len in 0..opcode.header_len() + usize::from(pad) + 4 {
+                    let bytes = packet(&t, opcode.byte(), pad, 5, len);
+                    dropped(&mut t, &bytes, DropReason::Malformed);
+                }
+            }
+        }
+    }
+}
+
+/// PKT-07
+#[test]
+fn padding_longer_than_the_payload_is_dropped() {
+    for (pad, payload) in [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (3, 2)] {
+        for mut t in of_every_service() {
+            for opcode in Opcode::ALL {
+                let bytes = packet(&t, opcode.byte(), pad, 5, opcode.header_len() + payload + 4);
+                dropped(&mut t, &bytes, DropReason::Malformed);
+            }
+        }
+    }
+}
+
+/// RSP-32
+#[test]
+fn an_atomic_write_of_any_other_length_is_refused() {
+    for (announced, carried) in (0..=300)
+        .map(|len| (8, len))
+        .chain((0..=300).map(|len| (len, 8)))
+        .chain((0..=300).map(|len| (len, len)))
+        .chain([(u32::MAX, 8), (1 << 31, 8), (1 << 31, 256)])
+        .filter(|lens| *lens != (8, 8))
+    {
+        let t = Script::responder(rts_qp());
+        let line = format!(
+            "ATOMIC_WRITE psn=5 ackreq va=0x1000 rkey=mem dmalen={announced} len={carried}"
+        );
+        let bytes = t.packet(&line);
+        let mem = t.mem.clone();
+        refused(t, &bytes, "NAK_INV psn=5 msn=0");
+        assert_eq!(mem.load_u64(0), Ok(0), "{line}");
+    }
+}
+
+/// RSP-28: with every operation that names memory, on the last address and past it.
+#[test]
+fn an_address_and_a_length_may_not_pass_the_last_address() {
+    let last = u64::MAX;
+    let requests = |va: u64, dmalen: u32| {
+        let len = dmalen.min(256);
+        let write = if dmalen > 256 { "WRITE_FIRST" } else { "WRITE_ONLY" };
+        [
+            format!("{write} psn=5 va={va:#x} rkey=mem dmalen={dmalen} len={len}"),
+            format!("READ_REQUEST psn=5 va={va:#x} rkey=mem dmalen={dmalen}"),
+            format!("FLUSH psn=5 placement=0x1 selectivity=0 va={va:#x} rkey=mem dmalen={dmalen}"),
+        ]
+    };
+    for (va, dmalen) in [
+        (last, 1),
+        (last, 2),
+        (last - 7, 8),
+        (last - 7, 9),
+        (last - 0x7fff_ffff, 1 << 31),
+        (last - 0x7fff_fffe, 1 << 31),
+        (last - 0xffe, 0x1000),
+    ] {
+        for line in requests(va, dmalen) {
+            let t = Script::responder(rts_qp());
+            let bytes = t.packet(&line);
+            refused(t, &bytes, "NAK_ACCESS psn=5 msn=0");
+        }
+    }
+}
+
+/// RSP-21
+#[test]
+fn four_gigabytes_are_asked_for_in_vain() {
+    for (line, nak) in [
+        ("WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=4294967295 len=256", "NAK_INV psn=5 msn=0"),
+        ("WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=4294967295 len=256", "NAK_INV psn=5 msn=0"),
+        ("READ_REQUEST psn=5 va=0x1000 rkey=mem dmalen=4294967295", "NAK_INV psn=5 msn=0"),
+        ("READ_REQUEST psn=5 va=0x1000 rkey=mem dmalen=2147483649", "NAK_INV psn=5 msn=0"),
+        (
+            "FLUSH psn=5 placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=4294967295",
+            "NAK_INV psn=5 msn=0",
+        ),
+    ] {
+        let t = Script::responder(rts_qp());
+        let bytes = t.packet(line);
+        refused(t, &bytes, nak);
+    }
+}
+
+/// RSP-05: 4,096 copies of a READ that come together cost its answer once more. Nothing is queued for
+/// them.
+#[test]
+fn a_flood_of_one_read_is_answered_once_a_round() {
+    let mut t = Script::responder(rts_qp());
+    let read = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=16384";
+    t.rx(0, read);
+    assert_eq!(t.all(0).len(), 64);
+    for round in 1..=4 {
+        for _ in 0..4096 / 4 {
+            t.rx_merged(round, &[read; 4]);
+        }
+        assert_eq!(t.all(round).len(), 64, "in round {round}");
+    }
+    t.rx(5, "WRITE_ONLY psn=69 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(5, "ACK psn=69 msn=2");
+}
+
+/// RSP-30: more READs than were agreed on, before the first is answered.
+#[test]
+fn a_flood_of_reads_ends_with_the_first_that_was_not_agreed_on() {
+    let mut t = Script::responder(Link { rd_atomic: 4, ..rts_qp() });
+    let psns = [5, 69, 133, 197, 261];
+    let reads = psns.map(|psn| format!("READ_REQUEST psn={psn} va=0x1000 rkey=mem dmalen=16384"));
+    t.rx_merged(0, &reads.each_ref().map(String::as_str));
+    let sent = t.all(0);
+    assert_eq!(sent.len(), 4 * 64 + 1);
+    assert_eq!(sent.last().unwrap().line(), "NAK_INV psn=261 msn=4");
+    assert_eq!((t.state(), t.events().len()), (QpState::Err, 1));
+}
+
+/// RSP-07: what is behind the expected PSN and was never a READ.
+#[test]
+fn repeated_reads_that_nobody_ever_sent_are_dropped() {
+    let mut t = Script::responder(rts_qp());
+    for back in [1, 2, 4, 0x7f_ffff] {
+        for dmalen in [0_u32, 1, 256, 1 << 31, u32::MAX] {
+            let psn = 5_u32.wrapping_sub(back) & 0xff_ffff;
+            let line = format!("READ_REQUEST psn={psn} va=0x1000 rkey=mem dmalen={dmalen}");
+            let bytes = t.packet(&line);
+            dropped(&mut t, &bytes, DropReason::StaleDuplicate);
+        }
+    }
+}
+
+/// REQ-10: to who has asked nothing, and with every syndrome.
+#[test]
+fn responses_that_nobody_asked_for_are_dropped() {
+    for (mut t, transport) in [
+        (Script::requester(rts_qp()), Transport::Rc),
+        (Script::requester(rts_qp_of(QpType::XrcIni)), Transport::Xrc),
+    ] {
+        let responses = Opcode::ALL
+            .iter()
+            .filter(|opcode| opcode.transport() == transport && !opcode.is_request());
+        for opcode in responses {
+            for psn in [4, 5, 6, 0x80_0004, 0x80_0005, 0xff_ffff] {
+                for syndrome in 0..=255 {
+                    let mut bytes = packet(&t, opcode.byte(), 0, psn, opcode.header_len() + 4);
+                    if let Some(at) = opcode.layout().aeth {
+                        bytes[usize::from(at)] = syndrome;
+                    }
+                    let bytes = t.seal(bytes);
+                    dropped(&mut t, &bytes, DropReason::Ghost);
+                }
+            }
+        }
+    }
+}
+
+/// REQ-10: of packets that have not left, though their requests are posted.
+#[test]
+fn what_has_not_left_is_not_acknowledged() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 256);
+    t.read(2, 256);
+    t.fetch_add(3, 1);
+    assert_eq!(t.all(0).len(), 3);
+    for (us, line) in (1..).zip([
+        "ACK psn=8 msn=3",
+        "ACK psn=8388612 msn=3",
+        "NAK_PSN psn=8 msn=3",
+        "NAK_ACCESS psn=8 msn=3",
+        "RNR_NAK psn=8 msn=3 timer=655.36ms",
+        "ATOMIC_ACK psn=8 msn=3 value=0x0",
+        "READ_RESPONSE_ONLY psn=8 msn=3 len=256",
+    ]) {
+        t.rx(us, line);
+        t.quiet(us);
+        assert_eq!((t.sends(), t.dropped(DropReason::Ghost)), (vec![], us), "{line}");
+    }
+    t.rx(10, "ACK psn=5 msn=1");
+    t.rx(10, "READ_RESPONSE_ONLY psn=6 msn=2 len=256");
+    t.rx(10, "ATOMIC_ACK psn=7 msn=3 value=0x0");
+    let done =
+        [ok(1, WcOpcode::Send, 256), ok(2, WcOpcode::RdmaRead, 256), ok(3, WcOpcode::FetchAdd, 8)];
+    assert_eq!(t.sends(), done);
+}
+
+/// RSP-16: the second beginning is the last.
+#[test]
+fn a_message_that_only_ever_begins_fails_an_rc_queue_pair() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(4096);
+    t.post_recv(4096);
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.rx(0, "SEND_FIRST psn=6 len=256");
+    t.tx(0, "NAK_INV psn=6 msn=0");
+    assert_eq!(t.state(), QpState::Err);
+    assert_eq!(t.recvs().iter().map(|c| c.wr_id).collect::<Vec<_>>(), [1, 2], "each ends once");
+    t.events();
+}
+
+/// UC-02: a hundred thousand beginnings hold one receive between them.
+#[test]
+fn messages_that_only_ever_begin_take_one_receive_of_a_uc_queue_pair() {
+    let mut t = Script::with(rts_qp_of(QpType::Uc), |_| {});
+    t.post_recv(4096);
+    for psn in 5..100_005 {
+        t.rx_bytes(0, &packet(&t, Opcode::UcSendFirst.byte(), 0, psn, 12 + 256 + 4));
+    }
+    assert_eq!((t.recvs(), t.state()), (vec![], QpState::Rts));
+    t.rx(0, "SEND_ONLY psn=100005 len=8");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
+}
+
+/// RSP-20, RSP-22: a message that goes on for ever ends with the memory that it was given.
+#[test]
+fn a_message_that_never_ends_ends_with_its_memory() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(1024);
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    for psn in 6..9 {
+        t.rx(0, &format!("SEND_MIDDLE psn={psn} len=256"));
+    }
+    t.quiet(0);
+    t.rx(0, "SEND_MIDDLE psn=9 len=256");
+    t.tx(0, "NAK_INV psn=9 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::LocLenErr)]);
+
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=700 len=256");
+    t.rx(0, "WRITE_MIDDLE psn=6 len=256");
+    t.rx(0, "WRITE_MIDDLE psn=7 len=256");
+    t.tx(0, "NAK_INV psn=7 msn=0");
+    assert_eq!(bytes(&t.mem, 512, 256), [0; 256], "nothing past what was announced");
+    t.events();
+}
+
+/// UD-01: no key but the right one, however near.
+#[test]
+fn a_datagram_with_any_other_key_is_dropped() {
+    let mut t = Script::with(rts_qp_of(QpType::Ud), |config| config.active_mtu = Mtu::Mtu256);
+    t.post_recv(296);
+    let near = (0..32).map(|bit| QKEY.0 ^ 1 << bit);
+    for qkey in near.chain([0, 1, QKEY.0.swap_bytes(), 0x8001_0000, u32::MAX]) {
+        let line = format!("SEND_ONLY psn=5 qkey={qkey:#010x} srcqp=0x000012 len=8");
+        let bytes = t.packet(&line);
+        dropped(&mut t, &bytes, DropReason::QKeyMismatch);
+    }
+    t.rx(0, "SEND_ONLY psn=5 qkey=0x00001234 srcqp=0x000012 len=8");
+    assert_eq!(t.recvs().len(), 1);
+}
+
+/// UD-05: the 40 bytes of the network header count to the byte, wherever the pieces of the receive end.
+#[test]
+fn a_receive_that_the_network_header_does_not_fit_is_left_alone() {
+    for len in [0, 1, 255, 256] {
+        for room in (0..=41).chain([39 + len, 40 + len, 41 + len]) {
+            let mut t = Script::with(rts_qp_of(QpType::Ud), |c| c.active_mtu = Mtu::Mtu256);
+            t.post_recv(room);
+            let line = format!("SEND_ONLY psn=5 qkey=0x00001234 srcqp=0x000012 len={len}");
+            let bytes = t.packet(&line);
+            if room < 40 + len {
+                dropped(&mut t, &bytes, DropReason::Refused);
+                assert_eq!(t.received(1, room), vec![0; room], "nothing of it was written");
+            } else {
+                t.rx_bytes(0, &bytes);
+                let lens: Vec<_> = t.recvs().iter().map(|c| c.byte_len).collect();
+                assert_eq!(lens, [40 + len as u32], "{room} bytes for {len}");
+            }
+        }
+    }
+}
+
+/// REQ-17: the answer to a READ comes from who was asked, and is as long as was asked for.
+#[test]
+fn an_answer_never_writes_past_what_was_asked_for() {
+    let mut t = Script::requester(rts_qp());
+    t.post_op(1, SendOp::Read { from: REMOTE }, 300);
+    assert_eq!(t.all(0).len(), 1);
+    t.rx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(0, "READ_RESPONSE_LAST psn=6 msn=1 len=256");
+    assert_eq!(t.sends(), [failed(1, WcStatus::BadRespErr)]);
+    assert_eq!(bytes(&t.answers, 300, 300), [0; 300]);
+    t.quiet(0);
+}
