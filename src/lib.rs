@@ -14,7 +14,7 @@
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
-//! | 0 | [`time`], [`psn`], [`ids`] | facts about numbers |
+//! | 0 | [`time`], [`psn`], [`ids`], [`counter`] | facts about numbers |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
@@ -23,6 +23,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod counter;
 pub mod engine;
 pub mod ids;
 pub mod io;

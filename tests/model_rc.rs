@@ -293,7 +293,7 @@ fn run(seed: u64, conditions: Conditions, service: Transport) -> Outcome {
     for (node, side) in sides.iter().enumerate() {
         compare(seed, &world, node, side);
     }
-    Outcome { counters: [0, 1].map(|node: usize| *world.nodes[node].engine.counters()) }
+    Outcome { counters: [0, 1].map(|node: usize| world.nodes[node].engine.counters()) }
 }
 
 fn compare(seed: u64, world: &World, node: usize, side: &Side) {

@@ -307,7 +307,7 @@ fn uc_delivers_what_is_whole_and_nothing_else() {
             torn += MESSAGES - expected.len();
         }
         if damage == 0.0 {
-            let counters = [0, 1].map(|node: usize| *world.nodes[node].engine.counters());
+            let counters = [0, 1].map(|node: usize| world.nodes[node].engine.counters());
             assert!(counters.iter().all(|c| c.out_of_sequence + c.duplicate_requests == 0));
             let packets = |side: &Side| side.sent.iter().map(|m| u64::from(m.packets)).sum::<u64>();
             assert_eq!(counters.map(|c| c.tx_packets), [0, 1].map(|node| packets(&sides[node])));

@@ -53,7 +53,7 @@ fn ends(world: &World, node: usize) -> Vec<(u64, WcStatus)> {
 
 /// Request packets sent again, and ACK timeouts, of all hosts.
 fn retries(world: &World) -> (u64, u64) {
-    let counters = world.nodes.iter().map(|node| *node.engine.counters());
+    let counters = world.nodes.iter().map(|node| node.engine.counters());
     counters.fold((0, 0), |sum, c| (sum.0 + c.retransmitted, sum.1 + c.timeouts))
 }
 
@@ -579,7 +579,7 @@ fn slow_receiver(net: Net, traffic: Traffic, mtu: Mtu, count: usize, len: usize)
     regions[traffic.receiver()].read_at(0, &mut received).unwrap();
     assert!(received == pattern(7, len), "{case}: data");
     let drops = world.nodes.iter().map(|node| node.port.counters().kernel_drops).sum::<u64>();
-    let counters = *world.nodes[0].engine.counters();
+    let counters = world.nodes[0].engine.counters();
     assert_eq!((drops, counters.retransmitted, counters.timeouts), (0, 0, 0), "{case}");
 }
 

@@ -63,7 +63,7 @@ fn a_packet_with_a_wrong_icrc_is_dropped_without_an_answer() {
         refused += u64::from(t.dropped(DropReason::BadIcrc) > refused);
     }
     assert!(refused > 250, "{refused} of {} bits are told by the ICRC alone", packet.len() * 8);
-    let counters = *t.engine.counters();
+    let counters = t.engine.counters();
     let drops: u64 = DropReason::ALL.iter().map(|reason| counters.dropped(*reason)).sum();
     assert_eq!(drops, (packet.len() as u64 - 1) * 8, "every one was dropped");
     assert_eq!(t.events(), []);
@@ -458,7 +458,7 @@ fn random_bytes_are_dropped() {
         t.rx_bytes(0, &packet);
         t.quiet(0);
     }
-    let counters = *t.engine.counters();
+    let counters = t.engine.counters();
     let drops: u64 = DropReason::ALL.iter().map(|reason| counters.dropped(*reason)).sum();
     assert_eq!((counters.rx_packets, drops), (20_000, 20_000));
     still_taken(&mut t);

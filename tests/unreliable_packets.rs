@@ -64,7 +64,7 @@ fn a_packet_with_a_wrong_icrc_is_dropped() {
             damaged[bit / 8] ^= 1 << (bit % 8);
             t.rx_bytes(0, &damaged);
         }
-        let counters = *t.engine.counters();
+        let counters = t.engine.counters();
         let drops: u64 = DropReason::ALL.iter().map(|reason| counters.dropped(*reason)).sum();
         assert_eq!(drops, (packet.len() as u64 - 1) * 8, "{qp_type}: every one was dropped");
         assert!(t.dropped(DropReason::BadIcrc) > drops / 2);

@@ -145,7 +145,7 @@ impl Groups {
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }
-        let id = identification(verdict, meta, segment, cx.counters);
+        let id = identification(verdict, meta, segment, cx.counters());
         let is_ours = ours.contains(&meta.source.ip().into());
         let sender = packet.deth().filter(|_| is_ours).map(|deth| deth.source_qp);
         let arrival = Arrival { packet, meta, id, addressed: Ok(()) };
@@ -153,9 +153,11 @@ impl Groups {
             let Some(qp) = qps.get_mut(*slot).filter(|qp| Some(qp.id.qpn) != sender) else {
                 continue;
             };
+            cx.slot = Some(*slot);
+            cx.counters().arrived(meta, bytes.len());
             let admitted = qp.admits(&packet, meta);
             if let Err(reason) = admitted.and_then(|()| qp.handle_packet(cx, &arrival)) {
-                cx.counters.drop(reason);
+                cx.counters().drop(reason);
             }
         }
         Ok(())

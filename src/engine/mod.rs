@@ -27,7 +27,7 @@
 //! | answers: may be asked again | |
 //! |---|---|
 //! | [`poll_timeout`](Engine::poll_timeout) | when to call `handle_timeout` |
-//! | [`query_qp`](Engine::query_qp), [`counters`](Engine::counters), [`config`](Engine::config) | |
+//! | [`query_qp`](Engine::query_qp), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`config`](Engine::config) | |
 
 pub(crate) mod attr;
 mod connect;
@@ -74,6 +74,7 @@ use crate::mem::{Gate, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
+use crate::transport::counters::Tally;
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
@@ -108,6 +109,8 @@ pub struct Config {
     /// ([`Engine::poll_backlog`]). What UC and UD send there is then limited by what is received, and
     /// not by time.
     pub watches_backlogs: bool,
+    /// Of so many queue pairs that were destroyed the counters are kept, the last ones.
+    pub remembers_ended: usize,
 }
 
 impl Config {
@@ -126,6 +129,7 @@ impl Config {
             max_mcast_qp_attach: 256,
             shard: 0,
             watches_backlogs: false,
+            remembers_ended: 0,
         }
     }
 }
@@ -237,12 +241,13 @@ pub struct Engine {
     groups: Groups,
     flows: FlowPorts,
     outputs: Outputs,
-    counters: Counters,
+    tally: Tally,
+    ended: VecDeque<(Qpn, Counters)>,
 }
 
 /// Lends the engine's parts to a queue pair for one input.
 macro_rules! context {
-    ($engine:ident, $now:ident, $turn:ident) => {
+    ($engine:ident, $now:ident, $turn:ident, $slot:expr) => {
         Context {
             now: $now,
             memory: &$engine.memory,
@@ -251,7 +256,8 @@ macro_rules! context {
             read_window: $engine.read_window,
             in_turn: None,
             srqs: &mut $engine.srqs,
-            counters: &mut $engine.counters,
+            tally: &mut $engine.tally,
+            slot: $slot,
             outputs: &mut $engine.outputs,
         }
     };
@@ -280,7 +286,8 @@ impl Engine {
             groups: Groups::default(),
             flows: FlowPorts::default(),
             outputs: Outputs::default(),
-            counters: Counters::default(),
+            tally: Tally::default(),
+            ended: VecDeque::new(),
         }
     }
 
@@ -290,8 +297,9 @@ impl Engine {
     /// carried. Nothing in them can make it fail: what cannot be taken is dropped and counted.
     pub fn handle_buffer(&mut self, now: Instant, rx: RxBuffer<'_>) {
         if rx.data.is_empty() {
-            self.counters.rx_packets += 1;
-            self.counters.drop(DropReason::Malformed);
+            let counters = self.tally.row(None);
+            counters.rx_packets += 1;
+            counters.drop(DropReason::Malformed);
             return;
         }
         let meta = &rx.meta;
@@ -300,22 +308,21 @@ impl Engine {
         let to_group = meta.destination.is_multicast();
         let mut touched = None;
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn);
-        if meta.traffic_class & 3 == 3 {
-            cx.counters.ecn_marked += segments.len() as u64;
-        }
+        let mut cx = context!(self, now, turn, None);
         for (segment, bytes) in (0..).zip(segments) {
-            cx.counters.rx_packets += 1;
-            cx.counters.rx_bytes += bytes.len() as u64;
+            cx.slot = None;
             if to_group {
                 let (ours, way) = (&self.config.gids, (&flow, meta, segment));
                 let taken = self.groups.deliver(&mut self.qps, ours, way, bytes, &mut cx);
                 if let Err(reason) = taken {
-                    cx.counters.drop(reason);
+                    cx.counters().arrived(meta, bytes.len());
+                    cx.counters().drop(reason);
                 }
                 continue;
             }
-            match self.qps.admit(&flow, meta, segment, bytes, &mut cx) {
+            let admitted = self.qps.admit(&flow, meta, segment, bytes, &mut cx);
+            cx.counters().arrived(meta, bytes.len());
+            match admitted {
                 Ok(Admitted { slot, packet, id }) => {
                     if let Some(before) = touched.replace(slot)
                         && before != slot
@@ -326,10 +333,10 @@ impl Engine {
                     if let Some(qp) = self.qps.get_mut(slot)
                         && let Err(reason) = qp.handle_packet(&mut cx, &arrival)
                     {
-                        cx.counters.drop(reason);
+                        cx.counters().drop(reason);
                     }
                 }
-                Err(reason) => cx.counters.drop(reason),
+                Err(reason) => cx.counters().drop(reason),
             }
         }
         if let Some(slot) = touched {
@@ -341,7 +348,7 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.expired(now) {
             let turn = self.gate.enter();
-            let mut cx = context!(self, now, turn);
+            let mut cx = context!(self, now, turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot) {
                 if let Some(window) = qp.waiting {
                     cx.windows.retry(window);
@@ -366,8 +373,9 @@ impl Engine {
         token: BurstToken,
         kind: TransmitErrorKind,
     ) {
-        let _ = (now, token, kind);
-        self.counters.transmit_errors += 1;
+        let _ = (now, kind);
+        let slot = u32::try_from(token.0).ok().and_then(|qpn| self.qps.slot(Qpn::new(qpn)));
+        self.tally.row(slot).transmit_errors += 1;
     }
 
     /// Takes note that a completion did not fit its queue: an event is raised, and the queue pairs
@@ -377,7 +385,7 @@ impl Engine {
         self.fail_srqs(cq);
         for slot in self.qps.completing_at(cq) {
             let turn = self.gate.enter();
-            let mut cx = context!(self, now, turn);
+            let mut cx = context!(self, now, turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot)
                 && qp.state != QpState::Reset
             {
@@ -406,7 +414,8 @@ impl Engine {
         }
         cap = cap.of(qp_type);
         let id = Identity { qpn, pd, send_cq, recv_cq };
-        self.qps.insert(QueuePair::new(id, QpInit { cap, ..init }));
+        let slot = self.qps.insert(QueuePair::new(id, QpInit { cap, ..init }));
+        self.tally.begin(slot);
         Ok(qpn)
     }
 
@@ -425,7 +434,7 @@ impl Engine {
     ) -> Result<(), ModifyError> {
         let slot = self.qps.slot(qpn).ok_or(ModifyError::NoSuchQp(qpn))?;
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn);
+        let mut cx = context!(self, now, turn, Some(slot));
         let Some(qp) = self.qps.get_mut(slot) else { return Err(ModifyError::NoSuchQp(qpn)) };
         let bounds = Bounds {
             active_mtu: self.config.active_mtu,
@@ -480,7 +489,7 @@ impl Engine {
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some(slot) = self.qps.slot(qpn) else { return };
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn);
+        let mut cx = context!(self, now, turn, Some(slot));
         if let Some(qp) = self.qps.get_mut(slot) {
             qp.reset(&mut cx);
             let srq = qp.receives.srq().and_then(|srqn| cx.srqs.get_mut(srqn));
@@ -490,6 +499,10 @@ impl Engine {
         }
         self.groups.forget(slot);
         self.qps.remove(now, slot);
+        self.ended.push_back((qpn, self.tally.end(slot)));
+        while self.ended.len() > self.config.remembers_ended {
+            self.ended.pop_front();
+        }
     }
 
     /// Posts a send request.
@@ -505,7 +518,7 @@ impl Engine {
     ) -> Result<(), PostError> {
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn);
+        let mut cx = context!(self, now, turn, Some(slot));
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
         let to = match (qp.qp_type, request.to) {
             (QpType::Ud, Some(SendTarget::Datagram(to))) => {
@@ -549,7 +562,7 @@ impl Engine {
     ) -> Result<(), PostError> {
         let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn);
+        let mut cx = context!(self, now, turn, Some(slot));
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
         cx.outputs.shortage.post();
         qp.post_recv(&mut cx, request)
@@ -688,9 +701,22 @@ impl Engine {
         })
     }
 
-    /// What has been counted.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// What has been counted: by all queue pairs, those that are destroyed included, and of packets that
+    /// belong to none.
+    pub fn counters(&self) -> Counters {
+        self.tally.sum()
+    }
+
+    /// What a queue pair has counted.
+    pub fn qp_counters(&self, qpn: Qpn) -> Option<Counters> {
+        self.qps.slot(qpn).map(|slot| self.tally.of(slot))
+    }
+
+    /// What each queue pair has counted: first the [last](Config::remembers_ended) that were destroyed,
+    /// then those that there are.
+    pub fn counters_by_qp(&self) -> impl Iterator<Item = (Qpn, Counters)> {
+        let live = self.qps.iter().map(|(slot, qp)| (qp.id.qpn, self.tally.of(slot)));
+        self.ended.iter().copied().chain(live)
     }
 
     /// What the engine was made for.
@@ -708,13 +734,14 @@ impl Engine {
         out: &mut Burst,
     ) -> bool {
         let turn = self.gate.enter();
-        let mut cx = Context { in_turn, ..context!(self, now, turn) };
+        let mut cx = Context { in_turn, ..context!(self, now, turn, Some(slot)) };
         let Some(qp) = self.qps.get_mut(slot) else { return false };
         let left = qp.transmit(&mut cx, extent, out);
         if let Some((window, want)) = left.blocked
             && qp.waiting.is_none()
         {
             qp.waiting = Some(window);
+            cx.counters().window_waits += 1;
             cx.windows.wait(window, slot, want);
             if let Some(at) = cx.windows.opens_at(window, now) {
                 self.timers.schedule(slot, at);
@@ -726,8 +753,9 @@ impl Engine {
         if let Some(deadline) = qp.deadline() {
             self.timers.schedule(slot, deadline);
         }
-        self.counters.tx_packets += out.len() as u64;
-        self.counters.tx_bytes += out.data().len() as u64;
+        let counters = self.tally.row(Some(slot));
+        counters.tx_packets += out.len() as u64;
+        counters.tx_bytes += out.data().len() as u64;
         !out.is_empty()
     }
 

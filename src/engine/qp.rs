@@ -13,6 +13,7 @@ use crate::net::{Burst, BurstToken, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
+use crate::transport::fault::Consequence;
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::responder::Failure;
 use crate::transport::recv::RecvQueue;
@@ -221,7 +222,7 @@ impl QueuePair {
     ) -> Result<(), DropReason> {
         let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
         if arrival.packet.bth.opcode == Opcode::Cnp {
-            cx.counters.cnps_received += 1;
+            cx.counters().cnps_received += 1;
             return Ok(());
         }
         let is_request = arrival.packet.bth.opcode.is_request();
@@ -293,10 +294,11 @@ impl QueuePair {
 
     /// The responder has refused a request for good. The NAK it owes is still sent.
     fn fail_responder(&mut self, cx: &mut Context<'_>, failure: Failure) {
+        let Consequence { nak, event, .. } = failure.fault.consequence();
         if !failure.told {
-            let event = failure.fault.consequence().event;
             cx.outputs.events.push_back(event(self.id.qpn));
         }
+        cx.counters().refused(nak);
         self.enter_error(cx);
     }
 

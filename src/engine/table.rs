@@ -87,13 +87,15 @@ impl QpTable {
         }
     }
 
-    pub(crate) fn insert(&mut self, qp: QueuePair) {
+    /// Returns the slot.
+    pub(crate) fn insert(&mut self, qp: QueuePair) -> usize {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
         self.by_number.insert(qp.id.qpn, slot);
         self.slots[slot] = Some(Box::new(qp));
+        slot
     }
 
     pub(crate) fn remove(&mut self, now: Instant, slot: usize) {
@@ -122,6 +124,10 @@ impl QpTable {
         self.slots.iter_mut().flatten().map(Box::as_mut)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &QueuePair)> {
+        (0..).zip(&self.slots).filter_map(|(slot, qp)| Some((slot, qp.as_deref()?)))
+    }
+
     /// The queue pairs that send completions to `cq`.
     pub(crate) fn completing_at(&self, cq: CqId) -> Vec<usize> {
         let uses = |qp: &QueuePair| qp.id.send_cq == cq || qp.id.recv_cq == cq;
@@ -146,13 +152,14 @@ impl QpTable {
             _ => self.slot(qpn).ok_or(DropReason::UnknownQp)?,
         };
         self.recent = Some((qpn, slot));
+        cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
         qp.admits(&packet, meta)?;
         let verdict = flow.check(meta.ipv4, segment, bytes);
         if !qp.trusts(verdict) {
             return Err(DropReason::BadIcrc);
         }
-        let id = identification(verdict, meta, segment, cx.counters);
+        let id = identification(verdict, meta, segment, cx.counters());
         Ok(Admitted { slot, packet, id })
     }
 }

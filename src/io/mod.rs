@@ -21,6 +21,7 @@ use std::os::fd::RawFd;
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use crate::counter::counters;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 
@@ -255,31 +256,21 @@ pub struct PortInfo {
     pub sees_ip_header: bool,
 }
 
-/// What a port has done since it was opened. Bytes are of UDP payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PortCounters {
-    /// Bursts sent.
-    pub tx_bursts: u64,
-    /// Datagrams sent.
-    pub tx_datagrams: u64,
-    /// Bytes sent.
-    pub tx_bytes: u64,
-    /// Buffers received.
-    pub rx_buffers: u64,
-    /// Datagrams received.
-    pub rx_datagrams: u64,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Buffers that arrived and were thrown away before they could be received: there was no room for
-    /// them, the UDP checksum was wrong, or they made no packet. The kernel does not tell these apart,
-    /// and counts merged datagrams as one.
-    pub kernel_drops: u64,
-    /// Times that a transmit took fewer bursts than it was offered.
-    pub busy: u64,
-    /// Bursts refused for good.
-    pub refused: u64,
-    /// Bursts sent a datagram at a time, because the host would not cut them.
-    pub gso_refused: u64,
+counters! {
+    named "port_";
+    /// What a port has done since it was opened.
+    pub struct PortCounters {
+        tx_bursts: "Bursts sent: datagrams of one size that went with one call.";
+        tx_datagrams: "Datagrams sent.";
+        tx_bytes: "Bytes of UDP payload sent.";
+        rx_buffers: "Buffers received: datagrams of one size that came with one call.";
+        rx_datagrams: "Datagrams received.";
+        rx_bytes: "Bytes of UDP payload received.";
+        kernel_drops: "Buffers that arrived and were thrown away before they could be received: there was no room for them, the UDP checksum was wrong, or they made no packet. The kernel does not tell these apart, and counts merged datagrams as one.";
+        busy: "Times that the socket took fewer bursts than it was offered.";
+        refused: "Bursts that the socket refused for good.";
+        gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
+    }
 }
 
 impl PortCounters {

@@ -26,6 +26,7 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
 
+pub use link::LinkCounters;
 pub(crate) use mcast::AttachError;
 
 /// Bursts that are built before the port is asked to take them. While it copies them the receiving

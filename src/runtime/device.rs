@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -18,10 +19,11 @@ use crate::io::{Port, PortInfo, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
+use crate::runtime::counters::{DeviceCounters, Report};
 use crate::runtime::env::EnvError;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
-use crate::runtime::{AckPolicy, XrcdTable, fork};
+use crate::runtime::{AckPolicy, Down, XrcdTable, fork};
 
 /// How a device is opened.
 pub(crate) struct DeviceConfig {
@@ -32,6 +34,8 @@ pub(crate) struct DeviceConfig {
     pub(crate) ack_policy: AckPolicy,
     pub(crate) impairments: Option<Impairments>,
     pub(crate) capture: Option<Box<dyn Sink>>,
+    /// The directory that the counters are written to.
+    pub(crate) counters: Option<PathBuf>,
     /// Whether it is to be different from what an address opens by itself. A device that is open
     /// already cannot follow such wishes.
     pub(crate) special: bool,
@@ -78,6 +82,14 @@ pub enum OpenError {
         /// Bytes of an IP packet.
         mtu: usize,
     },
+    /// Counters cannot be written where they are wanted.
+    #[error("counters cannot be written to directory {}: {source}", directory.display())]
+    Counters {
+        /// Where.
+        directory: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refuses something else.
     #[error("{what}: {source}")]
     Os {
@@ -110,6 +122,7 @@ pub(crate) struct Device {
     next_pd: AtomicU32,
     pub(crate) xrcds: XrcdTable,
     thread: Option<JoinHandle<()>>,
+    report: Option<Report>,
     generation: u32,
 }
 
@@ -180,6 +193,7 @@ impl Device {
                 receive_buffer,
                 gids: gids.clone(),
                 watches_backlogs: true,
+                remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
                 ..Config::new(ip)
             },
             Arc::clone(&memory),
@@ -189,6 +203,11 @@ impl Device {
         let core = Core::new(engine, port, config.ack_policy);
         let shard = Shard::new(core, claim).map_err(os("eventfd"))?;
         let shard = Arc::new(shard);
+        let report = config.counters.take().map(|directory| {
+            Report::start(&directory, &config.name, ip, &shard)
+                .map_err(|source| OpenError::Counters { directory, source })
+        });
+        let report = report.transpose()?;
         let thread = spawn(&config.name, &shard).map_err(os("starting a thread"))?;
         let device = Arc::new(Self {
             shard,
@@ -200,10 +219,16 @@ impl Device {
             next_pd: AtomicU32::new(1),
             xrcds: XrcdTable::default(),
             thread: Some(thread),
+            report,
             generation: fork::generation(),
         });
         Claim::enter(&device);
         Ok(device)
+    }
+
+    /// What the device has counted.
+    pub(crate) fn counters(&self) -> Result<DeviceCounters, Down> {
+        DeviceCounters::of(&self.shard, &self.name, self.ip)
     }
 
     /// The number of a new protection domain.
@@ -219,10 +244,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let thread = self.thread.take();
+        let (thread, report) = (self.thread.take(), self.report.take());
         if !self.is_ours() {
-            // The thread is the parent's, and so is what is owed.
-            std::mem::forget(thread);
+            // The threads are the parent's, and so is what is owed.
+            std::mem::forget((thread, report));
             return;
         }
         // In a device that has failed there is nothing to be sent.
@@ -231,6 +256,9 @@ impl Drop for Device {
         if let Some(thread) = thread {
             // A panic has been told to those who wait already.
             let _ = thread.join();
+        }
+        if let Some(report) = report {
+            report.finish(&self.shard);
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Variable {
 }
 
 /// Every environment variable there is. One that is empty counts as not set.
-pub const VARIABLES: [Variable; 7] = [
+pub const VARIABLES: [Variable; 8] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine",
@@ -36,6 +36,11 @@ pub const VARIABLES: [Variable; 7] = [
         name: "SOFTROCE_PCAP",
         value: "a file name",
         meaning: "where every packet sent and received is written to",
+    },
+    Variable {
+        name: "SOFTROCE_COUNTERS",
+        value: "a directory",
+        meaning: "where each device writes its counters to, every second and when it is closed, as NAME-ADDRESS.prom for Prometheus",
     },
     Variable {
         name: "SOFTROCE_IMPAIR",
@@ -72,6 +77,8 @@ pub struct Environment {
     pub name: Option<String>,
     /// `SOFTROCE_PCAP`.
     pub pcap: Option<PathBuf>,
+    /// `SOFTROCE_COUNTERS`.
+    pub counters: Option<PathBuf>,
     /// `SOFTROCE_IMPAIR`.
     pub impair: Option<Impairments>,
     /// `SOFTROCE_RCVBUF`.
@@ -154,6 +161,7 @@ impl Environment {
             "SOFTROCE_SOURCE_PORT" => {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
             }
+            "SOFTROCE_COUNTERS" => self.counters = Some(value.into()),
             _ => self.pcap = Some(value.into()),
         }
         Ok(())
@@ -197,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_variable_has_a_place_of_its_own() {
-        let values = ["::1", "rdma", "a.pcap", "loss=0.5", "4096", "warn", "4791"];
+        let values = ["::1", "rdma", "a.pcap", "metrics", "loss=0.5", "4096", "warn", "4791"];
         let all = VARIABLES.iter().zip(values);
         let lookup = |name: &str| {
             all.clone().find(|(variable, _)| variable.name == name).map(|(_, value)| value.into())
@@ -206,6 +214,7 @@ mod tests {
             ip: "::1".parse().ok(),
             name: Some("rdma".into()),
             pcap: Some("a.pcap".into()),
+            counters: Some("metrics".into()),
             impair: "loss=0.5".parse().ok(),
             receive_buffer: Some(4096),
             log: Some(LogLevel::Warn),

@@ -19,6 +19,7 @@
 mod bell;
 mod clock;
 mod core;
+mod counters;
 mod device;
 mod env;
 mod fork;
@@ -33,7 +34,9 @@ mod shard;
 mod wire_of_tests;
 mod xrcd;
 
+pub use self::core::LinkCounters;
 pub use clock::{now, wall_clock};
+pub use counters::DeviceCounters;
 pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;

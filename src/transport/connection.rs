@@ -4,7 +4,8 @@ use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
 use crate::mem::{Access, Memory, Turn, Via};
 use crate::net::Path;
 use crate::time::{AckTimeout, Instant, RnrTimer};
-use crate::transport::outputs::{Counters, Outputs};
+use crate::transport::counters::{Counters, Tally};
+use crate::transport::outputs::Outputs;
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{Allowance, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
@@ -74,7 +75,9 @@ pub(crate) struct Context<'a> {
     pub(crate) in_turn: Option<WindowId>,
     /// Receive queues that queue pairs share.
     pub(crate) srqs: &'a mut SrqTable,
-    pub(crate) counters: &'a mut Counters,
+    pub(crate) tally: &'a mut Tally,
+    /// The slot of the queue pair that the input is for, once it is known: what happens is counted there.
+    pub(crate) slot: Option<usize>,
     pub(crate) outputs: &'a mut Outputs,
 }
 
@@ -89,8 +92,22 @@ impl Context<'_> {
         }
     }
 
+    /// The counters of the queue pair at hand.
+    pub(crate) fn counters(&mut self) -> &mut Counters {
+        self.tally.row(self.slot)
+    }
+
+    /// A send request has succeeded, which is announced if it is `signaled`.
+    pub(crate) fn succeed(&mut self, id: &Identity, wqe: &SendEnd, signaled: bool) {
+        match signaled {
+            true => self.complete_send(id, wqe, WcStatus::Success),
+            false => self.counters().sent(wqe.opcode, WcStatus::Success),
+        }
+    }
+
     /// Announces the end of a send request.
     pub(crate) fn complete_send(&mut self, id: &Identity, wqe: &SendEnd, status: WcStatus) {
+        self.counters().sent(wqe.opcode, status);
         let completion = Completion {
             wr_id: wqe.wr_id,
             status,
@@ -107,6 +124,7 @@ impl Context<'_> {
 
     /// Announces the end of a receive request that a message to `qpn` has taken, at `cq`.
     pub(crate) fn complete_recv(&mut self, cq: CqId, qpn: Qpn, wr_id: u64, end: RecvEnd) {
+        self.counters().received(end.status);
         let completion = Completion {
             wr_id,
             status: end.status,

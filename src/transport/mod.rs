@@ -6,7 +6,8 @@
 //! | module | |
 //! |---|---|
 //! | [`work`] | work requests and completions |
-//! | [`outputs`] | events, counters, reasons for drops |
+//! | [`outputs`] | completions and events on their way out |
+//! | `counters` | what is counted, reasons for drops among it |
 //! | `rc` | reliable connection, and the extended one |
 //! | `uc` | unreliable connection |
 //! | `ud` | unreliable datagram |
@@ -23,6 +24,7 @@
 
 pub(crate) mod build;
 pub(crate) mod connection;
+pub(crate) mod counters;
 pub(crate) mod fault;
 pub(crate) mod inbound;
 pub(crate) mod message;

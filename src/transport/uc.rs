@@ -143,9 +143,7 @@ impl UcSender {
     fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {
         self.packet = 0;
         let Some(wqe) = self.queue.pop_front() else { return };
-        if wqe.flags.contains(SendFlags::SIGNALED) {
-            cx.complete_send(id, &wqe.end_of(), WcStatus::Success);
-        }
+        cx.succeed(id, &wqe.end_of(), wqe.flags.contains(SendFlags::SIGNALED));
     }
 
     /// Ends the oldest request with `status`.
@@ -190,12 +188,12 @@ impl UcReceiver {
     ) -> Result<Result<(), WcStatus>, DropReason> {
         let psn = packet.bth.psn;
         if !self.recent.note(psn) {
-            cx.counters.duplicate_requests += 1;
+            cx.counters().duplicate_requests += 1;
             return Err(DropReason::StaleDuplicate);
         }
         let qpn = connection.id.qpn;
         if psn != self.expected {
-            cx.counters.out_of_sequence += 1;
+            cx.counters().out_of_sequence += 1;
             self.abandon(cx, qpn, receives, Fault::Sequence);
         }
         self.expected = psn.next();
@@ -213,7 +211,11 @@ impl UcReceiver {
             (Ok(()), _) => self.message.send(cx, connection, receives, packet),
         };
         match executed {
-            Ok(_) => self.sequence = sequence,
+            Ok(ended) => {
+                let is_write = opcode.operation() == Operation::Write;
+                cx.counters().rx_write_requests += u64::from(ended && is_write);
+                self.sequence = sequence;
+            }
             Err(Refusal::Fault(Fault::LocalProtection)) => {
                 // Put back it would swallow every message to come, and nobody would hear of it.
                 let status = WcStatus::LocProtErr;

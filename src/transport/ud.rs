@@ -144,9 +144,7 @@ impl UdSender {
 
     fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {
         let Some((wqe, _)) = self.queue.pop_front() else { return };
-        if wqe.flags.contains(SendFlags::SIGNALED) {
-            cx.complete_send(id, &wqe.end_of(), WcStatus::Success);
-        }
+        cx.succeed(id, &wqe.end_of(), wqe.flags.contains(SendFlags::SIGNALED));
     }
 
     /// Ends the oldest request with `status`.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use crate::verbs::info::{DeviceInfo, Limits, PortState};
 use crate::verbs::pd::PdInner;
 use crate::verbs::tables::PKEYS;
 use crate::verbs::{
-    AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, Error, OdpCaps,
-    ProtectionDomain, RtValues, XrcDomain, XrcdOptions, qp,
+    AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, DeviceCounters, Error,
+    OdpCaps, ProtectionDomain, RtValues, XrcDomain, XrcdOptions, qp,
 };
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
@@ -47,6 +48,7 @@ pub struct OpenOptions {
     ack_policy: AckPolicy,
     impairments: Option<Impairments>,
     capture: Option<Box<dyn Sink>>,
+    counters: Option<PathBuf>,
 }
 
 impl OpenOptions {
@@ -96,6 +98,14 @@ impl OpenOptions {
         Self { capture: Some(sink), ..self }
     }
 
+    /// Writes the device's counters, and those of its queue pairs, to a file in this directory, every
+    /// second and when the device is closed: `softroce0-127.0.0.1.prom`, by the device's name and address,
+    /// as Prometheus reads it ([`DeviceCounters::prometheus`]). Each time the file is replaced as a whole.
+    /// Of queue pairs that are destroyed the last 1024 are still in it.
+    pub fn counters(self, directory: impl Into<PathBuf>) -> Self {
+        Self { counters: Some(directory.into()), ..self }
+    }
+
     /// Fills in from the environment what is not said.
     fn config(self) -> Result<DeviceConfig, EnvError> {
         let env = Environment::read()?;
@@ -103,6 +113,7 @@ impl OpenOptions {
             || self.source_port.is_some()
             || self.impairments.is_some()
             || self.capture.is_some()
+            || self.counters.is_some()
             || self.ack_policy != AckPolicy::default();
         let address = match self.ip.or(env.ip) {
             _ if self.free => Address::Free,
@@ -117,6 +128,7 @@ impl OpenOptions {
             ack_policy: self.ack_policy,
             impairments: self.impairments.or(env.impair),
             capture: self.capture,
+            counters: self.counters.or(env.counters),
             special,
         })
     }
@@ -338,10 +350,32 @@ impl Context {
                 atomic_cap: AtomicCap::Hca,
                 null_mr: true,
                 odp: OdpCaps::of_this_system(),
-                counters: *core.engine.counters(),
+                counters: core.engine.counters(),
                 port_counters: core.port.counters(),
             }
         })?)
+    }
+}
+
+impl Context {
+    /// What the device has counted, and each of its queue pairs.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let counters = ctx.counters()?;
+    /// for counter in counters.iter().filter(|counter| counter.value > 0) {
+    ///     println!("{}: {} ({})", counter.name, counter.value, counter.help);
+    /// }
+    /// assert_eq!((counters.protocol.retransmitted, counters.port.kernel_drops), (0, 0));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    pub fn counters(&self) -> Result<DeviceCounters, Error> {
+        Ok(self.inner.device.counters()?)
     }
 }
 

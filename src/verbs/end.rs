@@ -6,7 +6,7 @@ use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::runtime::find_device;
 use crate::verbs::context::ContextInner;
-use crate::verbs::{ConnectOptions, Endpoint, Error};
+use crate::verbs::{ConnectOptions, Counters, Endpoint, Error};
 
 /// A queue pair of the device, by its number.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,12 @@ impl End {
         let qpn = self.qpn;
         let found = context.device.shard.with(|core, _| core.engine.query_qp(qpn))?;
         // It exists as long as a handle does.
+        found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
+    }
+
+    pub(super) fn counters(&self, context: &ContextInner) -> Result<Counters, Error> {
+        let qpn = self.qpn;
+        let found = context.device.shard.with(|core, _| core.engine.qp_counters(qpn))?;
         found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
     }
 

@@ -69,7 +69,7 @@ fn of_open(error: &OpenError) -> i32 {
         OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
         OpenError::AlreadyOpen { .. } => libc::EBUSY,
         OpenError::Environment(_) | OpenError::LinkMtu { .. } => libc::EINVAL,
-        OpenError::Os { source, .. } => of_system(source),
+        OpenError::Counters { source, .. } | OpenError::Os { source, .. } => of_system(source),
     }
 }
 

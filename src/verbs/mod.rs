@@ -83,6 +83,7 @@ pub use srq::{SharedReceiveQueue, SrqConfig};
 pub use tables::GidEntry;
 pub use xrc::{XrcDomain, XrcTarget, XrcdOptions};
 
+pub use crate::counter::Counter;
 pub use crate::engine::{
     FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType, RateLimit, SendOps, SrqAttr,
     SrqModify,
@@ -93,9 +94,9 @@ pub use crate::mem::{
 };
 pub use crate::net::AddressVector;
 pub use crate::psn::Psn;
-pub use crate::runtime::{AckPolicy, Moderation};
+pub use crate::runtime::{AckPolicy, DeviceCounters, LinkCounters, Moderation};
 pub use crate::time::{AckTimeout, Instant, RnrTimer};
-pub use crate::transport::outputs::AsyncEvent;
+pub use crate::transport::outputs::{AsyncEvent, Counters, DropReason};
 pub use crate::transport::work::{
     Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp,
     SendRequest, SendTarget, Sge, SgeList, UdTarget, WcOpcode, WcStatus,

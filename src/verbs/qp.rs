@@ -23,7 +23,7 @@ use crate::verbs::end::End;
 use crate::verbs::event::Subject;
 use crate::verbs::pd::PdInner;
 use crate::verbs::usage::{Unacknowledged, User};
-use crate::verbs::{CompletionQueue, Endpoint, Error, MemoryWindow, SharedReceiveQueue};
+use crate::verbs::{CompletionQueue, Counters, Endpoint, Error, MemoryWindow, SharedReceiveQueue};
 
 /// Unfinished requests of one queue, at most.
 pub(super) const MAX_WR: u32 = 1 << 15;
@@ -343,6 +343,35 @@ impl QueuePair {
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
         self.inner.end.query(self.context())
+    }
+
+    /// What it has counted since it was created.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let (near, far) =
+    /// #     (Context::open(OpenOptions::loopback())?, Context::open(OpenOptions::loopback())?);
+    /// # let (near_cq, far_cq) = (near.create_cq(16, None)?, far.create_cq(16, None)?);
+    /// # let (near_pd, far_pd) = (near.alloc_pd(), far.alloc_pd());
+    /// # let qp = near_pd.create_qp(&QpConfig::rc(&near_cq))?;
+    /// # let far_qp = far_pd.create_qp(&QpConfig::rc(&far_cq))?;
+    /// # qp.connect(&far_qp.endpoint(), &ConnectOptions::default())?;
+    /// # far_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
+    /// # let target = far_pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let request = SendRequest::write(1, near_pd.alloc_mr(64, Access::empty())?.sge(..), target.remote(0));
+    /// qp.post_send(request.signaled())?;
+    /// near_cq.wait_one(None)?;
+    /// let Counters { writes_completed, retransmitted, timeouts, .. } = qp.counters()?;
+    /// assert_eq!(writes_completed, 1);
+    /// println!("{retransmitted} packets sent again, {timeouts} timeouts");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.inner.end.counters(self.context())
     }
 
     /// Its state.

@@ -13,7 +13,7 @@ use crate::verbs::context::ContextInner;
 use crate::verbs::end::End;
 use crate::verbs::event::Subject;
 use crate::verbs::usage::Unacknowledged;
-use crate::verbs::{ConnectOptions, Endpoint, Error};
+use crate::verbs::{ConnectOptions, Counters, Endpoint, Error};
 
 /// How an XRC domain is opened.
 #[doc(alias = "ibv_xrcd_init_attr")]
@@ -214,6 +214,15 @@ impl XrcTarget {
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
         self.inner.end.query(self.context())
+    }
+
+    /// What it has counted since it was created, by whatever context.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.inner.end.counters(self.context())
     }
 
     /// Its state.

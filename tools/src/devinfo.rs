@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use softroce::verbs::{DeviceInfo, OdpCaps, OdpOps, QpType};
+use softroce::verbs::{Counter, DeviceInfo, OdpCaps, OdpOps, QpType};
 
 use crate::cli::DevinfoArgs;
 
@@ -60,8 +60,8 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         line(out, 2, "udp_gro", port.gro)?;
         line(out, 2, "sees_ip_header", port.sees_ip_header)?;
         writeln!(out, "\tcounters:")?;
-        for (name, value) in counters(info) {
-            line(out, 2, name, value)?;
+        for counter in counters(info) {
+            line(out, 2, counter.name, counter.value)?;
         }
     }
     Ok(())
@@ -94,21 +94,8 @@ fn windows(info: &DeviceInfo) -> Vec<String> {
     info.mw_types.iter().map(ToString::to_string).collect()
 }
 
-fn counters(info: &DeviceInfo) -> Vec<(&'static str, u64)> {
-    let port = &info.port_counters;
-    let of_port = [
-        ("port_tx_bursts", port.tx_bursts),
-        ("port_tx_datagrams", port.tx_datagrams),
-        ("port_tx_bytes", port.tx_bytes),
-        ("port_rx_buffers", port.rx_buffers),
-        ("port_rx_datagrams", port.rx_datagrams),
-        ("port_rx_bytes", port.rx_bytes),
-        ("port_kernel_drops", port.kernel_drops),
-        ("port_busy", port.busy),
-        ("port_refused", port.refused),
-        ("port_gso_refused", port.gso_refused),
-    ];
-    info.counters.iter().chain(of_port).collect()
+fn counters(info: &DeviceInfo) -> impl Iterator<Item = Counter> {
+    info.counters.iter().chain(info.port_counters.iter())
 }
 
 fn as_json(info: &DeviceInfo) -> Value {
@@ -137,6 +124,6 @@ fn as_json(info: &DeviceInfo) -> Value {
             "operations": on_demand(info).into_iter().collect::<BTreeMap<_, _>>(),
         },
         "limits": object(&mut info.limits.iter()),
-        "counters": object(&mut counters(info).into_iter()),
+        "counters": object(&mut counters(info).map(|counter| (counter.name, counter.value))),
     })
 }

@@ -3,6 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use crate::counter::counters;
 use crate::ids::Mtu;
 use crate::io::LinkState;
 use crate::runtime::core::Core;
@@ -13,18 +14,32 @@ use crate::transport::outputs::AsyncEvent;
 /// How often one looks at most: a look takes as long as a small datagram.
 const PAUSE: Duration = Duration::from_millis(1);
 
+counters! {
+    named "";
+    /// What has become of the interface below a device.
+    pub struct LinkCounters {
+        link_downed: "Times that the interface stopped carrying packets, or lost the device's address.", rxe "link_downed";
+    }
+}
+
 /// What is known of the interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
     /// As it was seen last; `None` when that cannot be known.
     state: Option<LinkState>,
     next_look: Instant,
+    pub(super) counters: LinkCounters,
 }
 
 impl Core {
     /// Whether packets can come and go, as far as that is known.
     pub(crate) fn is_active(&self) -> bool {
         self.link.state.is_none_or(|state| state.is_active())
+    }
+
+    /// What has become of the interface.
+    pub(crate) fn link_counters(&self) -> LinkCounters {
+        self.link.counters
     }
 
     /// Takes notice of what the interface is like before anybody relies on it.
@@ -48,7 +63,10 @@ impl Core {
         }
         match (before.is_active(), state.is_active()) {
             (false, true) => self.tell_all(AsyncEvent::PortActive),
-            (true, false) => self.tell_all(AsyncEvent::PortErr),
+            (true, false) => {
+                self.link.counters.link_downed += 1;
+                self.tell_all(AsyncEvent::PortErr);
+            }
             _ => {}
         }
     }
@@ -102,6 +120,7 @@ mod tests {
             &[],
         ];
         assert_eq!(told, expected);
+        assert_eq!(end.core.link_counters().link_downed, 2);
         assert_eq!(end.core.engine.config().active_mtu, Mtu::Mtu4096);
     }
 }

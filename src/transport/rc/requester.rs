@@ -234,7 +234,7 @@ impl Requester {
                 return (Progress::Idle, cost - takes);
             }
             if again {
-                cx.counters.retransmitted += 1;
+                cx.counters().retransmitted += 1;
                 return (Progress::More, cost);
             }
         }
@@ -470,10 +470,11 @@ impl Requester {
         match self.retry.expired(cx.now) {
             None | Some(Expired::Rnr) => Ok(()),
             Some(Expired::Ack) => {
-                cx.counters.timeouts += 1;
+                cx.counters().timeouts += 1;
                 if !self.retry.retry_after_timeout() {
                     return Err(WcStatus::RetryExcErr);
                 }
+                cx.counters().retries += 1;
                 self.miss_flush();
                 self.go_back(cx, connection);
                 self.probe = Some(Probe { until: self.sent, allowance: 1 });

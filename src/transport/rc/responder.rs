@@ -105,7 +105,7 @@ impl Responder {
             Err(Refusal::NotReady) => {
                 self.gap = Gap::Told;
                 self.closing = Some(Closing::Rnr);
-                cx.counters.rnr_naks_sent += 1;
+                cx.counters().rnr_naks_sent += 1;
                 Ok(())
             }
             Err(Refusal::Fault(fault)) => {
@@ -119,10 +119,10 @@ impl Responder {
 
     fn on_gap(&mut self, cx: &mut Context<'_>) {
         if self.gap == Gap::Told {
-            cx.counters.drop(DropReason::OutOfSequence);
+            cx.counters().drop(DropReason::OutOfSequence);
             return;
         }
-        cx.counters.out_of_sequence += 1;
+        cx.counters().out_of_sequence += 1;
         self.gap = Gap::Told;
         self.closing = Some(Closing::Gap);
     }
@@ -146,6 +146,7 @@ impl Responder {
             }
             Operation::Write => {
                 let ended = self.message.write(cx, connection, receives, packet)?;
+                cx.counters().rx_write_requests += u64::from(ended);
                 self.count_message(ended);
                 1
             }
@@ -185,6 +186,7 @@ impl Responder {
         self.admit_answer(connection, Class::Counted)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
         let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
+        cx.counters().rx_read_requests += 1;
         Ok(self.owe(connection, packet, packets, Kind::Read { reth, span }))
     }
 
@@ -206,6 +208,7 @@ impl Responder {
             _ => span.fetch_add(cx.turn, swap),
         };
         let original = original.map_err(|_| Fault::RemoteAccess)?;
+        cx.counters().rx_atomic_requests += 1;
         Ok(self.owe(connection, packet, 1, Kind::Atomic { original }))
     }
 
@@ -238,6 +241,7 @@ impl Responder {
             FlushError::Revoked => Fault::RemoteAccess,
             FlushError::Storage => Fault::Storage,
         })?;
+        cx.counters().rx_flush_requests += 1;
         Ok(self.owe(connection, packet, 1, Kind::Flush))
     }
 
@@ -258,6 +262,7 @@ impl Responder {
             AtomicError::Torn => Fault::Unsupported,
             _ => Fault::RemoteAccess,
         })?;
+        cx.counters().rx_atomic_requests += 1;
         Ok(self.owe(connection, packet, 1, Kind::AtomicWrite))
     }
 
@@ -290,7 +295,7 @@ impl Responder {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) {
-        cx.counters.duplicate_requests += 1;
+        cx.counters().duplicate_requests += 1;
         let again = match packet.bth.opcode.operation() {
             Operation::Send | Operation::Write => {
                 if self.closing.is_none() {
@@ -310,7 +315,7 @@ impl Responder {
         };
         match again {
             Some(packets) => self.resources.repeat(packet.bth.psn, packets),
-            None => cx.counters.drop(DropReason::StaleDuplicate),
+            None => cx.counters().drop(DropReason::StaleDuplicate),
         }
     }
 

@@ -34,7 +34,7 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         let psn = packet.bth.psn;
         if !psn.is_within(self.una, self.sent.since(self.una)) {
-            cx.counters.drop(DropReason::Ghost);
+            cx.counters().drop(DropReason::Ghost);
             return Ok(());
         }
         let syndrome = packet.aeth().map(|aeth| aeth.syndrome);
@@ -58,7 +58,7 @@ impl Requester {
                 self.on_atomic_ack(cx, connection, packet)
             }
             (Operation::Acknowledge, _) => {
-                cx.counters.drop(DropReason::Ghost);
+                cx.counters().drop(DropReason::Ghost);
                 Ok(())
             }
             // An answer that says no. It is about its own request; those before it have arrived.
@@ -146,9 +146,7 @@ impl Requester {
         } else {
             self.cursor.packet = 0;
         }
-        if wqe.flags.contains(SendFlags::SIGNALED) {
-            cx.complete_send(&connection.id, &wqe.end_of(), WcStatus::Success);
-        }
+        cx.succeed(&connection.id, &wqe.end_of(), wqe.flags.contains(SendFlags::SIGNALED));
     }
 
     fn on_ack(
@@ -170,11 +168,11 @@ impl Requester {
         missing: Psn,
     ) -> Result<(), WcStatus> {
         if !self.retry.is_news(missing) {
-            cx.counters.drop(DropReason::ResponseAhead);
+            cx.counters().drop(DropReason::ResponseAhead);
             self.retry.heard(cx.now);
             return Ok(());
         }
-        cx.counters.implied_naks += 1;
+        cx.counters().implied_naks += 1;
         self.retry_from(cx, connection, missing)
     }
 
@@ -184,7 +182,7 @@ impl Requester {
         connection: &Connection,
         psn: Psn,
     ) -> Result<(), WcStatus> {
-        cx.counters.sequence_naks += 1;
+        cx.counters().sequence_naks += 1;
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             return self.on_implied_nak(cx, connection, missing);
         }
@@ -205,6 +203,7 @@ impl Requester {
         if !self.retry.retry_from(missing) {
             return Err(WcStatus::RetryExcErr);
         }
+        cx.counters().retries += 1;
         self.go_back(cx, connection);
         Ok(())
     }
@@ -216,7 +215,7 @@ impl Requester {
         psn: Psn,
         timer: RnrTimer,
     ) -> Result<(), WcStatus> {
-        cx.counters.rnr_naks_received += 1;
+        cx.counters().rnr_naks_received += 1;
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             return self.on_implied_nak(cx, connection, missing);
         }

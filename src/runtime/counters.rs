@@ -1,0 +1,151 @@
+//! The counters of a device: read at once, and written to a file while it runs.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::counter::{Counter, Family, Sample};
+use crate::ids::Qpn;
+use crate::io::PortCounters;
+use crate::runtime::LinkCounters;
+use crate::runtime::shard::{Down, Shard};
+use crate::transport::outputs::Counters;
+
+/// What a device has counted since it was opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceCounters {
+    /// The device's name.
+    pub name: String,
+    /// Its address.
+    pub ip: IpAddr,
+    /// What the protocol has counted: all queue pairs, and packets that belong to none.
+    pub protocol: Counters,
+    /// What the port has counted: datagrams, and what the kernel has dropped.
+    pub port: PortCounters,
+    /// What has become of the interface.
+    pub link: LinkCounters,
+    /// What each queue pair has counted.
+    pub by_qp: Vec<(Qpn, Counters)>,
+}
+
+impl DeviceCounters {
+    pub(crate) fn of(shard: &Shard, name: &str, ip: IpAddr) -> Result<Self, Down> {
+        shard.with(|core, _| Self {
+            name: name.to_owned(),
+            ip,
+            protocol: core.engine.counters(),
+            port: core.port.counters(),
+            link: core.link_counters(),
+            by_qp: core.engine.counters_by_qp().collect(),
+        })
+    }
+
+    /// Every counter of the device.
+    pub fn iter(&self) -> impl Iterator<Item = Counter> + use<> {
+        self.protocol.iter().chain(self.port.iter()).chain(self.link.iter())
+    }
+
+    /// The counters of the device and of each queue pair in the text format of Prometheus: metrics
+    /// `softroce_…_total` with the labels `device` and `ip`, and `softroce_qp_…_total` with `qp` besides.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback().name("rdma"))?;
+    /// let line = format!("softroce_retransmitted_total{{device=\"rdma\",ip=\"{}\"}} 0\n", ctx.ip());
+    /// assert!(ctx.counters()?.prometheus().contains(&line));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn prometheus(&self) -> String {
+        let labels = || vec![("device", self.name.clone()), ("ip", self.ip.to_string())];
+        let device = Sample { labels: labels(), counters: self.iter().collect() };
+        let of_qp = |(qpn, counters): &(Qpn, Counters)| {
+            let mut labels = labels();
+            labels.push(("qp", qpn.to_string()));
+            Sample { labels, counters: counters.iter().collect() }
+        };
+        let qps = self.by_qp.iter().map(of_qp).collect();
+        let device = Family { prefix: "softroce", samples: vec![device] };
+        format!("{device}{}", Family { prefix: "softroce_qp", samples: qps })
+    }
+}
+
+/// Writes the counters of a device to a file, from time to time and at the end.
+#[derive(Debug)]
+pub(crate) struct Report {
+    file: File,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where the counters of a device are written to.
+#[derive(Clone, Debug)]
+struct File {
+    path: PathBuf,
+    name: String,
+    ip: IpAddr,
+}
+
+impl Report {
+    /// Queue pairs that are destroyed and still reported.
+    pub(crate) const ENDED: usize = 1024;
+
+    /// How often.
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    /// Writes the file for the first time, and starts to.
+    pub(crate) fn start(
+        directory: &Path,
+        name: &str,
+        ip: IpAddr,
+        shard: &Arc<Shard>,
+    ) -> io::Result<Self> {
+        let path = directory.join(format!("{name}-{ip}.prom").replace('/', "_"));
+        let file = File { path, name: name.to_owned(), ip };
+        file.write(shard)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (its_file, its_stop, its_shard) = (file.clone(), Arc::clone(&stop), Arc::clone(shard));
+        let thread = thread::Builder::new().name(format!("{name}-counters")).spawn(move || {
+            while !its_stop.load(Ordering::Acquire) {
+                thread::park_timeout(Self::PERIOD);
+                // There is nobody to tell; a disk that is full may be less so the next time.
+                let _ = its_file.write(&its_shard);
+            }
+        })?;
+        Ok(Self { file, stop, thread: Some(thread) })
+    }
+
+    /// The device is done: writes the file for the last time.
+    pub(crate) fn finish(self, shard: &Shard) {
+        let file = self.file.clone();
+        drop(self);
+        let _ = file.write(shard);
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It writes as long as it is not told to stop, and cannot fail otherwise.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl File {
+    /// Replaces the file at once, so that nobody reads a half of it.
+    fn write(&self, shard: &Shard) -> io::Result<()> {
+        // A device that has failed has counted all that it will.
+        let Ok(counters) = DeviceCounters::of(shard, &self.name, self.ip) else { return Ok(()) };
+        let new = self.path.with_extension("prom.new");
+        fs::write(&new, counters.prometheus())?;
+        fs::rename(&new, &self.path)
+    }
+}

@@ -1,0 +1,293 @@
+//! What an engine counts: one table, and one row of numbers for each queue pair.
+//!
+//! Whatever happens is counted once, in the row of the queue pair that it happens to, which its packets
+//! find at hand: nothing is looked up and nothing is shared. What the device has counted is the sum of the
+//! rows, with one more for packets that belong to no queue pair and for those that are destroyed.
+
+use std::ops::AddAssign;
+
+use crate::counter::{Counter, counters};
+use crate::net::RxMeta;
+use crate::transport::work::{WcOpcode, WcStatus};
+use crate::wire::NakCode;
+
+counters! {
+    named "";
+    /// What a queue pair, or an engine, has counted since it was created. A queue pair that goes back to
+    /// RESET keeps its counts.
+    pub struct Counters {
+        rx_packets: "Packets received, dropped ones included; one to a multicast group counts for each member.", rxe "rcvd_pkts";
+        rx_bytes: "Bytes of UDP payload received, dropped packets included.";
+        tx_packets: "Packets built to be sent.", rxe "sent_pkts";
+        tx_bytes: "Bytes of UDP payload built to be sent.";
+        sends_completed: "SEND requests that have succeeded, signaled or not.", rxe "rdma_sends";
+        writes_completed: "WRITE requests that have succeeded, signaled or not.";
+        reads_completed: "READ requests that have succeeded, signaled or not.";
+        atomics_completed: "Atomic requests that have succeeded, signaled or not, ATOMIC WRITE included.";
+        flushes_completed: "FLUSH requests that have succeeded, signaled or not.";
+        receives_completed: "Receive requests that a message has completed.", rxe "rdma_recvs";
+        rx_write_requests: "WRITE messages of peers carried out.", mlx5 "rx_write_requests";
+        rx_read_requests: "READ requests of peers taken, repeated ones excluded.", mlx5 "rx_read_requests";
+        rx_atomic_requests: "Atomic requests of peers carried out, ATOMIC WRITE included.", mlx5 "rx_atomic_requests";
+        rx_flush_requests: "FLUSH requests of peers carried out.";
+        retransmitted: "Request packets sent again.";
+        retries: "Times that sending went back, after a timeout or a NAK for a gap, explicit or implied.", rxe "completer_retry_err";
+        timeouts: "Times that the peer acknowledged nothing within the ACK timeout.", mlx5 "local_ack_timeout_err";
+        sequence_naks: "NAKs for a gap received: the peer missed a packet.", rxe "rcvd_seq_err", mlx5 "packet_seq_err";
+        implied_naks: "Answers to READs, atomics and FLUSHes that were missing, so that they were asked again.", mlx5 "implied_nak_seq_err";
+        rnr_naks_received: "RNR NAKs received: the peer had no receive request.", rxe "rcvd_rnr_err", mlx5 "rnr_nak_retry_err";
+        rnr_naks_sent: "RNR NAKs sent: there was no receive request here.", rxe "send_rnr_err", mlx5 "out_of_buffer";
+        duplicate_requests: "Request packets that the peer repeated though they had arrived.", rxe "duplicate_request", mlx5 "duplicate_request";
+        out_of_sequence: "Gaps in the peer's requests; over RC each is answered with one NAK.", rxe "out_of_seq_request", mlx5 "out_of_sequence";
+        window_waits: "Times that requests had to wait because a receive buffer had no room for them, as far as known.";
+        retries_exceeded: "Send requests that failed because the peer never acknowledged them.", rxe "retry_exceeded_err";
+        rnr_retries_exceeded: "Send requests that failed because the peer never had a receive request.", rxe "retry_rnr_exceeded_err";
+        remote_access_errors: "Send requests that the peer refused for a key, a range or a permission.", mlx5 "req_remote_access_errors";
+        remote_invalid_requests: "Send requests that the peer refused as invalid.", mlx5 "req_remote_invalid_request";
+        remote_operation_errors: "Send requests that the peer could not carry out.";
+        send_errors: "Send requests that failed for any reason but a flush, those above included.", mlx5 "req_cqe_error";
+        sends_flushed: "Send requests that ended unexecuted because the queue pair had failed.", mlx5 "req_cqe_flush_error";
+        receive_length_errors: "Receive requests that were too short for the message.", mlx5 "resp_local_length_error";
+        receive_errors: "Receive requests that failed for any reason but a flush, those too short included.", mlx5 "resp_cqe_error";
+        receives_flushed: "Receive requests that ended unused because the queue pair had failed.", mlx5 "resp_cqe_flush_error";
+        access_naks_sent: "Requests of peers refused for a key, a range or a permission.", mlx5 "resp_remote_access_errors";
+        invalid_naks_sent: "Requests of peers refused as invalid.";
+        operation_naks_sent: "Requests of peers that could not be carried out here.";
+        recovered_ids: "Packets whose IPv4 identification had to be solved for.";
+        transmit_errors: "Bursts that the port refused for good.", rxe "send_err";
+        ecn_marked: "Packets received with the mark of ECN that says congestion experienced.", mlx5 "np_ecn_marked_roce_packets";
+        cnps_received: "Congestion notification packets received; nothing is slowed down for them.", mlx5 "rp_cnp_ignored";
+        ..drops: Drops
+    }
+}
+
+impl Counters {
+    /// Packets dropped for this reason.
+    pub const fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops.0[reason as usize]
+    }
+
+    pub(crate) fn drop(&mut self, reason: DropReason) {
+        self.drops.0[reason as usize] += 1;
+    }
+
+    /// A packet has arrived.
+    pub(crate) fn arrived(&mut self, meta: &RxMeta, len: usize) {
+        self.rx_packets += 1;
+        self.rx_bytes += len as u64;
+        self.ecn_marked += u64::from(meta.traffic_class & 3 == 3);
+    }
+
+    /// A send request has ended.
+    pub(crate) fn sent(&mut self, opcode: WcOpcode, status: WcStatus) {
+        match (status, opcode) {
+            (WcStatus::Success, WcOpcode::Send) => self.sends_completed += 1,
+            (WcStatus::Success, WcOpcode::RdmaWrite) => self.writes_completed += 1,
+            (WcStatus::Success, WcOpcode::RdmaRead) => self.reads_completed += 1,
+            (
+                WcStatus::Success,
+                WcOpcode::CompSwap | WcOpcode::FetchAdd | WcOpcode::AtomicWrite,
+            ) => self.atomics_completed += 1,
+            (WcStatus::Success, WcOpcode::Flush) => self.flushes_completed += 1,
+            // What is done here alone.
+            (WcStatus::Success, _) => {}
+            (WcStatus::WrFlushErr, _) => self.sends_flushed += 1,
+            (status, _) => {
+                self.send_errors += 1;
+                match status {
+                    WcStatus::RetryExcErr => self.retries_exceeded += 1,
+                    WcStatus::RnrRetryExcErr => self.rnr_retries_exceeded += 1,
+                    WcStatus::RemAccessErr => self.remote_access_errors += 1,
+                    WcStatus::RemInvReqErr => self.remote_invalid_requests += 1,
+                    WcStatus::RemOpErr => self.remote_operation_errors += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A request of the peer is answered with this NAK, for good.
+    pub(crate) fn refused(&mut self, nak: NakCode) {
+        match nak {
+            NakCode::RemoteAccess => self.access_naks_sent += 1,
+            NakCode::RemoteOperational => self.operation_naks_sent += 1,
+            _ => self.invalid_naks_sent += 1,
+        }
+    }
+
+    /// A receive request has ended.
+    pub(crate) fn received(&mut self, status: WcStatus) {
+        match status {
+            WcStatus::Success => self.receives_completed += 1,
+            WcStatus::WrFlushErr => self.receives_flushed += 1,
+            status => {
+                self.receive_errors += 1;
+                self.receive_length_errors += u64::from(status == WcStatus::LocLenErr);
+            }
+        }
+    }
+}
+
+/// Makes the reasons from a table of their names, their counters' names and what they mean.
+macro_rules! drop_reasons {
+    ($($reason:ident $name:literal $help:literal;)*) => {
+        /// Why a received packet went no further. Every drop is counted under one of these.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum DropReason {
+            $(#[doc = $help] $reason,)*
+        }
+
+        impl DropReason {
+            /// Every reason, in order.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$reason),*];
+
+            /// The name of its counter: `drop_bad_icrc`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $name,)*
+                }
+            }
+
+            /// What it means.
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$reason => concat!("Packets dropped: ", $help),)*
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    Malformed "drop_malformed" "the bytes are no packet.";
+    TransportVersion "drop_transport_version" "the transport version is not 0.";
+    UnassignedOpcode "drop_unassigned_opcode" "the opcode is not assigned.";
+    UnknownQp "drop_unknown_qp" "there is no such queue pair.";
+    WrongTransport "drop_wrong_transport" "the opcode belongs to another transport than the queue pair's, or to the half that an XRC queue pair does not have.";
+    QpState "drop_qp_state" "the queue pair's state takes no such packet.";
+    WrongAddress "drop_wrong_address" "it comes from, or goes to, an address that is not the connection's.";
+    PKeyMismatch "drop_pkey_mismatch" "the partition keys do not match.";
+    BadIcrc "drop_bad_icrc" "the ICRC is wrong.";
+    OutOfSequence "drop_out_of_sequence" "a request is ahead of the expected one, after the NAK for that gap; over UC the rest of a message of which a packet is missing.";
+    StaleDuplicate "drop_stale_duplicate" "the answer to a repeated request is no longer remembered; over UC any repeated packet.";
+    Ghost "drop_ghost_response" "a response answers nothing outstanding.";
+    ResponseAhead "drop_response_ahead" "a READ response has others missing before it.";
+    NoReceive "drop_no_receive" "over UC and UD there is no receive request for the message.";
+    Refused "drop_refused" "over UC and UD the message is not allowed, or does not fit.";
+    QKeyMismatch "drop_qkey_mismatch" "over UD the queue key is not the queue pair's.";
+    NoMember "drop_no_member" "it was sent to a multicast group that no queue pair here is attached to.";
+}
+
+impl DropReason {
+    /// What drivers count in this manner.
+    const fn also(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::NoReceive => &[("mlx5", "out_of_buffer")],
+            Self::OutOfSequence => &[("mlx5", "out_of_sequence")],
+            Self::BadIcrc => &[("mlx5", "rx_icrc_encapsulated")],
+            _ => &[],
+        }
+    }
+}
+
+/// Packets dropped, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Drops {
+    /// Every reason's counter.
+    pub fn iter(&self) -> impl Iterator<Item = Counter> + use<> {
+        DropReason::ALL.into_iter().zip(self.0).map(|(reason, value)| Counter {
+            name: reason.name(),
+            help: reason.help(),
+            also: reason.also(),
+            value,
+        })
+    }
+}
+
+impl AddAssign<&Self> for Drops {
+    fn add_assign(&mut self, other: &Self) {
+        for (mine, its) in self.0.iter_mut().zip(other.0) {
+            *mine += its;
+        }
+    }
+}
+
+/// The rows of an engine's queue pairs, by their slots.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    rows: Vec<Counters>,
+    /// Of no queue pair, or of one that is destroyed.
+    rest: Counters,
+}
+
+impl Tally {
+    /// A queue pair begins with nothing counted.
+    pub(crate) fn begin(&mut self, slot: usize) {
+        if self.rows.len() <= slot {
+            self.rows.resize(slot + 1, Counters::default());
+        }
+    }
+
+    /// A queue pair is destroyed. Returns what it has counted.
+    pub(crate) fn end(&mut self, slot: usize) -> Counters {
+        let counted = self.rows.get_mut(slot).map(std::mem::take).unwrap_or_default();
+        self.rest += &counted;
+        counted
+    }
+
+    /// What the queue pair in `slot` counts, or what none does.
+    pub(crate) fn row(&mut self, slot: Option<usize>) -> &mut Counters {
+        slot.and_then(|slot| self.rows.get_mut(slot)).unwrap_or(&mut self.rest)
+    }
+
+    /// What the queue pair in `slot` has counted.
+    pub(crate) fn of(&self, slot: usize) -> Counters {
+        self.rows.get(slot).copied().unwrap_or_default()
+    }
+
+    /// What all have counted.
+    pub(crate) fn sum(&self) -> Counters {
+        self.rows.iter().fold(self.rest, |mut sum, row| {
+            sum += row;
+            sum
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_has_counted_what_its_queue_pairs_have_also_when_they_are_gone() {
+        let mut tally = Tally::default();
+        tally.begin(0);
+        tally.begin(2);
+        tally.row(None).rx_packets += 1;
+        tally.row(Some(0)).rx_packets += 10;
+        tally.row(Some(2)).rx_packets += 100;
+        tally.row(Some(2)).drop(DropReason::BadIcrc);
+        assert_eq!((tally.of(0).rx_packets, tally.of(2).rx_packets), (10, 100));
+        let sum = tally.sum();
+        assert_eq!((sum.rx_packets, sum.dropped(DropReason::BadIcrc)), (111, 1));
+        assert_eq!(tally.end(2).rx_packets, 100);
+        // Whoever is next in that slot begins anew.
+        tally.begin(2);
+        assert_eq!((tally.of(2), tally.sum()), (Counters::default(), sum));
+    }
+
+    #[test]
+    fn no_two_counters_have_the_same_name_and_each_says_what_it_counts_in_a_sentence() {
+        let mut names: Vec<_> = Counters::default().iter().map(|counter| counter.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        let odd = |help: &str| !help.ends_with('.') || help.contains('\n');
+        assert!(!Counters::default().iter().any(|counter| odd(counter.help)));
+    }
+}

@@ -1,0 +1,424 @@
+//! What is counted, packet by packet: every counter counts what it says, at the queue pair that it
+//! happens to, and the device has counted the sum.
+//!
+//! PSN 5 comes first in either direction, the path MTU is 256, and an ACK is waited for 1048.576 µs.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use softroce::engine::{QpAttr, QpState, QpType};
+use softroce::ids::Lkey;
+use softroce::io::Port;
+use softroce::io::sim::Conditions;
+use softroce::net::{BurstToken, TransmitErrorKind};
+use softroce::time::Instant;
+use softroce::transport::outputs::{Counters, DropReason};
+use softroce::transport::work::{SendFlags, SendOp, Sge};
+use support::script::{Script, rts_qp, rts_qp_of};
+use support::{Link, World, full_access, pattern, request, sge};
+
+/// What has been counted, in the order of the table, but for packets and bytes.
+fn counted(counters: &Counters) -> Vec<(&'static str, u64)> {
+    let every_packet = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"];
+    let counted = counters.iter().filter(|c| c.value > 0 && !every_packet.contains(&c.name));
+    counted.map(|counter| (counter.name, counter.value)).collect()
+}
+
+/// The queue pair has counted this, the device has, and it still has when the queue pair is gone.
+#[track_caller]
+fn has_counted(mut t: Script, expected: &[(&str, u64)]) {
+    let of_qp = t.engine.qp_counters(t.qpn).unwrap();
+    assert_eq!(counted(&of_qp), expected);
+    assert_eq!(t.engine.counters(), of_qp);
+    t.engine.destroy_qp(Instant::ZERO, t.qpn);
+    assert_eq!(t.engine.qp_counters(t.qpn), None);
+    // What is left then ends without completions, and so is not counted.
+    assert_eq!(t.engine.counters(), of_qp);
+    t.leave();
+}
+
+// ---- the side that asks ----
+
+#[test]
+fn packets_bytes_and_successes_are_counted_by_kind() {
+    let mut t = Script::requester(rts_qp());
+    t.post_flags(1, SendOp::Send, 300, SendFlags::empty());
+    t.write(2, 8);
+    t.read(3, 8);
+    t.fetch_add(4, 1);
+    t.flush_remote(5, 8);
+    let sent = t.all(0);
+    t.rx(1, "ACK psn=7 msn=2");
+    t.rx(1, "READ_RESPONSE_ONLY psn=8 msn=3 len=8");
+    t.rx(1, "ATOMIC_ACK psn=9 msn=4 value=0x0");
+    t.rx(1, "READ_RESPONSE_ONLY psn=10 msn=5 len=0");
+    assert_eq!(t.sends().len(), 4, "and one that was not signaled");
+    let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = t.engine.counters();
+    let bytes: usize = sent.iter().map(|sent| sent.bytes.len()).sum();
+    assert_eq!((tx_packets, tx_bytes), (6, bytes as u64));
+    // BTH and ICRC are 16 bytes, an AETH 4, the atomic's answer and the READ's payload 8.
+    assert_eq!((rx_packets, rx_bytes), (4, 4 * 20 + 8 + 8));
+    has_counted(
+        t,
+        &[
+            ("sends_completed", 1),
+            ("writes_completed", 1),
+            ("reads_completed", 1),
+            ("atomics_completed", 1),
+            ("flushes_completed", 1),
+        ],
+    );
+}
+
+#[test]
+fn a_nak_for_a_gap_is_a_retry_and_what_is_sent_again_is_counted_by_packet() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 600);
+    t.all(0);
+    t.rx(1, "NAK_PSN psn=6 msn=0");
+    t.all(1);
+    t.rx(2, "ACK psn=7 msn=1");
+    t.sends();
+    let expected =
+        [("sends_completed", 1), ("retransmitted", 2), ("retries", 1), ("sequence_naks", 1)];
+    has_counted(t, &expected);
+}
+
+#[test]
+fn an_answer_that_is_missing_is_an_implied_nak() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 8);
+    t.send(2, 8);
+    t.all(0);
+    t.rx(1, "ACK psn=6 msn=2");
+    t.all(1);
+    t.rx(2, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    t.rx(2, "ACK psn=6 msn=2");
+    t.sends();
+    has_counted(
+        t,
+        &[
+            ("sends_completed", 1),
+            ("reads_completed", 1),
+            ("retransmitted", 2),
+            ("retries", 1),
+            ("implied_naks", 1),
+        ],
+    );
+}
+
+#[test]
+fn silence_is_a_timeout_each_time_and_in_the_end_too_many() {
+    let mut t = Script::requester(Link { retry_cnt: 2, ..rts_qp() });
+    t.send(1, 8);
+    t.send(2, 8);
+    t.all(4000);
+    t.sends();
+    has_counted(
+        t,
+        &[
+            ("retransmitted", 2),
+            ("retries", 2),
+            ("timeouts", 3),
+            ("retries_exceeded", 1),
+            ("send_errors", 1),
+            ("sends_flushed", 1),
+        ],
+    );
+}
+
+#[test]
+fn a_peer_that_is_never_ready_is_counted_by_nak_and_in_the_end() {
+    let mut t = Script::requester(Link { rnr_retry: 1, ..rts_qp() });
+    t.send(1, 8);
+    t.all(0);
+    t.rx(0, "RNR_NAK psn=5 msn=0 timer=0.01ms");
+    t.all(10);
+    t.rx(10, "RNR_NAK psn=5 msn=0 timer=0.01ms");
+    t.sends();
+    has_counted(
+        t,
+        &[
+            ("retransmitted", 1),
+            ("rnr_naks_received", 2),
+            ("rnr_retries_exceeded", 1),
+            ("send_errors", 1),
+        ],
+    );
+}
+
+#[test]
+fn refusals_are_counted_by_what_the_peer_says() {
+    for (nak, counter) in [
+        ("NAK_ACCESS", Some("remote_access_errors")),
+        ("NAK_INV", Some("remote_invalid_requests")),
+        ("NAK_OP", Some("remote_operation_errors")),
+        ("NAK_RD", None),
+    ] {
+        let mut t = Script::requester(rts_qp());
+        t.write(1, 8);
+        t.write(2, 8);
+        t.all(0);
+        t.rx(1, &format!("{nak} psn=5 msn=0"));
+        t.sends();
+        let reason = counter.map(|name| (name, 1));
+        let all = [("send_errors", 1), ("sends_flushed", 1)];
+        has_counted(t, &reason.into_iter().chain(all).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn answers_to_nothing_are_dropped_at_the_queue_pair() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 600);
+    t.all(0);
+    t.rx(1, "ACK psn=4 msn=0");
+    t.rx(1, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.all(1);
+    t.rx(1, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.rx(2, "READ_RESPONSE_ONLY psn=5 msn=1 len=600");
+    t.sends();
+    t.modify(QpAttr::to(QpState::Reset)).unwrap();
+    t.rx(3, "ACK psn=5 msn=1");
+    let counters = t.engine.qp_counters(t.qpn).unwrap();
+    let drops =
+        [DropReason::Ghost, DropReason::ResponseAhead, DropReason::QpState, DropReason::BadIcrc];
+    // RESET keeps what was counted.
+    assert_eq!(drops.map(|reason| counters.dropped(reason)), [1, 1, 1, 0]);
+}
+
+#[test]
+fn a_burst_that_the_port_refuses_is_counted_where_it_comes_from() {
+    let mut t = Script::requester(rts_qp());
+    let now = Instant::ZERO;
+    let tokens = [u64::from(t.qpn.value()), 0x12_3456, u64::MAX];
+    for token in tokens {
+        let kind = TransmitErrorKind::Other;
+        t.engine.handle_transmit_error(now, BurstToken(token), kind);
+    }
+    let [of_qp, of_device] = [t.engine.qp_counters(t.qpn).unwrap(), t.engine.counters()];
+    assert_eq!([of_qp.transmit_errors, of_device.transmit_errors], [1, 3]);
+    t.quiet(0);
+}
+
+// ---- the side that answers ----
+
+#[test]
+fn requests_of_the_peer_are_counted_by_kind_and_repeated_ones_apart() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    let requests = [
+        "SEND_ONLY psn=5 ackreq len=8",
+        "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+        "READ_REQUEST psn=7 ackreq va=0x1000 rkey=mem dmalen=8",
+        "FETCH_ADD psn=8 ackreq va=0x1000 rkey=mem add=0x1",
+        "ATOMIC_WRITE psn=9 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
+        "FLUSH psn=10 ackreq placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=8",
+    ];
+    for packet in requests.iter().chain(&requests) {
+        t.rx(0, packet);
+        t.all(0);
+    }
+    t.recvs();
+    has_counted(
+        t,
+        &[
+            ("receives_completed", 1),
+            ("rx_write_requests", 1),
+            ("rx_read_requests", 1),
+            ("rx_atomic_requests", 2),
+            ("rx_flush_requests", 1),
+            ("duplicate_requests", 6),
+        ],
+    );
+}
+
+#[test]
+fn a_gap_is_counted_once_and_what_comes_behind_it_as_dropped() {
+    let mut t = Script::responder(rts_qp());
+    for psn in 7..10 {
+        t.rx(0, &format!("SEND_ONLY psn={psn} ackreq len=8"));
+    }
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    has_counted(t, &[("out_of_sequence", 1), ("drop_out_of_sequence", 2)]);
+}
+
+#[test]
+fn who_has_no_receive_request_says_so_and_counts_it() {
+    let mut t = Script::responder(rts_qp());
+    for us in [0, 700] {
+        t.rx(us, "SEND_ONLY psn=5 ackreq len=8");
+        t.tx(us, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    }
+    has_counted(t, &[("rnr_naks_sent", 2)]);
+}
+
+#[test]
+fn what_is_refused_is_counted_by_what_the_peer_is_told() {
+    let too_long = "SEND_ONLY psn=5 ackreq len=65";
+    let no_key = "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8";
+    let cases: [(&str, &[(&str, u64)]); 3] = [
+        (no_key, &[("receives_flushed", 2), ("access_naks_sent", 1)]),
+        ("SEND_LAST psn=5 len=8", &[("receives_flushed", 2), ("invalid_naks_sent", 1)]),
+        (
+            too_long,
+            &[
+                ("receive_length_errors", 1),
+                ("receive_errors", 1),
+                ("receives_flushed", 1),
+                ("invalid_naks_sent", 1),
+            ],
+        ),
+    ];
+    for (packet, expected) in cases {
+        let mut t = Script::responder(rts_qp());
+        t.post_recv(64);
+        t.post_recv(64);
+        t.rx(0, packet);
+        t.all(0);
+        t.recvs();
+        t.events();
+        has_counted(t, expected);
+    }
+}
+
+/// The receive request names memory that is not there: the peer has done nothing wrong.
+#[test]
+fn what_cannot_be_carried_out_here_is_counted_as_such() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv_sges(&[Sge { lkey: Lkey(1), ..sge(&t.mem, 0, 64) }]).unwrap();
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(0, "NAK_OP psn=5 msn=0");
+    t.recvs();
+    has_counted(t, &[("receive_errors", 1), ("operation_naks_sent", 1)]);
+}
+
+#[test]
+fn marks_and_notifications_of_congestion_are_counted() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    let packet = t.packet("SEND_ONLY psn=5 len=8");
+    let packet = t.seal(packet);
+    let meta = softroce::net::RxMeta { traffic_class: 3, ..t.meta() };
+    t.rx_meta(0, &packet, meta);
+    t.rx(0, "CNP psn=5 becn");
+    t.recvs();
+    has_counted(t, &[("receives_completed", 1), ("ecn_marked", 1), ("cnps_received", 1)]);
+}
+
+#[test]
+fn over_uc_gaps_copies_and_messages_that_nobody_awaits_are_counted() {
+    let mut t = Script::responder(rts_qp_of(QpType::Uc));
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "SEND_ONLY psn=8 len=8");
+    t.rx(0, "SEND_LAST psn=9 len=8");
+    t.send(1, 8);
+    t.all(0);
+    t.sends();
+    has_counted(
+        t,
+        &[
+            ("sends_completed", 1),
+            ("rx_write_requests", 1),
+            ("duplicate_requests", 1),
+            ("out_of_sequence", 1),
+            ("drop_out_of_sequence", 1),
+            ("drop_stale_duplicate", 1),
+            ("drop_no_receive", 1),
+        ],
+    );
+}
+
+// ---- whose it is ----
+
+/// A packet for nobody is the device's; one that a queue pair does not take is that one's.
+#[test]
+fn what_no_queue_pair_takes_is_the_devices() {
+    let mut t = Script::responder(rts_qp());
+    let mut to_nobody = t.packet("SEND_ONLY psn=5 len=8");
+    to_nobody[5..8].copy_from_slice(&[0, 0, 2]);
+    let to_nobody = t.seal(to_nobody);
+    t.rx_bytes(0, &to_nobody);
+    t.rx_bytes(0, &[0; 8]);
+    let mut damaged = t.packet("SEND_ONLY psn=5 len=8");
+    damaged[12] ^= 1;
+    t.rx_bytes(0, &damaged);
+    let of_qp = t.engine.qp_counters(t.qpn).unwrap();
+    assert_eq!((of_qp.rx_packets, counted(&of_qp)), (1, vec![("drop_bad_icrc", 1)]));
+    let of_device = t.engine.counters();
+    let all = [("drop_malformed", 1), ("drop_unknown_qp", 1), ("drop_bad_icrc", 1)];
+    assert_eq!((of_device.rx_packets, counted(&of_device)), (3, all.to_vec()));
+}
+
+#[test]
+fn so_many_queue_pairs_that_are_gone_are_remembered() {
+    let mut t = Script::with(rts_qp(), |config| config.remembers_ended = 2);
+    let first = t.qpn;
+    t.rx(0, "ACK psn=5 msn=1");
+    let init = support::qp_init(&t.link);
+    let more = [(); 3].map(|()| t.engine.create_qp(Instant::ZERO, init).unwrap());
+    let listed = |t: &Script| -> Vec<_> {
+        let by_qp = t.engine.counters_by_qp();
+        by_qp.map(|(qpn, counters)| (qpn, counters.rx_packets)).collect()
+    };
+    assert_eq!(listed(&t), [(first, 1), (more[0], 0), (more[1], 0), (more[2], 0)]);
+    for qpn in [more[2], first] {
+        t.engine.destroy_qp(Instant::ZERO, qpn);
+    }
+    assert_eq!(listed(&t), [(more[2], 0), (first, 1), (more[0], 0), (more[1], 0)]);
+    t.engine.destroy_qp(Instant::ZERO, more[0]);
+    assert_eq!(listed(&t), [(first, 1), (more[0], 0), (more[1], 0)]);
+    assert_eq!(t.engine.counters().rx_packets, 1);
+}
+
+/// What one side sends twice because it was lost, the other has got once: the counts of both sides
+/// agree with each other and with what the simulated network has carried.
+#[test]
+fn the_counts_of_both_sides_of_a_lossy_network_agree() {
+    let link = Link::default();
+    let mut world = World::new(11, 2);
+    world.network.set_conditions(Conditions { loss: 0.05, ..Conditions::default() });
+    let [a, b] = world.pair(&link);
+    let (source, target) = (
+        world.nodes[0].region(1 << 16, 0x1000, full_access()),
+        world.nodes[1].region(1 << 16, 0x1000, full_access()),
+    );
+    source.write_at(0, &pattern(1, 1 << 16)).unwrap();
+    for wr_id in 0..20 {
+        let to = support::remote(&target, 0);
+        let sges = [sge(&source, 0, 20_000)];
+        world.post_send(0, a, request(wr_id, SendOp::Write { to }, &sges));
+    }
+    world.run(Duration::from_secs(10));
+    let of = |node: usize, qpn| world.nodes[node].engine.qp_counters(qpn).unwrap();
+    let (near, far) = (of(0, a), of(1, b));
+    assert_eq!((near.writes_completed, far.rx_write_requests), (20, 20));
+    // 20 packets each: what was sent beyond that was sent again.
+    assert_eq!(near.tx_packets, 400 + near.retransmitted);
+    assert!(near.retransmitted > 0 && near.retries >= near.timeouts, "{near:?}");
+    assert_eq!(near.retries, near.timeouts + near.sequence_naks);
+    assert!(far.out_of_sequence >= near.sequence_naks, "{far:?}");
+    let [sent, arrived] = [0, 1].map(|node: usize| world.nodes[node].port.counters());
+    assert_eq!((near.tx_packets, far.rx_packets), (sent.tx_datagrams, arrived.rx_datagrams));
+    assert!(far.rx_packets < near.tx_packets);
+    // 400 kB do not fit a receive buffer that nobody has made larger.
+    assert!(near.window_waits > 0);
+}
+
+/// What a driver calls something belongs to at most three of ours, and never twice to one.
+#[test]
+fn names_of_drivers_are_plausible() {
+    let mut seen = BTreeSet::new();
+    for counter in Counters::default().iter() {
+        for (driver, name) in counter.also {
+            assert!(["rxe", "mlx5"].contains(driver), "{driver}");
+            assert!(seen.insert((counter.name, *driver, *name)), "{name}");
+        }
+    }
+    assert!(seen.len() > 25, "{seen:?}");
+}

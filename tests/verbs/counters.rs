@@ -1,0 +1,160 @@
+//! What devices and queue pairs have counted, as programs and Prometheus read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use softroce::io::impair::Impairments;
+use softroce::verbs::*;
+
+use crate::node::{Node, fresh_ip, open, open_with, patient};
+
+/// A directory of this test alone, which ends with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("softroce-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// The names of its files, and what is in them.
+    fn files(&self) -> BTreeMap<String, String> {
+        let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+        entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn a_queue_pair_has_counted_what_it_has_done_and_the_device_that_of_all() {
+    let (a, b) = Node::pair();
+    let idle = a.pd.create_qp(&QpConfig::ud(&a.cq)).unwrap();
+    a.run(SendRequest::write(1, a.mr.sge(..9000), b.mr.remote(0)));
+    let mine = a.qp.counters().unwrap();
+    assert_eq!((mine.writes_completed, mine.tx_packets), (1, 3));
+    assert_eq!(b.qp.counters().unwrap().rx_write_requests, 1);
+    assert_eq!(idle.counters().unwrap(), Counters::default());
+    let device = a.ctx.counters().unwrap();
+    assert_eq!(device.protocol, mine);
+    let by_qp: BTreeMap<_, _> = device.by_qp.iter().copied().collect();
+    assert_eq!(by_qp, [(a.qp.qpn(), mine), (idle.qpn(), Counters::default())].into());
+    assert_eq!((device.port.tx_datagrams, device.link.link_downed), (3, 0));
+    let Node { qp, ctx, .. } = a;
+    drop((qp, idle));
+    let after = ctx.counters().unwrap();
+    assert_eq!((after.protocol, after.by_qp), (mine, Vec::new()));
+}
+
+/// A line of the text format: the metric, its labels, its value.
+fn parsed(line: &str) -> (&str, Vec<&str>, u64) {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let (metric, labels) = series.strip_suffix('}').unwrap().split_once('{').unwrap();
+    assert!(metric.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'));
+    (metric, labels.split(',').collect(), value.parse().unwrap())
+}
+
+/// Each metric is introduced by its help and its type, and only once; each series is there once.
+#[test]
+fn the_text_for_prometheus_is_well_formed_and_says_what_was_counted() {
+    let (a, b) = Node::pair_on(open_with(OpenOptions::default().name("one\"of\\us")), open());
+    a.run(SendRequest::write(1, a.mr.sge(..100), b.mr.remote(0)));
+    let counters = a.ctx.counters().unwrap();
+    let text = counters.prometheus();
+    assert!(text.ends_with('\n'));
+    let (mut metrics, mut series) = (BTreeSet::new(), BTreeMap::new());
+    let mut lines = text.lines().peekable();
+    while let Some(help) = lines.next() {
+        let (metric, help) = help.strip_prefix("# HELP ").unwrap().split_once(' ').unwrap();
+        assert!(!help.is_empty() && metrics.insert(metric.to_owned()), "{metric}");
+        assert_eq!(lines.next(), Some(&*format!("# TYPE {metric} counter")));
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let (of, labels, value) = parsed(line);
+            assert_eq!(of, metric);
+            assert!(series.insert((metric.to_owned(), labels.join(",")), value).is_none());
+        }
+    }
+    let device = format!("device=\"one\\\"of\\\\us\",ip=\"{}\"", a.ctx.ip());
+    let qp = format!("{device},qp=\"{}\"", a.qp.qpn());
+    let metric = |prefix, name| format!("{prefix}_{name}_total");
+    let of_device =
+        counters.iter().map(|c| ((metric("softroce", c.name), device.clone()), c.value));
+    let of_qp = counters.by_qp[0].1.iter();
+    let of_qp = of_qp.map(|c| ((metric("softroce_qp", c.name), qp.clone()), c.value));
+    assert_eq!(series, of_device.chain(of_qp).collect());
+    assert_eq!(series[&(metric("softroce_qp", "writes_completed"), qp)], 1);
+}
+
+#[test]
+fn a_device_leaves_its_counters_and_those_of_its_queue_pairs_in_a_file() {
+    let directory = Directory::new("counters");
+    let lossy = Impairments { loss: 1.0, ..Impairments::default() };
+    let ctx = open_with(OpenOptions::default().name("net/0").counters(&directory.0).impair(lossy));
+    let name = format!("net_0-{}.prom", ctx.ip());
+    // It can be read as soon as the device is there, and nothing else lies about.
+    assert_eq!(directory.files().into_keys().collect::<Vec<_>>(), std::slice::from_ref(&name));
+    let a = Node::on(ctx);
+    let nobody = Endpoint { gid: fresh_ip().into(), ..a.qp.endpoint() };
+    let options = ConnectOptions { timeout: AckTimeout::new(1).unwrap(), ..patient() };
+    a.qp.connect(&nobody, &options).unwrap();
+    a.send(SendRequest::write(1, a.mr.sge(..8), a.mr.remote(0)));
+    assert_eq!(a.end(), (1, WcStatus::RetryExcErr));
+    let qpn = a.qp.qpn();
+    let device = format!("device=\"net/0\",ip=\"{}\"", a.ctx.ip());
+    drop(a);
+    let files = directory.files();
+    assert_eq!(files.keys().collect::<Vec<_>>(), [&name]);
+    for series in [
+        format!("softroce_retries_exceeded_total{{{device}}} 1"),
+        format!("softroce_qp_retries_exceeded_total{{{device},qp=\"{qpn}\"}} 1"),
+    ] {
+        assert!(files[&name].lines().any(|line| line == series), "{series}: {}", files[&name]);
+    }
+}
+
+#[test]
+fn a_directory_that_there_is_not_is_refused_by_name() {
+    let options = OpenOptions::default().ip(fresh_ip()).counters("/nowhere/at all");
+    let refused = Context::open(options).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "counters cannot be written to directory /nowhere/at all: No such file or directory (os error 2)"
+    );
+}
+
+/// The page that lists every counter.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/COUNTERS.md");
+
+/// The page has a row for each counter, which is written by this test with `SNAPSHOTS=write`.
+#[test]
+fn every_counter_is_in_its_place_on_the_page() {
+    let page = fs::read_to_string(PAGE).unwrap();
+    let (before, rest) = page.split_once("|---|---|---|---|\n").unwrap();
+    let (rows, after) = rest.split_once("\n\n").unwrap();
+    let names = |counter: &Counter, driver: &str| {
+        let named = counter.also.iter().filter(|(whose, _)| *whose == driver);
+        named.map(|(_, name)| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    let expected: Vec<_> = open()
+        .counters()
+        .unwrap()
+        .iter()
+        .map(|c| {
+            format!("| `{}` | {} | {} | {} |", c.name, c.help, names(&c, "rxe"), names(&c, "mlx5"))
+        })
+        .collect();
+    let expected = expected.join("\n");
+    if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
+        fs::write(PAGE, format!("{before}|---|---|---|---|\n{expected}\n\n{after}")).unwrap();
+        return;
+    }
+    let differs = rows.lines().zip(expected.lines()).find(|(found, expected)| found != expected);
+    assert_eq!((differs, rows.lines().count()), (None, expected.lines().count()), "{PAGE} is old");
+}
