@@ -2,35 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use softroce::io::impair::Impairments;
 use softroce::verbs::*;
+use tempfile::TempDir;
 
 use crate::node::{Node, fresh_ip, open, open_with, patient};
 
-/// A directory of this test alone, which ends with it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("softroce-{name}-{}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    /// The names of its files, and what is in them.
-    fn files(&self) -> BTreeMap<String, String> {
-        let entries = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-        let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-        entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
-    }
+/// The names of a directory's files, and what is in them.
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
 }
 
 #[test]
@@ -94,12 +78,16 @@ fn the_text_for_prometheus_is_well_formed_and_says_what_was_counted() {
 
 #[test]
 fn a_device_leaves_its_counters_and_those_of_its_queue_pairs_in_a_file() {
-    let directory = Directory::new("counters");
-    let lossy = Impairments { loss: 1.0, ..Impairments::default() };
-    let ctx = open_with(OpenOptions::default().name("net/0").counters(&directory.0).impair(lossy));
+    let directory = TempDir::new().unwrap();
+    let lossy: Impairments = "loss=1".parse().unwrap();
+    let ctx =
+        open_with(OpenOptions::default().name("net/0").counters(directory.path()).impair(lossy));
     let name = format!("net_0-{}.prom", ctx.ip());
     // It can be read as soon as the device is there, and nothing else lies about.
-    assert_eq!(directory.files().into_keys().collect::<Vec<_>>(), std::slice::from_ref(&name));
+    assert_eq!(
+        files(directory.path()).into_keys().collect::<Vec<_>>(),
+        std::slice::from_ref(&name)
+    );
     let a = Node::on(ctx);
     let nobody = Endpoint { gid: fresh_ip().into(), ..a.qp.endpoint() };
     let options = ConnectOptions { timeout: AckTimeout::new(1).unwrap(), ..patient() };
@@ -109,7 +97,7 @@ fn a_device_leaves_its_counters_and_those_of_its_queue_pairs_in_a_file() {
     let qpn = a.qp.qpn();
     let device = format!("device=\"net/0\",ip=\"{}\"", a.ctx.ip());
     drop(a);
-    let files = directory.files();
+    let files = files(directory.path());
     assert_eq!(files.keys().collect::<Vec<_>>(), [&name]);
     for series in [
         format!("softroce_retries_exceeded_total{{{device}}} 1"),
