@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use softroce::verbs::{Counter, DeviceInfo, OdpCaps, OdpOps, QpType};
 
 use crate::cli::DevinfoArgs;
+use crate::counters;
 
 /// Runs the command.
 pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
+    if let Some(files) = &args.counters {
+        return counted(files, args.json);
+    }
     let opened = args.device.open(None, false)?;
     let info = opened.context.device_info()?;
     opened.finish()?;
@@ -19,6 +24,29 @@ pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
         return Ok(writeln!(out)?);
     }
     print(&mut out, &info, args.verbose)?;
+    Ok(())
+}
+
+/// What counters there are, or what is in files of them.
+fn counted(files: &[PathBuf], json: bool) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    if files.is_empty() {
+        let printed = match json {
+            true => writeln!(out, "{}", counters::explained()),
+            false => counters::explain(&mut out),
+        };
+        return Ok(printed?);
+    }
+    for file in files {
+        let columns = counters::read(file)?;
+        if json {
+            writeln!(out, "{}", counters::as_json(&columns))?;
+            continue;
+        }
+        for column in &columns {
+            counters::print(&mut out, std::slice::from_ref(column))?;
+        }
+    }
     Ok(())
 }
 
@@ -60,7 +88,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         line(out, 2, "udp_gro", port.gro)?;
         line(out, 2, "sees_ip_header", port.sees_ip_header)?;
         writeln!(out, "\tcounters:")?;
-        for counter in counters(info) {
+        for counter in all_counters(info) {
             line(out, 2, counter.name, counter.value)?;
         }
     }
@@ -94,7 +122,7 @@ fn windows(info: &DeviceInfo) -> Vec<String> {
     info.mw_types.iter().map(ToString::to_string).collect()
 }
 
-fn counters(info: &DeviceInfo) -> impl Iterator<Item = Counter> {
+fn all_counters(info: &DeviceInfo) -> impl Iterator<Item = Counter> {
     info.counters.iter().chain(info.port_counters.iter())
 }
 
@@ -124,6 +152,6 @@ fn as_json(info: &DeviceInfo) -> Value {
             "operations": on_demand(info).into_iter().collect::<BTreeMap<_, _>>(),
         },
         "limits": object(&mut info.limits.iter()),
-        "counters": object(&mut counters(info).map(|counter| (counter.name, counter.value))),
+        "counters": object(&mut all_counters(info).map(|counter| (counter.name, counter.value))),
     })
 }

@@ -10,6 +10,7 @@ mod cli;
 mod clock;
 mod completion;
 mod control;
+mod counters;
 mod device;
 mod devinfo;
 mod doctor;

@@ -40,6 +40,17 @@ fn what_is_sent_arrives_whole_over_a_bad_path() {
 }
 
 #[test]
+fn a_side_tells_what_its_device_has_counted() {
+    let _alone = alone();
+    let listener = Listener::start(&["pingpong", "-n", "20"]);
+    let ours =
+        json(&["pingpong", "--json", "127.0.0.1", "-p", &listener.port, "-n", "20", "--counters"]);
+    listener.finish();
+    let here = &ours[1]["counters"]["here"];
+    assert_eq!((&here["sends_completed"], &here["receives_completed"]), (&20.into(), &20.into()));
+}
+
+#[test]
 fn sleeping_one_side_and_messages_of_nothing_work() {
     let _alone = alone();
     play(&["-n", "20", "-e"], &["-n", "20"]);

@@ -46,6 +46,9 @@ pub(crate) struct PerfArgs {
     /// captures; findings on standard error, and exit status 1 with a violation. It costs speed.
     #[arg(long)]
     pub(crate) check: bool,
+    /// At the end, print what the devices of both sides have counted, side by side; counters at 0 are left out.
+    #[arg(long, conflicts_with = "listen")]
+    pub(crate) counters: bool,
     /// An object of JSON a row.
     #[arg(long)]
     pub(crate) json: bool,

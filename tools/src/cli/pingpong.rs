@@ -68,6 +68,9 @@ pub(crate) struct PingpongArgs {
     /// captures; findings on standard error, and exit status 1 with a violation.
     #[arg(long)]
     pub(crate) check: bool,
+    /// At the end, print what the device has counted; counters at 0 are left out.
+    #[arg(long)]
+    pub(crate) counters: bool,
     /// The result as one object of JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -18,6 +18,7 @@ use super::stream::Stream;
 use crate::ceiling::{Ceiling, Party};
 use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
+use crate::counters::{self, Column, Values};
 
 /// How long the raw UDP measurement before a row takes, at most.
 const CEILING: Duration = Duration::from_millis(500);
@@ -59,9 +60,29 @@ pub(super) fn test(
         }
         Ok(())
     });
+    let told = if args.counters {
+        tell_counters(&opened.context, result.is_ok().then_some(control), args.json)
+    } else {
+        Ok(())
+    };
     // The capture is whole also when the test has failed.
     let kept_rules = opened.finish();
-    result.and(kept_rules)
+    result.and(told).and(kept_rules)
+}
+
+/// Prints what the devices have counted; that of the other side as long as it does what is asked.
+fn tell_counters(
+    context: &Context,
+    control: Option<&mut Control>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let mut columns = vec![Column::new("here", counters::of_device(context)?)];
+    if let Some(control) = control {
+        control.send(&Ask::Counters)?;
+        let theirs = control.receive::<Answer<Values>>()?.yes()?;
+        columns.push(Column::new("there", theirs));
+    }
+    Ok(counters::show(&columns, json)?)
 }
 
 struct Active<'a> {

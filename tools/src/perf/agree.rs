@@ -14,7 +14,7 @@ use crate::ceiling::Order;
 use crate::cli::{LoadArgs, Measure};
 
 /// The number of this agreement: another one for every change to what the sides tell each other.
-const AGREEMENT: u32 = 3;
+const AGREEMENT: u32 = 4;
 
 /// The first word of each side. What is in it may be added to, but not changed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,6 +64,8 @@ pub(super) enum Ask {
     /// The active side has sent so many messages of the row, and is through. Answered by a
     /// [`Report`] when the other side is through as well.
     Finish { sent: u64 },
+    /// What its device has counted. Answered by an [`Answer`] of [`Values`](crate::counters::Values).
+    Counters,
 }
 
 /// Yes, or why not.
@@ -357,7 +359,7 @@ mod tests {
         let old: Greeting = serde_json::from_str(r#"{"roce":"0.0.9","test":"send-bw"}"#).unwrap();
         assert_eq!(
             ours.meet(&old).unwrap_err().to_string(),
-            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 3: take the \
+            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 4: take the \
              same version on both sides"
         );
         assert!(ours.meet(&Greeting::new("send-bw")).is_ok());

@@ -11,6 +11,7 @@ use super::{greet, placement};
 use crate::ceiling::Party;
 use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
+use crate::counters;
 use crate::device::Opened;
 use crate::tcp;
 
@@ -54,6 +55,11 @@ impl Session<'_> {
                     control.send(&Answer::of(answer))?;
                 }
                 Ask::Run(run) => self.row(control, run)?,
+                Ask::Counters => {
+                    let opened = self.opened.as_ref().context("nothing is connected");
+                    let counted = opened.and_then(|opened| counters::of_device(&opened.context));
+                    control.send(&Answer::of(counted))?;
+                }
                 // Nothing is running: the row has failed here, and the reason is on its way.
                 Ask::Finish { .. } => {}
             }

@@ -11,6 +11,7 @@
 //!     │◀═════════════ the test ══════════════════▶│
 //!     │── Finish (messages sent) ────────────────▶│
 //!     │◀──── Report (sent, arrived, counted) ─────│
+//!     │── Counters ──────────────────────────────▶│  if they are to be printed
 //! ```
 
 mod active;
@@ -28,6 +29,8 @@ mod stream;
 
 use std::time::Duration;
 
+use anyhow::ensure;
+
 use crate::Answer;
 use crate::cli::{PerfArgs, Test};
 use crate::control::Control;
@@ -44,6 +47,7 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
     if args.listen {
         return listening::run(args);
     }
+    ensure!(!args.counters || args.test != Test::Ceiling, "--counters: raw UDP has no device");
     let plot = args.plot.as_deref().map(Plot::open).transpose()?;
     let mut table = Table::new(args.json);
     let (_side, stream) = match &args.host {

@@ -1,15 +1,18 @@
 //! The other side of a test, started by ourselves as a process of its own.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail};
+use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::cli::{PerfArgs, Test};
 
 /// A process that listens for us. It ends with its session, and at the latest with this value.
 pub(super) struct Side {
     child: Child,
+    stdout: Option<ChildStdout>,
 }
 
 impl Side {
@@ -33,9 +36,10 @@ impl Side {
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
-        let side = Self { child };
+        let mut side = Self { child, stdout };
         let mut line = String::new();
-        if let Some(stdout) = stdout {
+        if let Some(stdout) = &mut side.stdout {
+            // Nothing comes behind the line that could be lost with this reader.
             BufReader::new(stdout).read_line(&mut line)?;
         }
         match line.trim().parse() {
@@ -46,8 +50,25 @@ impl Side {
     }
 }
 
+impl Side {
+    /// How many milliseconds it may take to close its device, once the session has ended.
+    const GRACE: u16 = 2000;
+
+    /// Waits for its end, which comes with that of the session: what its device leaves behind is then
+    /// whole.
+    fn let_it_end(&self) {
+        // It says no more, so there is something to be read when it is gone. If that cannot be waited for,
+        // or takes too long, it is ended.
+        if let Some(stdout) = &self.stdout {
+            let mut end = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut end, Self::GRACE);
+        }
+    }
+}
+
 impl Drop for Side {
     fn drop(&mut self) {
+        self.let_it_end();
         // Gone already is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -14,6 +14,7 @@ use softroce::verbs::*;
 use crate::cli::{PingpongArgs, Transport};
 use crate::clock;
 use crate::completion::Waiter;
+use crate::counters::{self, Column};
 use crate::device::Opened;
 use crate::{Answer, exchange, tcp};
 use report::{Report, Score};
@@ -52,11 +53,16 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Answer> {
     };
     let opened = args.device.open(Some(tcp::local_ip(&stream)?), args.check)?;
     let result = play(args, &opened, stream);
+    let counted = args.counters.then(|| counters::of_device(&opened.context));
     // The capture is whole also when the game has failed.
     let finished = opened.finish();
-    let report = result?;
+    // Why a game has failed may be in the counters.
+    let report = result.and_then(|report| report.print(args.json).map(|()| report));
+    if let Some(counted) = counted.transpose()? {
+        counters::show(&[Column::new("here", counted)], args.json)?;
+    }
+    let report = report?;
     let kept_rules = finished?;
-    report.print(args.json)?;
     Ok(if report.is_perfect() { kept_rules } else { Answer::No })
 }
 
