@@ -213,7 +213,8 @@ fn reset_ends_a_wait() {
 /// QPS-03: a full window is empty again.
 #[test]
 fn reset_gives_back_what_was_in_flight() {
-    let mut t = Script::with(rts_qp(), |config| {
+    let link = Link { rd_atomic: 1, ..rts_qp() };
+    let mut t = Script::with(link, |config| {
         (config.peer_receive_buffer, config.receive_buffer) = (16 << 10, 16 << 10);
     });
     for _ in 0..3 {

@@ -446,7 +446,8 @@ fn completions_come_in_the_order_of_posting() {
 /// A READ asks for no more at once than fits the own receive buffer: here, 8 packets of 256 bytes.
 #[test]
 fn a_long_read_is_cut_into_requests_that_the_receive_buffer_holds() {
-    let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
+    let link = Link { rd_atomic: 1, ..rts_qp() };
+    let mut t = Script::with(link, |config| config.receive_buffer = 16 << 10);
     t.read(1, 5000);
     t.send(2, 8);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2048");
@@ -480,10 +481,25 @@ fn answer(t: &mut Script, us: u64, first: u32, len: usize) {
     }
 }
 
+/// With a quarter of it in each request the next one is asked for before the receive buffer is empty.
+#[test]
+fn several_requests_of_a_long_read_are_outstanding_at_once() {
+    let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
+    t.read(1, 5000);
+    for (psn, va) in [(5, 0x8000), (7, 0x8200), (9, 0x8400), (11, 0x8600)] {
+        t.tx(0, &format!("READ_REQUEST psn={psn} ackreq va={va:#x} rkey=0x00000100 dmalen=512"));
+    }
+    t.quiet(1);
+    answer(&mut t, 1, 5, 512);
+    t.tx(1, "READ_REQUEST psn=13 ackreq va=0x8800 rkey=0x00000100 dmalen=512");
+    t.quiet(2);
+}
+
 /// REQ-14, REQ-16: in the second of the requests that a READ was cut into.
 #[test]
 fn a_gap_in_a_later_part_of_a_long_read_is_asked_for_there() {
-    let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
+    let link = Link { rd_atomic: 1, ..rts_qp() };
+    let mut t = Script::with(link, |config| config.receive_buffer = 16 << 10);
     t.read(1, 5000);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2048");
     answer(&mut t, 1, 5, 2048);

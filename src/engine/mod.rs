@@ -473,7 +473,9 @@ impl Engine {
             }
         }
         match (from, to) {
-            (QpState::Rtr, QpState::Rts) => qp.start_sending(self.config.receive_buffer),
+            (QpState::Rtr, QpState::Rts) => {
+                qp.start_sending(self.config.receive_buffer, cx.windows)
+            }
             (QpState::Rts, QpState::Sqd) => qp.set_draining(&mut cx, true),
             (QpState::Sqd, QpState::Rts) => qp.set_draining(&mut cx, false),
             _ => {}

@@ -18,7 +18,7 @@ use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::responder::Failure;
 use crate::transport::recv::RecvQueue;
 use crate::transport::ud::Destination;
-use crate::transport::window::WindowId;
+use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
 use crate::wire::icrc::Verdict;
 use crate::wire::{Datagram, Opcode, Transport};
@@ -415,10 +415,10 @@ impl QueuePair {
     }
 
     /// RTR → RTS: sending starts.
-    pub(crate) fn start_sending(&mut self, receive_buffer: u64) {
+    pub(crate) fn start_sending(&mut self, receive_buffer: u64, windows: &Windows) {
         let first = self.attr.sq_psn.unwrap_or_default();
         if let Some(peering) = &self.peering {
-            self.service.start_sending(first, peering, receive_buffer);
+            self.service.start_sending(first, peering, receive_buffer, windows);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::transport::rc::responder::{Failure, Responder};
 use crate::transport::recv::RecvQueue;
 use crate::transport::uc::{UcReceiver, UcSender};
 use crate::transport::ud::{self, Destination, Endpoint, UdSender};
-use crate::transport::window::WindowId;
+use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{SendRequest, WcStatus};
 use crate::wire::{Datagram, Transport};
 
@@ -338,12 +338,21 @@ impl Service {
     }
 
     /// RTR → RTS.
-    pub(crate) fn start_sending(&mut self, first: Psn, peering: &Peering, receive_buffer: u64) {
+    pub(crate) fn start_sending(
+        &mut self,
+        first: Psn,
+        peering: &Peering,
+        receive_buffer: u64,
+        windows: &Windows,
+    ) {
         match (self, peering) {
             (
                 Self::Rc { requester, .. } | Self::XrcIni { requester },
                 Peering::Connection(connection),
-            ) => requester.start(first, connection, receive_buffer),
+            ) => {
+                let whole = windows.is_whole(connection.window);
+                requester.start(first, connection, receive_buffer, whole);
+            }
             (Self::Uc { sender, .. }, _) => sender.start(first),
             (Self::Ud { sender }, _) => sender.start(first),
             _ => {}

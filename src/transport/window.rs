@@ -226,6 +226,11 @@ impl Windows {
         self.open(id);
     }
 
+    /// Whether bursts arrive there as they were sent.
+    pub(crate) fn is_whole(&self, id: WindowId) -> bool {
+        self.windows[id.0].whole
+    }
+
     /// The window as a transmission finds it.
     pub(crate) fn allowance(&self, id: WindowId, now: Instant) -> Allowance {
         let Window { limit, whole, .. } = self.windows[id.0];

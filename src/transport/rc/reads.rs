@@ -19,6 +19,16 @@ impl ReadPlan {
         Self { chunk: chunk.max(1) }
     }
 
+    /// Requests for a part of the `packets` that fit the receive buffer, of which `at_once` may be
+    /// outstanding.
+    ///
+    /// Room is free again when a request is answered to its end. One that asks for all of it would be
+    /// alone, and nothing be under way while the next one is; with a quarter each, answers come without
+    /// end where they take no less than a third of a round trip. Requests cost bursts, so there are no more.
+    pub(crate) fn filling(packets: u32, at_once: u8) -> Self {
+        Self::new(packets / u32::from(at_once.clamp(1, 4)))
+    }
+
     /// Where the request ends that asks for response packet `index` of `packets`, exclusive.
     ///
     /// The cuts do not depend on where an answer was interrupted, so that a late packet of an
@@ -66,6 +76,13 @@ mod tests {
         }
         assert!(!plan.accepts(Middle, 0, 9, 0));
         assert!(!plan.accepts(First, 1, 9, 0));
+    }
+
+    #[test]
+    fn several_requests_fill_the_receive_buffer() {
+        let chunk = |at_once| ReadPlan::filling(62, at_once).end(0, 1000);
+        assert_eq!([0, 1, 2, 3, 4, 128].map(chunk), [62, 62, 31, 20, 15, 15]);
+        assert_eq!(ReadPlan::filling(3, 16).end(0, 1000), 1);
     }
 
     #[test]

@@ -122,12 +122,20 @@ impl Requester {
         }
     }
 
-    /// RTR → RTS: the first request will have the PSN `first`.
-    pub(crate) fn start(&mut self, first: Psn, connection: &Connection, read_window: u64) {
+    /// RTR → RTS: the first request will have the PSN `first`. `whole` says whether bursts arrive as
+    /// they were sent.
+    pub(crate) fn start(
+        &mut self,
+        first: Psn,
+        connection: &Connection,
+        read_window: u64,
+        whole: bool,
+    ) {
         (self.next_psn, self.una, self.sent) = (first, first, first);
         self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
         let packets = usable(read_window) / lone_cost(answer_len(connection));
-        self.reads = ReadPlan::new(u32::try_from(packets).unwrap_or(u32::MAX));
+        let at_once = if whole { 1 } else { connection.max_rd_atomic };
+        self.reads = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
     }
 
     /// Takes changed timeouts and budgets over.

@@ -1,0 +1,216 @@
+//! How fast a reliable connection gets over loss, compared with the best that its protocol allows.
+//!
+//! `SNAPSHOTS=write cargo test --test recovery` writes what it measures into `docs/LOSS.md` and the plot
+//! beside it. All times are virtual, so they are the same everywhere.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "test code"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use softroce::ids::Mtu;
+use softroce::io::sim::{Conditions, Fate, HostConfig};
+use softroce::transport::window::DEFAULT_RECEIVE_BUFFER;
+use softroce::transport::work::{SendOp, WcStatus};
+use softroce::wire::Datagram;
+use support::curve::{self, Curve, Point};
+use support::{Link, World, full_access, pattern, remote, request, sge};
+
+/// One-way delay.
+const DELAY: Duration = Duration::from_micros(15);
+const RATE: u64 = 10_000_000_000;
+const MTU: Mtu = Mtu::Mtu1024;
+/// 262 µs.
+const TIMEOUT: u8 = 6;
+const MESSAGE: usize = 64 << 10;
+/// Requests that are posted at any time.
+const POSTED: usize = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Traffic {
+    Send,
+    Write,
+    Read,
+}
+
+impl Traffic {
+    const ALL: [Self; 3] = [Self::Send, Self::Write, Self::Read];
+}
+
+/// Bytes of a full packet on the wire: IP, UDP, BTH and ICRC around its payload.
+const ON_WIRE: u64 = 28 + 12 + 4 + MTU.bytes() as u64;
+
+fn wire_time(bytes: u64) -> f64 {
+    (bytes * 8) as f64 / RATE as f64
+}
+
+/// Bytes a second that the best go-back-N delivers which the protocol allows, at a loss of `p` in each
+/// direction, with `window` packets in flight.
+///
+/// A packet takes its time on the wire, `t`, or its share of the round trip if the window is smaller
+/// than that. A lost one is sent again with all that is in flight behind it, so it costs a round trip
+/// `R`: that of the path, or, where the window is larger than the path, the time that a whole window
+/// takes on the wire, for what is sent again waits behind it. The receiver notices with the next packet
+/// that arrives, after `t / (1 - p)` on average.
+///
+/// That fails with the probability `x` that the NAK is lost, or what it makes the sender send again: a
+/// responder says once that a packet is missing (C9-112, RSP-02), so a timeout `T` must help, which the
+/// protocol forbids to be shorter than what was agreed on (REQ-28). What is sent then, or its answer, is
+/// lost with the probability `x` again:
+///
+/// ```text
+/// time of a packet = t + p × (t / (1 - p) + R + T × (x + x² + …))      x = 1 - (1 - p)²
+/// ```
+fn ideal(p: f64, window: u64) -> f64 {
+    let packet = wire_time(ON_WIRE);
+    let path = packet + 2.0 * DELAY.as_secs_f64() + wire_time(28 + 20);
+    let timeout = 4096e-9 * f64::from(1_u32 << TIMEOUT);
+    let x = 1.0 - (1.0 - p) * (1.0 - p);
+    let each = packet.max(path / window as f64);
+    let round_trip = path.max(packet * window as f64);
+    let recovery = packet / (1.0 - p) + round_trip + timeout * x / (1.0 - x);
+    MTU.bytes() as f64 / (each + p * recovery)
+}
+
+/// A run of `messages` messages at a loss of `p`. Returns bytes a second.
+fn goodput(traffic: Traffic, p: f64, receive_buffer: u64, messages: usize) -> f64 {
+    let host = HostConfig { receive_buffer: receive_buffer as usize, ..HostConfig::default() };
+    let seed = (p * 1e6) as u64 + traffic as u64;
+    let mut world = World::with(seed, 2, host, |_| {});
+    for node in [0, 1] {
+        let peer = world.nodes[1 - node].ip;
+        world.nodes[node].engine.set_peer_receive_buffer(peer, receive_buffer);
+    }
+    let conditions =
+        Conditions { loss: p, delay: DELAY, rate_bits_per_s: Some(RATE), ..Conditions::default() };
+    world.network.set_conditions(conditions);
+    let link = Link { mtu: MTU, timeout: TIMEOUT, rd_atomic: 16, ..Link::default() };
+    let qps = world.pair(&link);
+    let regions = [0, 1].map(|node| world.nodes[node].region(MESSAGE, 1 << 20, full_access()));
+    regions[usize::from(traffic == Traffic::Read)].write_at(0, &pattern(7, MESSAGE)).unwrap();
+    let (mut posted, mut done) = (0, 0);
+    while done < messages {
+        while posted < messages && posted - done < POSTED {
+            let there = remote(&regions[1], 0);
+            let op = match traffic {
+                Traffic::Write => SendOp::Write { to: there },
+                Traffic::Read => SendOp::Read { from: there },
+                Traffic::Send => {
+                    world.post_recv(1, qps[1], 1, &[sge(&regions[1], 0, MESSAGE)]);
+                    SendOp::Send
+                }
+            };
+            world.post_send(0, qps[0], request(posted as u64, op, &[sge(&regions[0], 0, MESSAGE)]));
+            posted += 1;
+        }
+        world.settle();
+        for completion in world.nodes[0].sends.drain(..) {
+            assert_eq!((completion.wr_id, completion.status), (done as u64, WcStatus::Success));
+            done += 1;
+        }
+        world.nodes[1].recvs.clear();
+        let waits = posted == messages || posted - done == POSTED;
+        assert!(done == messages || !waits || world.advance(), "it stands still");
+    }
+    let mut received = vec![0; MESSAGE];
+    regions[usize::from(traffic != Traffic::Read)].read_at(0, &mut received).unwrap();
+    assert!(received == pattern(7, MESSAGE), "{traffic:?} at {p}");
+    (messages * MESSAGE) as f64 / (world.now.as_nanos() as f64 / 1e9)
+}
+
+/// Packets in flight towards a receive buffer, of which three quarters are used and each takes 2560
+/// bytes as the kernel counts, when there are enough to send.
+fn window(receive_buffer: u64) -> u64 {
+    let posted = POSTED * MESSAGE / MTU.bytes();
+    (receive_buffer / 4 * 3 / 2560).min(posted as u64)
+}
+
+/// How much of the ideal each operation reaches at each loss.
+fn curves(receive_buffer: u64, losses: &[f64]) -> Vec<Curve> {
+    let mut curves: Vec<_> = Traffic::ALL
+        .iter()
+        .map(|traffic| Curve { name: format!("{traffic:?}").to_uppercase(), points: Vec::new() })
+        .collect();
+    for loss in losses {
+        // A few hundred losses, or what a twentieth of a second of a good network brings.
+        let messages = ((400.0 / loss) as usize / (MESSAGE / MTU.bytes())).clamp(100, 1000);
+        let ideal = ideal(*loss, window(receive_buffer));
+        for (traffic, curve) in Traffic::ALL.iter().zip(&mut curves) {
+            let found = goodput(*traffic, *loss, receive_buffer, messages);
+            curve.points.push(Point { loss: *loss, found, ideal });
+        }
+    }
+    curves
+}
+
+#[track_caller]
+fn are_near_the_ideal(curves: &[Curve]) {
+    for curve in curves {
+        for point in &curve.points {
+            assert!(point.found >= 0.8 * point.ideal, "{}: {curves:#?}", curve.name);
+        }
+    }
+}
+
+/// The receive buffer that every socket has holds a little more than a round trip of this path takes.
+#[test]
+fn goodput_under_loss_is_near_that_of_an_ideal_go_back_n() {
+    let curves = curves(DEFAULT_RECEIVE_BUFFER, &[0.0001, 0.001, 0.01, 0.1]);
+    if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
+        curve::write(&curves);
+    }
+    are_near_the_ideal(&curves);
+}
+
+/// What is in flight then takes several round trips.
+#[test]
+fn so_it_is_with_a_window_larger_than_the_path() {
+    are_near_the_ideal(&curves(1 << 20, &[0.001, 0.01]));
+}
+
+/// Nobody misses the last packet, so its timeout is what it costs, and the way there and back.
+#[test]
+fn a_lost_last_packet_costs_one_timeout() {
+    for traffic in Traffic::ALL {
+        let took = |lose: bool| {
+            let mut world = World::new(1, 2);
+            let link = Link { timeout: 10, ..Link::default() };
+            let qps = world.pair(&link);
+            let regions = [0, 1].map(|n| world.nodes[n].region(MESSAGE, 1 << 20, full_access()));
+            let op = match traffic {
+                Traffic::Write => SendOp::Write { to: remote(&regions[1], 0) },
+                Traffic::Read => SendOp::Read { from: remote(&regions[1], 0) },
+                Traffic::Send => SendOp::Send,
+            };
+            world.post_recv(1, qps[1], 1, &[sge(&regions[1], 0, MESSAGE)]);
+            let last = link.psn[0] + (MESSAGE / 1024) as u32 - 1;
+            let mut armed = lose;
+            world.network.observe(move |seen| {
+                let bth = Datagram::parse(seen.datagram).unwrap().bth;
+                let is_data = bth.opcode.is_request() != (traffic == Traffic::Read);
+                match is_data && bth.psn.value() == last && std::mem::take(&mut armed) {
+                    true => Fate::Drop,
+                    false => Fate::Leave,
+                }
+            });
+            world.post_send(0, qps[0], request(1, op, &[sge(&regions[0], 0, MESSAGE)]));
+            while world.nodes[0].sends.is_empty() {
+                world.settle();
+                assert!(!world.nodes[0].sends.is_empty() || world.advance(), "it stands still");
+            }
+            assert_eq!(world.nodes[0].sends[0].status, WcStatus::Success);
+            world.now.as_nanos()
+        };
+        let timeout = 4096 << 10;
+        let (whole, lost) = (took(false), took(true));
+        let more = lost - whole;
+        // It runs from the last progress, at most a round trip of 10 µs after what was lost has left.
+        assert!((timeout..timeout + 20_000).contains(&more), "{traffic:?}: {whole} and {lost} ns");
+    }
+}
