@@ -26,8 +26,9 @@ use crate::ids::{Lkey, PdId, Rkey};
 
 /// The key table of a device, shared by its engines and by application threads.
 ///
-/// A key is 24 random bits, by which the region or memory window is found, and a variant byte, which
-/// must match. So a peer that guesses finds one of n regions with a chance of n in 2^32.
+/// A key is an index of 24 random bits, which no two regions or memory windows share, and a variant byte.
+/// They are found by the whole of it: a peer that guesses finds one of n regions with a chance of n in
+/// 2^32, and cannot tell whether an index of his is there, from answers nor from how long they take.
 ///
 /// ```
 /// use softroce::ids::PdId;
@@ -75,12 +76,15 @@ impl Default for MemoryLimits {
     }
 }
 
-/// By the upper 24 bits of a key.
-pub(super) type ByIndex<T> = HashMap<u32, T, BuildHasherDefault<KeyHasher>>;
+/// By [`index`], or by [`whole`].
+pub(super) type ByKey<T> = HashMap<u32, T, BuildHasherDefault<KeyHasher>>;
 
 /// Regions and windows. No index is of both.
 pub(super) struct Table {
-    pub(super) regions: ByIndex<Arc<Region>>,
+    /// By the whole key.
+    regions: ByKey<Arc<Region>>,
+    /// The indices of the regions.
+    taken: ByKey<()>,
     pub(super) windows: Windows,
     keys: ChaCha8Rng,
 }
@@ -94,7 +98,7 @@ impl Table {
             let key = self.keys.next_u32();
             let at = index(key);
             // Programs use key 0 for "none".
-            if at != 0 && !self.regions.contains_key(&at) && !self.windows.contains(at) {
+            if at != 0 && !self.taken.contains_key(&at) && !self.windows.contains(at) {
                 return key;
             }
         }
@@ -102,17 +106,13 @@ impl Table {
 
     /// The region with exactly this key, if it is of domain `pd`.
     pub(super) fn region(&self, pd: PdId, key: u32) -> Result<&Arc<Region>, AccessError> {
-        let region = self
-            .regions
-            .get(&index(key))
-            .filter(|region| region.key() == key)
-            .ok_or(AccessError::UnknownKey { key })?;
+        let region = self.regions.get(&whole(key)).ok_or(AccessError::UnknownKey { key })?;
         if region.pd() == pd { Ok(region) } else { Err(AccessError::WrongDomain { key }) }
     }
 
     /// Whether it is this region that its key finds here.
     fn lists(&self, region: &Region) -> bool {
-        let found = self.regions.get(&index(region.key()));
+        let found = self.regions.get(&whole(region.key()));
         found.is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), region))
     }
 
@@ -128,8 +128,15 @@ impl Table {
     fn remove(&mut self, region: &Region) {
         if self.lists(region) {
             self.windows.unbind_all_of(region);
-            self.regions.remove(&index(region.key()));
+            self.regions.remove(&whole(region.key()));
+            self.taken.remove(&index(region.key()));
         }
+    }
+
+    /// Enters a region, in place of another with the same key if there is one.
+    pub(super) fn enter(&mut self, region: &Arc<Region>) {
+        self.taken.insert(index(region.key()), ());
+        self.regions.insert(whole(region.key()), Arc::clone(region));
     }
 }
 
@@ -149,6 +156,7 @@ impl Memory {
         };
         let table = Table {
             regions: HashMap::default(),
+            taken: HashMap::default(),
             windows: Windows::default(),
             keys: ChaCha8Rng::from_seed(seed),
         };
@@ -188,7 +196,7 @@ impl Memory {
         let key = table.free_key();
         let gates = Arc::clone(&self.gates);
         let region = Arc::new(Region::new(key, pd, addr, access, memory, gates));
-        table.regions.insert(index(key), Arc::clone(&region));
+        table.enter(&region);
         Ok(region)
     }
 
@@ -369,18 +377,23 @@ fn check_access(access: Access, memory: &HostMemory) -> Result<(), RegisterError
     Ok(())
 }
 
-/// The part of a key that finds the region or window.
+/// The part of a key that no other region or window has.
 pub(super) const fn index(key: u32) -> u32 {
     key >> 8
 }
 
-/// Multiplies: indices are random already, and only ours are ever stored.
+/// The whole key, with the bits that are random always in the low places, which spread it in a map.
+pub(super) const fn whole(key: u32) -> u32 {
+    key.rotate_right(8)
+}
+
+/// Multiplies: keys are random already, and only ours are ever stored.
 #[derive(Default)]
 pub(super) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
-    fn write_u32(&mut self, index: u32) {
-        self.0 = u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fn write_u32(&mut self, key: u32) {
+        self.0 = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Memory, RegisterError, index};
+use super::{Memory, RegisterError};
 use crate::ids::PdId;
 use crate::mem::access::Access;
 use crate::mem::raw::HostMemory;
@@ -50,7 +50,7 @@ impl Memory {
         table.free_of_windows(old)?;
         let gates = Arc::clone(&self.gates);
         let new = Arc::new(Region::new(old.key(), pd, addr, access, memory, gates));
-        table.regions.insert(index(old.key()), Arc::clone(&new));
+        table.enter(&new);
         drop(table);
         old.memory.revoke();
         Ok(new)

@@ -29,7 +29,7 @@ pub use error::{BindError, InvalidateError, TooManyWindows};
 use super::access::{Access, AccessError, Via};
 use super::region::Region;
 use super::span::Span;
-use super::table::{ByIndex, Memory, Table, index};
+use super::table::{ByKey, Memory, Table, index, whole};
 use crate::ids::{Lkey, MwId, PdId, Qpn, Rkey};
 
 /// How a window is bound and invalidated.
@@ -215,7 +215,9 @@ impl Window {
 /// The windows of a table, and what they are bound to.
 #[derive(Default)]
 pub(super) struct Windows {
-    by_index: ByIndex<Window>,
+    by_index: ByKey<Window>,
+    /// The index of each by its whole key.
+    by_key: ByKey<u32>,
     /// Indices of a region and of a window that is bound to it.
     of_regions: BTreeSet<(u32, u32)>,
     /// A queue pair and the index of a window of type 2 that is bound for it.
@@ -229,7 +231,7 @@ impl Windows {
 
     /// The window with exactly this key.
     pub(super) fn with_key(&self, rkey: Rkey) -> Option<&Window> {
-        self.by_index.get(&index(rkey.0)).filter(|window| window.rkey == rkey)
+        self.by_index.get(self.by_key.get(&whole(rkey.0))?)
     }
 
     /// How many are bound to a region.
@@ -254,6 +256,8 @@ impl Windows {
     fn bind(&mut self, id: MwId, rkey: Rkey, binding: Option<Binding>) {
         self.unbind(id.0);
         let Some(window) = self.by_index.get_mut(&id.0) else { return };
+        self.by_key.remove(&whole(window.rkey.0));
+        self.by_key.insert(whole(rkey.0), id.0);
         window.rkey = rkey;
         let Some(binding) = binding else { return };
         self.of_regions.insert((index(binding.region.key()), id.0));
@@ -344,6 +348,7 @@ impl Memory {
         };
         let at = index(key.0);
         table.windows.by_index.insert(at, Window { mw_type, pd, rkey, binding: None });
+        table.windows.by_key.insert(whole(rkey.0), at);
         Ok(MwId(at))
     }
 
@@ -352,7 +357,9 @@ impl Memory {
     pub fn dealloc_window(&self, id: MwId) {
         let mut table = self.write();
         table.windows.unbind(id.0);
-        table.windows.by_index.remove(&id.0);
+        if let Some(window) = table.windows.by_index.remove(&id.0) {
+            table.windows.by_key.remove(&whole(window.rkey.0));
+        }
         drop(table);
         self.gates.wait_for_turns();
     }
