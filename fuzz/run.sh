@@ -63,7 +63,14 @@ for target in "${targets[@]}"; do
         ./seeds.py "$target" "$seeds" ../pcap/captures/{rxe,hardware}/*.pcap \
             ../tests/vectors/vectors.json
         ;;
-    words) printf 'loss=0.02, dup=1,reorder=0,delay=1.5ms,seed=9,dir=rx' >"$seeds/impairments" ;;
+    words)
+        # Every key of an impairment, with a value of each kind.
+        for key in $(sed -n 's/^| `\([a-z-]*\)`.*/\1/p' ../docs/IMPAIRMENTS.md); do
+            for value in 0.5 10 5ms 10mbit 64k both; do
+                echo "$key=$value" >"$seeds/$key-$value"
+            done
+        done
+        ;;
     *) cp ../pcap/captures/*/*.pcap "$seeds" ;;
     esac
     mkdir -p "corpus/$target" "artifacts/$target"

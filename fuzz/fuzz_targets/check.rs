@@ -18,7 +18,7 @@ fuzz_target!(|file: &[u8]| {
             assert!(directions <= LIMITS.directions && packets <= LIMITS.packets);
         });
         let counts = checker.counts();
-        let verdicts = counts.icrc_good + counts.icrc_bad + counts.icrc_unknown;
+        let verdicts = counts.icrc.good + counts.icrc.bad + counts.icrc.unknown;
         assert_eq!(verdicts, counts.roce_packets);
     }
 });

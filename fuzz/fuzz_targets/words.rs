@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use softroce::io::Port;
 use softroce::io::impair::{Impair, Impairments};
-use softroce::io::sim::Network;
+use softroce::io::sim::{Conditions, Network};
 use softroce::net::{Burst, BurstToken, Path};
 use softroce::time::Instant;
 
@@ -18,8 +18,11 @@ mod units;
 
 fuzz_target!(|text: &str| {
     if let Ok(impairments) = text.parse::<Impairments>() {
-        let Impairments { loss, duplicate, reorder, corrupt, delay, jitter, .. } = impairments;
-        assert!([loss, duplicate, reorder, corrupt].iter().all(|p| (0.0..=1.0).contains(p)));
+        let Conditions { loss, duplicate, reorder, corrupt, truncate, mark, .. } =
+            impairments.conditions;
+        let shares = [loss, duplicate, reorder, corrupt, truncate, mark];
+        assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
+        let Conditions { delay, jitter, .. } = impairments.conditions;
         assert!(delay.max(jitter) <= Duration::from_secs(3600));
         impaired(&impairments);
     }
@@ -50,14 +53,15 @@ fn impaired(impairments: &Impairments) {
     burst.push(64).fill(1);
     burst.push(64).fill(2);
     let mut now = Instant::ZERO;
-    assert_eq!(port.transmit(now, &[burst]), Ok(1));
+    let mut taken = port.transmit(now, std::slice::from_ref(&burst)).expect("nothing is refused");
     let mut received = 0;
     for _ in 0..64 {
         port.receive(now, &mut |rx| received += rx.segments().len()).expect("it cannot fail");
         let Some(next) = port.poll_timeout() else { break };
         assert!(next > now, "it says that it waits and does not");
         now = next;
-        assert_eq!(port.transmit(now, &[]), Ok(0));
+        let rest = &[burst.clone()][taken..];
+        taken += port.transmit(now, rest).expect("nothing is refused");
     }
     assert!(received <= 8, "each twice at most, on either side");
 }

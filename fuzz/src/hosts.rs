@@ -12,7 +12,7 @@ use std::time::Duration;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use softroce::engine::{QpAttr, QpState, QpType, SrqInit};
 use softroce::ids::{Mtu, PdId, Qpn, Srqn};
-use softroce::io::sim::{Conditions, Fate, HostConfig};
+use softroce::io::sim::{Bursts, Conditions, Fate, HostConfig};
 use softroce::mem::Access;
 use softroce::net::{AddressVector, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
 use softroce::transport::work::{
@@ -295,6 +295,9 @@ impl Hosts {
             duplicate: share()?,
             reorder: share()?,
             corrupt: share()?,
+            truncate: share()?,
+            mark: share()?,
+            bursts: Bursts { begin: share()? / 10.0, ..Bursts::default() },
             refuse_send: share()?,
             delay: Duration::from_micros(5),
             ..Conditions::default()

@@ -138,12 +138,12 @@ impl Side {
             segment_len = bytes.len();
             data.extend(bytes);
         }
-        let (before, counted) = (self.contents(), *self.t.engine.counters());
+        let (before, counted) = (self.contents(), self.t.engine.counters());
         let rx = RxBuffer { data: &data, segment_len, meta };
         let packets = if data.is_empty() { 1 } else { u64::from(count) };
         self.t.engine.handle_buffer(Instant::from_micros(self.us), rx);
 
-        let now = *self.t.engine.counters();
+        let now = self.t.engine.counters();
         assert_eq!(now.rx_packets - counted.rx_packets, packets);
         let sent = self.t.all(self.us);
         assert!(sent.len() <= MOST_ANSWERS, "{} packets for {packets}", sent.len());
