@@ -325,6 +325,8 @@ pub enum TransmitErrorKind {
     TooLong,
     /// The host does not allow it (`EPERM`, `EACCES`).
     Forbidden,
+    /// Somebody else in this process has closed the port's socket (`EBADF`, `ENOTSOCK`).
+    Closed,
     /// Anything else.
     Other,
 }

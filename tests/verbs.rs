@@ -18,6 +18,8 @@ mod datagrams;
 mod destroying;
 #[path = "verbs/errors.rs"]
 mod errors;
+#[path = "verbs/faults.rs"]
+mod faults;
 #[path = "verbs/lifetime.rs"]
 mod lifetime;
 #[path = "verbs/links.rs"]

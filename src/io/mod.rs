@@ -42,7 +42,7 @@ pub use conditions::{Bursts, Conditions, Outages};
 #[cfg(feature = "runtime")]
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]
-pub(crate) use sys::{at_exit, event_fd, in_child, monotonic};
+pub(crate) use sys::{at_exit, event_fd, in_child, is_closed, monotonic};
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
@@ -68,7 +68,8 @@ pub trait Port: Send {
     ///
     /// # Errors
     ///
-    /// When the port is broken, not when a datagram is. Later calls may succeed.
+    /// When the port is broken, not when a datagram is. Later calls may succeed, unless its socket was
+    /// closed under it (`EBADF`, `ENOTSOCK`).
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize>;
 
     /// Agrees on a UDP source port for a [`Path`](crate::net::Path): `wanted`, of

@@ -97,6 +97,11 @@ unsafe fn receive_message(fd: RawFd, message: &mut libc::msghdr) -> io::Result<u
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// Whether a call failed because its descriptor is no socket any more: somebody else has closed it.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK))
+}
+
 /// Sends one message, without waiting.
 pub(super) fn send_one(socket: BorrowedFd<'_>, envelope: &Envelope, data: &[u8]) -> io::Result<()> {
     let fd = socket.as_raw_fd();

@@ -1,5 +1,6 @@
 //! An engine and its port, under the shard's lock: what a turn does.
 
+mod failure;
 mod link;
 mod mcast;
 mod srq;
@@ -16,8 +17,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
 use crate::ids::{Qpn, Srqn};
-use crate::io::{Port, TransmitError};
-use crate::net::Burst;
+use crate::io::{Port, TransmitError, is_closed};
+use crate::net::{Burst, TransmitErrorKind};
 use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
 use crate::runtime::queue::{Pushed, Queue};
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     /// The port has other descriptors.
     descriptors_changed: bool,
     link: link::Link,
+    /// Somebody else in this process has closed the port's socket.
+    is_port_closed: bool,
 }
 
 impl fmt::Debug for Core {
@@ -82,6 +85,8 @@ pub(crate) struct Notices {
     pub(crate) wakers: Vec<Waker>,
     /// How many completion queues that somebody has slept on are announced or gone.
     pub(crate) told: usize,
+    /// The port can never be used again.
+    pub(crate) port_closed: bool,
 }
 
 /// What a turn found to do.
@@ -114,6 +119,7 @@ impl Core {
             wake_driver: false,
             descriptors_changed: false,
             link: link::Link::default(),
+            is_port_closed: false,
         };
         core.begin_with_link();
         core
@@ -350,6 +356,7 @@ impl Core {
                 Err(TransmitError { taken, kind }) => {
                     let token = bursts.get(taken).map(|burst| burst.token);
                     self.taken += taken + 1;
+                    self.is_port_closed |= kind == TransmitErrorKind::Closed;
                     if let Some(token) = token {
                         self.engine.handle_transmit_error(now, token, kind);
                     }
@@ -366,6 +373,7 @@ impl Core {
         }
         let engine = &mut self.engine;
         let received = self.port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer));
+        self.is_port_closed |= received.as_ref().is_err_and(is_closed);
         self.unheard = match received {
             Ok(buffers) if buffers > 0 => self.unheard.saturating_sub(buffers),
             _ => 0,
@@ -379,22 +387,27 @@ impl Core {
             self.transmit(now);
         }
         loop {
-            while let Some((id, completion)) = self.engine.poll_completion() {
-                let put = self.rings.put(now, id, completion);
-                self.wake_driver |= put.wake_driver;
-                if put.overrun {
-                    self.engine.handle_cq_overflow(now, id);
-                }
-            }
-            while let Some(event) = self.engine.poll_event() {
-                self.tell(event);
-            }
+            self.hand_out(now);
             if !self.rings.is_due() {
                 return;
             }
             // Who is woken may compute for long: the acknowledgement goes first.
             self.transmit(now);
             self.wake_driver |= self.rings.announce();
+        }
+    }
+
+    /// Moves completions to their rings and events to their owners.
+    fn hand_out(&mut self, now: Instant) {
+        while let Some((id, completion)) = self.engine.poll_completion() {
+            let put = self.rings.put(now, id, completion);
+            self.wake_driver |= put.wake_driver;
+            if put.overrun {
+                self.engine.handle_cq_overflow(now, id);
+            }
+        }
+        while let Some(event) = self.engine.poll_event() {
+            self.tell(event);
         }
     }
 
@@ -413,7 +426,10 @@ impl Core {
                 self.srq_owners.get(&srqn).map(std::slice::from_ref)
             }
             // Not the engine's.
-            AsyncEvent::GidChange | AsyncEvent::PortActive | AsyncEvent::PortErr => None,
+            AsyncEvent::GidChange
+            | AsyncEvent::PortActive
+            | AsyncEvent::PortErr
+            | AsyncEvent::DeviceFatal => None,
         };
         let mut wake = false;
         for owner in owners.into_iter().flatten() {
@@ -426,14 +442,6 @@ impl Core {
     pub(crate) fn add_context(&mut self, events: &Arc<Queue<AsyncEvent>>) {
         self.contexts.retain(|context| context.strong_count() > 0);
         self.contexts.push(Arc::downgrade(events));
-    }
-
-    /// The device has failed: nobody need wait any more.
-    pub(crate) fn close(&mut self) {
-        self.rings.close();
-        for events in self.contexts.iter().filter_map(Weak::upgrade) {
-            events.close();
-        }
     }
 
     /// When a turn is due though nothing arrives.
@@ -458,7 +466,11 @@ impl Core {
 
     /// What others must be told, once. Most turns have nothing.
     pub(crate) fn take_notices(&mut self) -> Option<Notices> {
-        if !self.wake_driver && !self.descriptors_changed && !self.rings.has_notices() {
+        if !self.wake_driver
+            && !self.descriptors_changed
+            && !self.is_port_closed
+            && !self.rings.has_notices()
+        {
             return None;
         }
         Some(Notices {
@@ -466,6 +478,7 @@ impl Core {
             moved: std::mem::take(&mut self.descriptors_changed),
             wakers: self.rings.take_wakers(),
             told: self.rings.take_told(),
+            port_closed: self.is_port_closed,
         })
     }
 }
@@ -621,7 +634,7 @@ mod tests {
             a.core.post_send(NOW, a.qpn, write).unwrap();
         }
         let mut wire = a.wire.lock().unwrap();
-        (wire.busy, wire.refuses) = (false, true);
+        (wire.busy, wire.refuses) = (false, Some(TransmitErrorKind::Unreachable));
         drop(wire);
         a.core.turn(NOW);
         assert_eq!(a.log(), ["tx 1"]);

@@ -47,7 +47,7 @@ use crate::runtime::bell::Bell;
 use crate::runtime::clock;
 use crate::runtime::core::{Found, LINGER};
 use crate::runtime::queue::Queue;
-use crate::runtime::shard::{Down, Due, Shard};
+use crate::runtime::shard::{Down, Due, Shard, Watch};
 use crate::time::Instant;
 
 /// How long the thread may watch without a look.
@@ -81,12 +81,12 @@ impl Shard {
                 };
                 match next {
                     Ok(next) => state = next,
-                    Err(Down::Failed | Down::Forked) => return,
+                    Err(Down::Failed | Down::SocketClosed | Down::Forked) => return,
                 }
             }
         });
         if catch_unwind(body).is_err() {
-            self.fail();
+            self.fail(Down::Failed);
         }
     }
 
@@ -194,7 +194,9 @@ impl Shard {
         queue: &Queue<T>,
         until: Option<Instant>,
     ) -> Result<Option<T>, Down> {
-        self.check()?;
+        if let Err(down) = self.check() {
+            return rest(queue, down);
+        }
         if let Some(item) = queue.pop() {
             return Ok(Some(item));
         }
@@ -203,15 +205,18 @@ impl Shard {
         if !driving {
             let item = queue.block(until);
             self.passengers.fetch_sub(1, Ordering::SeqCst);
-            self.check()?;
-            return Ok(item);
+            return match self.check() {
+                Err(down) if item.is_none() => rest(queue, down),
+                _ => Ok(item),
+            };
         }
         self.passengers.fetch_sub(1, Ordering::SeqCst);
         let seat = Seat { shard: self, queue };
         queue.set_driven(true);
+        let _watch = Watch(self);
         let item = self.drive(queue, until);
         drop(seat);
-        item
+        item.or_else(|down| rest(queue, down))
     }
 
     fn drive<T>(&self, queue: &Queue<T>, until: Option<Instant>) -> Result<Option<T>, Down> {
@@ -263,6 +268,15 @@ impl Shard {
         } else {
             wait_readable(&[bell.as_raw_fd()], timeout)
         };
+    }
+}
+
+/// What is left in a queue of a device that has failed: above all what it has flushed. A forked child has
+/// no part in it.
+fn rest<T>(queue: &Queue<T>, down: Down) -> Result<Option<T>, Down> {
+    match down {
+        Down::Forked => Err(down),
+        Down::Failed | Down::SocketClosed => queue.pop().map(Some).ok_or(down),
     }
 }
 

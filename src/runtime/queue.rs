@@ -32,6 +32,13 @@ struct State<T> {
     closed: bool,
 }
 
+impl<T> State<T> {
+    /// Whether it takes one more. Where the host has no memory it is full.
+    fn has_room(&mut self) -> bool {
+        self.items.len() < self.capacity && self.items.try_reserve(1).is_ok()
+    }
+}
+
 /// What became of an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pushed {
@@ -65,8 +72,8 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn push(&self, item: T) -> Pushed {
-        let state = self.lock();
-        if state.items.len() >= state.capacity {
+        let mut state = self.lock();
+        if !state.has_room() {
             return Pushed::Full;
         }
         self.add(state, item)
@@ -75,7 +82,7 @@ impl<T> Queue<T> {
     /// The same, and the oldest makes room if there is none.
     pub(crate) fn push_over(&self, item: T) -> Pushed {
         let mut state = self.lock();
-        if state.items.len() >= state.capacity {
+        if !state.has_room() {
             state.items.pop_front();
         }
         self.add(state, item)

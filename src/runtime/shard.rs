@@ -25,9 +25,15 @@ const SOON: Duration = Duration::from_micros(5);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
 pub enum Down {
-    /// A panic in the library has left it in an unknown state. This is a bug: please report it.
+    /// A panic under its lock, in the library or in something that the program has given it (a capture,
+    /// a backing of memory), has left it in an unknown state. In the library it is a bug: please report
+    /// it.
     #[error("the device has failed after a panic in the library")]
     Failed,
+    /// The descriptor of one of its sockets was closed by something that did not own it.
+    #[doc(alias = "EBADF")]
+    #[error("the device has failed: something else in this process has closed its socket")]
+    SocketClosed,
     /// It belongs to the process that this one was forked from.
     #[error("the device belongs to the parent process; a forked child opens its own")]
     Forked,
@@ -60,7 +66,8 @@ pub(crate) struct Shard {
     /// Tasks and descriptors that wait, which never drive.
     pub(super) tasks: AtomicUsize,
     pub(super) closing: AtomicBool,
-    failed: AtomicBool,
+    /// Why it has failed, if it has: what [`failure`] makes of it.
+    failed: AtomicU8,
     generation: u32,
     /// The port's.
     descriptors: Mutex<SmallVec<[RawFd; 4]>>,
@@ -86,7 +93,7 @@ impl Shard {
             passengers: AtomicUsize::new(0),
             tasks: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
+            failed: AtomicU8::new(0),
             generation: fork::generation(),
             _claim: claim,
         })
@@ -112,6 +119,7 @@ impl Shard {
         act: impl FnOnce(&mut Core, Instant) -> R,
     ) -> Result<R, Down> {
         self.check()?;
+        let _watch = Watch(self);
         let mut core = self.lock()?;
         // Under the lock: the engine's time never runs backwards.
         let now = time();
@@ -123,14 +131,17 @@ impl Shard {
     /// Takes a turn for someone who found `queue` empty, unless somebody is taking one already.
     pub(crate) fn turn_for<T>(&self, queue: &Queue<T>) -> Result<(), Down> {
         self.check()?;
+        let _watch = Watch(self);
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::WouldBlock) => return Ok(()),
             Err(TryLockError::Poisoned(poisoned)) => {
                 drop(poisoned);
-                return Err(self.fail());
+                return Err(self.fail(Down::Failed));
             }
         };
+        // It may have failed meanwhile.
+        self.check()?;
         let now = clock::now();
         let polls = self.idle_for(now) < SOON;
         if polls {
@@ -177,7 +188,7 @@ impl Shard {
     }
 
     fn tell(&self, notices: Notices) {
-        let Notices { wake_driver, moved, wakers, told } = notices;
+        let Notices { wake_driver, moved, wakers, told, port_closed } = notices;
         self.tasks.fetch_sub(told, Ordering::SeqCst);
         wakers.into_iter().for_each(Waker::wake);
         if wake_driver || moved {
@@ -186,6 +197,9 @@ impl Shard {
         if moved {
             // Who sleeps does so on the old ones.
             self.thread_bell.ring();
+        }
+        if port_closed {
+            self.fail(Down::SocketClosed);
         }
     }
 
@@ -204,11 +218,13 @@ impl Shard {
     }
 
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, Core>, Down> {
-        self.core.lock().map_err(|poisoned| {
+        let core = self.core.lock().map_err(|poisoned| {
             // It holds the lock.
             drop(poisoned);
-            self.fail()
-        })
+            self.fail(Down::Failed)
+        })?;
+        // It may have failed while it was waited for.
+        self.check().map(|()| core)
     }
 
     /// Whether the device can be used.
@@ -216,17 +232,29 @@ impl Shard {
         if self.generation != fork::generation() {
             return Err(Down::Forked);
         }
-        if self.failed.load(Ordering::Relaxed) { Err(Down::Failed) } else { Ok(()) }
+        match self.failed.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            number => Err(failure(number)),
+        }
     }
 
-    /// The device has failed: wakes everybody who waits for it.
-    pub(super) fn fail(&self) -> Down {
-        if !self.failed.swap(true, Ordering::SeqCst) {
-            self.core.lock().unwrap_or_else(PoisonError::into_inner).close();
-            self.driver_bell.ring();
-            self.thread_bell.ring();
+    /// The device has failed: flushes what was posted, and wakes everybody who waits for it. Returns why
+    /// it has failed first.
+    pub(super) fn fail(&self, why: Down) -> Down {
+        let number = u8::from(why == Down::SocketClosed) + 1;
+        let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
+        if let Err(before) = self.failed.compare_exchange(0, number, seq, relaxed) {
+            return failure(before);
         }
-        Down::Failed
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        core.fail(clock::now());
+        let wakers = core.rings.take_wakers();
+        drop(core);
+        self.core.clear_poison();
+        wakers.into_iter().for_each(Waker::wake);
+        self.driver_bell.ring();
+        self.thread_bell.ring();
+        why
     }
 
     /// The port's descriptors and one more.
@@ -236,6 +264,23 @@ impl Shard {
 
     fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a device has failed that remembers this number.
+fn failure(number: u8) -> Down {
+    if number == 2 { Down::SocketClosed } else { Down::Failed }
+}
+
+/// Sees to it that a device fails at once when there is a panic under its lock, and not when somebody
+/// comes to it later. It is made before the lock is taken, so that it is dropped after that is given up.
+pub(super) struct Watch<'a>(pub(super) &'a Shard);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if self.0.core.is_poisoned() {
+            self.0.fail(Down::Failed);
+        }
     }
 }
 
@@ -269,9 +314,9 @@ mod tests {
     use super::*;
     use crate::io::wait_readable;
     use crate::runtime::AckPolicy;
-    use crate::runtime::ring::Ring;
+    use crate::runtime::ring::{Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
-    use crate::transport::work::{RecvRequest, SendRequest};
+    use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
     /// A shard without a thread, to which a message is on its way, and another that sent it.
     fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
@@ -358,9 +403,22 @@ mod tests {
             let waiter = scope.spawn(|| ring.completions.block(None).is_some());
             let panicking = scope.spawn(|| shard.with(|_, _| panic!("for a test")).is_ok());
             assert!(panicking.join().is_err());
+            // Nobody has come to the device since.
+            assert!(waiter.join().unwrap(), "the receive request is flushed");
             assert_eq!(shard.turn_for(&asleep), Err(Down::Failed));
-            assert!(!waiter.join().unwrap());
             assert_eq!(shard.wait(&asleep, None), Err(Down::Failed));
+            assert!(!shard.core.is_poisoned());
         });
+    }
+
+    #[test]
+    fn what_a_device_that_failed_has_flushed_is_there_to_be_waited_for() {
+        let (shard, wire, ring) = shard([10, 255, 1, 6]);
+        wire.lock().unwrap().receive_error = Some(libc::EBADF);
+        shard.turn_for(&ring.completions).unwrap();
+        let status = |stamped: Option<Stamped>| stamped.map(|stamped| stamped.status);
+        assert_eq!(shard.wait(&ring.completions, None).map(status), Ok(Some(WcStatus::WrFlushErr)));
+        assert_eq!(shard.wait(&ring.completions, None), Err(Down::SocketClosed));
+        assert_eq!(shard.with(|_, _| ()), Err(Down::SocketClosed));
     }
 }

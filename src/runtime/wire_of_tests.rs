@@ -28,8 +28,10 @@ pub(crate) struct Wire {
     pub(crate) inbox: VecDeque<(Vec<u8>, usize, RxMeta)>,
     /// Bursts that there is no room for.
     pub(crate) busy: bool,
-    /// The next burst is refused.
-    pub(crate) refuses: bool,
+    /// The next burst is refused, for this.
+    pub(crate) refuses: Option<TransmitErrorKind>,
+    /// The next receive fails, with this number of the system's.
+    pub(crate) receive_error: Option<i32>,
     /// What the interface below has become.
     pub(crate) link: Option<LinkState>,
 }
@@ -49,8 +51,8 @@ impl Port for TestPort {
             return Ok(0);
         }
         for (taken, burst) in bursts.iter().enumerate() {
-            if std::mem::take(&mut own.refuses) {
-                return Err(TransmitError { taken, kind: TransmitErrorKind::Unreachable });
+            if let Some(kind) = own.refuses.take() {
+                return Err(TransmitError { taken, kind });
             }
             own.log.push(format!("tx {}", burst.len()));
             let path = burst.path;
@@ -69,6 +71,9 @@ impl Port for TestPort {
 
     fn receive(&mut self, _: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let mut own = self.own.lock().unwrap();
+        if let Some(errno) = own.receive_error.take() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         let Some((data, segment_len, meta)) = own.inbox.pop_front() else { return Ok(0) };
         own.log.push("rx".into());
         sink(RxBuffer { data: &data, segment_len, meta });

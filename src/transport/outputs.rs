@@ -36,6 +36,10 @@ pub enum AsyncEvent {
     /// The device's interface carries no packets any more, or has lost the address.
     #[doc(alias = "IBV_EVENT_PORT_ERR")]
     PortErr,
+    /// The device has failed, and with it everything that was made of it: what was posted is flushed,
+    /// and nothing more can be asked of it. The error of any call says why.
+    #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
+    DeviceFatal,
     /// Everything started before SQD is complete.
     #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SqDrained(Qpn),

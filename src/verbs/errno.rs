@@ -23,7 +23,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Open(error) => of_open(error),
-            Self::Down(Down::Failed | Down::Forked) => libc::EIO,
+            Self::Down(Down::Failed | Down::SocketClosed | Down::Forked) => libc::EIO,
             Self::Alloc(_) | Self::Full { .. } => libc::ENOMEM,
             Self::Register(error) => of_register(error),
             Self::DeviceMemory(DmError::Exhausted { .. }) => libc::ENOMEM,
@@ -238,6 +238,7 @@ mod tests {
                 libc::EMFILE,
             ),
             (Down::Failed.into(), libc::EIO),
+            (Down::SocketClosed.into(), libc::EIO),
         ] {
             assert_eq!(error.errno(), expected, "{error}");
         }

@@ -145,7 +145,10 @@ impl Subject {
             | AsyncEvent::SqDrained(qpn)
             | AsyncEvent::QpLastWqeReached(qpn) => Self::Qp(qpn),
             AsyncEvent::SrqErr(srqn) | AsyncEvent::SrqLimitReached(srqn) => Self::Srq(srqn),
-            AsyncEvent::GidChange | AsyncEvent::PortActive | AsyncEvent::PortErr => return None,
+            AsyncEvent::GidChange
+            | AsyncEvent::PortActive
+            | AsyncEvent::PortErr
+            | AsyncEvent::DeviceFatal => return None,
         })
     }
 }

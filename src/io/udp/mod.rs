@@ -11,6 +11,7 @@
 //! Each multicast group that is joined has a socket too, which receives.
 
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -159,7 +160,7 @@ impl UdpPort {
         let mut senders = Senders::new(ip, info.interface, info.gso);
         if let Some(port) = config.source_port {
             let refused = |source| OpenError::SourcePort { ip, port, source };
-            senders.open(port, &socket).map_err(refused)?;
+            senders.open(port).map_err(refused)?;
         }
         Ok(Self {
             config: config.clone(),
@@ -211,12 +212,12 @@ impl UdpPort {
         let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
         let sent = match whole {
             0 => Err(Stop::NotCut),
-            _ => self.senders.send(&bursts[..whole], &mut self.counters),
+            _ => self.senders.send(&bursts[..whole], &self.receiver, &mut self.counters),
         };
         if sent != Err(Stop::NotCut) {
             return sent;
         }
-        self.senders.send_pieces(first, &mut self.counters)?;
+        self.senders.send_pieces(first, &self.receiver, &mut self.counters)?;
         self.counters.gso_refused += 1;
         Ok(1)
     }
@@ -230,6 +231,14 @@ impl UdpPort {
             messages += got.messages;
         }
         Ok(messages)
+    }
+
+    /// Somebody else has closed the socket that receives. By now its number may be that of a file of
+    /// theirs, which is not to be closed with the port.
+    fn forget_receiver(&mut self) {
+        if let Ok(fresh) = socket::open(self.info.ip) {
+            mem::forget(mem::replace(&mut self.receiver, fresh));
+        }
     }
 
     /// How many messages to ask for, after `count` with `datagrams` and `bytes` were received. One is
@@ -271,7 +280,11 @@ impl Port for UdpPort {
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let from = (self.receiver.as_fd(), self.info.ip);
-        let got = receive(&mut self.inbox, from, self.batch, &mut self.counters, sink)?;
+        let got = receive(&mut self.inbox, from, self.batch, &mut self.counters, sink);
+        if got.as_ref().is_err_and(sys::is_closed) {
+            self.forget_receiver();
+        }
+        let got = got?;
         self.batch = self.next_batch(got.messages, got.datagrams, got.bytes);
         // Most ports have none, and this is asked some million times a second.
         let of_groups = if self.groups.is_empty() { 0 } else { self.receive_of_groups(sink)? };
@@ -281,7 +294,7 @@ impl Port for UdpPort {
     fn source_port(&mut self, wanted: u16) -> u16 {
         match self.config.source_port {
             Some(port) => port,
-            None => self.senders.agree(wanted | *SOURCE_PORTS.start(), &self.receiver),
+            None => self.senders.agree(wanted | *SOURCE_PORTS.start()),
         }
     }
 
@@ -734,13 +747,17 @@ mod tests {
     #[test]
     fn a_port_without_room_is_busy_and_others_are_refused() {
         let stop = |errno, segments| Stop::from_os(&io::Error::from_raw_os_error(errno), segments);
-        assert_eq!([stop(libc::EAGAIN, 1), stop(libc::ENOBUFS, 9)], [Stop::Busy; 2]);
+        for errno in [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM, libc::EINTR] {
+            assert_eq!([stop(errno, 1), stop(errno, 9)], [Stop::Busy; 2]);
+        }
         assert_eq!([stop(libc::EINVAL, 2), stop(libc::EIO, 2)], [Stop::NotCut; 2]);
         for (errno, kind) in [
             (libc::EINVAL, TransmitErrorKind::Other),
             (libc::ENETUNREACH, TransmitErrorKind::Unreachable),
             (libc::EMSGSIZE, TransmitErrorKind::TooLong),
             (libc::EPERM, TransmitErrorKind::Forbidden),
+            (libc::EBADF, TransmitErrorKind::Closed),
+            (libc::ENOTSOCK, TransmitErrorKind::Closed),
         ] {
             assert_eq!(stop(errno, 1), Stop::Refused(kind));
         }

@@ -1,6 +1,7 @@
 //! The sending side: one socket for each UDP source port.
 
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
@@ -43,6 +44,7 @@ impl Stop {
             }
             Some(libc::EMSGSIZE) => TransmitErrorKind::TooLong,
             Some(libc::EPERM | libc::EACCES) => TransmitErrorKind::Forbidden,
+            _ if sys::is_closed(error) => TransmitErrorKind::Closed,
             _ => TransmitErrorKind::Other,
         };
         Self::Refused(kind)
@@ -66,7 +68,8 @@ pub(super) struct Senders {
 #[derive(Debug)]
 struct Sender {
     port: u16,
-    socket: Socket,
+    /// `None`: the one that receives.
+    socket: Option<Socket>,
 }
 
 impl Senders {
@@ -82,19 +85,16 @@ impl Senders {
     }
 
     /// Opens the socket that sends from `port`; the RoCEv2 port is the receiver's.
-    pub(super) fn open(&mut self, port: u16, receiver: &Socket) -> io::Result<()> {
-        let socket = if port == ROCE_PORT {
-            receiver.try_clone()?
-        } else {
-            socket::sender(self.ip, self.scope, port)?
-        };
+    pub(super) fn open(&mut self, port: u16) -> io::Result<()> {
+        let own = (port != ROCE_PORT).then(|| socket::sender(self.ip, self.scope, port));
+        let socket = own.transpose()?;
         self.sockets.push(Sender { port, socket });
         Ok(())
     }
 
     /// Agrees on `wanted`, one near it when another program has that, or, when there are enough
     /// sockets, on one that is open.
-    pub(super) fn agree(&mut self, wanted: u16, receiver: &Socket) -> u16 {
+    pub(super) fn agree(&mut self, wanted: u16) -> u16 {
         if self.find(wanted).is_some() {
             return wanted;
         }
@@ -104,13 +104,13 @@ impl Senders {
             if self.sockets.len() >= MAX_SOCKETS {
                 break;
             }
-            if self.find(port).is_none() && self.open(port, receiver).is_ok() {
+            if self.find(port).is_none() && self.open(port).is_ok() {
                 return port;
             }
         }
         if self.sockets.is_empty() {
             // Nothing can be opened: send from the socket that receives.
-            let _ = self.open(ROCE_PORT, receiver);
+            let _ = self.open(ROCE_PORT);
         }
         let folded = usize::from(wanted) % self.sockets.len().max(1);
         self.sockets.get(folded).map_or(ROCE_PORT, |sender| sender.port)
@@ -120,6 +120,7 @@ impl Senders {
     pub(super) fn send(
         &mut self,
         bursts: &[Burst],
+        receiver: &Socket,
         counters: &mut PortCounters,
     ) -> Result<usize, Stop> {
         let Some(first) = bursts.first() else { return Ok(0) };
@@ -137,12 +138,13 @@ impl Senders {
                 cut(envelope, burst);
             }
         }
-        let socket = self.sockets[sender].socket.as_fd();
+        let socket = self.sockets[sender].socket.as_ref().unwrap_or(receiver).as_fd();
         let sent = match &self.envelopes[..count] {
             [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
             envelopes => sys::send_many(socket, envelopes, run),
         };
-        let taken = sent.map_err(|error| Stop::from_os(&error, first.len()))?;
+        let stop = |error| self.stopped(sender, &error, first.len());
+        let taken = sent.map_err(stop)?;
         for burst in &run[..taken] {
             counters.sent(burst);
         }
@@ -154,6 +156,7 @@ impl Senders {
     pub(super) fn send_pieces(
         &mut self,
         burst: &Burst,
+        receiver: &Socket,
         counters: &mut PortCounters,
     ) -> Result<(), Stop> {
         self.check(burst)?;
@@ -163,7 +166,7 @@ impl Senders {
         };
         let [envelope, ..] = &mut self.envelopes[..] else { return Ok(()) };
         address(envelope, burst, self.scope);
-        let socket = self.sockets[sender].socket.as_fd();
+        let socket = self.sockets[sender].socket.as_ref().unwrap_or(receiver).as_fd();
         let flow = icrc::Flow::new(
             SocketAddr::new(path.source, path.source_port),
             SocketAddr::new(path.destination, ROCE_PORT),
@@ -176,13 +179,22 @@ impl Senders {
             }
             match sys::send_one(socket, envelope, &self.scratch) {
                 Ok(()) => {}
-                Err(error) if index == 0 => return Err(Stop::from_os(&error, 1)),
+                Err(error) if index == 0 => return Err(self.stopped(sender, &error, 1)),
                 // The first are gone and cannot be taken back: the rest is lost, as in a full queue.
                 Err(_) => break,
             }
         }
         counters.sent(burst);
         Ok(())
+    }
+
+    /// Why a socket did not send a burst of so many segments.
+    fn stopped(&mut self, sender: usize, error: &io::Error, segments: usize) -> Stop {
+        if sys::is_closed(error) {
+            // By now its number may be that of somebody else's file, which is not to be closed here.
+            mem::forget(self.sockets[sender].socket.take());
+        }
+        Stop::from_os(error, segments)
     }
 
     /// Whether a burst must go in pieces.

@@ -22,7 +22,7 @@ const ETHERNET_MTU: usize = 1500;
 
 /// A datagram socket whose packets have DF and, over IPv4, identification 0 (in a burst the segment's
 /// index). It must never be connected: it would then count from a random start.
-fn open(ip: IpAddr) -> io::Result<Socket> {
+pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
     let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     if ip.is_ipv4() {

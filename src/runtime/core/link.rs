@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    fn tell_all(&mut self, event: AsyncEvent) {
+    pub(super) fn tell_all(&mut self, event: AsyncEvent) {
         for context in self.contexts.iter().filter_map(Weak::upgrade) {
             self.wake_driver |= context.push(event) == Pushed::WakeDriver;
         }

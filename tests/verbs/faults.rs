@@ -1,0 +1,357 @@
+//! What goes wrong around a device: limits of the process, a peer that stops, an interface that goes
+//! down, a socket that is closed by somebody else, a panic.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{self, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use softroce::engine::QpAttr;
+use softroce::io::{Direction, Sink};
+use softroce::time::Instant;
+use softroce::verbs::*;
+
+use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_with};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, line, role, start, start_by};
+
+/// The test that has a process to itself.
+const ALONE: &str = "faults::alone_in_a_process";
+
+/// What the other process does; nothing when it is not asked to.
+#[test]
+fn alone_in_a_process() {
+    match role().as_deref() {
+        Some("descriptors") => without_descriptors(),
+        Some("memory") => without_memory(),
+        Some("sockets") => without_sockets(),
+        Some("interface") => without_an_interface(),
+        Some("peer") => as_a_peer_that_stops(),
+        _ => return,
+    }
+    println!("\n{SEEN_EVERYTHING}");
+}
+
+/// Has another process play a role under a limit of the shell's.
+fn under(limit: &str, role: &str) {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(env::current_exe().unwrap());
+    let output = start_by(&mut bash, ALONE, role).wait_with_output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && out.contains(SEEN_EVERYTHING), "{out}");
+}
+
+/// What is not answered fails soon: after 32 ms at least, half a second at most.
+fn impatient() -> ConnectOptions {
+    let timeout = AckTimeout::new(12).unwrap();
+    ConnectOptions { timeout, retry_cnt: 1, ..ConnectOptions::default() }
+}
+
+// ---- limits ----
+
+#[test]
+fn without_descriptors_devices_work_and_what_needs_one_is_refused() {
+    under("ulimit -n 64", "descriptors");
+}
+
+fn without_descriptors() {
+    let contexts = [open(), open()];
+    let mut held = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        held.push(file);
+    }
+    // A queue pair would like a socket to send from.
+    let [a, b] = contexts.map(Node::on);
+    a.connect(&b, &ConnectOptions::default());
+    a.run(SendRequest::write(1, a.mr.sge(..64 << 10), b.mr.remote(0)));
+    b.run(SendRequest::read(2, b.mr.sge(..64 << 10), a.mr.remote(0)));
+
+    let ip = fresh_ip();
+    let opened = Context::open(OpenOptions::default().ip(ip));
+    let expected = format!("socket on a UDP socket of {ip}: Too many open files (os error 24)");
+    assert_eq!(opened.unwrap_err().to_string(), expected);
+    let refused = a.ctx.create_channel().unwrap_err();
+    assert_eq!(refused.to_string(), "eventfd: Too many open files (os error 24)");
+    drop(held);
+    Context::open(OpenOptions::default().ip(ip)).unwrap();
+}
+
+#[test]
+fn without_memory_a_region_is_refused_and_a_completion_queue_is_full() {
+    under("ulimit -v 2000000", "memory");
+}
+
+fn without_memory() {
+    const PIECE: usize = 64 << 20;
+    let node = Node::on(open());
+    let mut held = Vec::new();
+    let refused = loop {
+        match node.pd.alloc_mr(PIECE, everything()) {
+            Ok(region) => held.push(region),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.to_string(), "cannot allocate 67108864 bytes of memory");
+    // For all the rest there is that much.
+    held.pop();
+    let cq = node.ctx.create_cq(CompletionQueue::MAX_DEPTH, None).unwrap();
+    let qp = node.pd.create_qp(&QpConfig::rc(&cq)).unwrap();
+    qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    qp.modify(QpAttr::to(QpState::Err)).unwrap();
+    let mut flushed = 0_usize;
+    // To look for the event takes longer than to flush.
+    while !flushed.is_multiple_of(1024) || node.ctx.poll_event().is_none() {
+        qp.post_send(SendRequest::send(0, SendData::inline(b""))).unwrap();
+        flushed += 1;
+        assert!(flushed < CompletionQueue::MAX_DEPTH, "there was room for all");
+    }
+    drop(held);
+    node.qp.connect(&node.qp.endpoint(), &ConnectOptions::default()).unwrap();
+    node.run(SendRequest::write(1, node.mr.sge(..8), node.mr.remote(8)));
+}
+
+// ---- sockets ----
+
+#[test]
+fn a_socket_that_is_closed_under_a_device_fails_it() {
+    under(":", "sockets");
+}
+
+fn without_sockets() {
+    let expected = "the device has failed: something else in this process has closed its socket";
+    for is_receiver in [true, false] {
+        let (a, b) = (Node::on(open()), Node::on(open()));
+        a.connect(&b, &impatient());
+        a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
+        a.recv(7, 0..64);
+        close(socket_of(a.ctx.ip(), is_receiver));
+        // Whoever uses it finds out.
+        let _ = a.qp.post_send(SendRequest::write(2, a.mr.sge(..8), b.mr.remote(0)));
+        assert_eq!(a.event(), AsyncEvent::DeviceFatal);
+        let mut ends = [a.end(), a.end()];
+        ends.sort_unstable_by_key(|(wr_id, _)| *wr_id);
+        assert_eq!(ends, [2, 7].map(|wr_id| (wr_id, WcStatus::WrFlushErr)));
+        assert_eq!(a.cq.wait_one(PATIENCE).unwrap_err().to_string(), expected);
+        assert_eq!(a.ctx.device_info().unwrap_err().to_string(), expected);
+    }
+}
+
+/// The socket of an address that receives, or the one that sends.
+fn socket_of(ip: IpAddr, is_receiver: bool) -> RawFd {
+    let IpAddr::V4(ip) = ip else { panic!("{ip} is not IPv4") };
+    let inode = fs::read_to_string("/proc/net/udp").unwrap().lines().find_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let (at, port) = words.get(1)?.split_once(':')?;
+        let at = Ipv4Addr::from(u32::from_str_radix(at, 16).ok()?.to_ne_bytes());
+        (at == ip && (port == "12B7") == is_receiver).then(|| words[9].to_owned())
+    });
+    let name = format!("socket:[{}]", inode.unwrap());
+    let found = fs::read_dir("/proc/self/fd").unwrap().find_map(|entry| {
+        let entry = entry.unwrap();
+        let is_it = fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == &*name);
+        is_it.then(|| entry.file_name().to_str().unwrap().parse().unwrap())
+    });
+    found.unwrap()
+}
+
+/// What a program with a bug does.
+fn close(descriptor: RawFd) {
+    // SAFETY: none. The device owns it, and that is the point; nothing else of this process opens
+    // anything meanwhile.
+    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+}
+
+// ---- the interface ----
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn an_interface_that_comes_back_in_time_costs_time_only() {
+    in_namespaces("ip link set lo up; exec \"$@\"", ALONE, "interface");
+}
+
+fn ip(words: &str) {
+    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+}
+
+fn without_an_interface() {
+    let refused = |node: &Node| node.ctx.device_info().unwrap().counters.transmit_errors;
+    let (a, b) = (Node::on(open()), Node::on(open()));
+    // Eight attempts of a second: enough for a busy machine to bring it up.
+    let timeout = AckTimeout::new(17).unwrap();
+    a.connect(&b, &ConnectOptions { timeout, ..ConnectOptions::default() });
+    let written = a.fill(0, 300_000, 1);
+    let write = |wr_id| a.send(SendRequest::write(wr_id, a.mr.sge(..300_000), b.mr.remote(0)));
+    ip("link set lo down");
+    assert_eq!(a.event(), AsyncEvent::PortErr);
+    write(1);
+    assert_eq!(a.cq.poll_one(), None);
+    ip("link set lo up");
+    assert_eq!(a.end(), (1, WcStatus::Success));
+    assert_eq!(b.bytes(0, 300_000), written);
+    assert_eq!(a.event(), AsyncEvent::PortActive);
+
+    // No way to the peer for a while, as the kernel says of each packet.
+    let route = format!("unreachable {}/32 table local", b.ctx.ip());
+    let (before, written) = (refused(&a), a.fill(0, 300_000, 2));
+    ip(&format!("route add {route}"));
+    write(2);
+    assert!(refused(&a) > before, "EHOSTUNREACH");
+    assert_eq!(a.cq.poll_one(), None);
+    ip(&format!("route del {route}"));
+    assert_eq!(a.end(), (2, WcStatus::Success));
+    assert_eq!(b.bytes(0, 300_000), written);
+
+    // Packets that are too long for it now, and for good.
+    let (c, d) = (Node::on(open()), Node::on(open()));
+    c.connect(&d, &impatient());
+    c.run(SendRequest::write(1, c.mr.sge(..4096), d.mr.remote(0)));
+    let before = refused(&c);
+    ip("link set lo mtu 1500");
+    c.recv(7, 0..64);
+    c.send(SendRequest::write(2, c.mr.sge(..100_000), d.mr.remote(0)));
+    assert_eq!(c.end(), (2, WcStatus::RetryExcErr));
+    assert_eq!(c.end(), (7, WcStatus::WrFlushErr));
+    assert!(refused(&c) > before, "EMSGSIZE");
+    for node in [&c, &d] {
+        node.qp.modify(QpAttr::to(QpState::Reset)).unwrap();
+    }
+    // The MTU of the port is that of the interface by now.
+    c.connect(&d, &ConnectOptions::default());
+    c.run(SendRequest::write(3, c.mr.sge(..100_000), d.mr.remote(0)));
+}
+
+// ---- a peer that stops ----
+
+/// Sends a signal.
+fn signal(name: &str, process: u32) {
+    let _alone = STARTING.write().unwrap();
+    let kill = Command::new("kill").args([name, &process.to_string()]).status().unwrap();
+    assert!(kill.success());
+}
+
+#[test]
+fn a_peer_that_is_stopped_for_longer_than_its_timeouts_goes_on() {
+    let mut child = start(ALONE, "peer");
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut input = child.stdin.take().unwrap();
+    // What it asks for is answered when it has stopped, so that it finds the answer when it goes on.
+    let late = OpenOptions::default().impair("delay=20ms".parse().unwrap());
+    let node = Node::on(open_with(late));
+    let connect = |peer: &str, options: &ConnectOptions| {
+        node.qp.connect(&peer.parse().unwrap(), options).unwrap();
+    };
+    // For us it is gone after a second, when its own patience has long been at an end.
+    let timeout = AckTimeout::new(15).unwrap();
+    let options = ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() };
+    connect(&line(&mut output, "endpoint "), &options);
+    writeln!(input, "peer {}", node.qp.endpoint()).unwrap();
+    writeln!(input, "at {} {}", node.mr.remote(0).addr, node.mr.remote(0).rkey.0).unwrap();
+    line(&mut output, "connected");
+    let status = format!("/proc/{}/stat", child.id());
+    while !fs::read_to_string(&status).unwrap().contains(") T ") {
+        thread::yield_now();
+    }
+    node.send(SendRequest::send(1, node.mr.sge(..8)));
+    assert_eq!(node.end(), (1, WcStatus::RetryExcErr));
+
+    signal("-CONT", child.id());
+    // What it had asked for before was answered while it was stopped.
+    assert_eq!(line(&mut output, "write "), "Success");
+    node.qp.modify(QpAttr::to(QpState::Reset)).unwrap();
+    connect(&line(&mut output, "endpoint "), &ConnectOptions::default());
+    writeln!(input, "peer {}", node.qp.endpoint()).unwrap();
+    line(&mut output, "connected");
+    node.run(SendRequest::send(2, node.mr.sge(..8)));
+    line(&mut output, SEEN_EVERYTHING);
+    assert!(child.wait().unwrap().success());
+}
+
+fn as_a_peer_that_stops() {
+    let mut input = std::io::stdin().lock();
+    let mut next = |key| line(&mut input, key);
+    let node = Node::on(open());
+    println!("\nendpoint {}", node.qp.endpoint());
+    // All its attempts take half a second.
+    let timeout = AckTimeout::new(13).unwrap();
+    let options = ConnectOptions { timeout, ..ConnectOptions::default() };
+    node.qp.connect(&next("peer ").parse().unwrap(), &options).unwrap();
+    let at = next("at ");
+    let (addr, rkey) = at.split_once(' ').unwrap();
+    let to = RemoteAddr { addr: addr.parse().unwrap(), rkey: Rkey(rkey.parse().unwrap()) };
+    println!("connected");
+    node.send(SendRequest::write(1, node.mr.sge(..8), to));
+    signal("-STOP", process::id());
+    println!("write {:?}", node.next().status);
+    node.qp.modify(QpAttr::to(QpState::Reset)).unwrap();
+    println!("endpoint {}", node.qp.endpoint());
+    node.qp.connect(&next("peer ").parse().unwrap(), &options).unwrap();
+    node.recv(7, 0..64);
+    println!("connected");
+    assert_eq!(node.end(), (7, WcStatus::Success));
+}
+
+// ---- a panic ----
+
+/// A capture that panics when it is told to.
+struct Trap(Arc<AtomicBool>);
+
+impl Sink for Trap {
+    fn packet(&mut self, _: Instant, _: Direction, _: &[u8]) {
+        assert!(!self.0.load(Ordering::SeqCst), "a panic for a test");
+    }
+}
+
+/// A node with a trap, and its peer.
+fn trapped() -> (Node, Node, Arc<AtomicBool>) {
+    let trap = Arc::new(AtomicBool::new(false));
+    let ctx = open_with(OpenOptions::default().capture(Box::new(Trap(Arc::clone(&trap)))));
+    let (a, b) = (Node::on(ctx), Node::on(open()));
+    a.connect(&b, &impatient());
+    a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
+    a.recv(7, 0..64);
+    trap.store(true, Ordering::SeqCst);
+    (a, b, trap)
+}
+
+/// What is left of a device after a panic.
+fn has_failed(node: Node, flushed: &[u64]) {
+    let expected = "the device has failed after a panic in the library";
+    assert_eq!(node.event(), AsyncEvent::DeviceFatal);
+    for wr_id in flushed {
+        assert_eq!(node.end(), (*wr_id, WcStatus::WrFlushErr));
+    }
+    let said = |error: Error| assert_eq!(error.to_string(), expected);
+    said(node.cq.wait_one(PATIENCE).unwrap_err());
+    said(node.ctx.wait_event(PATIENCE).unwrap_err());
+    said(node.ctx.create_cq(1, None).unwrap_err());
+    said(node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap_err());
+    said(node.qp.post_send(SendRequest::send(1, node.mr.sge(..8))).unwrap_err());
+    said(node.qp.state().unwrap_err());
+    assert_eq!((node.cq.poll_one(), node.ctx.poll_event()), (None, None));
+    // The address is free for a new one.
+    let ip = node.ctx.ip();
+    let _no_new_process = STARTING.read().unwrap();
+    drop(node);
+    Context::open(OpenOptions::default().ip(ip)).unwrap();
+}
+
+#[test]
+fn a_panic_of_the_device_s_thread_is_told_and_flushes_everything() {
+    let (a, b, _trap) = trapped();
+    b.send(SendRequest::write(1, b.mr.sge(..8), a.mr.remote(0)));
+    assert_eq!(b.end(), (1, WcStatus::RetryExcErr));
+    has_failed(a, &[7]);
+}
+
+#[test]
+fn a_panic_in_a_verb_is_told_and_flushes_everything() {
+    let (a, b, _trap) = trapped();
+    let post = || a.qp.post_send(SendRequest::write(2, a.mr.sge(..8), b.mr.remote(0)));
+    assert!(catch_unwind(AssertUnwindSafe(post)).is_err());
+    has_failed(a, &[2, 7]);
+}
