@@ -125,13 +125,19 @@ key! {
 }
 
 impl PKey {
-    /// The only key of RoCE: the default partition, full member.
+    /// The default partition, full member: what every RoCE port has, for there is no subnet manager that
+    /// would hand out others.
     pub const DEFAULT: Self = Self(0xffff);
+
+    /// The partition, whatever the membership.
+    pub const fn partition(self) -> u16 {
+        self.0 & 0x7fff
+    }
 
     /// Whether members with these two keys may talk: same partition, not both limited
     /// (IBTA vol 1, §10.9.3).
     pub const fn matches(self, other: Self) -> bool {
-        self.0 & 0x7fff == other.0 & 0x7fff && (self.0 | other.0) & 0x8000 != 0
+        self.partition() == other.partition() && (self.0 | other.0) & 0x8000 != 0
     }
 }
 

@@ -32,6 +32,8 @@ mod multicast;
 mod node;
 #[path = "verbs/operations.rs"]
 mod operations;
+#[path = "verbs/partitions.rs"]
+mod partitions;
 #[path = "verbs/process.rs"]
 mod process;
 #[path = "verbs/progress.rs"]

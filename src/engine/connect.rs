@@ -8,7 +8,7 @@ use crate::engine::post::PostError;
 use crate::engine::qp::QueuePair;
 use crate::engine::service::Peering;
 use crate::engine::{Config, Engine};
-use crate::ids::{PKey, Qpn};
+use crate::ids::Qpn;
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::transport::connection::Connection;
 use crate::transport::ud::{Destination, Endpoint};
@@ -24,12 +24,13 @@ pub(super) fn peering(
     windows: &mut Windows,
     agree: impl FnOnce(u16) -> u16,
 ) -> Option<Peering> {
+    let pkey = *config.pkeys.get(usize::from(qp.attr.pkey_index.unwrap_or_default()))?;
     if qp.qp_type == QpType::Ud {
         let source_port =
             qp.source_port().unwrap_or_else(|| agree(datagram_source_port(qp.id.qpn)));
         return Some(Peering::Endpoint(Box::new(Endpoint {
             id: qp.id,
-            pkey: PKey::DEFAULT,
+            pkey,
             qkey: qp.attr.qkey?,
             mtu: u32::try_from(config.active_mtu.bytes()).ok()?,
             source_port,
@@ -48,7 +49,7 @@ pub(super) fn peering(
         path,
         flow: Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT)),
         window: windows.to(path.destination),
-        pkey: PKey::DEFAULT,
+        pkey,
         mtu: u32::try_from(mtu.bytes()).ok()?,
         access: attr.access.unwrap_or_default(),
         min_rnr_timer: attr.min_rnr_timer.unwrap_or_default(),

@@ -69,7 +69,7 @@ use crate::engine::service::Arrival;
 use crate::engine::table::{Admitted, QpTable};
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
-use crate::ids::{CqId, Gid, Mtu, PdId, Qpn, Srqn, XrcdId};
+use crate::ids::{CqId, Gid, Mtu, PKey, PdId, Qpn, Srqn, XrcdId};
 use crate::mem::{Gate, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -86,6 +86,9 @@ use crate::wire::icrc::Flow;
 pub struct Config {
     /// The GID table, which `sgid_index` counts.
     pub gids: Vec<Gid>,
+    /// The P_Key table, which `pkey_index` counts: the partitions that the port belongs to, as a full
+    /// member or a limited one. There is one at least.
+    pub pkeys: Vec<PKey>,
     /// The largest path MTU that the port's interface carries.
     pub active_mtu: Mtu,
     /// The receive buffer of the device's own socket, in bytes as the kernel counts. READs ask for
@@ -118,6 +121,7 @@ impl Config {
     pub fn new(address: IpAddr) -> Self {
         Self {
             gids: vec![address.into()],
+            pkeys: vec![PKey::DEFAULT],
             active_mtu: Mtu::Mtu4096,
             receive_buffer: DEFAULT_RECEIVE_BUFFER,
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER,
@@ -440,6 +444,7 @@ impl Engine {
             active_mtu: self.config.active_mtu,
             max_rd_atomic: self.config.max_rd_atomic,
             gids: &self.config.gids,
+            pkeys: self.config.pkeys.len(),
         };
         let to = transitions::check(qp.qp_type, qp.state, attr, &bounds)?;
         if qp.is_draining() && !matches!(to, QpState::Err | QpState::Reset) {

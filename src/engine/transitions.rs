@@ -144,6 +144,8 @@ pub(super) struct Bounds<'a> {
     pub max_rd_atomic: u8,
     /// The GID table.
     pub gids: &'a [Gid],
+    /// Entries of the P_Key table.
+    pub pkeys: usize,
 }
 
 /// Checks a modification of a queue pair that is in state `from`, and returns the state that it
@@ -174,8 +176,9 @@ fn check_values(from: QpState, attr: &QpAttr, bounds: &Bounds<'_>) -> Result<(),
         return Err(ModifyError::CurState { claimed, found: from });
     }
     let max_rd_atomic = bounds.max_rd_atomic.into();
+    let last_pkey = u16::try_from(bounds.pkeys.saturating_sub(1)).unwrap_or(u16::MAX);
     for (attribute, found, min, max) in [
-        (AttrMask::PKEY_INDEX, attr.pkey_index, 0, 0),
+        (AttrMask::PKEY_INDEX, attr.pkey_index, 0, last_pkey),
         (AttrMask::PORT, attr.port_num.map(u16::from), 1, 1),
         (AttrMask::RETRY_CNT, attr.retry_cnt.map(u16::from), 0, 7),
         (AttrMask::RNR_RETRY, attr.rnr_retry.map(u16::from), 0, 7),
@@ -436,7 +439,8 @@ mod tests {
         SQE>RTS    | ;                                         | ; CUR AF                 | ; CUR QK | ; | ;";
 
     const GID: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
-    const BOUNDS: Bounds<'_> = Bounds { active_mtu: Mtu::Mtu1024, max_rd_atomic: 16, gids: &[GID] };
+    const BOUNDS: Bounds<'_> =
+        Bounds { active_mtu: Mtu::Mtu1024, max_rd_atomic: 16, gids: &[GID], pkeys: 1 };
 
     /// The attributes by the abbreviations of the notes.
     fn attribute(short: &str) -> AttrMask {

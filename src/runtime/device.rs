@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use thiserror::Error;
 
 use crate::engine::{Config, Engine};
-use crate::ids::{Gid, Mtu, PdId};
+use crate::ids::{Gid, Mtu, PKey, PdId};
 use crate::io::capture::Capture;
 use crate::io::impair::{Impair, Impairments};
 use crate::io::udp::{self, UdpConfig, UdpPort};
@@ -34,6 +34,8 @@ pub(crate) struct DeviceConfig {
     pub(crate) ack_policy: AckPolicy,
     pub(crate) impairments: Option<Impairments>,
     pub(crate) capture: Option<Box<dyn Sink>>,
+    /// The P_Key table.
+    pub(crate) pkeys: Vec<PKey>,
     /// The directory that the counters are written to.
     pub(crate) counters: Option<PathBuf>,
     /// Whether it is to be different from what an address opens by itself. A device that is open
@@ -82,6 +84,20 @@ pub enum OpenError {
         /// Bytes of an IP packet.
         mtu: usize,
     },
+    /// The P_Key table has no entry.
+    #[error("the P_Key table is empty: a port belongs to one partition at least")]
+    NoPKey,
+    /// No partition has this key.
+    #[error("P_Key {0} names no partition: its lower 15 bits are 0")]
+    InvalidPKey(PKey),
+    /// A partition is in the P_Key table twice, which would leave open what its member may do.
+    #[error("P_Keys {first} and {second} name the same partition")]
+    SamePartition {
+        /// One entry.
+        first: PKey,
+        /// The other.
+        second: PKey,
+    },
     /// Counters cannot be written where they are wanted.
     #[error("counters cannot be written to directory {}: {source}", directory.display())]
     Counters {
@@ -117,6 +133,7 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) ip: IpAddr,
     pub(crate) gids: Vec<Gid>,
+    pub(crate) pkeys: Vec<PKey>,
     /// Bytes of its socket's receive buffer.
     pub(crate) receive_buffer: u64,
     next_pd: AtomicU32,
@@ -175,6 +192,7 @@ impl Device {
     }
 
     fn start(claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        check_pkeys(&config.pkeys)?;
         let ip = claim.ip();
         let port = UdpPort::open(&UdpConfig {
             receive_buffer: config.receive_buffer,
@@ -192,6 +210,7 @@ impl Device {
                 active_mtu,
                 receive_buffer,
                 gids: gids.clone(),
+                pkeys: config.pkeys.clone(),
                 watches_backlogs: true,
                 remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
                 ..Config::new(ip)
@@ -215,6 +234,7 @@ impl Device {
             name: config.name.clone(),
             ip,
             gids,
+            pkeys: config.pkeys.clone(),
             receive_buffer,
             next_pd: AtomicU32::new(1),
             xrcds: XrcdTable::default(),
@@ -261,6 +281,23 @@ impl Drop for Device {
             report.finish(&self.shard);
         }
     }
+}
+
+/// Whether a port may have this P_Key table (IBTA vol 1, §10.9.1).
+fn check_pkeys(pkeys: &[PKey]) -> Result<(), OpenError> {
+    if pkeys.is_empty() {
+        return Err(OpenError::NoPKey);
+    }
+    for (at, second) in pkeys.iter().copied().enumerate() {
+        if second.partition() == 0 {
+            return Err(OpenError::InvalidPKey(second));
+        }
+        let same = |first: &&PKey| first.partition() == second.partition();
+        if let Some(first) = pkeys[..at].iter().find(same).copied() {
+            return Err(OpenError::SamePartition { first, second });
+        }
+    }
+    Ok(())
 }
 
 /// The addresses that devices take which are told none: the first that is free.

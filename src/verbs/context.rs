@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::ids::PKey;
 use crate::io::Sink;
 use crate::io::impair::Impairments;
 use crate::mem::MwType;
@@ -19,7 +20,6 @@ use crate::transport::window;
 use crate::verbs::event::{Subject, Subjects};
 use crate::verbs::info::{DeviceInfo, Limits, PortState};
 use crate::verbs::pd::PdInner;
-use crate::verbs::tables::PKEYS;
 use crate::verbs::{
     AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, DeviceCounters, Error,
     OdpCaps, ProtectionDomain, RtValues, XrcDomain, XrcdOptions, qp,
@@ -49,6 +49,7 @@ pub struct OpenOptions {
     impairments: Option<Impairments>,
     capture: Option<Box<dyn Sink>>,
     counters: Option<PathBuf>,
+    pkeys: Option<Vec<PKey>>,
 }
 
 impl OpenOptions {
@@ -106,6 +107,37 @@ impl OpenOptions {
         Self { counters: Some(directory.into()), ..self }
     }
 
+    /// The partitions that the device's port belongs to, instead of the default one: its P_Key table, in
+    /// the order that `pkey_index` counts. Bit 15 of a key marks a full member, who talks to all members of
+    /// the partition; limited members talk to full ones alone. A queue pair belongs to the first unless it
+    /// [says otherwise](super::ConnectOptions::pkey_index). Packets of other partitions are dropped.
+    ///
+    /// RoCE has no subnet manager that would hand out keys: those whom one talks to have to be given the
+    /// same. Kernel rxe has the default partition only.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let storage = PKey(0x8001);
+    /// let options = || OpenOptions::loopback().pkeys([PKey::DEFAULT, storage]);
+    /// let (near, far) = (Context::open(options())?, Context::open(options())?);
+    /// let index = near.pkey_index(storage).unwrap_or_default();
+    /// # let (near_cq, far_cq) = (near.create_cq(16, None)?, far.create_cq(16, None)?);
+    /// # let (near_pd, far_pd) = (near.alloc_pd(), far.alloc_pd());
+    /// # let qp = near_pd.create_qp(&QpConfig::rc(&near_cq))?;
+    /// # let far_qp = far_pd.create_qp(&QpConfig::rc(&far_cq))?;
+    /// let connect = ConnectOptions { pkey_index: index, ..ConnectOptions::default() };
+    /// qp.connect(&far_qp.endpoint(), &connect)?;
+    /// far_qp.connect(&qp.endpoint(), &connect)?;
+    /// # let target = far_pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// # let source = near_pd.alloc_mr(64, Access::empty())?;
+    /// # qp.post_send(SendRequest::write(1, source.sge(..), target.remote(0)).signaled())?;
+    /// # assert_eq!(near_cq.wait_one(None)?.status, WcStatus::Success);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn pkeys(self, pkeys: impl IntoIterator<Item = PKey>) -> Self {
+        Self { pkeys: Some(pkeys.into_iter().collect()), ..self }
+    }
+
     /// Fills in from the environment what is not said.
     fn config(self) -> Result<DeviceConfig, EnvError> {
         let env = Environment::read()?;
@@ -114,6 +146,7 @@ impl OpenOptions {
             || self.impairments.is_some()
             || self.capture.is_some()
             || self.counters.is_some()
+            || self.pkeys.is_some()
             || self.ack_policy != AckPolicy::default();
         let address = match self.ip.or(env.ip) {
             _ if self.free => Address::Free,
@@ -129,6 +162,7 @@ impl OpenOptions {
             impairments: self.impairments.or(env.impair),
             capture: self.capture,
             counters: self.counters.or(env.counters),
+            pkeys: self.pkeys.unwrap_or_else(|| vec![PKey::DEFAULT]),
             special,
         })
     }
@@ -307,6 +341,7 @@ impl Context {
                 name: device.name.clone(),
                 ip: device.ip,
                 gids: device.gids.clone(),
+                pkeys: device.pkeys.clone(),
                 port_state: match core.is_active() {
                     true => PortState::Active,
                     false => PortState::Down,
@@ -339,7 +374,7 @@ impl Context {
                     max_srq_wr: qp::MAX_WR,
                     max_srq_sge: qp::MAX_SGE,
                     max_rd_atomic: config.max_rd_atomic,
-                    max_pkeys: u16::try_from(PKEYS.len()).unwrap_or(u16::MAX),
+                    max_pkeys: u16::try_from(device.pkeys.len()).unwrap_or(u16::MAX),
                     max_mcast_grp: config.max_mcast_grp,
                     max_mcast_qp_attach: config.max_mcast_qp_attach,
                     max_total_mcast_qp_attach: config.max_mcast_grp * config.max_mcast_qp_attach,

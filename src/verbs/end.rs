@@ -59,7 +59,8 @@ impl End {
         }
         if self.query(context)?.state == QpState::Reset {
             let init = InitAttr::Connected { access: options.access };
-            self.modify(context, &init.into())?;
+            let pkey_index = Some(options.pkey_index);
+            self.modify(context, &QpAttr { pkey_index, ..init.into() })?;
         }
         let av = AddressVector {
             traffic_class: options.traffic_class,

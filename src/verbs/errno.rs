@@ -68,7 +68,11 @@ fn of_open(error: &OpenError) -> i32 {
         OpenError::Port(port) => of_port(port),
         OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
         OpenError::AlreadyOpen { .. } => libc::EBUSY,
-        OpenError::Environment(_) | OpenError::LinkMtu { .. } => libc::EINVAL,
+        OpenError::Environment(_)
+        | OpenError::LinkMtu { .. }
+        | OpenError::NoPKey
+        | OpenError::InvalidPKey(_)
+        | OpenError::SamePartition { .. } => libc::EINVAL,
         OpenError::Counters { source, .. } | OpenError::Os { source, .. } => of_system(source),
     }
 }

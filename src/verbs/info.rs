@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::ids::{Gid, Mtu};
+use crate::ids::{Gid, Mtu, PKey};
 use crate::io::{PortCounters, PortInfo};
 use crate::mem::MwType;
 use crate::transport::outputs::Counters;
@@ -21,6 +21,8 @@ pub struct DeviceInfo {
     pub ip: IpAddr,
     /// Its GID table, which `sgid_index` counts.
     pub gids: Vec<Gid>,
+    /// Its P_Key table, which `pkey_index` counts.
+    pub pkeys: Vec<PKey>,
     /// Whether its interface has the address and carries packets.
     pub port_state: PortState,
     /// The largest path MTU that its interface carries.

@@ -132,6 +132,8 @@ pub struct ConnectOptions {
     pub hop_limit: u8,
     /// What the peer may do to memory here, where its region allows it too.
     pub access: Access,
+    /// Which entry of the P_Key table is the queue pair's partition; like `access` for one that is in RESET.
+    pub pkey_index: u16,
     /// The receive buffer of the peer's socket in bytes, as its kernel counts
     /// ([`DeviceInfo::port`](super::DeviceInfo) tells it there): more of it is used the larger it is.
     /// `None` is that of a socket which has asked for nothing, unless the peer is of this process.
@@ -154,6 +156,7 @@ impl Default for ConnectOptions {
                 | Access::REMOTE_ATOMIC
                 | Access::FLUSH_GLOBAL
                 | Access::FLUSH_PERSISTENT,
+            pkey_index: 0,
             peer_receive_buffer: None,
         }
     }

@@ -5,9 +5,6 @@ use std::net::IpAddr;
 use crate::ids::{Gid, PKey};
 use crate::verbs::{Context, Error};
 
-/// The partitions that a port belongs to: in RoCE the default one, as a full member.
-pub(super) const PKEYS: [PKey; 1] = [PKey::DEFAULT];
-
 /// An entry of a GID table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_gid_entry")]
@@ -87,7 +84,8 @@ impl Context {
         (0..self.inner.device.gids.len()).map(|index| self.query_gid_ex(index)).collect()
     }
 
-    /// The partition key with this index. There is one, [`PKey::DEFAULT`].
+    /// The partition key with this index. There is one, [`PKey::DEFAULT`], unless the device was opened
+    /// with [others](super::OpenOptions::pkeys).
     ///
     /// # Errors
     ///
@@ -106,13 +104,15 @@ impl Context {
     /// ```
     #[doc(alias = "ibv_query_pkey")]
     pub fn query_pkey(&self, index: usize) -> Result<PKey, Error> {
-        let len = PKEYS.len();
-        PKEYS.get(index).copied().ok_or(Error::TableIndex { table: "P_Key", index, len })
+        let pkeys = &self.inner.device.pkeys;
+        let len = pkeys.len();
+        pkeys.get(index).copied().ok_or(Error::TableIndex { table: "P_Key", index, len })
     }
 
     /// The index of a partition key, or `None` when the port does not belong to that partition.
     #[doc(alias = "ibv_get_pkey_index")]
-    pub fn pkey_index(&self, pkey: PKey) -> Option<usize> {
-        PKEYS.iter().position(|own| *own == pkey)
+    pub fn pkey_index(&self, pkey: PKey) -> Option<u16> {
+        let at = self.inner.device.pkeys.iter().position(|own| *own == pkey)?;
+        u16::try_from(at).ok()
     }
 }

@@ -78,6 +78,9 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
     for (index, gid) in info.gids.iter().enumerate() {
         line(out, 2, &format!("GID[{index:3}]"), format!("{gid}, RoCE v2"))?;
     }
+    for (index, pkey) in info.pkeys.iter().enumerate().filter(|_| verbose) {
+        line(out, 2, &format!("PKEY[{index:3}]"), pkey)?;
+    }
     if verbose {
         let port = &info.port;
         line(out, 2, "address", format!("{} UDP port 4791", port.ip))?;
@@ -134,6 +137,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "name": info.name,
         "ip": info.ip,
         "gids": info.gids.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "pkeys": info.pkeys.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "qp_types": QpType::ALL.map(|qp_type| qp_type.to_string()),
         "active_mtu": info.active_mtu.bytes(),
         "interface_mtu": info.port.link_mtu,

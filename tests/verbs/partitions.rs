@@ -1,0 +1,75 @@
+//! Partitions between devices.
+
+use softroce::verbs::*;
+
+use crate::node::{Node, fresh_ip, open_with, patient};
+
+const STORAGE: PKey = PKey(0x8001);
+const GUESTS: PKey = PKey(0x0002);
+
+fn device(pkeys: &[PKey]) -> Context {
+    open_with(OpenOptions::default().pkeys(pkeys.iter().copied()))
+}
+
+/// Connects both, each in the partition with this key, and says how a WRITE ends.
+fn written(a: &[PKey], b: &[PKey], key: [PKey; 2]) -> WcStatus {
+    let (a, b) = (Node::on(device(a)), Node::on(device(b)));
+    for ((node, peer), key) in [(&a, &b), (&b, &a)].into_iter().zip(key) {
+        let options = ConnectOptions {
+            pkey_index: node.ctx.pkey_index(key).unwrap(),
+            // Whoever gets no answer is to find that out soon.
+            timeout: AckTimeout::new(if key == GUESTS { 10 } else { 20 }).unwrap(),
+            ..patient()
+        };
+        node.qp.connect(&peer.qp.endpoint(), &options).unwrap();
+    }
+    a.send(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
+    let (_, status) = a.end();
+    let dropped = b.qp.counters().unwrap().dropped(DropReason::PKeyMismatch);
+    assert_eq!(dropped > 0, status != WcStatus::Success);
+    status
+}
+
+#[test]
+fn members_of_a_partition_talk_unless_both_are_limited() {
+    let both = [PKey::DEFAULT, STORAGE];
+    assert_eq!(written(&both, &[STORAGE], [STORAGE; 2]), WcStatus::Success);
+    let host = PKey(GUESTS.0 | 0x8000);
+    assert_eq!(written(&[GUESTS], &[host], [GUESTS, host]), WcStatus::Success);
+    assert_eq!(written(&[GUESTS], &[GUESTS], [GUESTS; 2]), WcStatus::RetryExcErr);
+    // Both ports belong to both partitions, and the queue pairs to different ones.
+    let all = [PKey::DEFAULT, GUESTS];
+    assert_eq!(written(&all, &all, [GUESTS, PKey::DEFAULT]), WcStatus::RetryExcErr);
+}
+
+#[test]
+fn the_table_is_what_the_device_was_opened_with() {
+    let ctx = device(&[STORAGE, GUESTS]);
+    assert_eq!([0, 1].map(|index| ctx.query_pkey(index).unwrap()), [STORAGE, GUESTS]);
+    assert_eq!(
+        [STORAGE, GUESTS, PKey::DEFAULT].map(|key| ctx.pkey_index(key)),
+        [Some(0), Some(1), None]
+    );
+    let refused = ctx.query_pkey(2).unwrap_err().to_string();
+    assert_eq!(refused, "index 2 is not in the P_Key table, which has 2");
+    let info = ctx.device_info().unwrap();
+    assert_eq!((info.pkeys, info.limits.max_pkeys), (vec![STORAGE, GUESTS], 2));
+    // Who comes later cannot have it otherwise.
+    let again = OpenOptions::default().ip(ctx.ip()).pkeys([PKey::DEFAULT]);
+    assert!(matches!(Context::open(again), Err(Error::Open(_))));
+}
+
+#[test]
+fn a_table_that_makes_no_sense_is_refused() {
+    for (pkeys, expected) in [
+        (&[][..], "the P_Key table is empty: a port belongs to one partition at least"),
+        (&[PKey(0x8000)][..], "P_Key 0x8000 names no partition: its lower 15 bits are 0"),
+        (
+            &[PKey::DEFAULT, STORAGE, PKey(0x0001)][..],
+            "P_Keys 0x8001 and 0x0001 name the same partition",
+        ),
+    ] {
+        let options = OpenOptions::default().ip(fresh_ip()).pkeys(pkeys.iter().copied());
+        assert_eq!(Context::open(options).unwrap_err().to_string(), expected);
+    }
+}
