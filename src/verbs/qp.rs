@@ -361,8 +361,8 @@ impl QueuePair {
     /// # qp.connect(&far_qp.endpoint(), &ConnectOptions::default())?;
     /// # far_qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
     /// # let target = far_pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    /// let request = SendRequest::write(1, near_pd.alloc_mr(64, Access::empty())?.sge(..), target.remote(0));
-    /// qp.post_send(request.signaled())?;
+    /// # let source = near_pd.alloc_mr(64, Access::empty())?;
+    /// qp.post_send(SendRequest::write(1, source.sge(..), target.remote(0)).signaled())?;
     /// near_cq.wait_one(None)?;
     /// let Counters { writes_completed, retransmitted, timeouts, .. } = qp.counters()?;
     /// assert_eq!(writes_completed, 1);
