@@ -496,6 +496,23 @@ fn progress_fills_both_budgets() {
     }
 }
 
+/// REQ-29: a peer that is not ready has answered, so what was lost before does not count any more.
+#[test]
+fn an_rnr_nak_fills_the_budget_of_retries() {
+    let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    for round in 0..3 {
+        // 1048.576 µs until it is asked again, and 640 µs that the peer wants to have.
+        let at = round * 2000;
+        t.tx(at + 1049, "SEND_ONLY psn=5 ackreq len=8");
+        t.rx(at + 1360, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+        t.tx(at + 2000, "SEND_ONLY psn=5 ackreq len=8");
+    }
+    t.rx(6001, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+}
+
 /// REQ-30: every packet of an answer is progress.
 #[test]
 fn an_answer_that_comes_slowly_is_progress() {

@@ -21,7 +21,7 @@ const RNR_FOREVER: u8 = 7;
 ///             send again ◄─────── waiting: nothing is sent, the ACK timer rests
 /// ```
 ///
-/// Any progress fills both budgets up again.
+/// Any progress fills both budgets up again; an RNR NAK fills up that of retries, for it is an answer.
 #[derive(Debug)]
 pub(crate) struct Retry {
     interval: Option<Duration>,
@@ -116,6 +116,8 @@ impl Retry {
             let Some(left) = self.rnr_left.checked_sub(1) else { return false };
             self.rnr_left = left;
         }
+        // It has answered. Who waits for ever may lose any number of questions meanwhile.
+        self.retries_left = self.retry_cnt;
         self.ack_deadline = None;
         self.recovering = None;
         self.rnr_until = Some(now + timer.wait());
