@@ -66,6 +66,8 @@ pub struct Node {
     pub recvs: Vec<Completion>,
     pub events: Vec<AsyncEvent>,
     kept: Option<Burst>,
+    /// It is not scheduled before.
+    stalled_until: Instant,
 }
 
 impl Node {
@@ -92,6 +94,7 @@ impl Node {
             recvs: Vec::new(),
             events: Vec::new(),
             kept: None,
+            stalled_until: Instant::ZERO,
         }
     }
 
@@ -103,6 +106,9 @@ impl Node {
 
     /// Everything that can be done at this instant. True when something was.
     pub fn turn(&mut self, now: Instant) -> bool {
+        if now < self.stalled_until {
+            return false;
+        }
         let mut active = false;
         self.engine.handle_timeout(now);
         loop {
@@ -187,11 +193,19 @@ impl World {
         while self.nodes.iter_mut().fold(false, |active, node| node.turn(self.now) | active) {}
     }
 
+    /// A host is not scheduled for some time: it receives nothing, and its timers run out unseen.
+    pub fn stall(&mut self, node: usize, time: Duration) {
+        self.nodes[node].stalled_until = self.now + time;
+    }
+
     /// Goes to the next instant at which something happens. False when nothing will.
     pub fn advance(&mut self) -> bool {
-        let timers = self.nodes.iter().filter_map(|node| node.engine.poll_timeout());
-        let ports = self.nodes.iter().filter_map(|node| node.port.poll_timeout());
-        match timers.chain(ports).chain(self.network.next_event()).min() {
+        let next = |node: &Node| {
+            let wakes = Some(node.stalled_until).filter(|until| *until > self.now);
+            let wanted = [node.engine.poll_timeout(), node.port.poll_timeout(), wakes];
+            Some(wanted.into_iter().flatten().min()?.max(node.stalled_until))
+        };
+        match self.nodes.iter().filter_map(next).min() {
             Some(at) => {
                 self.now = self.now.max(at);
                 true
