@@ -17,7 +17,7 @@ use softroce::transport::work::{
     Completion, FlushPlacement, FlushTarget, SendFlags, SendOp, SendRequest,
 };
 use softroce::wire::Transport;
-use softroce::wire::icrc::Flow;
+use softroce::wire::icrc::{Flow, Verdict};
 
 use crate::guarded::{Guarded, assert_tells_no_secret};
 use crate::packet::{Draft, Pass};
@@ -129,12 +129,15 @@ impl Side {
             meta.source = SocketAddr::new(STRANGER, 0xc000);
         }
         let flow = Flow::new(meta.source, SocketAddr::new(OURS, ROCE_PORT));
-        let (mut data, mut segment_len) = (Vec::new(), 0);
+        let (mut data, mut segment_len, mut forbidden) = (Vec::new(), 0, 0);
+        let is_stranger = !draft.is_from_peer() && self.t.link.qp_type != QpType::Ud;
         for place in 0..count {
             let mut bytes = draft.bytes(&self.pass(), place);
             if draft.is_sealed() {
                 flow.seal(place.into(), &mut bytes);
             }
+            let is_damaged = flow.check(meta.ipv4, place.into(), &bytes) == Verdict::Bad;
+            forbidden += u64::from(is_damaged || is_stranger);
             segment_len = bytes.len();
             data.extend(bytes);
         }
@@ -148,7 +151,9 @@ impl Side {
         let sent = self.t.all(self.us);
         assert!(sent.len() <= MOST_ANSWERS, "{} packets for {packets}", sent.len());
         sent.iter().for_each(|sent| assert_tells_no_secret(&sent.bytes));
-        if silent_drops(&now) - silent_drops(&counted) == packets {
+        let dropped = silent_drops(&now) - silent_drops(&counted);
+        assert!(dropped >= forbidden.min(packets), "a packet was taken that is not the peer's");
+        if dropped == packets {
             assert!(sent.is_empty(), "an answer to what was dropped");
             let completions = (self.t.sends(), self.t.recvs());
             assert_eq!(completions, (vec![], vec![]), "completions for what was dropped");
