@@ -661,3 +661,48 @@ pub struct Completion {
     /// completions.
     pub solicited: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `LocLenErr` is `LOC_LEN_ERR`, as `ibv_wc_status` has it without its prefix.
+    #[test]
+    fn a_status_has_the_name_that_verbs_has_for_it() {
+        use WcStatus::*;
+        let all = [
+            Success,
+            LocLenErr,
+            LocQpOpErr,
+            LocEecOpErr,
+            LocProtErr,
+            WrFlushErr,
+            MwBindErr,
+            BadRespErr,
+            LocAccessErr,
+            RemInvReqErr,
+            RemAccessErr,
+            RemOpErr,
+            RetryExcErr,
+            RnrRetryExcErr,
+            LocRddViolErr,
+            RemInvRdReqErr,
+            RemAbortErr,
+            InvEecnErr,
+            InvEecStateErr,
+            FatalErr,
+            RespTimeoutErr,
+            GeneralErr,
+        ];
+        for (number, status) in (0..).zip(all) {
+            let mut expected = String::new();
+            for c in format!("{status:?}").chars() {
+                let begins_a_word = c.is_ascii_uppercase() && !expected.is_empty();
+                expected.extend(begins_a_word.then_some('_'));
+                expected.push(c.to_ascii_uppercase());
+            }
+            assert_eq!((status as u32, status.to_string()), (number, expected));
+            assert_eq!(status.is_success(), number == 0);
+        }
+    }
+}

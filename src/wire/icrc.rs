@@ -307,6 +307,18 @@ mod tests {
         bytes
     }
 
+    /// A byte back and a byte on is where it began: `x^-8 · x^8 = 1`.
+    #[test]
+    fn what_goes_back_by_bytes_is_undone_by_going_on() {
+        let (back, on) = (back_by_one_byte(), ONE >> 8);
+        assert_eq!(multiply(back, on), ONE);
+        let mut power = ONE;
+        for (n, found) in powers(back).into_iter().enumerate() {
+            assert_eq!(found, power, "x^-{}", 8 * n);
+            power = multiply(power, back);
+        }
+    }
+
     #[test]
     fn golden() {
         let mut bytes = hello();

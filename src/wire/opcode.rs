@@ -504,6 +504,35 @@ opcodes! {
 mod tests {
     use super::*;
 
+    /// Each header stands behind those before it, and the payload behind the last.
+    #[test]
+    fn a_layout_has_the_place_of_each_header() {
+        for opcode in Opcode::ALL {
+            let headers = opcode.layout().headers;
+            let layout = Layout::new(headers);
+            assert_eq!(layout, *opcode.layout(), "the compiler has come to the same");
+            let mut at = Bth::LEN;
+            for header in headers {
+                let place = match header {
+                    Header::Rdeth => layout.rdeth,
+                    Header::Deth => layout.deth,
+                    Header::Xrceth => layout.xrceth,
+                    Header::Feth => layout.feth,
+                    Header::Reth => layout.reth,
+                    Header::Atomic => layout.atomic_eth,
+                    Header::Aeth => layout.aeth,
+                    Header::AtomicAck => layout.atomic_ack_eth,
+                    Header::Imm => layout.imm,
+                    Header::Ieth => layout.ieth,
+                    Header::Cnp => layout.cnp,
+                };
+                assert_eq!(place.map(usize::from), Some(at), "{header:?} of {opcode}");
+                at += header.len();
+            }
+            assert_eq!(opcode.header_len(), at, "{opcode}");
+        }
+    }
+
     #[test]
     fn bytes_and_opcodes_map_one_to_one() {
         let assigned: Vec<_> = (0..=255).filter_map(Opcode::from_byte).collect();

@@ -125,3 +125,44 @@ fn what_is_short_says_what_is_missing() {
     assert_eq!(error(255), "truncated in CM message: need 232 bytes, have 231");
     assert_eq!(error(23), "truncated in MAD: need 24 bytes, have 23");
 }
+
+#[test]
+fn every_message_has_its_name_and_shows_its_fields() {
+    for (attribute, name, first) in [
+        (0x10, "REQ", "local_id"),
+        (0x11, "MRA", "local_id"),
+        (0x12, "REJ", "local_id"),
+        (0x13, "REP", "local_id"),
+        (0x14, "RTU", "local_id"),
+        (0x15, "DREQ", "local_id"),
+        (0x16, "DREP", "local_id"),
+        (0x17, "SIDR_REQ", "request_id"),
+        (0x18, "SIDR_REP", "request_id"),
+        (0x19, "LAP", "attribute"),
+        (0x1a, "APR", "attribute"),
+        (0x1b, "message", "attribute"),
+    ] {
+        let bytes = datagram(attribute, &[]);
+        let message = Message::parse(&bytes).unwrap();
+        let mut fields = Vec::new();
+        message.each_field(&mut |name, _| fields.push(name));
+        assert_eq!((message.body.name(), fields.first()), (name, Some(&first)), "{attribute:#x}");
+    }
+}
+
+#[test]
+fn every_assigned_reason_of_a_refusal_has_words_of_its_own() {
+    let words = |reason: u16| {
+        let bytes = datagram(0x12, &[(10, &reason.to_be_bytes())]);
+        match Message::parse(&bytes).unwrap().body {
+            Body::Rej(rej) => rej.reason_text(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let assigned: std::collections::HashSet<_> = (1..=33).map(words).collect();
+    assert_eq!(assigned.len(), 33);
+    assert_eq!([words(8), words(28)], ["invalid service id", "the consumer's decision"]);
+    for reason in [0, 34, 0xffff] {
+        assert_eq!(words(reason), "a reason that is not assigned");
+    }
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Whether the tests notice when the protocol is changed: cargo-mutants changes src/transport and src/wire, one
+# place at a time, and those tests run that need neither sockets nor seconds.
+#
+#   tools/mutants.sh               150 changes of seed 1: an hour on two cores that are idle
+#   tools/mutants.sh COUNT [SEED]  so many, others with another seed
+#
+# It fails when a change survives. Results are in target/mutants.out; cargo-mutants is installed in target/tools.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+FOLDERS=(--file 'src/transport/**' --file 'src/wire/**')
+# What prints is read by people, and its tests are in other packages.
+LEAVE_OUT=(--exclude 'src/wire/cm/**' --exclude '**/tests.rs' --exclude-re 'fmt|Display|Debug')
+TESTS=(rc_packets rc_placement rc_reads rc_refusals rc_requester rc_responder rc_retries srq uc_receiver
+    uc_sender ud unreliable_packets vectors windows xrc)
+
+count=${1:-150}
+seed=${2:-1}
+if ! [[ $count =~ ^[1-9][0-9]*$ && $seed =~ ^[0-9]+$ ]]; then
+    echo "mutants.sh: found '$*', expected a count and a seed, such as 150 1" >&2
+    exit 2
+fi
+
+target=${CARGO_TARGET_DIR:-target}
+[ -x "$target/tools/bin/cargo-mutants" ] ||
+    cargo install --locked --root "$target/tools" cargo-mutants
+export PATH=$target/tools/bin:$PATH
+# Most of the time goes into compiling.
+export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0
+
+# The sample, as a configuration that names each change.
+config=$(mktemp --suffix .toml)
+trap 'rm -f "$config"' EXIT
+cargo mutants --package softroce --list --json "${FOLDERS[@]}" "${LEAVE_OUT[@]}" |
+    python3 -c '
+import json, random, re, sys
+count, seed = int(sys.argv[1]), int(sys.argv[2])
+names = sorted({mutant["name"] for mutant in json.load(sys.stdin)})
+sample = sorted(random.Random(seed).sample(names, min(count, len(names))))
+patterns = [json.dumps("^" + re.escape(name).replace("\\ ", " ") + "$") for name in sample]
+print("examine_re = [\n  " + ",\n  ".join(patterns) + ",\n]")
+print(f"{len(sample)} of {len(names)} changes, seed {seed}", file=sys.stderr)
+' "$count" "$seed" >"$config"
+
+cargo mutants --package softroce --config "$config" --output "$target" --jobs 2 --timeout 120 \
+    --no-default-features "${FOLDERS[@]}" "${LEAVE_OUT[@]}" -- \
+    --lib "${TESTS[@]/#/--test=}"
