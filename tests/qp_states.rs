@@ -255,6 +255,20 @@ fn requests_are_taken_from_the_states_that_take_them() {
     }
 }
 
+#[test]
+fn a_receive_request_of_too_many_pieces_is_refused() {
+    let mut link = rts_qp();
+    link.cap.max_recv_sge = 2;
+    let mut t = Script::responder(link);
+    let piece = sge(&t.answers, 0, 8);
+    let error = PostError::TooManySges { found: 3, max: 2 };
+    assert_eq!(t.post_recv_sges(&[piece; 3]), Err(error));
+    assert_eq!(t.post_recv_sges(&[piece; 2]), Ok(1));
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=16");
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 16)]);
+}
+
 /// QPS-07
 #[test]
 fn before_rtr_packets_are_dropped() {

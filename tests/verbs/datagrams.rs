@@ -160,3 +160,17 @@ fn messages_between_three_processes_reach_the_one_they_are_for() {
         assert!(child.wait().unwrap().success());
     }
 }
+
+#[test]
+fn a_list_of_messages_is_taken_whole_or_not_at_all() {
+    let (a, b) = (datagrams(open(), 1), datagrams(open(), 2));
+    let to = b.qp.endpoint();
+    let ah = a.pd.create_ah(AddressVector::to(to.gid)).unwrap();
+    let message = |text: &[u8], target| SendRequest::send(99, SendData::inline(text)).to(target);
+    let target = ah.target(to.qpn, KEY);
+    let av = AddressVector { sgid_index: 9, ..target.av };
+    let nowhere = UdTarget { av, ..target };
+    assert!(a.qp.post_all([message(b"lost", target), message(b"too", nowhere)]).is_err());
+    a.qp.post_all([message(b"one", target), message(b"two", target)]).unwrap();
+    assert_eq!([received(&b).0, received(&b).0], ["one", "two"]);
+}
