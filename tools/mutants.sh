@@ -43,6 +43,6 @@ print("examine_re = [\n  " + ",\n  ".join(patterns) + ",\n]")
 print(f"{len(sample)} of {len(names)} changes, seed {seed}", file=sys.stderr)
 ' "$count" "$seed" >"$config"
 
-cargo mutants --package softroce --config "$config" --output "$target" --jobs 2 --timeout 120 \
+cargo mutants --package softroce --config "$config" --output "$target" --jobs 2 --timeout 300 \
     --no-default-features "${FOLDERS[@]}" "${LEAVE_OUT[@]}" -- \
     --lib "${TESTS[@]/#/--test=}"

@@ -225,6 +225,27 @@ fn without_an_interface() {
     c.run(SendRequest::write(3, c.mr.sge(..100_000), d.mr.remote(0)));
 }
 
+/// The kernel answers each packet for a port that nobody has with an ICMP error, which it hands to the
+/// socket that has sent it if that asks for it.
+#[test]
+fn icmp_errors_of_one_peer_do_not_touch_another() {
+    // Both leave from one socket.
+    let ctx = open_with(OpenOptions::default().source_port(0xc123));
+    let (a, b) = (Node::on(ctx.clone()), Node::on(ctx));
+    let (gone, there) = (Node::on(open()), Node::on(open()));
+    a.connect(&gone, &impatient());
+    b.connect(&there, &ConnectOptions::default());
+    let to = gone.mr.remote(0);
+    drop(gone);
+    a.send(SendRequest::write(1, a.mr.sge(..8), to));
+    for wr_id in 0..100 {
+        b.run(SendRequest::write(wr_id, b.mr.sge(..8), there.mr.remote(0)));
+    }
+    assert_eq!(a.end(), (1, WcStatus::RetryExcErr));
+    b.run(SendRequest::read(100, b.mr.sge(..8), there.mr.remote(0)));
+    assert_eq!(b.ctx.device_info().unwrap().counters.transmit_errors, 0);
+}
+
 // ---- a peer that stops ----
 
 /// Sends a signal.
