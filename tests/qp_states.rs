@@ -8,11 +8,11 @@ mod support;
 use softroce::engine::{AttrMask, ModifyError, PostError, QpAttr, QpState};
 use softroce::ids::{Gid, Mtu};
 use softroce::mem::Access;
-use softroce::net::AddressVector;
+use softroce::net::{AddressVector, RxMeta};
 use softroce::time::{AckTimeout, RnrTimer};
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{RecvRequest, SendFlags, SendOp, WcOpcode, WcStatus};
-use support::script::{PEER, PEER_QPN, REMOTE, Script, failed, ok, rts_qp};
+use support::script::{PEER, PEER_QPN, REMOTE, Script, Sent, failed, ok, rts_qp};
 use support::{Link, RECV_CQ, SEND_CQ, qp_init, request, sge};
 
 const SEND: WcOpcode = WcOpcode::Send;
@@ -289,6 +289,31 @@ fn before_rtr_packets_are_dropped() {
 }
 
 // ---- RTR ----
+
+/// CC-06: ECN bits are those of the connection, whatever a request has come with.
+#[test]
+fn requests_and_answers_carry_the_traffic_class_of_the_connection() {
+    const CLASS: u8 = 0x4a;
+    let mut t = in_state(QpState::Init);
+    let step = t.step(QpState::Rtr);
+    let av = step.av.map(|av| AddressVector { traffic_class: CLASS, ..av });
+    t.modify(QpAttr { av, ..step }).unwrap();
+    t.bring_to(QpState::Rts);
+    let class_of = |sent: Sent| sent.path.traffic_class;
+    for (us, traffic_class) in [(0, 0), (1, 0x01), (2, 0x03)] {
+        let request = t.packet(&format!("READ_REQUEST psn={} va=0x1000 rkey=mem dmalen=8", 5 + us));
+        let meta = RxMeta { traffic_class, ..t.meta() };
+        t.rx_meta(us, &request, meta);
+        let line = format!("READ_RESPONSE_ONLY psn={} msn={} len=8", 5 + us, 1 + us);
+        assert_eq!(class_of(t.tx(us, &line)), CLASS);
+    }
+    t.rx(3, "WRITE_ONLY psn=8 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    assert_eq!(class_of(t.tx(3, "ACK psn=8 msn=4")), CLASS);
+    t.send(1, 8);
+    assert_eq!(class_of(t.tx(3, "SEND_ONLY psn=5 ackreq len=8")), CLASS);
+    t.rx(4, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+}
 
 /// QPS-08
 #[test]

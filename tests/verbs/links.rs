@@ -67,6 +67,7 @@ fn with_an_interface() {
     println!("\n{SEEN_EVERYTHING}");
 }
 
+/// CC-07
 #[test]
 #[ignore = "makes network namespaces"]
 fn events_tell_what_becomes_of_address_and_interface() {

@@ -87,6 +87,7 @@ mod tests {
     use crate::runtime::queue::Queue;
     use crate::runtime::wire_of_tests::pair;
 
+    /// CC-07
     #[test]
     fn every_context_hears_what_becomes_of_the_interface() {
         let (mut end, _) = pair(AckPolicy::Lazy, 16);
