@@ -27,7 +27,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
     /// Do to packets, both ways, what a bad network does:
-    /// loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,delay=1ms,seed=7. Also burst, burst-len, burst-loss,
+    /// loss=0.01,delay=1ms,seed=7. Also dup, reorder, corrupt, burst, burst-len, burst-loss,
     /// outage, every, truncate, mark, mark-above, jitter, rate, queue, refuse, dir: docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC")]
     pub(crate) impair: Option<Impairments>,

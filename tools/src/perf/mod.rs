@@ -50,7 +50,7 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
     ensure!(!args.counters || args.test != Test::Ceiling, "--counters: raw UDP has no device");
     let plot = args.plot.as_deref().map(Plot::open).transpose()?;
     let mut table = Table::new(args.json);
-    let (_side, stream) = match &args.host {
+    let (side, stream) = match &args.host {
         Some(host) => (None, tcp::connect(host, args.port, "roce perf")?),
         None => {
             let (side, port) = Side::start(args)?;
@@ -65,7 +65,15 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
             active::ceiling(args, kind, &mut control, &mut table).map(|()| Answer::Yes)
         }
         _ => active::test(args, kind, &mut control, &mut table),
-    }?;
+    };
+    if answer.is_ok() {
+        drop(control);
+        side.map(Side::let_it_end);
+    } else {
+        // Before the session: what it would say of our leaving is no news.
+        drop(side);
+    }
+    let answer = answer?;
     plot.map_or(Ok(()), |plot| plot.draw(table.rows()))?;
     Ok(answer)
 }

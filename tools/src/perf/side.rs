@@ -56,7 +56,7 @@ impl Side {
 
     /// Waits for its end, which comes with that of the session: what its device leaves behind is then
     /// whole.
-    fn let_it_end(&self) {
+    pub(super) fn let_it_end(self) {
         // It says no more, so there is something to be read when it is gone. If that cannot be waited for,
         // or takes too long, it is ended.
         if let Some(stdout) = &self.stdout {
@@ -68,7 +68,6 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        self.let_it_end();
         // Gone already is what is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
