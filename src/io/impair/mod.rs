@@ -1,4 +1,4 @@
-//! A port that does to another what a bad network would: [`Conditions`](super::Conditions), from a seed.
+//! A port that does to another what a bad network would: [`Conditions`], from a seed.
 //!
 //! It works datagram by datagram, in both directions. A burst or buffer that nothing happens to is
 //! passed on whole. Of one that something happens to, the datagrams are passed on one by one, and

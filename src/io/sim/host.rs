@@ -126,7 +126,7 @@ impl Host {
     pub(super) fn next_event(&self) -> Option<Instant> {
         let arrived = self.inbox.front().map(|buffer| buffer.arrival);
         let flight = self.flights.peek().map(|Reverse(flight)| flight.arrival);
-        [arrived, flight, self.busy_until].into_iter().flatten().min()
+        Instant::first(arrived, Instant::first(flight, self.busy_until))
     }
 
     /// Datagrams that found the receive buffer full.

@@ -68,7 +68,9 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
     };
     if answer.is_ok() {
         drop(control);
-        side.map(Side::let_it_end);
+        if let Some(side) = side {
+            side.let_it_end();
+        }
     } else {
         // Before the session: what it would say of our leaving is no news.
         drop(side);
