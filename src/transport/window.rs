@@ -515,6 +515,26 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_asked_about_once_and_only_where_that_can_be_known() {
+        let near = IpAddr::from([127, 0, 0, 2]);
+        let mut windows = Windows::new(100_000, vec![], true);
+        let (watched, far) = (windows.to(near), windows.to(IpAddr::from([192, 168, 0, 1])));
+        windows.charge_unacknowledged(watched, Instant::ZERO, 1000);
+        for (slot, id) in [watched, watched, far].into_iter().enumerate() {
+            windows.wait(id, slot, 10);
+        }
+        assert_eq!((windows.next_asked(), windows.next_asked()), (Some(near), None));
+    }
+
+    #[test]
+    fn what_is_closed_admits_nothing() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let id = windows.to(IpAddr::from([192, 168, 0, 1]));
+        let allowance = windows.allowance(id, Instant::ZERO);
+        assert_eq!([allowance, allowance.closed()].map(|it| it.admits(1)), [true, false]);
+    }
+
+    #[test]
     fn what_can_be_watched_does_not_drain_by_itself() {
         let mut windows = Windows::new(100_000, vec![], true);
         let far = windows.to(IpAddr::from([10, 0, 0, 1]));
