@@ -246,6 +246,27 @@ fn a_repeated_write_is_acknowledged_with_the_newest_and_not_executed() {
     assert_eq!(bytes(&t.mem, 0, 600), [0xee; 600]);
 }
 
+/// RSP-04, REQ-12: an acknowledgement with the PSN of an atomic or READ would say that this is over, though
+/// its answer may have been lost. A requester that believes it (kernel rxe does) ends it without the value.
+#[test]
+fn a_repeated_send_is_not_acknowledged_with_the_psn_of_an_atomic_or_read() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(0, "ACK psn=5 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+    t.rx(1, "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1");
+    t.tx(1, "ATOMIC_ACK psn=6 msn=2 value=0x0");
+    t.rx(2, "READ_REQUEST psn=7 ackreq va=0x1000 rkey=mem dmalen=500");
+    t.tx(2, "READ_RESPONSE_FIRST psn=7 msn=3 len=256");
+    t.tx(2, "READ_RESPONSE_LAST psn=8 msn=3 len=244");
+    t.rx(3, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(3, "ACK psn=5 msn=3");
+    t.rx(4, "WRITE_ONLY psn=9 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(4, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(4, "ACK psn=9 msn=4");
+}
+
 /// RSP-04: a burst that is repeated whole needs one answer.
 #[test]
 fn duplicates_that_come_together_are_acknowledged_once() {

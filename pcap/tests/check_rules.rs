@@ -267,6 +267,24 @@ fn answers() -> Vec<Case> {
             vec![only(1), only(2), ack(2, 2), only(2).after(2000), ack(1, 2)],
             &["4 note REQ-28", "5 quirk RSP-04"],
         ),
+        // The newest that an acknowledgement answers: the atomic and the READ have answers of their own.
+        (
+            vec![
+                only(1),
+                atomic(2),
+                result(2, 2, 5),
+                p(RcReadRequest, 3).asking().dma(0x1000, 600),
+                data(RcReadResponseFirst, 3, 3, 256),
+                data(RcReadResponseMiddle, 4, 0, 256),
+                data(RcReadResponseLast, 5, 3, 88),
+                ack(1, 3),
+            ],
+            &[],
+        ),
+        // The network may have made two of the SEND behind the point of capture, and lost an answer
+        // before it.
+        (vec![only(1), atomic(2), ack(2, 2)], &["3 note REQ-12"]),
+        (vec![atomic(1), ack(1, 1)], &["2 violation REQ-12"]),
         // Credits for one more, then one that asks for news, then one too many.
         (
             vec![

@@ -151,6 +151,29 @@ fn a_repeated_atomic_gets_the_first_answer() {
     assert_eq!(raw.peer.load(0), 42);
 }
 
+/// An atomic is not over before its value has come. rxe believes an acknowledgement all the same, and leaves what
+/// was where the value belongs: so none of ours may say it.
+#[test]
+#[ignore = "needs a peer"]
+fn an_acknowledgement_is_no_answer_to_an_atomic_but_for_rxe() {
+    let mut raw = Raw::new();
+    raw.peer.store(0, 7);
+    let ours = RemoteAddr { addr: 0x1000, rkey: Rkey(0x1234) };
+    let add = SendOp::FetchAdd { at: ours, add: 1 };
+    let lkey = raw.peer.mr.lkey;
+    raw.peer.post_send(1, &add, SendFlags::SIGNALED.bits(), &[(0, 8, lkey)]);
+    let asked = raw.receive(1, PATIENCE);
+    assert!(asked[0].starts_with("FETCH_ADD psn=5 "), "{asked:?}");
+    raw.tx("ACK psn=5 msn=1");
+    if !raw.peer.device.deviates(true, false) {
+        assert_eq!(raw.receive(1, PATIENCE), asked);
+        raw.tx("ATOMIC_ACK psn=5 msn=1 value=0x28");
+    }
+    let done = raw.peer.poll(PATIENCE).unwrap();
+    assert_eq!((done.id, done.status), (1, WcStatus::Success as u8));
+    assert_eq!(raw.peer.load(0), raw.peer.device.deviates(7, 0x28));
+}
+
 /// The rest of a READ is a READ of its own; rxe goes on as if it were in the middle.
 #[test]
 #[ignore = "needs a peer"]

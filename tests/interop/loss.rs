@@ -46,6 +46,8 @@ fn everything_arrives(spec: &str) {
             assert_eq!(pair.ours().status, WcStatus::Success, "round {round}");
             assert_eq!(pair.theirs().status, WcStatus::Success as u8, "round {round}");
         }
+        let found = (pair.mr.load_u64(result), pair.peer.load(result));
+        assert_eq!(found, (Ok(id), id), "round {round}: what the atomics found");
         // The READ came into the place of the first message, which has gone by then.
         let mut read = vec![0; half];
         pair.mr.read_at(0, &mut read).unwrap();

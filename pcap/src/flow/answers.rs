@@ -270,7 +270,7 @@ impl Requests {
         if self.answers.has_acknowledged(psn) {
             let newest = self.answers.una.unwrap_or(psn).previous();
             self.check_old_msn(aeth, out);
-            if psn != newest {
+            if self.records.acknowledges(psn.next(), newest) {
                 out.push(Answering::Older { newest, after_duplicate }.into());
             }
             return;
@@ -279,7 +279,12 @@ impl Requests {
             record.wants_answer() && (record.psn == psn || self.is_certain(record))
         });
         match exact {
-            Some(record) if !record.answered && !after_duplicate => {
+            // Of a request that was repeated behind the point of capture, it may be the answer.
+            Some(record)
+                if !record.answered
+                    && !after_duplicate
+                    && !self.records.acknowledges_before(record.psn) =>
+            {
                 out.push(Answering::WrongAnswer { request: record.opcode }.into());
                 self.mark_answered(psn);
             }

@@ -124,6 +124,29 @@ impl Records {
         true
     }
 
+    /// Whether an acknowledgement is what answers any of the requests before `psn`.
+    pub(super) fn acknowledges_before(&self, psn: Psn) -> bool {
+        self.records.iter().any(|record| record.psn.is_before(psn) && !record.wants_answer())
+    }
+
+    /// Whether an acknowledgement is what answers any of the requests from `first` to `last`, or may be,
+    /// because not all of them were captured.
+    pub(super) fn acknowledges(&self, first: Psn, last: Psn) -> bool {
+        let mut next = last.next();
+        while next != first {
+            let answered = self
+                .position(next.previous())
+                .and_then(|at| self.records.get(at))
+                .filter(|record| record.wants_answer() && record.psn.plus(record.count) == next);
+            match answered {
+                Some(record) if !record.psn.is_before(first) => next = record.psn,
+                Some(_) => return false,
+                None => return true,
+            }
+        }
+        false
+    }
+
     /// The READs and atomics without an answer that end before `psn`, newest first; `seen` is what
     /// was asked about before.
     pub(super) fn unanswered(&mut self, seen: Psn, psn: Psn) -> Vec<Record> {

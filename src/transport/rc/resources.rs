@@ -2,6 +2,7 @@
 //! WRITE): what it still has to answer, and what it must be able to answer again.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use crate::mem::Span;
 use crate::psn::Psn;
@@ -169,6 +170,18 @@ impl Resources {
         self.entries.iter().find(|e| psn.is_within(e.first, e.packets))
     }
 
+    /// Where the requests begin that are remembered, follow each other and end before `end`; `end` if
+    /// the one before it has no response.
+    pub(crate) fn answered_up_to(&self, end: Psn) -> Psn {
+        let extend = |from: Psn, e: &Resource| match e.first.plus(e.packets) == from {
+            true => ControlFlow::Continue(e.first),
+            false => ControlFlow::Break(from),
+        };
+        match self.entries.iter().rev().try_fold(end, extend) {
+            ControlFlow::Continue(from) | ControlFlow::Break(from) => from,
+        }
+    }
+
     /// Answers `packets` packets from `psn` on again.
     pub(crate) fn repeat(&mut self, psn: Psn, packets: u32) {
         let found = self.entries.iter_mut().find(|e| psn.is_within(e.first, e.packets));
@@ -245,5 +258,18 @@ mod tests {
         resources.push(1, flush(129));
         assert!(resources.find(Psn::new(0)).is_none(), "older than the FLUSH that went");
         assert!(resources.find(Psn::new(1)).is_none() && resources.find(Psn::new(2)).is_some());
+    }
+
+    #[test]
+    fn what_has_answers_of_its_own_is_passed_over_from_the_end() {
+        let mut resources = Resources::default();
+        let up_to = |resources: &Resources, end| resources.answered_up_to(Psn::new(end)).value();
+        assert_eq!(up_to(&resources, 7), 7);
+        // 0xfffffe is a SEND, and 3.
+        resources.push(9, atomic(0xff_fffd));
+        resources.push(9, read(0xff_ffff, 3));
+        resources.push(9, atomic(2));
+        assert_eq!(up_to(&resources, 3), 0xff_ffff);
+        assert_eq!(up_to(&resources, 4), 4);
     }
 }

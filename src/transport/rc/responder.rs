@@ -440,7 +440,7 @@ impl Responder {
         }
         let nak = |code| Syndrome::Nak(code);
         let (psn, syndrome) = match closing {
-            Closing::Ack => (self.expected.previous(), ack(0).syndrome),
+            Closing::Ack => (self.acknowledged(), ack(0).syndrome),
             Closing::Gap => (self.expected, nak(NakCode::PsnSequence)),
             Closing::Rnr => (self.expected, Syndrome::Rnr { timer: connection.min_rnr_timer }),
             Closing::Fatal(psn, code) => (psn, nak(code)),
@@ -456,6 +456,13 @@ impl Responder {
         if build::push(out, connection, header, 0, |_| Ok(())).is_ok() {
             self.closing = None;
         }
+    }
+
+    /// What an acknowledgement names: the newest request, but for READs, atomics and the like. Those have
+    /// answers, which may have been lost, and a requester may take the acknowledgement of a repeated
+    /// request for the end of an atomic whose value never came (kernel rxe does).
+    fn acknowledged(&self) -> Psn {
+        self.resources.answered_up_to(self.expected).previous()
     }
 
     /// Ends the message that is arriving, if a receive request belongs to it, with `status`. Tells
