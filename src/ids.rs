@@ -147,6 +147,9 @@ impl PKey {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
+    /// What an empty slot of a GID table reads as: all zeros.
+    pub const EMPTY: Self = Self([0; 16]);
+
     /// The IP address it stands for.
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()

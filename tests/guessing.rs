@@ -93,7 +93,7 @@ impl Wrong {
             rtr_attr(&link, OURS, other, 5).into(),
             rts_attr(&link, 5).into(),
         ] {
-            t.engine.modify_qp(Instant::ZERO, other, &attr, |port| port).unwrap();
+            t.engine.modify_qp(Instant::ZERO, other, &attr, |_, port| port).unwrap();
         }
         let bind = SendRequest::bind_mw(1, id, key.inc(), to);
         t.engine.post_send(Instant::ZERO, other, bind).unwrap();

@@ -82,7 +82,7 @@ fn post(world: &mut World, sides: &mut [Side; 2], me: usize, choice: &mut Choice
 
 fn modify(world: &mut World, me: usize, qpn: Qpn, attr: QpAttr) -> Result<(), ModifyError> {
     let now = world.now;
-    world.nodes[me].engine.modify_qp(now, qpn, &attr, |wanted| wanted)
+    world.nodes[me].engine.modify_qp(now, qpn, &attr, |_, wanted| wanted)
 }
 
 /// Something that may be changed while the send queue is drained.

@@ -230,7 +230,7 @@ impl Model {
         flow.stopped = true;
         let hub = &mut self.world.nodes[HUB];
         let to_err = QpAttr::to(QpState::Err);
-        hub.engine.modify_qp(self.world.now, flow.receiver, &to_err, |wanted| wanted).unwrap();
+        hub.engine.modify_qp(self.world.now, flow.receiver, &to_err, |_, wanted| wanted).unwrap();
         hub.turn(self.world.now);
         let mut flushed = 0;
         hub.recvs.retain(|completion| {

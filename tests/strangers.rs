@@ -72,7 +72,7 @@ impl Host {
             rtr_attr(&link, PEER, ud, 5).into(),
             rts_attr(&link, 5).into(),
         ] {
-            t.engine.modify_qp(Instant::ZERO, ud, &attr, |port| port).unwrap();
+            t.engine.modify_qp(Instant::ZERO, ud, &attr, |_, port| port).unwrap();
         }
         Self { t, ud }
     }

@@ -451,10 +451,10 @@ fn each_message_goes_where_it_says() {
 #[test]
 fn a_flow_label_chooses_the_source_port() {
     let mut t = ud();
-    t.engine.agree_on_flow(0x12345, |wanted| wanted);
-    t.engine.agree_on_flow(0x54321, |_| 0xc777);
-    t.engine.agree_on_flow(0x54321, |_| panic!("it is agreed on"));
-    t.engine.agree_on_flow(0, |_| panic!("no label, no flow"));
+    t.engine.agree_on_flow(0, 0x12345, |_, wanted| wanted);
+    t.engine.agree_on_flow(0, 0x54321, |_, _| 0xc777);
+    t.engine.agree_on_flow(0, 0x54321, |_, _| panic!("it is agreed on"));
+    t.engine.agree_on_flow(0, 0, |_, _| panic!("no label, no flow"));
     let data = t.data.clone();
     let own = datagram_source_port(t.qpn);
     let flows = [(0, own), (0x12345, 0xe341), (0x12345, 0xe341), (0x54321, 0xc777), (7, own)];

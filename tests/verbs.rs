@@ -38,6 +38,8 @@ mod partitions;
 mod process;
 #[path = "verbs/progress.rs"]
 mod progress;
+#[path = "verbs/several.rs"]
+mod several;
 #[path = "verbs/sharing.rs"]
 mod sharing;
 #[path = "verbs/tasks.rs"]

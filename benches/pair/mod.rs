@@ -87,7 +87,7 @@ impl Side {
             .into(),
         ];
         for attr in attrs {
-            self.engine.modify_qp(Instant::ZERO, qpn, &attr, |port| port).ok()?;
+            self.engine.modify_qp(Instant::ZERO, qpn, &attr, |_, port| port).ok()?;
         }
         Some(())
     }

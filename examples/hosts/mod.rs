@@ -69,7 +69,7 @@ impl Host {
         ];
         for step in &steps {
             // The engine would like a certain UDP source port, and the port has the last word.
-            let agree = |wanted| self.port.source_port(wanted);
+            let agree = |from, wanted| self.port.source_port(from, wanted);
             self.engine.modify_qp(Instant::ZERO, self.qpn, step, agree)?;
         }
         Ok(())

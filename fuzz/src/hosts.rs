@@ -347,9 +347,9 @@ impl Hosts {
                 let (memory, at) = (&self.world.nodes[end.host].memory, 0x10_0000);
                 self.open[end.host] = Guarded::new(memory, PD, AREA, at, full_access());
             }
-            1 => drop(engine.modify_qp(now, end.qpn, &QpAttr::to(QpState::Err), |port| port)),
-            2 => drop(engine.modify_qp(now, end.qpn, &QpAttr::to(QpState::Sqd), |port| port)),
-            3 => drop(engine.modify_qp(now, end.qpn, &QpAttr::to(QpState::Rts), |port| port)),
+            1 => drop(engine.modify_qp(now, end.qpn, &QpAttr::to(QpState::Err), |_, port| port)),
+            2 => drop(engine.modify_qp(now, end.qpn, &QpAttr::to(QpState::Sqd), |_, port| port)),
+            3 => drop(engine.modify_qp(now, end.qpn, &QpAttr::to(QpState::Rts), |_, port| port)),
             4 => {
                 engine.destroy_qp(now, end.qpn);
                 self.forget(end);
@@ -377,7 +377,7 @@ impl Hosts {
         ];
         for step in steps {
             // It may have been destroyed.
-            let _ = engine.modify_qp(now, end.qpn, &step, |port| port);
+            let _ = engine.modify_qp(now, end.qpn, &step, |_, port| port);
         }
         self.forget(end);
     }

@@ -1,7 +1,7 @@
 //! From attributes to a peer.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::engine::attr::QpType;
 use crate::engine::post::PostError;
@@ -17,30 +17,40 @@ use crate::transport::work::UdTarget;
 use crate::wire::icrc::Flow;
 
 /// Whom a queue pair talks to, by its attributes; `None` until they tell. `agree` is asked for the
-/// UDP source port the first time.
+/// UDP source port the first time, and when packets are to leave from another address. A datagram may
+/// leave from any.
 pub(super) fn peering(
     qp: &QueuePair,
     config: &Config,
     windows: &mut Windows,
-    agree: impl FnOnce(u16) -> u16,
+    mut agree: impl FnMut(IpAddr, u16) -> u16,
 ) -> Option<Peering> {
     let pkey = *config.pkeys.get(usize::from(qp.attr.pkey_index.unwrap_or_default()))?;
     if qp.qp_type == QpType::Ud {
-        let source_port =
-            qp.source_port().unwrap_or_else(|| agree(datagram_source_port(qp.id.qpn)));
+        let source_ports = match &qp.peering {
+            Some(Peering::Endpoint(before)) => before.source_ports.clone(),
+            _ => {
+                let wanted = datagram_source_port(qp.id.qpn);
+                config.gids.iter().map(|gid| agree(gid.ip(), wanted)).collect()
+            }
+        };
         return Some(Peering::Endpoint(Box::new(Endpoint {
             id: qp.id,
             pkey,
             qkey: qp.attr.qkey?,
             mtu: u32::try_from(config.active_mtu.bytes()).ok()?,
-            source_port,
+            source_ports,
         })));
     }
     let attr = &qp.attr;
     let (av, dest_qpn, mtu) = (attr.av?, attr.dest_qpn?, attr.path_mtu?);
     let mut path = path(&av, config)?;
-    path.source_port =
-        qp.source_port().unwrap_or_else(|| agree(source_port(av.flow_label, qp.id.qpn, dest_qpn)));
+    path.source_port = match &qp.peering {
+        Some(Peering::Connection(before)) if before.path.source == path.source => {
+            before.path.source_port
+        }
+        _ => agree(path.source, source_port(av.flow_label, qp.id.qpn, dest_qpn)),
+    };
     let source = SocketAddr::new(path.source, path.source_port);
     Some(Peering::Connection(Box::new(Connection {
         id: qp.id,
@@ -61,35 +71,45 @@ pub(super) fn peering(
     })))
 }
 
-/// The UDP source ports of UD messages, by their flow labels.
+/// The UDP source ports of UD messages, by the index of their source GID and their flow label.
 #[derive(Debug, Default)]
-pub(super) struct FlowPorts(HashMap<u32, u16>);
+pub(super) struct FlowPorts(HashMap<(u8, u32), u16>);
 
 impl Engine {
-    /// Agrees on the UDP source port of UD messages with this flow label, as
+    /// Agrees on the UDP source port of UD messages from this source GID with this flow label, as
     /// [`modify_qp`](Self::modify_qp) does for a queue pair. Without that, and with label 0, they leave
     /// from the queue pair's port.
-    pub fn agree_on_flow(&mut self, flow_label: u32, agree: impl FnOnce(u16) -> u16) {
-        if flow_label != 0 {
+    pub fn agree_on_flow(
+        &mut self,
+        sgid_index: u8,
+        flow_label: u32,
+        agree: impl FnOnce(IpAddr, u16) -> u16,
+    ) {
+        if let Some(source) = self.config.gids.get(usize::from(sgid_index))
+            && flow_label != 0
+        {
             // Of a label the port follows alone.
             let wanted = source_port(flow_label, Qpn::GSI, Qpn::GSI);
-            self.flows.0.entry(flow_label).or_insert_with(|| agree(wanted));
+            let flow = self.flows.0.entry((sgid_index, flow_label));
+            flow.or_insert_with(|| agree(source.ip(), wanted));
         }
     }
 }
 
-/// Where a UD message goes. It leaves from the port of its flow, or else from `source_port`.
+/// Where a UD message goes. It leaves from the port of its flow, or else from that of `source_ports`
+/// which is for its source GID.
 pub(super) fn destination(
     to: &UdTarget,
     config: &Config,
     flows: &FlowPorts,
-    source_port: Option<u16>,
+    source_ports: &[u16],
 ) -> Result<Destination, PostError> {
     let mut path = path(&to.av, config)
         .filter(|path| path.source.is_ipv4() == path.destination.is_ipv4())
         .ok_or(PostError::Address { gid: to.av.gid, index: to.av.sgid_index })?;
-    let of_flow = flows.0.get(&to.av.flow_label).copied();
-    path.source_port = of_flow.or(source_port).unwrap_or(ROCE_PORT);
+    let (index, label) = (to.av.sgid_index, to.av.flow_label);
+    let of_flow = flows.0.get(&(index, label)).or_else(|| source_ports.get(usize::from(index)));
+    path.source_port = of_flow.copied().unwrap_or(ROCE_PORT);
     // Whatever number the request names, a group has but this (IBTA vol 1, §10.5).
     let qpn = if path.destination.is_multicast() { Qpn::MULTICAST } else { to.qpn };
     Ok(Destination { path, qpn, qkey: to.qkey })

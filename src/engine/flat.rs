@@ -355,7 +355,7 @@ mod tests {
         };
         let qpn = engine.create_qp(now, init).unwrap();
         let access = Access::REMOTE_WRITE;
-        engine.modify_qp(now, qpn, &InitAttr::Connected { access }.into(), |port| port).unwrap();
+        engine.modify_qp(now, qpn, &InitAttr::Connected { access }.into(), |_, port| port).unwrap();
         let info = engine.query_qp(qpn).unwrap();
         let cap = QpCap { max_inline_data: 64, ..QpCap::default() };
         assert_eq!(info.init, QpInit { cap, ..init });

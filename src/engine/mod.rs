@@ -14,6 +14,7 @@
 //! | [`create_srq`](Engine::create_srq), [`modify_srq`](Engine::modify_srq), [`destroy_srq`](Engine::destroy_srq), [`post_srq_recv`](Engine::post_srq_recv) | shared receive queues |
 //! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
 //! | [`attach_mcast`](Engine::attach_mcast), [`detach_mcast`](Engine::detach_mcast) | multicast groups |
+//! | [`set_gid_present`](Engine::set_gid_present), [`set_active_mtu`](Engine::set_active_mtu) | what has become of addresses and interface |
 //!
 //! | outputs: handed out once; ask after every input, until there is none | |
 //! |---|---|
@@ -27,11 +28,12 @@
 //! | answers: may be asked again | |
 //! |---|---|
 //! | [`poll_timeout`](Engine::poll_timeout) | when to call `handle_timeout` |
-//! | [`query_qp`](Engine::query_qp), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`config`](Engine::config) | |
+//! | [`query_qp`](Engine::query_qp), [`gid`](Engine::gid), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`config`](Engine::config) | |
 
 pub(crate) mod attr;
 mod connect;
 mod flat;
+mod gids;
 mod identification;
 mod mcast;
 mod pace;
@@ -84,7 +86,7 @@ use crate::wire::icrc::Flow;
 /// What an engine is made for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The GID table, which `sgid_index` counts.
+    /// The GID table, which `sgid_index` counts: the device's addresses, each in a slot of its own.
     pub gids: Vec<Gid>,
     /// The P_Key table, which `pkey_index` counts: the partitions that the port belongs to, as a full
     /// member or a limited one. There is one at least.
@@ -225,7 +227,7 @@ pub struct QpInfo {
     pub init: QpInit,
     /// In SQD: requests that were started before it are not complete.
     pub sq_draining: bool,
-    /// The UDP source port of its packets, once it has a path.
+    /// The UDP source port of its packets, once it has a path; of UD from the first source GID.
     pub source_port: Option<u16>,
 }
 
@@ -244,6 +246,8 @@ pub struct Engine {
     srqs: SrqTable,
     groups: Groups,
     flows: FlowPorts,
+    /// Slots of the GID table whose address is gone.
+    empty_gids: Vec<usize>,
     outputs: Outputs,
     tally: Tally,
     ended: VecDeque<(Qpn, Counters)>,
@@ -289,6 +293,7 @@ impl Engine {
             srqs: SrqTable::default(),
             groups: Groups::default(),
             flows: FlowPorts::default(),
+            empty_gids: Vec::new(),
             outputs: Outputs::default(),
             tally: Tally::default(),
             ended: VecDeque::new(),
@@ -424,7 +429,8 @@ impl Engine {
     }
 
     /// Changes state or attributes of a queue pair. `agree` is asked for the UDP source port when
-    /// the queue pair gets its path: it is given the port wanted and returns the one to be used.
+    /// the queue pair gets its path: it is given our address and the port wanted there, and returns the
+    /// one to be used. Of a UD queue pair it is asked for each of our addresses.
     ///
     /// # Errors
     ///
@@ -434,7 +440,7 @@ impl Engine {
         now: Instant,
         qpn: Qpn,
         attr: &QpAttr,
-        agree: impl FnOnce(u16) -> u16,
+        agree: impl FnMut(IpAddr, u16) -> u16,
     ) -> Result<(), ModifyError> {
         let slot = self.qps.slot(qpn).ok_or(ModifyError::NoSuchQp(qpn))?;
         let turn = self.gate.enter();
@@ -444,6 +450,7 @@ impl Engine {
             active_mtu: self.config.active_mtu,
             max_rd_atomic: self.config.max_rd_atomic,
             gids: &self.config.gids,
+            empty_gids: &self.empty_gids,
             pkeys: self.config.pkeys.len(),
         };
         let to = transitions::check(qp.qp_type, qp.state, attr, &bounds)?;
@@ -529,7 +536,7 @@ impl Engine {
         let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
         let to = match (qp.qp_type, request.to) {
             (QpType::Ud, Some(SendTarget::Datagram(to))) => {
-                Some(connect::destination(&to, &self.config, &self.flows, qp.source_port())?)
+                Some(connect::destination(&to, &self.config, &self.flows, qp.source_ports())?)
             }
             _ => None,
         };
@@ -549,7 +556,7 @@ impl Engine {
         let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
         for (ahead, request) in requests.iter().enumerate() {
             if let (QpType::Ud, Some(SendTarget::Datagram(to))) = (qp.qp_type, request.to) {
-                connect::destination(&to, &self.config, &self.flows, qp.source_port())?;
+                connect::destination(&to, &self.config, &self.flows, qp.source_ports())?;
             }
             qp.check_send(request, ahead)?;
         }
@@ -704,7 +711,7 @@ impl Engine {
             attr: qp.attr,
             init: qp.init,
             sq_draining: qp.is_draining(),
-            source_port: qp.source_port(),
+            source_port: qp.source_ports().first().copied(),
         })
     }
 

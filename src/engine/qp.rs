@@ -495,8 +495,8 @@ impl QueuePair {
         self.service.transport()
     }
 
-    /// The UDP source port of its packets, once it has one.
-    pub(crate) fn source_port(&self) -> Option<u16> {
-        self.peering.as_ref().map(Peering::source_port)
+    /// The UDP source ports of its packets, once it has any.
+    pub(crate) fn source_ports(&self) -> &[u16] {
+        self.peering.as_ref().map_or(&[], Peering::source_ports)
     }
 }

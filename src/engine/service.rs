@@ -380,11 +380,11 @@ impl Peering {
         }
     }
 
-    /// The UDP source port of its packets.
-    pub(crate) fn source_port(&self) -> u16 {
+    /// The UDP source ports of its packets: the one of a connection, or of datagrams by source GID.
+    pub(crate) fn source_ports(&self) -> &[u16] {
         match self {
-            Self::Connection(connection) => connection.path.source_port,
-            Self::Endpoint(endpoint) => endpoint.source_port,
+            Self::Connection(connection) => std::slice::from_ref(&connection.path.source_port),
+            Self::Endpoint(endpoint) => &endpoint.source_ports,
         }
     }
 

@@ -144,6 +144,8 @@ pub(super) struct Bounds<'a> {
     pub max_rd_atomic: u8,
     /// The GID table.
     pub gids: &'a [Gid],
+    /// Its slots that are empty now.
+    pub empty_gids: &'a [usize],
     /// Entries of the P_Key table.
     pub pkeys: usize,
 }
@@ -201,13 +203,16 @@ fn check_values(from: QpState, attr: &QpAttr, bounds: &Bounds<'_>) -> Result<(),
     if let Some(found) = attr.path_mig_state.filter(|state| *state != MigState::Migrated) {
         return Err(ModifyError::MigState { found });
     }
-    attr.av.map_or(Ok(()), |av| check_path(&av, bounds.gids))
+    attr.av.map_or(Ok(()), |av| check_path(&av, bounds))
 }
 
-fn check_path(av: &AddressVector, gids: &[Gid]) -> Result<(), ModifyError> {
-    let index = av.sgid_index;
+fn check_path(av: &AddressVector, bounds: &Bounds<'_>) -> Result<(), ModifyError> {
+    let (index, gids) = (av.sgid_index, bounds.gids);
     let ours =
         *gids.get(usize::from(index)).ok_or(ModifyError::SgidIndex { index, gids: gids.len() })?;
+    if bounds.empty_gids.contains(&usize::from(index)) {
+        return Err(ModifyError::EmptyGid { index, gid: ours });
+    }
     if ours.ip().is_ipv4() != av.gid.ip().is_ipv4() {
         return Err(ModifyError::GidFamily { gid: av.gid, index, ours });
     }
@@ -309,6 +314,14 @@ pub enum ModifyError {
         index: u8,
         /// How many there are.
         gids: usize,
+    },
+    /// No interface has the address of the source GID at the moment.
+    #[error("AV names source GID {index}, which is empty: no interface has {gid}")]
+    EmptyGid {
+        /// What was given.
+        index: u8,
+        /// What the slot is for.
+        gid: Gid,
     },
     /// One GID is IPv4, the other IPv6.
     #[error("AV leads to {gid} and names source GID {index}, {ours}: not of one IP version")]
@@ -439,8 +452,13 @@ mod tests {
         SQE>RTS    | ;                                         | ; CUR AF                 | ; CUR QK | ; | ;";
 
     const GID: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
-    const BOUNDS: Bounds<'_> =
-        Bounds { active_mtu: Mtu::Mtu1024, max_rd_atomic: 16, gids: &[GID], pkeys: 1 };
+    const BOUNDS: Bounds<'_> = Bounds {
+        active_mtu: Mtu::Mtu1024,
+        max_rd_atomic: 16,
+        gids: &[GID],
+        empty_gids: &[],
+        pkeys: 1,
+    };
 
     /// The attributes by the abbreviations of the notes.
     fn attribute(short: &str) -> AttrMask {

@@ -6,13 +6,9 @@
 //! corrupted. The UDP checksum, which no socket shows, is 0: none.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-#[cfg(unix)]
-use std::os::fd::RawFd;
+use std::net::SocketAddr;
 
-use smallvec::SmallVec;
-
-use super::{Direction, JoinError, LinkState, Port, PortCounters, PortInfo, Sink, TransmitError};
+use super::{Direction, Port, Sink, TransmitError, left_to};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::encap::Headers;
@@ -64,46 +60,8 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
         })
     }
 
-    fn source_port(&mut self, wanted: u16) -> u16 {
-        self.port.source_port(wanted)
-    }
-
-    fn tell_ip_fields(&mut self) {
-        self.port.tell_ip_fields();
-    }
-
-    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
-        self.port.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) {
-        self.port.leave(group);
-    }
-
-    fn poll_link(&mut self) -> Option<LinkState> {
-        self.port.poll_link()
-    }
-
-    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.port.backlog(now, to)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.port.poll_timeout()
-    }
-
-    fn info(&self) -> PortInfo {
-        self.port.info()
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
-    }
-
-    #[cfg(unix)]
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        self.port.descriptors()
-    }
+    left_to!(port: source_port tell_ip_fields groups backlog poll_link poll_timeout);
+    left_to!(port: info counters descriptors);
 }
 
 #[derive(Debug)]
@@ -167,6 +125,8 @@ fn flow(path: &Path) -> Flow {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::super::sim::{Conditions, HostConfig, Network};
     use super::*;
     use crate::net::{BurstToken, TransmitErrorKind};

@@ -7,6 +7,7 @@
 //! | port | carries datagrams |
 //! |---|---|
 //! | `udp::UdpPort` | over UDP sockets, without privileges |
+//! | [`several::Several`] | through others, by the address that they leave from |
 //! | [`sim::SimPort`] | through a simulated network in virtual time |
 //! | [`impair::Impair`] | through another port, with seeded faults |
 //! | [`capture::Capture`] | through another port, and shows them to a [`Sink`] |
@@ -30,6 +31,7 @@ pub mod capture;
 mod cmsg;
 mod conditions;
 pub mod impair;
+pub mod several;
 pub mod sim;
 #[cfg(feature = "runtime")]
 #[expect(unsafe_code, reason = "system calls")]
@@ -72,9 +74,9 @@ pub trait Port: Send {
     /// closed under it (`EBADF`, `ENOTSOCK`).
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize>;
 
-    /// Agrees on a UDP source port for a [`Path`](crate::net::Path): `wanted`, of
-    /// [`SOURCE_PORTS`], or another when that is not to be had.
-    fn source_port(&mut self, wanted: u16) -> u16;
+    /// Agrees on a UDP source port for a [`Path`](crate::net::Path) from `source`, an address of the
+    /// port: `wanted`, of [`SOURCE_PORTS`], or another when that is not to be had.
+    fn source_port(&mut self, source: IpAddr, wanted: u16) -> u16;
 
     /// Asks for the traffic class and the hop limit of what arrives from now on, in
     /// [`RxMeta`](crate::net::RxMeta). Until then they may be zero, because to know them costs time;
@@ -103,9 +105,10 @@ pub trait Port: Send {
         None
     }
 
-    /// The state of the interface below, when it may be another than it was when this was last asked: the
-    /// first time, and whenever the system has told of changes. From the first time on, a descriptor of
-    /// the port is readable then. `None` when a port has no interface.
+    /// The state of the interface below one of the port's addresses, when it may be another than it was
+    /// when this was last asked: the first time, and whenever the system has told of changes. From the
+    /// first time on, a descriptor of the port is readable then. To be asked until there is none, which is
+    /// at once when a port has no interface.
     fn poll_link(&mut self) -> Option<LinkState> {
         None
     }
@@ -138,8 +141,8 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).receive(now, sink)
     }
 
-    fn source_port(&mut self, wanted: u16) -> u16 {
-        (**self).source_port(wanted)
+    fn source_port(&mut self, source: IpAddr, wanted: u16) -> u16 {
+        (**self).source_port(source, wanted)
     }
 
     fn tell_ip_fields(&mut self) {
@@ -180,6 +183,64 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
 }
 
+/// Of a port around another, which is in a field: the methods that it leaves to that one, by name. What
+/// is not named the port has for itself, or has not.
+macro_rules! left_to {
+    ($port:ident: $($method:ident)*) => { $(crate::io::left_to!(@ $method $port);)* };
+    (@ source_port $port:ident) => {
+        fn source_port(&mut self, source: std::net::IpAddr, wanted: u16) -> u16 {
+            self.$port.source_port(source, wanted)
+        }
+    };
+    (@ tell_ip_fields $port:ident) => {
+        fn tell_ip_fields(&mut self) {
+            self.$port.tell_ip_fields();
+        }
+    };
+    (@ groups $port:ident) => {
+        fn join(&mut self, group: std::net::IpAddr) -> Result<(), crate::io::JoinError> {
+            self.$port.join(group)
+        }
+
+        fn leave(&mut self, group: std::net::IpAddr) {
+            self.$port.leave(group);
+        }
+    };
+    (@ backlog $port:ident) => {
+        fn backlog(&mut self, now: crate::time::Instant, to: std::net::IpAddr) -> Option<u64> {
+            self.$port.backlog(now, to)
+        }
+    };
+    (@ poll_link $port:ident) => {
+        fn poll_link(&mut self) -> Option<crate::io::LinkState> {
+            self.$port.poll_link()
+        }
+    };
+    (@ poll_timeout $port:ident) => {
+        fn poll_timeout(&self) -> Option<crate::time::Instant> {
+            self.$port.poll_timeout()
+        }
+    };
+    (@ info $port:ident) => {
+        fn info(&self) -> crate::io::PortInfo {
+            self.$port.info()
+        }
+    };
+    (@ counters $port:ident) => {
+        fn counters(&self) -> crate::io::PortCounters {
+            self.$port.counters()
+        }
+    };
+    (@ descriptors $port:ident) => {
+        #[cfg(unix)]
+        fn descriptors(&self) -> smallvec::SmallVec<[std::os::fd::RawFd; 4]> {
+            self.$port.descriptors()
+        }
+    };
+}
+
+use left_to;
+
 /// A burst that a port will never send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("burst {taken} of those offered is refused: {kind:?}")]
@@ -190,10 +251,14 @@ pub struct TransmitError {
     pub kind: TransmitErrorKind,
 }
 
-/// The state of the interface below a port.
+/// The state of the interface below an address of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkState {
-    /// An interface has the port's address.
+    /// The address.
+    pub ip: IpAddr,
+    /// The number of the interface that has it, or had it last; 0 where that cannot be known.
+    pub interface: u32,
+    /// An interface has the address.
     pub has_address: bool,
     /// That interface is up, and has a carrier.
     pub running: bool,
@@ -241,17 +306,18 @@ pub enum JoinError {
 /// What kind of port it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortInfo {
-    /// The address it receives at and sends from.
+    /// The address it receives at and sends from; of several the first.
     pub ip: IpAddr,
-    /// The number of the interface below; 0 where there is none, or it cannot be known.
+    /// The number of the interface that has it; 0 where there is none, or it cannot be known.
     pub interface: u32,
-    /// Bytes that an IP packet may have on the interface below.
+    /// Bytes that an IP packet may have on the interface below; of several the least.
     pub link_mtu: usize,
     /// Whether a burst of several segments costs one send.
     pub gso: bool,
     /// Whether received datagrams may come merged.
     pub gro: bool,
-    /// Bytes that may wait to be received, as the kernel counts them: more than the datagrams hold.
+    /// Bytes that may wait to be received at an address, as the kernel counts them: more than the
+    /// datagrams hold.
     pub receive_buffer: usize,
     /// Whether received buffers carry [`Ipv4Fields`](crate::net::Ipv4Fields).
     pub sees_ip_header: bool,

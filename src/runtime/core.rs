@@ -265,7 +265,7 @@ impl Core {
     ) -> Result<(), ModifyError> {
         self.flush(now);
         let port = &mut self.port;
-        self.engine.modify_qp(now, qpn, attr, |wanted| port.source_port(wanted))?;
+        self.engine.modify_qp(now, qpn, attr, |from, wanted| port.source_port(from, wanted))?;
         self.transmit(now);
         self.deliver(now);
         Ok(())

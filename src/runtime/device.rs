@@ -1,7 +1,8 @@
-//! Devices: one an address in a process.
+//! Devices: each with addresses that no other of the process has.
 
 use std::fmt;
 use std::io;
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,8 +15,9 @@ use crate::engine::{Config, Engine};
 use crate::ids::{Gid, Mtu, PKey, PdId};
 use crate::io::capture::Capture;
 use crate::io::impair::{Impair, Impairments};
+use crate::io::several::Several;
 use crate::io::udp::{self, UdpConfig, UdpPort};
-use crate::io::{Port, PortInfo, Sink};
+use crate::io::{Port, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
@@ -28,6 +30,8 @@ use crate::runtime::{AckPolicy, Down, XrcdTable, fork};
 /// How a device is opened.
 pub(crate) struct DeviceConfig {
     pub(crate) address: Address,
+    /// Its other addresses.
+    pub(crate) also: Vec<IpAddr>,
     pub(crate) name: String,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) source_port: Option<u16>,
@@ -43,7 +47,57 @@ pub(crate) struct DeviceConfig {
     pub(crate) special: bool,
 }
 
-/// Which address a device is to have.
+impl DeviceConfig {
+    /// The addresses of a device with `ip` for its first.
+    fn ips(&self, ip: IpAddr) -> Result<Vec<IpAddr>, OpenError> {
+        let ips: Vec<_> = iter::once(ip).chain(self.also.iter().copied()).collect();
+        if ips.len() > MAX_ADDRESSES {
+            return Err(OpenError::TooManyAddresses { found: ips.len(), max: MAX_ADDRESSES });
+        }
+        let twice = ips.iter().enumerate().find(|(at, ip)| ips[..*at].contains(ip));
+        twice.map_or(Ok(()), |(_, ip)| Err(OpenError::SameAddress { ip: *ip }))?;
+        Ok(ips)
+    }
+
+    /// Opens the port of a device with `ip` for its first address, and says what packets it carries.
+    fn open_port(&self, ip: IpAddr) -> Result<(Box<dyn Port>, Mtu), OpenError> {
+        let mut active_mtu = Mtu::Mtu4096;
+        let mut open = |ip| {
+            let port = UdpPort::open(&UdpConfig {
+                receive_buffer: self.receive_buffer,
+                source_port: self.source_port,
+                ..UdpConfig::new(ip)
+            })?;
+            let mtu = port.info().link_mtu;
+            active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
+            Ok::<_, OpenError>(port)
+        };
+        let first = open(ip)?;
+        let others = self.also.iter().copied().map(open).collect::<Result<Vec<_>, _>>()?;
+        let port: Box<dyn Port> = match others.is_empty() {
+            true => Box::new(first),
+            false => Box::new(Several::new(first, others)),
+        };
+        Ok((port, active_mtu))
+    }
+
+    /// Puts around a port what the options ask for. The capture shows what is on the wire, so it is
+    /// inside.
+    fn wrap(&mut self, mut port: Box<dyn Port>) -> Box<dyn Port> {
+        if let Some(sink) = self.capture.take() {
+            port = Box::new(Capture::new(port, sink));
+        }
+        match &self.impairments {
+            Some(impairments) => Box::new(Impair::new(port, impairments)),
+            None => port,
+        }
+    }
+}
+
+/// Addresses that a device may have: as many as the index of a source GID names.
+const MAX_ADDRESSES: usize = 256;
+
+/// Which address a device is to have for its first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Address {
     /// This one.
@@ -75,6 +129,28 @@ pub enum OpenError {
     AlreadyOpen {
         /// Its address.
         ip: IpAddr,
+    },
+    /// Another device of this process has the address.
+    #[error("{ip} belongs to the device at {device}, which is open already")]
+    Belongs {
+        /// The address.
+        ip: IpAddr,
+        /// The first address of that device.
+        device: IpAddr,
+    },
+    /// An address is given twice.
+    #[error("{ip} is given twice: each address of a device has one place in its GID table")]
+    SameAddress {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// There are more addresses than a GID table holds.
+    #[error("{found} addresses are given: a device takes {max} at most")]
+    TooManyAddresses {
+        /// How many.
+        found: usize,
+        /// How many there can be, by the index of a source GID.
+        max: usize,
     },
     /// The interface carries no packet.
     #[error("the interface of {ip} has an MTU of {mtu}, which carries no packet of 256 bytes")]
@@ -124,14 +200,16 @@ impl fmt::Display for Because<'_> {
     }
 }
 
-/// One address and all that is behind it. Dropping the last handle sends what is owed, ends the
+/// One address or several, and all that is behind them. Dropping the last handle sends what is owed, ends the
 /// thread and closes the sockets.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) shard: Arc<Shard>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) name: String,
+    /// The first of its addresses.
     pub(crate) ip: IpAddr,
+    /// Its addresses, each in its slot, whether an interface has it now or not.
     pub(crate) gids: Vec<Gid>,
     pub(crate) pkeys: Vec<PKey>,
     /// Bytes of its socket's receive buffer.
@@ -147,18 +225,23 @@ pub(crate) struct Device {
 static OWN: Mutex<Weak<Device>> = Mutex::new(Weak::new());
 
 impl Device {
-    /// The device at an address: the one that is open, or a new one.
+    /// The device at some addresses: the one that is open, or a new one.
     pub(crate) fn open(mut config: DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        check_pkeys(&config.pkeys)?;
         match config.address {
-            Address::Ip(ip) => match Claim::find_or_make(ip) {
-                Claimed::Device(device) => device.suits(&config),
-                Claimed::Caller(claim) => Self::start(claim, &mut config),
-            },
+            Address::Ip(ip) => {
+                let ips = config.ips(ip)?;
+                match Claim::find_or_make(&ips) {
+                    Claimed::Device(taken, device) => device.suits(&config, &ips, taken),
+                    Claimed::Caller(claim) => Self::start(ip, claim, &mut config),
+                }
+            }
             Address::Own => {
                 let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(device) = own.upgrade().filter(|device| device.is_ours()) {
                     drop(own);
-                    return device.suits(&config);
+                    let ip = device.ip;
+                    return device.suits(&config, &config.ips(ip)?, ip);
                 }
                 let device = Self::at_first_free(&mut config)?;
                 *own = Arc::downgrade(&device);
@@ -168,21 +251,41 @@ impl Device {
         }
     }
 
-    fn suits(self: Arc<Self>, config: &DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        if config.special { Err(OpenError::AlreadyOpen { ip: self.ip }) } else { Ok(self) }
+    /// Whether it is the device that is wanted at these addresses, of which it has the one that is taken.
+    fn suits(
+        self: Arc<Self>,
+        config: &DeviceConfig,
+        ips: &[IpAddr],
+        taken: IpAddr,
+    ) -> Result<Arc<Self>, OpenError> {
+        if ips.first() != Some(&self.ip) {
+            return Err(OpenError::Belongs { ip: taken, device: self.ip });
+        }
+        let others = !config.also.is_empty() && self.shard.claim().ips() != ips;
+        if config.special || others {
+            return Err(OpenError::AlreadyOpen { ip: self.ip });
+        }
+        Ok(self)
     }
 
     fn at_first_free(config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        if !config.also.is_empty()
+            && let Claimed::Device(ip, device) = Claim::find_or_make(&config.also)
+        {
+            return Err(OpenError::Belongs { ip, device: device.ip });
+        }
         let mut error = OpenError::NoneFree { last: None };
         let mut addresses = loopback_addresses().peekable();
         while let Some(ip) = addresses.next() {
-            let Some(claim) = Claim::make_free(ip) else { continue };
+            let Some(claim) = Claim::make_free(&config.ips(ip)?) else { continue };
             // To find out who holds an address takes long; the last will do.
             if addresses.peek().is_some() && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;
             }
-            match Self::start(claim, config) {
-                Err(OpenError::Port(last @ udp::OpenError::InUse { .. })) => {
+            match Self::start(ip, claim, config) {
+                Err(OpenError::Port(last @ udp::OpenError::InUse { ip: taken, .. }))
+                    if taken == ip =>
+                {
                     error = OpenError::NoneFree { last: Some(last) };
                 }
                 result => return result,
@@ -191,20 +294,12 @@ impl Device {
         Err(error)
     }
 
-    fn start(claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        check_pkeys(&config.pkeys)?;
-        let ip = claim.ip();
-        let port = UdpPort::open(&UdpConfig {
-            receive_buffer: config.receive_buffer,
-            source_port: config.source_port,
-            ..UdpConfig::new(ip)
-        })?;
-        let PortInfo { link_mtu, receive_buffer, .. } = port.info();
-        let receive_buffer = receive_buffer as u64;
-        let active_mtu = Mtu::for_link(link_mtu).ok_or(OpenError::LinkMtu { ip, mtu: link_mtu })?;
+    fn start(ip: IpAddr, claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        let (port, active_mtu) = config.open_port(ip)?;
+        let receive_buffer = port.info().receive_buffer as u64;
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
-        let gids = vec![Gid::from(ip)];
+        let gids: Vec<_> = claim.ips().iter().copied().map(Gid::from).collect();
         let engine = Engine::new(
             Config {
                 active_mtu,
@@ -218,7 +313,7 @@ impl Device {
             Arc::clone(&memory),
             random().map_err(os("random numbers"))?,
         );
-        let port = wrap(port, config);
+        let port = config.wrap(port);
         let core = Core::new(engine, port, config.ack_policy);
         let shard = Shard::new(core, claim).map_err(os("eventfd"))?;
         let shard = Arc::new(shard);
@@ -310,19 +405,6 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
-}
-
-/// Puts around a port what the options ask for. The capture shows what is on the wire, so it is
-/// inside.
-fn wrap(port: UdpPort, config: &mut DeviceConfig) -> Box<dyn Port> {
-    let mut port: Box<dyn Port> = Box::new(port);
-    if let Some(sink) = config.capture.take() {
-        port = Box::new(Capture::new(port, sink));
-    }
-    match &config.impairments {
-        Some(impairments) => Box::new(Impair::new(port, impairments)),
-        None => port,
-    }
 }
 
 fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {

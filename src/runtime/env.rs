@@ -24,8 +24,8 @@ pub struct Variable {
 pub const VARIABLES: [Variable; 8] = [
     Variable {
         name: "SOFTROCE_IP",
-        value: "an IP address of this machine",
-        meaning: "the device's address; without it the first free of 127.0.0.1, 127.0.0.2, ...",
+        value: "an IP address of this machine, or several with commas between",
+        meaning: "the device's addresses; without it the first free of 127.0.0.1, 127.0.0.2, ...",
     },
     Variable {
         name: "SOFTROCE_NAME",
@@ -71,8 +71,8 @@ pub const VARIABLES: [Variable; 8] = [
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Environment {
-    /// `SOFTROCE_IP`.
-    pub ip: Option<IpAddr>,
+    /// `SOFTROCE_IP`, in order; none when it is not set.
+    pub ips: Vec<IpAddr>,
     /// `SOFTROCE_NAME`.
     pub name: Option<String>,
     /// `SOFTROCE_PCAP`.
@@ -151,7 +151,10 @@ impl Environment {
         };
         let unlike = || wrong(format!("expected {}", variable.value));
         match variable.name {
-            "SOFTROCE_IP" => self.ip = Some(text.parse().map_err(|_| unlike())?),
+            "SOFTROCE_IP" => {
+                let ips = text.split(',').map(str::parse).collect::<Result<_, _>>();
+                self.ips = ips.map_err(|_| unlike())?;
+            }
             "SOFTROCE_NAME" => self.name = Some(text.into_owned()),
             "SOFTROCE_IMPAIR" => {
                 self.impair = Some(text.parse().map_err(|error| wrong(format!("{error}")))?);
@@ -196,6 +199,8 @@ pub struct EnvError {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     fn read(name: &str, value: &str) -> Result<Environment, String> {
@@ -205,13 +210,14 @@ mod tests {
 
     #[test]
     fn every_variable_has_a_place_of_its_own() {
-        let values = ["::1", "rdma", "a.pcap", "metrics", "loss=0.5", "4096", "warn", "4791"];
+        let values =
+            ["::1,127.0.0.1", "rdma", "a.pcap", "metrics", "loss=0.5", "4096", "warn", "4791"];
         let all = VARIABLES.iter().zip(values);
         let lookup = |name: &str| {
             all.clone().find(|(variable, _)| variable.name == name).map(|(_, value)| value.into())
         };
         let expected = Environment {
-            ip: "::1".parse().ok(),
+            ips: vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()],
             name: Some("rdma".into()),
             pcap: Some("a.pcap".into()),
             counters: Some("metrics".into()),
@@ -231,10 +237,10 @@ mod tests {
     #[test]
     fn errors_say_what_is_expected() {
         let error = |name, value| read(name, value).unwrap_err();
-        assert_eq!(
-            error("SOFTROCE_IP", "localhost"),
-            "SOFTROCE_IP=localhost: expected an IP address of this machine"
-        );
+        let addresses = "expected an IP address of this machine, or several with commas between";
+        for text in ["localhost", "127.0.0.1,", "127.0.0.1 127.0.0.2"] {
+            assert_eq!(error("SOFTROCE_IP", text), format!("SOFTROCE_IP={text}: {addresses}"));
+        }
         assert_eq!(
             error("SOFTROCE_LOG", "loud"),
             "SOFTROCE_LOG=loud: expected off, error, warn, info, debug or trace"

@@ -1,7 +1,7 @@
 //! Clock, threads, locks and wake-ups: where an engine and a port become a device.
 //!
 //! ```text
-//! Device ── one an address: key table, GID table, name
+//! Device ── one address, or several: key table, GID table, name
 //!   └─ Shard ── a lock, and who makes progress
 //!        └─ Core ── Engine + Port + bursts on their way + completion rings
 //! ```
@@ -42,7 +42,7 @@ pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use shard::Down;
 pub use xrcd::XrcdError;
 
-pub(crate) use self::core::AttachError;
+pub(crate) use self::core::{AttachError, Core};
 pub(crate) use bell::Bell;
 pub(crate) use device::{Address, Device, DeviceConfig, random};
 pub(crate) use queue::{Pushed, Queue};

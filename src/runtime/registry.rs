@@ -18,63 +18,68 @@ struct Entry {
     generation: u32,
 }
 
-/// The right to have the device of an address. It lives until its sockets are closed.
+/// The right to have the device of some addresses. It lives until its sockets are closed.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    ip: IpAddr,
+    ips: Vec<IpAddr>,
     generation: u32,
 }
 
-/// Who has an address.
+/// Who has some addresses.
 pub(crate) enum Claimed {
-    /// A device that is open.
-    Device(Arc<Device>),
+    /// The first of them that is taken belongs to a device that is open.
+    Device(IpAddr, Arc<Device>),
     /// The caller, from now on.
     Caller(Claim),
 }
 
 impl Claim {
-    /// Finds the device of an address, or claims it. Waits while one is being opened or closed.
-    pub(crate) fn find_or_make(ip: IpAddr) -> Claimed {
+    /// Finds the device of the first of these addresses that has one, or claims all of them at once.
+    /// Waits while one is being opened or closed.
+    pub(crate) fn find_or_make(ips: &[IpAddr]) -> Claimed {
         let mut entries = lock();
         loop {
-            let Some(found) = of(&mut entries, ip) else {
-                return Claimed::Caller(Self::make(&mut entries, ip));
+            let Some((ip, found)) = first_of(&mut entries, ips) else {
+                return Claimed::Caller(Self::make(&mut entries, ips));
             };
             if let Some(device) = found.upgrade() {
-                return Claimed::Device(device);
+                return Claimed::Device(ip, device);
             }
             entries = RELEASED.wait(entries).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Claims an address unless it has, or is about to have, or had until just now, a device.
-    pub(crate) fn make_free(ip: IpAddr) -> Option<Self> {
+    /// Claims addresses unless one of them has, or is about to have, or had until just now, a device.
+    pub(crate) fn make_free(ips: &[IpAddr]) -> Option<Self> {
         let mut entries = lock();
-        of(&mut entries, ip).is_none().then(|| Self::make(&mut entries, ip))
+        first_of(&mut entries, ips).is_none().then(|| Self::make(&mut entries, ips))
     }
 
-    fn make(entries: &mut Entries<'_>, ip: IpAddr) -> Self {
+    fn make(entries: &mut Entries<'_>, ips: &[IpAddr]) -> Self {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| at_exit(flush_all));
-        let generation = fork::generation();
-        let device = Weak::new();
-        entries.get_or_insert_default().insert(ip, Entry { device, generation });
-        Self { ip, generation }
+        let claim = Self { ips: ips.to_vec(), generation: fork::generation() };
+        claim.fill(entries, &Weak::new());
+        claim
     }
 
-    /// Enters the device that the address has been claimed for.
+    /// Enters a device at its addresses, which have been claimed for it.
     pub(crate) fn enter(device: &Arc<Device>) {
-        let mut entries = lock();
-        let generation = fork::generation();
-        let entry = Entry { device: Arc::downgrade(device), generation };
-        entries.get_or_insert_default().insert(device.ip, entry);
+        device.shard.claim().fill(&mut lock(), &Arc::downgrade(device));
         RELEASED.notify_all();
     }
 
-    /// The address.
-    pub(crate) fn ip(&self) -> IpAddr {
-        self.ip
+    fn fill(&self, entries: &mut Entries<'_>, device: &Weak<Device>) {
+        let entries = entries.get_or_insert_default();
+        for ip in &self.ips {
+            let entry = Entry { device: Weak::clone(device), generation: self.generation };
+            entries.insert(*ip, entry);
+        }
+    }
+
+    /// The addresses.
+    pub(crate) fn ips(&self) -> &[IpAddr] {
+        &self.ips
     }
 }
 
@@ -82,7 +87,11 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // A child's copy is none of the child's table.
         if self.generation == fork::generation() {
-            lock().get_or_insert_default().remove(&self.ip);
+            let mut entries = lock();
+            let entries = entries.get_or_insert_default();
+            for ip in &self.ips {
+                entries.remove(ip);
+            }
             RELEASED.notify_all();
         }
     }
@@ -103,6 +112,11 @@ fn lock<'a>() -> Entries<'a> {
 fn of(entries: &mut Entries<'_>, ip: IpAddr) -> Option<Weak<Device>> {
     let entry = entries.as_ref()?.get(&ip)?;
     (entry.generation == fork::generation()).then(|| Weak::clone(&entry.device))
+}
+
+/// The first of these addresses at which this process has something.
+fn first_of(entries: &mut Entries<'_>, ips: &[IpAddr]) -> Option<(IpAddr, Weak<Device>)> {
+    ips.iter().find_map(|ip| of(entries, *ip).map(|device| (*ip, device)))
 }
 
 /// The end of the process: sends what is owed.

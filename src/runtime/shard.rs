@@ -72,7 +72,7 @@ pub(crate) struct Shard {
     /// The port's.
     descriptors: Mutex<SmallVec<[RawFd; 4]>>,
     /// Last, so that it is given up when the sockets are closed.
-    _claim: Claim,
+    claim: Claim,
 }
 
 impl Shard {
@@ -95,8 +95,13 @@ impl Shard {
             closing: AtomicBool::new(false),
             failed: AtomicU8::new(0),
             generation: fork::generation(),
-            _claim: claim,
+            claim,
         })
+    }
+
+    /// The claim to its addresses.
+    pub(super) fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     /// Does something under the lock, and wakes whoever must know of what follows from it.
@@ -323,7 +328,7 @@ mod tests {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_recv(Instant::ZERO, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
         a.core.post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
-        let claim = Claim::make_free(IpAddr::from(ip)).unwrap();
+        let claim = Claim::make_free(&[IpAddr::from(ip)]).unwrap();
         (Shard::new(b.core, claim).unwrap(), b.wire, b.ring)
     }
 

@@ -32,8 +32,8 @@ pub(crate) struct Wire {
     pub(crate) refuses: Option<TransmitErrorKind>,
     /// The next receive fails, with this number of the system's.
     pub(crate) receive_error: Option<i32>,
-    /// What the interface below has become.
-    pub(crate) link: Option<LinkState>,
+    /// What the interfaces below have become, in order.
+    pub(crate) links: VecDeque<LinkState>,
 }
 
 pub(crate) type Shared = Arc<Mutex<Wire>>;
@@ -80,14 +80,14 @@ impl Port for TestPort {
         Ok(1)
     }
 
-    fn source_port(&mut self, wanted: u16) -> u16 {
+    fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         wanted
     }
 
     fn tell_ip_fields(&mut self) {}
 
     fn poll_link(&mut self) -> Option<LinkState> {
-        self.own.lock().unwrap().link.take()
+        self.own.lock().unwrap().links.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

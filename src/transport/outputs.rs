@@ -27,13 +27,15 @@ pub enum AsyncEvent {
     /// The first packet arrived while the queue pair was in RTR.
     #[doc(alias = "IBV_EVENT_COMM_EST")]
     CommEst(Qpn),
-    /// An interface has got the device's address, or has lost it: the GID is one again, or is none.
+    /// An interface has got an address of the device, or has lost it: a slot of the GID table is filled
+    /// again, or empty.
     #[doc(alias = "IBV_EVENT_GID_CHANGE")]
     GidChange,
-    /// The device's interface has the address and carries packets, which was not so before.
+    /// An interface has an address of the device and carries packets, which was so of none before.
     #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
     PortActive,
-    /// The device's interface carries no packets any more, or has lost the address.
+    /// The device's interface carries no packets any more, or has lost the address; of several addresses
+    /// it was the last that was left.
     #[doc(alias = "IBV_EVENT_PORT_ERR")]
     PortErr,
     /// The device has failed, and with it everything that was made of it: what was posted is flushed,

@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use smallvec::SmallVec;
+
 use crate::ids::{PKey, QKey, Qpn};
 use crate::mem::{Need, Placement, Spans};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
@@ -26,14 +28,15 @@ use crate::wire::{Datagram, Deth, ImmDt, Opcode};
 pub(crate) const GRH_LEN: u32 = 40;
 
 /// What a UD queue pair is from RTR on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) id: Identity,
     pub(crate) pkey: PKey,
     pub(crate) qkey: QKey,
     /// Payload bytes of the longest packet.
     pub(crate) mtu: u32,
-    pub(crate) source_port: u16,
+    /// The UDP source port of packets from each source GID.
+    pub(crate) source_ports: SmallVec<[u16; 1]>,
 }
 
 /// Where one send request goes.

@@ -70,7 +70,7 @@ impl ProtectionDomain {
     /// # Errors
     ///
     /// [`Error::Address`]: the source GID it names does not exist, or is not of the same IP version;
-    /// [`Error::Down`].
+    /// [`Error::EmptyGid`]: no interface has that address now; [`Error::Down`].
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, av: AddressVector) -> Result<AddressHandle, Error> {
         let gids = &self.inner.context.device.gids;
@@ -78,11 +78,13 @@ impl ProtectionDomain {
         if source.is_none_or(|source| source.is_ipv4() != av.gid.ip().is_ipv4()) {
             return Err(Error::Address { gid: av.gid, index: av.sgid_index });
         }
+        self.inner.context.present_gid(av.sgid_index.into())?;
         if av.flow_label != 0 {
             let shard = &self.inner.context.device.shard;
             shard.with(|core, _| {
                 let port = &mut core.port;
-                core.engine.agree_on_flow(av.flow_label, |wanted| port.source_port(wanted));
+                let agree = |from, wanted| port.source_port(from, wanted);
+                core.engine.agree_on_flow(av.sgid_index, av.flow_label, agree);
             })?;
         }
         Ok(AddressHandle { av })

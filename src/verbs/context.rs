@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::ids::PKey;
+use crate::ids::{Gid, PKey};
 use crate::io::Sink;
 use crate::io::impair::Impairments;
 use crate::mem::MwType;
@@ -41,6 +41,7 @@ use crate::verbs::{
 #[must_use]
 pub struct OpenOptions {
     ip: Option<IpAddr>,
+    also: Vec<IpAddr>,
     free: bool,
     name: Option<String>,
     receive_buffer: Option<usize>,
@@ -59,11 +60,38 @@ impl OpenOptions {
         Self { free: true, ..Self::default() }
     }
 
-    /// The device at this address of the machine, IPv4 or IPv6. Without it: at the address that
+    /// The device at this address of the machine, IPv4 or IPv6. Without it: at the addresses that
     /// `SOFTROCE_IP` names, or else that this process has taken before, or else takes now, the first
     /// free of 127.0.0.1, 127.0.0.2, …
     pub fn ip(self, ip: IpAddr) -> Self {
         Self { ip: Some(ip), ..self }
+    }
+
+    /// One more address of the device, of this or of another interface, IPv4 or IPv6. It is the next entry
+    /// of the GID table, in which the device's first address is 0; `sgid_index` names the one that a
+    /// connection or a datagram leaves from. What arrives at any of them is taken.
+    ///
+    /// An address belongs to one device. The device is opened with all of them or not at all.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let spare = std::net::Ipv4Addr::from(0x7f4d_0000 | std::process::id() & 0xffff).into();
+    /// let ctx = Context::open(OpenOptions::loopback().also_ip(spare))?;
+    /// assert_eq!(ctx.query_gid(1)?.ip(), spare);
+    ///
+    /// // The peer is told that address, and the queue pair connected from there.
+    /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
+    /// let endpoint = qp.endpoint_at(1)?;
+    /// let from_there = ConnectOptions { sgid_index: 1, ..ConnectOptions::default() };
+    /// # let peer = endpoint;
+    /// qp.connect(&peer, &from_there)?;
+    /// assert_eq!(qp.endpoint(), endpoint);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn also_ip(mut self, ip: IpAddr) -> Self {
+        self.also.push(ip);
+        self
     }
 
     /// The device's name, instead of `softroce0`.
@@ -148,13 +176,19 @@ impl OpenOptions {
             || self.counters.is_some()
             || self.pkeys.is_some()
             || self.ack_policy != AckPolicy::default();
-        let address = match self.ip.or(env.ip) {
+        let mut also = self.also;
+        let address = match (self.ip, env.ips.split_first()) {
             _ if self.free => Address::Free,
-            Some(ip) => Address::Ip(ip),
-            None => Address::Own,
+            (Some(ip), _) => Address::Ip(ip),
+            (None, Some((ip, others))) => {
+                also.splice(..0, others.iter().copied());
+                Address::Ip(*ip)
+            }
+            (None, None) => Address::Own,
         };
         Ok(DeviceConfig {
             address,
+            also,
             name: self.name.or(env.name).unwrap_or_else(|| String::from("softroce0")),
             receive_buffer: self.receive_buffer.or(env.receive_buffer),
             source_port: self.source_port.or(env.source_port),
@@ -170,7 +204,8 @@ impl OpenOptions {
 
 impl fmt::Debug for OpenOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions").field("ip", &self.ip).finish_non_exhaustive()
+        let mut options = f.debug_struct("OpenOptions");
+        options.field("ip", &self.ip).field("also", &self.also).finish_non_exhaustive()
     }
 }
 
@@ -321,7 +356,7 @@ impl Context {
         Ok(bell.as_fd())
     }
 
-    /// The device's address.
+    /// The device's address; of several the first.
     pub fn ip(&self) -> IpAddr {
         self.inner.device.ip
     }
@@ -340,7 +375,9 @@ impl Context {
             DeviceInfo {
                 name: device.name.clone(),
                 ip: device.ip,
-                gids: device.gids.clone(),
+                gids: (0..device.gids.len())
+                    .map(|index| core.engine.gid(index).unwrap_or(Gid::EMPTY))
+                    .collect(),
                 pkeys: device.pkeys.clone(),
                 port_state: match core.is_active() {
                     true => PortState::Active,

@@ -18,9 +18,17 @@ pub(super) struct End {
 }
 
 impl End {
+    /// Of the address that its path leads from; of the device's first before it has one.
     pub(super) fn endpoint(&self, context: &ContextInner) -> Endpoint {
-        // A device has its address for its first GID.
-        Endpoint { gid: context.device.ip.into(), qpn: self.qpn, psn: self.psn }
+        // A device that has failed leads nowhere.
+        let path = self.query(context).ok().and_then(|info| info.attr.av);
+        let from = path.and_then(|av| self.endpoint_at(context, av.sgid_index).ok());
+        from.unwrap_or(Endpoint { gid: context.device.ip.into(), qpn: self.qpn, psn: self.psn })
+    }
+
+    pub(super) fn endpoint_at(&self, context: &ContextInner, index: u8) -> Result<Endpoint, Error> {
+        let gid = context.slot(index.into())?;
+        Ok(Endpoint { gid, qpn: self.qpn, psn: self.psn })
     }
 
     pub(super) fn modify(&self, context: &ContextInner, attr: &QpAttr) -> Result<(), Error> {
@@ -63,6 +71,7 @@ impl End {
             self.modify(context, &QpAttr { pkey_index, ..init.into() })?;
         }
         let av = AddressVector {
+            sgid_index: options.sgid_index,
             traffic_class: options.traffic_class,
             hop_limit: options.hop_limit,
             ..AddressVector::to(peer.gid)

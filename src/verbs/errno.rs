@@ -35,6 +35,7 @@ impl Error {
             Self::Srq(error) => of_srq(error),
             Self::Xrcd(XrcdError::NotOpen) => libc::EAGAIN,
             Self::Xrcd(XrcdError::Exists) => libc::EINVAL,
+            Self::EmptyGid { .. } => libc::ENODATA,
             Self::NoSuchTarget { .. } => libc::ENOENT,
             Self::Mcast { source, .. } => of_mcast(source),
             Self::Join(error) => of_join(error),
@@ -67,8 +68,10 @@ fn of_open(error: &OpenError) -> i32 {
     match error {
         OpenError::Port(port) => of_port(port),
         OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
-        OpenError::AlreadyOpen { .. } => libc::EBUSY,
+        OpenError::AlreadyOpen { .. } | OpenError::Belongs { .. } => libc::EBUSY,
         OpenError::Environment(_)
+        | OpenError::SameAddress { .. }
+        | OpenError::TooManyAddresses { .. }
         | OpenError::LinkMtu { .. }
         | OpenError::NoPKey
         | OpenError::InvalidPKey(_)
@@ -138,6 +141,7 @@ fn of_modify(error: &ModifyError) -> i32 {
         | ModifyError::Value { .. }
         | ModifyError::PathMtu { .. }
         | ModifyError::SgidIndex { .. }
+        | ModifyError::EmptyGid { .. }
         | ModifyError::GidFamily { .. }
         | ModifyError::ToGroup { .. }
         | ModifyError::AltPath

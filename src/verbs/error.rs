@@ -1,6 +1,7 @@
 //! What a verb can fail with.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -166,6 +167,15 @@ pub enum Error {
         gid: Gid,
         /// The index of the source GID.
         index: u8,
+    },
+    /// No interface has the address of a GID at the moment.
+    #[doc(alias = "ENODATA")]
+    #[error("GID {index} is empty: no interface has {ip}")]
+    EmptyGid {
+        /// The index of the GID.
+        index: usize,
+        /// The address that the slot is for.
+        ip: IpAddr,
     },
     /// The first bytes of a buffer are no network header of a message to this device.
     #[doc(alias = "EINVAL")]

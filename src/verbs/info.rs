@@ -17,15 +17,16 @@ use crate::verbs::{AtomicCap, DeviceCaps, OdpCaps};
 pub struct DeviceInfo {
     /// Its name: `softroce0`, or what `SOFTROCE_NAME` says.
     pub name: String,
-    /// The address it receives at.
+    /// The address it receives at; of several the first.
     pub ip: IpAddr,
-    /// Its GID table, which `sgid_index` counts.
+    /// Its GID table, which `sgid_index` counts. A slot whose address no interface has is
+    /// [empty](Gid::EMPTY).
     pub gids: Vec<Gid>,
     /// Its P_Key table, which `pkey_index` counts.
     pub pkeys: Vec<PKey>,
-    /// Whether its interface has the address and carries packets.
+    /// Whether an interface has one of its addresses and carries packets.
     pub port_state: PortState,
-    /// The largest path MTU that its interface carries.
+    /// The largest path MTU that its interface carries; of several the least.
     pub active_mtu: Mtu,
     /// What its port is: interface MTU, receive buffer, offloads.
     pub port: PortInfo,
@@ -58,7 +59,7 @@ pub struct DeviceInfo {
 #[doc(alias = "ibv_port_state")]
 #[repr(u8)]
 pub enum PortState {
-    /// No interface has the device's address, or the one that has it carries no packets.
+    /// No interface has any of the device's addresses, or none that has one carries packets.
     #[doc(alias = "IBV_PORT_DOWN")]
     Down = 1,
     /// Packets come and go.

@@ -126,6 +126,8 @@ pub struct ConnectOptions {
     pub min_rnr_timer: RnrTimer,
     /// READs, atomics, FLUSHes and ATOMIC WRITEs outstanding, in either direction.
     pub max_rd_atomic: u8,
+    /// The source GID, by its index: the address of the device that the peer knows.
+    pub sgid_index: u8,
     /// IPv4 TOS or IPv6 traffic class.
     pub traffic_class: u8,
     /// TTL or hop limit.
@@ -149,6 +151,7 @@ impl Default for ConnectOptions {
             rnr_retry: 7,
             min_rnr_timer: RnrTimer::new(12).unwrap_or_default(),
             max_rd_atomic: 16,
+            sgid_index: 0,
             traffic_class: 0,
             hop_limit: AddressVector::DEFAULT_HOP_LIMIT,
             access: Access::REMOTE_WRITE
@@ -245,9 +248,20 @@ impl QueuePair {
         })
     }
 
-    /// What the peer must know to connect to it.
+    /// What the peer must know to connect to it: at the address that its path leads from, or at the
+    /// device's first before it has one.
     pub fn endpoint(&self) -> Endpoint {
         self.inner.end.endpoint(self.context())
+    }
+
+    /// What the peer must know to connect to it at the address with this index in the GID table, which is
+    /// the [`ConnectOptions::sgid_index`] to connect it with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableIndex`].
+    pub fn endpoint_at(&self, sgid_index: u8) -> Result<Endpoint, Error> {
+        self.inner.end.endpoint_at(self.context(), sgid_index)
     }
 
     /// Its number.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 
 use crate::ids::{Gid, PKey};
+use crate::runtime::Core;
+use crate::verbs::context::ContextInner;
 use crate::verbs::{Context, Error};
 
 /// An entry of a GID table.
@@ -28,27 +30,44 @@ impl GidEntry {
     }
 }
 
+impl ContextInner {
+    /// The address that a slot of the GID table is for.
+    pub(super) fn slot(&self, index: usize) -> Result<Gid, Error> {
+        let gids = &self.device.gids;
+        gids.get(index).copied().ok_or(Error::TableIndex { table: "GID", index, len: gids.len() })
+    }
+
+    /// The GID in a slot that is not empty.
+    pub(super) fn present_gid(&self, index: usize) -> Result<Gid, Error> {
+        let slot = self.slot(index)?;
+        let gid = self.device.shard.with_old_time(|core, _| core.engine.gid(index))?;
+        gid.ok_or(Error::EmptyGid { index, ip: slot.ip() })
+    }
+}
+
 impl Context {
     /// The GID with this index.
     ///
-    /// The table has the device's address and no other: a socket that is bound to it is all that there is.
-    /// That may be an address of a VLAN interface, which needs nothing else. Each further address of an
-    /// interface is a device of its own.
+    /// The table has the addresses that the device was [opened](super::OpenOptions::also_ip) with, in that
+    /// order, and each keeps its slot: while no interface has the address the slot is empty, and reads as
+    /// [`Gid::EMPTY`]. [`AsyncEvent::GidChange`](super::AsyncEvent::GidChange) tells when that changes. An
+    /// address may be that of a VLAN interface, which needs nothing else.
     ///
     /// # Errors
     ///
-    /// [`Error::TableIndex`].
+    /// [`Error::TableIndex`], [`Error::Down`].
     #[doc(alias = "ibv_query_gid")]
     pub fn query_gid(&self, index: usize) -> Result<Gid, Error> {
-        let gids = &self.inner.device.gids;
-        gids.get(index).copied().ok_or(Error::TableIndex { table: "GID", index, len: gids.len() })
+        self.inner.slot(index)?;
+        let gid = self.inner.device.shard.with_old_time(|core, _| core.engine.gid(index))?;
+        Ok(gid.unwrap_or(Gid::EMPTY))
     }
 
     /// The GID with this index, and all that is known of it.
     ///
     /// # Errors
     ///
-    /// [`Error::TableIndex`], [`Error::Down`].
+    /// [`Error::TableIndex`]; [`Error::EmptyGid`]; [`Error::Down`].
     ///
     /// # Examples
     ///
@@ -66,22 +85,21 @@ impl Context {
     /// ```
     #[doc(alias = "ibv_query_gid_ex")]
     pub fn query_gid_ex(&self, index: usize) -> Result<GidEntry, Error> {
-        Ok(GidEntry {
-            gid: self.query_gid(index)?,
-            gid_index: index,
-            port_num: 1,
-            ndev_ifindex: self.inner.device.shard.with(|core, _| core.port.info().interface)?,
-        })
+        let gid = self.inner.present_gid(index)?;
+        let interface = |core: &mut Core, _| core.interface_of(gid.ip());
+        let ndev_ifindex = self.inner.device.shard.with_old_time(interface)?;
+        Ok(GidEntry { gid, gid_index: index, port_num: 1, ndev_ifindex })
     }
 
-    /// The whole GID table.
+    /// The GID table, without slots that are empty.
     ///
     /// # Errors
     ///
     /// [`Error::Down`].
     #[doc(alias = "ibv_query_gid_table")]
     pub fn query_gid_table(&self) -> Result<Vec<GidEntry>, Error> {
-        (0..self.inner.device.gids.len()).map(|index| self.query_gid_ex(index)).collect()
+        let entries = (0..self.inner.device.gids.len()).map(|index| self.query_gid_ex(index));
+        entries.filter(|entry| !matches!(entry, Err(Error::EmptyGid { .. }))).collect()
     }
 
     /// The partition key with this index. There is one, [`PKey::DEFAULT`], unless the device was opened

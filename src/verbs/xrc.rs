@@ -181,9 +181,20 @@ impl XrcTarget {
         self.inner.end.qpn
     }
 
-    /// What the initiator must know to connect to it.
+    /// What the initiator must know to connect to it: at the address that its path leads from, or at the
+    /// device's first before it has one.
     pub fn endpoint(&self) -> Endpoint {
         self.inner.end.endpoint(self.context())
+    }
+
+    /// What the initiator must know to connect to it at the address with this index in the GID table, which is
+    /// the [`ConnectOptions::sgid_index`] to connect it with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableIndex`].
+    pub fn endpoint_at(&self, sgid_index: u8) -> Result<Endpoint, Error> {
+        self.inner.end.endpoint_at(self.context(), sgid_index)
     }
 
     /// Connects it to the initiator: from RESET or INIT to RTS. The initiator connects itself likewise,

@@ -52,7 +52,7 @@ impl Raw {
         let path = Path {
             source: ip,
             destination: peer.endpoint.gid.ip(),
-            source_port: port.source_port(*SOURCE_PORTS.start()),
+            source_port: port.source_port(ip, *SOURCE_PORTS.start()),
             traffic_class: 0,
             hop_limit: 64,
         };

@@ -273,7 +273,7 @@ impl World {
 
     pub fn modify(&mut self, node: usize, qpn: Qpn, attr: impl Into<QpAttr>) {
         let attr = attr.into();
-        self.nodes[node].engine.modify_qp(self.now, qpn, &attr, |wanted| wanted).unwrap();
+        self.nodes[node].engine.modify_qp(self.now, qpn, &attr, |_, wanted| wanted).unwrap();
     }
 
     /// Brings a queue pair from RESET to RTS.

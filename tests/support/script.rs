@@ -230,7 +230,7 @@ impl Script {
     // ---- states ----
 
     pub fn modify(&mut self, attr: impl Into<QpAttr>) -> Result<(), ModifyError> {
-        self.engine.modify_qp(self.now, self.qpn, &attr.into(), |wanted| wanted)
+        self.engine.modify_qp(self.now, self.qpn, &attr.into(), |_, wanted| wanted)
     }
 
     /// Takes the steps from where it is to INIT, RTR, RTS or SQD.

@@ -14,7 +14,7 @@ use crate::node::{KEY, Node, ROOM, datagrams, fresh_ip, open};
 use crate::process::{SEEN_EVERYTHING, in_namespaces, line, role, start, start_by};
 
 /// A group that no other test uses, nor another run of the tests.
-fn fresh_group() -> Gid {
+pub(crate) fn fresh_group() -> Gid {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = process::id().to_be_bytes();
     Ipv4Addr::new(239, NEXT.fetch_add(1, Ordering::Relaxed), high, low).into()

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use softroce::io::{Direction, Sink};
 use softroce::runtime::Environment;
 use softroce::time::Instant;
@@ -41,8 +41,8 @@ impl DeviceArgs {
         let environment = Environment::read()?;
         self.check_name(&environment)?;
         let mut options = OpenOptions::default();
-        if let Some(ip) = self.address(&environment, route) {
-            options = options.ip(ip);
+        if let Some((ip, others)) = self.addresses(&environment, route).split_first() {
+            options = others.iter().fold(options.ip(*ip), |options, ip| options.also_ip(*ip));
         }
         if let Some(bytes) = self.rcvbuf {
             options = options.receive_buffer(bytes);
@@ -70,14 +70,23 @@ impl DeviceArgs {
         }
     }
 
-    /// The address to have, if anything says one. `route` is ours on the way to the other side; a
+    /// The addresses to have, if anything says some. `route` is ours on the way to the other side; a
     /// loopback address says nothing, for both sides may have the same.
-    pub(crate) fn address(
+    pub(crate) fn addresses(
         &self,
         environment: &Environment,
         route: Option<IpAddr>,
-    ) -> Option<IpAddr> {
-        self.ip.or(environment.ip).or(route.filter(|ip| !ip.is_loopback()))
+    ) -> Vec<IpAddr> {
+        let said = [&self.ip, &environment.ips].into_iter().find(|ips| !ips.is_empty());
+        said.cloned().unwrap_or_else(|| route.filter(|ip| !ip.is_loopback()).into_iter().collect())
+    }
+
+    /// The address with this index of those that the options name, if they name any.
+    pub(crate) fn named(&self, gid_index: u8) -> anyhow::Result<Option<IpAddr>> {
+        let ip = self.ip.get(usize::from(gid_index)).copied();
+        let there = self.ip.len();
+        ensure!(there == 0 || ip.is_some(), "GID {gid_index}: --ip names {there}");
+        Ok(ip)
     }
 
     /// Begins the capture, if one is wanted.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
-use softroce::verbs::{Counter, DeviceInfo, OdpCaps, OdpOps, QpType};
+use softroce::verbs::{Counter, DeviceInfo, Gid, OdpCaps, OdpOps, QpType};
 
 use crate::cli::DevinfoArgs;
 use crate::counters;
@@ -75,7 +75,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
     line(out, 2, "max_mtu", "4096 (5)")?;
     line(out, 2, "active_mtu", format!("{} ({})", info.active_mtu, info.active_mtu as u8))?;
     line(out, 2, "link_layer", "Ethernet")?;
-    for (index, gid) in info.gids.iter().enumerate() {
+    for (index, gid) in gids(info) {
         line(out, 2, &format!("GID[{index:3}]"), format!("{gid}, RoCE v2"))?;
     }
     for (index, pkey) in info.pkeys.iter().enumerate().filter(|_| verbose) {
@@ -83,7 +83,8 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
     }
     if verbose {
         let port = &info.port;
-        line(out, 2, "address", format!("{} UDP port 4791", port.ip))?;
+        let ips: Vec<_> = gids(info).map(|(_, gid)| gid.ip().to_string()).collect();
+        line(out, 2, "address", format!("{} UDP port 4791", ips.join(", ")))?;
         line(out, 2, "interface_mtu", port.link_mtu)?;
         line(out, 2, "receive_buffer", port.receive_buffer)?;
         line(out, 2, "window", info.window)?;
@@ -106,6 +107,11 @@ fn line(
 ) -> io::Result<()> {
     let (indent, name) = ("\t".repeat(depth), format!("{name}:"));
     writeln!(out, "{indent}{name:<23} {value}")
+}
+
+/// The GIDs that are there, with their indices.
+fn gids(info: &DeviceInfo) -> impl Iterator<Item = (usize, &Gid)> {
+    info.gids.iter().enumerate().filter(|(_, gid)| **gid != Gid::EMPTY)
 }
 
 /// What the device can do, by the names of `verbs.h`.

@@ -13,15 +13,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-#[cfg(unix)]
-use std::os::fd::RawFd;
 use std::time::Duration;
-
-use smallvec::SmallVec;
 
 use super::conditions::Conditions;
 use super::way::{Copies, Way};
-use super::{JoinError, LinkState, Port, PortCounters, PortInfo, TransmitError};
+use super::{Port, PortCounters, TransmitError, left_to};
 use crate::ids::Gid;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
@@ -183,25 +179,8 @@ impl<P: Port> Port for Impair<P> {
         Ok(count)
     }
 
-    fn source_port(&mut self, wanted: u16) -> u16 {
-        self.port.source_port(wanted)
-    }
-
-    fn tell_ip_fields(&mut self) {
-        self.port.tell_ip_fields();
-    }
-
-    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
-        self.port.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) {
-        self.port.leave(group);
-    }
-
-    fn poll_link(&mut self) -> Option<LinkState> {
-        self.port.poll_link()
-    }
+    // Of what waits at others it tells nothing, for what it holds back itself waits nowhere.
+    left_to!(port: source_port tell_ip_fields groups poll_link info descriptors);
 
     fn poll_timeout(&self) -> Option<Instant> {
         let received = self.received.as_ref().and_then(Lane::next);
@@ -210,18 +189,9 @@ impl<P: Port> Port for Impair<P> {
         [self.port.poll_timeout(), received, sent, self.busy_until].into_iter().flatten().min()
     }
 
-    fn info(&self) -> PortInfo {
-        self.port.info()
-    }
-
     fn counters(&self) -> PortCounters {
         let counters = self.port.counters();
         PortCounters { busy: counters.busy + self.refused, ..counters }
-    }
-
-    #[cfg(unix)]
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        self.port.descriptors()
     }
 }
 

@@ -16,7 +16,7 @@
 //! let (mut near, mut far) = (network.host(a), network.host(b));
 //!
 //! let mut burst = Burst::new();
-//! let source_port = near.source_port(0xc000);
+//! let source_port = near.source_port(a, 0xc000);
 //! let path = Path { source: a, destination: b, source_port, traffic_class: 0, hop_limit: 64 };
 //! burst.reset(path, BurstToken(0));
 //! burst.push(20).fill(7);
@@ -337,7 +337,7 @@ impl Port for SimPort {
         Ok(count)
     }
 
-    fn source_port(&mut self, wanted: u16) -> u16 {
+    fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         wanted | *SOURCE_PORTS.start()
     }
 

@@ -291,7 +291,7 @@ impl Port for UdpPort {
         Ok(got.messages + of_groups)
     }
 
-    fn source_port(&mut self, wanted: u16) -> u16 {
+    fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         match self.config.source_port {
             Some(port) => port,
             None => self.senders.agree(wanted | *SOURCE_PORTS.start()),
@@ -331,6 +331,8 @@ impl Port for UdpPort {
             (self.info.interface, self.info.link_mtu) = (interface.index, interface.mtu);
         }
         Some(LinkState {
+            ip: self.info.ip,
+            interface: self.info.interface,
             has_address: interface.is_some(),
             running: interface.is_some_and(|interface| interface.running),
             mtu: self.info.link_mtu,
@@ -467,8 +469,8 @@ mod tests {
     }
 
     pub(super) fn path(from: &mut UdpPort, to: IpAddr, wanted: u16) -> Path {
-        let source_port = from.source_port(wanted);
         let source = from.info().ip;
+        let source_port = from.source_port(source, wanted);
         Path { source, destination: to, source_port, traffic_class: 0, hop_limit: 64 }
     }
 
@@ -659,27 +661,28 @@ mod tests {
 
     #[test]
     fn source_ports_are_kept_and_shared_when_there_are_many() {
-        let mut port = open(&config());
-        let first = port.source_port(0xc001);
-        assert_eq!(port.source_port(0xc001), first);
-        let agreed: Vec<_> = (0xe000..0xe100).map(|wanted| port.source_port(wanted)).collect();
+        let config = config();
+        let (mut port, ip) = (open(&config), config.ip);
+        let first = port.source_port(ip, 0xc001);
+        assert_eq!(port.source_port(ip, 0xc001), first);
+        let agreed: Vec<_> = (0xe000..0xe100).map(|wanted| port.source_port(ip, wanted)).collect();
         let different: HashSet<_> = agreed.iter().chain([&first]).collect();
         assert_eq!(different.len(), send::MAX_SOCKETS);
         assert!(agreed.iter().all(|port| SOURCE_PORTS.contains(port)));
-        assert_eq!(port.source_port(0xe0ff), *agreed.last().unwrap(), "the same each time");
+        assert_eq!(port.source_port(ip, 0xe0ff), *agreed.last().unwrap(), "the same each time");
     }
 
     #[test]
     fn a_source_port_of_another_program_is_passed_over() {
         let config = config();
         let squatter = std::net::UdpSocket::bind((config.ip, 0xc100)).unwrap();
-        let agreed = open(&config).source_port(0xc100);
+        let agreed = open(&config).source_port(config.ip, 0xc100);
         assert!(agreed != 0xc100 && SOURCE_PORTS.contains(&agreed), "{agreed:#x}");
         let fixed = UdpConfig { source_port: Some(0xc100), ..config };
         let error = UdpPort::open(&fixed).unwrap_err().to_string();
         assert!(error.starts_with("cannot send from UDP port 49408 of 127."), "{error}");
         drop(squatter);
-        assert_eq!(open(&fixed).source_port(0xd000), 0xc100);
+        assert_eq!(open(&fixed).source_port(fixed.ip, 0xd000), 0xc100);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Core {
 
     fn flush_failed(&mut self, now: Instant, qpn: Qpn) {
         // In RESET, the one state that does not lead to ERR, there is nothing to flush.
-        let _ = self.engine.modify_qp(now, qpn, &QpAttr::to(QpState::Err), |wanted| wanted);
+        let _ = self.engine.modify_qp(now, qpn, &QpAttr::to(QpState::Err), |_, wanted| wanted);
         self.hand_out(now);
         self.wake_driver |= self.rings.announce();
     }

@@ -1,7 +1,11 @@
-//! The interface below the port: what becomes of it is told to every context.
+//! The interfaces below the port: what becomes of them is told to every context.
 
+use std::mem;
+use std::net::IpAddr;
 use std::sync::Weak;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::counter::counters;
 use crate::ids::Mtu;
@@ -18,15 +22,16 @@ counters! {
     named "";
     /// What has become of the interface below a device.
     pub struct LinkCounters {
-        link_downed: "Times that the interface stopped carrying packets, or lost the device's address.", rxe "link_downed";
+        link_downed: "Times that the interface stopped carrying packets, or lost the device's address; of several addresses, that none was left to send from.", rxe "link_downed";
     }
 }
 
-/// What is known of the interface.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is known of the interfaces.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Link {
-    /// As it was seen last; `None` when that cannot be known.
-    state: Option<LinkState>,
+    /// Of each address that the device has, as it was seen last; those of which nothing can be known are
+    /// not here.
+    states: SmallVec<[LinkState; 1]>,
     next_look: Instant,
     pub(super) counters: LinkCounters,
 }
@@ -34,34 +39,62 @@ pub(super) struct Link {
 impl Core {
     /// Whether packets can come and go, as far as that is known.
     pub(crate) fn is_active(&self) -> bool {
-        self.link.state.is_none_or(|state| state.is_active())
+        let states = &self.link.states;
+        states.len() < self.engine.config().gids.len() || states.iter().any(LinkState::is_active)
     }
 
-    /// What has become of the interface.
+    /// The interface that has one of the device's addresses, or had it last; 0 where that cannot be known.
+    pub(crate) fn interface_of(&self, ip: IpAddr) -> u32 {
+        let state = self.link.states.iter().find(|state| state.ip == ip);
+        state.map_or(0, |state| state.interface)
+    }
+
+    /// What has become of the interfaces.
     pub(crate) fn link_counters(&self) -> LinkCounters {
         self.link.counters
     }
 
-    /// Takes notice of what the interface is like before anybody relies on it.
+    /// Takes notice of what the interfaces are like before anybody relies on it.
     pub(super) fn begin_with_link(&mut self) {
-        self.link.state = self.port.poll_link();
+        while let Some(state) = self.port.poll_link() {
+            self.take_link(state);
+        }
     }
 
-    /// Looks whether the interface has changed, and tells.
+    /// Looks whether an interface has changed, and tells.
     pub(super) fn look_at_link(&mut self, now: Instant) {
         if now < self.link.next_look {
             return;
         }
         self.link.next_look = now + PAUSE;
-        let Some(state) = self.port.poll_link() else { return };
-        let Some(before) = self.link.state.replace(state) else { return };
-        if let Some(mtu) = Mtu::for_link(state.mtu) {
+        while let Some(state) = self.port.poll_link() {
+            self.take_link(state);
+        }
+    }
+
+    /// What the interface of an address is like now. The port's MTU is that of the least of them, for who
+    /// has only a datagram to send does not say from where.
+    fn take_link(&mut self, state: LinkState) {
+        let was_active = self.is_active();
+        let Some(known) = self.link.states.iter_mut().find(|known| known.ip == state.ip) else {
+            // The first time there is nothing to tell. An address that could be bound to is there, though
+            // it may be that of no interface.
+            self.link.states.push(state);
+            return;
+        };
+        let before = mem::replace(known, state);
+        let least = self.link.states.iter().map(|state| state.mtu).min();
+        if let Some(mtu) = least.and_then(Mtu::for_link) {
             self.engine.set_active_mtu(mtu);
         }
         if before.has_address != state.has_address {
+            let gids = &self.engine.config().gids;
+            if let Some(index) = gids.iter().position(|gid| gid.ip() == state.ip) {
+                self.engine.set_gid_present(index, state.has_address);
+            }
             self.tell_all(AsyncEvent::GidChange);
         }
-        match (before.is_active(), state.is_active()) {
+        match (was_active, self.is_active()) {
             (false, true) => self.tell_all(AsyncEvent::PortActive),
             (true, false) => {
                 self.link.counters.link_downed += 1;
@@ -83,6 +116,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::{Config, Engine};
+    use crate::ids::Gid;
+    use crate::mem::Memory;
     use crate::runtime::AckPolicy;
     use crate::runtime::queue::Queue;
     use crate::runtime::wire_of_tests::pair;
@@ -95,13 +131,14 @@ mod tests {
         for context in &contexts {
             end.core.add_context(context);
         }
-        let good = LinkState { has_address: true, running: true, mtu: 1500 };
+        let ip = end.core.port.info().ip;
+        let good = LinkState { ip, interface: 2, has_address: true, running: true, mtu: 1500 };
         let gone = LinkState { has_address: false, running: false, ..good };
         let down = LinkState { running: false, ..good };
         let jumbo = LinkState { mtu: 9000, ..good };
         let mut told = Vec::new();
         for (ms, state) in (0..).zip([good, gone, gone, good, down, good, jumbo]) {
-            end.wire.lock().unwrap().link = Some(state);
+            end.wire.lock().unwrap().links.push_back(state);
             end.core.turn(Instant::from_micros(1000 * ms));
             let [first, second] =
                 contexts.each_ref().map(|context| std::iter::from_fn(|| context.pop()).collect());
@@ -123,5 +160,57 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(end.core.link_counters().link_downed, 2);
         assert_eq!(end.core.engine.config().active_mtu, Mtu::Mtu4096);
+    }
+
+    /// CC-07
+    #[test]
+    fn the_port_is_down_when_no_address_is_left() {
+        let (mut end, _) = pair(AckPolicy::Lazy, 16);
+        let ips: [IpAddr; 2] = [[10, 255, 0, 1].into(), [10, 255, 0, 7].into()];
+        let config = Config { gids: ips.map(Gid::from).into(), ..Config::new(ips[0]) };
+        end.core.engine = Engine::new(config, Arc::new(Memory::new([1; 32])), [1; 32]);
+        let context = Arc::new(Queue::new(16));
+        end.core.add_context(&context);
+        let states = [(ips[0], 1500), (ips[1], 9000)];
+        let [first, second] = states.map(|(ip, mtu)| LinkState {
+            ip,
+            interface: 2,
+            has_address: true,
+            running: true,
+            mtu,
+        });
+        let gone = |state| LinkState { has_address: false, running: false, ..state };
+        let mut told = Vec::new();
+        let turns = [
+            &[first, second][..],
+            &[gone(first)],
+            &[gone(second)],
+            &[first],
+            &[second, gone(first)],
+            &[gone(second), first, second],
+        ];
+        for (ms, states) in (0..).zip(turns) {
+            end.wire.lock().unwrap().links.extend(states);
+            end.core.turn(Instant::from_micros(1000 * ms));
+            let events: Vec<AsyncEvent> = std::iter::from_fn(|| context.pop()).collect();
+            let is_there = [0, 1].map(|index| end.core.engine.gid(index).is_some());
+            told.push((is_there, end.core.is_active(), events));
+        }
+        use AsyncEvent::{GidChange, PortActive, PortErr};
+        let expected = [
+            ([true, true], true, vec![]),
+            ([false, true], true, vec![GidChange]),
+            ([false, false], false, vec![GidChange, PortErr]),
+            ([true, false], true, vec![GidChange, PortActive]),
+            ([false, true], true, vec![GidChange, GidChange]),
+            ([true, true], true, vec![GidChange, PortErr, GidChange, PortActive, GidChange]),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(end.core.link_counters().link_downed, 2);
+        // What the narrower of both interfaces carries.
+        assert_eq!(end.core.engine.config().active_mtu, Mtu::Mtu1024);
+        assert_eq!(ips.map(|ip| end.core.interface_of(ip)), [2, 2]);
+        let stranger = [10, 255, 0, 8].into();
+        assert_eq!(end.core.interface_of(stranger), 0);
     }
 }

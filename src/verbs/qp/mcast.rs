@@ -11,8 +11,9 @@ impl QueuePair {
     /// to [`destroy`](Self::destroy) it before it is detached is refused.
     ///
     /// The group is an IP address: `::ffff:224.0.0.0/100` for IPv4, `ff00::/8` for IPv6, of the version
-    /// that the device's address has. With the first queue pair that is attached the host joins it, by
-    /// IGMP or MLD, on the interface that has the device's address. RoCE has no LID.
+    /// that an address of the device has. With the first queue pair that is attached the host joins it, by
+    /// IGMP or MLD, on the interface that has the address; of several addresses of that version, on each of
+    /// their interfaces. RoCE has no LID.
     ///
     /// Whoever sends to a group aims at its GID; the number of the queue pair is then always
     /// [`Qpn::MULTICAST`](super::Qpn::MULTICAST). Nobody knows how many receive it, nor how fast.

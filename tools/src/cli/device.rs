@@ -13,9 +13,10 @@ use super::units;
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
     /// Our address [default: with a HOST the one that leads to it, else the first free of
-    /// 127.0.0.1, 127.0.0.2, …].
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) ip: Option<IpAddr>,
+    /// 127.0.0.1, 127.0.0.2, …]. Several, with commas between or each with --ip, are the device's
+    /// GID table, in that order.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) ip: Vec<IpAddr>,
     /// The device's name. There is one, softroce0 unless SOFTROCE_NAME says otherwise.
     #[arg(short = 'd', long, value_name = "NAME")]
     pub(crate) ib_dev: Option<String>,

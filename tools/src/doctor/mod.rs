@@ -73,9 +73,14 @@ impl Doctor<'_> {
         }
     }
 
+    /// The address to look at, if anything says one: the first of several.
+    fn address(&self, route: Option<IpAddr>) -> Option<IpAddr> {
+        self.args.device.addresses(self.environment, route).first().copied()
+    }
+
     fn examine_here(&self, route: Option<IpAddr>, findings: &mut Findings) -> anyhow::Result<()> {
         let any = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let scope = match (self.args.device.address(self.environment, route), route) {
+        let scope = match (self.address(route), route) {
             (Some(ip), _) => Scope::One(ip),
             (None, Some(_)) => Scope::Loopback,
             (None, None) => Scope::All,
@@ -85,7 +90,7 @@ impl Doctor<'_> {
 
     /// Opens the port at the address to have on the way that `route` is of.
     fn open(&self, route: Option<IpAddr>) -> anyhow::Result<Prober> {
-        let port = match self.args.device.address(self.environment, route) {
+        let port = match self.address(route) {
             Some(ip) => UdpPort::open(&self.config(ip))?,
             None => self.open_loopback()?,
         };
@@ -111,7 +116,7 @@ impl Doctor<'_> {
     }
 
     fn examine_way(&self, host: &str, findings: &mut Findings) -> anyhow::Result<()> {
-        let wanted = self.args.device.ip.or(self.environment.ip);
+        let wanted = self.address(None);
         let to = resolve(host, wanted)?;
         let Some(route) = find_route(host, to, wanted, findings)? else { return Ok(()) };
         self.examine_here(Some(route.source), findings)?;

@@ -193,7 +193,7 @@ impl Prober {
             port = Box::new(Impair::new(port, impairments));
         }
         port.tell_ip_fields();
-        let source_port = port.source_port(datagram_source_port(PROBED.qpn));
+        let source_port = port.source_port(port.info().ip, datagram_source_port(PROBED.qpn));
         Self { port, source_port }
     }
 

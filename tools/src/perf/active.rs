@@ -1,5 +1,6 @@
 //! The side that measures.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
@@ -30,7 +31,7 @@ pub(super) fn ceiling(
     control: &mut Control,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let ip = match args.device.ip {
+    let ip = match args.device.named(args.load.gid_index)? {
         Some(ip) => ip,
         None => control.local_ip()?,
     };
@@ -89,7 +90,8 @@ struct Active<'a> {
     args: &'a PerfArgs,
     kind: Kind,
     control: &'a mut Control,
-    context: Context,
+    /// The address of ours that is used.
+    ip: IpAddr,
     station: Station,
     theirs: Introduction,
     mtu: Mtu,
@@ -103,23 +105,20 @@ impl<'a> Active<'a> {
         context: &Context,
     ) -> anyhow::Result<Self> {
         let info = context.device_info()?;
-        let gids = info.gids.len();
-        if usize::from(args.load.gid_index) >= gids {
-            bail!("GID {}: there are {gids}", args.load.gid_index);
-        }
+        let ip = context.query_gid(args.load.gid_index.into())?.ip();
         let mtu = args.load.mtu.unwrap_or(info.active_mtu).min(info.active_mtu);
         let longest = kind.sizes(&args.load, mtu)?.into_iter().max().unwrap_or_default();
         let load = Load::of(&args.load, kind, longest);
         let (inline, most) = (load.inline_size, info.limits.max_inline_data);
         ensure!(inline <= most, "--inline-size {inline}: the device takes {most} bytes at most");
-        let mut station = Station::new(context, load)?;
+        let mut station = Station::new(context, load, args.load.gid_index)?;
         let wishes = Wishes::of_active(&args.load, info.active_mtu, &load);
         control.send(&Ask::Connect(Connect { wishes, load, active: station.introduce()? }))?;
         let Connected { mtu, listening } = control.receive::<Answer<_>>()?.yes()?;
         let Some(mtu) = Mtu::from_bytes(mtu) else { bail!("the other side says MTU {mtu}") };
         station.connect(&listening, mtu)?;
         station.fill_receive_queues()?;
-        Ok(Self { args, kind, control, context: context.clone(), station, theirs: listening, mtu })
+        Ok(Self { args, kind, control, ip, station, theirs: listening, mtu })
     }
 
     fn row(&mut self, size: usize) -> anyhow::Result<Row> {
@@ -158,8 +157,8 @@ impl<'a> Active<'a> {
         let order = self.kind.order(size, self.mtu, duration);
         let _progress = Progress::begin(format!("raw UDP {size}"));
         self.control.send(&Ask::Ceiling(order))?;
-        let ip = self.context.ip();
-        let party = Party { control: self.control, ip, receive_buffer: self.args.device.rcvbuf };
+        let party =
+            Party { control: self.control, ip: self.ip, receive_buffer: self.args.device.rcvbuf };
         let ceiling = party.measure(order)?;
         warn(&ceiling);
         Ok(ceiling)

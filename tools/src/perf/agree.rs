@@ -122,7 +122,7 @@ pub(super) struct Introduction {
 
 impl Introduction {
     pub(super) fn new(
-        endpoints: impl Iterator<Item = Endpoint>,
+        endpoints: Vec<Endpoint>,
         xrc: Option<(Vec<Endpoint>, Srqn)>,
         memory: RemoteAddr,
         receive_buffer: u64,
@@ -130,7 +130,7 @@ impl Introduction {
         let write = |endpoint: Endpoint| endpoint.to_string();
         let xrc =
             xrc.map(|(targets, srqn)| (targets.into_iter().map(write).collect(), srqn.value()));
-        let endpoints = endpoints.map(write).collect();
+        let endpoints = endpoints.into_iter().map(write).collect();
         Self { endpoints, xrc, addr: memory.addr, rkey: memory.rkey.0, receive_buffer }
     }
 

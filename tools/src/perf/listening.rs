@@ -1,5 +1,7 @@
 //! The side that does as it is asked, for one session.
 
+use std::net::IpAddr;
+
 use anyhow::Context as _;
 use softroce::verbs::Context;
 
@@ -42,11 +44,7 @@ impl Session<'_> {
         while let Some(ask) = control.receive_or_end()? {
             match ask {
                 Ask::Ceiling(order) => {
-                    let ip = match (&self.opened, self.args.device.ip) {
-                        (Some(opened), _) => opened.context.ip(),
-                        (None, Some(ip)) => ip,
-                        (None, None) => control.local_ip()?,
-                    };
+                    let ip = self.address(control)?;
                     let receive_buffer = self.args.device.rcvbuf;
                     Party { control: &mut *control, ip, receive_buffer }.serve(order)?;
                 }
@@ -67,6 +65,16 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// The address of ours that is used.
+    fn address(&self, control: &Control) -> anyhow::Result<IpAddr> {
+        let index = self.args.load.gid_index;
+        match (&self.opened, self.args.device.named(index)?) {
+            (Some(opened), _) => Ok(opened.context.query_gid(index.into())?.ip()),
+            (None, Some(ip)) => Ok(ip),
+            (None, None) => control.local_ip(),
+        }
+    }
+
     fn connect(&mut self, control: &Control, connect: &Connect) -> anyhow::Result<Connected> {
         let route = control.local_ip()?;
         let opened = match &mut self.opened {
@@ -76,7 +84,7 @@ impl Session<'_> {
         let context: &Context = &opened.context;
         let wishes = Wishes::of(&self.args.load, context.device_info()?.active_mtu);
         let mtu = wishes.agree(&connect.wishes)?;
-        let mut station = Station::new(context, connect.load)?;
+        let mut station = Station::new(context, connect.load, self.args.load.gid_index)?;
         station.connect(&connect.active, mtu)?;
         station.fill_receive_queues()?;
         let listening = station.introduce()?;

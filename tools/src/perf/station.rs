@@ -35,6 +35,8 @@ pub(super) struct Station {
     pub(super) qps: Vec<QueuePair>,
     pub(super) waiter: Waiter,
     pub(super) mr: MemoryRegion,
+    /// The index of the GID that is used.
+    sgid_index: u8,
     context: Context,
     pd: ProtectionDomain,
     /// Of each queue pair in `qps`.
@@ -57,7 +59,7 @@ pub(super) struct Station {
 }
 
 impl Station {
-    pub(super) fn new(context: &Context, load: Load) -> anyhow::Result<Self> {
+    pub(super) fn new(context: &Context, load: Load, sgid_index: u8) -> anyhow::Result<Self> {
         let qps = usize::try_from(load.qps)?;
         let stretch = (load.longest + GRH_LEN).max(MEMORY / qps).next_multiple_of(4096);
         let access = Access::LOCAL_WRITE
@@ -107,6 +109,7 @@ impl Station {
             targets,
             waiter: Waiter { cq, channel },
             mr,
+            sgid_index,
             context: context.clone(),
             pd,
             stretch,
@@ -118,10 +121,12 @@ impl Station {
 
     pub(super) fn introduce(&self) -> anyhow::Result<Introduction> {
         let receive_buffer = self.context.device_info()?.port.receive_buffer as u64;
-        let endpoints = self.qps.iter().map(QueuePair::endpoint);
-        let targets = || self.targets.iter().map(XrcTarget::endpoint).collect();
+        let endpoints = self.qps.iter().map(|qp| qp.endpoint_at(self.sgid_index));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        let targets = self.targets.iter().map(|target| target.endpoint_at(self.sgid_index));
+        let targets = targets.collect::<Result<_, _>>()?;
         let is_xrc = self.load.kind.transport == Transport::Xrc;
-        let xrc = self.srq.as_ref().filter(|_| is_xrc).map(|srq| (targets(), srq.srqn()));
+        let xrc = self.srq.as_ref().filter(|_| is_xrc).map(|srq| (targets, srq.srqn()));
         Ok(Introduction::new(endpoints, xrc, self.mr.remote(0), receive_buffer))
     }
 
@@ -136,6 +141,7 @@ impl Station {
             return Ok(self.qps.iter().try_for_each(|qp| qp.activate(QKEY))?);
         }
         let options = ConnectOptions {
+            sgid_index: self.sgid_index,
             path_mtu: Some(mtu),
             timeout: AckTimeout::new(self.load.qp_timeout).unwrap_or_default(),
             peer_receive_buffer: Some(theirs.receive_buffer),
@@ -169,7 +175,8 @@ impl Station {
     }
 
     fn target(&self, there: &Endpoint) -> anyhow::Result<SendTarget> {
-        let way = self.pd.create_ah(AddressVector::to(there.gid))?;
+        let av = AddressVector { sgid_index: self.sgid_index, ..AddressVector::to(there.gid) };
+        let way = self.pd.create_ah(av)?;
         Ok(way.target(there.qpn, QKEY).into())
     }
 

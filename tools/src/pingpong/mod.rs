@@ -87,6 +87,8 @@ struct Player<'a> {
     args: &'a PingpongArgs,
     pd: ProtectionDomain,
     qp: QueuePair,
+    /// What the other side is told of it.
+    mine: Endpoint,
     waiter: Waiter,
     mtu: Mtu,
     /// Where messages go, over UD.
@@ -105,8 +107,6 @@ impl<'a> Player<'a> {
     fn new(args: &'a PingpongArgs, opened: &Opened) -> anyhow::Result<Self> {
         let ctx = &opened.context;
         let info = ctx.device_info()?;
-        let gids = info.gids.len();
-        ensure!(usize::from(args.gid_idx) < gids, "GID {}: there are {gids}", args.gid_idx);
         let (size, mtu) = (args.size(), mtu(args, &info)?);
         let channel = if args.events { Some(ctx.create_channel()?) } else { None };
         let depth = usize::try_from(args.rx_depth)?.saturating_add(1);
@@ -121,17 +121,18 @@ impl<'a> Player<'a> {
         mr.write_at(0, &message(size, args.chk))?;
         let cap = QpCap { max_send_wr: 1, max_recv_wr: args.rx_depth, ..QpCap::default() };
         let qp = pd.create_qp(&QpConfig { cap, ..config })?;
+        let mine = qp.endpoint_at(args.gid_idx)?;
         qp.modify(init)?;
         let waiter = Waiter { cq, channel };
         let mut player =
-            Self { args, pd, qp, waiter, mtu, target: None, mr, size, header, receives: 0 };
+            Self { args, pd, qp, mine, waiter, mtu, target: None, mr, size, header, receives: 0 };
         player.post_receives()?;
         Ok(player)
     }
 
     /// The side with a HOST: sends the first message.
     fn begin(&mut self, stream: &mut TcpStream) -> anyhow::Result<Report> {
-        let theirs = exchange::as_client(stream, &self.qp.endpoint())?;
+        let theirs = exchange::as_client(stream, &self.mine)?;
         self.connect(&theirs)?;
         self.post_send()?;
         self.play(&theirs, SEND | RECV)
@@ -143,7 +144,7 @@ impl<'a> Player<'a> {
         exchange::as_server(stream, |peer| {
             self.connect(peer)?;
             theirs = Some(*peer);
-            Ok(self.qp.endpoint())
+            Ok(self.mine)
         })?;
         let theirs = theirs.context("the client has not said who it is")?;
         self.play(&theirs, RECV)
@@ -151,14 +152,16 @@ impl<'a> Player<'a> {
 
     /// As the stock program sets its queue pairs up: one READ, timeout 14, 7 retries.
     fn connect(&mut self, theirs: &Endpoint) -> anyhow::Result<()> {
+        let sgid_index = self.args.gid_idx;
         if self.args.transport == Transport::Ud {
-            self.target =
-                Some(self.pd.create_ah(AddressVector::to(theirs.gid))?.target(theirs.qpn, QKEY));
+            let way = AddressVector { sgid_index, ..AddressVector::to(theirs.gid) };
+            self.target = Some(self.pd.create_ah(way)?.target(theirs.qpn, QKEY));
             self.qp.modify(RtrAttr::Ud)?;
-            let sq_psn = self.qp.endpoint().psn;
+            let sq_psn = self.mine.psn;
             return Ok(self.qp.modify(RtsAttr::Unreliable { sq_psn })?);
         }
         let options = ConnectOptions {
+            sgid_index,
             path_mtu: Some(self.mtu),
             max_rd_atomic: 1,
             ..ConnectOptions::default()
@@ -203,7 +206,7 @@ impl<'a> Player<'a> {
     }
 
     fn report(&self, theirs: &Endpoint, score: Score, took: Option<Duration>) -> Report {
-        Report::new(self.args, self.mtu, [&self.qp.endpoint(), theirs], score, took)
+        Report::new(self.args, self.mtu, [&self.mine, theirs], score, took)
     }
 
     fn post_send(&self) -> anyhow::Result<()> {

@@ -104,6 +104,7 @@ impl<'a> Game<'a> {
     /// As the stock programs set their queue pairs up.
     fn options(&self) -> ConnectOptions {
         ConnectOptions {
+            sgid_index: self.args.gid_idx,
             path_mtu: Some(self.mtu),
             max_rd_atomic: 1,
             access: Access::empty(),
@@ -113,7 +114,8 @@ impl<'a> Game<'a> {
 
     /// Connects every queue pair to the one of the other side in its place; returns the first of those.
     fn meet_all(&mut self, stream: &mut TcpStream, is_client: bool) -> anyhow::Result<Endpoint> {
-        let mine: Vec<_> = self.seats.iter().map(|seat| seat.qp.endpoint()).collect();
+        let mine = self.seats.iter().map(|seat| seat.qp.endpoint_at(self.args.gid_idx));
+        let mine = mine.collect::<Result<Vec<_>, _>>()?;
         let options = self.options();
         let connect = |theirs: &[Endpoint]| {
             let mut pairs = self.seats.iter().zip(theirs);
@@ -128,7 +130,7 @@ impl<'a> Game<'a> {
         let options = self.options();
         let target = self.target.as_ref().context("no target")?;
         let seat = &mut self.seats[0];
-        let Endpoint { gid, qpn: initiator, psn } = seat.qp.endpoint();
+        let Endpoint { gid, qpn: initiator, psn } = seat.qp.endpoint_at(self.args.gid_idx)?;
         let mine = Words { target: target.qpn(), initiator, psn, srqn: self.srq.srqn(), gid };
         let theirs = words::exchange(stream, is_client, &mine)?;
         let Words { gid, psn, .. } = theirs;
