@@ -88,7 +88,7 @@ fn heard(node: &Node) -> (u8, AddressVector) {
     (bytes[40], node.ctx.init_ah_from_wc(&completion, header).unwrap())
 }
 
-/// UD-05: the header tells which address a message came to, and an answer goes from there.
+/// UD-04: the header tells which address a message came to, and an answer goes from there.
 #[test]
 fn a_datagram_is_received_at_any_address_and_answered_from_there() {
     let (ctx, ips) = device(3);
@@ -300,7 +300,6 @@ fn with_an_interface() {
     println!("\n{SEEN_EVERYTHING}");
 }
 
-/// CC-07
 #[test]
 #[ignore = "makes network namespaces"]
 fn an_address_that_comes_back_finds_its_slot() {
