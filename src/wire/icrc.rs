@@ -26,15 +26,16 @@
 //! something else has changed too, and the packet is bad. A corrupt packet passes once in 2^16
 //! times instead of once in 2^32; one with a single flipped bit never does, at any length in use.
 
-use std::net::SocketAddr;
+mod head;
 
-use crc32fast::Hasher;
+use std::net::SocketAddr;
 
 use crate::net::Ipv4Fields;
 
-use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP, UDP_LEN, be_length};
+use super::Opcode;
+use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 use super::packet::ICRC_LEN;
-use super::{Bth, Opcode};
+use head::{Head, go_on, over_bth};
 
 /// The CRC-32 of the 8 bytes of ones at the start.
 const SEED: u32 = 0x2144_df1c;
@@ -58,55 +59,23 @@ pub enum Verdict {
     Bad,
 }
 
-/// The IP and UDP headers between two addresses, masked for the ICRC. Computes the ICRC of packets
-/// from the one to the other.
+/// What all packets from one address to another have in common. Computes their ICRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
-    /// IP header and UDP header; over IPv4 the tail is not used.
-    header: [u8; IPV6_LEN + UDP_LEN],
-    /// Where in it the UDP header is.
-    udp: usize,
+    head: Head,
 }
 
 impl Flow {
     /// The flow from `source` to `destination`. IPv4-mapped IPv6 addresses are IPv4 on the wire.
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
-        let mut header = [0xff; IPV6_LEN + UDP_LEN];
-        let udp = match Addresses::new(source.ip(), destination.ip()) {
-            Addresses::V4(from, to) => {
-                header[0] = 0x45;
-                header[9] = UDP;
-                header[12..16].copy_from_slice(&from.octets());
-                header[16..20].copy_from_slice(&to.octets());
-                IPV4_LEN
-            }
-            Addresses::V6(from, to) => {
-                header[0] = 0x6f;
-                header[6] = UDP;
-                header[8..24].copy_from_slice(&from.octets());
-                header[24..40].copy_from_slice(&to.octets());
-                IPV6_LEN
-            }
-        };
-        header[udp..udp + 2].copy_from_slice(&source.port().to_be_bytes());
-        header[udp + 2..udp + 4].copy_from_slice(&destination.port().to_be_bytes());
-        Self { header, udp }
+        let addresses = Addresses::new(source.ip(), destination.ip());
+        Self { head: Head::new(addresses, source.port(), destination.port()) }
     }
 
     /// The ICRC of a datagram, given from the BTH to the padding. `fields` count over IPv4 only.
     pub fn compute(&self, fields: Ipv4Fields, datagram_without_icrc: &[u8]) -> u32 {
-        let mut head = Head { bytes: [0; Head::MAX], len: self.udp + UDP_LEN };
-        head.bytes[..self.header.len()].copy_from_slice(&self.header);
         let udp_len = UDP_LEN + datagram_without_icrc.len() + ICRC_LEN;
-        if self.is_ipv4() {
-            head.bytes[2..4].copy_from_slice(&be_length(IPV4_LEN + udp_len));
-            head.bytes[4..6].copy_from_slice(&fields.id.to_be_bytes());
-            head.bytes[6..8].copy_from_slice(&[u8::from(fields.dont_fragment) << 6, 0]);
-        } else {
-            head.bytes[4..6].copy_from_slice(&be_length(udp_len));
-        }
-        head.bytes[self.udp + 4..self.udp + 6].copy_from_slice(&be_length(udp_len));
-        head.icrc(datagram_without_icrc)
+        over_datagram(self.head.of(fields, udp_len), datagram_without_icrc)
     }
 
     /// Writes the ICRC to the last four bytes of a datagram that leaves with identification `id`
@@ -122,7 +91,7 @@ impl Flow {
     pub fn seal_twice(&self, id: u16, datagram: &mut [u8]) {
         if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
             let once = self.compute(Ipv4Fields { id, dont_fragment: true }, covered);
-            *icrc = again(once, covered).to_le_bytes();
+            *icrc = go_on(once, covered).to_le_bytes();
         }
     }
 
@@ -152,21 +121,14 @@ impl Flow {
         };
         let verdict = judge(computed ^ found, datagram.len());
         if verdict == Verdict::Bad && covered.first() == Some(&Opcode::RcFlush.byte()) {
-            return judge(again(computed, covered) ^ found, datagram.len() + covered.len());
+            return judge(go_on(computed, covered) ^ found, datagram.len() + covered.len());
         }
         verdict
     }
 
-    const fn is_ipv4(&self) -> bool {
-        self.udp == IPV4_LEN
+    fn is_ipv4(&self) -> bool {
+        self.head.is_ipv4()
     }
-}
-
-/// The CRC that goes on from `crc` over `bytes`.
-fn again(crc: u32, bytes: &[u8]) -> u32 {
-    let mut hasher = Hasher::new_with_initial(crc);
-    hasher.update(bytes);
-    hasher.finalize()
 }
 
 /// The ICRC of a captured packet, computed and found, in this order.
@@ -184,41 +146,29 @@ pub fn of_datagram(ip_packet: &[u8], ip: &IpDatagram<'_>) -> Option<(u32, u32)> 
         Some(_) => (IPV4_LEN, [1, 8, 10, 11]),
         None => (IPV6_LEN, [1, 2, 3, 7]),
     };
-    let mut head = Head { bytes: [0; Head::MAX], len: udp + UDP_LEN };
-    head.bytes[..head.len].copy_from_slice(ip_packet.get(..head.len)?);
+    let mut head = [0; IPV6_LEN + UDP_LEN];
+    let head = &mut head[..udp + UDP_LEN];
+    head.copy_from_slice(ip_packet.get(..udp + UDP_LEN)?);
     for at in masked.into_iter().chain([udp + 6, udp + 7]) {
-        head.bytes[at] = 0xff;
+        head[at] = 0xff;
     }
     if ip.ipv4.is_none() {
         // The upper half of the traffic class.
-        head.bytes[0] |= 0x0f;
+        head[0] |= 0x0f;
     }
-    Some((head.icrc(covered), u32::from_le_bytes(*found)))
+    let computed = over_datagram(go_on(SEED, head), covered);
+    Some((computed, u32::from_le_bytes(*found)))
 }
 
-/// The masked bytes from the IP header to the BTH, in one piece, because many small updates of a
-/// CRC cost more than one copy.
-struct Head {
-    bytes: [u8; Self::MAX],
-    /// Bytes of IP and UDP header. The BTH comes after them.
-    len: usize,
-}
-
-impl Head {
-    const MAX: usize = IPV6_LEN + UDP_LEN + Bth::LEN;
-
-    /// The ICRC of these headers and a datagram, which brings its own BTH.
-    fn icrc(mut self, datagram: &[u8]) -> u32 {
-        let (bth, rest) = datagram.split_at(datagram.len().min(Bth::LEN));
-        let end = self.len + bth.len();
-        self.bytes[self.len..end].copy_from_slice(bth);
-        // FECN, BECN and six reserved bits.
-        self.bytes[self.len + 4] = 0xff;
-        let mut hasher = Hasher::new_with_initial(SEED);
-        hasher.update(&self.bytes[..end]);
-        hasher.update(rest);
-        hasher.finalize()
-    }
+/// The ICRC that goes on from `crc`, that of the headers before, over a datagram without its own.
+fn over_datagram(crc: u32, datagram: &[u8]) -> u32 {
+    let Some((bth, rest)) = datagram.split_first_chunk() else {
+        return go_on(crc, datagram);
+    };
+    let mut masked = *bth;
+    // FECN, BECN and six reserved bits.
+    masked[4] = 0xff;
+    go_on(over_bth(crc, &masked), rest)
 }
 
 /// The bits of the IPv4 identification that must differ for the ICRC to differ by `difference`, in
@@ -292,6 +242,9 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use crc32fast::Hasher;
+
+    use super::super::encap::be_length;
     use super::*;
 
     const NONE: Ipv4Fields = Ipv4Fields { id: 0, dont_fragment: true };
@@ -444,11 +397,23 @@ mod tests {
             let bytes = [&hello()[..12], &payload[..len]].concat();
             // The length is part of the header, so the header's CRC is not the same for any two.
             let mut head = Hasher::new_with_initial(SEED);
-            let mut ip = ipv4().header;
-            ip[2..4].copy_from_slice(&be_length(20 + 8 + 12 + len + 4));
-            ip[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
-            ip[24..26].copy_from_slice(&be_length(8 + 12 + len + 4));
-            head.update(&ip[..28]);
+            let ip_and_udp = [
+                [0x45, 0xff],
+                be_length(20 + 8 + 12 + len + 4),
+                [0, 0],
+                [0x40, 0],
+                [0xff, 17],
+                [0xff, 0xff],
+                [10, 0],
+                [0, 1],
+                [10, 0],
+                [0, 2],
+                49443_u16.to_be_bytes(),
+                4791_u16.to_be_bytes(),
+                be_length(8 + 12 + len + 4),
+                [0xff, 0xff],
+            ];
+            head.update(ip_and_udp.as_flattened());
             head.update(&bytes[..4]);
             head.update(&[0xff]);
             head.update(&bytes[5..12]);
