@@ -14,9 +14,14 @@
 //! release stores that come after the turn's copies, so whoever sees it move has the copies behind
 //! it.
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, hint, thread};
+
+use super::region::Region;
+use super::table::Memory;
+use crate::ids::PdId;
 
 /// An engine's way into turns. Made by [`Memory::gate`](super::Memory::gate), one an engine.
 pub struct Gate {
@@ -42,7 +47,7 @@ impl Gate {
         // exclusive borrow shows to be out of reach.
         let epoch = (self.slot.epoch.load(Ordering::Relaxed) + 1) | 1;
         self.slot.epoch.swap(epoch, Ordering::SeqCst);
-        Turn { slot: &self.slot, gates: &self.gates, epoch }
+        Turn { slot: &self.slot, gates: &self.gates, epoch, region: OnceCell::new() }
     }
 }
 
@@ -64,9 +69,19 @@ pub struct Turn<'a> {
     slot: &'a Slot,
     gates: &'a Gates,
     epoch: u64,
+    /// The first that was looked up for a [`Reach`](super::Reach).
+    pub(super) region: OnceCell<Arc<Region>>,
 }
 
 impl Turn<'_> {
+    /// The region that was looked up before in this turn, if that is what the key finds.
+    #[inline]
+    pub(super) fn held(&self, memory: &Memory, pd: PdId, key: u32) -> Option<&Region> {
+        let region = self.region.get()?;
+        let is_it = region.key() == key && region.pd() == pd && region.is_live();
+        (is_it && self.holds_up(&memory.gates)).then_some(region)
+    }
+
     /// Whether memory revoked through `gates` waits for this turn.
     #[inline]
     pub(super) fn holds_up(&self, gates: &Gates) -> bool {

@@ -15,6 +15,9 @@
 //! Gate                                         one an engine; open turns hold up deregistration
 //! ```
 //!
+//! A message of one packet is copied in the turn in which its memory is looked up, so it needs no [`Span`]
+//! that keeps a region: the turn holds the region that it has found first, and lends it.
+//!
 //! [`Memory::deregister`] returns when no engine can touch the region any more. The hot path takes
 //! no lock for that: an engine copies only inside a [`Turn`], and deregistration marks the region
 //! dead and waits until every engine has left the turn it was in.
@@ -28,6 +31,7 @@ mod device;
 mod gate;
 #[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
+mod reach;
 mod region;
 mod span;
 #[cfg(feature = "runtime")]

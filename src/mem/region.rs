@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -22,6 +22,7 @@ use crate::ids::{Lkey, PdId, Rkey};
 #[doc(alias = "ibv_mr")]
 pub struct Region {
     pub(super) memory: Revocable,
+    number: u64,
     key: u32,
     pd: PdId,
     iova: u64,
@@ -37,7 +38,9 @@ impl Region {
         memory: HostMemory,
         gates: Arc<Gates>,
     ) -> Self {
-        Self { memory: Revocable::new(memory, gates), key, pd, iova, access }
+        static MADE: AtomicU64 = AtomicU64::new(1);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Self { memory: Revocable::new(memory, gates), number, key, pd, iova, access }
     }
 
     /// Copies `to.len()` bytes from `offset`. If it sees the last bytes of a message, it sees what
@@ -135,9 +138,24 @@ impl Region {
         self.memory.memory().prefetch(offset, len, write)
     }
 
+    /// What no other region of this process has had: a key may be another's later.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The whole key, variant included.
     pub(super) fn key(&self) -> u32 {
         self.key
+    }
+
+    /// Whether it may be used for this.
+    pub(super) fn grants(&self, need: Access) -> Result<(), AccessError> {
+        let (key, granted) = (self.key, self.access);
+        if granted.contains(need) {
+            Ok(())
+        } else {
+            Err(AccessError::Denied { key, need, granted })
+        }
     }
 
     /// The offset of `len` bytes at `addr` of the region's addressing.

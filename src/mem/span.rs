@@ -76,6 +76,16 @@ impl Span {
         Self { way: way.into(), offset, len }
     }
 
+    /// The region, if it is still there.
+    pub(super) fn region(&self) -> Option<&Region> {
+        self.way.region()
+    }
+
+    /// How its bytes are reached, where they are in the region, and how many they are.
+    pub(super) fn into_parts(self) -> (Way, usize, usize) {
+        (self.way, self.offset, self.len)
+    }
+
     /// Copies `to.len()` bytes, the first of them at `at`.
     ///
     /// # Errors
@@ -328,8 +338,9 @@ impl Spans {
 
 impl From<Span> for Spans {
     fn from(span: Span) -> Self {
-        let len = span.len();
-        Self { pieces: SmallVec::from_iter([span]), len }
+        let mut spans = Self { len: span.len(), ..Self::default() };
+        spans.pieces.push(span);
+        spans
     }
 }
 

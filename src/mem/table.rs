@@ -320,7 +320,7 @@ impl Memory {
         let table = self.read();
         match table.region(via.pd, rkey.0) {
             Ok(region) => {
-                grants(region, need)?;
+                region.grants(need)?;
                 Ok(Span::of_all(Arc::clone(region), 0, region.len()))
             }
             Err(unknown @ AccessError::UnknownKey { .. }) => {
@@ -346,14 +346,9 @@ impl Memory {
 
 /// The `len` bytes at `addr` of a region that was found.
 fn open(region: &Arc<Region>, addr: u64, len: u32, need: Access) -> Result<Span, AccessError> {
-    grants(region, need)?;
+    region.grants(need)?;
     let offset = region.offset_of(addr, len)?;
     Ok(Span::new(Arc::clone(region), offset, len))
-}
-
-fn grants(region: &Region, need: Access) -> Result<(), AccessError> {
-    let (key, granted) = (region.key(), region.access());
-    if granted.contains(need) { Ok(()) } else { Err(AccessError::Denied { key, need, granted }) }
 }
 
 impl fmt::Debug for Memory {

@@ -5,7 +5,7 @@ use crate::mem::{Access, Need, Placement, Span, Spans};
 use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
-use crate::transport::work::{FlushPlacement, RecvRequest, WcOpcode, WcStatus};
+use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
 use crate::wire::{Datagram, Ieth, Operation, Position, Reth};
 
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
@@ -49,6 +49,9 @@ impl Inbound {
         packet: &Datagram<'_>,
     ) -> Result<bool, Refusal> {
         let position = packet.bth.opcode.position();
+        if position == Position::Only && send_at_once(cx, connection, receives, packet) {
+            return Ok(true);
+        }
         if position.is_start() {
             let request = receives.take().ok_or(Refusal::NotReady)?;
             self.open_send(cx, receives.pd, request)?;
@@ -105,6 +108,10 @@ impl Inbound {
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         if let Some(reth) = packet.reth() {
+            if !takes_receive && reth.length as usize == packet.payload.len() {
+                write_at_once(cx, connection, reth, packet.payload)?;
+                return Ok(true);
+            }
             let target = open_remote(cx, connection, reth, Access::REMOTE_WRITE)?;
             *self = Self::Write { target, total: reth.length, received: 0 };
         }
@@ -168,6 +175,43 @@ impl Inbound {
             receives.put_back(request);
         }
     }
+}
+
+/// Executes a SEND of one packet that goes into one piece of memory. False when it does not, or cannot:
+/// then nothing has been taken.
+fn send_at_once(
+    cx: &mut Context<'_>,
+    connection: &Connection,
+    receives: &mut RecvQueue,
+    packet: &Datagram<'_>,
+) -> bool {
+    let Some(RecvRequest { wr_id, sges }) = receives.first() else { return false };
+    let wr_id = *wr_id;
+    let [Sge { addr, length, lkey }] = sges[..] else { return false };
+    let Ok(len) = u32::try_from(packet.payload.len()) else { return false };
+    if len > length.min(connection.mtu) || packet.bth.opcode.has_invalidate() {
+        return false;
+    }
+    let reach = cx.memory.reach_local(cx.turn, receives.pd, (lkey, addr, length), Need::Write);
+    if !reach.is_ok_and(|reach| reach.place(packet.payload).is_ok()) {
+        return false;
+    }
+    receives.pass();
+    let end = arrived(WcOpcode::Recv, len, packet);
+    cx.complete_recv(receives.cq, connection.id.qpn, wr_id, end);
+    true
+}
+
+/// Executes a WRITE of one packet.
+fn write_at_once(
+    cx: &Context<'_>,
+    connection: &Connection,
+    to: Reth,
+    payload: &[u8],
+) -> Result<(), Fault> {
+    let bytes = (to.rkey, to.addr, to.length);
+    let reach = cx.memory.reach_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
+    reach.ok().and_then(|reach| reach.place(payload).ok()).ok_or(Fault::RemoteAccess)
 }
 
 fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {

@@ -66,6 +66,11 @@ impl RecvQueue {
         Some(request)
     }
 
+    /// The oldest request was for a message of one packet, and is complete.
+    pub(crate) fn pass(&mut self) {
+        self.requests.pop_front();
+    }
+
     /// A taken request is free for the next message.
     pub(crate) fn put_back(&mut self, request: RecvRequest) {
         self.finish();

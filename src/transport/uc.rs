@@ -129,7 +129,8 @@ impl UcSender {
             if !allowance.admits(if *cost == 0 { burst } else { *cost + takes }) {
                 return Ok(Progress::Blocked(connection.window, burst));
             }
-            let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, piece.offset, to);
+            let pd = connection.id.pd;
+            let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, piece.offset, to);
             build::push(out, connection, header, piece.len as usize, fill)
                 .map_err(|_| WcStatus::LocProtErr)?;
             *cost += takes;

@@ -133,8 +133,9 @@ impl UdSender {
                 break Ok(Progress::Blocked(window, allowance.takes(len, false)));
             }
             let to = To { flow: &flow, dest_qp: next.qpn, pkey: endpoint.pkey };
-            let fill = |bytes: &mut [u8]| wqe.copy_out(cx.turn, 0, bytes);
-            if build::push(out, to, header, wqe.length as usize, fill).is_err() {
+            let (pd, length) = (endpoint.id.pd, wqe.length as usize);
+            let fill = |bytes: &mut [u8]| wqe.copy_out(cx, pd, 0, bytes);
+            if build::push(out, to, header, length, fill).is_err() {
                 break Err(WcStatus::LocProtErr);
             }
             cost += takes;

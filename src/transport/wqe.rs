@@ -1,11 +1,11 @@
 //! A send request on its way.
 
 use crate::ids::{PdId, Srqn};
-use crate::mem::{Memory, Need, Revoked, Spans, Turn};
+use crate::mem::{Memory, Need, Revoked, Spans};
 use crate::psn::Psn;
-use crate::transport::connection::{Identity, SendEnd};
+use crate::transport::connection::{Context, Identity, SendEnd};
 use crate::transport::segment::Segmentation;
-use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, SendTarget, WcStatus};
+use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, SendTarget, Sge, WcStatus};
 
 /// An element of the send queue.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Wqe {
     /// XRC: the peer's queue that it is for.
     pub(crate) srqn: Option<Srqn>,
     data: Data,
+    /// The region of which a packet was made, where none is held in `data`.
+    region: Option<u64>,
     /// Bytes of the message.
     pub(crate) length: u32,
     /// Its PSNs, known once it has started: `first` and the `packets - 1` after it. What is done
@@ -50,6 +52,7 @@ impl Wqe {
                 Some(SendTarget::Datagram(_)) | None => None,
             },
             data: Data::Request(request.data),
+            region: None,
             length,
             first: Psn::default(),
             packets: 0,
@@ -85,11 +88,14 @@ impl Wqe {
         }
     }
 
-    /// Gives it its PSNs and looks up its memory: keys are checked once a message.
+    /// Gives it its PSNs and looks up its memory: keys are checked once a message. One piece for one
+    /// packet is [reached](Memory::reach_local) when that is built.
     pub(crate) fn start(&mut self, first: Psn, pd: PdId, mtu: u32, memory: &Memory) {
         self.first = first;
         self.packets = self.segmentation(mtu).packets();
-        if let Data::Request(SendData::Sges(sges)) = &self.data {
+        if let Data::Request(SendData::Sges(sges)) = &self.data
+            && (sges.len() != 1 || self.packets != 1 || self.op.has_response())
+        {
             let need = if self.op.has_result() { Need::Write } else { Need::Read };
             let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
             match Spans::resolve(memory, pd, pieces, need) {
@@ -114,17 +120,33 @@ impl Wqe {
         self.first.plus(self.received)
     }
 
-    /// Reads message bytes from `offset` on, for a packet.
-    pub(crate) fn copy_out(&self, turn: &Turn, offset: u32, to: &mut [u8]) -> Result<(), Revoked> {
+    /// Reads message bytes from `offset` on, for a packet. What is sent again comes from the region that
+    /// it came from at first.
+    pub(crate) fn copy_out(
+        &mut self,
+        cx: &Context<'_>,
+        pd: PdId,
+        offset: u32,
+        to: &mut [u8],
+    ) -> Result<(), Revoked> {
         let offset = offset as usize;
         match &self.data {
-            Data::Resolved(spans) => spans.copy_out(turn, offset, to),
+            Data::Resolved(spans) => spans.copy_out(cx.turn, offset, to),
             Data::Request(SendData::Inline(bytes)) => {
                 let from = bytes.get(offset..offset + to.len()).ok_or(Revoked)?;
                 to.copy_from_slice(from);
                 Ok(())
             }
-            Data::Request(SendData::Sges(_)) => Err(Revoked),
+            Data::Request(SendData::Sges(sges)) => {
+                let [Sge { addr, length, lkey }] = sges[..] else { return Err(Revoked) };
+                let reach = cx.memory.reach_local(cx.turn, pd, (lkey, addr, length), Need::Read);
+                let reach = reach.map_err(|_| Revoked)?;
+                if self.region.is_some_and(|before| reach.region() != Some(before)) {
+                    return Err(Revoked);
+                }
+                self.region = reach.region();
+                reach.copy_out(to)
+            }
         }
     }
 

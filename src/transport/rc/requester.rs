@@ -288,7 +288,8 @@ impl Requester {
         payload: Payload,
     ) -> bool {
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return false };
-        let fill = |to: &mut [u8]| wqe.copy_out(cx.turn, payload.offset, to);
+        let pd = connection.id.pd;
+        let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, payload.offset, to);
         if build::push(out, connection, header, payload.len as usize, fill).is_err() {
             wqe.failure = Some(WcStatus::LocProtErr);
             return false;

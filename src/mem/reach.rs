@@ -1,0 +1,133 @@
+//! Bytes that are copied in the turn in which they are looked up.
+
+use super::access::{Access, AccessError, Need, Via};
+use super::gate::Turn;
+use super::raw::Placement;
+use super::region::Region;
+use super::span::{Revoked, Span, Way};
+use super::table::Memory;
+use crate::ids::{Lkey, PdId, Rkey};
+
+/// Bytes of one region that have passed the checks, for one turn: a message of one packet needs them
+/// no longer.
+///
+/// To find a region takes a lock and a count of who uses it. Here both are paid for once a turn, by the
+/// first message; those behind it that name the same region take the turn's.
+#[derive(Debug)]
+pub(crate) struct Reach<'t> {
+    turn: &'t Turn<'t>,
+    bytes: Bytes<'t>,
+}
+
+#[derive(Debug)]
+enum Bytes<'t> {
+    /// Of the region that the turn holds.
+    Held {
+        region: &'t Region,
+        offset: usize,
+        len: usize,
+    },
+    Own(Span),
+}
+
+impl<'t> Reach<'t> {
+    fn new(turn: &'t Turn<'t>, span: Span) -> Self {
+        let bytes = match span.into_parts() {
+            (Way::Region(region), offset, len) if turn.region.get().is_none() => {
+                Bytes::Held { region: turn.region.get_or_init(|| region), offset, len }
+            }
+            (way, offset, len) => Bytes::Own(Span::of_all(way, offset, len)),
+        };
+        Self { turn, bytes }
+    }
+
+    fn held(
+        turn: &'t Turn<'t>,
+        region: &'t Region,
+        (addr, len): (u64, u32),
+        need: Access,
+    ) -> Result<Self, AccessError> {
+        region.grants(need)?;
+        let offset = region.offset_of(addr, len)?;
+        Ok(Self { turn, bytes: Bytes::Held { region, offset, len: len as usize } })
+    }
+
+    /// The number of the region, which tells it from those that have its key before or after. `None`
+    /// where there are no bytes.
+    pub(crate) fn region(&self) -> Option<u64> {
+        match &self.bytes {
+            Bytes::Held { region, .. } => Some(region.number()),
+            Bytes::Own(span) => span.region().map(Region::number),
+        }
+    }
+
+    /// Copies the first `to.len()` bytes.
+    ///
+    /// # Errors
+    /// As [`Span::copy_out`].
+    #[inline]
+    pub(crate) fn copy_out(&self, to: &mut [u8]) -> Result<(), Revoked> {
+        match &self.bytes {
+            Bytes::Held { region, offset, len } if to.len() <= *len => {
+                region.memory.pin(self.turn).and_then(|pinned| pinned.copy_out(*offset, to))
+            }
+            Bytes::Held { .. } => None,
+            Bytes::Own(span) => return span.copy_out(self.turn, 0, to),
+        }
+        .ok_or(Revoked)
+    }
+
+    /// Copies a whole message in.
+    ///
+    /// # Errors
+    /// As [`Span::place`].
+    #[inline]
+    pub(crate) fn place(&self, from: &[u8]) -> Result<(), Revoked> {
+        let order = Placement::Final;
+        match &self.bytes {
+            Bytes::Held { region, offset, len } if from.len() <= *len => {
+                region.memory.pin(self.turn).and_then(|pinned| pinned.place(*offset, from, order))
+            }
+            Bytes::Held { .. } => None,
+            Bytes::Own(span) => return span.place(self.turn, 0, from, order),
+        }
+        .ok_or(Revoked)
+    }
+}
+
+impl Memory {
+    /// [`local`](Self::local) for bytes that are copied in this turn.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn reach_local<'t>(
+        &self,
+        turn: &'t Turn<'t>,
+        pd: PdId,
+        (lkey, addr, len): (Lkey, u64, u32),
+        need: Need,
+    ) -> Result<Reach<'t>, AccessError> {
+        match turn.held(self, pd, lkey.0) {
+            Some(region) if len > 0 => Reach::held(turn, region, (addr, len), need.access()),
+            _ => Ok(Reach::new(turn, self.local(pd, lkey, addr, len, need)?)),
+        }
+    }
+
+    /// [`remote`](Self::remote) for bytes that are copied in this turn.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn reach_remote<'t>(
+        &self,
+        turn: &'t Turn<'t>,
+        via: impl Into<Via>,
+        (rkey, addr, len): (Rkey, u64, u32),
+        need: Access,
+    ) -> Result<Reach<'t>, AccessError> {
+        let via = via.into();
+        match turn.held(self, via.pd, rkey.0) {
+            Some(region) if len > 0 => Reach::held(turn, region, (addr, len), need),
+            _ => Ok(Reach::new(turn, self.remote(via, rkey, addr, len, need)?)),
+        }
+    }
+}
