@@ -39,7 +39,10 @@ pub(crate) fn header(transport: Transport, wqe: &Wqe, psn: Psn, piece: Piece) ->
     let acknowledged = transport != Transport::Uc;
     let opcode = opcode(acknowledged, to.is_some(), note, piece.position);
     Header {
-        opcode: opcode.over(transport).unwrap_or(opcode),
+        opcode: match transport {
+            Transport::Xrc => opcode.over(transport).unwrap_or(opcode),
+            _ => opcode,
+        },
         psn,
         ack_req: ends && acknowledged,
         solicited: ends && notifies && wqe.flags.contains(SendFlags::SOLICITED),

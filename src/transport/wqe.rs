@@ -67,6 +67,12 @@ impl Wqe {
         self.packets != 0 || self.done
     }
 
+    /// Whether something of it was sent, where that is the PSN after the last that was. It may have its
+    /// PSNs before that, while it waits.
+    pub(crate) fn has_begun(&self, sent: Psn) -> bool {
+        self.is_started() && self.first.is_before(sent)
+    }
+
     /// Whether it was done here, and is complete when all before it are.
     pub(crate) fn is_done(&self) -> bool {
         self.done

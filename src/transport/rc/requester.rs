@@ -164,12 +164,7 @@ impl Requester {
 
     /// Whether nothing is unfinished of which something was sent.
     pub(crate) fn is_drained(&self) -> bool {
-        !self.queue.front().is_some_and(|wqe| self.has_begun(wqe))
-    }
-
-    /// Whether something of a request was sent. It may have its PSNs before that, while it waits.
-    fn has_begun(&self, wqe: &Wqe) -> bool {
-        wqe.is_started() && wqe.first.is_before(self.sent)
+        !self.queue.front().is_some_and(|wqe| wqe.has_begun(self.sent))
     }
 
     /// Whether there may be a packet to send. There is none while this says no.
@@ -222,19 +217,20 @@ impl Requester {
             // What is sent again had its turn before.
             let allowance = if again || cost > 0 { whole } else { shared };
             let takes = allowance.takes(len, !out.is_empty());
-            let burst = allowance.burst(len, if again { 1 } else { self.packets_left() });
-            if !allowance.admits(if cost == 0 { burst } else { cost + takes }) {
-                return (Progress::Blocked(connection.window, burst), cost);
+            let burst = || allowance.burst(len, if again { 1 } else { self.packets_left() });
+            if !allowance.admits(if cost == 0 { burst() } else { cost + takes }) {
+                return (Progress::Blocked(connection.window, burst()), cost);
             }
             cost += takes;
             self.since_ack_req += takes;
-            let left = whole.less(cost);
-            let closes = match again {
-                true => !left.admits(takes),
-                false => self.ends_burst(connection, left, out, len),
+            header.ack_req = header.ack_req || {
+                let left = whole.less(cost);
+                let closes = match again {
+                    true => !left.admits(takes),
+                    false => self.ends_burst(connection, left, out, len),
+                };
+                closes || self.since_ack_req >= whole.limit() / 4 || self.probe.is_some()
             };
-            let quarter = self.since_ack_req >= whole.limit() / 4;
-            header.ack_req |= closes || quarter || self.probe.is_some();
             if header.ack_req {
                 self.since_ack_req = 0;
             }
@@ -354,12 +350,12 @@ impl Requester {
 
     /// The packet at the cursor. Starts the request when it is its turn.
     fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
-        if self.queue.get(self.cursor.wqe).is_some_and(|wqe| wqe.op.is_local()) {
+        let sent = self.sent;
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
+        if wqe.op.is_local() {
             return self.pass(cx, connection);
         }
-        let begun = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.has_begun(wqe));
-        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
-        if self.draining && !begun {
+        if self.draining && !wqe.has_begun(sent) {
             return Next::Nothing;
         }
         if !wqe.is_started() {
@@ -373,7 +369,7 @@ impl Requester {
             return Next::Nothing;
         }
         let psn = wqe.first.plus(self.cursor.packet);
-        let wqe = &self.queue[self.cursor.wqe];
+        let wqe = &*wqe;
         let ask =
             |opcode, extension, psns| request(connection, wqe, psn, (opcode, extension), psns);
         let next = match wqe.op {
