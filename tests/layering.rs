@@ -18,8 +18,15 @@ const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
 /// Uses of a lower layer that are forbidden: the engine makes packets and does not carry them.
 const FORBIDDEN: [(&str, &str); 1] = [("engine", "io")];
 
-/// Where `unsafe` blocks stand.
-const UNSAFE_FILES: [&str; 3] = ["src/mem/raw.rs", "src/mem/sys.rs", "src/io/sys.rs"];
+/// Where `unsafe` blocks stand: in the library, and at the border to C.
+const UNSAFE_FILES: [&str; 6] = [
+    "src/mem/raw.rs",
+    "src/mem/sys.rs",
+    "src/io/sys.rs",
+    "capi/src/border/handle.rs",
+    "capi/src/border/plain.rs",
+    "capi/src/border/pointer.rs",
+];
 
 /// Past this, a file has a seam to be split at.
 const MAX_LINES: usize = 900;
@@ -43,8 +50,8 @@ fn modules_use_only_modules_below_them() {
 }
 
 #[test]
-fn unsafe_stands_in_its_three_files_only() {
-    let files = ["src", "pcap/src", "tools/src"].into_iter().flat_map(sources);
+fn unsafe_stands_in_its_files_only() {
+    let files = ["src", "pcap/src", "tools/src", "capi/src"].into_iter().flat_map(sources);
     let elsewhere = files.filter(|file| !UNSAFE_FILES.contains(&file.as_str()));
     let wrong: Vec<_> = elsewhere
         .flat_map(|file| {
@@ -57,8 +64,9 @@ fn unsafe_stands_in_its_three_files_only() {
 
 #[test]
 fn no_file_passes_900_lines() {
-    let wrong: Vec<_> = sources("src")
+    let wrong: Vec<_> = ["src", "capi/src"]
         .into_iter()
+        .flat_map(sources)
         .map(|file| (read(&file).lines().count(), file))
         .filter(|(lines, _)| *lines > MAX_LINES)
         .collect();

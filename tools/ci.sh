@@ -10,8 +10,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged rxe)
+ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged dropin rxe)
 PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
+DROPIN_PACKAGES=(binutils ibverbs-utils perftest)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.
@@ -105,6 +106,19 @@ unprivileged() {
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" perf write-bw
     as_nobody "$bin/roce" devinfo -v
+}
+
+# Programs of Debian's packages, unchanged, on our libibverbs.
+dropin() {
+    installed "${DROPIN_PACKAGES[@]}"
+    cargo build --release --package softroce-tools --package softroce-capi
+    cargo test --release --package softroce-tools --test dropin -- --ignored
+    local bin
+    bin=$(mktemp -d)
+    trap 'rm -rf "$bin"' RETURN
+    cp target/release/roce target/release/libibverbs.so "$bin"
+    chmod -R a+rX "$bin"
+    as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
 
 # Kernel rxe at the other end, in two Debian guests one after the other: about twelve minutes, of which

@@ -561,6 +561,26 @@ impl QueuePair {
         self.told(posted)
     }
 
+    /// Posts a list of receive requests. Returns how many were taken; with an error, the next is the one
+    /// that was refused.
+    pub fn post_recvs(
+        &self,
+        requests: impl IntoIterator<Item = RecvRequest>,
+    ) -> (usize, Result<(), Error>) {
+        // Not under the lock: whoever makes them may use the device.
+        let requests: SmallVec<[RecvRequest; 4]> = requests.into_iter().collect();
+        let qpn = self.inner.end.qpn;
+        let mut taken = 0;
+        let posted = self.context().device.shard.with_old_time(|core, now| {
+            requests.into_iter().try_for_each(|request| {
+                core.post_recv(now, qpn, request)?;
+                taken += 1;
+                Ok(())
+            })
+        });
+        (taken, self.told(posted))
+    }
+
     /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
     #[doc(alias = "ibv_ack_async_event")]
     pub fn ack_async_events(&self, events: u32) {

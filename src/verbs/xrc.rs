@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::engine::{QpAttr, QpCap, QpInfo, QpInit, QpState, QpType};
+use crate::engine::{FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType};
 use crate::ids::{CqId, PdId, Qpn};
 use crate::psn::Psn;
 use crate::runtime::Xrcd;
@@ -215,6 +216,31 @@ impl XrcTarget {
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attr: impl Into<QpAttr>) -> Result<(), Error> {
         self.inner.end.modify(self.context(), &attr.into())
+    }
+
+    /// The same in the form that C has, as [`QueuePair::modify_masked`](super::QueuePair::modify_masked).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Modify`], [`Error::Down`].
+    pub fn modify_masked(&self, attr: &FlatAttr, mask: u32) -> Result<(), Error> {
+        let qpn = self.qpn();
+        self.modify(attr.select(mask).map_err(|source| Error::Modify { qpn, source })?)
+    }
+
+    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    #[doc(alias = "ibv_ack_async_event")]
+    pub fn ack_async_events(&self, events: u32) {
+        self.inner.async_events.acknowledge(events.into());
+    }
+
+    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`].
+    pub fn wait_acknowledged(&self, timeout: impl Into<Option<Duration>>) -> Result<(), Error> {
+        self.inner.async_events.wait(timeout.into())
     }
 
     /// Its state and attributes.

@@ -19,6 +19,7 @@ mod exchange;
 mod manual;
 mod perf;
 mod pingpong;
+mod run;
 mod tcp;
 
 use std::io;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     let answer = match &cli.command {
         Command::Devinfo(args) => devinfo::run(args).map(|()| Answer::Yes),
         Command::Doctor(args) => doctor::run(args),
+        Command::Run(args) => run::run(args).map(|()| Answer::Yes),
         Command::Pingpong(args) => pingpong::run(args),
         Command::Perf(args) => perf::run(args),
         Command::Analyze(args) => analyze::run(args).map(|()| Answer::Yes),

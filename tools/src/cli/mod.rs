@@ -9,6 +9,7 @@ mod dump;
 mod manual;
 mod perf;
 mod pingpong;
+mod run;
 mod span;
 mod transport;
 mod units;
@@ -27,6 +28,7 @@ pub(crate) use dump::DumpArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
 pub(crate) use pingpong::PingpongArgs;
+pub(crate) use run::RunArgs;
 pub(crate) use span::SpanArgs;
 pub(crate) use transport::Transport;
 
@@ -42,6 +44,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Devinfo(DevinfoArgs),
     Doctor(DoctorArgs),
+    Run(RunArgs),
     Pingpong(PingpongArgs),
     Perf(Box<PerfArgs>),
     Analyze(AnalyzeArgs),

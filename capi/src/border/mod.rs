@@ -1,0 +1,23 @@
+//! The border between the program and us: everything `unsafe`.
+//!
+//! What C hands over are addresses. They are taken as what they are, [`Handle`], [`In`] and [`Out`], and
+//! what is behind one is looked at here and nowhere else. Each rests on the same promise, which every
+//! program makes that includes `verbs.h`: a pointer is null, or points to what the function's
+//! declaration says, and that is not destroyed, freed or changed by another thread while the function
+//! runs. A program that breaks it is in the hands of chance, as it is with any `libibverbs`. Null is
+//! told apart: it is an error with a number, where the real library would crash.
+//!
+//! [`entry`] is where each function begins: a panic does not get past it. [`exports`] gives the
+//! functions their names and versions.
+
+pub(crate) mod entry;
+#[cfg(not(test))]
+mod exports;
+mod handle;
+mod plain;
+mod pointer;
+
+pub(crate) use entry::{Errno, minus_one, nothing, number, or, pointer};
+pub(crate) use handle::{Handle, Object};
+pub(crate) use plain::Plain;
+pub(crate) use pointer::{In, Out, descriptor, memory};

@@ -1,0 +1,36 @@
+//! Structures that C fills in.
+
+use super::{In, Out};
+use crate::abi;
+
+/// A structure of which every pattern of bits is one, so that what C has written can be taken for it:
+/// numbers and pointers.
+///
+/// # Safety
+///
+/// No field is a reference, a `bool`, an enumeration of Rust, or a pointer to a function.
+pub(crate) unsafe trait Plain: Copy + 'static {}
+
+macro_rules! plain {
+    ($($type:ty)*) => {$(
+        // SAFETY: its fields are integers, handles and pointers.
+        unsafe impl Plain for $type {}
+    )*};
+}
+
+plain! {
+    u8 u16 u32 u64 i32 [u8; 16] [u8; 40] abi::UserData std::ffi::c_char
+    abi::AhAttr abi::AllocDmAttr abi::AsyncEvent abi::CqInitAttrEx abi::DataBuf abi::DeviceAttr
+    abi::DeviceAttrEx abi::GidEntry abi::ModifyCqAttr abi::MwBind abi::MwBindInfo
+    abi::ParentDomainInitAttr abi::PollCqAttr abi::PortAttr abi::QpAttr abi::QpInitAttr
+    abi::QpInitAttrEx abi::QpOpenAttr abi::RateLimitAttr abi::RecvWr abi::SendWr abi::Sge
+    abi::SrqAttr abi::SrqInitAttr abi::SrqInitAttrEx abi::TdInitAttr abi::ValuesEx abi::Wc
+    abi::XrcdInitAttr
+}
+
+// SAFETY: a pointer.
+unsafe impl<T: 'static> Plain for In<T> {}
+// SAFETY: a pointer.
+unsafe impl<T: 'static> Plain for super::Handle<T> {}
+// SAFETY: a pointer.
+unsafe impl<T: 'static> Plain for Out<T> {}

@@ -1,0 +1,133 @@
+//! Completions one after the other: `ibv_start_poll`, `ibv_next_poll`, and what is asked of each.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use softroce::runtime::wall_clock;
+use softroce::verbs::{Completion, Instant};
+
+use crate::abi::{CqRead, PollCqAttr};
+use crate::border::{Errno, Handle, In, nothing, number, or};
+use crate::cq::{Cq, imm_or_key, wc_flags};
+use crate::gate::{Gate, lock};
+
+/// Who looks, and at what.
+#[derive(Default)]
+pub(crate) struct Looking {
+    gate: Gate,
+    current: Mutex<Option<Current>>,
+}
+
+/// A completion, and when it was put in.
+#[derive(Clone, Copy)]
+struct Current {
+    completion: Completion,
+    at: Instant,
+}
+
+pub(crate) const READ: CqRead = CqRead {
+    start_poll,
+    next_poll,
+    end_poll,
+    opcode: read_opcode,
+    vendor_err: read_zero,
+    byte_len: read_byte_len,
+    imm_data: read_imm_data,
+    qp_num: read_qp_num,
+    src_qp: read_src_qp,
+    wc_flags: read_wc_flags,
+    slid: read_zero,
+    sl: read_no_byte,
+    dlid_path_bits: read_no_byte,
+    completion_ts: read_completion_ts,
+    none: [0; 3],
+    completion_wallclock_ns: read_wallclock,
+};
+
+/// Goes to the next completion.
+fn advance(cq: &Cq) -> Result<(), Errno> {
+    let polling = cq.verbs.start_poll().ok_or(Errno::NO_ENTRY)?;
+    let (completion, at) = (polling.completion(), polling.completion_ts());
+    cq.c.wr_id.store(completion.wr_id, Ordering::Relaxed);
+    cq.c.status.store(completion.status as u32, Ordering::Relaxed);
+    *lock(&cq.looking.current) = Some(Current { completion, at });
+    Ok(())
+}
+
+/// `ENOENT` says that there is none; then nothing has begun that would have to be ended.
+extern "C" fn start_poll(cq: Handle<Cq>, attr: In<PollCqAttr>) -> c_int {
+    number(|| {
+        if attr.read()?.comp_mask != 0 {
+            return Err(Errno::INVALID);
+        }
+        let cq = cq.get()?;
+        cq.looking.gate.close();
+        advance(cq).inspect_err(|_| cq.looking.gate.open())
+    })
+}
+
+extern "C" fn next_poll(cq: Handle<Cq>) -> c_int {
+    number(|| advance(cq.get()?))
+}
+
+extern "C" fn end_poll(cq: Handle<Cq>) {
+    nothing(|| {
+        cq.get()?.looking.gate.open();
+        Ok(())
+    });
+}
+
+/// What the completion says that is looked at; zero when there was none yet.
+fn read<R: Default>(cq: Handle<Cq>, what: impl FnOnce(&Current) -> R) -> R {
+    or(R::default(), || {
+        let current = *lock(&cq.get()?.looking.current);
+        Ok(current.as_ref().map(what).unwrap_or_default())
+    })
+}
+
+extern "C" fn read_opcode(cq: Handle<Cq>) -> c_uint {
+    read(cq, |current| current.completion.opcode as c_uint)
+}
+
+/// The vendor's error code, and the LID of the sender: there are none.
+extern "C" fn read_zero(_cq: Handle<Cq>) -> u32 {
+    0
+}
+
+/// Service level and path bits: there are none.
+extern "C" fn read_no_byte(_cq: Handle<Cq>) -> u8 {
+    0
+}
+
+extern "C" fn read_byte_len(cq: Handle<Cq>) -> u32 {
+    read(cq, |current| current.completion.byte_len)
+}
+
+extern "C" fn read_imm_data(cq: Handle<Cq>) -> u32 {
+    read(cq, |current| imm_or_key(&current.completion))
+}
+
+extern "C" fn read_qp_num(cq: Handle<Cq>) -> u32 {
+    read(cq, |current| current.completion.qpn.value())
+}
+
+extern "C" fn read_src_qp(cq: Handle<Cq>) -> u32 {
+    read(cq, |current| current.completion.source_qp.map_or(0, |qpn| qpn.value()))
+}
+
+extern "C" fn read_wc_flags(cq: Handle<Cq>) -> c_uint {
+    read(cq, |current| wc_flags(&current.completion))
+}
+
+extern "C" fn read_completion_ts(cq: Handle<Cq>) -> u64 {
+    read(cq, |current| current.at.as_nanos())
+}
+
+extern "C" fn read_wallclock(cq: Handle<Cq>) -> u64 {
+    read(cq, |current| {
+        let since = wall_clock(current.at).duration_since(SystemTime::UNIX_EPOCH);
+        since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    })
+}

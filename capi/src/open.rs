@@ -1,0 +1,84 @@
+//! Opening the device in somebody else's process.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process;
+use std::sync::Mutex;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::Pid;
+use softroce::runtime::{Environment, OpenError};
+use softroce::verbs::{Context, Error, OpenOptions};
+use softroce_pcap::CaptureFile;
+
+use crate::gate::lock;
+
+/// Opens the device as the environment says, or gets another handle on it.
+pub(crate) fn open() -> Result<Context, Error> {
+    let _manners = Manners::put_on();
+    let environment = Environment::read().map_err(OpenError::from)?;
+    let Some(path) = environment.pcap else { return Context::open(OpenOptions::default()) };
+    match Context::open(capturing(path)?) {
+        // It has its capture from who has opened it first.
+        Err(Error::Open(OpenError::AlreadyOpen { .. })) => Context::open(OpenOptions::default()),
+        opened => opened,
+    }
+}
+
+/// Options for a device whose packets are written to a file. Where the path has `%p` the number of the
+/// process is put, so that several do not write to one.
+fn capturing(path: PathBuf) -> Result<OpenOptions, Error> {
+    /// The file, and the process that has made it. It stays when the device is closed, and goes on
+    /// when it is opened again. Nothing is held back in it: a process may end at any time.
+    static CAPTURE: Mutex<Option<(u32, CaptureFile<File>)>> = Mutex::new(None);
+    let failed = |source| Error::Os { what: "the file of SOFTROCE_PCAP", source };
+    let me = process::id();
+    let mut capture = lock(&CAPTURE);
+    let file = match capture.take() {
+        Some((maker, file)) if maker == me => file,
+        _ => {
+            let path = path.to_string_lossy().replace("%p", &me.to_string());
+            CaptureFile::to(File::create(path).map_err(failed)?, "softroce").map_err(failed)?
+        }
+    };
+    let sink = file.sink();
+    *capture = Some((me, file));
+    Ok(OpenOptions::default().capture(sink))
+}
+
+/// How a thread is to be while others are started from it: a thread inherits the signals that are
+/// blocked, and ours must not get the program's; and the processors that it may run on, which the
+/// program may have chosen for one of its own threads.
+struct Manners {
+    signals: Option<SigSet>,
+    processors: Option<CpuSet>,
+}
+
+/// The thread that asks.
+const THIS: Pid = Pid::from_raw(0);
+
+impl Manners {
+    fn put_on() -> Self {
+        let signals = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok();
+        let processors = sched_getaffinity(THIS).ok();
+        let mut all = CpuSet::new();
+        let every = (0..CpuSet::count()).all(|processor| all.set(processor).is_ok());
+        if every && processors.is_some() {
+            // The system takes of them those that the process may have.
+            let _ = sched_setaffinity(THIS, &all);
+        }
+        Self { signals, processors }
+    }
+}
+
+impl Drop for Manners {
+    fn drop(&mut self) {
+        if let Some(processors) = &self.processors {
+            let _ = sched_setaffinity(THIS, processors);
+        }
+        if let Some(signals) = &self.signals {
+            let _ = signals.thread_set_mask();
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Posting of work requests.
+
+use std::ffi::{c_int, c_uint};
+
+use softroce::verbs::{
+    QKey, QpType, Qpn, RecvRequest, RemoteAddr, Rkey, SendData, SendOp, SendRequest, SendTarget,
+    SgeList, Srqn,
+};
+
+use crate::abi::{RecvWr, SEND_INLINE, SendWr, Sge};
+use crate::border::{Errno, Handle, In, Out, number};
+use crate::mr::{bind_info, send_flags, sge};
+use crate::qp::Qp;
+use crate::srq::Srq;
+
+/// `ibv_wr_opcode`.
+const WRITE: c_uint = 0;
+const WRITE_IMM: c_uint = 1;
+const SEND: c_uint = 2;
+const SEND_IMM: c_uint = 3;
+const READ: c_uint = 4;
+const COMPARE_SWAP: c_uint = 5;
+const FETCH_ADD: c_uint = 6;
+const LOCAL_INV: c_uint = 7;
+const BIND_MW: c_uint = 8;
+const SEND_INV: c_uint = 9;
+const ATOMIC_WRITE: c_uint = 15;
+
+/// More than any queue takes, and few enough to be looked at before it says so.
+const MOST_PIECES: usize = 1024;
+
+/// The same of inline bytes.
+const MOST_INLINE: usize = 1 << 16;
+
+/// A list of pieces.
+pub(crate) fn pieces(list: In<Sge>, count: usize) -> Result<SgeList, Errno> {
+    if count > MOST_PIECES {
+        return Err(Errno::INVALID);
+    }
+    Ok(list.array(count)?.map(sge).collect())
+}
+
+/// Bytes that are taken over at once, from several places.
+pub(crate) fn inline(places: impl Iterator<Item = (In<u8>, usize)>) -> Result<SendData, Errno> {
+    let mut bytes = smallvec::SmallVec::new();
+    for (place, len) in places {
+        if bytes.len().saturating_add(len) > MOST_INLINE {
+            return Err(Errno::INVALID);
+        }
+        place.copy_to(len, &mut bytes)?;
+    }
+    Ok(SendData::Inline(bytes))
+}
+
+fn count(found: c_int) -> Result<usize, Errno> {
+    usize::try_from(found).map_err(|_| Errno::INVALID)
+}
+
+/// What C asks for.
+fn operation(wr: &SendWr) -> Result<SendOp, Errno> {
+    let addr = wr.wr.remote_addr;
+    let remote = RemoteAddr { addr, rkey: Rkey(wr.wr.rkey()) };
+    let at = RemoteAddr { addr, rkey: Rkey(wr.wr.atomic_rkey) };
+    let imm = u32::from_be(wr.imm_or_key);
+    let rkey = Rkey(wr.imm_or_key);
+    Ok(match wr.opcode {
+        WRITE => SendOp::Write { to: remote },
+        WRITE_IMM => SendOp::WriteImm { to: remote, imm },
+        SEND => SendOp::Send,
+        SEND_IMM => SendOp::SendImm { imm },
+        READ => SendOp::Read { from: remote },
+        COMPARE_SWAP => SendOp::CompareSwap { at, expect: wr.wr.compare_add(), swap: wr.wr.swap },
+        FETCH_ADD => SendOp::FetchAdd { at, add: wr.wr.compare_add() },
+        LOCAL_INV => SendOp::LocalInv { rkey },
+        SEND_INV => SendOp::SendInv { rkey },
+        ATOMIC_WRITE => SendOp::AtomicWrite { to: remote },
+        BIND_MW => SendOp::BindMw {
+            window: wr.bind_mw.mw.get()?.verbs().id(),
+            rkey: Rkey(wr.bind_mw.rkey),
+            to: bind_info(&wr.bind_mw.info)?,
+        },
+        _ => return Err(Errno::INVALID),
+    })
+}
+
+/// A request of C to a queue pair of this type.
+fn request(qp_type: QpType, wr: &SendWr) -> Result<SendRequest, Errno> {
+    let op = operation(wr)?;
+    let pieces_of = count(wr.num_sge)?;
+    let data = if op.is_local() {
+        // What has no message may have anything in those fields.
+        SendData::none()
+    } else if wr.send_flags & SEND_INLINE == 0 {
+        SendData::Sges(pieces(wr.sg_list, pieces_of)?)
+    } else {
+        let places = wr.sg_list.array(pieces_of.min(MOST_PIECES))?;
+        inline(places.map(|piece| {
+            (In::at(piece.addr), usize::try_from(piece.length).unwrap_or(usize::MAX))
+        }))?
+    };
+    let to = match qp_type {
+        QpType::Ud => {
+            let [qpn, qkey] = wr.wr.remote_qp();
+            let ah = wr.wr.ah().get()?;
+            Some(ah.verbs.target(Qpn::new(qpn), QKey(qkey)).into())
+        }
+        QpType::XrcIni => Some(SendTarget::Srq(Srqn::new(wr.remote_srqn))),
+        QpType::Rc | QpType::Uc | QpType::XrcTgt => None,
+    };
+    Ok(SendRequest { wr_id: wr.wr_id, op, data, flags: send_flags(wr.send_flags)?, to })
+}
+
+/// A request that C has linked into a list.
+trait Linked: crate::border::Plain {
+    fn next(&self) -> In<Self>;
+}
+
+impl Linked for SendWr {
+    fn next(&self) -> In<Self> {
+        self.next
+    }
+}
+
+impl Linked for RecvWr {
+    fn next(&self) -> In<Self> {
+        self.next
+    }
+}
+
+/// Hands the requests of a list to `post` as long as they make sense, and says through `bad` which was
+/// not taken.
+fn post_list<W: Linked, R, E: Into<Errno>>(
+    first: In<W>,
+    bad: Out<In<W>>,
+    translate: impl Fn(&W) -> Result<R, Errno>,
+    post: impl FnOnce(&mut dyn Iterator<Item = R>) -> (usize, Result<(), E>),
+) -> Result<(), Errno> {
+    let mut at = first;
+    let mut wrong = None;
+    let mut requests = std::iter::from_fn(|| {
+        let wr = at.optional()?;
+        match translate(&wr) {
+            Ok(request) => {
+                at = wr.next();
+                Some(request)
+            }
+            Err(errno) => {
+                wrong = Some(errno);
+                None
+            }
+        }
+    });
+    let (taken, posted) = post(&mut requests);
+    let result = match (posted, wrong) {
+        (Err(error), _) => Err(error.into()),
+        (Ok(()), Some(errno)) => Err(errno),
+        (Ok(()), None) => return Ok(()),
+    };
+    let refused = (0..taken).try_fold(first, |at, _| at.optional().map(|wr| wr.next()));
+    bad.write(refused.unwrap_or(first));
+    result
+}
+
+pub(crate) extern "C" fn post_send(
+    qp: Handle<Qp>,
+    first: In<SendWr>,
+    bad: Out<In<SendWr>>,
+) -> c_int {
+    number(|| {
+        let qp = qp.get()?;
+        let (pair, qp_type) = match qp.initiator() {
+            Ok(pair) => (pair, qp.qp_type()),
+            Err(errno) => {
+                bad.write(first);
+                return Err(errno);
+            }
+        };
+        post_list(first, bad, |wr| request(qp_type, wr), |requests| pair.post_sends(requests))
+    })
+}
+
+fn receive(wr: &RecvWr) -> Result<RecvRequest, Errno> {
+    Ok(RecvRequest { wr_id: wr.wr_id, sges: pieces(wr.sg_list, count(wr.num_sge)?)? })
+}
+
+pub(crate) extern "C" fn post_recv(
+    qp: Handle<Qp>,
+    first: In<RecvWr>,
+    bad: Out<In<RecvWr>>,
+) -> c_int {
+    number(|| {
+        let pair = qp.get()?.initiator().inspect_err(|_| bad.write(first))?;
+        post_list(first, bad, receive, |requests| pair.post_recvs(requests))
+    })
+}
+
+pub(crate) extern "C" fn post_srq_recv(
+    srq: Handle<Srq>,
+    first: In<RecvWr>,
+    bad: Out<In<RecvWr>>,
+) -> c_int {
+    number(|| {
+        let srq = &srq.get()?.verbs;
+        post_list(first, bad, receive, |requests| srq.post_recvs(requests))
+    })
+}

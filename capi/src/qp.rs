@@ -1,0 +1,368 @@
+//! Queue pairs.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use softroce::engine::CreateError;
+use softroce::verbs::{
+    Error, FlatAttr, Gid, QpConfig, QpInfo, QpType, Qpn, QueuePair, RateLimit, SendOps, XrcTarget,
+};
+
+use crate::abi::{
+    IbvQp, IbvQpEx, QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr,
+    RateLimitAttr, UserData,
+};
+use crate::border::{Errno, Handle, In, Object, Out, number, or, pointer};
+use crate::context::{Context, Objects};
+use crate::cq::Cq;
+use crate::gate::lock;
+use crate::pd::{Pd, next_handle};
+use crate::qp_attr::{flat, told};
+use crate::qp_ex::{self, Requests};
+use crate::srq::Srq;
+
+/// `ibv_qp`, which always is an `ibv_qp_ex`.
+#[repr(C)]
+pub(crate) struct Qp {
+    pub(crate) c: IbvQpEx,
+    end: End,
+    qp_type: QpType,
+    /// Of `ibv_wr_start`.
+    pub(crate) requests: Requests,
+    /// Whether it was created for `ibv_wr_start`.
+    is_extended: bool,
+    objects: Arc<Mutex<Objects>>,
+}
+
+impl Object for Qp {}
+
+/// What it is.
+enum End {
+    Pair(QueuePair),
+    Target(XrcTarget),
+}
+
+impl Qp {
+    /// The queue pair, which a target of XRC is not.
+    pub(crate) fn initiator(&self) -> Result<&QueuePair, Errno> {
+        match &self.end {
+            End::Pair(pair) => Ok(pair),
+            End::Target(_) => Err(Errno::INVALID),
+        }
+    }
+
+    pub(crate) fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    pub(crate) fn ack_async_events(&self, events: u32) {
+        match &self.end {
+            End::Pair(pair) => pair.ack_async_events(events),
+            End::Target(target) => target.ack_async_events(events),
+        }
+    }
+}
+
+impl End {
+    fn wait_acknowledged(&self, patience: Option<Duration>) -> Result<(), Error> {
+        match self {
+            Self::Pair(pair) => pair.wait_acknowledged(patience),
+            Self::Target(target) => target.wait_acknowledged(patience),
+        }
+    }
+
+    fn check_destroy(&self) -> Result<(), Error> {
+        match self {
+            Self::Pair(pair) => pair.clone().destroy().map_err(|(_, error)| error),
+            Self::Target(target) => target.clone().destroy().map_err(|(_, error)| error),
+        }
+    }
+
+    fn query(&self) -> Result<QpInfo, Error> {
+        match self {
+            Self::Pair(pair) => pair.query(),
+            Self::Target(target) => target.query(),
+        }
+    }
+
+    fn qpn(&self) -> Qpn {
+        match self {
+            Self::Pair(pair) => pair.qpn(),
+            Self::Target(target) => target.qpn(),
+        }
+    }
+}
+
+/// What C has in the structure of a queue pair beside what follows from it.
+struct Belongings {
+    context: Handle<Context>,
+    pd: Handle<Pd>,
+    qp_context: UserData,
+    send_cq: Handle<Cq>,
+    recv_cq: Handle<Cq>,
+    srq: Handle<Srq>,
+}
+
+fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<Qp>, Errno> {
+    let objects = Arc::clone(&of.context.get()?.objects);
+    let (qpn, info) = (end.qpn(), end.query()?);
+    let qp_type = info.init.qp_type;
+    let base = IbvQp {
+        context: of.context,
+        qp_context: AtomicPtr::new(of.qp_context),
+        pd: of.pd,
+        send_cq: of.send_cq,
+        recv_cq: of.recv_cq,
+        srq: of.srq,
+        handle: next_handle(),
+        qp_num: qpn.value(),
+        state: AtomicU32::new(info.state as u32),
+        qp_type: qp_type as c_uint,
+        mutex: Default::default(),
+        cond: Default::default(),
+        events_completed: AtomicU32::new(0),
+    };
+    let c = IbvQpEx {
+        base,
+        comp_mask: 0,
+        wr_id: AtomicU64::new(0),
+        wr_flags: AtomicU32::new(0),
+        wr: qp_ex::WR,
+    };
+    let requests = Requests::default();
+    let table = Arc::clone(&objects);
+    let qp = Handle::new(Qp { c, end, qp_type, requests, is_extended, objects });
+    lock(&table).qps.insert(qpn, qp);
+    Ok(qp)
+}
+
+fn qp_type(found: c_uint) -> Result<QpType, Errno> {
+    QpType::ALL.into_iter().find(|known| *known as c_uint == found).ok_or(Errno::UNSUPPORTED)
+}
+
+/// Creates a queue pair that sends.
+fn create(
+    of: &Belongings,
+    attr: &QpInitAttr,
+    send_ops: Option<SendOps>,
+) -> Result<Handle<Qp>, Errno> {
+    let qp_type = qp_type(attr.qp_type)?;
+    let send_cq = &attr.send_cq.get()?.verbs;
+    let config = QpConfig {
+        qp_type,
+        send_cq,
+        // The sending end of XRC receives nothing.
+        recv_cq: attr.recv_cq.optional().map_or(send_cq, |cq| &cq.verbs),
+        srq: attr.srq.optional().map(|srq| &srq.verbs),
+        cap: attr.cap.into(),
+        sq_sig_all: attr.sq_sig_all != 0,
+        send_ops,
+    };
+    if qp_type != QpType::XrcIni && attr.recv_cq.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let pair = of.pd.get()?.verbs.create_qp(&config)?;
+    make(of, End::Pair(pair), send_ops.is_some())
+}
+
+pub(crate) extern "C" fn create_qp(pd: Handle<Pd>, attr: Out<QpInitAttr>) -> Handle<Qp> {
+    pointer(|| {
+        let given = attr.read()?;
+        let of = Belongings {
+            context: pd.get()?.c.context,
+            pd,
+            qp_context: given.qp_context,
+            send_cq: given.send_cq,
+            recv_cq: given.recv_cq,
+            srq: given.srq,
+        };
+        let qp = create(&of, &given, None)?;
+        let cap = qp.get()?.end.query()?.init.cap.into();
+        attr.write_prefix(&QpInitAttr { cap, ..given }, QP_INIT_ATTR_SHARED);
+        Ok(qp)
+    })
+}
+
+/// `ibv_qp_init_attr_mask`.
+const WITH_PD: u32 = 1;
+const WITH_XRCD: u32 = 2;
+const WITH_FLAGS: u32 = 4;
+const WITH_SEND_OPS: u32 = 64;
+
+/// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`: what a queue pair sends to a group never comes back to it.
+const BLOCK_SELF: u32 = 2;
+
+pub(crate) extern "C" fn create_qp_ex(
+    context: Handle<Context>,
+    attr: Out<QpInitAttrEx>,
+) -> Handle<Qp> {
+    pointer(|| {
+        let given = attr.read()?;
+        let has = |bit| given.comp_mask & bit != 0;
+        let known = WITH_PD | WITH_XRCD | WITH_FLAGS | WITH_SEND_OPS;
+        let flags = if has(WITH_FLAGS) { given.create_flags } else { 0 };
+        if given.comp_mask & !known != 0 || flags & !BLOCK_SELF != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if given.qp_type == QpType::XrcTgt as c_uint {
+            if !has(WITH_XRCD) {
+                return Err(Error::Create(CreateError::NoXrcd).into());
+            }
+            let target = given.xrcd.get()?.verbs.create_target()?;
+            return make(&of_target(context, given.qp_context), End::Target(target), false);
+        }
+        let of = Belongings {
+            context,
+            pd: if has(WITH_PD) { given.pd } else { Handle::NULL },
+            qp_context: given.qp_context,
+            send_cq: given.send_cq,
+            recv_cq: given.recv_cq,
+            srq: given.srq,
+        };
+        let send_ops = match has(WITH_SEND_OPS) {
+            false => None,
+            true => Some(SendOps::from_bits(given.send_ops_flags).ok_or(Errno::UNSUPPORTED)?),
+        };
+        let plain = QpInitAttr {
+            qp_context: given.qp_context,
+            send_cq: given.send_cq,
+            recv_cq: given.recv_cq,
+            srq: given.srq,
+            cap: given.cap,
+            qp_type: given.qp_type,
+            sq_sig_all: given.sq_sig_all,
+        };
+        let qp = create(&of, &plain, send_ops)?;
+        let cap = qp.get()?.end.query()?.init.cap.into();
+        attr.write_prefix(&QpInitAttrEx { cap, ..given }, QP_INIT_ATTR_SHARED);
+        Ok(qp)
+    })
+}
+
+/// A target of XRC has none of what other queue pairs have.
+fn of_target(context: Handle<Context>, qp_context: UserData) -> Belongings {
+    Belongings {
+        context,
+        pd: Handle::NULL,
+        qp_context,
+        send_cq: Handle::NULL,
+        recv_cq: Handle::NULL,
+        srq: Handle::NULL,
+    }
+}
+
+/// `ibv_qp_open_attr_mask`.
+const OPEN_NUM: u32 = 1;
+const OPEN_XRCD: u32 = 2;
+const OPEN_CONTEXT: u32 = 4;
+const OPEN_TYPE: u32 = 8;
+
+pub(crate) extern "C" fn open_qp(context: Handle<Context>, attr: In<QpOpenAttr>) -> Handle<Qp> {
+    pointer(|| {
+        let attr = attr.read()?;
+        let needed = OPEN_NUM | OPEN_XRCD | OPEN_TYPE;
+        let is_known = attr.comp_mask & !(needed | OPEN_CONTEXT) == 0;
+        if !is_known
+            || attr.comp_mask & needed != needed
+            || qp_type(attr.qp_type)? != QpType::XrcTgt
+        {
+            return Err(Errno::INVALID);
+        }
+        let target = attr.xrcd.get()?.verbs.open_target(Qpn::new(attr.qp_num))?;
+        let qp_context = match attr.comp_mask & OPEN_CONTEXT {
+            0 => std::ptr::null_mut(),
+            _ => attr.qp_context,
+        };
+        make(&of_target(context, qp_context), End::Target(target), false)
+    })
+}
+
+/// Null for a queue pair that was not created for it.
+pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<Qp>) -> Handle<Qp> {
+    pointer(|| Ok(if qp.get()?.is_extended { qp } else { Handle::NULL }))
+}
+
+/// Waits for events that are not acknowledged, as the manual page has it.
+pub(crate) extern "C" fn destroy_qp(qp: Handle<Qp>) -> c_int {
+    number(|| {
+        let known = qp.get()?;
+        if let Err(error) = known.end.check_destroy() {
+            if known.end.wait_acknowledged(Some(Duration::ZERO)).is_ok() {
+                return Err(error.into());
+            }
+            known.end.wait_acknowledged(None)?;
+            known.end.check_destroy()?;
+        }
+        lock(&known.objects).qps.remove(&known.end.qpn());
+        qp.destroy();
+        Ok(())
+    })
+}
+
+pub(crate) extern "C" fn modify_qp(qp: Handle<Qp>, attr: In<QpAttr>, mask: c_int) -> c_int {
+    number(|| {
+        let (qp, mask) = (qp.get()?, mask.cast_unsigned());
+        let attr = flat(&attr.read()?, mask)?;
+        match &qp.end {
+            End::Pair(pair) => pair.modify_masked(&attr, mask)?,
+            End::Target(target) => target.modify_masked(&attr, mask)?,
+        }
+        let state = qp.end.query()?.state;
+        qp.c.base.state.store(state as u32, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+pub(crate) extern "C" fn query_qp(
+    qp: Handle<Qp>,
+    attr: Out<QpAttr>,
+    _mask: c_int,
+    init: Out<QpInitAttr>,
+) -> c_int {
+    number(|| {
+        let qp = qp.get()?;
+        let info = qp.end.query()?;
+        let base = &qp.c.base;
+        base.state.store(info.state as u32, Ordering::Relaxed);
+        attr.write(told(&FlatAttr::of(&info)));
+        init.write(QpInitAttr {
+            qp_context: base.qp_context.load(Ordering::Relaxed),
+            send_cq: base.send_cq,
+            recv_cq: base.recv_cq,
+            srq: base.srq,
+            cap: info.init.cap.into(),
+            qp_type: base.qp_type,
+            sq_sig_all: info.init.sq_sig_all.into(),
+        });
+        Ok(())
+    })
+}
+
+pub(crate) extern "C" fn modify_qp_rate_limit(qp: Handle<Qp>, attr: In<RateLimitAttr>) -> c_int {
+    number(|| {
+        let attr = attr.read()?;
+        if attr.comp_mask != 0 {
+            return Err(Errno::INVALID);
+        }
+        let limit = RateLimit { kbps: attr.rate_limit, max_burst: attr.max_burst_sz };
+        Ok(qp.get()?.initiator()?.modify_rate_limit(limit)?)
+    })
+}
+
+pub(crate) extern "C" fn attach_mcast(qp: Handle<Qp>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
+    number(|| Ok(qp.get()?.initiator()?.attach_mcast(Gid(gid.read()?))?))
+}
+
+pub(crate) extern "C" fn detach_mcast(qp: Handle<Qp>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
+    number(|| Ok(qp.get()?.initiator()?.detach_mcast(Gid(gid.read()?))?))
+}
+
+/// Enhanced connection establishment is a matter of vendors: there is nothing to be agreed on.
+pub(crate) extern "C" fn ece(qp: Handle<Qp>, _ece: Out<u8>) -> c_int {
+    or(Errno::UNSUPPORTED.0, || {
+        qp.get()?;
+        Err(Errno::UNSUPPORTED)
+    })
+}

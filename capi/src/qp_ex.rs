@@ -1,0 +1,237 @@
+//! Requests that are put together by calls: from `ibv_wr_start` to `ibv_wr_complete`.
+
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use softroce::verbs;
+use softroce::verbs::{
+    FlushPlacement, FlushTarget, Lkey, QKey, Qpn, RemoteAddr, Rkey, SendData, SendOp, SendRequest,
+    SendTarget, Srqn,
+};
+
+use crate::abi::{DataBuf, MwBindInfo, QpWr, Sge};
+use crate::border::{Errno, Handle, In, nothing, number};
+use crate::gate::{Gate, lock};
+use crate::mr::{Mw, bind_info, send_flags};
+use crate::pd::Ah;
+use crate::post::{inline, pieces};
+use crate::qp::Qp;
+
+/// What has been put together since `ibv_wr_start`. Whoever else starts waits.
+#[derive(Default)]
+pub(crate) struct Requests {
+    gate: Gate,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    requests: Vec<SendRequest>,
+    /// What was wrong first; `ibv_wr_complete` tells it.
+    wrong: Option<Errno>,
+}
+
+pub(crate) const WR: QpWr = QpWr {
+    atomic_cmp_swp,
+    atomic_fetch_add,
+    bind_mw,
+    local_inv,
+    rdma_read,
+    rdma_write,
+    rdma_write_imm,
+    send,
+    send_imm,
+    send_inv,
+    send_tso: 0,
+    set_ud_addr,
+    set_xrc_srqn,
+    set_inline_data,
+    set_inline_data_list,
+    set_sge,
+    set_sge_list,
+    start,
+    complete,
+    abort,
+    atomic_write,
+    flush,
+};
+
+/// Does something with the list. What goes wrong is told in the end.
+fn with(qp: Handle<Qp>, change: impl FnOnce(&Qp, &mut List) -> Result<(), Errno>) {
+    nothing(|| {
+        let qp = qp.get()?;
+        let mut list = lock(&qp.requests.list);
+        let result = change(qp, &mut list);
+        list.wrong = list.wrong.or(result.err());
+        Ok(())
+    });
+}
+
+/// Begins a request with the number and the flags that the program has put into the structure.
+fn begin(qp: Handle<Qp>, op: impl FnOnce() -> Result<(SendOp, SendData), Errno>) {
+    with(qp, |qp, list| {
+        let (op, data) = op()?;
+        let wr_id = qp.c.wr_id.load(Ordering::Relaxed);
+        let flags = send_flags(qp.c.wr_flags.load(Ordering::Relaxed))?;
+        list.requests.push(SendRequest { wr_id, op, data, flags, to: None });
+        Ok(())
+    });
+}
+
+/// Changes the request that was begun last.
+fn set(qp: Handle<Qp>, change: impl FnOnce(&mut SendRequest) -> Result<(), Errno>) {
+    with(qp, |_, list| change(list.requests.last_mut().ok_or(Errno::INVALID)?));
+}
+
+fn plain(qp: Handle<Qp>, op: SendOp) {
+    begin(qp, || Ok((op, SendData::none())));
+}
+
+fn remote(rkey: u32, addr: u64) -> RemoteAddr {
+    RemoteAddr { addr, rkey: Rkey(rkey) }
+}
+
+extern "C" fn atomic_cmp_swp(qp: Handle<Qp>, rkey: u32, addr: u64, expect: u64, swap: u64) {
+    plain(qp, SendOp::CompareSwap { at: remote(rkey, addr), expect, swap });
+}
+
+extern "C" fn atomic_fetch_add(qp: Handle<Qp>, rkey: u32, addr: u64, add: u64) {
+    plain(qp, SendOp::FetchAdd { at: remote(rkey, addr), add });
+}
+
+extern "C" fn bind_mw(qp: Handle<Qp>, mw: Handle<Mw>, rkey: u32, info: In<MwBindInfo>) {
+    begin(qp, || {
+        let (window, to) = (mw.get()?.verbs().id(), bind_info(&info.read()?)?);
+        Ok((SendOp::BindMw { window, rkey: Rkey(rkey), to }, SendData::none()))
+    });
+}
+
+extern "C" fn local_inv(qp: Handle<Qp>, rkey: u32) {
+    plain(qp, SendOp::LocalInv { rkey: Rkey(rkey) });
+}
+
+extern "C" fn rdma_read(qp: Handle<Qp>, rkey: u32, addr: u64) {
+    plain(qp, SendOp::Read { from: remote(rkey, addr) });
+}
+
+extern "C" fn rdma_write(qp: Handle<Qp>, rkey: u32, addr: u64) {
+    plain(qp, SendOp::Write { to: remote(rkey, addr) });
+}
+
+extern "C" fn rdma_write_imm(qp: Handle<Qp>, rkey: u32, addr: u64, imm: u32) {
+    plain(qp, SendOp::WriteImm { to: remote(rkey, addr), imm: u32::from_be(imm) });
+}
+
+extern "C" fn send(qp: Handle<Qp>) {
+    plain(qp, SendOp::Send);
+}
+
+extern "C" fn send_imm(qp: Handle<Qp>, imm: u32) {
+    plain(qp, SendOp::SendImm { imm: u32::from_be(imm) });
+}
+
+extern "C" fn send_inv(qp: Handle<Qp>, rkey: u32) {
+    plain(qp, SendOp::SendInv { rkey: Rkey(rkey) });
+}
+
+/// The bytes are taken over at once.
+extern "C" fn atomic_write(qp: Handle<Qp>, rkey: u32, addr: u64, word: In<u8>) {
+    begin(qp, || {
+        let data = inline(std::iter::once((word, 8)))?;
+        Ok((SendOp::AtomicWrite { to: remote(rkey, addr) }, data))
+    });
+}
+
+/// `IBV_FLUSH_RANGE`.
+const RANGE: u8 = 0;
+/// `IBV_FLUSH_MR`.
+const REGION: u8 = 1;
+
+extern "C" fn flush(qp: Handle<Qp>, rkey: u32, addr: u64, len: usize, placement: u8, level: u8) {
+    begin(qp, || {
+        let length = u32::try_from(len).map_err(|_| Errno::INVALID)?;
+        let target = match level {
+            RANGE => FlushTarget::Range { at: remote(rkey, addr), length },
+            REGION => FlushTarget::Region { rkey: Rkey(rkey) },
+            _ => return Err(Errno::INVALID),
+        };
+        let placement = FlushPlacement::from_bits_retain(placement);
+        Ok((SendOp::Flush { target, placement }, SendData::none()))
+    });
+}
+
+extern "C" fn set_ud_addr(qp: Handle<Qp>, ah: Handle<Ah>, qpn: u32, qkey: u32) {
+    set(qp, |request| {
+        request.to = Some(ah.get()?.verbs.target(Qpn::new(qpn), QKey(qkey)).into());
+        Ok(())
+    });
+}
+
+extern "C" fn set_xrc_srqn(qp: Handle<Qp>, srqn: u32) {
+    set(qp, |request| {
+        request.to = Some(SendTarget::Srq(Srqn::new(srqn)));
+        Ok(())
+    });
+}
+
+extern "C" fn set_inline_data(qp: Handle<Qp>, from: In<u8>, len: usize) {
+    set(qp, |request| {
+        request.data = inline(std::iter::once((from, len)))?;
+        Ok(())
+    });
+}
+
+extern "C" fn set_inline_data_list(qp: Handle<Qp>, count: usize, list: In<DataBuf>) {
+    set(qp, |request| {
+        request.data = inline(list.array(count)?.map(|piece| (piece.addr, piece.length)))?;
+        Ok(())
+    });
+}
+
+extern "C" fn set_sge(qp: Handle<Qp>, lkey: u32, addr: u64, length: u32) {
+    set(qp, |request| {
+        request.data = verbs::Sge { addr, length, lkey: Lkey(lkey) }.into();
+        Ok(())
+    });
+}
+
+extern "C" fn set_sge_list(qp: Handle<Qp>, count: usize, list: In<Sge>) {
+    set(qp, |request| {
+        request.data = SendData::Sges(pieces(list, count)?);
+        Ok(())
+    });
+}
+
+extern "C" fn start(qp: Handle<Qp>) {
+    nothing(|| {
+        qp.get()?.requests.gate.close();
+        Ok(())
+    });
+}
+
+/// Posts all of them, or none.
+extern "C" fn complete(qp: Handle<Qp>) -> c_int {
+    number(|| {
+        let qp = qp.get()?;
+        let List { mut requests, wrong } = std::mem::take(&mut *lock(&qp.requests.list));
+        let posted = match (wrong, requests.len()) {
+            (Some(errno), _) => Err(errno),
+            (None, 1) => qp.initiator().and_then(|pair| {
+                requests.pop().map_or(Ok(()), |only| pair.post_send(only).map_err(Errno::from))
+            }),
+            (None, _) => qp.initiator().and_then(|pair| Ok(pair.post_all(requests)?)),
+        };
+        qp.requests.gate.open();
+        posted
+    })
+}
+
+extern "C" fn abort(qp: Handle<Qp>) {
+    nothing(|| {
+        let requests = &qp.get()?.requests;
+        *lock(&requests.list) = List::default();
+        requests.gate.open();
+        Ok(())
+    });
+}

@@ -1,0 +1,201 @@
+//! Shared receive queues and XRC domains.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify, XrcDomain, XrcdOptions};
+
+use crate::abi::{IbvSrq, OfContext, SrqAttr, SrqInitAttr, SrqInitAttrEx, UserData, XrcdInitAttr};
+use crate::border::{Errno, Handle, In, Object, Out, descriptor, number, pointer};
+use crate::context::{Context, Objects};
+use crate::gate::lock;
+use crate::pd::{Pd, next_handle};
+
+/// `ibv_srq`.
+#[repr(C)]
+pub(crate) struct Srq {
+    c: IbvSrq,
+    pub(crate) verbs: SharedReceiveQueue,
+    objects: Arc<Mutex<Objects>>,
+}
+
+impl Object for Srq {}
+
+/// `ibv_xrcd`.
+#[repr(C)]
+pub(crate) struct Xrcd {
+    c: OfContext,
+    pub(crate) verbs: XrcDomain,
+}
+
+impl Object for Xrcd {}
+
+fn make(
+    pd: Handle<Pd>,
+    srq_context: UserData,
+    verbs: SharedReceiveQueue,
+) -> Result<Handle<Srq>, Errno> {
+    let context = pd.get()?.c.context;
+    let objects = Arc::clone(&context.get()?.objects);
+    let (srqn, table) = (verbs.srqn(), Arc::clone(&objects));
+    let c = IbvSrq {
+        context,
+        srq_context: AtomicPtr::new(srq_context),
+        pd,
+        handle: next_handle(),
+        mutex: Default::default(),
+        cond: Default::default(),
+        events_completed: AtomicU32::new(0),
+    };
+    let srq = Handle::new(Srq { c, verbs, objects });
+    lock(&table).srqs.insert(srqn, srq);
+    Ok(srq)
+}
+
+fn config(attr: &SrqAttr) -> SrqConfig {
+    SrqConfig { max_wr: attr.max_wr, max_sge: attr.max_sge }
+}
+
+/// What the queue has.
+fn told(verbs: &SharedReceiveQueue) -> Result<SrqAttr, Errno> {
+    let found = verbs.query()?;
+    Ok(SrqAttr { max_wr: found.max_wr, max_sge: found.max_sge, srq_limit: found.limit })
+}
+
+pub(crate) extern "C" fn create_srq(pd: Handle<Pd>, attr: Out<SrqInitAttr>) -> Handle<Srq> {
+    pointer(|| {
+        let given = attr.read()?;
+        let verbs = pd.get()?.verbs.create_srq(&config(&given.attr))?;
+        let granted = told(&verbs)?;
+        let srq = make(pd, given.srq_context, verbs)?;
+        attr.write(SrqInitAttr { attr: granted, ..given });
+        Ok(srq)
+    })
+}
+
+/// `ibv_srq_init_attr_mask`.
+const WITH_TYPE: u32 = 1;
+const WITH_PD: u32 = 2;
+const WITH_XRCD: u32 = 4;
+const WITH_CQ: u32 = 8;
+
+/// `ibv_srq_type`.
+const BASIC: c_uint = 0;
+const XRC: c_uint = 1;
+
+pub(crate) extern "C" fn create_srq_ex(
+    context: Handle<Context>,
+    attr: Out<SrqInitAttrEx>,
+) -> Handle<Srq> {
+    pointer(|| {
+        let (given, _) = (attr.read()?, context.get()?);
+        let has = |bits| given.comp_mask & bits == bits;
+        if given.comp_mask & !(WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ) != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        if !has(WITH_PD) {
+            return Err(Errno::INVALID);
+        }
+        let pd = &given.pd.get()?.verbs;
+        let verbs = match if has(WITH_TYPE) { given.srq_type } else { BASIC } {
+            BASIC => pd.create_srq(&config(&given.attr))?,
+            XRC if has(WITH_XRCD | WITH_CQ) => {
+                let (domain, cq) = (&given.xrcd.get()?.verbs, &given.cq.get()?.verbs);
+                pd.create_xrc_srq(&config(&given.attr), domain, cq)?
+            }
+            XRC => return Err(Errno::INVALID),
+            _ => return Err(Errno::UNSUPPORTED),
+        };
+        let granted = told(&verbs)?;
+        let srq = make(given.pd, given.srq_context, verbs)?;
+        attr.write(SrqInitAttrEx { attr: granted, ..given });
+        Ok(srq)
+    })
+}
+
+/// `ibv_srq_attr_mask`.
+const MAX_WR: c_int = 1;
+const LIMIT: c_int = 2;
+
+pub(crate) extern "C" fn modify_srq(srq: Handle<Srq>, attr: In<SrqAttr>, mask: c_int) -> c_int {
+    number(|| {
+        let attr = attr.read()?;
+        if mask & !(MAX_WR | LIMIT) != 0 {
+            return Err(Errno::INVALID);
+        }
+        Ok(srq.get()?.verbs.modify(SrqModify {
+            max_wr: (mask & MAX_WR != 0).then_some(attr.max_wr),
+            limit: (mask & LIMIT != 0).then_some(attr.srq_limit),
+        })?)
+    })
+}
+
+pub(crate) extern "C" fn query_srq(srq: Handle<Srq>, to: Out<SrqAttr>) -> c_int {
+    number(|| {
+        to.write(told(&srq.get()?.verbs)?);
+        Ok(())
+    })
+}
+
+/// Waits for events that are not acknowledged, as the manual page has it.
+pub(crate) extern "C" fn destroy_srq(srq: Handle<Srq>) -> c_int {
+    number(|| {
+        let known = srq.get()?;
+        if let Err((_, error)) = known.verbs.clone().destroy() {
+            if known.verbs.wait_acknowledged(Duration::ZERO).is_ok() {
+                return Err(error.into());
+            }
+            known.verbs.wait_acknowledged(None)?;
+            known.verbs.clone().destroy().map_err(|(_, error)| error)?;
+        }
+        lock(&known.objects).srqs.remove(&known.verbs.srqn());
+        debug_assert!(!known.c.pd.is_null());
+        srq.destroy();
+        Ok(())
+    })
+}
+
+pub(crate) extern "C" fn get_srq_num(srq: Handle<Srq>, to: Out<u32>) -> c_int {
+    number(|| {
+        let verbs = &srq.get()?.verbs;
+        if verbs.xrc_domain().is_none() {
+            return Err(Errno::UNSUPPORTED);
+        }
+        to.write(verbs.srqn().value());
+        Ok(())
+    })
+}
+
+/// `IBV_XRCD_INIT_ATTR_FD` and `_OFLAGS`, which are both needed.
+const XRCD_NEEDED: u32 = 3;
+/// `O_CREAT` and `O_EXCL`.
+const CREATE: c_int = 0o100;
+const EXCLUSIVE: c_int = 0o200;
+
+pub(crate) extern "C" fn open_xrcd(
+    context: Handle<Context>,
+    attr: In<XrcdInitAttr>,
+) -> Handle<Xrcd> {
+    pointer(|| {
+        let attr = attr.read()?;
+        if attr.comp_mask != XRCD_NEEDED {
+            return Err(Errno::INVALID);
+        }
+        let verbs = context.get()?.verbs.open_xrcd(&XrcdOptions {
+            file: descriptor(attr.fd),
+            create: attr.oflags & CREATE != 0,
+            exclusive: attr.oflags & EXCLUSIVE != 0,
+        })?;
+        Ok(Handle::new(Xrcd { c: OfContext { context }, verbs }))
+    })
+}
+
+pub(crate) extern "C" fn close_xrcd(xrcd: Handle<Xrcd>) -> c_int {
+    number(|| {
+        debug_assert!(!xrcd.get()?.c.context.is_null());
+        xrcd.destroy();
+        Ok(())
+    })
+}

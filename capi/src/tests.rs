@@ -1,0 +1,278 @@
+//! The functions as C calls them: answers, numbers of errors, and who must be destroyed first.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use nix::errno::Errno as System;
+use nix::libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, EOPNOTSUPP};
+use softroce::verbs::{QpState, QpType};
+
+use crate::abi::{self, AhAttr, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc};
+use crate::border::{Handle, In, Out, entry};
+use crate::channel::{self, Channel};
+use crate::context::{self, Context};
+use crate::cq::{self, Cq};
+use crate::device::{self, Device};
+use crate::mr::{self, Mr};
+use crate::pd::{self, Pd};
+use crate::qp::{self, Qp};
+use crate::srq::{self, Srq};
+use crate::{events, info, post};
+
+/// What a call has left in `errno`.
+fn errno() -> c_int {
+    System::last_raw()
+}
+
+/// A structure of numbers and pointers, all zero, as `memset` makes it.
+fn zeroed<T: crate::border::Plain>() -> T {
+    let zeros = [0_u64; 64];
+    assert!(size_of::<T>() <= size_of_val(&zeros));
+    In::<T>::first_of(&zeros).read().unwrap()
+}
+
+fn open() -> Handle<Context> {
+    let context = context::open_device(Handle::of_static(Device::only()));
+    assert!(!context.is_null());
+    context
+}
+
+fn make_cq(context: Handle<Context>, channel: Handle<Channel>) -> Handle<Cq> {
+    let cq = cq::create_cq(context, 16, null_mut(), channel, 0);
+    assert!(!cq.is_null());
+    cq
+}
+
+fn init_attr(cq: Handle<Cq>, srq: Handle<Srq>) -> QpInitAttr {
+    let cap = QpCap {
+        max_send_wr: 4,
+        max_recv_wr: 4,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 1,
+    };
+    QpInitAttr { send_cq: cq, recv_cq: cq, srq, cap, qp_type: QpType::Rc as u32, ..zeroed() }
+}
+
+fn make_qp(pd: Handle<Pd>, cq: Handle<Cq>, srq: Handle<Srq>) -> Handle<Qp> {
+    let mut attr = init_attr(cq, srq);
+    let qp = qp::create_qp(pd, Out::to(&mut attr));
+    assert!(!qp.is_null());
+    // What is granted is written back.
+    assert_eq!(attr.cap.max_inline_data, 64);
+    qp
+}
+
+/// Takes a queue pair to RTS, connected to itself.
+fn connect(context: Handle<Context>, qp: Handle<Qp>) {
+    let mut gid = [0; 16];
+    assert_eq!(info::query_gid(context, 1, 0, Out::to(&mut gid)), 0);
+    let to = AhAttr { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..zeroed() };
+    let qpn = qp.get().unwrap().c.base.qp_num;
+    let step = |state: QpState, mask: c_int| {
+        let attr = QpAttr {
+            qp_state: state as u32,
+            path_mtu: 3,
+            dest_qp_num: qpn,
+            qp_access_flags: 2,
+            ah_attr: to,
+            port_num: 1,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ..zeroed()
+        };
+        qp::modify_qp(qp, In::to(&attr), mask)
+    };
+    assert_eq!(step(QpState::Rts, 1), EINVAL);
+    assert_eq!(step(QpState::Init, 0x39), 0);
+    assert_eq!(step(QpState::Rtr, 0x12_9181), 0);
+    assert_eq!(step(QpState::Rts, 0x1_2e01), 0);
+    assert_eq!(qp.get().unwrap().c.base.state.load(std::sync::atomic::Ordering::Relaxed), 3);
+}
+
+fn register(pd: Handle<Pd>, memory: &mut [u8], flags: u32) -> Handle<Mr> {
+    let mr = mr::reg_mr(pd, Out::to(&mut memory[0]), memory.len(), flags);
+    assert!(!mr.is_null());
+    mr
+}
+
+#[test]
+fn a_message_goes_through_structures_of_c() {
+    let context = open();
+    let (pd, cq) = (pd::alloc_pd(context), make_cq(context, Handle::NULL));
+    let qp = make_qp(pd, cq, Handle::NULL);
+    connect(context, qp);
+    let mut memory = *b"hello.....";
+    let mr = register(pd, &mut memory, 1);
+    let lkey = mr.get().unwrap().lkey();
+    let addr = Out::to(&mut memory[0]).as_ptr().expose_provenance() as u64;
+
+    let place = Sge { addr: addr + 5, length: 5, lkey };
+    let receive = RecvWr { wr_id: 1, sg_list: In::to(&place), num_sge: 1, ..zeroed() };
+    assert_eq!(post::post_recv(qp, In::to(&receive), Out::NULL), 0);
+    let source = Sge { addr, length: 5, lkey };
+    let imm = 0x1234_5678_u32.to_be();
+    let send = SendWr {
+        wr_id: 2,
+        sg_list: In::to(&source),
+        num_sge: 1,
+        opcode: 3,
+        send_flags: 2,
+        imm_or_key: imm,
+        ..zeroed()
+    };
+    assert_eq!(post::post_send(qp, In::to(&send), Out::NULL), 0);
+
+    let mut seen: Vec<Wc> = Vec::new();
+    while seen.len() < 2 {
+        let mut next: Wc = zeroed();
+        if cq::poll_cq(cq, 1, Out::to(&mut next)) == 1 {
+            seen.push(next);
+        }
+    }
+    seen.sort_by_key(|wc| wc.wr_id);
+    let [received, sent] = seen[..] else { panic!("two") };
+    assert_eq!((received.status, received.opcode, received.byte_len), (0, 128, 5));
+    assert_eq!((received.wc_flags, received.imm_or_key), (abi::WC_WITH_IMM, imm));
+    assert_eq!((sent.status, sent.opcode), (0, 0));
+    assert_eq!(&memory, b"hellohello");
+
+    assert_eq!(qp::destroy_qp(qp), 0);
+    assert_eq!((mr::dereg_mr(mr), cq::destroy_cq(cq), pd::dealloc_pd(pd)), (0, 0, 0));
+    assert_eq!(context::close_device(context), 0);
+}
+
+#[test]
+fn what_is_in_use_is_not_destroyed() {
+    let context = open();
+    let channel = channel::create_comp_channel(context);
+    let (pd, cq) = (pd::alloc_pd(context), make_cq(context, channel));
+    let mut attr =
+        abi::SrqInitAttr { attr: abi::SrqAttr { max_wr: 4, max_sge: 1, srq_limit: 0 }, ..zeroed() };
+    let srq = srq::create_srq(pd, Out::to(&mut attr));
+    let qp = make_qp(pd, cq, srq);
+    for refused in [
+        channel::destroy_comp_channel(channel),
+        pd::dealloc_pd(pd),
+        cq::destroy_cq(cq),
+        srq::destroy_srq(srq),
+    ] {
+        assert_eq!((refused, errno()), (EBUSY, EBUSY));
+    }
+    assert_eq!((qp::destroy_qp(qp), srq::destroy_srq(srq), cq::destroy_cq(cq)), (0, 0, 0));
+    assert_eq!((channel::destroy_comp_channel(channel), pd::dealloc_pd(pd)), (0, 0));
+    assert_eq!(context::close_device(context), 0);
+}
+
+#[test]
+fn the_first_bad_request_of_a_list_is_named() {
+    let context = open();
+    let (pd, cq) = (pd::alloc_pd(context), make_cq(context, Handle::NULL));
+    let qp = make_qp(pd, cq, Handle::NULL);
+    connect(context, qp);
+    let receive = |wr_id, next| RecvWr { wr_id, next, ..zeroed() };
+    // The queue holds four.
+    let mut list = vec![receive(6, In::NULL)];
+    for wr_id in (1..6).rev() {
+        let next = In::to(Box::leak(Box::new(list[list.len() - 1])));
+        list.push(receive(wr_id, next));
+    }
+    let mut bad = In::NULL;
+    assert_eq!(post::post_recv(qp, In::to(&list[5]), Out::to(&mut bad)), ENOMEM);
+    assert_eq!(bad.read().unwrap().wr_id, 5);
+
+    // An opcode that there is not, behind one that there is.
+    let odd = SendWr { wr_id: 2, opcode: 99, ..zeroed() };
+    let even = SendWr { wr_id: 1, opcode: 2, send_flags: 2, next: In::to(&odd), ..zeroed() };
+    let mut bad = In::NULL;
+    assert_eq!(post::post_send(qp, In::to(&even), Out::to(&mut bad)), EINVAL);
+    assert_eq!(bad.read().unwrap().wr_id, 2);
+    assert_eq!((qp::destroy_qp(qp), cq::destroy_cq(cq), pd::dealloc_pd(pd)), (0, 0, 0));
+    assert_eq!(context::close_device(context), 0);
+}
+
+#[test]
+fn null_is_an_error_and_no_crash() {
+    let null = Handle::<Context>::NULL;
+    assert!(pd::alloc_pd(null).is_null() && errno() == EINVAL);
+    assert!(context::open_device(Handle::NULL).is_null() && errno() == EINVAL);
+    assert!(cq::create_cq(null, 1, null_mut(), Handle::NULL, 0).is_null());
+    assert!(qp::create_qp(Handle::NULL, Out::NULL).is_null() && errno() == EINVAL);
+    assert_eq!(cq::poll_cq(Handle::NULL, 1, Out::NULL), -1);
+    assert_eq!(post::post_send(Handle::NULL, In::NULL, Out::NULL), EINVAL);
+    assert_eq!(qp::destroy_qp(Handle::NULL), EINVAL);
+    assert_eq!(events::get_async_event(null, Out::NULL), -1);
+    device::free_device_list(Handle::NULL);
+    events::ack_async_event(In::NULL);
+}
+
+#[test]
+fn memory_that_is_not_there_is_not_registered() {
+    let context = open();
+    let pd = pd::alloc_pd(context);
+    // Nothing is mapped in the first page.
+    assert!(mr::reg_mr(pd, Out::anywhere(64), 64, 1).is_null());
+    assert_eq!(errno(), EFAULT);
+    // Flags that may be ignored are; others are not.
+    let mut memory = [0; 64];
+    assert_eq!(mr::dereg_mr(register(pd, &mut memory, 1 | 1 << 29)), 0);
+    assert!(mr::reg_mr(pd, Out::to(&mut memory[0]), 64, 1 | 1 << 18).is_null());
+    assert_eq!(errno(), EINVAL);
+    assert_eq!((pd::dealloc_pd(pd), context::close_device(context)), (0, 0));
+}
+
+#[test]
+fn a_descriptor_that_does_not_block_answers_at_once() {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use std::os::fd::AsFd;
+    let context = open();
+    let channel = channel::create_comp_channel(context);
+    let known = channel.get().unwrap();
+    let flags = || fcntl(known.verbs.as_fd(), FcntlArg::F_GETFL).unwrap();
+    assert_eq!(flags() & OFlag::O_NONBLOCK.bits(), 0);
+    fcntl(known.verbs.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let (mut cq, mut word) = (Handle::NULL, null_mut());
+    let answer = channel::get_cq_event(channel, Out::to(&mut cq), Out::to(&mut word));
+    assert_eq!((answer, errno()), (-1, EAGAIN));
+    assert_eq!((channel::destroy_comp_channel(channel), context::close_device(context)), (0, 0));
+}
+
+#[test]
+fn no_more_is_written_than_the_caller_has_room_for() {
+    let context = open();
+    let mut attr: abi::PortAttr = zeroed();
+    attr.active_speed_ex = 77;
+    attr.port_cap_flags2 = 78;
+    assert_eq!(info::query_port(context, 1, Out::to(&mut attr)), 0);
+    assert_eq!((attr.state, attr.link_layer, attr.port_cap_flags2), (4, 2, 78));
+    assert_eq!(attr.active_speed_ex, 77);
+    assert_eq!(info::query_port(context, 2, Out::to(&mut attr)), EINVAL);
+    let mut attr: abi::DeviceAttrEx = zeroed();
+    attr.phys_port_cnt_ex = 79;
+    let size = size_of::<abi::DeviceAttrEx>() - 8;
+    assert_eq!(info::query_device_ex(context, In::NULL, Out::to(&mut attr), size), 0);
+    assert_eq!((attr.hca_core_clock, attr.phys_port_cnt_ex), (1_000_000, 79));
+    assert_eq!(context::close_device(context), 0);
+}
+
+#[test]
+fn what_there_is_not_says_so() {
+    assert_eq!((crate::unsupported::error(), errno()), (EOPNOTSUPP, EOPNOTSUPP));
+    let context = open();
+    let mut attr: abi::CqInitAttrEx = zeroed();
+    // Flow tags.
+    (attr.cqe, attr.wc_flags) = (1, 1 << 9);
+    assert!(cq::create_cq_ex(context, In::to(&attr)).is_null());
+    assert_eq!(errno(), EOPNOTSUPP);
+    assert_eq!(context::close_device(context), 0);
+}
+
+#[test]
+fn a_panic_does_not_get_past_the_border() {
+    let answer = entry::number(|| panic!("this one is meant"));
+    assert_eq!((answer, errno()), (nix::libc::EIO, nix::libc::EIO));
+}

@@ -1,0 +1,132 @@
+//! `roce run`: a program with our libibverbs in the place of the system's.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::cli::RunArgs;
+
+/// What cargo, and whoever packages it, calls the library.
+const LIBRARY: &str = "libibverbs.so";
+
+/// Runs the command. It returns only when there is nothing to run.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+    let library = library(&env::current_exe().context("where roce is")?)?;
+    let variables = variables(args, &library, |name| env::var_os(name))?;
+    if args.env {
+        for (name, value) in variables {
+            println!("export {name}={}", quoted(&value));
+        }
+        return Ok(());
+    }
+    let Some((program, rest)) = args.command.split_first() else { bail!("expected a command") };
+    let error = Command::new(program).args(rest).envs(variables).exec();
+    Err(error).with_context(|| program.display().to_string())
+}
+
+/// The library: beside the command as cargo puts it, or where it is installed.
+fn library(command: &Path) -> anyhow::Result<PathBuf> {
+    let directory = command.parent().unwrap_or(Path::new("/"));
+    let installed = directory.join("../lib/softroce");
+    let places = [directory, &installed].map(|place| place.join(LIBRARY));
+    match places.iter().find_map(|place| place.canonicalize().ok()) {
+        Some(found) => Ok(found),
+        None => bail!(
+            "{LIBRARY} is neither in {} nor in {}: `cargo build` makes it",
+            directory.display(),
+            installed.display()
+        ),
+    }
+}
+
+/// The variables that are to be set. `now` tells what they are.
+fn variables(
+    args: &RunArgs,
+    library: &Path,
+    now: impl Fn(&str) -> Option<OsString>,
+) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+    let path = library.as_os_str().as_bytes();
+    if path.iter().any(|byte| b" :;$".contains(byte)) {
+        bail!(
+            "{}: the loader of programs takes no path with a space, ':', ';' or '$' in it",
+            library.display()
+        );
+    }
+    let before = |own: &OsStr, name: &str| {
+        let mut value = own.to_owned();
+        if let Some(others) = now(name).filter(|others| !others.is_empty()) {
+            value.push(":");
+            value.push(others);
+        }
+        value
+    };
+    let directory = library.parent().unwrap_or(Path::new("/"));
+    // Loaded first, it is the one that programs mean by `libibverbs.so.1`, for that is what it calls
+    // itself. Who loads `libibverbs.so` by that name has to find it.
+    let mut variables = vec![
+        ("LD_PRELOAD", before(library.as_os_str(), "LD_PRELOAD")),
+        ("LD_LIBRARY_PATH", before(directory.as_os_str(), "LD_LIBRARY_PATH")),
+    ];
+    let absolute = args.pcap.as_deref().map(std::path::absolute).transpose()?;
+    let options = [
+        ("SOFTROCE_IP", args.ip.map(|ip| ip.to_string().into())),
+        ("SOFTROCE_NAME", args.name.as_deref().map(OsString::from)),
+        ("SOFTROCE_PCAP", absolute.map(PathBuf::into_os_string)),
+        ("SOFTROCE_IMPAIR", args.impair.as_deref().map(OsString::from)),
+        ("SOFTROCE_RCVBUF", args.rcvbuf.map(|bytes| bytes.to_string().into())),
+    ];
+    variables.extend(options.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    Ok(variables)
+}
+
+/// A value as a shell takes it.
+fn quoted(value: &OsStr) -> String {
+    format!("'{}'", value.to_string_lossy().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn set(command: &[&str], library: &str) -> Result<Vec<String>, String> {
+        let line = ["roce", "run"].iter().chain(command);
+        let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not that command")
+        };
+        let now = |name: &str| (name == "LD_PRELOAD").then(|| "other.so".into());
+        let set = variables(&args, Path::new(library), now).map_err(|error| error.to_string())?;
+        Ok(set.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect())
+    }
+
+    #[test]
+    fn options_become_variables() {
+        let options =
+            ["--ip=::1", "--name=it's", "--pcap=/a.pcap", "--impair=loss=0.5", "--rcvbuf=4k", "a"];
+        let expected = [
+            "LD_PRELOAD='/lib/libibverbs.so:other.so'",
+            "LD_LIBRARY_PATH='/lib'",
+            "SOFTROCE_IP='::1'",
+            r"SOFTROCE_NAME='it'\''s'",
+            "SOFTROCE_PCAP='/a.pcap'",
+            "SOFTROCE_IMPAIR='loss=0.5'",
+            "SOFTROCE_RCVBUF='4096'",
+        ];
+        assert_eq!(set(&options, "/lib/libibverbs.so").unwrap(), expected);
+        assert_eq!(set(&["--env"], "/lib/libibverbs.so").unwrap(), expected[..2]);
+    }
+
+    #[test]
+    fn what_the_loader_would_misunderstand_is_refused() {
+        let said = set(&["a"], "/my libs/libibverbs.so").unwrap_err();
+        let expected = "/my libs/libibverbs.so: the loader of programs takes no path with a space, ':', ';' or '$' in it";
+        assert_eq!(said, expected);
+    }
+}

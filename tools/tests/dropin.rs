@@ -1,0 +1,267 @@
+//! Programs that were built for libibverbs, from Debian's packages and unchanged, on softroce:
+//! `roce run`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod roce;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+use roce::{alone, command};
+
+/// How long one program may take; it is ended then, with exit status 124.
+const SECONDS: &str = "60";
+
+/// A program on softroce.
+fn run(program: &[&str]) -> Command {
+    command(&[&["run", "--", "timeout", SECONDS], program].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs it to its end; it must succeed.
+fn output(program: &[&str]) -> String {
+    let Output { status, stdout, stderr } = run(program).output().unwrap();
+    let (out, err) = (text(&stdout), text(&stderr));
+    assert!(status.success(), "{program:?}: {status}\n{out}\n{err}");
+    out
+}
+
+/// The server of a pair, with what it says.
+struct Server {
+    child: Child,
+    program: String,
+}
+
+impl Server {
+    /// Starts it, and waits until it listens at `port`.
+    fn start(program: &[&str], port: u16) -> Self {
+        let mut command = run(program);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Nothing tells when another process listens.
+        while !listens(port) {
+            assert!(child.try_wait().unwrap().is_none(), "{program:?}: {}", said(&mut child));
+            thread::yield_now();
+        }
+        Self { child, program: program.join(" ") }
+    }
+
+    /// It must succeed. Returns what it has said.
+    fn finish(mut self) -> String {
+        let said = said(&mut self.child);
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "server {}: {status}\n{said}", self.program);
+        said
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `finish` it is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn said(child: &mut Child) -> String {
+    let mut said = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut said).unwrap();
+    child.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+    text(&said)
+}
+
+/// Whether a socket of this machine listens at a port: state 0A of the kernel's table.
+fn listens(port: u16) -> bool {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap());
+    tables.iter().flat_map(|table| table.lines()).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let local = words.next().unwrap_or_default();
+        local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some("0A")
+    })
+}
+
+/// Runs a program as server and as client. Both must succeed; returns what they have said.
+fn pair(server: &[&str], client: &[&str]) -> [String; 2] {
+    // Two sides that poll have the processors to themselves.
+    let _alone = alone();
+    let port = TcpListener::bind(("0.0.0.0", 0)).unwrap().local_addr().unwrap().port();
+    let at = ["-p", &port.to_string()].map(str::to_owned);
+    let at = at.each_ref().map(String::as_str);
+    let listening = Server::start(&[server, &at].concat(), port);
+    let said = output(&[client, &at, &["127.0.0.1"]].concat());
+    [listening.finish(), said]
+}
+
+/// The same, with the same arguments on both sides.
+fn both(program: &[&str]) -> [String; 2] {
+    pair(program, program)
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn every_symbol_of_the_systems_library_is_there_in_its_version() {
+    let ours = Path::new(env!("CARGO_BIN_EXE_roce")).with_file_name("libibverbs.so");
+    let theirs = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let theirs = theirs.map(|place| Path::new(place).join("libibverbs.so.1"));
+    let theirs = theirs.iter().find(|path| path.exists()).expect("Debian's libibverbs1");
+    let (ours, theirs) = (symbols(&ours), symbols(theirs));
+    assert!(theirs.len() > 150, "{theirs:?}");
+    let missing: Vec<_> = theirs.difference(&ours).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Exported functions as `name@VERSION`, but for those of before 2007 that have the version 1.0 beside a
+/// later one: no program has them.
+fn symbols(library: &Path) -> BTreeSet<String> {
+    let dump = Command::new("objdump").arg("-T").arg(library).output().unwrap();
+    let functions = text(&dump.stdout);
+    let functions =
+        functions.lines().filter(|line| line.contains(" DF ") && !line.contains("*UND*"));
+    let named = functions.filter_map(|line| {
+        let mut words = line.split_whitespace().rev();
+        let (name, version) = (words.next()?, words.next()?);
+        (version != "(IBVERBS_1.0)").then(|| format!("{name}@{}", version.trim_matches(['(', ')'])))
+    });
+    named.collect()
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn the_device_is_listed_and_described() {
+    let listed = output(&["ibv_devices"]);
+    let device = listed.lines().last().unwrap();
+    assert_eq!(device.split_whitespace().collect::<Vec<_>>(), ["softroce0", "00007ffffe000001"]);
+
+    let told = output(&["ibv_devinfo", "-v"]);
+    let told: Vec<_> =
+        told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "hca_id: softroce0",
+        "transport: InfiniBand (0)",
+        "phys_port_cnt: 1",
+        "atomic_cap: ATOMIC_HCA (1)",
+        "state: PORT_ACTIVE (4)",
+        "active_mtu: 4096 (5)",
+        "link_layer: Ethernet",
+    ] {
+        assert!(told.iter().any(|told| told == line), "no {line:?} in {told:#?}");
+    }
+    let gid = told.iter().find(|line| line.starts_with("GID[ 0]:")).unwrap();
+    assert!(gid.contains("127.0.0.") && gid.ends_with("RoCE v2"), "{gid}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn options_name_the_device_and_show_its_packets() {
+    let file = roce::scratch("dropin-%p.pcapng");
+    let directory = file.parent().unwrap();
+    let captures = || -> BTreeSet<_> {
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.to_str().unwrap().contains("dropin-")).collect()
+    };
+    captures().iter().for_each(|old| fs::remove_file(old).unwrap());
+    let options = ["run", "--name=mine", "--ip=127.9.8.7", "--pcap", file.to_str().unwrap(), "--"];
+    let told = command(&[&options[..], &["ibv_devinfo", "-v"]].concat()).output().unwrap();
+    let told = text(&told.stdout);
+    assert!(told.contains("mine") && told.contains("127.9.8.7"), "{told}");
+    let [capture] = &captures().into_iter().collect::<Vec<_>>()[..] else { panic!("one capture") };
+    assert!(!fs::read(capture).unwrap().is_empty() && !capture.to_str().unwrap().contains('%'));
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn an_address_that_is_taken_is_told() {
+    let _taken = std::net::UdpSocket::bind(("127.9.8.8", 4791)).unwrap();
+    let told = command(&["run", "--ip=127.9.8.8", "--", "ibv_devinfo"]).output().unwrap();
+    assert_ne!(told.status.code(), Some(0));
+    let said = text(&told.stderr);
+    assert!(said.contains("softroce: ") && said.contains("127.9.8.8"), "{said}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn pingpongs_of_every_service_check_what_they_receive() {
+    for service in ["rc", "uc", "ud", "srq"] {
+        let program = format!("ibv_{service}_pingpong");
+        for how in [&["-c"][..], &["-e"]] {
+            let said = both(&[&[&*program, "-g", "0", "-n", "200"], how].concat());
+            for said in said {
+                assert!(said.contains("200 iters in"), "{program} {how:?}: {said}");
+                assert!(!said.contains("invalid data"), "{program} {how:?}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn pingpong_over_xrc() {
+    for how in [&[][..], &["-e"]] {
+        let client = [&["ibv_xsrq_pingpong", "-g", "0", "-n", "200"], how].concat();
+        let server = [&client[..], &["-c", "1"]].concat();
+        for said in pair(&server, &client) {
+            assert!(said.contains("success"), "{how:?}: {said}");
+        }
+    }
+}
+
+/// Runs a program of perftest, and looks whether the client has printed as many results as it must.
+fn perftest(program: &[&str], results: usize) {
+    let [_, client] = both(program);
+    // Rows of a table of numbers: bytes, iterations, and what was measured.
+    let is_result = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.len() >= 5 && words.iter().all(|word| word.parse::<f64>().is_ok())
+    };
+    let found: Vec<_> = client.lines().filter(is_result).collect();
+    assert_eq!(found.len(), results, "{program:?}: {client}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn perftest_measures_every_verb() {
+    for verb in ["write", "read", "send", "atomic"] {
+        perftest(&[&format!("ib_{verb}_bw"), "-n", "500"], 1);
+        perftest(&[&format!("ib_{verb}_lat"), "-n", "200"], 1);
+    }
+    perftest(&["ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "200"], 1);
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn perftest_measures_unreliable_services() {
+    for (program, service) in
+        [("ib_write_bw", "UC"), ("ib_send_bw", "UC"), ("ib_send_lat", "UC"), ("ib_send_lat", "UD")]
+    {
+        perftest(&[program, "-c", service, "-n", "200"], 1);
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn perftest_takes_its_options() {
+    for (program, results) in [
+        (&["ib_write_bw", "-q", "8", "-n", "100"][..], 1),
+        (&["ib_write_bw", "-b", "-n", "200"], 1),
+        (&["ib_write_bw", "-D", "2"], 1),
+        (&["ib_write_lat", "-I", "64", "-n", "100"], 1),
+        (&["ib_send_bw", "-e", "-n", "200"], 1),
+        (&["ib_send_lat", "-e", "-n", "100"], 1),
+        (&["ib_read_bw", "-e", "-n", "200"], 1),
+        (&["ib_send_bw", "--use-srq", "-n", "200"], 1),
+        // From 2 bytes to 8 MiB.
+        (&["ib_write_bw", "-a", "-n", "20"], 23),
+        (&["ib_read_lat", "-a", "-n", "20"], 23),
+    ] {
+        perftest(program, results);
+    }
+}
