@@ -200,8 +200,8 @@ impl fmt::Display for Because<'_> {
     }
 }
 
-/// One address or several, and all that is behind them. Dropping the last handle sends what is owed, ends the
-/// thread and closes the sockets.
+/// One address or several, and all that is behind them. Dropping the last handle sends what is owed,
+/// ends the thread and closes the sockets.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) shard: Arc<Shard>,
@@ -275,7 +275,8 @@ impl Device {
             return Err(OpenError::Belongs { ip, device: device.ip });
         }
         let mut error = OpenError::NoneFree { last: None };
-        let mut addresses = loopback_addresses().peekable();
+        let also = config.also.clone();
+        let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
         while let Some(ip) = addresses.next() {
             let Some(claim) = Claim::make_free(&config.ips(ip)?) else { continue };
             // To find out who holds an address takes long; the last will do.

@@ -44,6 +44,9 @@ impl DeviceArgs {
         if let Some((ip, others)) = self.addresses(&environment, route).split_first() {
             options = others.iter().fold(options.ip(*ip), |options, ip| options.also_ip(*ip));
         }
+        if !self.pkey.is_empty() {
+            options = options.pkeys(self.pkey.iter().copied());
+        }
         if let Some(bytes) = self.rcvbuf {
             options = options.receive_buffer(bytes);
         }

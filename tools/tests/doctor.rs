@@ -126,6 +126,11 @@ fn a_listener_that_is_no_doctor_is_told_and_the_rest_is_examined() {
 fn what_cannot_be_examined_is_an_error() {
     let text = error(&["doctor", "--ip", "192.0.2.1"]);
     assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");
+    let text = error(&["doctor", "--ip", "127.0.0.1,127.0.0.2"]);
+    let expected = "roce: --ip: 2 addresses are given, and the doctor looks at one at a time\n";
+    assert_eq!(text, expected);
+    let text = error(&["doctor", "--pkey", "0x8001"]);
+    assert_eq!(text, "roce: --pkey: what the doctor sends is of the default partition\n");
     let text = error(&["doctor", "-d", "mlx5_0"]);
     assert_eq!(text, "roce: no device mlx5_0: there is softroce0\n");
     let listener = Listener::start(&["doctor", "--listen", "--json"]);

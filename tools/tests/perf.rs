@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
-use roce::{Listener, alone, error, json, lines, scratch};
+use roce::{Listener, alone, error, fresh_ip, json, lines, scratch};
 use serde_json::Value;
 
 const BANDWIDTH: [&str; 3] = ["write-bw", "send-bw", "read-bw"];
@@ -68,6 +68,31 @@ fn assert_percentiles(latency: &Value) {
     let at = |name: &str| latency[name].as_f64().unwrap();
     let ascending = [at("min"), at("p50"), at("p99"), at("p999"), at("max")];
     assert!(ascending.is_sorted() && ascending[0] > 0.0, "{latency}");
+}
+
+/// The address, and the partition, in which the other side is a full member.
+#[test]
+fn the_gid_that_is_chosen_is_measured() {
+    let _alone = alone();
+    let path = scratch("gid.pcapng");
+    let file = path.to_str().unwrap();
+    let [first, second] = [1, 2].map(fresh_ip);
+    let ips = format!("--ip={first},{second}");
+    let common = ["perf", "--json", "-n", "20", "-x", "1", &ips, "--pkey=0x0123", "--pcap", file];
+    for test in [["write-bw", "-c", "rc"], ["send-lat", "-c", "ud"]] {
+        let rows = json(&[&common[..], &test].concat());
+        assert_eq!(rows.len(), 1);
+        let packets = json(&["dump", "--json", file]);
+        assert!(!packets.is_empty());
+        for packet in packets {
+            let (from, to) = (&packet["source"], &packet["destination"]);
+            let ours = if from == &Value::from(&*second) { 0x0123 } else { 0x8123 };
+            assert!([from, to].contains(&&Value::from(&*second)), "{from} to {to}");
+            assert_eq!(packet["pkey"], ours);
+        }
+    }
+    let text = error(&["perf", "ceiling", "-x", "2", &ips]);
+    assert_eq!(text, "roce: GID 2: --ip names 2\n");
 }
 
 #[test]

@@ -4,10 +4,11 @@
 
 mod roce;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
-use roce::{Listener, alone, error, json, lines, scratch};
+use roce::{Listener, alone, error, fresh_ip, json, lines, scratch};
 use serde_json::Value;
 
 /// Plays between two processes; returns what each says.
@@ -97,6 +98,37 @@ fn a_check_finds_what_was_corrupted_on_purpose() {
     let (status, text) = checked(&["--impair", "corrupt=0.1,seed=1"]);
     assert_eq!(status, Some(1), "{text}");
     assert!(text.lines().any(|line| line.contains("  violation  CRC-08  127.0.0.")), "{text}");
+}
+
+/// Each side has several addresses, and the other is told the one that is chosen.
+#[test]
+fn the_gid_that_is_chosen_is_played_with() {
+    let _alone = alone();
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(fresh_ip);
+    let together = format!("--ip={first},{second}");
+    for transport in ["rc", "ud", "xrc"] {
+        let game = ["-n", "20", "-g", "1", "--transport", transport];
+        let there = [&game[..], &[&together]].concat();
+        let one_by_one = [&game[..], &["--ip", &third, "--ip", &fourth]].concat();
+        let [theirs, ours] = play(&there, &one_by_one);
+        let gids = |side: &Value| ["local", "remote"].map(|whose| side[whose]["gid"].clone());
+        let [there, here] = [&second, &fourth].map(|ip| Value::from(format!("::ffff:{ip}")));
+        assert_eq!(gids(&ours), [here.clone(), there.clone()], "{transport}");
+        assert_eq!(gids(&theirs), [there, here], "{transport}");
+    }
+}
+
+#[test]
+fn a_partition_is_played_in() {
+    let _alone = alone();
+    let path = scratch("partition.pcapng");
+    let file = path.to_str().unwrap();
+    // A full member and a limited one, each of another partition besides.
+    let there = ["-n", "20", "--pkey", "0x8123,0x8002"];
+    play(&there, &["-n", "20", "--pkey", "0x0123", "--pkey", "0xffff", "--pcap", file]);
+    let packets = json(&["dump", "--json", file]);
+    let keys: BTreeSet<_> = packets.iter().filter_map(|packet| packet["pkey"].as_u64()).collect();
+    assert_eq!(keys, [0x0123, 0x8123].into());
 }
 
 #[test]
@@ -240,6 +272,23 @@ fn devinfo_shows_the_device() {
     assert!(has("FLUSH_PERSISTENT") && has("ATOMIC_WRITE") && has("MEM_WINDOW_TYPE_2B"));
     assert_eq!((&info["null_mr"], &info["limits"]["max_dm_size"]), (&true.into(), &1048576.into()));
     assert_eq!(info["odp"]["operations"]["ud"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn devinfo_shows_every_gid_and_partition() {
+    let [first, second] = [5, 6].map(fresh_ip);
+    let ips = format!("{second},{first}");
+    let text = lines(&["devinfo", "-v", "--ip", &ips, "--pkey", "0xffff,0x8001"]);
+    let of = |key: &str| {
+        let of_key = text.iter().filter_map(|line| line.trim().split_once(key));
+        of_key.map(|(_, rest)| rest.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let gid = |index: usize, ip: &str| format!("{index}]:               ::ffff:{ip}, RoCE v2");
+    assert_eq!(of("GID["), [gid(0, &second), gid(1, &first)]);
+    assert_eq!(of("PKEY["), ["0]:              0xffff", "1]:              0x8001"]);
+    assert_eq!(of("address:"), [format!("{second}, {first} UDP port 4791")]);
+    let refused = error(&["devinfo", "--ip", &format!("{first},{first}")]);
+    assert!(refused.starts_with(&format!("roce: {first} is given twice: ")), "{refused}");
 }
 
 #[test]

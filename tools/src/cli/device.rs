@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use softroce::ids::PKey;
 use softroce::io::impair::Impairments;
 
 use super::units;
@@ -12,9 +13,8 @@ use super::units;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Our address [default: with a HOST the one that leads to it, else the first free of
-    /// 127.0.0.1, 127.0.0.2, …]. Several, with commas between or each with --ip, are the device's
-    /// GID table, in that order.
+    /// Our address; several, with commas between or each with --ip, are the GID table in that order
+    /// [default: with a HOST the one that leads to it, else the first free of 127.0.0.1, 127.0.0.2, …].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(crate) ip: Vec<IpAddr>,
     /// The device's name. There is one, softroce0 unless SOFTROCE_NAME says otherwise.
@@ -24,6 +24,10 @@ pub(crate) struct DeviceArgs {
     #[arg(short = 'i', long, value_name = "PORT", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=1))]
     pub(crate) ib_port: u8,
+    /// The partition of the queue pairs, by its P_Key; of several it is the first, and the port belongs to
+    /// all. Bit 15 marks a full member; limited ones talk to full ones alone [default: 0xffff].
+    #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = units::pkey)]
+    pub(crate) pkey: Vec<PKey>,
     /// Write what is sent and received to a pcapng file, as it is on the wire.
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use softroce::ids::{Mtu, Qpn};
+use softroce::ids::{Mtu, PKey, Qpn};
 
 /// Bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
@@ -42,12 +42,22 @@ pub(super) fn moment(text: &str) -> Result<Duration, String> {
 
 /// A queue pair number, decimal or with 0x.
 pub(super) fn qpn(text: &str) -> Result<Qpn, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    let number = number.ok().filter(|number| *number <= 0xff_ffff);
+    let number = number(text).filter(|number| *number <= 0xff_ffff);
     number.map(Qpn::new).ok_or_else(|| "expected a number up to 0xffffff".into())
+}
+
+/// A partition key, decimal or with 0x.
+pub(super) fn pkey(text: &str) -> Result<PKey, String> {
+    let key = number(text).and_then(|number| u16::try_from(number).ok());
+    key.map(PKey).ok_or_else(|| "expected a number up to 0xffff".into())
+}
+
+/// A number, decimal or with 0x.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 /// A path MTU in bytes.
@@ -90,6 +100,14 @@ mod tests {
         assert_eq!(qpn("0x12"), Ok(Qpn::new(0x12)));
         assert_eq!(qpn("16777215"), Ok(Qpn::new(0xff_ffff)));
         assert!(qpn("0x1000000").is_err() && qpn("12h").is_err() && qpn("-1").is_err());
+    }
+
+    #[test]
+    fn a_pkey_is_16_bits() {
+        assert_eq!((pkey("0x8001"), pkey("65535")), (Ok(PKey(0x8001)), Ok(PKey::DEFAULT)));
+        for wrong in ["0x10000", "8001h", "-1", ""] {
+            assert_eq!(pkey(wrong).unwrap_err(), "expected a number up to 0xffff");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use softroce::ids::Mtu;
 use softroce::io::udp::{OpenError, Route, UdpConfig, UdpPort};
 use softroce::net::TransmitErrorKind;
@@ -41,6 +41,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     let environment = Environment::read()?;
     args.device.check_name(&environment)?;
+    let ips = args.device.ip.len();
+    ensure!(ips <= 1, "--ip: {ips} addresses are given, and the doctor looks at one at a time");
+    ensure!(
+        args.device.pkey.is_empty(),
+        "--pkey: what the doctor sends is of the default partition"
+    );
     let recording = args.device.record(&environment)?;
     let mut findings = Findings::new(args.json);
     let doctor = Doctor { args, environment: &environment, recording: recording.as_ref() };

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail};
 use nix::poll::{PollFd, PollFlags, poll};
+use softroce::ids::PKey;
 
 use crate::cli::{PerfArgs, Test};
 
@@ -28,6 +29,10 @@ impl Side {
         }
         if let Some(bytes) = args.device.rcvbuf {
             command.args(["--rcvbuf", &bytes.to_string()]);
+        }
+        // Any member may talk to a full one.
+        for key in &args.device.pkey {
+            command.arg(format!("--pkey={}", PKey(key.0 | 0x8000)));
         }
         // Those are for one of the two: an address, a file; and who meets twice the losses that he
         // asked for is surprised.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -106,6 +107,12 @@ pub(crate) fn assert_found(report: &Value, check: &str, verdict: &str, part: &st
     let found = finding(report, check);
     let text = found["text"].as_str().unwrap_or_default();
     assert!(found["verdict"] == verdict && text.contains(part), "{check}: {found:#}");
+}
+
+/// An address of the loopback network that only this run of the tests uses.
+pub(crate) fn fresh_ip(number: u8) -> String {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 100 + number, high, low).to_string()
 }
 
 /// A file of this test run.
