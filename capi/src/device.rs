@@ -63,7 +63,7 @@ impl Device {
     pub(crate) fn guid(&self) -> [u8; 8] {
         debug_assert!(self.providers.iter().chain(&self.zeros).all(|word| *word == 0));
         let ip = *lock(&self.ip);
-        let ip = ip.or_else(|| Environment::read().ok().and_then(|found| found.ip));
+        let ip = ip.or_else(|| Environment::read().ok()?.ips.first().copied());
         match ip.unwrap_or(IpAddr::from([127, 0, 0, 1])) {
             IpAddr::V4(ip) => {
                 let [a, b, c, d] = ip.octets();

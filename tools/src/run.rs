@@ -73,8 +73,9 @@ fn variables(
         ("LD_LIBRARY_PATH", before(directory.as_os_str(), "LD_LIBRARY_PATH")),
     ];
     let absolute = args.pcap.as_deref().map(std::path::absolute).transpose()?;
+    let ips: Vec<_> = args.ip.iter().map(ToString::to_string).collect();
     let options = [
-        ("SOFTROCE_IP", args.ip.map(|ip| ip.to_string().into())),
+        ("SOFTROCE_IP", (!ips.is_empty()).then(|| ips.join(",").into())),
         ("SOFTROCE_NAME", args.name.as_deref().map(OsString::from)),
         ("SOFTROCE_PCAP", absolute.map(PathBuf::into_os_string)),
         ("SOFTROCE_IMPAIR", args.impair.as_deref().map(OsString::from)),
@@ -108,12 +109,18 @@ mod tests {
 
     #[test]
     fn options_become_variables() {
-        let options =
-            ["--ip=::1", "--name=it's", "--pcap=/a.pcap", "--impair=loss=0.5", "--rcvbuf=4k", "a"];
+        let options = [
+            "--ip=::1,127.0.0.7",
+            "--name=it's",
+            "--pcap=/a.pcap",
+            "--impair=loss=0.5",
+            "--rcvbuf=4k",
+            "a",
+        ];
         let expected = [
             "LD_PRELOAD='/lib/libibverbs.so:other.so'",
             "LD_LIBRARY_PATH='/lib'",
-            "SOFTROCE_IP='::1'",
+            "SOFTROCE_IP='::1,127.0.0.7'",
             r"SOFTROCE_NAME='it'\''s'",
             "SOFTROCE_PCAP='/a.pcap'",
             "SOFTROCE_IMPAIR='loss=0.5'",

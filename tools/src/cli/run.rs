@@ -19,10 +19,10 @@ use super::units;
 ///   roce run -- ib_write_bw & roce run -- ib_write_bw localhost
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// The address of the device, of which one process at a time has one [default: the first free of
-    /// 127.0.0.1, 127.0.0.2, …].
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) ip: Option<IpAddr>,
+    /// The address of the device, which one process at a time can have; several, with commas between or
+    /// each with --ip, are the GID table in that order [default: the first free of 127.0.0.1, 127.0.0.2, …].
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) ip: Vec<IpAddr>,
     /// The name of the device [default: softroce0].
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
