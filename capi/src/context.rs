@@ -118,6 +118,7 @@ pub(crate) extern "C" fn close_device(context: Handle<Context>) -> c_int {
     number(|| {
         context.get()?;
         context.destroy();
+        open::complete_capture();
         Ok(())
     })
 }

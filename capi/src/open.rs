@@ -1,7 +1,7 @@
 //! Opening the device in somebody else's process.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process;
 use std::sync::Mutex;
 
@@ -12,32 +12,37 @@ use softroce::runtime::{Environment, OpenError};
 use softroce::verbs::{Context, Error, OpenOptions};
 use softroce_pcap::CaptureFile;
 
+use crate::border::at_exit;
 use crate::gate::lock;
+use crate::log;
 
 /// Opens the device as the environment says, or gets another handle on it.
 pub(crate) fn open() -> Result<Context, Error> {
     let _manners = Manners::put_on();
     let environment = Environment::read().map_err(OpenError::from)?;
     let Some(path) = environment.pcap else { return Context::open(OpenOptions::default()) };
-    match Context::open(capturing(path)?) {
+    match Context::open(capturing(&path)?) {
         // It has its capture from who has opened it first.
         Err(Error::Open(OpenError::AlreadyOpen { .. })) => Context::open(OpenOptions::default()),
         opened => opened,
     }
 }
 
+/// The file of the packets, and the process that has made it. It stays when the device is closed, and
+/// goes on when it is opened again.
+static CAPTURE: Mutex<Option<(u32, CaptureFile<File>)>> = Mutex::new(None);
+
 /// Options for a device whose packets are written to a file. Where the path has `%p` the number of the
 /// process is put, so that several do not write to one.
-fn capturing(path: PathBuf) -> Result<OpenOptions, Error> {
-    /// The file, and the process that has made it. It stays when the device is closed, and goes on
-    /// when it is opened again. Nothing is held back in it: a process may end at any time.
-    static CAPTURE: Mutex<Option<(u32, CaptureFile<File>)>> = Mutex::new(None);
+fn capturing(path: &Path) -> Result<OpenOptions, Error> {
     let failed = |source| Error::Os { what: "the file of SOFTROCE_PCAP", source };
     let me = process::id();
     let mut capture = lock(&CAPTURE);
     let file = match capture.take() {
         Some((maker, file)) if maker == me => file,
         _ => {
+            // Before the device is opened, so that what it sends in the end is there by then.
+            at_exit(complete_capture);
             let path = path.to_string_lossy().replace("%p", &me.to_string());
             CaptureFile::to(File::create(path).map_err(failed)?, "softroce").map_err(failed)?
         }
@@ -45,6 +50,18 @@ fn capturing(path: PathBuf) -> Result<OpenOptions, Error> {
     let sink = file.sink();
     *capture = Some((me, file));
     Ok(OpenOptions::default().capture(sink))
+}
+
+/// Writes out what is held back of the packets.
+pub(crate) extern "C" fn complete_capture() {
+    // Another thread may hold it, and go on for as long as it likes.
+    let Ok(capture) = CAPTURE.try_lock() else { return };
+    if let Some((maker, file)) = &*capture
+        && *maker == process::id()
+        && let Err(error) = file.finish()
+    {
+        log::failed(&error);
+    }
 }
 
 /// How a thread is to be while others are started from it: a thread inherits the signals that are

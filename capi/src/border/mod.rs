@@ -11,6 +11,7 @@
 //! functions their names and versions.
 
 pub(crate) mod entry;
+mod exit;
 #[cfg(not(test))]
 mod exports;
 mod handle;
@@ -18,6 +19,7 @@ mod plain;
 mod pointer;
 
 pub(crate) use entry::{Errno, minus_one, nothing, number, or, pointer};
+pub(crate) use exit::at_exit;
 pub(crate) use handle::{Handle, Object};
 pub(crate) use plain::Plain;
 pub(crate) use pointer::{In, Out, descriptor, memory};
