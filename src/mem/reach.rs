@@ -131,3 +131,78 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::HostMemory;
+    use super::*;
+
+    const PD: PdId = PdId(1);
+
+    fn region(memory: &Memory, access: Access) -> Arc<Region> {
+        memory.register(PD, HostMemory::alloc(64).unwrap(), Some(0), access).unwrap()
+    }
+
+    fn place(memory: &Memory, turn: &Turn<'_>, region: &Region, at: u64) -> Option<()> {
+        let bytes = (region.lkey(), at, 4);
+        memory.reach_local(turn, PD, bytes, Need::Write).ok()?.place(b"four").ok()
+    }
+
+    #[test]
+    fn a_turn_lends_the_first_region_and_finds_others() {
+        let memory = Memory::new([0; 32]);
+        let [a, b] = [(); 2].map(|()| region(&memory, Access::LOCAL_WRITE));
+        let mut gate = memory.gate();
+        let turn = gate.enter();
+        for (at, region) in [(0, &a), (8, &b), (16, &a), (24, &b)] {
+            assert_eq!(place(&memory, &turn, region, at), Some(()));
+        }
+        assert!(turn.region.get().is_some_and(|held| Arc::ptr_eq(held, &a)));
+        drop(turn);
+        let mut seen = [0; 28];
+        b.read_at(0, &mut seen).unwrap();
+        assert_eq!((&seen[8..12], &seen[24..]), (&b"four"[..], &b"four"[..]));
+        a.read_at(0, &mut seen).unwrap();
+        assert_eq!((&seen[..4], &seen[16..20]), (&b"four"[..], &b"four"[..]));
+    }
+
+    #[test]
+    fn what_is_lent_has_passed_the_checks_each_time() {
+        let memory = Memory::new([0; 32]);
+        let region = region(&memory, Access::LOCAL_WRITE);
+        let mut gate = memory.gate();
+        let turn = gate.enter();
+        let reach = |pd, at, len| {
+            memory.reach_local(&turn, pd, (region.lkey(), at, len), Need::Write).map(drop)
+        };
+        assert_eq!(reach(PD, 0, 64), Ok(()));
+        assert!(matches!(reach(PD, 61, 4), Err(AccessError::OutOfRange { .. })));
+        assert!(matches!(reach(PdId(2), 0, 4), Err(AccessError::WrongDomain { .. })));
+        assert_eq!(reach(PdId(2), 99, 0), Ok(()), "no bytes are always there");
+        let bytes = (region.rkey(), 0, 4);
+        let remote = memory.reach_remote(&turn, PD, bytes, Access::REMOTE_WRITE).map(drop);
+        assert!(matches!(remote, Err(AccessError::Denied { .. })));
+        let short = memory.reach_local(&turn, PD, (region.lkey(), 0, 3), Need::Write).unwrap();
+        assert_eq!(short.place(b"four"), Err(Revoked));
+    }
+
+    #[test]
+    fn a_region_that_is_gone_is_lent_no_more() {
+        let memory = Memory::new([0; 32]);
+        let region = region(&memory, Access::LOCAL_WRITE);
+        let mut gate = memory.gate();
+        let turn = gate.enter();
+        assert_eq!(place(&memory, &turn, &region, 0), Some(()));
+        std::thread::scope(|scope| {
+            // It waits until the turn is over.
+            scope.spawn(|| memory.deregister(&region));
+            while region.is_live() {
+                std::thread::yield_now();
+            }
+            assert_eq!(place(&memory, &turn, &region, 0), None);
+            drop(turn);
+        });
+    }
+}
