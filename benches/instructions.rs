@@ -40,11 +40,12 @@ const fn scenario(
     Scenario { name, op, length, mtu: Mtu::Mtu4096, batch, connections }
 }
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 10] = [
     scenario("send-64", (SEND, 64), (512, 1)),
     scenario("send-64-one-by-one", (SEND, 64), (1, 1)),
     scenario("write-64", (WRITE, 64), (512, 1)),
     scenario("write-4096", (WRITE, 4096), (256, 1)),
+    scenario("write-4096-one-by-one", (WRITE, 4096), (1, 1)),
     scenario("write-4096-100-connections", (WRITE, 4096), (256, 100)),
     scenario("write-4096-10000-connections", (WRITE, 4096), (256, 10_000)),
     scenario("write-65536", (WRITE, 65_536), (16, 1)),

@@ -128,29 +128,37 @@ impl Pair {
         }
     }
 
-    /// Posts `count` requests, to one connection after the other.
+    /// Posts `count` requests: a list to the only connection, or one each to one after the other.
     pub(crate) fn post(&mut self, op: SendOp, length: u32, count: u64) {
         let data = SendData::Sges([self.a.sge(length)].into_iter().collect());
-        for wr_id in 0..count {
-            let request =
-                SendRequest { wr_id, op, data: data.clone(), flags: SendFlags::empty(), to: None };
-            let qpn = self.a.qpns[self.next_send];
-            self.next_send = (self.next_send + 1) % self.a.qpns.len();
-            let posted = self.a.engine.post_send(Instant::ZERO, qpn, request);
-            assert!(posted.is_ok(), "{posted:?}");
-        }
+        let requests = (0..count).map(|wr_id| {
+            let flags = SendFlags::empty();
+            SendRequest { wr_id, op, data: data.clone(), flags, to: None }
+        });
+        let posted = match &self.a.qpns[..] {
+            [qpn] => self.a.engine.post_sends(Instant::ZERO, *qpn, requests).1,
+            qpns => requests.into_iter().try_for_each(|request| {
+                let qpn = qpns[self.next_send];
+                self.next_send = (self.next_send + 1) % qpns.len();
+                self.a.engine.post_send(Instant::ZERO, qpn, request)
+            }),
+        };
+        assert!(posted.is_ok(), "{posted:?}");
     }
 
-    /// Posts `count` receives, to one connection after the other.
+    /// Posts `count` receives in the same way.
     pub(crate) fn post_recv(&mut self, length: u32, count: u64) {
-        for wr_id in 0..count {
-            let sges = [self.b.sge(length)].into_iter().collect();
-            let qpn = self.b.qpns[self.next_recv];
-            self.next_recv = (self.next_recv + 1) % self.b.qpns.len();
-            let request = RecvRequest { wr_id, sges };
-            let posted = self.b.engine.post_recv(Instant::ZERO, qpn, request);
-            assert!(posted.is_ok(), "{posted:?}");
-        }
+        let sge = self.b.sge(length);
+        let requests = (0..count).map(|wr_id| RecvRequest::new(wr_id, sge));
+        let posted = match &self.b.qpns[..] {
+            [qpn] => self.b.engine.post_recvs(Instant::ZERO, *qpn, requests).1,
+            qpns => requests.into_iter().try_for_each(|request| {
+                let qpn = qpns[self.next_recv];
+                self.next_recv = (self.next_recv + 1) % qpns.len();
+                self.b.engine.post_recv(Instant::ZERO, qpn, request)
+            }),
+        };
+        assert!(posted.is_ok(), "{posted:?}");
     }
 
     /// The memory of the other side.

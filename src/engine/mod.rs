@@ -10,7 +10,7 @@
 //! | [`handle_backlog`](Engine::handle_backlog) | so much waits at a host |
 //! | [`handle_transmit_error`](Engine::handle_transmit_error) | a port will never send a burst |
 //! | [`handle_cq_overflow`](Engine::handle_cq_overflow) | a completion queue was full |
-//! | [`post_send`](Engine::post_send), [`post_recv`](Engine::post_recv) | work requests |
+//! | [`post_send`](Engine::post_send), [`post_sends`](Engine::post_sends), [`post_recv`](Engine::post_recv), [`post_recvs`](Engine::post_recvs) | work requests |
 //! | [`create_srq`](Engine::create_srq), [`modify_srq`](Engine::modify_srq), [`destroy_srq`](Engine::destroy_srq), [`post_srq_recv`](Engine::post_srq_recv) | shared receive queues |
 //! | [`create_qp`](Engine::create_qp), [`modify_qp`](Engine::modify_qp), [`destroy_qp`](Engine::destroy_qp) | queue pairs |
 //! | [`attach_mcast`](Engine::attach_mcast), [`detach_mcast`](Engine::detach_mcast) | multicast groups |
@@ -38,6 +38,7 @@ mod identification;
 mod mcast;
 mod pace;
 mod post;
+mod posting;
 mod qp;
 mod receives;
 mod send_ops;
@@ -67,20 +68,19 @@ pub use crate::transport::srq::XrcSrq;
 use crate::engine::connect::FlowPorts;
 use crate::engine::mcast::Groups;
 use crate::engine::qp::{Extent, QueuePair};
-use crate::engine::service::Arrival;
-use crate::engine::table::{Admitted, QpTable};
+use crate::engine::table::QpTable;
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
 use crate::ids::{CqId, Gid, Mtu, PKey, PdId, Qpn, Srqn, XrcdId};
 use crate::mem::{Gate, Memory};
-use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, TransmitErrorKind};
+use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
 use crate::transport::counters::Tally;
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
-use crate::transport::work::{Completion, RecvRequest, SendRequest, SendTarget};
+use crate::transport::work::Completion;
 use crate::wire::icrc::Flow;
 
 /// What an engine is made for.
@@ -248,9 +248,28 @@ pub struct Engine {
     flows: FlowPorts,
     /// Slots of the GID table whose address is gone.
     empty_gids: Vec<usize>,
+    arriving: Arriving,
     outputs: Outputs,
     tally: Tally,
     ended: VecDeque<(Qpn, Counters)>,
+}
+
+/// The flow of the buffer before, which is mostly that of the next.
+#[derive(Debug, Default)]
+struct Arriving(Option<(SocketAddr, IpAddr, Flow)>);
+
+impl Arriving {
+    fn of(&mut self, meta: &RxMeta) -> Flow {
+        let (source, destination) = (meta.source, meta.destination);
+        match self.0 {
+            Some((from, to, flow)) if from == source && to == destination => flow,
+            _ => {
+                let flow = Flow::new(source, SocketAddr::new(destination, ROCE_PORT));
+                self.0 = Some((source, destination, flow));
+                flow
+            }
+        }
+    }
 }
 
 /// Lends the engine's parts to a queue pair for one input.
@@ -270,6 +289,8 @@ macro_rules! context {
         }
     };
 }
+
+use context;
 
 impl Engine {
     /// An engine that finds registered memory in `memory` and draws its queue pair numbers from
@@ -294,6 +315,7 @@ impl Engine {
             groups: Groups::default(),
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),
+            arriving: Arriving::default(),
             outputs: Outputs::default(),
             tally: Tally::default(),
             ended: VecDeque::new(),
@@ -312,7 +334,7 @@ impl Engine {
             return;
         }
         let meta = &rx.meta;
-        let flow = Flow::new(meta.source, SocketAddr::new(meta.destination, ROCE_PORT));
+        let flow = self.arriving.of(meta);
         let segments = rx.segments();
         let to_group = meta.destination.is_multicast();
         let mut touched = None;
@@ -332,15 +354,14 @@ impl Engine {
             let admitted = self.qps.admit(&flow, meta, segment, bytes, &mut cx);
             cx.counters().arrived(meta, bytes.len());
             match admitted {
-                Ok(Admitted { slot, packet, id }) => {
+                Ok((slot, arrival)) => {
                     if let Some(before) = touched.replace(slot)
                         && before != slot
                     {
                         settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
-                    let arrival = Arrival { packet, meta, id, addressed: Ok(()) };
                     if let Some(qp) = self.qps.get_mut(slot)
-                        && let Err(reason) = qp.handle_packet(&mut cx, &arrival)
+                        && let Err(reason) = qp.handle_packet(&mut cx, arrival)
                     {
                         cx.counters().drop(reason);
                     }
@@ -519,69 +540,6 @@ impl Engine {
         }
     }
 
-    /// Posts a send request.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; nothing has changed. What goes wrong later is told by a completion.
-    pub fn post_send(
-        &mut self,
-        now: Instant,
-        qpn: Qpn,
-        request: SendRequest,
-    ) -> Result<(), PostError> {
-        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
-        let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, Some(slot));
-        let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
-        let to = match (qp.qp_type, request.to) {
-            (QpType::Ud, Some(SendTarget::Datagram(to))) => {
-                Some(connect::destination(&to, &self.config, &self.flows, qp.source_ports())?)
-            }
-            _ => None,
-        };
-        qp.post_send(&mut cx, request, to)?;
-        drop(turn);
-        self.settle(slot);
-        Ok(())
-    }
-
-    /// Whether all of these send requests would be taken if they were posted now, one after the other.
-    ///
-    /// # Errors
-    ///
-    /// Why the first that would not is refused.
-    pub fn check_sends(&self, qpn: Qpn, requests: &[SendRequest]) -> Result<(), PostError> {
-        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
-        let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
-        for (ahead, request) in requests.iter().enumerate() {
-            if let (QpType::Ud, Some(SendTarget::Datagram(to))) = (qp.qp_type, request.to) {
-                connect::destination(&to, &self.config, &self.flows, qp.source_ports())?;
-            }
-            qp.check_send(request, ahead)?;
-        }
-        Ok(())
-    }
-
-    /// Posts a receive request.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; nothing has changed.
-    pub fn post_recv(
-        &mut self,
-        now: Instant,
-        qpn: Qpn,
-        request: RecvRequest,
-    ) -> Result<(), PostError> {
-        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
-        let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, Some(slot));
-        let Some(qp) = self.qps.get_mut(slot) else { return Err(PostError::NoSuchQp(qpn)) };
-        cx.outputs.shortage.post();
-        qp.post_recv(&mut cx, request)
-    }
-
     /// Tells the receive buffer of the socket at `peer`, in bytes as its kernel counts: up to three
     /// quarters of it are filled.
     pub fn set_peer_receive_buffer(&mut self, peer: IpAddr, bytes: u64) {
@@ -666,6 +624,19 @@ impl Engine {
         let alone = self.ready.len() == 1 && !self.windows.has_opened();
         let qp = self.qps.get(*self.ready.front().filter(|_| alone)?)?;
         qp.owes_only_acknowledgement().then_some(qp.id.qpn)
+    }
+
+    /// The queue of the next completion.
+    pub fn completes_at(&self) -> Option<CqId> {
+        self.outputs.completions.front().map(|(cq, _)| *cq)
+    }
+
+    /// The next completions, as long as they are for this queue.
+    pub fn poll_completions_at(&mut self, cq: CqId) -> impl Iterator<Item = Completion> {
+        std::iter::from_fn(move || match self.completes_at() {
+            Some(next) if next == cq => self.poll_completion().map(|(_, completion)| completion),
+            _ => None,
+        })
     }
 
     /// The next completion and its queue.

@@ -218,7 +218,7 @@ impl QueuePair {
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
-        arrival: &Arrival<'_>,
+        mut arrival: Arrival<'_>,
     ) -> Result<(), DropReason> {
         let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
         if arrival.packet.bth.opcode == Opcode::Cnp {
@@ -230,7 +230,6 @@ impl QueuePair {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
-        let mut arrival = *arrival;
         if let (Receives::Named(named), Peering::Connection(connection)) =
             (&mut self.receives, &mut *peering)
         {

@@ -9,6 +9,7 @@ use rand_core::{Rng, SeedableRng};
 
 use crate::engine::CreateError;
 use crate::engine::qp::QueuePair;
+use crate::engine::service::Arrival;
 use crate::ids::{CqId, Qpn};
 use crate::net::RxMeta;
 use crate::time::Instant;
@@ -109,7 +110,10 @@ impl QpTable {
     }
 
     pub(crate) fn slot(&self, qpn: Qpn) -> Option<usize> {
-        self.by_number.get(&qpn).copied()
+        match self.recent {
+            Some((recent, slot)) if recent == qpn => Some(slot),
+            _ => self.by_number.get(&qpn).copied(),
+        }
     }
 
     pub(crate) fn get(&self, slot: usize) -> Option<&QueuePair> {
@@ -134,23 +138,20 @@ impl QpTable {
         (0..self.slots.len()).filter(|slot| self.get(*slot).is_some_and(uses)).collect()
     }
 
-    /// Parses a datagram and finds the queue pair that takes it.
+    /// Parses a datagram and finds the slot of the queue pair that takes it.
     ///
     /// The cheap checks come first, and the ICRC before anything changes.
     pub(crate) fn admit<'a>(
         &mut self,
         flow: &Flow,
-        meta: &RxMeta,
+        meta: &'a RxMeta,
         segment: u16,
         bytes: &'a [u8],
         cx: &mut Context<'_>,
-    ) -> Result<Admitted<'a>, DropReason> {
+    ) -> Result<(usize, Arrival<'a>), DropReason> {
         let packet = parse(bytes)?;
         let qpn = packet.bth.dest_qp;
-        let slot = match self.recent {
-            Some((recent, slot)) if recent == qpn => slot,
-            _ => self.slot(qpn).ok_or(DropReason::UnknownQp)?,
-        };
+        let slot = self.slot(qpn).ok_or(DropReason::UnknownQp)?;
         self.recent = Some((qpn, slot));
         cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
@@ -160,7 +161,7 @@ impl QpTable {
             return Err(DropReason::BadIcrc);
         }
         let id = identification(verdict, meta, segment, cx.counters());
-        Ok(Admitted { slot, packet, id })
+        Ok((slot, Arrival { packet, meta, id, addressed: Ok(()) }))
     }
 }
 
@@ -187,15 +188,6 @@ pub(crate) fn identification(
         }
         _ => meta.ipv4.map_or(0, |seen| seen.id).wrapping_add(segment),
     }
-}
-
-/// A packet that a queue pair takes.
-pub(crate) struct Admitted<'a> {
-    /// The slot of the queue pair.
-    pub(crate) slot: usize,
-    pub(crate) packet: Datagram<'a>,
-    /// Its IPv4 identification.
-    pub(crate) id: u16,
 }
 
 /// Queue pair numbers are random already: to mix their bits is enough.

@@ -187,16 +187,9 @@ impl Core {
         qpn: Qpn,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> (usize, Result<(), PostError>) {
-        let (mut taken, mut result) = (0, Ok(()));
-        for request in requests {
-            result = self.engine.post_send(now, qpn, request);
-            if result.is_err() {
-                break;
-            }
-            taken += 1;
-        }
+        let posted = self.engine.post_sends(now, qpn, requests);
         self.send_posted(now, qpn);
-        (taken, result)
+        posted
     }
 
     /// Posts send requests if all of them are taken, and sends them.
@@ -229,15 +222,16 @@ impl Core {
         while self.unheard >= 2 * BURSTS && matches!(self.receive(now), Ok(1..)) {}
     }
 
-    pub(crate) fn post_recv(
+    /// Posts receive requests until one is refused, and counts those that were not.
+    pub(crate) fn post_recvs(
         &mut self,
         now: Instant,
         qpn: Qpn,
-        request: RecvRequest,
-    ) -> Result<(), PostError> {
-        self.engine.post_recv(now, qpn, request)?;
+        requests: impl IntoIterator<Item = RecvRequest>,
+    ) -> (usize, Result<(), PostError>) {
+        let posted = self.engine.post_recvs(now, qpn, requests);
         self.deliver(now);
-        Ok(())
+        posted
     }
 
     /// Creates a queue pair whose events go to `owner`.
@@ -399,8 +393,8 @@ impl Core {
 
     /// Moves completions to their rings and events to their owners.
     fn hand_out(&mut self, now: Instant) {
-        while let Some((id, completion)) = self.engine.poll_completion() {
-            let put = self.rings.put(now, id, completion);
+        while let Some(id) = self.engine.completes_at() {
+            let put = self.rings.put(now, id, self.engine.poll_completions_at(id));
             self.wake_driver |= put.wake_driver;
             if put.overrun {
                 self.engine.handle_cq_overflow(now, id);
@@ -495,7 +489,7 @@ mod tests {
 
     /// A message from `a` that `b` has received and not acknowledged.
     fn message(a: &mut End, b: &mut End) {
-        b.core.post_recv(NOW, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)).signaled()).unwrap();
         assert_eq!(b.core.turn(NOW), Found::Work);
         assert_eq!((a.log(), b.log()), (vec!["tx 1".into()], vec!["rx".into()]));
@@ -516,7 +510,7 @@ mod tests {
     fn an_acknowledgement_rides_in_a_reply_of_several_packets() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
-        a.core.post_recv(NOW, a.qpn, RecvRequest::new(8, a.sge(8192))).unwrap();
+        a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(8, a.sge(8192))]).1.unwrap();
         b.core.post_send(NOW, b.qpn, SendRequest::send(2, b.sge(8192))).unwrap();
         assert_eq!(b.log(), ["tx 3"]);
         assert!(!b.core.owes());
@@ -570,7 +564,7 @@ mod tests {
     #[test]
     fn when_that_is_asked_for_the_acknowledgement_comes_first() {
         let (mut a, mut b) = pair(AckPolicy::BeforeCompletion, 16);
-        b.core.post_recv(NOW, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
         b.core.turn(NOW);
         assert_eq!(b.log(), ["rx", "tx 1"]);
@@ -581,7 +575,7 @@ mod tests {
     fn an_announcement_comes_after_the_acknowledgement() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.ring.arm(Armed::Any);
-        b.core.post_recv(NOW, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
         b.core.turn(NOW);
         assert_eq!(b.log(), ["rx", "tx 1", "announce"]);
@@ -658,7 +652,7 @@ mod tests {
     #[test]
     fn who_posts_what_nobody_acknowledges_receives_now_and_then() {
         let (mut a, mut b) = unacknowledged_pair(16);
-        a.core.post_recv(NOW, a.qpn, RecvRequest::new(7, a.sge(64))).unwrap();
+        a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(64))]).1.unwrap();
         b.core.post_send(NOW, b.qpn, SendRequest::send(1, b.sge(8))).unwrap();
         for wr_id in 0..BURSTS {
             assert_eq!(a.ring.completions.pop().map(|c| c.wr_id), None);

@@ -72,32 +72,16 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn push(&self, item: T) -> Pushed {
-        let mut state = self.lock();
-        if !state.has_room() {
+        let mut filling = self.fill();
+        if !filling.push(item, false) {
             return Pushed::Full;
         }
-        self.add(state, item)
+        if filling.end() { Pushed::WakeDriver } else { Pushed::Quietly }
     }
 
-    /// The same, and the oldest makes room if there is none.
-    pub(crate) fn push_over(&self, item: T) -> Pushed {
-        let mut state = self.lock();
-        if !state.has_room() {
-            state.items.pop_front();
-        }
-        self.add(state, item)
-    }
-
-    fn add(&self, mut state: MutexGuard<'_, State<T>>, item: T) -> Pushed {
-        state.items.push_back(item);
-        // Sequentially consistent, as is the load: who asks for notice and then finds the queue
-        // empty must be seen to have asked by whoever has put something in.
-        self.len.store(state.items.len(), Ordering::SeqCst);
-        if state.sleepers > 0 {
-            self.arrived.notify_one();
-        }
-        self.sound(&mut state);
-        if state.driven { Pushed::WakeDriver } else { Pushed::Quietly }
+    /// Begins to put several in.
+    pub(crate) fn fill(&self) -> Filling<'_, T> {
+        Filling { state: self.lock(), queue: self }
     }
 
     /// How many it takes.
@@ -229,6 +213,44 @@ impl<T> Queue<T> {
     }
 }
 
+/// Items that are put in one behind the other, before anybody looks.
+#[derive(Debug)]
+#[must_use = "what is in it is told by its end"]
+pub(crate) struct Filling<'q, T> {
+    state: MutexGuard<'q, State<T>>,
+    queue: &'q Queue<T>,
+}
+
+impl<T> Filling<'_, T> {
+    /// Puts one in. Where there is no room the oldest makes some if it `may_push_out` that; otherwise
+    /// nothing changes, and this says so.
+    pub(crate) fn push(&mut self, item: T, may_push_out: bool) -> bool {
+        if !self.state.has_room() {
+            if !may_push_out {
+                return false;
+            }
+            self.state.items.pop_front();
+        }
+        self.state.items.push_back(item);
+        true
+    }
+
+    /// Wakes who waits. True when the thread that drives the device does.
+    pub(crate) fn end(mut self) -> bool {
+        let Self { state, queue } = &mut self;
+        // Sequentially consistent, as is the load: who asks for notice and then finds the queue
+        // empty must be seen to have asked by whoever has put something in.
+        queue.len.store(state.items.len(), Ordering::SeqCst);
+        match state.sleepers.min(state.items.len()) {
+            0 => {}
+            1 => queue.arrived.notify_one(),
+            _ => queue.arrived.notify_all(),
+        }
+        queue.sound(state);
+        state.driven
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
@@ -260,7 +282,7 @@ mod tests {
             (Ok(()), Pushed::Quietly, Pushed::Full)
         );
         assert_eq!((queue.pop(), queue.resize(2)), (Some(1), Ok(())));
-        assert_eq!((queue.push(5), queue.push_over(6)), (Pushed::Full, Pushed::Quietly));
+        assert_eq!((queue.push(5), queue.fill().push(6, true)), (Pushed::Full, true));
         let mut taken = Vec::<i32>::new();
         queue.pop_into(&mut taken, 9);
         assert_eq!(taken, [3, 6]);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::runtime::queue::{Pushed, Queue};
+use crate::runtime::queue::Queue;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
@@ -72,16 +72,16 @@ pub(crate) enum Armed {
     Any = 2,
 }
 
-/// What became of a completion.
+/// What became of completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Put {
     /// There was no room, for the first time.
     pub(crate) overrun: bool,
-    /// It is one that the queue is armed for.
-    pub(crate) wanted: bool,
-    /// The thread that drives the device waits for it.
+    /// How many are such as the queue is armed for.
+    pub(crate) wanted: u32,
+    /// The thread that drives the device waits for them.
     pub(crate) wake_driver: bool,
-    /// Tasks wait for it.
+    /// Tasks wait for them.
     pub(crate) awaited: bool,
 }
 
@@ -105,30 +105,34 @@ impl Ring {
         }
     }
 
-    /// Puts a completion in. After an overrun they are thrown away: some are missing already.
-    pub(crate) fn put(&self, now: Instant, completion: Completion) -> Put {
+    /// Puts completions in. After an overrun they are thrown away: some are missing already.
+    pub(crate) fn put(&self, now: Instant, completions: impl Iterator<Item = Completion>) -> Put {
         if self.is_overrun() {
+            completions.for_each(drop);
             return Put::default();
         }
-        let stamped = Stamped { completion, at: now };
-        let pushed = match self.ignore_overrun {
-            false => self.completions.push(stamped),
-            true => self.completions.push_over(stamped),
-        };
-        match pushed {
-            Pushed::Full => {
+        let (mut put, mut solicited) = (Put::default(), 0);
+        let mut filling = self.completions.fill();
+        for completion in completions {
+            let overrun = !filling.push(Stamped { completion, at: now }, self.ignore_overrun);
+            if overrun {
                 self.overrun.store(true, Ordering::Release);
-                Put { overrun: true, ..Put::default() }
+                put.overrun = true;
+                break;
             }
-            pushed => Put {
-                overrun: false,
-                wanted: self.is_armed_for(&completion),
-                wake_driver: pushed == Pushed::WakeDriver,
-                // Sequentially consistent, as is the store: a task that then finds the queue empty
-                // must be seen to wait.
-                awaited: self.awaited.load(Ordering::SeqCst),
-            },
+            put.wanted += 1;
+            solicited += u32::from(completion.solicited);
         }
+        put.wake_driver = filling.end();
+        // Sequentially consistent, as are the stores: who arms it, or a task that waits, and then finds
+        // the queue empty must be seen to have done so.
+        match self.armed.load(Ordering::SeqCst) {
+            armed if armed == Armed::Any as u8 => {}
+            armed if armed == Armed::Solicited as u8 => put.wanted = solicited,
+            _ => put.wanted = 0,
+        }
+        put.awaited = self.awaited.load(Ordering::SeqCst);
+        put
     }
 
     /// Announces the next completion, or the next solicited one, that is put in from now on. The
@@ -178,11 +182,6 @@ impl Ring {
         self.overrun.load(Ordering::Acquire)
     }
 
-    fn is_armed_for(&self, completion: &Completion) -> bool {
-        let armed = self.armed.load(Ordering::SeqCst);
-        armed == Armed::Any as u8 || (armed == Armed::Solicited as u8 && completion.solicited)
-    }
-
     /// Ends what [`arm`](Self::arm) has begun: it is announced now. Only who holds the device's lock
     /// does this. True when nobody waits on a descriptor for it any more.
     pub(crate) fn disarm(&self) -> bool {
@@ -211,21 +210,21 @@ mod tests {
     }
 
     fn put(ring: &Ring, solicited: bool) -> Put {
-        ring.put(Instant::ZERO, completion(solicited))
+        ring.put(Instant::ZERO, [completion(solicited)].into_iter())
     }
 
     #[test]
     fn it_wants_what_it_is_armed_for() {
         let ring = ring(16);
         let wanted = || [false, true].map(|solicited| put(&ring, solicited).wanted);
-        assert_eq!(wanted(), [false, false]);
+        assert_eq!(wanted(), [0, 0]);
         ring.arm(Armed::Solicited);
-        assert_eq!(wanted(), [false, true]);
+        assert_eq!(wanted(), [0, 1]);
         ring.arm(Armed::Any);
         ring.arm(Armed::Solicited);
-        assert_eq!(wanted(), [true, true], "the wider wish counts");
+        assert_eq!(wanted(), [1, 1], "the wider wish counts");
         ring.disarm();
-        assert_eq!(wanted(), [false, false]);
+        assert_eq!(wanted(), [0, 0]);
     }
 
     #[test]
@@ -242,8 +241,8 @@ mod tests {
     fn when_an_overrun_is_to_be_ignored_the_oldest_makes_room() {
         let ring = Ring::new(2, true, None, Arc::new(Queue::new(1)));
         for wr_id in 1..=4 {
-            let put =
-                ring.put(Instant::from_micros(wr_id), Completion { wr_id, ..completion(false) });
+            let completion = Completion { wr_id, ..completion(false) };
+            let put = ring.put(Instant::from_micros(wr_id), [completion].into_iter());
             assert_eq!(put, Put::default());
         }
         let left = [(); 2].map(|()| ring.completions.pop().map(|c| (c.wr_id, c.at)));

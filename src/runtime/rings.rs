@@ -106,13 +106,21 @@ impl Rings {
         self.slots.len() - self.free.len()
     }
 
-    /// Puts a completion where it belongs.
-    pub(crate) fn put(&mut self, now: Instant, id: CqId, completion: Completion) -> Put {
-        let Some(slot) = self.slot(id) else { return Put::default() };
-        let put = slot.ring.put(now, completion);
+    /// Puts completions where they belong.
+    pub(crate) fn put(
+        &mut self,
+        now: Instant,
+        id: CqId,
+        completions: impl Iterator<Item = Completion>,
+    ) -> Put {
+        let Some(slot) = self.slot(id) else {
+            completions.for_each(drop);
+            return Put::default();
+        };
+        let put = slot.ring.put(now, completions);
         let wakers = if put.awaited { slot.ring.take_wakers() } else { Vec::new() };
-        if put.wanted {
-            slot.held += 1;
+        if put.wanted > 0 {
+            slot.held += put.wanted;
             self.hold(now, id);
         }
         self.wakers.extend(wakers);
@@ -239,7 +247,7 @@ mod tests {
                     self.rings.handle_timeout(now);
                 }
                 while let Some((_, solicited)) = coming.next_if(|(at, _)| *at == us) {
-                    self.rings.put(now, self.id, completion(solicited));
+                    self.rings.put(now, self.id, [completion(solicited)].into_iter());
                 }
                 while self.rings.is_due() {
                     self.rings.announce();
@@ -301,7 +309,7 @@ mod tests {
         let mut bench = Bench::new(8, 0);
         bench.ring.arm(Armed::Any);
         for _ in 0..3 {
-            bench.rings.put(Instant::ZERO, bench.id, completion(false));
+            bench.rings.put(Instant::ZERO, bench.id, [completion(false)].into_iter());
         }
         let now = Instant::from_micros(7);
         bench.rings.moderate(now, bench.id, Moderation { count: 8, period: 5 });
@@ -328,7 +336,7 @@ mod tests {
         let (now, over) = (Instant::ZERO, Instant::from_micros(50));
         b.core.rings.moderate(now, b.cq, Moderation { count: 8, period: 50 });
         b.ring.arm(Armed::Any);
-        b.core.post_recv(now, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        b.core.post_recvs(now, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(now, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
         b.core.turn(now);
         b.core.turn(now);

@@ -326,7 +326,7 @@ mod tests {
     /// A shard without a thread, to which a message is on its way, and another that sent it.
     fn shard(ip: [u8; 4]) -> (Shard, Shared, Arc<Ring>) {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
-        b.core.post_recv(Instant::ZERO, b.qpn, RecvRequest::new(7, b.sge(64))).unwrap();
+        b.core.post_recvs(Instant::ZERO, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
         let claim = Claim::make_free(&[IpAddr::from(ip)]).unwrap();
         (Shard::new(b.core, claim).unwrap(), b.wire, b.ring)

@@ -338,6 +338,7 @@ impl Windows {
 
     /// The next queue pair that has waited for a window and for which it has room now. Only the
     /// first in each queue is looked at, so it costs the same however many wait.
+    #[inline]
     pub(crate) fn next_in_turn(&mut self, now: Instant) -> Option<(WindowId, usize)> {
         while let Some(id) = self.opened.last().copied() {
             let allowance = self.allowance(id, now);

@@ -552,17 +552,25 @@ impl QueuePair {
     /// [`Error::Post`], [`Error::Down`].
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
-        let qpn = self.inner.end.qpn;
-        let posted = self
-            .context()
-            .device
-            .shard
-            .with_old_time(|core, now| core.post_recv(now, qpn, request));
-        self.told(posted)
+        self.post_recvs([request]).1
     }
 
-    /// Posts a list of receive requests. Returns how many were taken; with an error, the next is the one
-    /// that was refused.
+    /// Posts a list of receive requests, which takes less than to post them one by one. Returns how
+    /// many were taken; with an error, the next is the one that was refused.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// # let ctx = Context::open(OpenOptions::loopback())?;
+    /// # let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
+    /// # let mr = pd.alloc_mr(256, Access::LOCAL_WRITE)?;
+    /// let cap = QpCap { max_recv_wr: 3, ..QpCap::default() };
+    /// let qp = pd.create_qp(&QpConfig { cap, ..QpConfig::rc(&cq) })?;
+    /// qp.connect(&qp.endpoint(), &ConnectOptions::default())?; // with itself
+    /// let requests = (0..4).map(|wr_id| RecvRequest::new(wr_id, mr.sge(..64)));
+    /// let (taken, result) = qp.post_recvs(requests);
+    /// assert_eq!((taken, result.is_err()), (3, true));
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn post_recvs(
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
@@ -570,15 +578,11 @@ impl QueuePair {
         // Not under the lock: whoever makes them may use the device.
         let requests: SmallVec<[RecvRequest; 4]> = requests.into_iter().collect();
         let qpn = self.inner.end.qpn;
-        let mut taken = 0;
-        let posted = self.context().device.shard.with_old_time(|core, now| {
-            requests.into_iter().try_for_each(|request| {
-                core.post_recv(now, qpn, request)?;
-                taken += 1;
-                Ok(())
-            })
-        });
-        (taken, self.told(posted))
+        let shard = &self.context().device.shard;
+        match shard.with_old_time(|core, now| core.post_recvs(now, qpn, requests)) {
+            Ok((taken, result)) => (taken, self.told(Ok(result))),
+            Err(down) => (0, Err(down.into())),
+        }
     }
 
     /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).

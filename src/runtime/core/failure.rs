@@ -61,7 +61,7 @@ mod tests {
         let (mut a, b) = pair(AckPolicy::BeforeCompletion, 16);
         let events = Arc::new(Queue::new(16));
         a.core.add_context(&events);
-        a.core.post_recv(NOW, a.qpn, RecvRequest::new(7, a.sge(8))).unwrap();
+        a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(8))]).1.unwrap();
         a.core.post_send(NOW, a.qpn, SendRequest::write(1, a.sge(8), b.remote())).unwrap();
         a.wire.lock().unwrap().busy = true;
         a.core.post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote())).unwrap();

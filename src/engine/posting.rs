@@ -1,0 +1,116 @@
+//! Work requests into an engine, one or a list.
+
+use crate::engine::{Engine, PostError, QpType, connect, context};
+use crate::ids::Qpn;
+use crate::time::Instant;
+use crate::transport::connection::Context;
+use crate::transport::work::{RecvRequest, SendRequest, SendTarget};
+
+impl Engine {
+    /// Posts a send request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing has changed. What goes wrong later is told by a completion.
+    pub fn post_send(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        request: SendRequest,
+    ) -> Result<(), PostError> {
+        self.post_sends(now, qpn, [request]).1
+    }
+
+    /// Posts send requests one after the other until one is refused, and counts those that were not.
+    /// What makes them must not deregister memory.
+    pub fn post_sends(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        requests: impl IntoIterator<Item = SendRequest>,
+    ) -> (usize, Result<(), PostError>) {
+        let slot = self.qps.slot(qpn);
+        let Some((slot, qp)) = slot.and_then(|slot| Some((slot, self.qps.get_mut(slot)?))) else {
+            return (0, Err(PostError::NoSuchQp(qpn)));
+        };
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn, Some(slot));
+        let (config, flows) = (&self.config, &self.flows);
+        let posted = post_all(requests, |request: SendRequest| {
+            let to = match (qp.qp_type, request.to) {
+                (QpType::Ud, Some(SendTarget::Datagram(to))) => {
+                    Some(connect::destination(&to, config, flows, qp.source_ports())?)
+                }
+                _ => None,
+            };
+            qp.post_send(&mut cx, request, to)
+        });
+        drop(turn);
+        self.settle(slot);
+        posted
+    }
+
+    /// Whether all of these send requests would be taken if they were posted now, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// Why the first that would not is refused.
+    pub fn check_sends(&self, qpn: Qpn, requests: &[SendRequest]) -> Result<(), PostError> {
+        let slot = self.qps.slot(qpn).ok_or(PostError::NoSuchQp(qpn))?;
+        let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
+        for (ahead, request) in requests.iter().enumerate() {
+            if let (QpType::Ud, Some(SendTarget::Datagram(to))) = (qp.qp_type, request.to) {
+                connect::destination(&to, &self.config, &self.flows, qp.source_ports())?;
+            }
+            qp.check_send(request, ahead)?;
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing has changed.
+    pub fn post_recv(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        request: RecvRequest,
+    ) -> Result<(), PostError> {
+        self.post_recvs(now, qpn, [request]).1
+    }
+
+    /// Posts receive requests one after the other until one is refused, and counts those that were not.
+    /// What makes them must not deregister memory.
+    pub fn post_recvs(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        requests: impl IntoIterator<Item = RecvRequest>,
+    ) -> (usize, Result<(), PostError>) {
+        let slot = self.qps.slot(qpn);
+        let Some((slot, qp)) = slot.and_then(|slot| Some((slot, self.qps.get_mut(slot)?))) else {
+            return (0, Err(PostError::NoSuchQp(qpn)));
+        };
+        let turn = self.gate.enter();
+        let mut cx = context!(self, now, turn, Some(slot));
+        cx.outputs.shortage.post();
+        post_all(requests, |request| qp.post_recv(&mut cx, request))
+    }
+}
+
+/// Posts requests one after the other until one is refused, and counts those that were not.
+fn post_all<T>(
+    requests: impl IntoIterator<Item = T>,
+    mut post: impl FnMut(T) -> Result<(), PostError>,
+) -> (usize, Result<(), PostError>) {
+    let mut taken = 0;
+    for request in requests {
+        if let Err(error) = post(request) {
+            return (taken, Err(error));
+        }
+        taken += 1;
+    }
+    (taken, Ok(()))
+}
