@@ -3,13 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
+#[path = "support/counting.rs"]
+mod counting;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use counting::allocations;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use softroce::engine::{QpState, QpType};
@@ -24,30 +25,6 @@ use softroce::wire::icrc::Flow;
 use support::script::{OURS, PEER, Script, rts_qp};
 use support::{Link, World, full_access, init_attr, pattern, qp_init, remote, request, sge};
 use support::{rtr_attr, rts_attr};
-
-/// Counts what a thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is handed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duties are the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// How many different packets of each kind come, each from an address of its own where it may be.
 const MANY: u32 = 4096;
@@ -91,14 +68,15 @@ impl Host {
     fn costs_nothing(&mut self, packets: &[(Vec<u8>, RxMeta)], reasons: &[DropReason]) {
         let merged: Vec<_> = packets.iter().map(|(bytes, meta)| (bytes.repeat(4), *meta)).collect();
         let before = self.t.engine.counters();
-        let allocated = ALLOCATIONS.get();
-        for (all, count) in [(packets, 1), (&merged, 4)] {
-            for (data, meta) in all {
-                let rx = RxBuffer { data, segment_len: data.len() / count, meta: *meta };
-                self.t.engine.handle_buffer(Instant::ZERO, rx);
+        let allocated = allocations(|| {
+            for (all, count) in [(packets, 1), (&merged, 4)] {
+                for (data, meta) in all {
+                    let rx = RxBuffer { data, segment_len: data.len() / count, meta: *meta };
+                    self.t.engine.handle_buffer(Instant::ZERO, rx);
+                }
             }
-        }
-        assert_eq!(ALLOCATIONS.get() - allocated, 0, "allocations");
+        });
+        assert_eq!(allocated, 0, "allocations");
         let now = self.t.engine.counters();
         let counted = reasons.iter().map(|why| now.dropped(*why) - before.dropped(*why));
         assert_eq!(counted.sum::<u64>(), 5 * packets.len() as u64, "{reasons:?}");

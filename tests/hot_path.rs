@@ -1,0 +1,81 @@
+//! What is done for each message, from posting it to taking its completion, allocates nothing.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+#[path = "support/counting.rs"]
+mod counting;
+#[allow(dead_code, reason = "the verbs' tests use the rest")]
+#[path = "verbs/node.rs"]
+mod node;
+
+use counting::allocations;
+use node::{KEY, Node, PATIENCE, datagrams, open};
+use softroce::verbs::*;
+
+/// Messages on their way at once, in one list.
+const WINDOW: u64 = 4;
+
+/// Rounds in which every queue comes to be as long as it gets, and then as many that count.
+const ROUNDS: u32 = 300;
+
+/// Takes the ends of so many requests.
+fn take(node: &Node, count: u64) {
+    for _ in 0..count {
+        let completion = match node.cq.poll_one() {
+            Some(completion) => completion,
+            None => node.cq.wait_one(PATIENCE).unwrap(),
+        };
+        assert_eq!(completion.status, WcStatus::Success);
+    }
+}
+
+/// One list of requests there, which takes `receives` receive requests.
+fn round(a: &Node, b: &Node, request: &SendRequest, receives: u64) {
+    let room = |wr_id| RecvRequest::new(wr_id, b.mr.sge(..256));
+    b.qp.post_recvs((0..receives).map(room)).1.unwrap();
+    let requests = (0..WINDOW).map(|wr_id| SendRequest { wr_id, ..request.clone() }.signaled());
+    a.qp.post_sends(requests).1.unwrap();
+    take(b, receives);
+    take(a, WINDOW);
+}
+
+#[track_caller]
+fn allocates_nothing(a: &Node, b: &Node, request: &SendRequest, receives: u64) {
+    let rounds = || (0..ROUNDS).for_each(|_| round(a, b, request, receives));
+    rounds();
+    assert_eq!(allocations(rounds), 0);
+}
+
+#[test]
+fn a_send_allocates_nothing() {
+    let (a, b) = Node::pair();
+    allocates_nothing(&a, &b, &SendRequest::send(0, a.mr.sge(..64)), WINDOW);
+    allocates_nothing(&a, &b, &SendRequest::send(0, SendData::inline(&[7; 64])), WINDOW);
+}
+
+#[test]
+fn a_write_allocates_nothing() {
+    let (a, b) = Node::pair();
+    for len in [4096, 65_536] {
+        let write = SendRequest::write(0, a.mr.sge(..len), b.mr.remote(0));
+        allocates_nothing(&a, &b, &write, 0);
+    }
+}
+
+#[test]
+fn a_read_allocates_nothing() {
+    let (a, b) = Node::pair();
+    for len in [64, 65_536] {
+        let read = SendRequest::read(0, a.mr.sge(..len), b.mr.remote(0));
+        allocates_nothing(&a, &b, &read, 0);
+    }
+}
+
+#[test]
+fn a_datagram_allocates_nothing() {
+    let (a, b) = (datagrams(open(), 0), datagrams(open(), 0));
+    let to = b.qp.endpoint();
+    let ah = a.pd.create_ah(AddressVector::to(to.gid)).unwrap();
+    let message = SendRequest::send(0, a.mr.sge(..64)).to(ah.target(to.qpn, KEY));
+    allocates_nothing(&a, &b, &message, WINDOW);
+}
