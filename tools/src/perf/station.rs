@@ -41,6 +41,8 @@ pub(super) struct Station {
     pd: ProtectionDomain,
     /// Of each queue pair in `qps`.
     indices: HashMap<Qpn, usize>,
+    /// The one that was looked up last: completions come in runs.
+    recent: Option<(Qpn, usize)>,
     /// Over UD and XRC, whom each of `qps` sends to.
     addresses: Vec<SendTarget>,
     /// The receive queue that they share.
@@ -103,6 +105,7 @@ impl Station {
             load,
             receives: vec![0; qps.len()],
             indices: numbers.chain(receivers).map(|(index, qpn)| (qpn, index)).collect(),
+            recent: None,
             qps,
             addresses: Vec::new(),
             srq,
@@ -229,36 +232,51 @@ impl Station {
         }
         let queues = if self.srq.is_some() { 1 } else { self.qps.len() };
         for qp in 0..queues {
-            while self.receives[qp] < u64::from(self.load.rx_depth) {
-                self.post_recv(qp)?;
-            }
+            let missing = u64::from(self.load.rx_depth).saturating_sub(self.receives[qp]);
+            self.post_recvs(qp, missing)?;
         }
         Ok(())
     }
 
     /// Posts a receive request, for this queue pair or to the queue that all share.
     pub(super) fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
+        self.post_recvs(qp, 1)
+    }
+
+    /// Posts `count` of them, which costs less in a list.
+    pub(super) fn post_recvs(&mut self, qp: usize, count: u64) -> anyhow::Result<()> {
         let header = if self.load.kind.transport == Transport::Ud { GRH_LEN } else { 0 };
         let most = self.load.longest + header;
-        if let Some(srq) = &self.srq {
-            let (count, qps) = (self.receives[0], self.qps.len() as u64);
-            let lane = usize::try_from(count % qps)?;
-            let sge = self.sge(self.incoming(lane, count / qps, most), most);
-            srq.post_recv(RecvRequest::new(RECV, sge))?;
-            self.receives[0] += 1;
-            return Ok(());
-        }
-        let sge = self.sge(self.incoming(qp, self.receives[qp], most), most);
-        self.qps[qp].post_recv(RecvRequest::new(RECV, sge))?;
-        self.receives[qp] += 1;
+        let queue = if self.srq.is_some() { 0 } else { qp };
+        let (before, qps) = (self.receives[queue], self.qps.len() as u64);
+        let requests = (before..before + count).map(|at| {
+            let (lane, at) = match self.srq {
+                // Less than the number of queue pairs.
+                Some(_) => (usize::try_from(at % qps).unwrap_or_default(), at / qps),
+                None => (qp, at),
+            };
+            RecvRequest::new(RECV, self.sge(self.incoming(lane, at, most), most))
+        });
+        let (_, posted) = match &self.srq {
+            Some(srq) => srq.post_recvs(requests),
+            None => self.qps[qp].post_recvs(requests),
+        };
+        posted?;
+        self.receives[queue] += count;
         Ok(())
     }
 
     /// The index of the queue pair that a completion is of.
-    pub(super) fn index(&self, completion: &Completion) -> anyhow::Result<usize> {
+    pub(super) fn index(&mut self, completion: &Completion) -> anyhow::Result<usize> {
         let qpn = completion.qpn;
+        if let Some((_, index)) = self.recent.filter(|(recent, _)| *recent == qpn) {
+            return Ok(index);
+        }
         let found = self.indices.get(&qpn).copied();
-        found.with_context(|| format!("a completion of queue pair {qpn}, which is not ours"))
+        let index = found
+            .with_context(|| format!("a completion of queue pair {qpn}, which is not ours"))?;
+        self.recent = Some((qpn, index));
+        Ok(index)
     }
 
     /// Begins to count for a row.

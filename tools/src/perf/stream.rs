@@ -55,6 +55,8 @@ pub(super) struct Stream<'a> {
     meter: Meter,
     counter: Counter,
     completions: Vec<Completion>,
+    /// Receive requests to be posted anew: of which queue pair, and how many.
+    taken: Vec<(usize, u64)>,
     idle: Idle,
 }
 
@@ -94,6 +96,7 @@ impl<'a> Stream<'a> {
             meter: Meter::begin(run.amount),
             counter: Counter::default(),
             completions: Vec::with_capacity(BATCH),
+            taken: Vec::new(),
             idle: Idle::default(),
             station,
             theirs,
@@ -187,6 +190,9 @@ impl<'a> Stream<'a> {
             self.take(success(completion)?)?;
         }
         self.completions = completions;
+        for (qp, count) in self.taken.drain(..) {
+            self.station.post_recvs(qp, count)?;
+        }
         self.counter.stamp();
         if sends && self.meter.look(progress) {
             self.close();
@@ -198,7 +204,11 @@ impl<'a> Stream<'a> {
         let index = self.station.index(&completion)?;
         if completion.wr_id == RECV {
             self.counter.messages += 1;
-            return self.station.post_recv(index);
+            match self.taken.last_mut() {
+                Some((qp, count)) if *qp == index => *count += 1,
+                _ => self.taken.push((index, 1)),
+            }
+            return Ok(());
         }
         let lane = &mut self.lanes[index];
         self.meter.done += completion.wr_id - lane.done;
