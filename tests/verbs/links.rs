@@ -5,7 +5,7 @@ use std::process::Command;
 
 use softroce::verbs::*;
 
-use crate::node::PATIENCE;
+use crate::node::{KEY, PATIENCE, ROOM, datagrams};
 use crate::process::{SEEN_EVERYTHING, in_namespaces, role};
 
 /// The test that has an interface to itself.
@@ -65,6 +65,49 @@ fn with_an_interface() {
         expect(PortActive, PortState::Active, Mtu::Mtu1024);
     }
     println!("\n{SEEN_EVERYTHING}");
+}
+
+/// The test that belongs to a group there.
+const IN_A_GROUP: &str = "links::in_a_group";
+
+#[test]
+fn in_a_group() {
+    if role().as_deref() != Some("group") {
+        return;
+    }
+    for (device, group, words) in [
+        ("10.8.0.1", "239.1.2.3", "10.8.0.1/24 dev a0"),
+        ("fd08::1", "ff15::123", "fd08::1/64 dev a0 nodad"),
+    ] {
+        let device: IpAddr = device.parse().unwrap();
+        let group = Gid::from(group.parse::<IpAddr>().unwrap());
+        let ctx = Context::open(OpenOptions::default().ip(device)).unwrap();
+        let (sender, member) = (datagrams(ctx.clone(), 0), datagrams(ctx.clone(), 2));
+        member.qp.attach_mcast(group).unwrap();
+        let hears = |number: u8| {
+            let ah = sender.pd.create_ah(AddressVector::to(group)).unwrap();
+            let message = SendRequest::send(99, SendData::inline(&[number]));
+            sender.send(message.to(ah.target(Qpn::MULTICAST, KEY)));
+            assert_eq!(sender.end(), (99, WcStatus::Success));
+            let completion = member.next();
+            assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
+            assert_eq!(member.bytes(completion.wr_id as usize * ROOM + 40, 1), [number]);
+        };
+        hears(1);
+        ip(&format!("addr del {}", words.trim_end_matches(" nodad")));
+        assert_eq!(ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::GidChange);
+        ip(&format!("addr add {words}"));
+        while ctx.wait_event(PATIENCE).unwrap() != AsyncEvent::PortActive {}
+        hears(2);
+    }
+    println!("\n{SEEN_EVERYTHING}");
+}
+
+/// It was joined on the interface, and nobody has left it.
+#[test]
+#[ignore = "makes network namespaces"]
+fn a_group_is_heard_again_when_the_address_has_come_back() {
+    in_namespaces(WIRE, IN_A_GROUP, "group");
 }
 
 /// CC-07

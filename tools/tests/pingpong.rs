@@ -280,8 +280,8 @@ fn devinfo_shows_every_gid_and_partition() {
     let ips = format!("{second},{first}");
     let text = lines(&["devinfo", "-v", "--ip", &ips, "--pkey", "0xffff,0x8001"]);
     let of = |key: &str| {
-        let of_key = text.iter().filter_map(|line| line.trim().split_once(key));
-        of_key.map(|(_, rest)| rest.trim().to_owned()).collect::<Vec<_>>()
+        let of_key = text.iter().filter_map(|line| line.trim().strip_prefix(key));
+        of_key.map(|rest| rest.trim().to_owned()).collect::<Vec<_>>()
     };
     let gid = |index: usize, ip: &str| format!("{index}]:               ::ffff:{ip}, RoCE v2");
     assert_eq!(of("GID["), [gid(0, &second), gid(1, &first)]);
