@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use softroce::verbs::{DeviceInfo, DropReason, Error, Gid, GidEntry, PKey, QpType};
+use softroce::verbs::{DeviceInfo, DropReason, Gid, GidEntry, PKey, QpType};
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, OdpCaps, PacingCaps, PortAttr, ValuesEx};
 use crate::border::{Errno, Handle, In, Out, minus_one, number, or};
@@ -253,11 +253,7 @@ pub(crate) extern "C" fn query_gid_ex(
         check_port(port)?;
         check_entry(flags, size)?;
         let at = usize::try_from(at).map_err(|_| Errno::INVALID)?;
-        let found = context.get()?.verbs.query_gid_ex(at).map_err(|error| match error {
-            // There is such a place, and nothing in it.
-            Error::TableIndex { .. } => Errno::NO_DATA,
-            other => other.into(),
-        })?;
+        let found = context.get()?.verbs.query_gid_ex(at)?;
         to.write(entry(&found));
         Ok(())
     })

@@ -2,6 +2,7 @@
 
 use crate::engine::{InitAttr, Peer, PostError, QpAttr, QpInfo, QpState, QpType, RtrAttr, RtsAttr};
 use crate::ids::Qpn;
+use crate::io::udp::local_receive_buffer;
 use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::runtime::find_device;
@@ -32,12 +33,15 @@ impl End {
     }
 
     pub(super) fn modify(&self, context: &ContextInner, attr: &QpAttr) -> Result<(), Error> {
-        let qpn = self.qpn;
-        context
-            .device
-            .shard
-            .with(|core, now| core.modify_qp(now, qpn, attr))?
-            .map_err(|source| Error::Modify { qpn, source })
+        let (qpn, device) = (self.qpn, &context.device);
+        let modified = device.shard.with(|core, now| core.modify_qp(now, qpn, attr))?;
+        modified.map_err(|source| Error::Modify { qpn, source })?;
+        if let Some(peer) = attr.av.map(|av| av.gid.ip())
+            && let Some(bytes) = local_receive_buffer(device.ip, peer)
+        {
+            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(peer, bytes))?;
+        }
+        Ok(())
     }
 
     pub(super) fn query(&self, context: &ContextInner) -> Result<QpInfo, Error> {
@@ -61,10 +65,6 @@ impl End {
     ) -> Result<(), Error> {
         let device = &context.device;
         let ip = peer.gid.ip();
-        let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
-        if let Some(bytes) = options.peer_receive_buffer.or_else(of_this_process) {
-            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(ip, bytes))?;
-        }
         if self.query(context)?.state == QpState::Reset {
             let init = InitAttr::Connected { access: options.access };
             let pkey_index = Some(options.pkey_index);
@@ -80,6 +80,10 @@ impl End {
         let path_mtu = options.path_mtu.unwrap_or(active_mtu);
         let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
         self.modify(context, &self.to_rtr(peer, options).into())?;
+        let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
+        if let Some(bytes) = options.peer_receive_buffer.or_else(of_this_process) {
+            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(ip, bytes))?;
+        }
         self.modify(context, &self.to_rts(options).into())
     }
 

@@ -138,7 +138,8 @@ pub struct ConnectOptions {
     pub pkey_index: u16,
     /// The receive buffer of the peer's socket in bytes, as its kernel counts
     /// ([`DeviceInfo::port`](super::DeviceInfo) tells it there): more of it is used the larger it is.
-    /// `None` is that of a socket which has asked for nothing, unless the peer is of this process.
+    /// `None` is what the kernel says of a socket of this machine, and elsewhere that of a socket which has
+    /// asked for nothing.
     pub peer_receive_buffer: Option<u64>,
 }
 

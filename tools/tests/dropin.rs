@@ -195,7 +195,7 @@ fn what_a_program_sends_is_captured_and_keeps_the_rules() {
     let checked = roce::roce(&["check", file.to_str().unwrap()]);
     assert!(checked.status.success(), "{}", text(&checked.stdout));
     let dumped = roce::lines(&["dump", file.to_str().unwrap()]);
-    let sent = dumped.iter().filter(|line| line.contains("RC SEND_ONLY ")).count();
+    let sent = dumped.iter().filter(|line| line.contains("RC SEND_FIRST ")).count();
     assert_eq!(sent, 20, "{dumped:#?}");
 }
 

@@ -18,7 +18,6 @@ impl Errno {
     pub(crate) const INVALID: Self = Self(System::EINVAL as c_int);
     pub(crate) const UNSUPPORTED: Self = Self(System::EOPNOTSUPP as c_int);
     pub(crate) const NO_ENTRY: Self = Self(System::ENOENT as c_int);
-    pub(crate) const NO_DATA: Self = Self(System::ENODATA as c_int);
     const IO: Self = Self(System::EIO as c_int);
 
     /// Leaves it where C looks for it.

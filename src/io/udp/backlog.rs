@@ -28,17 +28,26 @@ impl Backlogs {
         Self { netlink: netlink.ok(), asked: 0 }
     }
 
-    /// Bytes that wait at the RoCEv2 port of `to`, as the kernel counts them. `None` when no socket of
-    /// this machine has it, or the kernel does not tell.
-    pub(super) fn ask(&mut self, from: IpAddr, to: IpAddr) -> Option<u64> {
+    /// What the socket at the RoCEv2 port of `to` has. `None` when no socket of this machine has it, or the
+    /// kernel does not tell.
+    pub(super) fn ask(&mut self, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
         self.asked = self.asked.wrapping_add(1);
         let mut netlink = self.netlink.as_ref()?;
         netlink.write_all(&question(self.asked, from, to)).ok()?;
         let mut answer = [0; ANSWER_LEN];
         // The kernel has answered by the time that it was asked.
         let len = netlink.read(&mut answer).ok()?;
-        waiting(self.asked, answer.get(..len)?)
+        memory(self.asked, answer.get(..len)?)
     }
+}
+
+/// What a socket has to receive with, in bytes as the kernel counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SocketMemory {
+    /// What waits.
+    pub(super) waiting: u64,
+    /// What may wait: the size of its receive buffer.
+    pub(super) buffer: u64,
 }
 
 /// The kernel's answer is much shorter.
@@ -48,7 +57,7 @@ const ANSWER_LEN: usize = 1024;
 const BY_FAMILY: u16 = 20;
 
 /// `INET_DIAG_SKMEMINFO` of `linux/inet_diag.h`: the memory of a socket, of which the first number is
-/// what waits to be received.
+/// what waits to be received, and the second what may.
 const MEMORY: u16 = 7;
 
 /// Bytes of a `nlmsghdr`, and of an `inet_diag_msg`.
@@ -94,8 +103,8 @@ fn address(ip: IpAddr, to: &mut [u8]) {
     }
 }
 
-/// The bytes that wait, from the answer to a question.
-fn waiting(number: u32, answer: &[u8]) -> Option<u64> {
+/// The memory of the socket, from the answer to a question.
+fn memory(number: u32, answer: &[u8]) -> Option<SocketMemory> {
     if u16_at(answer, 4)? != BY_FAMILY || u32_at(answer, 8)? != number {
         return None;
     }
@@ -103,7 +112,9 @@ fn waiting(number: u32, answer: &[u8]) -> Option<u64> {
     loop {
         let (len, kind) = (usize::from(u16_at(answer, at)?), u16_at(answer, at + 2)?);
         if kind == MEMORY {
-            return u32_at(answer, at + 4).map(u64::from);
+            let (waiting, buffer) =
+                (u32_at(answer, at + 4)?.into(), u32_at(answer, at + 8)?.into());
+            return Some(SocketMemory { waiting, buffer });
         }
         // An attribute is 4 bytes at least, and the next is aligned to 4.
         at += len.max(4).next_multiple_of(4);
@@ -122,6 +133,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
 
+    use socket2::SockRef;
+
     use super::*;
 
     #[test]
@@ -131,7 +144,12 @@ mod tests {
         let (here, there) = (Ipv4Addr::LOCALHOST, UdpSocket::bind((ip, ROCE_PORT)).unwrap());
         let sender = UdpSocket::bind((here, 0)).unwrap();
         let mut backlogs = Backlogs::new();
-        let mut ask = || backlogs.ask(here.into(), ip.into());
+        let buffer = SockRef::from(&there).recv_buffer_size().unwrap() as u64;
+        let mut ask = || {
+            let memory = backlogs.ask(here.into(), ip.into())?;
+            assert_eq!(memory.buffer, buffer);
+            Some(memory.waiting)
+        };
         // Few kernels are built without an answer.
         let Some(mut before) = ask() else { return };
         assert_eq!(before, 0);
@@ -159,12 +177,14 @@ mod tests {
         answer.extend([1, 0, 0, 0]);
         answer.extend(attribute(40, MEMORY));
         answer.extend(42_240_u32.to_ne_bytes());
-        assert_eq!(waiting(7, &answer), Some(42_240));
-        assert_eq!(waiting(6, &answer), None, "the answer to something else");
+        answer.extend(212_992_u32.to_ne_bytes());
+        let expected = SocketMemory { waiting: 42_240, buffer: 212_992 };
+        assert_eq!(memory(7, &answer), Some(expected));
+        assert_eq!(memory(6, &answer), None, "the answer to something else");
         for len in 0..answer.len() {
-            assert_eq!(waiting(7, &answer[..len]), None, "{len} bytes");
+            assert_eq!(memory(7, &answer[..len]), None, "{len} bytes");
         }
         answer[4] = 2;
-        assert_eq!(waiting(7, &answer), None, "an error");
+        assert_eq!(memory(7, &answer), None, "an error");
     }
 }

@@ -43,6 +43,12 @@ mod watch;
 pub use holder::{Holder, holders};
 pub use route::Route;
 
+/// The receive buffer of the socket that has the RoCEv2 port of `to`, in bytes as its kernel counts them.
+/// `None` when no socket of this machine has it, or the kernel does not tell.
+pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
+    Backlogs::new().ask(from, to).map(|memory| memory.buffer)
+}
+
 /// How a [`UdpPort`] is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UdpConfig {
@@ -311,7 +317,7 @@ impl Port for UdpPort {
     }
 
     fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
-        self.backlogs.ask(self.info.ip, to)
+        self.backlogs.ask(self.info.ip, to).map(|memory| memory.waiting)
     }
 
     fn poll_link(&mut self) -> Option<LinkState> {
