@@ -142,16 +142,8 @@ impl Shard {
             let driven = self.driven.load(Ordering::SeqCst);
             return Ok(if driven { State::Parked } else { State::Socket });
         }
-        let due = self.due.get();
-        if due.is_some_and(|due| due <= now) {
-            let mut core = self.lock()?;
-            let now = clock::now();
-            core.turn(now);
-            self.release(core, now);
-        }
-        let look_again = now + (*patience - idle);
-        let until = self.due.get().map_or(look_again, |due| due.min(look_again));
-        self.sleep(&self.thread_bell, false, Some(until), now);
+        // Whoever takes turns sends what is due as well. To wake up for that would take the CPU from him.
+        self.sleep(&self.thread_bell, false, Some(now + (*patience - idle)), now);
         self.thread_bell.silence();
         *patience = (*patience * 2).min(MOST_PATIENCE);
         Ok(State::Watch)

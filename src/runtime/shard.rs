@@ -47,8 +47,6 @@ pub(crate) struct Shard {
     last_time: AtomicU64,
     /// When somebody else than the device's thread last took a turn.
     pub(super) last_turn: AtomicU64,
-    /// When a turn is due though nothing arrives; for the thread while it stays off the lock.
-    pub(super) due: Due,
     /// What the thread does.
     pub(super) thread: AtomicU8,
     /// Until when the thread sleeps on the port's descriptors.
@@ -83,7 +81,6 @@ impl Shard {
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
-            due: Due::default(),
             thread: AtomicU8::new(State::Socket as u8),
             thread_sleep: Due::default(),
             thread_bell: Bell::new()?,
@@ -177,7 +174,6 @@ impl Shard {
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
         let due = core.deadline(now);
-        self.due.set(due);
         let overslept = due.is_some_and(|due| self.sleeps_past(due));
         let notices = core.take_notices();
         if notices.as_ref().is_some_and(|notices| notices.moved) {
