@@ -103,6 +103,7 @@ impl Service {
     }
 
     /// Appends a request. Only UD has a destination for each.
+    #[inline]
     pub(crate) fn post(&mut self, request: SendRequest, length: u32, to: Option<Destination>) {
         match (self, to) {
             (Self::Rc { requester, .. } | Self::XrcIni { requester }, _) => {

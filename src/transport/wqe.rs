@@ -42,6 +42,7 @@ enum Data {
 
 impl Wqe {
     /// `length` is that of the data, which posting has checked.
+    #[inline]
     pub(crate) fn new(request: SendRequest, length: u32) -> Self {
         Self {
             wr_id: request.wr_id,

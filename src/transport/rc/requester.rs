@@ -153,6 +153,7 @@ impl Requester {
     }
 
     /// Appends a request of `length` bytes. The caller has asked for [`room`](Self::room).
+    #[inline]
     pub(crate) fn post(&mut self, request: SendRequest, length: u32) {
         self.queue.push_back(Wqe::new(request, length));
     }
