@@ -4,6 +4,7 @@
 //! by `benches/instructions.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::time::{Duration, Instant};
 
