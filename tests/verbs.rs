@@ -34,6 +34,8 @@ mod node;
 mod operations;
 #[path = "verbs/partitions.rs"]
 mod partitions;
+#[path = "verbs/ports.rs"]
+mod ports;
 #[path = "verbs/process.rs"]
 mod process;
 #[path = "verbs/progress.rs"]

@@ -7,6 +7,7 @@
 //! | port | carries datagrams |
 //! |---|---|
 //! | `udp::UdpPort` | over UDP sockets, without privileges |
+//! | `packet::PacketPort` | in frames of its own, with CAP_NET_RAW: it sees IP headers |
 //! | [`several::Several`] | through others, by the address that they leave from |
 //! | [`sim::SimPort`] | through a simulated network in virtual time |
 //! | [`impair::Impair`] | through another port, with seeded faults |
@@ -31,6 +32,8 @@ pub mod capture;
 mod cmsg;
 mod conditions;
 pub mod impair;
+#[cfg(feature = "packet")]
+pub mod packet;
 pub mod several;
 pub mod sim;
 #[cfg(feature = "runtime")]
@@ -48,6 +51,43 @@ pub(crate) use sys::{at_exit, event_fd, in_child, is_closed, monotonic};
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
+
+/// Which port a device has.
+#[cfg(feature = "runtime")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum PortKind {
+    /// [`udp::UdpPort`]: UDP sockets, for everybody.
+    #[default]
+    Udp,
+    /// [`packet::PacketPort`]: packet sockets, for those who may.
+    #[cfg(feature = "packet")]
+    Packet,
+}
+
+#[cfg(feature = "runtime")]
+impl PortKind {
+    /// All there are.
+    pub const ALL: &[Self] = &[
+        Self::Udp,
+        #[cfg(feature = "packet")]
+        Self::Packet,
+    ];
+
+    /// What it is called: `udp` or `packet`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            #[cfg(feature = "packet")]
+            Self::Packet => "packet",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
 
 /// Something that carries datagrams.
 ///

@@ -259,6 +259,25 @@ pub(super) fn set_option(
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Has a packet socket receive frames of this EtherType from an interface, and send to it.
+#[cfg(feature = "packet")]
+pub(super) fn bind_to_link(
+    socket: BorrowedFd<'_>,
+    interface: u32,
+    ethertype: u16,
+) -> io::Result<()> {
+    // SAFETY: `sockaddr_ll` consists of integers, for which all zeros is a value.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = length(usize::try_from(libc::AF_PACKET).unwrap_or_default());
+    address.sll_protocol = ethertype.to_be();
+    address.sll_ifindex = c_int::try_from(interface).map_err(io::Error::other)?;
+    let at: *const libc::sockaddr_ll = &address;
+    let len = length(size_of::<libc::sockaddr_ll>());
+    // SAFETY: `at` points to `len` bytes that live until the call returns; the kernel reads them.
+    let rc = unsafe { libc::bind(socket.as_raw_fd(), at.cast(), len) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The value of a socket option that is an `int`.
 pub(super) fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;

@@ -15,9 +15,11 @@ use crate::engine::{Config, Engine};
 use crate::ids::{Gid, Mtu, PKey, PdId};
 use crate::io::capture::Capture;
 use crate::io::impair::{Impair, Impairments};
+#[cfg(feature = "packet")]
+use crate::io::packet::{self, PacketPort};
 use crate::io::several::Several;
 use crate::io::udp::{self, UdpConfig, UdpPort};
-use crate::io::{Port, Sink};
+use crate::io::{Port, PortKind, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
@@ -35,6 +37,7 @@ pub(crate) struct DeviceConfig {
     pub(crate) name: String,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) source_port: Option<u16>,
+    pub(crate) via: PortKind,
     pub(crate) ack_policy: AckPolicy,
     pub(crate) impairments: Option<Impairments>,
     pub(crate) capture: Option<Box<dyn Sink>>,
@@ -63,19 +66,22 @@ impl DeviceConfig {
     fn open_port(&self, ip: IpAddr) -> Result<(Box<dyn Port>, Mtu), OpenError> {
         let mut active_mtu = Mtu::Mtu4096;
         let mut open = |ip| {
-            let port = UdpPort::open(&UdpConfig {
-                receive_buffer: self.receive_buffer,
-                source_port: self.source_port,
-                ..UdpConfig::new(ip)
-            })?;
+            let port = open_one(
+                self.via,
+                &UdpConfig {
+                    receive_buffer: self.receive_buffer,
+                    source_port: self.source_port,
+                    ..UdpConfig::new(ip)
+                },
+            )?;
             let mtu = port.info().link_mtu;
             active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
             Ok::<_, OpenError>(port)
         };
         let first = open(ip)?;
         let others = self.also.iter().copied().map(open).collect::<Result<Vec<_>, _>>()?;
-        let port: Box<dyn Port> = match others.is_empty() {
-            true => Box::new(first),
+        let port = match others.is_empty() {
+            true => first,
             false => Box::new(Several::new(first, others)),
         };
         Ok((port, active_mtu))
@@ -115,6 +121,10 @@ pub enum OpenError {
     /// The port cannot be opened.
     #[error(transparent)]
     Port(#[from] udp::OpenError),
+    /// The packet port cannot be opened.
+    #[cfg(feature = "packet")]
+    #[error(transparent)]
+    PacketPort(packet::OpenError),
     /// The environment says something that makes no sense.
     #[error(transparent)]
     Environment(#[from] EnvError),
@@ -406,6 +416,18 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
+}
+
+fn open_one(via: PortKind, config: &UdpConfig) -> Result<Box<dyn Port>, OpenError> {
+    match via {
+        PortKind::Udp => Ok(Box::new(UdpPort::open(config)?)),
+        #[cfg(feature = "packet")]
+        PortKind::Packet => match PacketPort::open(config) {
+            Ok(port) => Ok(Box::new(port)),
+            Err(packet::OpenError::Udp(error)) => Err(OpenError::Port(error)),
+            Err(error) => Err(OpenError::PacketPort(error)),
+        },
+    }
 }
 
 fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {

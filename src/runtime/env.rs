@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::io::PortKind;
 use crate::io::impair::Impairments;
 
 /// An environment variable.
@@ -21,7 +22,7 @@ pub struct Variable {
 }
 
 /// Every environment variable there is. One that is empty counts as not set.
-pub const VARIABLES: [Variable; 8] = [
+pub const VARIABLES: [Variable; 9] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -62,6 +63,11 @@ pub const VARIABLES: [Variable; 8] = [
         value: "a UDP port",
         meaning: "the one port to send from, for firewalls; 4791 is allowed",
     },
+    Variable {
+        name: "SOFTROCE_VIA",
+        value: "udp or packet",
+        meaning: "what packets are sent and received by: UDP sockets, or packet sockets, which need CAP_NET_RAW; without it udp",
+    },
 ];
 
 /// What the environment says.
@@ -87,6 +93,8 @@ pub struct Environment {
     pub log: Option<LogLevel>,
     /// `SOFTROCE_SOURCE_PORT`.
     pub source_port: Option<u16>,
+    /// `SOFTROCE_VIA`.
+    pub via: Option<PortKind>,
 }
 
 /// How much is told, least first.
@@ -164,6 +172,7 @@ impl Environment {
             "SOFTROCE_SOURCE_PORT" => {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
             }
+            "SOFTROCE_VIA" => self.via = Some(PortKind::named(&text).ok_or_else(unlike)?),
             "SOFTROCE_COUNTERS" => self.counters = Some(value.into()),
             _ => self.pcap = Some(value.into()),
         }
@@ -210,8 +219,17 @@ mod tests {
 
     #[test]
     fn every_variable_has_a_place_of_its_own() {
-        let values =
-            ["::1,127.0.0.1", "rdma", "a.pcap", "metrics", "loss=0.5", "4096", "warn", "4791"];
+        let values = [
+            "::1,127.0.0.1",
+            "rdma",
+            "a.pcap",
+            "metrics",
+            "loss=0.5",
+            "4096",
+            "warn",
+            "4791",
+            "udp",
+        ];
         let all = VARIABLES.iter().zip(values);
         let lookup = |name: &str| {
             all.clone().find(|(variable, _)| variable.name == name).map(|(_, value)| value.into())
@@ -225,6 +243,7 @@ mod tests {
             receive_buffer: Some(4096),
             log: Some(LogLevel::Warn),
             source_port: Some(4791),
+            via: Some(PortKind::Udp),
         };
         assert_eq!(Environment::from_variables(lookup), Ok(expected));
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::ids::{Gid, PKey};
-use crate::io::Sink;
 use crate::io::impair::Impairments;
+use crate::io::{PortKind, Sink};
 use crate::mem::MwType;
 use crate::runtime::{
     AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue, now,
@@ -46,6 +46,7 @@ pub struct OpenOptions {
     name: Option<String>,
     receive_buffer: Option<usize>,
     source_port: Option<u16>,
+    via: Option<PortKind>,
     ack_policy: AckPolicy,
     impairments: Option<Impairments>,
     capture: Option<Box<dyn Sink>>,
@@ -111,6 +112,11 @@ impl OpenOptions {
         Self { source_port: Some(port), ..self }
     }
 
+    /// By what packets are sent and received, instead of UDP sockets.
+    pub fn via(self, kind: PortKind) -> Self {
+        Self { via: Some(kind), ..self }
+    }
+
     /// When to acknowledge what has arrived.
     pub fn ack_policy(self, policy: AckPolicy) -> Self {
         Self { ack_policy: policy, ..self }
@@ -171,6 +177,7 @@ impl OpenOptions {
         let env = Environment::read()?;
         let special = self.receive_buffer.is_some()
             || self.source_port.is_some()
+            || self.via.is_some()
             || self.impairments.is_some()
             || self.capture.is_some()
             || self.counters.is_some()
@@ -192,6 +199,7 @@ impl OpenOptions {
             name: self.name.or(env.name).unwrap_or_else(|| String::from("softroce0")),
             receive_buffer: self.receive_buffer.or(env.receive_buffer),
             source_port: self.source_port.or(env.source_port),
+            via: self.via.or(env.via).unwrap_or_default(),
             ack_policy: self.ack_policy,
             impairments: self.impairments.or(env.impair),
             capture: self.capture,

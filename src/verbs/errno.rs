@@ -3,6 +3,8 @@
 use std::io;
 
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
+#[cfg(feature = "packet")]
+use crate::io::packet;
 use crate::io::{JoinError, udp};
 use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
 use crate::runtime::{Down, OpenError, XrcdError};
@@ -67,6 +69,8 @@ fn of_system(error: &io::Error) -> i32 {
 fn of_open(error: &OpenError) -> i32 {
     match error {
         OpenError::Port(port) => of_port(port),
+        #[cfg(feature = "packet")]
+        OpenError::PacketPort(port) => of_packet_port(port),
         OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
         OpenError::AlreadyOpen { .. } | OpenError::Belongs { .. } => libc::EBUSY,
         OpenError::Environment(_)
@@ -86,6 +90,17 @@ fn of_port(error: &udp::OpenError) -> i32 {
         udp::OpenError::NotLocal { .. } => libc::EADDRNOTAVAIL,
         udp::OpenError::InUse { .. } => libc::EADDRINUSE,
         udp::OpenError::Os { source, .. } => of_system(source),
+    }
+}
+
+#[cfg(feature = "packet")]
+fn of_packet_port(error: &packet::OpenError) -> i32 {
+    match error {
+        packet::OpenError::Udp(port) => of_port(port),
+        packet::OpenError::NotPermitted { .. } => libc::EPERM,
+        packet::OpenError::NoInterface { .. } => libc::EADDRNOTAVAIL,
+        packet::OpenError::NotEthernet { .. } => libc::EPFNOSUPPORT,
+        packet::OpenError::Os { source, .. } => of_system(source),
     }
 }
 

@@ -27,6 +27,8 @@ use crate::net::{Ipv4Fields, Path, ROCE_PORT};
 use super::ParseError;
 use super::packet::{split, truncated};
 
+/// Bytes of an Ethernet header without a tag.
+pub const ETHERNET_LEN: usize = 14;
 /// Bytes of an IPv4 header.
 pub const IPV4_LEN: usize = 20;
 /// Bytes of an IPv6 header, and of the space for either before a received UD message.
@@ -35,7 +37,7 @@ pub const IPV6_LEN: usize = 40;
 pub const UDP_LEN: usize = 8;
 
 /// IP's number of UDP.
-pub(super) const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 
 /// A received IP packet, down to the datagram in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +77,7 @@ impl IpDatagram<'_> {
 ///
 /// [`ParseError::Truncated`].
 pub fn ethernet(frame: &[u8]) -> Result<(u16, &[u8]), ParseError> {
-    let (&[.., e0, e1], rest) = split::<14>(frame, "Ethernet")?;
+    let (&[.., e0, e1], rest) = split::<ETHERNET_LEN>(frame, "Ethernet")?;
     untagged(u16::from_be_bytes([e0, e1]), rest)
 }
 
@@ -327,14 +329,32 @@ pub(super) fn be_length(len: usize) -> [u8; 2] {
     u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
 }
 
+/// What a UDP checksum field holds before the checksum has been computed: the sum over the pseudo header
+/// (RFC 768; RFC 8200, section 8.1) of a datagram of `udp_payload_len` bytes, which whoever computes the
+/// checksum begins with.
+#[cfg(feature = "packet")]
+pub(crate) fn pseudo_sum(path: &Path, udp_payload_len: usize) -> u16 {
+    let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
+    let tail = [0, UDP, len0, len1];
+    match Addresses::new(path.source, path.destination) {
+        Addresses::V4(from, to) => sum(&[&from.octets(), &to.octets(), &tail]),
+        Addresses::V6(from, to) => sum(&[&from.octets(), &to.octets(), &tail]),
+    }
+}
+
 /// The checksum of an IPv4 header whose checksum field is zero: the complement of the sum of its
 /// 16-bit words in ones' complement arithmetic.
 fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
-    let words = header.as_chunks::<2>().0.iter();
+    !sum(&[header])
+}
+
+/// The ones' complement sum of 16-bit words; no part has a byte left over.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.as_chunks::<2>().0);
     let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
     let [c0, c1, s0, s1] = sum.to_be_bytes();
     let (sum, carry) = u16::from_be_bytes([s0, s1]).overflowing_add(u16::from_be_bytes([c0, c1]));
-    !(sum + u16::from(carry))
+    sum + u16::from(carry)
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 #   tests/interop/rxe.sh [--write] [KERNEL…]      6.1 and 6.12 unless named; newest is a third
 #
 # A line a combination; the exit status says whether all of them passed and whether docs/INTEROP.md
-# says the same. With --write it is made to. This side runs as a user without privileges. What it sent
-# is captured beside the guest, and every packet of the capture must be one for tshark and have a right
-# ICRC, and none of ours break a rule. Where guests cannot be booted it says so and passes, unless CI=true.
+# says the same. With --write it is made to. This side runs as a user without privileges, but for packet
+# ports. What it sent is captured beside the guest, and every packet of the capture must be one for tshark
+# and have a right ICRC, and none of ours break a rule. Where guests cannot be booted it says so and passes,
+# unless CI=true.
 #
 # environment: ROCE      the command to test, instead of the one that cargo builds
 #              INTEROP   the tests, likewise
@@ -62,7 +63,14 @@ unprivileged() {
     "$vm" host setpriv "${user[@]}" --inh-caps=-all --bounding-set=-all --no-new-privs timeout "$@"
 }
 
-roce() { unprivileged "$LIMIT" "$work/roce" "$@"; }
+# Ours. Packet sockets are not for everybody.
+via=udp
+roce() {
+    case $via in
+    udp) unprivileged "$LIMIT" "$work/roce" "$@" ;;
+    *) "$vm" host timeout "$LIMIT" "$work/roce" "$@" --via $via ;;
+    esac
+}
 
 # Whether somebody listens at this TCP port, in the namespace of the guests or in the guest.
 listens_here() { "$vm" host grep -qiE ":$(printf %04x "$1") .* 0A " /proc/net/tcp /proc/net/tcp6; }
@@ -151,6 +159,19 @@ stock_programs() {
         sizes=(1 1023 1024 2048 4096)
         check "$ip" "ibv_ud_pingpong, $begins begins: $(list "${sizes[@]}") bytes" \
             pingpongs $begins "$ip" ud "${sizes[@]}"
+    done
+}
+
+# The same against a packet port.
+packet_ports() {
+    local ip=$1 begins transport mtu=1024 sizes=(1 1023 1024) via=packet
+    for begins in roce rxe; do
+        for transport in rc uc ud; do
+            [ $transport = ud ] || sizes=(1 1025 65536)
+            check "$ip" "ibv_${transport}_pingpong with our packet port, $begins begins: $(list "${sizes[@]}") bytes" \
+                pingpongs $begins "$ip" $transport "${sizes[@]}"
+            sizes=(1 1023 1024)
+        done
     done
 }
 
@@ -291,6 +312,7 @@ for kernel in "${kernels[@]}"; do
     for ip in ipv4 ipv6; do
         capture_start
         stock_programs $ip
+        packet_ports $ip
         operations $ip --skip $CORRUPT --skip $HANDMADE
         check $ip "every packet on the wire: a BTH for tshark, a right ICRC, no rule broken by us" capture_check
         operations $ip $HANDMADE

@@ -50,6 +50,9 @@ impl DeviceArgs {
         if let Some(bytes) = self.rcvbuf {
             options = options.receive_buffer(bytes);
         }
+        if let Some(kind) = self.via {
+            options = options.via(kind);
+        }
         if let Some(impairments) = self.impair {
             options = options.impair(impairments);
         }

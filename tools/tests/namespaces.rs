@@ -206,6 +206,51 @@ fn every_transport_plays_over_ipv6_and_over_routers() {
     }
 }
 
+/// Two hosts on one link, of which either may have a packet port. UDP sockets cannot send from the one that
+/// has: what arrives has left in frames.
+#[test]
+#[ignore = "makes network namespaces"]
+fn packet_ports_play_with_each_other_and_with_udp_sockets() {
+    let linked = r#"
+        mount -t tmpfs tmpfs /run
+        for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
+        ip link add a0 netns a mtu $MTU type veth peer name b0 netns b mtu $MTU
+        ip -n a link set a0 up; ip -n b link set b0 up
+        ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
+        ip -n a addr add fd01::1/64 dev a0 nodad; ip -n b addr add fd01::2/64 dev b0 nodad
+        for of in "a a0" "b b0"; do
+            set -- $of
+            ip netns exec $1 ethtool -K $2 tx-udp-segmentation $WHOLE gro $WHOLE >&2
+        done
+        frames_only() {
+            ip -n $1 rule add pref 10 ipproto udp dport 4791 type blackhole
+            ip -n $1 -6 rule add pref 10 ipproto udp dport 4791 type blackhole
+        }
+        [ $A = udp ] || frames_only a
+        [ $B = udp ] || frames_only b
+        for to in 10.1.0.2 fd01::2; do
+            for game in "rc -m 1024 -s 100000" "uc -m 1024 -s 40000" "ud -s 1000"; do
+                game="--transport $game -n 20 -c --json"
+                exec 3< <(exec ip netns exec b "$ROCE" pingpong --via $B $game -p 0 --announce)
+                read -r port <&3
+                ip netns exec a "$ROCE" pingpong --via $A $game $to -p "$port"
+                cat <&3
+            done
+        done
+    "#;
+    for (mtu, whole) in [(1500, "off"), (9000, "on")] {
+        for (a, b) in [("packet", "udp"), ("udp", "packet"), ("packet", "packet")] {
+            let setting = format!("MTU={mtu}; WHOLE={whole}; A={a}; B={b}");
+            let games = run(&[&setting, linked]);
+            assert_eq!(games.len(), 12, "{setting}");
+            for game in games {
+                let heard = (&game["received"], &game["damaged"]);
+                assert_eq!(heard, (&20.into(), &0.into()), "{setting}: {game}");
+            }
+        }
+    }
+}
+
 /// What leaves a host, as its neighbour's interface takes it: bursts cut by the kernel, headers written
 /// by the kernel.
 ///

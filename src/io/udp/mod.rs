@@ -32,12 +32,12 @@ use socket::Receiver;
 use watch::Watch;
 
 mod backlog;
-mod filter;
+pub(super) mod filter;
 mod groups;
 mod holder;
 mod route;
-mod send;
-mod socket;
+pub(super) mod send;
+pub(super) mod socket;
 mod watch;
 
 pub use holder::{Holder, holders};
@@ -212,6 +212,12 @@ impl UdpPort {
         Ok((receiver, info))
     }
 
+    /// From now on nothing that is sent to the port's address alone is received: somebody else does that.
+    #[cfg(feature = "packet")]
+    pub(super) fn deafen(&self) -> io::Result<()> {
+        self.receiver.attach_filter(&[filter::DROP])
+    }
+
     /// Sends what it can of `bursts`; the first is sent in pieces when it must be.
     fn send(&mut self, bursts: &[Burst]) -> Result<usize, Stop> {
         let Some(first) = bursts.first() else { return Ok(0) };
@@ -229,7 +235,10 @@ impl UdpPort {
     }
 
     /// Receives what was sent to groups, and returns how many messages that was.
-    fn receive_of_groups(&mut self, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+    pub(super) fn receive_of_groups(
+        &mut self,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
         let mut messages = 0;
         for (group, socket) in self.groups.readable()? {
             let from = (socket, group);
@@ -427,7 +436,7 @@ fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a
 }
 
 /// How long to wait for the kernel to make room: what an interface of 10 Gb/s takes for a burst.
-const RETRY: Duration = Duration::from_micros(50);
+pub(super) const RETRY: Duration = Duration::from_micros(50);
 
 /// Bytes to receive in one call at most, so that they are still in the cache when they are read.
 const BATCH_BYTES: usize = 256 << 10;

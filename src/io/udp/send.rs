@@ -22,7 +22,7 @@ const ATTEMPTS: u16 = 16;
 
 /// Why a burst was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stop {
+pub(in crate::io) enum Stop {
     /// The kernel has no room now.
     Busy,
     /// It never will be.
@@ -32,7 +32,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    pub(super) fn from_os(error: &io::Error, segments: usize) -> Self {
+    pub(in crate::io) fn from_os(error: &io::Error, segments: usize) -> Self {
         let kind = match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
             // A route through IPsec or an interface without checksum offload, or too many segments.

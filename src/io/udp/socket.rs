@@ -191,7 +191,7 @@ fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<(
 }
 
 /// Asks for what the caller wants, or for much. Without privileges the kernel stops at `rmem_max`.
-fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
+pub(in crate::io) fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
     // The kernel doubles what it is asked for, to account for its own needs.
     let ask = wanted.unwrap_or(UdpConfig::RECEIVE_BUFFER).div_ceil(2);
     let forced = c_int::try_from(ask).unwrap_or(c_int::MAX);

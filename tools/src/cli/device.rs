@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use softroce::ids::PKey;
+use softroce::io::PortKind;
 use softroce::io::impair::Impairments;
 
 use super::units;
@@ -36,7 +37,14 @@ pub(crate) struct DeviceArgs {
     /// outage, every, truncate, mark, mark-above, jitter, rate, queue, refuse, dir: docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC")]
     pub(crate) impair: Option<Impairments>,
+    /// Send and receive by UDP sockets, or by packet sockets, which need CAP_NET_RAW and see whole packets.
+    #[arg(long, value_name = "udp|packet", value_parser = via)]
+    pub(crate) via: Option<PortKind>,
     /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rcvbuf: Option<usize>,
+}
+
+fn via(text: &str) -> Result<PortKind, String> {
+    PortKind::named(text).ok_or_else(|| "expected udp or packet".to_owned())
 }

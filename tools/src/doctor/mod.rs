@@ -47,6 +47,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         args.device.pkey.is_empty(),
         "--pkey: what the doctor sends is of the default partition"
     );
+    ensure!(args.device.via.is_none(), "--via: the doctor looks at UDP sockets");
     let recording = args.device.record(&environment)?;
     let mut findings = Findings::new(args.json);
     let doctor = Doctor { args, environment: &environment, recording: recording.as_ref() };

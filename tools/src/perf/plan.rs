@@ -40,6 +40,10 @@ impl Kind {
                 "--pcap and --impair are for a device; the ceiling is of UDP sockets without one"
             );
         }
+        ensure!(
+            !is_ceiling || args.device.via.is_none(),
+            "--via is for a device; the ceiling is of UDP sockets without one"
+        );
         ensure!(is_ceiling || args.of.is_none(), "--of: only ceiling imitates another test");
         let test = if is_ceiling { args.of.unwrap_or(Test::WriteBw) } else { args.test };
         let (verb, measure) =

@@ -30,6 +30,9 @@ impl Side {
         if let Some(bytes) = args.device.rcvbuf {
             command.args(["--rcvbuf", &bytes.to_string()]);
         }
+        if let Some(kind) = args.device.via {
+            command.args(["--via", kind.name()]);
+        }
         // Any member may talk to a full one.
         for key in &args.device.pkey {
             command.arg(format!("--pkey={}", PKey(key.0 | 0x8000)));

@@ -1,0 +1,48 @@
+//! The frames that the kernel shows us: whole UDP datagrams to the RoCEv2 port of one address, which an
+//! engine may take.
+
+use std::net::IpAddr;
+
+use socket2::SockFilter;
+
+use crate::io::udp::filter::{AND, LOAD_BYTE, program, require, step};
+use crate::net::ROCE_PORT;
+use crate::wire::encap::{ETHERNET_LEN, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
+
+const LOAD_HALF: u16 = 0x28;
+const LOAD_WORD: u16 = 0x20;
+
+/// The program for datagrams to `ip`; `None` when it cannot be written. The kernel has seen to the EtherType.
+pub(super) fn to_address(ip: IpAddr) -> Option<Vec<SockFilter>> {
+    let at = |offset: usize| u32::try_from(ETHERNET_LEN + offset).ok();
+    let udp = u32::from(UDP);
+    let mut steps = Vec::new();
+    let header_len = match ip {
+        IpAddr::V4(ip) => {
+            // No options, no fragment.
+            steps.extend(equal(step(LOAD_BYTE, at(0)?), 0x45));
+            steps.extend([step(LOAD_HALF, at(6)?), step(AND, 0x3fff)]);
+            steps.extend(require(0));
+            steps.extend(equal(step(LOAD_BYTE, at(9)?), udp));
+            steps.extend(equal(step(LOAD_WORD, at(16)?), u32::from(ip)));
+            IPV4_LEN
+        }
+        IpAddr::V6(ip) => {
+            steps.extend(equal(step(LOAD_BYTE, at(6)?), udp));
+            for (index, word) in ip.octets().as_chunks::<4>().0.iter().enumerate() {
+                let load = step(LOAD_WORD, at(24 + 4 * index)?);
+                steps.extend(equal(load, u32::from_be_bytes(*word)));
+            }
+            IPV6_LEN
+        }
+    };
+    steps.extend(equal(step(LOAD_HALF, at(header_len + 2)?), u32::from(ROCE_PORT)));
+    steps.extend(program(at(header_len + UDP_LEN)?)?);
+    Some(steps)
+}
+
+/// Drops what has another value there.
+fn equal(load: SockFilter, value: u32) -> [SockFilter; 3] {
+    let [jump, drop] = require(value);
+    [load, jump, drop]
+}
