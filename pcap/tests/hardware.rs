@@ -115,7 +115,7 @@ impl Host {
     }
 
     fn modify(&mut self, attr: impl Into<QpAttr>) {
-        self.engine.modify_qp(self.now, self.qpn, &attr.into(), |wanted| wanted).unwrap();
+        self.engine.modify_qp(self.now, self.qpn, &attr.into(), |_, wanted| wanted).unwrap();
     }
 
     fn sge(&self, length: u32) -> Sge {
