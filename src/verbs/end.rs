@@ -36,8 +36,8 @@ impl End {
         let (qpn, device) = (self.qpn, &context.device);
         let modified = device.shard.with(|core, now| core.modify_qp(now, qpn, attr))?;
         modified.map_err(|source| Error::Modify { qpn, source })?;
-        if let Some(peer) = attr.av.map(|av| av.gid.ip())
-            && let Some(bytes) = local_receive_buffer(device.ip, peer)
+        if let Some((from, peer)) = attr.av.map(|av| (av.sgid_index, av.gid.ip()))
+            && let Some(bytes) = local_receive_buffer(context.slot(from.into())?.ip(), peer)
         {
             device.shard.with(|core, _| core.engine.set_peer_receive_buffer(peer, bytes))?;
         }
