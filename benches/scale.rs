@@ -19,32 +19,33 @@ mod counting;
 #[expect(dead_code, reason = "nothing is received here that takes a request")]
 mod pair;
 
-const CONNECTIONS: [u32; 3] = [1, 100, 10_000];
+/// How many connections, and how many WRITEs are posted before the engines run. With many connections
+/// each has an acknowledgement of its own, and with one where they are posted one by one.
+const LOADS: [(u32, u64); 4] = [(1, 256), (1, 1), (100, 256), (10_000, 256)];
 
-/// Bytes of each WRITE, and how many are posted before the engines run.
+/// Bytes of each WRITE.
 const LENGTH: u32 = 4096;
-const BATCH: u64 = 256;
 
 /// Takes turns, and the middle one counts.
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(200);
 
 /// Nanoseconds a WRITE, both sides together.
-fn round(pair: &mut Pair) -> f64 {
+fn round(pair: &mut Pair, batch: u64) -> f64 {
     let to = pair.remote();
     let (begin, mut messages) = (Instant::now(), 0);
     while begin.elapsed() < ROUND {
-        pair.post(SendOp::Write { to }, LENGTH, BATCH);
+        pair.post(SendOp::Write { to }, LENGTH, batch);
         pair.run();
-        messages += BATCH;
+        messages += batch;
     }
     begin.elapsed().as_nanos() as f64 / messages as f64
 }
 
 fn main() {
-    let mut pairs: Vec<_> = CONNECTIONS
+    let mut pairs: Vec<_> = LOADS
         .iter()
-        .map(|connections| {
+        .map(|(connections, _)| {
             let before = held();
             let begin = Instant::now();
             let pair = Pair::new(Mtu::Mtu4096, *connections).unwrap();
@@ -52,20 +53,22 @@ fn main() {
             (pair, time, bytes)
         })
         .collect();
-    let mut times = vec![Vec::new(); CONNECTIONS.len()];
+    let mut times = vec![Vec::new(); LOADS.len()];
     for _ in 0..ROUNDS {
-        for ((pair, ..), times) in pairs.iter_mut().zip(&mut times) {
-            times.push(round(pair));
+        for (((pair, ..), (_, batch)), times) in pairs.iter_mut().zip(LOADS).zip(&mut times) {
+            times.push(round(pair, batch));
         }
     }
     let alone = pairs[0].2;
-    println!("{:>12}{:>14}{:>18}{:>14}", "connections", "made in ms", "bytes an end", "ns a WRITE");
-    for ((connections, (_, made, bytes)), mut times) in CONNECTIONS.iter().zip(pairs).zip(times) {
+    println!("connections   at once   made in ms   bytes an end   ns a WRITE");
+    for (((connections, batch), (_, made, bytes)), mut times) in LOADS.iter().zip(pairs).zip(times)
+    {
         times.sort_by(f64::total_cmp);
         // Without what two engines take that have one connection.
         let ends = 2 * (*connections as isize - 1).max(1);
         let each = (bytes - alone) / ends;
         let made = made.as_secs_f64() * 1e3;
-        println!("{connections:>12}{made:>14.1}{each:>18}{:>14.0}", times[ROUNDS / 2]);
+        let time = times[ROUNDS / 2];
+        println!("{connections:>11}{batch:>10}{made:>13.1}{each:>15}{time:>13.0}");
     }
 }

@@ -131,7 +131,7 @@ impl Shard {
         }
     }
 
-    fn watch(&self, patience: &mut Duration) -> Result<State, Down> {
+    pub(super) fn watch(&self, patience: &mut Duration) -> Result<State, Down> {
         if !self.driven.load(Ordering::SeqCst) && self.is_waited_for() {
             return Ok(State::Socket);
         }

@@ -315,6 +315,7 @@ mod tests {
     use super::*;
     use crate::io::wait_readable;
     use crate::runtime::AckPolicy;
+    use crate::runtime::core::LINGER;
     use crate::runtime::ring::{Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
@@ -374,6 +375,22 @@ mod tests {
         shard.turn_for(&ring.completions).unwrap();
         drop(held);
         assert!(log(&wire).is_empty());
+    }
+
+    #[test]
+    fn what_is_due_is_left_to_who_takes_turns() {
+        let (shard, wire, ring) = shard([10, 255, 1, 7]);
+        // It leaves an acknowledgement owed, which is due in a millisecond.
+        shard.turn_for(&ring.completions).unwrap();
+        assert_eq!(log(&wire), ["rx"]);
+        shard.last_turn.store(u64::MAX, Ordering::Relaxed);
+        let mut patience = LINGER;
+        for _ in 0..3 {
+            assert_eq!(shard.watch(&mut patience), Ok(State::Watch));
+        }
+        assert!(log(&wire).is_empty());
+        shard.last_turn.store(0, Ordering::Relaxed);
+        assert_eq!(shard.watch(&mut patience), Ok(State::Socket));
     }
 
     #[test]
