@@ -225,6 +225,29 @@ fn memory_that_is_not_there_is_not_registered() {
     assert_eq!((pd::dealloc_pd(pd), context::close_device(context)), (0, 0));
 }
 
+/// Programs unmap what is still registered. A block of this size is unmapped when it is freed, and what is
+/// mapped then comes to its end, not to its middle.
+#[test]
+fn memory_that_has_gone_is_an_error_of_the_request() {
+    let context = open();
+    let (pd, cq) = (pd::alloc_pd(context), make_cq(context, Handle::NULL));
+    let qp = make_qp(pd, cq, Handle::NULL);
+    connect(context, qp);
+    let mut memory = vec![0; 64 << 20];
+    let mr = register(pd, &mut memory, 1);
+    let addr = Out::to(&mut memory[32 << 20]).as_ptr().expose_provenance() as u64;
+    drop(memory);
+    let gone = Sge { addr, length: 8, lkey: mr.get().unwrap().lkey() };
+    let send = SendWr { sg_list: In::to(&gone), num_sge: 1, opcode: 2, ..zeroed() };
+    assert_eq!(post::post_send(qp, In::to(&send), Out::NULL), 0);
+    let mut wc: Wc = zeroed();
+    while cq::poll_cq(cq, 1, Out::to(&mut wc)) == 0 {}
+    // IBV_WC_LOC_PROT_ERR.
+    assert_eq!(wc.status, 4);
+    assert_eq!((qp::destroy_qp(qp), mr::dereg_mr(mr)), (0, 0));
+    assert_eq!((cq::destroy_cq(cq), pd::dealloc_pd(pd), context::close_device(context)), (0, 0, 0));
+}
+
 #[test]
 fn a_descriptor_that_does_not_block_answers_at_once() {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
