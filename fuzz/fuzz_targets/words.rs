@@ -37,6 +37,9 @@ fuzz_target!(|text: &str| {
     if let Ok(qpn) = units::qpn(text) {
         assert_eq!(units::qpn(&qpn.value().to_string()), Ok(qpn));
     }
+    if let Ok(pkey) = units::pkey(text) {
+        assert_eq!(units::pkey(&pkey.to_string()), Ok(pkey));
+    }
     if let Ok(mtu) = units::mtu(text) {
         assert_eq!(units::mtu(&mtu.bytes().to_string()), Ok(mtu));
     }
