@@ -24,6 +24,8 @@
 //! * **Socket**: asleep on the port's descriptors and the bell, until the engine's next deadline. A
 //!   stream of UC or UD messages it does not receive to the last receive request when somebody polled
 //!   just now: that program has lost the CPU, not its interest.
+//!   It stays there a while, whoever takes turns, if packets had waited for it when it came back from
+//!   watching: the program looks for completions now and then only, and waits for its memory to change.
 //! * **Watch**: off the descriptors, asleep on the bell until a millisecond after the last turn that
 //!   was taken; two, then four, while it finds that turns are taken, because each look takes the CPU
 //!   from whoever polls. So what a turn leaves owed is sent after four milliseconds at the latest.
@@ -57,6 +59,11 @@ const MOST_PATIENCE: Duration = Duration::from_millis(4);
 /// it loses the CPU for.
 const SPARED: Duration = Duration::from_millis(20);
 
+/// How long the thread stays on the socket when packets have waited for it; twice as long each time that
+/// this happens again, up to the second.
+const STAY: Duration = Duration::from_millis(16);
+const LONGEST_STAY: Duration = Duration::from_secs(1);
+
 /// What the thread does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -66,17 +73,45 @@ pub(crate) enum State {
     Parked = 2,
 }
 
+/// What the thread makes of those who take turns.
+#[derive(Debug)]
+pub(super) struct Vigil {
+    /// How long it watches without a look.
+    patience: Duration,
+    /// How long it stayed on the socket when packets had waited last.
+    stay: Duration,
+    /// Until when it stays there.
+    stays_until: Instant,
+}
+
+impl Vigil {
+    pub(super) const fn new() -> Self {
+        Self { patience: LINGER, stay: Duration::ZERO, stays_until: Instant::ZERO }
+    }
+
+    /// Nobody has taken a turn for longer than the thread is patient; packets may have waited meanwhile.
+    fn ends(&mut self, now: Instant, packets_waited: bool) {
+        self.patience = LINGER;
+        if packets_waited {
+            self.stay = (self.stay * 2).clamp(STAY, LONGEST_STAY);
+            self.stays_until = now + self.stay;
+        } else {
+            self.stay = Duration::ZERO;
+        }
+    }
+}
+
 impl Shard {
     /// The body of the device's thread, until the device is closed.
     pub(crate) fn run(&self) {
         let body = AssertUnwindSafe(|| {
             let mut state = State::Socket;
-            let mut patience = LINGER;
+            let mut vigil = Vigil::new();
             while !self.closing.load(Ordering::SeqCst) {
                 self.thread.store(state as u8, Ordering::SeqCst);
                 let next = match state {
-                    State::Socket => self.socket(),
-                    State::Watch => self.watch(&mut patience),
+                    State::Socket => self.socket(&vigil),
+                    State::Watch => self.watch(&mut vigil),
                     State::Parked => Ok(self.parked()),
                 };
                 match next {
@@ -96,11 +131,11 @@ impl Shard {
         self.thread_bell.ring();
     }
 
-    fn socket(&self) -> Result<State, Down> {
+    pub(super) fn socket(&self, vigil: &Vigil) -> Result<State, Down> {
         loop {
             let mut core = self.lock()?;
             let now = clock::now();
-            if self.idle_for(now) < LINGER && !self.is_waited_for() {
+            if self.idle_for(now) < LINGER && !self.is_waited_for() && now >= vigil.stays_until {
                 return Ok(State::Watch);
             }
             if core.engine.is_short_of_receives() && self.idle_for(now) < SPARED {
@@ -131,21 +166,22 @@ impl Shard {
         }
     }
 
-    pub(super) fn watch(&self, patience: &mut Duration) -> Result<State, Down> {
+    pub(super) fn watch(&self, vigil: &mut Vigil) -> Result<State, Down> {
         if !self.driven.load(Ordering::SeqCst) && self.is_waited_for() {
             return Ok(State::Socket);
         }
         let now = clock::now();
         let idle = self.idle_for(now);
-        if idle >= *patience {
-            *patience = LINGER;
+        if idle >= vigil.patience {
+            let waiting = wait_readable(&self.port_descriptors(), Some(Duration::ZERO));
+            vigil.ends(now, waiting.unwrap_or(false));
             let driven = self.driven.load(Ordering::SeqCst);
             return Ok(if driven { State::Parked } else { State::Socket });
         }
         // Whoever takes turns sends what is due as well. To wake up for that would take the CPU from him.
-        self.sleep(&self.thread_bell, false, Some(now + (*patience - idle)), now);
+        self.sleep(&self.thread_bell, false, Some(now + (vigil.patience - idle)), now);
         self.thread_bell.silence();
-        *patience = (*patience * 2).min(MOST_PATIENCE);
+        vigil.patience = (vigil.patience * 2).min(MOST_PATIENCE);
         Ok(State::Watch)
     }
 
@@ -288,5 +324,24 @@ impl<T> Drop for Seat<'_, T> {
         {
             shard.thread_bell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_packets_waiting_stays_for_them_ever_longer() {
+        let mut vigil = Vigil::new();
+        let now = Instant::ZERO + Duration::from_secs(9);
+        let mut stays = |waited| {
+            vigil.ends(now, waited);
+            vigil.stays_until - now
+        };
+        let milliseconds = [16, 32, 64, 128, 256, 512, 1000, 1000].map(Duration::from_millis);
+        assert_eq!([(); 8].map(|()| stays(true)), milliseconds);
+        stays(false);
+        assert_eq!(stays(true), STAY, "it begins anew");
     }
 }

@@ -263,7 +263,7 @@ impl Shard {
         self.port_descriptors().iter().copied().chain([bell.as_raw_fd()]).collect()
     }
 
-    fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
+    pub(super) fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
     use crate::io::wait_readable;
     use crate::runtime::AckPolicy;
-    use crate::runtime::core::LINGER;
+    use crate::runtime::progress::Vigil;
     use crate::runtime::ring::{Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
@@ -384,13 +384,13 @@ mod tests {
         shard.turn_for(&ring.completions).unwrap();
         assert_eq!(log(&wire), ["rx"]);
         shard.last_turn.store(u64::MAX, Ordering::Relaxed);
-        let mut patience = LINGER;
+        let mut vigil = Vigil::new();
         for _ in 0..3 {
-            assert_eq!(shard.watch(&mut patience), Ok(State::Watch));
+            assert_eq!(shard.watch(&mut vigil), Ok(State::Watch));
         }
         assert!(log(&wire).is_empty());
         shard.last_turn.store(0, Ordering::Relaxed);
-        assert_eq!(shard.watch(&mut patience), Ok(State::Socket));
+        assert_eq!(shard.watch(&mut vigil), Ok(State::Socket));
     }
 
     #[test]
