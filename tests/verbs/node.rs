@@ -23,7 +23,9 @@ pub(crate) const ROOM: usize = 256;
 /// An address of the loopback network that no other test uses, nor another run of the tests.
 pub(crate) fn fresh_ip() -> IpAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let place = process::id().wrapping_mul(256) + NEXT.fetch_add(1, Ordering::Relaxed);
+    // Processes that were started one after the other begin far from each other (Fibonacci hashing).
+    let first = process::id().wrapping_mul(0x9e37_79b1) >> 9;
+    let place = first + NEXT.fetch_add(1, Ordering::Relaxed);
     Ipv4Addr::from(0x7f80_0000 | place & 0x007f_ffff).into()
 }
 

@@ -1,8 +1,10 @@
 //! This test program again, as another process of a test.
 
 use std::env;
+use std::fs;
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use crate::node::STARTING;
 
@@ -41,7 +43,19 @@ pub(crate) const SEEN_EVERYTHING: &str = "has seen everything";
 
 fn spawn(command: &mut Command) -> Child {
     let _alone = STARTING.write().unwrap();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // The system lets us go on before it has closed what the child has inherited.
+    while child.try_wait().unwrap().is_none() && !has_begun(child.id()) {
+        thread::yield_now();
+    }
+    child
+}
+
+/// Whether a process of ours has become another program: until then its arguments are ours, or none.
+fn has_begun(process: u32) -> bool {
+    let [ours, theirs] = ["self".to_owned(), process.to_string()]
+        .map(|process| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default());
+    !theirs.is_empty() && theirs != ours
 }
 
 /// The next line of a process that starts with `key`, without it.
