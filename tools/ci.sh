@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything CI runs.
 #
-#   tools/ci.sh          all of it: about thirty minutes on two cores
+#   tools/ci.sh          all of it: about forty minutes on two cores
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
 #
@@ -121,7 +121,7 @@ dropin() {
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
 
-# Kernel rxe at the other end, in two Debian guests one after the other: about twelve minutes, of which
+# Kernel rxe at the other end, in two Debian guests one after the other: about thirteen minutes, of which
 # two are the first download.
 rxe() {
     if [ "$(id -u)" -eq 0 ]; then installed "${RXE_PACKAGES[@]}"; fi
