@@ -18,7 +18,7 @@ use softroce::time::Instant;
 use softroce::verbs::*;
 
 use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_with};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, line, role, start, start_by};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, line, role, start, start_by};
 
 /// The test that has a process to itself.
 const ALONE: &str = "faults::alone_in_a_process";
@@ -172,10 +172,6 @@ fn close(descriptor: RawFd) {
 #[ignore = "makes network namespaces"]
 fn an_interface_that_comes_back_in_time_costs_time_only() {
     in_namespaces("ip link set lo up; exec \"$@\"", ALONE, "interface");
-}
-
-fn ip(words: &str) {
-    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
 }
 
 fn without_an_interface() {

@@ -1,29 +1,14 @@
 //! What becomes of the interface below a device, in a namespace of its own.
 
 use std::net::IpAddr;
-use std::process::Command;
 
 use softroce::verbs::*;
 
 use crate::node::{KEY, PATIENCE, ROOM, datagrams};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, role};
+use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, role};
 
 /// The test that has an interface to itself.
 const WITH_AN_INTERFACE: &str = "links::with_an_interface";
-
-/// A wire with both ends here.
-const WIRE: &str = r#"
-    ip link add a0 type veth peer name b0
-    ip link set a0 up
-    ip link set b0 up
-    ip addr add 10.8.0.1/24 dev a0
-    ip addr add fd08::1/64 dev a0 nodad
-    exec "$@"
-"#;
-
-fn ip(words: &str) {
-    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
-}
 
 #[test]
 fn with_an_interface() {

@@ -38,6 +38,22 @@ pub(crate) fn in_namespaces(script: &str, test: &str, role: &str) {
     assert!(output.status.success() && out.contains(SEEN_EVERYTHING), "{out}{err}");
 }
 
+/// A wire with both ends here, of which one has an address of each IP version.
+pub(crate) const WIRE: &str = r#"
+    ip link set lo up
+    ip link add a0 type veth peer name b0
+    ip link set a0 up
+    ip link set b0 up
+    ip addr add 10.8.0.1/24 dev a0
+    ip addr add fd08::1/64 dev a0 nodad
+    exec "$@"
+"#;
+
+/// Runs `ip` with these words.
+pub(crate) fn ip(words: &str) {
+    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+}
+
 /// What a test prints that [`in_namespaces`] runs.
 pub(crate) const SEEN_EVERYTHING: &str = "has seen everything";
 

@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv6Addr};
-use std::process::Command;
 
 use softroce::verbs::*;
 
 use crate::multicast::fresh_group;
 use crate::node::{KEY, Node, PATIENCE, ROOM, STARTING, datagrams, fresh_ip, open, patient};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, role};
+use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, role};
 
 /// A device with so many addresses.
 fn device(addresses: usize) -> (Context, Vec<IpAddr>) {
@@ -232,21 +231,6 @@ fn ipv4_and_ipv6_work_on_one_device() {
 
 /// The test that has an interface to itself.
 const WITH_AN_INTERFACE: &str = "several::with_an_interface";
-
-/// A wire between two hosts, of which the one has two addresses.
-const WIRE: &str = r#"
-    ip link set lo up
-    ip link add a0 type veth peer name b0
-    ip link set a0 up
-    ip link set b0 up
-    ip addr add 10.8.0.1/24 dev a0
-    ip addr add fd08::1/64 dev a0 nodad
-    exec "$@"
-"#;
-
-fn ip(words: &str) {
-    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
-}
 
 /// Removes an address of a device and adds it again, while connections lead from it and from another.
 #[test]
