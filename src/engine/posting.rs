@@ -29,8 +29,7 @@ impl Engine {
         qpn: Qpn,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> (usize, Result<(), PostError>) {
-        let slot = self.qps.slot(qpn);
-        let Some((slot, qp)) = slot.and_then(|slot| Some((slot, self.qps.get_mut(slot)?))) else {
+        let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
         let turn = self.gate.enter();
@@ -89,8 +88,7 @@ impl Engine {
         qpn: Qpn,
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), PostError>) {
-        let slot = self.qps.slot(qpn);
-        let Some((slot, qp)) = slot.and_then(|slot| Some((slot, self.qps.get_mut(slot)?))) else {
+        let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
         let turn = self.gate.enter();

@@ -124,6 +124,12 @@ impl QpTable {
         self.slots.get_mut(slot)?.as_deref_mut()
     }
 
+    /// A queue pair and its slot.
+    pub(crate) fn find_mut(&mut self, qpn: Qpn) -> Option<(usize, &mut QueuePair)> {
+        let slot = self.slot(qpn)?;
+        Some((slot, self.get_mut(slot)?))
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueuePair> {
         self.slots.iter_mut().flatten().map(Box::as_mut)
     }
