@@ -163,6 +163,24 @@ fn one_acknowledgement_answers_all_that_came_together() {
     t.tx(0, "ACK psn=8 msn=4");
 }
 
+/// RSP-11, RSP-12
+#[test]
+fn an_acknowledgement_is_owed_whatever_comes_behind() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=6 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "ACK psn=6 msn=2");
+}
+
+/// RSP-02, RSP-11: nor is it told when what closes it asks for no acknowledgement.
+#[test]
+fn a_gap_that_is_closed_quietly_is_not_told() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
+    t.quiet(100);
+}
+
 /// RSP-12
 #[test]
 fn every_message_counts_whether_or_not_it_was_acknowledged() {

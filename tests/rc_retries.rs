@@ -8,7 +8,8 @@
 
 mod support;
 
-use softroce::engine::QpState;
+use softroce::engine::{QpAttr, QpState};
+use softroce::time::RnrTimer;
 use softroce::transport::work::{WcOpcode, WcStatus};
 use support::Link;
 use support::script::{Script, Sent, failed, ok, rts_qp};
@@ -494,6 +495,24 @@ fn progress_fills_both_budgets() {
         t.rx(us, &format!("ACK psn={psn} msn=2"));
         assert_eq!(t.sends(), [ok(2, SEND, 8)]);
     }
+}
+
+/// RTS to RTS is no progress: what is waited for is waited for as long as before.
+#[test]
+fn changed_attributes_leave_the_timers_as_they_are() {
+    let attr = || QpAttr { min_rnr_timer: RnrTimer::new(5), ..QpAttr::to(QpState::Rts) };
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.quiet(1000);
+    t.modify(attr()).unwrap();
+    t.tx(1049, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1050, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.modify(attr()).unwrap();
+    t.quiet(1689);
+    t.tx(1690, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(1691, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
 /// REQ-29: a peer that is not ready has answered, so what was lost before does not count any more.

@@ -281,6 +281,65 @@ mod tests {
     }
 
     #[test]
+    fn a_send_request_is_counted_by_how_it_ended() {
+        let mut counters = Counters::default();
+        let mut ended = |status, times: u64| {
+            (0..times).for_each(|_| counters.sent(WcOpcode::RdmaWrite, status));
+        };
+        ended(WcStatus::Success, 2);
+        ended(WcStatus::WrFlushErr, 3);
+        ended(WcStatus::RetryExcErr, 1);
+        ended(WcStatus::RnrRetryExcErr, 2);
+        ended(WcStatus::RemAccessErr, 3);
+        ended(WcStatus::RemInvReqErr, 4);
+        ended(WcStatus::RemOpErr, 5);
+        ended(WcStatus::LocProtErr, 6);
+        let expected = Counters {
+            writes_completed: 2,
+            sends_flushed: 3,
+            send_errors: 21,
+            retries_exceeded: 1,
+            rnr_retries_exceeded: 2,
+            remote_access_errors: 3,
+            remote_invalid_requests: 4,
+            remote_operation_errors: 5,
+            ..Counters::default()
+        };
+        assert_eq!(counters, expected);
+    }
+
+    #[test]
+    fn a_receive_request_is_counted_by_how_it_ended() {
+        let mut counters = Counters::default();
+        counters.received(WcStatus::Success);
+        for _ in 0..2 {
+            counters.received(WcStatus::WrFlushErr);
+        }
+        for status in [WcStatus::LocLenErr, WcStatus::LocProtErr, WcStatus::RemAbortErr] {
+            counters.received(status);
+        }
+        let Counters { receives_completed, receives_flushed, receive_errors, .. } = counters;
+        assert_eq!((receives_completed, receives_flushed, receive_errors), (1, 2, 3));
+        assert_eq!(counters.receive_length_errors, 1);
+    }
+
+    /// As the documentation of mlx5 has them.
+    #[test]
+    fn three_reasons_are_known_to_mlx5_by_other_names() {
+        let named: Vec<_> =
+            Drops::default().iter().filter(|counter| !counter.also.is_empty()).collect();
+        let names: Vec<_> = named.iter().map(|counter| (counter.name, counter.also)).collect();
+        assert_eq!(
+            names,
+            [
+                ("drop_bad_icrc", &[("mlx5", "rx_icrc_encapsulated")][..]),
+                ("drop_out_of_sequence", &[("mlx5", "out_of_sequence")]),
+                ("drop_no_receive", &[("mlx5", "out_of_buffer")]),
+            ]
+        );
+    }
+
+    #[test]
     fn no_two_counters_have_the_same_name_and_each_says_what_it_counts_in_a_sentence() {
         let mut names: Vec<_> = Counters::default().iter().map(|counter| counter.name).collect();
         let count = names.len();

@@ -516,6 +516,17 @@ mod tests {
     }
 
     #[test]
+    fn bursts_that_nobody_acknowledges_are_counted_once() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        for cost in [1000, 0, 500] {
+            windows.charge_unacknowledged(id, Instant::ZERO, cost);
+        }
+        let counted = [(); 2].map(|()| windows.take_unacknowledged_bursts());
+        assert_eq!(counted, [2, 0], "one of them was empty");
+    }
+
+    #[test]
     fn an_address_is_asked_about_once_and_only_where_that_can_be_known() {
         let near = IpAddr::from([127, 0, 0, 2]);
         let mut windows = Windows::new(100_000, vec![], true);

@@ -387,6 +387,17 @@ mod tests {
         parse_ip(packet).unwrap_err().to_string()
     }
 
+    /// Computed by hand: addresses, protocol and length, in words of 16 bits.
+    #[cfg(feature = "packet")]
+    #[test]
+    fn a_checksum_begins_with_the_pseudo_header() {
+        let ipv4 = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 0x0011 + (8 + 24);
+        assert_eq!(pseudo_sum(&path("10.0.0.1", "10.0.0.2"), 24), ipv4);
+        let ipv6 = 2 * 0xfd77 + 0x0001 + 0x0002 + 0x0011 + (8 + 24_u32);
+        let carried = u16::try_from((ipv6 & 0xffff) + (ipv6 >> 16)).unwrap();
+        assert_eq!(pseudo_sum(&path("fd77::1", "fd77::2"), 24), carried);
+    }
+
     #[test]
     fn golden_ipv4() {
         let path = path("10.0.0.1", "10.0.0.2");
