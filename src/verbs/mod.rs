@@ -51,6 +51,7 @@ mod error;
 mod event;
 mod future;
 mod info;
+mod list;
 mod memory;
 mod mw;
 mod pd;

@@ -5,8 +5,6 @@ mod mcast;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::engine::{
     CreateError, FlatAttr, InitAttr, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType,
     RateLimit, RtrAttr, RtsAttr, SendOps,
@@ -21,6 +19,7 @@ use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::end::End;
 use crate::verbs::event::Subject;
+use crate::verbs::list::post_in_pieces;
 use crate::verbs::pd::PdInner;
 use crate::verbs::usage::{Unacknowledged, User};
 use crate::verbs::{CompletionQueue, Counters, Endpoint, Error, MemoryWindow, SharedReceiveQueue};
@@ -439,20 +438,21 @@ impl QueuePair {
         self.told(posted)
     }
 
-    /// Posts a list of send requests and then sends them, which takes less than to post them one by
-    /// one. Returns how many were taken; with an error, the next is the one that was refused.
+    /// Posts a list of send requests, which takes less than to post them one by one: they are sent
+    /// together, up to 64 at a time. Returns how many were taken; with an error, the next is the one
+    /// that was refused, and those behind it are not asked for.
     pub fn post_sends(
         &self,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> (usize, Result<(), Error>) {
-        // Not under the lock: whoever makes them may use the device.
-        let requests: SmallVec<[SendRequest; 8]> = requests.into_iter().collect();
         let qpn = self.inner.end.qpn;
         let shard = &self.context().device.shard;
-        match shard.with(|core, now| core.post_sends(now, qpn, requests)) {
-            Ok((taken, result)) => (taken, self.told(Ok(result))),
-            Err(down) => (0, Err(down.into())),
-        }
+        post_in_pieces(requests, |piece| {
+            match shard.with(|core, now| core.post_sends(now, qpn, piece)) {
+                Ok((taken, result)) => (taken, self.told(Ok(result))),
+                Err(down) => (0, Err(down.into())),
+            }
+        })
     }
 
     /// Posts a list of send requests and sends them, if all of them are taken; otherwise none.
@@ -576,14 +576,14 @@ impl QueuePair {
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
-        // Not under the lock: whoever makes them may use the device.
-        let requests: SmallVec<[RecvRequest; 4]> = requests.into_iter().collect();
         let qpn = self.inner.end.qpn;
         let shard = &self.context().device.shard;
-        match shard.with_old_time(|core, now| core.post_recvs(now, qpn, requests)) {
-            Ok((taken, result)) => (taken, self.told(Ok(result))),
-            Err(down) => (0, Err(down.into())),
-        }
+        post_in_pieces(requests, |piece| {
+            match shard.with_old_time(|core, now| core.post_recvs(now, qpn, piece)) {
+                Ok((taken, result)) => (taken, self.told(Ok(result))),
+                Err(down) => (0, Err(down.into())),
+            }
+        })
     }
 
     /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify, XrcSrq};
 use crate::ids::Srqn;
 use crate::transport::work::RecvRequest;
 use crate::verbs::event::Subject;
+use crate::verbs::list::post_in_pieces;
 use crate::verbs::pd::PdInner;
 use crate::verbs::qp::{MAX_SGE, MAX_WR};
 use crate::verbs::usage::{Unacknowledged, User, Users};
@@ -147,16 +146,16 @@ impl SharedReceiveQueue {
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
-        // Not under the lock: whoever makes them may use the device.
-        let requests: SmallVec<[RecvRequest; 4]> = requests.into_iter().collect();
         let srqn = self.inner.srqn;
         let shard = &self.inner.pd.context.device.shard;
-        match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, requests)) {
-            Ok((taken, result)) => {
-                (taken, result.map_err(|source| Error::PostSrq { srqn, source }))
+        post_in_pieces(requests, |piece| {
+            match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, piece)) {
+                Ok((taken, result)) => {
+                    (taken, result.map_err(|source| Error::PostSrq { srqn, source }))
+                }
+                Err(down) => (0, Err(down.into())),
             }
-            Err(down) => (0, Err(down.into())),
-        }
+        })
     }
 
     /// Sets its limit or its size. A limit arms an event: when a message takes a request and fewer

@@ -126,12 +126,17 @@ impl<'a> Builder<'a> {
         };
         let (headers, rest) = bytes.split_at_mut(start);
         let (payload, rest) = rest.split_at_mut(end - start);
-        rest[..usize::from(bth.pad & 3)].fill(0);
+        let padding = &mut rest[..usize::from(bth.pad & 3)];
         let Some((head, extensions)) = headers.split_first_chunk_mut() else {
             return Err(truncated("BTH", Bth::LEN, len));
         };
         bth.write(head);
-        extensions.fill(0);
+        // Most have none, and an empty `fill` is a call.
+        for zeros in [padding, extensions] {
+            if !zeros.is_empty() {
+                zeros.fill(0);
+            }
+        }
         Ok(Self { layout: bth.opcode.layout(), headers, payload })
     }
 

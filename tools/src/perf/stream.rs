@@ -247,18 +247,28 @@ impl<'a> Stream<'a> {
         if count == 0 {
             return Ok(());
         }
+        let mut unmade = Ok(());
         // A list costs less than one by one.
-        let mut requests = Vec::with_capacity(usize::try_from(count)?);
-        for at in posted..posted + count {
-            let request = self.station.addressed(index, self.request(index, at)?);
-            // The number of messages that are complete when this one is.
-            let request = SendRequest { wr_id: at + 1, ..request };
-            let tells = (at + 1).is_multiple_of(cq_mod) || at + 1 == last;
-            requests.push(if tells { request.signaled() } else { request });
-        }
-        let (_, result) = self.station.qps[index].post_sends(requests);
+        let requests = (posted..posted + count).map_while(|at| {
+            let request = self.request(index, at);
+            match request {
+                Ok(request) => {
+                    // The number of messages that are complete when this one is.
+                    let request = SendRequest { wr_id: at + 1, ..request };
+                    let tells = (at + 1).is_multiple_of(cq_mod) || at + 1 == last;
+                    Some(if tells { request.signaled() } else { request })
+                }
+                Err(error) => {
+                    unmade = Err(error);
+                    None
+                }
+            }
+        });
+        let (_, posted) = self.station.qps[index].post_sends(requests);
+        posted?;
+        unmade?;
         self.lanes[index].posted += count;
-        Ok(result?)
+        Ok(())
     }
 
     fn request(&self, qp: usize, count: u64) -> anyhow::Result<SendRequest> {
