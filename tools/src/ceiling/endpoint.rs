@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use nix::cmsg_space;
@@ -23,6 +24,9 @@ const SOCKET_BUFFER: usize = 16 << 20;
 /// loses nothing by it, and where both ends share one it is what lets the other run.
 const POLLS_BEFORE_YIELD: u32 = 4096;
 
+/// How long an end that sleeps does so at most, before it looks at the clock.
+const NAP: Duration = Duration::from_millis(100);
+
 /// A socket and its peer.
 pub(super) struct Endpoint {
     socket: UdpSocket,
@@ -30,6 +34,7 @@ pub(super) struct Endpoint {
     peer: SocketAddr,
     control: Vec<u8>,
     idle_polls: u32,
+    sleeps: bool,
 }
 
 /// A socket that does not know its peer yet.
@@ -81,11 +86,23 @@ impl Unpaired {
 
     pub(super) fn pair(self, peer: SocketAddr) -> Endpoint {
         let Self { socket, merge } = self;
-        Endpoint { socket, merge, peer, control: cmsg_space!(i32), idle_polls: 0 }
+        Endpoint { socket, merge, peer, control: cmsg_space!(i32), idle_polls: 0, sleeps: false }
     }
 }
 
 impl Endpoint {
+    /// From now on it sleeps until something comes, rather than poll.
+    pub(super) fn sleep(&mut self) -> io::Result<()> {
+        self.sleeps = true;
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_read_timeout(Some(NAP))
+    }
+
+    /// Whether it is time to look at the clock, when nothing has come: that takes a sixth of a poll.
+    pub(super) fn has_waited(&self) -> bool {
+        self.sleeps || self.idle_polls.is_multiple_of(1024)
+    }
+
     /// Sends a burst, and waits while the queues are full.
     pub(super) fn send(&self, burst: Burst, bytes: &[u8]) -> io::Result<()> {
         loop {

@@ -39,7 +39,10 @@ pub(crate) enum Pattern {
     /// Both sides a stream each.
     BothWays,
     /// A message at a time, there and back.
-    PingPong,
+    PingPong {
+        /// Both sides sleep until it comes, rather than poll.
+        sleeps: bool,
+    },
 }
 
 /// What a side tells the other before datagrams flow.
@@ -144,7 +147,11 @@ impl Party<'_> {
         let peer: Hello = self.control.receive().context("the other side's UDP address")?;
         let segments = most_segments.min(peer.allowance.segments);
         let to_peer = Allowance { segments, ..peer.allowance };
-        Ok(Meeting { end: own.pair(peer.address), from_peer: allowance, to_peer })
+        let mut end = own.pair(peer.address);
+        if order.pattern == (Pattern::PingPong { sleeps: true }) {
+            end.sleep()?;
+        }
+        Ok(Meeting { end, from_peer: allowance, to_peer })
     }
 }
 
@@ -161,7 +168,7 @@ impl Order {
     /// What the side does that measures.
     fn active_role(&self) -> Role {
         match (self.pattern, self.shape.operation) {
-            (Pattern::PingPong, _) => Role::Player,
+            (Pattern::PingPong { .. }, _) => Role::Player,
             (Pattern::BothWays, _) => Role::Both,
             // Its data comes from the peer.
             (Pattern::OneWay, Operation::Read) => Role::Receiver,

@@ -1,4 +1,4 @@
-//! There and back: a message at a time, both sides polling.
+//! There and back: a message at a time, both sides polling, or both asleep until it comes.
 
 use std::time::Duration;
 
@@ -95,13 +95,10 @@ impl<'e> Player<'e> {
     /// Takes a whole message; `false` when a stop came instead.
     fn take(&mut self, patience: Duration) -> anyhow::Result<bool> {
         let mut missing = self.expected;
-        let mut idle_polls = 0u32;
         let mut start = None;
         while missing > 0 {
             let Some((data, segment)) = self.end.receive(&mut self.buffer)? else {
-                idle_polls += 1;
-                // To read the clock takes a sixth of a poll.
-                if idle_polls.is_multiple_of(1024) {
+                if self.end.has_waited() {
                     let now = clock::now();
                     let waited = now - *start.get_or_insert(now);
                     ensure!(waited < patience, "no datagram from the other side for {waited:.1?}");

@@ -126,7 +126,7 @@ pub(crate) struct LoadArgs {
     /// write-lat, else 0].
     #[arg(short = 'I', long, alias = "inline_size", value_name = "BYTES")]
     pub(crate) inline_size: Option<u32>,
-    /// Sleep until something completes, rather than poll.
+    /// Sleep until something completes, rather than poll. In a latency test raw UDP sleeps too.
     #[arg(short, long)]
     pub(crate) events: bool,
     /// ACK timeout: 4.096 µs × 2^N.

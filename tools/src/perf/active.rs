@@ -37,7 +37,7 @@ pub(super) fn ceiling(
     };
     let mtu = args.load.mtu.unwrap_or(Mtu::Mtu4096);
     for size in kind.sizes(&args.load, mtu)? {
-        let order = kind.order(size, mtu, duration(&args.load));
+        let order = kind.order(size, mtu, duration(&args.load), args.load.events);
         control.send(&Ask::Ceiling(order))?;
         let party = Party { control: &mut *control, ip, receive_buffer: args.device.rcvbuf };
         let ceiling = party.measure(order)?;
@@ -154,7 +154,7 @@ impl<'a> Active<'a> {
 
     fn ceiling(&mut self, size: usize) -> anyhow::Result<Ceiling> {
         let duration = duration(&self.args.load).min(CEILING);
-        let order = self.kind.order(size, self.mtu, duration);
+        let order = self.kind.order(size, self.mtu, duration, self.args.load.events);
         let _progress = Progress::begin(format!("raw UDP {size}"));
         self.control.send(&Ask::Ceiling(order))?;
         let party =

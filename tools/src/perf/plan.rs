@@ -150,8 +150,9 @@ impl Kind {
         Ok(vec![size])
     }
 
-    /// What raw UDP has to do to be compared with it.
-    pub(super) fn order(self, size: usize, mtu: Mtu, duration: Duration) -> Order {
+    /// What raw UDP has to do to be compared with it. A side that `sleeps` waits in the kernel for
+    /// each message.
+    pub(super) fn order(self, size: usize, mtu: Mtu, duration: Duration, sleeps: bool) -> Order {
         let operation = match (self.verb, self.transport) {
             (Verb::Write, _) if self.writes_are_announced() => Operation::WriteImm,
             (Verb::Write, _) => Operation::Write,
@@ -161,7 +162,7 @@ impl Kind {
             (Verb::Atomic, _) => Operation::Atomic,
         };
         let pattern = match (self.measure, self.bidirectional) {
-            (Measure::Latency, _) => Pattern::PingPong,
+            (Measure::Latency, _) => Pattern::PingPong { sleeps },
             (Measure::Bandwidth, false) => Pattern::OneWay,
             (Measure::Bandwidth, true) => Pattern::BothWays,
         };
