@@ -2,7 +2,7 @@
 # Whether the tests notice when the protocol is changed: cargo-mutants changes src/transport and src/wire, one
 # place at a time, and those tests run that need neither sockets nor seconds.
 #
-#   tools/mutants.sh               150 changes of seed 1: an hour on two cores that are idle
+#   tools/mutants.sh               150 changes of seed 1: twenty minutes on two cores that are idle
 #   tools/mutants.sh COUNT [SEED]  so many, others with another seed
 #
 # It fails when a change survives. Results are in target/mutants.out; cargo-mutants is installed in target/tools.
