@@ -39,7 +39,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // would take this for another opinion on what the compiler has said is to be exported.
     let public = PUBLIC.iter().map(|version| format!("IBVERBS_{version}"));
     let private = versions.iter().map(|version| format!("IBVERBS_PRIVATE_{version}"));
-    let script: String = public.chain(private).map(|node| format!("{node} {{ }};\n")).collect();
+    let nodes = public.chain(private).chain(["SOFTROCE_PRIVATE".to_owned()]);
+    let script: String = nodes.map(|node| format!("{node} {{ }};\n")).collect();
     let map = out.join("versions.map");
     fs::write(&map, script)?;
     let link = |argument: &str| println!("cargo:rustc-cdylib-link-arg={argument}");

@@ -19,10 +19,11 @@ const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
 const FORBIDDEN: [(&str, &str); 1] = [("engine", "io")];
 
 /// Where `unsafe` blocks stand: in the library, and at the border to C.
-const UNSAFE_FILES: [&str; 7] = [
+const UNSAFE_FILES: [&str; 8] = [
     "src/mem/raw.rs",
     "src/mem/sys.rs",
     "src/io/sys.rs",
+    "capi/paths/src/border.rs",
     "capi/src/border/exit.rs",
     "capi/src/border/handle.rs",
     "capi/src/border/plain.rs",
@@ -52,7 +53,9 @@ fn modules_use_only_modules_below_them() {
 
 #[test]
 fn unsafe_stands_in_its_files_only() {
-    let files = ["src", "pcap/src", "tools/src", "capi/src"].into_iter().flat_map(sources);
+    let files = ["src", "pcap/src", "tools/src", "capi/src", "capi/paths/src"]
+        .into_iter()
+        .flat_map(sources);
     let elsewhere = files.filter(|file| !UNSAFE_FILES.contains(&file.as_str()));
     let wrong: Vec<_> = elsewhere
         .flat_map(|file| {
@@ -65,7 +68,7 @@ fn unsafe_stands_in_its_files_only() {
 
 #[test]
 fn no_file_passes_900_lines() {
-    let wrong: Vec<_> = ["src", "capi/src"]
+    let wrong: Vec<_> = ["src", "capi/src", "capi/paths/src"]
         .into_iter()
         .flat_map(sources)
         .map(|file| (read(&file).lines().count(), file))

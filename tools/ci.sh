@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 QUICK=(format lints tests)
 ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged dropin rxe)
 PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
-DROPIN_PACKAGES=(binutils ibverbs-utils perftest)
+DROPIN_PACKAGES=(binutils ibverbs-utils perftest python3-pyverbs ucx-utils)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
 
 # An unprivileged user without capabilities, as most of our users are.
@@ -111,12 +111,12 @@ unprivileged() {
 # Programs of Debian's packages, unchanged, on our libibverbs.
 dropin() {
     installed "${DROPIN_PACKAGES[@]}"
-    cargo build --release --package softroce-tools --package softroce-capi
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     cargo test --release --package softroce-tools --test dropin -- --ignored
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
-    cp target/release/roce target/release/libibverbs.so "$bin"
+    cp target/release/roce target/release/lib{ibverbs,softroce_paths}.so "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }

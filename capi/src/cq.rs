@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use softroce::verbs::{Completion, CompletionQueue, CqConfig, Moderation, WcFlags};
+use softroce::verbs::{Completion, CompletionQueue, CqConfig, DeviceInfo, Moderation, WcFlags};
 
 use crate::abi::{
     CqInitAttrEx, IbvCqEx, ModifyCqAttr, UserData, WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc,
@@ -26,10 +26,24 @@ pub(crate) struct Cq {
     pub(crate) looking: Looking,
     /// Where completions are on their way to the program's array.
     batch: Mutex<Vec<Completion>>,
+    /// What headers the device's datagrams have.
+    headers: u8,
     objects: Arc<Mutex<Objects>>,
 }
 
 impl Object for Cq {}
+
+/// A service level is what InfiniBand has. On Ethernet ConnectX has in its place which headers a datagram
+/// came with, and UCX relies on it: UDP (8) over IPv6 (1) or IPv4 (2). Where a device has addresses of
+/// both, nobody could say.
+fn headers(info: &DeviceInfo) -> u8 {
+    let ipv4 = info.gids.iter().filter(|gid| gid.ip().is_ipv4()).count();
+    match ipv4 {
+        0 => 8 | 1,
+        all if all == info.gids.len() => 8 | 2,
+        _ => 0,
+    }
+}
 
 fn make(
     context: Handle<Context>,
@@ -59,6 +73,7 @@ fn make(
         verbs,
         looking: Looking::default(),
         batch: Mutex::default(),
+        headers: headers(&known.verbs.device_info()?),
         objects: Arc::clone(&known.objects),
     });
     lock(&known.objects).cqs.insert(id, cq);
@@ -185,7 +200,12 @@ pub(crate) fn wc_flags(completion: &Completion) -> u32 {
         | flag(completion.invalidated.is_some(), WC_WITH_INV)
 }
 
-fn wc(completion: &Completion) -> Wc {
+/// The service level of a completion.
+pub(crate) fn service_level(cq: &Cq, completion: &Completion) -> u8 {
+    completion.source_qp.map_or(0, |_| cq.headers)
+}
+
+fn wc(cq: &Cq, completion: &Completion) -> Wc {
     Wc {
         wr_id: completion.wr_id,
         status: completion.status as u32,
@@ -198,7 +218,7 @@ fn wc(completion: &Completion) -> Wc {
         wc_flags: wc_flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(cq, completion),
         dlid_path_bits: 0,
     }
 }
@@ -226,7 +246,7 @@ pub(crate) extern "C" fn poll_cq(cq: Handle<Cq>, max: c_int, to: Out<Wc>) -> c_i
             thread::yield_now();
         }
         for (n, completion) in batch.drain(..).enumerate() {
-            to.write_at(n, wc(&completion));
+            to.write_at(n, wc(cq, &completion));
         }
         c_int::try_from(count).map_err(|_| Errno::INVALID)
     })

@@ -10,7 +10,7 @@ use softroce::verbs::{Completion, Instant};
 
 use crate::abi::{CqRead, PollCqAttr};
 use crate::border::{Errno, Handle, In, nothing, number, or};
-use crate::cq::{Cq, imm_or_key, wc_flags};
+use crate::cq::{Cq, imm_or_key, service_level, wc_flags};
 use crate::gate::{Gate, lock};
 
 /// Who looks, and at what.
@@ -39,8 +39,8 @@ pub(crate) const READ: CqRead = CqRead {
     src_qp: read_src_qp,
     wc_flags: read_wc_flags,
     slid: read_zero,
-    sl: read_no_byte,
-    dlid_path_bits: read_no_byte,
+    sl: read_sl,
+    dlid_path_bits: read_dlid_path_bits,
     completion_ts: read_completion_ts,
     none: [0; 3],
     completion_wallclock_ns: read_wallclock,
@@ -96,8 +96,16 @@ extern "C" fn read_zero(_cq: Handle<Cq>) -> u32 {
     0
 }
 
-/// Service level and path bits: there are none.
-extern "C" fn read_no_byte(_cq: Handle<Cq>) -> u8 {
+extern "C" fn read_sl(cq: Handle<Cq>) -> u8 {
+    or(0, || {
+        let cq = cq.get()?;
+        let current = *lock(&cq.looking.current);
+        Ok(current.map_or(0, |current| service_level(cq, &current.completion)))
+    })
+}
+
+/// Bits of a LID: there are none.
+extern "C" fn read_dlid_path_bits(_cq: Handle<Cq>) -> u8 {
     0
 }
 

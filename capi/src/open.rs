@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -16,9 +17,13 @@ use crate::border::at_exit;
 use crate::gate::lock;
 use crate::log;
 
+/// The process that has opened a device last; 0 before.
+static OPENER: AtomicU32 = AtomicU32::new(0);
+
 /// Opens the device as the environment says, or gets another handle on it.
 pub(crate) fn open() -> Result<Context, Error> {
     let _manners = Manners::put_on();
+    OPENER.store(process::id(), Ordering::Relaxed);
     let environment = Environment::read().map_err(OpenError::from)?;
     let Some(path) = environment.pcap else { return Context::open(OpenOptions::default()) };
     match Context::open(capturing(&path)?) {
@@ -50,6 +55,16 @@ fn capturing(path: &Path) -> Result<OpenOptions, Error> {
     let sink = file.sink();
     *capture = Some((me, file));
     Ok(OpenOptions::default().capture(sink))
+}
+
+/// The end of the process by `_exit`, before which nothing else of ours runs.
+pub(crate) extern "C" fn flush() {
+    // A child that `vfork` has made, and that could not be another program, ends like this: it has the
+    // memory of its parent, whose devices are not to be given up.
+    if OPENER.load(Ordering::Relaxed) == process::id() {
+        softroce::runtime::flush();
+        complete_capture();
+    }
 }
 
 /// Writes out what is held back of the packets.

@@ -22,7 +22,7 @@ pub struct Variable {
 }
 
 /// Every environment variable there is. One that is empty counts as not set.
-pub const VARIABLES: [Variable; 9] = [
+pub const VARIABLES: [Variable; 10] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -68,6 +68,11 @@ pub const VARIABLES: [Variable; 9] = [
         value: "udp or packet",
         meaning: "what packets are sent and received by: UDP sockets, or packet sockets, which need CAP_NET_RAW; without it udp",
     },
+    Variable {
+        name: "SOFTROCE_PATHS",
+        value: "a directory",
+        meaning: "where roce run puts what its programs find under /sys/class/infiniband and /dev/infiniband; without it one in the directory for temporary files",
+    },
 ];
 
 /// What the environment says.
@@ -95,6 +100,8 @@ pub struct Environment {
     pub source_port: Option<u16>,
     /// `SOFTROCE_VIA`.
     pub via: Option<PortKind>,
+    /// `SOFTROCE_PATHS`.
+    pub paths: Option<PathBuf>,
 }
 
 /// How much is told, least first.
@@ -173,6 +180,7 @@ impl Environment {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
             }
             "SOFTROCE_VIA" => self.via = Some(PortKind::named(&text).ok_or_else(unlike)?),
+            "SOFTROCE_PATHS" => self.paths = Some(value.into()),
             "SOFTROCE_COUNTERS" => self.counters = Some(value.into()),
             _ => self.pcap = Some(value.into()),
         }
@@ -229,6 +237,7 @@ mod tests {
             "warn",
             "4791",
             "udp",
+            "/run/paths",
         ];
         let all = VARIABLES.iter().zip(values);
         let lookup = |name: &str| {
@@ -244,6 +253,7 @@ mod tests {
             log: Some(LogLevel::Warn),
             source_port: Some(4791),
             via: Some(PortKind::Udp),
+            paths: Some("/run/paths".into()),
         };
         assert_eq!(Environment::from_variables(lookup), Ok(expected));
     }

@@ -39,6 +39,7 @@ pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
 pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
+pub use registry::flush;
 pub use shard::Down;
 pub use xrcd::XrcdError;
 

@@ -119,8 +119,14 @@ fn first_of(entries: &mut Entries<'_>, ips: &[IpAddr]) -> Option<(IpAddr, Weak<D
     ips.iter().find_map(|ip| of(entries, *ip).map(|device| (*ip, device)))
 }
 
-/// The end of the process: sends what is owed.
 extern "C" fn flush_all() {
+    flush();
+}
+
+/// Sends what the devices of this process owe their peers, acknowledgements above all, as is done when it
+/// exits. It is for a process that is to end in another way, by `_exit`, and right after: the devices
+/// cannot be closed any more.
+pub fn flush() {
     // Another thread may hold it, and go on for as long as it likes.
     let Ok(entries) = REGISTRY.try_lock() else { return };
     let devices: Vec<_> = entries

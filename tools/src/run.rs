@@ -1,5 +1,7 @@
 //! `roce run`: a program with our libibverbs in the place of the system's.
 
+mod tree;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,16 +10,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use softroce::runtime::Environment;
 
 use crate::cli::RunArgs;
+use tree::Described;
 
 /// What cargo, and whoever packages it, calls the library.
 const LIBRARY: &str = "libibverbs.so";
+/// The one that leads programs to the files of [`tree`], which is beside it.
+const PATHS: &str = "libsoftroce_paths.so";
 
 /// Runs the command. It returns only when there is nothing to run.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let library = library(&env::current_exe().context("where roce is")?)?;
-    let variables = variables(args, &library, |name| env::var_os(name))?;
+    let mut variables = variables(args, &library, |name| env::var_os(name))?;
+    let environment = Environment::from_variables(|wanted| {
+        let set = variables.iter().find(|(name, _)| *name == wanted);
+        set.map(|(_, value)| value.clone()).or_else(|| env::var_os(wanted))
+    })?;
+    let name = environment.name.as_deref().unwrap_or("softroce0");
+    let device = Described { name, ips: &environment.ips };
+    let files = device.write(environment.paths.as_deref())?;
+    variables.push(("SOFTROCE_PATHS", files.into_os_string()));
     if args.env {
         for (name, value) in variables {
             println!("export {name}={}", quoted(&value));
@@ -33,11 +47,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 fn library(command: &Path) -> anyhow::Result<PathBuf> {
     let directory = command.parent().unwrap_or(Path::new("/"));
     let installed = directory.join("../lib/softroce");
-    let places = [directory, &installed].map(|place| place.join(LIBRARY));
-    match places.iter().find_map(|place| place.canonicalize().ok()) {
-        Some(found) => Ok(found),
+    let is_complete = |place: &&Path| [LIBRARY, PATHS].iter().all(|file| place.join(file).exists());
+    match [directory, &installed].into_iter().find(is_complete) {
+        Some(place) => {
+            let library = place.join(LIBRARY);
+            library.canonicalize().with_context(|| library.display().to_string())
+        }
         None => bail!(
-            "{LIBRARY} is neither in {} nor in {}: `cargo build` makes it",
+            "{LIBRARY} and {PATHS} are neither in {} nor in {}: `cargo build` makes them",
             directory.display(),
             installed.display()
         ),
@@ -66,10 +83,13 @@ fn variables(
         value
     };
     let directory = library.parent().unwrap_or(Path::new("/"));
+    let mut preloaded = library.as_os_str().to_owned();
+    preloaded.push(":");
+    preloaded.push(directory.join(PATHS));
     // Loaded first, it is the one that programs mean by `libibverbs.so.1`, for that is what it calls
     // itself. Who loads `libibverbs.so` by that name has to find it.
     let mut variables = vec![
-        ("LD_PRELOAD", before(library.as_os_str(), "LD_PRELOAD")),
+        ("LD_PRELOAD", before(&preloaded, "LD_PRELOAD")),
         ("LD_LIBRARY_PATH", before(directory.as_os_str(), "LD_LIBRARY_PATH")),
     ];
     let absolute = args.pcap.as_deref().map(std::path::absolute).transpose()?;
@@ -118,7 +138,7 @@ mod tests {
             "a",
         ];
         let expected = [
-            "LD_PRELOAD='/lib/libibverbs.so:other.so'",
+            "LD_PRELOAD='/lib/libibverbs.so:/lib/libsoftroce_paths.so:other.so'",
             "LD_LIBRARY_PATH='/lib'",
             "SOFTROCE_IP='::1,127.0.0.7'",
             r"SOFTROCE_NAME='it'\''s'",

@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod roce;
+#[path = "dropin/ucx.rs"]
+mod ucx;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -197,6 +199,32 @@ fn what_a_program_sends_is_captured_and_keeps_the_rules() {
     let dumped = roce::lines(&["dump", file.to_str().unwrap()]);
     let sent = dumped.iter().filter(|line| line.contains("RC SEND_FIRST ")).count();
     assert_eq!(sent, 20, "{dumped:#?}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn what_programs_look_up_themselves_is_there() {
+    let look = "cd /sys/class/infiniband && cat */ports/1/gid_attrs/types/0 */ports/1/gids/1 \
+                /sys/class/infiniband_verbs/*/ibdev && test -c /dev/infiniband/uverbs0 && ls -l /sys/class/infiniband";
+    let options = ["run", "--name=mine", "--ip=127.9.8.6,::1", "--", "bash", "-c", look];
+    let told = command(&options).output().unwrap();
+    assert_eq!(text(&told.stderr), "");
+    let told = text(&told.stdout);
+    let lines: Vec<_> = told.lines().collect();
+    let [gid_type, gid, device, .., listed] = &lines[..] else { panic!("{told}") };
+    let one = "0000:0000:0000:0000:0000:0000:0000:0001";
+    assert_eq!([*gid_type, gid, device], ["RoCE v2", one, "mine"]);
+    assert!(listed.starts_with('d') && listed.ends_with(" mine"), "{told}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn a_message_is_acknowledged_by_a_process_that_ends_at_once() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/ends.py");
+    for _ in 0..5 {
+        let said = output(&["/usr/bin/python3", script.to_str().unwrap()]);
+        assert_eq!(said, "received 0 sent 0\n");
+    }
 }
 
 #[test]

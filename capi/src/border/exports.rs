@@ -7,7 +7,7 @@
 use std::arch::global_asm;
 
 use crate::{
-    channel, context, cq, device, events, info, mr, pd, qp, rates, srq, text, unsupported,
+    channel, context, cq, device, events, info, mr, open, pd, qp, rates, srq, text, unsupported,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -127,6 +127,8 @@ export! {
     "ibv_alloc_buf" "@@" "IBVERBS_1.17" => unsupported::null,
     "ibv_free_buf" "@@" "IBVERBS_1.17" => unsupported::nothing,
     "ibv_reg_buf_mr" "@@" "IBVERBS_1.17" => unsupported::null,
+    // For our library of paths, which stands before `_exit`.
+    "softroce_flush" "@@" "SOFTROCE_PRIVATE" => open::flush,
 }
 
 // Private functions, each under every version that a release has given it: of `private.txt`.

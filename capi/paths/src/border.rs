@@ -1,0 +1,242 @@
+//! Functions under the names of libc's, which the loader finds before those, and what they call.
+//!
+//! What all of it rests on: a program calls a function of libc as libc declares it. What comes in goes
+//! on to libc as it is, but for a path that is ours, which is replaced by another one that lives as long
+//! as the call.
+
+use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::{env, process, ptr};
+
+use libc::{mode_t, size_t, ssize_t};
+
+use crate::place::{Place, is_ours};
+
+/// Where the tree is, as `roce run` has said; `None` when it has not.
+fn root() -> Option<&'static [u8]> {
+    static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    let read = || env::var_os("SOFTROCE_PATHS").map(OsString::into_vec);
+    ROOT.get_or_init(read).as_deref().filter(|root| !root.is_empty())
+}
+
+/// Where a path leads that is ours; `None` for all others.
+fn place(path: *const c_char) -> Option<Place> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: it is not null, and the program promises that a zero is at the end.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if is_ours(path) { Place::new(root()?, path) } else { None }
+}
+
+/// A function of the libraries behind this one, of type `F`.
+struct Next<F>(&'static CStr, AtomicPtr<c_void>, PhantomData<F>);
+
+impl<F: Copy> Next<F> {
+    const fn named(name: &'static CStr) -> Self {
+        Self(name, AtomicPtr::new(ptr::null_mut()), PhantomData)
+    }
+
+    /// Looks it up. A version of libc may not have it; then nobody should have called it.
+    fn find(&self) -> *mut c_void {
+        // SAFETY: a name with a zero at its end.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
+        self.1.store(found, Ordering::Relaxed);
+        found
+    }
+
+    fn get(&self) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let mut found = self.1.load(Ordering::Relaxed);
+        if found.is_null() {
+            found = self.find();
+        }
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: `F` is a pointer to a function, of the type that libc declares for this name.
+        Some(unsafe { ptr::from_ref(&found).cast::<F>().read() })
+    }
+}
+
+/// What a function of libc answers when it fails.
+trait Failed {
+    const FAILED: Self;
+}
+
+impl Failed for c_int {
+    const FAILED: Self = -1;
+}
+
+impl Failed for ssize_t {
+    const FAILED: Self = -1;
+}
+
+impl<T> Failed for *mut T {
+    const FAILED: Self = ptr::null_mut();
+}
+
+/// Leaves the number of an error where C looks for it.
+fn fail<R: Failed>(number: c_int) -> R {
+    // SAFETY: the place of this thread's number.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above; nobody else has it.
+    unsafe { errno.write(number) };
+    R::FAILED
+}
+
+/// Functions with a path among their arguments, which is marked by a semicolon on both sides.
+macro_rules! functions {
+    ($($name:ident($($a:ident: $at:ty),*; path; $($b:ident: $bt:ty),*) -> $r:ty)*) => {
+        $(
+            // SAFETY: it takes and answers what libc's function of that name does.
+            #[unsafe(no_mangle)]
+            extern "C" fn $name($($a: $at,)* path: *const c_char, $($b: $bt,)*) -> $r {
+                let Some(next) = next::$name.get() else { return fail(libc::ENOSYS) };
+                let place = place(path);
+                let path = place.as_ref().and_then(Place::as_c_str).map_or(path, CStr::as_ptr);
+                // SAFETY: `next` is libc's function, and takes what the program has for it.
+                unsafe { next($($a,)* path, $($b,)*) }
+            }
+        )*
+
+        /// The functions of libc.
+        #[expect(non_upper_case_globals, reason = "they have the names of functions")]
+        mod next {
+            use super::*;
+
+            $(pub(super) static $name: Next<
+                unsafe extern "C" fn($($at,)* *const c_char, $($bt,)*) -> $r
+            > = Next::named(match CStr::from_bytes_with_nul(
+                concat!(stringify!($name), "\0").as_bytes()
+            ) {
+                Ok(name) => name,
+                Err(_) => c"",
+            });)*
+        }
+
+        /// Looks them all up. Later it may be too late: between `fork` and `exec` nothing can be.
+        fn find_all() {
+            $(next::$name.find();)*
+        }
+    };
+}
+
+// `open` and its like have their last argument only when they make a file. On all machines that there is
+// a libibverbs for it comes where an argument of a fixed list would, and is nothing if it is not there.
+functions! {
+    open(; path; flags: c_int, mode: mode_t) -> c_int
+    open64(; path; flags: c_int, mode: mode_t) -> c_int
+    openat(dir: c_int; path; flags: c_int, mode: mode_t) -> c_int
+    openat64(dir: c_int; path; flags: c_int, mode: mode_t) -> c_int
+    __open_2(; path; flags: c_int) -> c_int
+    __open64_2(; path; flags: c_int) -> c_int
+    __openat_2(dir: c_int; path; flags: c_int) -> c_int
+    __openat64_2(dir: c_int; path; flags: c_int) -> c_int
+    fopen(; path; mode: *const c_char) -> *mut c_void
+    fopen64(; path; mode: *const c_char) -> *mut c_void
+    stat(; path; to: *mut c_void) -> c_int
+    stat64(; path; to: *mut c_void) -> c_int
+    lstat(; path; to: *mut c_void) -> c_int
+    lstat64(; path; to: *mut c_void) -> c_int
+    fstatat(dir: c_int; path; to: *mut c_void, flags: c_int) -> c_int
+    fstatat64(dir: c_int; path; to: *mut c_void, flags: c_int) -> c_int
+    __xstat(version: c_int; path; to: *mut c_void) -> c_int
+    __xstat64(version: c_int; path; to: *mut c_void) -> c_int
+    __lxstat(version: c_int; path; to: *mut c_void) -> c_int
+    __lxstat64(version: c_int; path; to: *mut c_void) -> c_int
+    __fxstatat(version: c_int, dir: c_int; path; to: *mut c_void, flags: c_int) -> c_int
+    __fxstatat64(version: c_int, dir: c_int; path; to: *mut c_void, flags: c_int) -> c_int
+    statx(dir: c_int; path; flags: c_int, mask: c_uint, to: *mut c_void) -> c_int
+    getxattr(; path; name: *const c_char, to: *mut c_void, room: size_t) -> ssize_t
+    lgetxattr(; path; name: *const c_char, to: *mut c_void, room: size_t) -> ssize_t
+    access(; path; mode: c_int) -> c_int
+    eaccess(; path; mode: c_int) -> c_int
+    euidaccess(; path; mode: c_int) -> c_int
+    faccessat(dir: c_int; path; mode: c_int, flags: c_int) -> c_int
+    readlink(; path; to: *mut c_char, len: size_t) -> ssize_t
+    readlinkat(dir: c_int; path; to: *mut c_char, len: size_t) -> ssize_t
+    __readlink_chk(; path; to: *mut c_char, len: size_t, room: size_t) -> ssize_t
+    __readlinkat_chk(dir: c_int; path; to: *mut c_char, len: size_t, room: size_t) -> ssize_t
+    realpath(; path; to: *mut c_char) -> *mut c_char
+    __realpath_chk(; path; to: *mut c_char, room: size_t) -> *mut c_char
+    canonicalize_file_name(; path; ) -> *mut c_char
+    chdir(; path; ) -> c_int
+    opendir(; path; ) -> *mut c_void
+    scandir(; path; to: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int
+    scandir64(; path; to: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int
+}
+
+/// A function that ends the process.
+type End = unsafe extern "C" fn(c_int) -> !;
+
+/// Ends the process by a function of libc, when what is owed to peers has been sent.
+fn end(next: &Next<End>, status: c_int) -> ! {
+    if let Some(flush) = FLUSH.get() {
+        // SAFETY: of our libibverbs, and of this type. Without devices it does nothing.
+        unsafe { flush() };
+    }
+    let Some(next) = next.get() else { process::abort() };
+    // SAFETY: libc's function, with the argument that the program has for it.
+    unsafe { next(status) }
+}
+
+static FLUSH: Flush = Flush(AtomicPtr::new(ptr::null_mut()));
+
+/// What libibverbs has for the end of a process: null where it is not softroce's.
+struct Flush(AtomicPtr<c_void>);
+
+impl Flush {
+    fn find(&self) {
+        // SAFETY: a name with a zero at its end.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softroce_flush".as_ptr()) };
+        self.0.store(found, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<unsafe extern "C" fn()> {
+        let found = self.0.load(Ordering::Relaxed);
+        // SAFETY: a pointer to a function of this type, or null, which is `None`.
+        unsafe { ptr::from_ref(&found).cast::<Option<unsafe extern "C" fn()>>().read() }
+    }
+}
+
+macro_rules! ends {
+    ($($name:ident $next:ident)*) => {$(
+        static $next: Next<End> = Next::named(match CStr::from_bytes_with_nul(
+            concat!(stringify!($name), "\0").as_bytes()
+        ) {
+            Ok(name) => name,
+            Err(_) => c"",
+        });
+
+        // SAFETY: it takes what libc's function of that name does.
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(status: c_int) -> ! {
+            end(&$next, status)
+        }
+    )*};
+}
+
+ends! {
+    _exit NEXT_EXIT
+    _Exit NEXT_CAPITAL_EXIT
+    quick_exit NEXT_QUICK_EXIT
+}
+
+/// Looks up everything, before the program does anything.
+extern "C" fn prepare() {
+    root();
+    find_all();
+    for end in [&NEXT_EXIT, &NEXT_CAPITAL_EXIT, &NEXT_QUICK_EXIT] {
+        end.find();
+    }
+    FLUSH.find();
+}
+
+// SAFETY: the loader calls what stands there, when all libraries are where they belong.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static PREPARE: extern "C" fn() = prepare;
