@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,8 @@ use crate::{channel, cq, info, log, mr, open, pd, post, qp, srq};
 pub(crate) struct Context {
     pub(crate) c: VerbsContext,
     pub(crate) verbs: verbs::Context,
+    /// What `cmd_fd` is the number of: commands are for kernels, but programs duplicate it.
+    _commands: Option<File>,
     /// Objects have it too: programs close a device before they destroy what was made of it.
     pub(crate) objects: Arc<Mutex<Objects>>,
 }
@@ -57,7 +60,7 @@ const OPS: ContextOps = ContextOps {
 };
 
 /// The same, of what was added later. What is null is answered with `EOPNOTSUPP` by those headers.
-fn extended(device: Handle<Device>, async_fd: c_int) -> VerbsContext {
+fn extended(device: Handle<Device>, cmd_fd: c_int, async_fd: c_int) -> VerbsContext {
     VerbsContext {
         none_a: [0; 6],
         query_port: info::query_port_sized,
@@ -90,7 +93,7 @@ fn extended(device: Handle<Device>, async_fd: c_int) -> VerbsContext {
         context: IbvContext {
             device,
             ops: OPS,
-            cmd_fd: -1,
+            cmd_fd,
             async_fd,
             num_comp_vectors: 1,
             mutex: Default::default(),
@@ -109,8 +112,11 @@ pub(crate) extern "C" fn open_device(device: Handle<Device>) -> Handle<Context> 
         known.opened_at(verbs.ip());
         let events = verbs.event_fd()?;
         channel::block(events)?;
-        let c = extended(device, events.as_raw_fd());
-        Ok(Handle::new(Context { c, verbs, objects: Arc::default() }))
+        // To be read only: what is written to it fails.
+        let commands = File::open("/dev/null").ok();
+        let cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let c = extended(device, cmd_fd, events.as_raw_fd());
+        Ok(Handle::new(Context { c, verbs, _commands: commands, objects: Arc::default() }))
     })
 }
 

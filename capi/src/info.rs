@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use softroce::verbs::{DeviceInfo, DropReason, Gid, GidEntry, PKey, QpType};
+use softroce::verbs::{DeviceCaps, DeviceInfo, DropReason, Gid, GidEntry, PKey, QpType};
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, OdpCaps, PacingCaps, PortAttr, ValuesEx};
 use crate::border::{Errno, Handle, In, Out, minus_one, number, or};
@@ -38,8 +38,8 @@ fn device_attr(info: &DeviceInfo) -> DeviceAttr {
         hw_ver: 0,
         max_qp: count(limits.max_qp),
         max_qp_wr: count(limits.max_qp_wr),
-        // XRC: bit 20. What has no place in 32 bits is in the extended form.
-        device_cap_flags: low(info.caps.bits()) | 1 << 20,
+        // What has no place in 32 bits is in the extended form.
+        device_cap_flags: low(capabilities(info)),
         max_sge: count(limits.max_sge),
         max_sge_rd: count(limits.max_sge),
         max_cq: count(limits.max_cq),
@@ -70,6 +70,11 @@ fn device_attr(info: &DeviceInfo) -> DeviceAttr {
         local_ca_ack_delay: 0,
         phys_port_cnt: 1,
     }
+}
+
+/// `device_cap_flags_ex`: with XRC (bit 20), and without ATOMIC WRITE, which no memory of C takes.
+fn capabilities(info: &DeviceInfo) -> u64 {
+    info.caps.difference(DeviceCaps::ATOMIC_WRITE).bits() | 1 << 20
 }
 
 /// The low 32 bits.
@@ -111,7 +116,7 @@ pub(crate) extern "C" fn query_device_ex(
             },
             completion_timestamp_mask: limits.completion_timestamp_mask,
             hca_core_clock: limits.hca_core_clock,
-            device_cap_flags_ex: info.caps.bits() | 1 << 20,
+            device_cap_flags_ex: capabilities(&info),
             tso: [0; 2],
             rss: [0; 4],
             max_wq_type_rq: 0,

@@ -268,7 +268,9 @@ pub(crate) fn bind_info(info: &MwBindInfo) -> Result<BindInfo, Errno> {
         return Ok(BindInfo::NOTHING);
     }
     let lkey = lock(&info.mr.get()?.verbs).lkey();
-    Ok(BindInfo { lkey, addr: info.addr, length: info.length, access: access(info.access)? })
+    // Programs ask for what the host itself may do too, which no window has to do with.
+    let access = access(info.access)?.difference(Access::LOCAL_WRITE);
+    Ok(BindInfo { lkey, addr: info.addr, length: info.length, access })
 }
 
 pub(crate) extern "C" fn bind_mw(qp: Handle<Qp>, mw: Handle<Mw>, bind: In<MwBind>) -> c_int {
@@ -324,9 +326,17 @@ pub(crate) extern "C" fn reg_dm_mr(
     })
 }
 
+/// Where in device memory a program copies from or to. Adapters take whole words of four bytes: a program
+/// that does not keep to it should not find that out there.
+fn in_words(offset: u64, len: usize) -> Result<usize, Errno> {
+    let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+    let whole = offset.is_multiple_of(4) && len.is_multiple_of(4);
+    whole.then_some(offset).ok_or(Errno::INVALID)
+}
+
 extern "C" fn memcpy_to_dm(dm: Handle<Dm>, offset: u64, from: In<u8>, len: usize) -> c_int {
     number(|| {
-        let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+        let offset = in_words(offset, len)?;
         let mut bytes = SmallVec::<[u8; 64]>::new();
         from.copy_to(len, &mut bytes)?;
         dm.get()?.verbs.memcpy_to_dm(offset, &bytes).map_err(|_| Errno::INVALID)
@@ -335,7 +345,7 @@ extern "C" fn memcpy_to_dm(dm: Handle<Dm>, offset: u64, from: In<u8>, len: usize
 
 extern "C" fn memcpy_from_dm(to: Out<u8>, dm: Handle<Dm>, offset: u64, len: usize) -> c_int {
     number(|| {
-        let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+        let offset = in_words(offset, len)?;
         let dm = &dm.get()?.verbs;
         if len > dm.len() {
             return Err(Errno::INVALID);

@@ -95,6 +95,13 @@ impl End {
     }
 }
 
+/// The operations of `ibv_wr_start`. ATOMIC WRITE is none of them: no memory of C takes it, and a program that
+/// asks for it means to have it at both ends.
+fn send_ops(flags: u64) -> Result<SendOps, Errno> {
+    let known = SendOps::from_bits(flags).filter(|ops| !ops.contains(SendOps::ATOMIC_WRITE));
+    known.ok_or(Errno::UNSUPPORTED)
+}
+
 /// What C has in the structure of a queue pair beside what follows from it.
 struct Belongings {
     context: Handle<Context>,
@@ -223,7 +230,7 @@ pub(crate) extern "C" fn create_qp_ex(
         };
         let send_ops = match has(WITH_SEND_OPS) {
             false => None,
-            true => Some(SendOps::from_bits(given.send_ops_flags).ok_or(Errno::UNSUPPORTED)?),
+            true => Some(send_ops(given.send_ops_flags)?),
         };
         let plain = QpInitAttr {
             qp_context: given.qp_context,

@@ -116,7 +116,8 @@ impl Memory {
     }
 
     /// Registers `len` bytes of device memory from `offset` on. They have no address but the one
-    /// that counts from their first: [`Access::ZERO_BASED`] must be among the flags.
+    /// that counts from their first: [`Access::ZERO_BASED`] must be among the flags. Unlike memory of
+    /// the host they may be none: programs divide device memory, and one may get nothing.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -134,7 +135,7 @@ impl Memory {
         }
         let dm_len = dm.len();
         let part = dm.inner.memory.part(offset, len);
-        self.register(
+        self.register_any(
             pd,
             part.ok_or(RegisterError::OutsideDm { offset, len, dm_len })?,
             None,
@@ -168,7 +169,7 @@ pub enum DmError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::MemoryLimits;
+    use super::super::{AccessError, MemoryLimits, Need};
     use super::*;
 
     const PD: PdId = PdId(1);
@@ -217,6 +218,17 @@ mod tests {
         assert_eq!(refused(0, 8, Access::empty()), RegisterError::NotZeroBased);
         let outside = RegisterError::OutsideDm { offset: 4090, len: 7, dm_len: 4096 };
         assert_eq!(refused(4090, 7, Access::ZERO_BASED), outside);
-        assert_eq!(refused(0, 0, Access::ZERO_BASED), RegisterError::Empty);
+    }
+
+    #[test]
+    fn a_region_of_none_of_it_opens_nothing() {
+        let memory = memory();
+        let dm = memory.alloc_dm(8, 0).unwrap();
+        let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
+        let region = memory.register_dm(PD, &dm, 0, 0, access).unwrap();
+        let find = |len| memory.local(PD, region.lkey(), 0, len, Need::Read).map(|span| span.len());
+        assert_eq!(find(0), Ok(0));
+        assert!(matches!(find(1), Err(AccessError::OutOfRange { .. })));
+        memory.try_deregister(&region).unwrap();
     }
 }

@@ -187,6 +187,20 @@ impl Memory {
         iova: Option<u64>,
         access: Access,
     ) -> Result<Arc<Region>, RegisterError> {
+        if memory.is_empty() {
+            return Err(RegisterError::Empty);
+        }
+        self.register_any(pd, memory, iova, access)
+    }
+
+    /// The same, of no bytes too.
+    pub(super) fn register_any(
+        &self,
+        pd: PdId,
+        memory: HostMemory,
+        iova: Option<u64>,
+        access: Access,
+    ) -> Result<Arc<Region>, RegisterError> {
         let (addr, access) = self.check(&memory, iova, access)?;
         let mut table = self.write();
         let max = self.limits.max_mr;
@@ -209,9 +223,6 @@ impl Memory {
     ) -> Result<(u64, Access), RegisterError> {
         check_access(access, memory)?;
         let (len, max) = (memory.len(), self.limits.max_mr_size);
-        if len == 0 {
-            return Err(RegisterError::Empty);
-        }
         if len > max {
             return Err(RegisterError::TooLong { len, max });
         }

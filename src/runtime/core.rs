@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpType};
+use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
 use crate::ids::{Qpn, Srqn};
 use crate::io::{Port, TransmitError, is_closed};
 use crate::net::{Burst, TransmitErrorKind};
@@ -262,6 +262,10 @@ impl Core {
         self.engine.modify_qp(now, qpn, attr, |from, wanted| port.source_port(from, wanted))?;
         self.transmit(now);
         self.deliver(now);
+        if attr.state == Some(QpState::Reset) {
+            // As adapters have it: what its requests of before came to is not taken for that of later ones.
+            self.rings.forget(qpn);
+        }
         Ok(())
     }
 
@@ -480,10 +484,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::QpState;
     use crate::runtime::ring::Armed;
-    use crate::runtime::wire_of_tests::{End, pair, unacknowledged_pair};
-    use crate::transport::work::{RemoteAddr, SendData, Sge, WcStatus};
+    use crate::runtime::wire_of_tests::{End, completion, pair, unacknowledged_pair};
+    use crate::transport::work::{Completion, RemoteAddr, SendData, Sge, WcStatus};
 
     const NOW: Instant = Instant::ZERO;
 
@@ -595,6 +598,18 @@ mod tests {
         message(&mut a, &mut b);
         b.core.modify_qp(NOW, b.qpn, &QpAttr::to(QpState::Err)).unwrap();
         assert_eq!(b.log(), ["tx 1"]);
+    }
+
+    #[test]
+    fn what_a_queue_pair_has_put_in_is_gone_when_it_is_reset() {
+        let (mut a, _b) = pair(AckPolicy::Lazy, 16);
+        a.core.post_recvs(NOW, a.qpn, [RecvRequest::new(7, a.sge(8))]).1.unwrap();
+        a.core.modify_qp(NOW, a.qpn, &QpAttr::to(QpState::Err)).unwrap();
+        let other = Completion { qpn: Qpn::new(9), ..completion(false) };
+        let _ = a.ring.put(NOW, [other].into_iter());
+        a.core.modify_qp(NOW, a.qpn, &QpAttr::to(QpState::Reset)).unwrap();
+        let left: Vec<_> = std::iter::from_fn(|| a.ring.completions.pop()).collect();
+        assert_eq!(left.iter().map(|left| left.completion).collect::<Vec<_>>(), [other]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::engine::timers::Timers;
-use crate::ids::CqId;
+use crate::ids::{CqId, Qpn};
 use crate::runtime::ring::{Put, Ring};
 use crate::time::Instant;
 use crate::transport::work::Completion;
@@ -125,6 +125,13 @@ impl Rings {
         }
         self.wakers.extend(wakers);
         put
+    }
+
+    /// Takes out what a queue pair has put in and nobody has seen.
+    pub(crate) fn forget(&self, qpn: Qpn) {
+        for slot in self.slots.iter().flatten().filter(|slot| !slot.ring.completions.is_empty()) {
+            slot.ring.completions.retain(|stamped| stamped.completion.qpn != qpn);
+        }
     }
 
     /// Whether there is something to [take](Self::take_wakers) or [to take](Self::take_told).

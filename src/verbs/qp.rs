@@ -294,7 +294,7 @@ impl QueuePair {
 
     /// Changes its state or attributes. Takes a [`QpAttr`], or what leads from one state to the next:
     /// [`InitAttr`](crate::engine::InitAttr), [`RtrAttr`](crate::engine::RtrAttr),
-    /// [`RtsAttr`](crate::engine::RtsAttr).
+    /// [`RtsAttr`](crate::engine::RtsAttr). In RESET what it has left in its completion queues is gone.
     ///
     /// # Errors
     ///

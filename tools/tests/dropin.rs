@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "dropin/rdma_core.rs"]
+mod rdma_core;
 mod roce;
 #[path = "dropin/ucx.rs"]
 mod ucx;

@@ -41,6 +41,9 @@ impl Memory {
             let has_addresses = !old.access().contains(Access::ZERO_BASED);
             (old.memory.memory().share(), has_addresses.then_some(old.addr()))
         });
+        if memory.is_empty() {
+            return Err(RegisterError::Empty);
+        }
         let (addr, access) = self.check(&memory, iova, access)?;
         let pd = change.pd.unwrap_or(old.pd());
         let mut table = self.write();
