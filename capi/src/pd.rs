@@ -1,7 +1,7 @@
 //! Protection domains, thread domains and address handles.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use softroce::verbs::{
     AddressHandle, AddressVector, Completion, GRH_LEN, Gid, ProtectionDomain, Qpn, ThreadDomain,
@@ -17,6 +17,8 @@ use crate::context::Context;
 pub(crate) struct Pd {
     pub(crate) c: IbvPd,
     pub(crate) verbs: ProtectionDomain,
+    /// Address handles of it, of which the library keeps nothing.
+    ahs: AtomicUsize,
 }
 
 impl Object for Pd {}
@@ -46,7 +48,7 @@ pub(crate) fn next_handle() -> u32 {
 }
 
 fn make_pd(context: Handle<Context>, verbs: ProtectionDomain) -> Handle<Pd> {
-    Handle::new(Pd { c: IbvPd { context, handle: next_handle() }, verbs })
+    Handle::new(Pd { c: IbvPd { context, handle: next_handle() }, verbs, ahs: AtomicUsize::new(0) })
 }
 
 pub(crate) extern "C" fn alloc_pd(context: Handle<Context>) -> Handle<Pd> {
@@ -55,7 +57,11 @@ pub(crate) extern "C" fn alloc_pd(context: Handle<Context>) -> Handle<Pd> {
 
 pub(crate) extern "C" fn dealloc_pd(pd: Handle<Pd>) -> c_int {
     number(|| {
-        pd.get()?.verbs.clone().dealloc().map_err(|(_, error)| error)?;
+        let known = pd.get()?;
+        if known.ahs.load(Ordering::Relaxed) > 0 {
+            return Err(Errno::BUSY);
+        }
+        known.verbs.clone().dealloc().map_err(|(_, error)| error)?;
         pd.destroy();
         Ok(())
     })
@@ -137,6 +143,7 @@ pub(crate) fn address(attr: &AhAttr) -> Result<AddressVector, Errno> {
 fn make_ah(pd: Handle<Pd>, av: AddressVector) -> Result<Handle<Ah>, Errno> {
     let known = pd.get()?;
     let verbs = known.verbs.create_ah(av)?;
+    known.ahs.fetch_add(1, Ordering::Relaxed);
     let c = IbvAh { context: known.c.context, pd, handle: next_handle() };
     Ok(Handle::new(Ah { c, verbs }))
 }
@@ -153,7 +160,7 @@ pub(crate) extern "C" fn create_ah(pd: Handle<Pd>, attr: In<AhAttr>) -> Handle<A
 
 pub(crate) extern "C" fn destroy_ah(ah: Handle<Ah>) -> c_int {
     number(|| {
-        debug_assert!(!ah.get()?.c.pd.is_null());
+        ah.get()?.c.pd.get()?.ahs.fetch_sub(1, Ordering::Relaxed);
         ah.destroy();
         Ok(())
     })

@@ -63,11 +63,16 @@ fn make_qp(pd: Handle<Pd>, cq: Handle<Cq>, srq: Handle<Srq>) -> Handle<Qp> {
     qp
 }
 
-/// Takes a queue pair to RTS, connected to itself.
-fn connect(context: Handle<Context>, qp: Handle<Qp>) {
+/// The way to the device itself.
+fn to_itself(context: Handle<Context>) -> AhAttr {
     let mut gid = [0; 16];
     assert_eq!(info::query_gid(context, 1, 0, Out::to(&mut gid)), 0);
-    let to = AhAttr { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..zeroed() };
+    AhAttr { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..zeroed() }
+}
+
+/// Takes a queue pair to RTS, connected to itself.
+fn connect(context: Handle<Context>, qp: Handle<Qp>) {
+    let to = to_itself(context);
     let qpn = qp.get().unwrap().c.base.qp_num;
     let step = |state: QpState, mask: c_int| {
         let attr = QpAttr {
@@ -98,6 +103,16 @@ fn register(pd: Handle<Pd>, memory: &mut [u8], flags: u32) -> Handle<Mr> {
     let mr = mr::reg_mr(pd, Out::to(&mut memory[0]), memory.len(), flags);
     assert!(!mr.is_null());
     mr
+}
+
+#[test]
+fn a_domain_stays_as_long_as_its_address_handles() {
+    let context = open();
+    let pd = pd::alloc_pd(context);
+    let ah = pd::create_ah(pd, In::to(&to_itself(context)));
+    assert_eq!((pd::dealloc_pd(pd), errno()), (EBUSY, EBUSY));
+    let ends = (pd::destroy_ah(ah), pd::dealloc_pd(pd), context::close_device(context));
+    assert_eq!(ends, (0, 0, 0));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "dropin/loaders.rs"]
+mod loaders;
 #[path = "dropin/rdma_core.rs"]
 mod rdma_core;
 mod roce;
