@@ -3,6 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "dropin/ends.rs"]
+mod ends;
+#[path = "dropin/ipv6.rs"]
+mod ipv6;
 #[path = "dropin/loaders.rs"]
 mod loaders;
 #[path = "dropin/rdma_core.rs"]
@@ -219,16 +223,6 @@ fn what_programs_look_up_themselves_is_there() {
     let one = "0000:0000:0000:0000:0000:0000:0000:0001";
     assert_eq!([*gid_type, gid, device], ["RoCE v2", one, "mine"]);
     assert!(listed.starts_with('d') && listed.ends_with(" mine"), "{told}");
-}
-
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn a_message_is_acknowledged_by_a_process_that_ends_at_once() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/ends.py");
-    for _ in 0..5 {
-        let said = output(&["/usr/bin/python3", script.to_str().unwrap()]);
-        assert_eq!(said, "received 0 sent 0\n");
-    }
 }
 
 #[test]

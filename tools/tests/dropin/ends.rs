@@ -1,0 +1,59 @@
+//! How programs end, and what their peers learn of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{free_port, listens, output};
+use crate::roce::{alone, command};
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn a_message_is_acknowledged_by_a_process_that_ends_at_once() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/ends.py");
+    for _ in 0..5 {
+        let said = output(&["/usr/bin/python3", script.to_str().unwrap()]);
+        assert_eq!(said, "received 0 sent 0\n");
+    }
+}
+
+/// A side of a pingpong without end, which is killed in the end, itself and no child of it.
+struct Endless(Child);
+
+impl Endless {
+    fn start(options: &[&str]) -> Self {
+        let program =
+            ["run", "--", "stdbuf", "-oL", "ibv_rc_pingpong", "-g", "0", "-n", "1000000000"];
+        let mut command: Command = command(&[&program[..], options].concat());
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn who_is_killed_does_not_answer() {
+    let _alone = alone();
+    let port = free_port();
+    let at = port.to_string();
+    let mut server = Endless::start(&["-p", &at]);
+    while !listens(port) {
+        assert!(server.0.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    let mut client = Endless::start(&["-p", &at, "127.0.0.1"]);
+    let mut told = BufReader::new(client.0.stdout.take().unwrap()).lines();
+    assert!(told.any(|line| line.unwrap().contains("remote address")));
+    drop(server);
+    let errors = BufReader::new(client.0.stderr.take().unwrap()).lines();
+    let errors: Vec<_> = errors.map(Result::unwrap).collect();
+    let expected = "Failed status transport retry counter exceeded (12) for wr_id 2";
+    assert!(errors.iter().any(|line| line == expected), "{errors:?}");
+    assert_eq!(client.0.wait().unwrap().code(), Some(1));
+}
