@@ -1,7 +1,10 @@
 //! UCX, which looks the device up under `/sys` and `/dev` before it takes it.
 
+use std::fs;
+use std::process::Command;
+
 use super::{Server, free_port, output};
-use crate::roce::alone;
+use crate::roce::{alone, scratch};
 
 /// Runs a test of `ucx_perftest` as server and as client over some transports. Both must succeed.
 fn perftest(transports: &str, test: &str) {
@@ -49,4 +52,33 @@ fn every_kind_of_operation_over_ud() {
     for test in ["tag_lat", "tag_bw", "ucp_put_bw", "ucp_get", "stream_bw"] {
         perftest("ud_verbs", test);
     }
+}
+
+/// `io_demo` looks at every byte. Its sides find each other by TCP, which may carry data too: what has gone
+/// over the device is counted.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn data_is_what_was_sent() {
+    let _alone = alone();
+    let port = free_port();
+    let counted = scratch("ucx-counters");
+    let _ = fs::remove_dir_all(&counted);
+    fs::create_dir_all(&counted).unwrap();
+    let (at, counters) = (port.to_string(), format!("SOFTROCE_COUNTERS={}", counted.display()));
+    let program = ["env", "UCX_TLS=rc_verbs,ud_verbs,tcp", &counters, "io_demo", "-p", &at];
+    let program = [&program[..], &["-q", "-d", "1:300000"]].concat();
+    let serving = Server::start(&program, port);
+    let said = output(&[&program[..], &["-i", "100", "-o", "read,write", "127.0.0.1"]].concat());
+    assert!(said.contains("Client exit with status 'OK'"), "{said}");
+    // It serves until it is interrupted.
+    let server = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &server]).status().unwrap().success());
+    serving.finish();
+
+    let files = fs::read_dir(&counted).unwrap().map(|file| file.unwrap().path());
+    let lines: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let sent = lines.lines().filter(|line| line.starts_with("softroce_tx_bytes_total{"));
+    let sent: Vec<u64> =
+        sent.map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
+    assert!(sent.len() == 2 && sent.iter().all(|bytes| *bytes > 1_000_000), "{sent:?}");
 }
