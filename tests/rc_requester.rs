@@ -145,6 +145,40 @@ fn a_long_message_asks_for_acknowledgement_several_times_a_window() {
     }
 }
 
+/// A receive buffer of this size holds 11 datagrams of this length, and three quarters of it are filled: by the
+/// FIRST and another, and by six that would have others behind them.
+#[test]
+fn a_burst_ends_where_the_window_does() {
+    let mut t = Script::with(Link { mtu: Mtu::Mtu4096, ..rts_qp() }, |config| {
+        config.peer_receive_buffer = 100_000;
+    });
+    let region = t.region(1 << 20, 0x1_0000_0000, Access::empty());
+    t.post(request(1, SendOp::Write { to: REMOTE }, &[sge(&region, 0, 1 << 20)])).unwrap();
+    assert_eq!(t.all(0).len(), 8);
+    t.leave();
+}
+
+/// To begin with less would split messages into ever smaller bursts.
+#[test]
+fn a_burst_waits_for_a_quarter_of_the_window() {
+    let mut t = Script::requester(Link { mtu: Mtu::Mtu4096, ..rts_qp() });
+    let region = t.region(1 << 20, 0x1_0000_0000, Access::empty());
+    let write = |t: &mut Script, len| {
+        t.post(request(1, SendOp::Write { to: REMOTE }, &[sge(&region, 0, len)])).unwrap();
+        t.all(0).len()
+    };
+    let lone: Vec<_> = (0..17).map(|_| write(&mut t, 4096)).collect();
+    assert_eq!((lone, write(&mut t, 1 << 20)), (vec![1; 17], 0));
+    let sent: Vec<_> = (1..6)
+        .map(|us| {
+            t.rx(us, &format!("ACK psn={} msn={us}", us + 4));
+            t.all(us).len()
+        })
+        .collect();
+    assert_eq!(sent, [0, 0, 0, 2, 0]);
+    t.leave();
+}
+
 /// REQ-05: a peer that acknowledges only what it is asked to, and exactly that.
 #[test]
 fn the_window_is_never_closed_without_an_acknowledgement_on_its_way() {
