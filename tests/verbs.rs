@@ -20,6 +20,8 @@ mod destroying;
 mod errors;
 #[path = "verbs/faults.rs"]
 mod faults;
+#[path = "verbs/frames.rs"]
+mod frames;
 #[path = "verbs/lifetime.rs"]
 mod lifetime;
 #[path = "verbs/links.rs"]

@@ -377,6 +377,7 @@ counters! {
         busy: "Times that the socket took fewer bursts than it was offered.";
         refused: "Bursts that the socket refused for good.";
         gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
+        unresolved: "Bursts of a packet port to where nobody's link address was known: some of the first to an address, and all to a neighbour that does not answer.";
     }
 }
 

@@ -14,35 +14,37 @@
 //!              └ a UdpPort: groups only
 //! ```
 //!
+//! What goes to a neighbour that nobody has a link address of is left to the kernel, which asks for it, as
+//! far as that has room for it (`unresolved`); the rest is lost, and nobody else waits for it.
+//!
 //! The [`UdpPort`] below has the address, so that nobody else takes it and the kernel refuses nothing that
 //! arrives, but is deaf to what is sent to it: the filter of its socket drops all of that.
 
 use std::io;
-use std::mem;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::RawFd;
+use std::slice;
 
 use smallvec::SmallVec;
-use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
-use super::sys;
 use super::udp::send::Stop;
 use super::udp::{self, UdpConfig, UdpPort};
-use super::{Port, PortCounters, PortInfo, TransmitError, left_to};
-use crate::net::{Burst, RxBuffer};
+use super::{LinkState, Port, PortCounters, PortInfo, TransmitError, left_to};
+use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
-use neighbour::Neighbours;
+use crate::wire::encap::{IPV4_LEN, IPV6_LEN, UDP_LEN};
+use neighbour::{Neighbours, Way};
+use tap::Taps;
 
 mod filter;
 mod frame;
 mod neighbour;
+mod tap;
+mod unresolved;
 
 /// Frames that one call receives at most.
 const BATCH: usize = 16;
-
-/// The interface by which this host sends to itself: the first of every namespace.
-const LOOPBACK: u32 = 1;
 
 /// Why a [`PacketPort`] cannot be opened.
 #[derive(Debug, Error)]
@@ -89,18 +91,15 @@ pub enum OpenError {
 /// A port on packet sockets.
 #[derive(Debug)]
 pub struct PacketPort {
-    /// The frames of the interface, and of `lo` if that is another.
-    taps: SmallVec<[Socket; 2]>,
-    /// The tap that the next call receives from first.
-    first: usize,
+    taps: Taps,
+    /// The interface of the taps has the address. What arrives for an address that is gone is for nobody.
+    is_here: bool,
     neighbours: Neighbours,
     udp: UdpPort,
     /// Whether frames may hold several datagrams.
     gso: bool,
     /// The headers of the frame to be sent.
     head: Vec<u8>,
-    /// A frame that was received.
-    frame: Box<[u8]>,
     retry_at: Option<Instant>,
     counters: PortCounters,
 }
@@ -115,7 +114,7 @@ impl PacketPort {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         // First, so that this is said before anything else.
-        let first = raw().map_err(|source| match source.raw_os_error() {
+        let mut taps = Taps::new(ip).map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
             _ => os("socket")(source),
         })?;
@@ -127,21 +126,14 @@ impl PacketPort {
         }
         let neighbours = Neighbours::new(ip, interface).map_err(os("rtnetlink"))?;
         let neighbours = neighbours.ok_or(OpenError::NotEthernet { ip, interface })?;
-        let mut taps = SmallVec::new();
-        taps.push(tap(first, config, interface).map_err(|(what, source)| os(what)(source))?);
-        if interface != LOOPBACK {
-            let second = raw().map_err(os("socket"))?;
-            let second = tap(second, config, LOOPBACK);
-            taps.push(second.map_err(|(what, source)| os(what)(source))?);
-        }
+        taps.open(config, interface).map_err(|(what, source)| os(what)(source))?;
         Ok(Self {
             taps,
-            first: 0,
+            is_here: true,
             neighbours,
             udp,
             gso: config.gso,
             head: Vec::new(),
-            frame: vec![0; frame::MAX_LEN].into_boxed_slice(),
             retry_at: None,
             counters: PortCounters::default(),
         })
@@ -177,11 +169,50 @@ impl PacketPort {
         payload: &[u8],
     ) -> Result<(), Stop> {
         frame::write(link, burst, id, payload, &mut self.head);
-        let parts = [io::IoSlice::new(&self.head), io::IoSlice::new(payload)];
-        let Some(tap) = self.taps.first() else { return Err(Stop::Busy) };
-        let sent = tap.send_vectored(&parts);
-        sent.map(drop)
-            .map_err(|error| Stop::from_os(&error, payload.len() / burst.segment_len().max(1)))
+        let segments = payload.len() / burst.segment_len().max(1);
+        self.taps.send(&self.head, payload).map_err(|error| Stop::from_os(&error, segments))
+    }
+
+    /// Sends a burst on its way.
+    fn send_by(&mut self, way: Way, now: Instant, burst: &Burst) -> Result<(), Stop> {
+        let (link, mtu) = match way {
+            Way::Frames { link, mtu } => (link, mtu),
+            Way::Kernel => return self.send_below(now, burst),
+            Way::Unresolved => {
+                self.counters.unresolved += 1;
+                let nowhere = Stop::Refused(TransmitErrorKind::Unreachable);
+                if !self.neighbours.may_wait(now, burst) {
+                    return Err(nowhere);
+                }
+                // Without room there it is lost too: others are not to wait for a neighbour that is silent.
+                return match self.send_below(now, burst) {
+                    Err(Stop::Busy) => Err(nowhere),
+                    sent => sent,
+                };
+            }
+        };
+        let ip_header = if burst.path.destination.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
+        // What it is to cut the kernel does not measure.
+        if ip_header + UDP_LEN + burst.segment_len() > mtu.min(self.udp.info().link_mtu) {
+            return Err(Stop::Refused(TransmitErrorKind::TooLong));
+        }
+        self.send(link, burst)?;
+        self.counters.sent(burst);
+        Ok(())
+    }
+
+    /// Has the kernel find the way of a burst.
+    fn send_below(&mut self, now: Instant, burst: &Burst) -> Result<(), Stop> {
+        match self.udp.transmit(now, slice::from_ref(burst)) {
+            Ok(0) => Err(Stop::Busy),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Stop::Refused(error.kind)),
+        }
+    }
+
+    /// Follows the address to an interface. `false` if there are no frames there.
+    fn follow(&mut self, interface: u32) -> bool {
+        self.neighbours.follow(interface) && self.taps.follow(interface).is_ok()
     }
 }
 
@@ -189,15 +220,9 @@ impl Port for PacketPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.retry_at = None;
         for (taken, burst) in bursts.iter().enumerate() {
-            let Some(link) = self.neighbours.to(now, burst.path.destination) else {
-                let sent = self.udp.transmit(now, std::slice::from_ref(burst));
-                match sent.map_err(|error| TransmitError { taken, ..error })? {
-                    0 => return Ok(taken),
-                    _ => continue,
-                }
-            };
-            match self.send(link, burst) {
-                Ok(()) => self.counters.sent(burst),
+            let way = self.neighbours.way_to(now, burst.path.destination);
+            match self.send_by(way, now, burst) {
+                Ok(()) => {}
                 Err(Stop::Refused(kind)) => {
                     self.counters.refused += 1;
                     return Err(TransmitError { taken, kind });
@@ -213,39 +238,27 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let mut count = 0;
-        // Each in turn is the first, so that a flood of one does not silence the other.
-        self.first = (self.first + 1) % self.taps.len().max(1);
-        for turn in 0..self.taps.len() {
-            let index = (self.first + turn) % self.taps.len();
-            while count < BATCH {
-                let tap = &self.taps[index];
-                let len = match read(tap, &mut self.frame) {
-                    Ok(Some(len)) => len,
-                    Ok(None) => break,
-                    Err(error) => {
-                        if sys::is_closed(&error) {
-                            // By now its number may be that of somebody else's file.
-                            mem::forget(self.taps.swap_remove(index));
-                        }
-                        return Err(error);
-                    }
-                };
-                count += 1;
-                if let Some(buffer) = self.frame.get(..len).and_then(frame::read) {
-                    self.counters.received(&buffer);
-                    sink(buffer);
-                }
+        let Self { taps, counters, is_here, .. } = self;
+        let count = taps.receive(BATCH, &mut |bytes| {
+            if let Some(buffer) = frame::read(bytes).filter(|_| *is_here) {
+                counters.received(&buffer);
+                sink(buffer);
             }
-        }
+        })?;
         Ok(count + self.udp.receive_of_groups(sink)?)
     }
 
     // Of what waits at others it tells nothing: that is not known of packet sockets.
-    left_to!(udp: source_port groups poll_link);
+    left_to!(udp: source_port groups);
 
     // Every frame has them.
     fn tell_ip_fields(&mut self) {}
+
+    fn poll_link(&mut self) -> Option<LinkState> {
+        let state = self.udp.poll_link()?;
+        self.is_here = self.follow(state.interface) && state.has_address;
+        Some(LinkState { running: state.running && self.is_here, ..state })
+    }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let both = [self.retry_at, self.udp.poll_timeout()];
@@ -253,12 +266,10 @@ impl Port for PacketPort {
     }
 
     fn info(&self) -> PortInfo {
-        let receive_buffer =
-            self.taps.first().and_then(|tap| tap.recv_buffer_size().ok()).unwrap_or_default();
         PortInfo {
             gso: self.gso,
             gro: true,
-            receive_buffer,
+            receive_buffer: self.taps.receive_buffer(),
             sees_ip_header: true,
             ..self.udp.info()
         }
@@ -266,58 +277,16 @@ impl Port for PacketPort {
 
     fn counters(&self) -> PortCounters {
         let mut counters = self.counters;
-        counters += &self.udp.counters();
-        // What the socket below has thrown away is here.
-        counters.kernel_drops = self.taps.iter().map(drops).sum();
+        // What was left to the port below and did not get through is counted already, and what its socket
+        // has thrown away is here.
+        counters += &PortCounters { busy: 0, refused: 0, ..self.udp.counters() };
+        counters.kernel_drops = self.taps.drops();
         counters
     }
 
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        let mut descriptors: SmallVec<_> = self.taps.iter().map(Socket::as_raw_fd).collect();
+        let mut descriptors: SmallVec<_> = self.taps.descriptors().collect();
         descriptors.extend(self.udp.descriptors());
         descriptors
     }
-}
-
-/// A packet socket, which receives nothing yet.
-fn raw() -> io::Result<Socket> {
-    Socket::new(Domain::from(libc::AF_PACKET), Type::RAW, Some(Protocol::from(0)))
-}
-
-/// Has a socket receive the frames of an interface that are for the port, and send such of its own.
-fn tap(
-    socket: Socket,
-    config: &UdpConfig,
-    interface: u32,
-) -> Result<Socket, (&'static str, io::Error)> {
-    let at = |what| move |error| (what, error);
-    socket.set_nonblocking(true).map_err(at("O_NONBLOCK"))?;
-    sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
-        .map_err(at("PACKET_VNET_HDR"))?;
-    let program = filter::to_address(config.ip)
-        .ok_or_else(|| ("SO_ATTACH_FILTER", io::ErrorKind::InvalidInput.into()))?;
-    socket.attach_filter(&program).map_err(at("SO_ATTACH_FILTER"))?;
-    udp::socket::size_receive_buffer(&socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
-    let ethertype = frame::ethertype(config.ip.is_ipv4());
-    sys::bind_to_link(socket.as_fd(), interface, ethertype).map_err(at("bind"))?;
-    Ok(socket)
-}
-
-/// The length of the next frame; `None` when there is none.
-fn read(mut tap: &Socket, frame: &mut [u8]) -> io::Result<Option<usize>> {
-    match io::Read::read(&mut tap, frame) {
-        Ok(len) => Ok(Some(len)),
-        Err(error) => match error.raw_os_error() {
-            // The interface is down, and its state is told elsewhere.
-            Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => Ok(None),
-            // A frame that the note cannot describe is gone: not one of UDP.
-            Some(libc::EINVAL) => Ok(Some(0)),
-            _ => Err(error),
-        },
-    }
-}
-
-/// Frames that found no room.
-fn drops(tap: &Socket) -> u64 {
-    sys::drops(tap.as_fd()).map_or(0, u64::from)
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,15 +12,22 @@ use netlink_packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::Link;
+use super::unresolved::{Share, Waiting};
+use crate::net::Burst;
 use crate::time::Instant;
 
 /// How long what the kernel has said is believed.
 const FRESH: Duration = Duration::from_millis(500);
+
+/// How long it is believed that it does not know: an answer may be on its way.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Destinations that are remembered at most.
 const MOST: usize = 4096;
@@ -32,12 +40,51 @@ pub(super) struct Neighbours {
     interface: u32,
     hardware: [u8; 6],
     known: HashMap<IpAddr, Known>,
+    waiting: Waiting,
+}
+
+/// How a burst gets to an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// In frames.
+    Frames {
+        link: Link,
+        /// Bytes of the longest IP packet that gets there, as far as the kernel has been told.
+        mtu: usize,
+    },
+    /// The kernel finds it: no frame of this interface gets there, or the kernel wants to see for itself
+    /// whether the neighbour is still where it was.
+    Kernel,
+    /// The kernel does not know the link address. It asks for it when something is sent.
+    Unresolved,
+}
+
+/// Who a packet goes to next.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    ip: IpAddr,
+    /// Of the way behind it.
+    mtu: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     until: Instant,
-    link: Option<Link>,
+    way: Way,
+    share: Share,
+}
+
+/// What the kernel knows of a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Neighbour {
+    /// Its link address.
+    At([u8; 6]),
+    /// Its link address, unless it has got another: nobody has heard of it for a while.
+    Stale([u8; 6]),
+    /// It is being asked.
+    Asked,
+    /// It has not answered, or nobody has asked.
+    Nowhere,
 }
 
 impl Neighbours {
@@ -48,27 +95,57 @@ impl Neighbours {
         let netlink = Socket::new(domain, Type::DGRAM, Some(protocol))?;
         netlink.set_nonblocking(true)?;
         let Some(hardware) = hardware(&netlink, interface)? else { return Ok(None) };
-        Ok(Some(Self { netlink, ip, interface, hardware, known: HashMap::new() }))
+        let waiting = Waiting::default();
+        Ok(Some(Self { netlink, ip, interface, hardware, known: HashMap::new(), waiting }))
     }
 
-    /// The link addresses of a frame to `destination`. `None` when no frame of this interface gets there,
-    /// or the kernel does not know to whom it would have to go: it finds out when it sends.
-    pub(super) fn to(&mut self, now: Instant, destination: IpAddr) -> Option<Link> {
-        if let Some(known) = self.known.get(&destination).filter(|known| now < known.until) {
-            return known.link;
+    /// Begins anew: the interface has changed, or another has the address. `false` if its frames are not
+    /// of Ethernet, or it has gone again.
+    pub(super) fn follow(&mut self, interface: u32) -> bool {
+        self.known.clear();
+        let Ok(Some(hardware)) = hardware(&self.netlink, interface) else { return false };
+        (self.interface, self.hardware) = (interface, hardware);
+        true
+    }
+
+    /// The way of what is sent to `destination` now.
+    pub(super) fn way_to(&mut self, now: Instant, destination: IpAddr) -> Way {
+        let known = self.known.get(&destination);
+        if let Some(known) = known.filter(|known| now < known.until) {
+            return known.way;
         }
+        let mut share = known.map(|known| known.share).unwrap_or_default();
         let hop = self.next_hop(destination).ok().flatten();
-        let neighbour = hop.and_then(|hop| self.neighbour(hop).ok().flatten());
-        let link = neighbour.map(|destination| Link { source: self.hardware, destination });
+        let found = hop.map(|hop| (hop, self.neighbour(hop.ip).unwrap_or(Neighbour::Nowhere)));
+        let frames = |to, Hop { mtu, .. }| {
+            let link = Link { source: self.hardware, destination: to };
+            Way::Frames { link, mtu }
+        };
+        let (way, later) = match found {
+            None => (Way::Kernel, Way::Kernel),
+            Some((hop, Neighbour::At(to))) => (frames(to, hop), frames(to, hop)),
+            Some((hop, Neighbour::Stale(to))) => (Way::Kernel, frames(to, hop)),
+            Some((_, Neighbour::Asked | Neighbour::Nowhere)) => (Way::Unresolved, Way::Unresolved),
+        };
+        if !matches!(found, Some((_, Neighbour::Asked))) {
+            self.waiting.is_over(mem::take(&mut share));
+        }
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        self.known.insert(destination, Known { until: now + FRESH, link });
-        link
+        let until = now + if later == Way::Unresolved { SOON } else { FRESH };
+        self.known.insert(destination, Known { until, way: later, share });
+        way
+    }
+
+    /// Whether the kernel has room for a burst of which the way is not resolved, which it gets then.
+    pub(super) fn may_wait(&mut self, now: Instant, burst: &Burst) -> bool {
+        let known = self.known.get_mut(&burst.path.destination);
+        known.is_some_and(|known| self.waiting.takes(now, &mut known.share, burst))
     }
 
     /// Who on the link of this interface a packet would go to; `None` when it would go elsewhere.
-    fn next_hop(&self, destination: IpAddr) -> io::Result<Option<IpAddr>> {
+    fn next_hop(&self, destination: IpAddr) -> io::Result<Option<Hop>> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
         message.header.destination_prefix_length = bits(destination);
@@ -79,7 +156,7 @@ impl Neighbours {
         ];
         let answer = ask(&self.netlink, RouteNetlinkMessage::GetRoute(message))?;
         let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(None) };
-        let mut hop = Some(destination);
+        let (mut hop, mut mtu) = (Some(destination), usize::MAX);
         for attribute in &route.attributes {
             match attribute {
                 RouteAttribute::Oif(interface) if *interface != self.interface => hop = None,
@@ -89,16 +166,24 @@ impl Neighbours {
                 RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => {
                     hop = hop.and(Some((*ip).into()));
                 }
+                RouteAttribute::Metrics(metrics) => {
+                    let told = metrics.iter().find_map(|metric| match metric {
+                        RouteMetric::Mtu(mtu) => usize::try_from(*mtu).ok(),
+                        _ => None,
+                    });
+                    mtu = told.unwrap_or(mtu);
+                }
                 // Through a tunnel, or a gateway of the other IP version.
                 RouteAttribute::Via(_) | RouteAttribute::Encap(_) => hop = None,
                 _ => {}
             }
         }
-        Ok(hop.filter(|_| route.header.kind == RouteType::Unicast))
+        let hop = hop.filter(|_| route.header.kind == RouteType::Unicast);
+        Ok(hop.map(|ip| Hop { ip, mtu }))
     }
 
-    /// The link address of `ip`, if the kernel knows it.
-    fn neighbour(&self, ip: IpAddr) -> io::Result<Option<[u8; 6]>> {
+    /// What the kernel knows of `ip`.
+    fn neighbour(&self, ip: IpAddr) -> io::Result<Neighbour> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(ip);
         message.header.ifindex = self.interface;
@@ -108,15 +193,20 @@ impl Neighbours {
         };
         message.attributes = vec![NeighbourAttribute::Destination(address)];
         let answer = ask(&self.netlink, RouteNetlinkMessage::GetNeighbour(message))?;
-        let Some(RouteNetlinkMessage::NewNeighbour(neighbour)) = answer else { return Ok(None) };
-        use NeighbourState::{Delay, Permanent, Probe, Reachable, Stale};
-        if !matches!(neighbour.header.state, Delay | Permanent | Probe | Reachable | Stale) {
-            return Ok(None);
-        }
-        Ok(neighbour.attributes.iter().find_map(|attribute| match attribute {
+        let Some(RouteNetlinkMessage::NewNeighbour(neighbour)) = answer else {
+            return Ok(Neighbour::Nowhere);
+        };
+        let address = neighbour.attributes.iter().find_map(|attribute| match attribute {
             NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
             _ => None,
-        }))
+        });
+        use NeighbourState::{Delay, Incomplete, Permanent, Probe, Reachable, Stale};
+        Ok(match (neighbour.header.state, address) {
+            (Delay | Permanent | Probe | Reachable, Some(address)) => Neighbour::At(address),
+            (Stale, Some(address)) => Neighbour::Stale(address),
+            (Incomplete, _) => Neighbour::Asked,
+            _ => Neighbour::Nowhere,
+        })
     }
 }
 
@@ -179,8 +269,8 @@ mod tests {
         let mut neighbours = Neighbours::new(ip, interface).unwrap().unwrap();
         assert_eq!(neighbours.hardware, [0; 6]);
         let now = Instant::ZERO;
-        assert_eq!(neighbours.to(now, "127.0.0.2".parse().unwrap()), None);
-        assert_eq!(neighbours.next_hop("127.0.0.2".parse().unwrap()).unwrap(), None);
+        assert_eq!(neighbours.way_to(now, "127.0.0.2".parse().unwrap()), Way::Kernel);
+        assert!(neighbours.next_hop("127.0.0.2".parse().unwrap()).unwrap().is_none());
     }
 
     #[test]

@@ -55,6 +55,20 @@ impl Groups {
         Ok(())
     }
 
+    /// Joins its groups on another interface, which has the port's address by now. Those that cannot be
+    /// joined there stay as they are.
+    pub(super) fn follow(&mut self, config: &UdpConfig, interface: u32) {
+        let Some(readiness) = &self.readiness else { return };
+        for (token, group, socket) in &mut self.sockets {
+            if let Ok(fresh) = socket::member(config, interface, *group)
+                && readiness.add(fresh.as_fd(), *token).is_ok()
+            {
+                self.drops += of(socket);
+                *socket = fresh;
+            }
+        }
+    }
+
     /// Leaves a group.
     pub(super) fn leave(&mut self, group: IpAddr) {
         let Some(at) = self.sockets.iter().position(|(_, joined, _)| *joined == group) else {

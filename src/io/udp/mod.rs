@@ -256,6 +256,13 @@ impl UdpPort {
         }
     }
 
+    /// Another interface has the address: the old one is gone, or the address has moved.
+    fn follow(&mut self, interface: u32) {
+        socket::multicast_from(&self.receiver, self.info.ip, interface);
+        self.senders.follow(interface);
+        self.groups.follow(&self.config, interface);
+    }
+
     /// How many messages to ask for, after `count` with `datagrams` and `bytes` were received. One is
     /// cheaper to ask for, many are cheaper to get; what is received is read while it is in the cache,
     /// and finds receive requests that were posted before.
@@ -343,6 +350,9 @@ impl Port for UdpPort {
         // What cannot be asked is taken to be as before.
         let interface = sys::interface_of(self.info.ip, self.receiver.as_fd()).ok()?;
         if let Some(interface) = interface {
+            if interface.index != self.info.interface {
+                self.follow(interface.index);
+            }
             (self.info.interface, self.info.link_mtu) = (interface.index, interface.mtu);
         }
         Some(LinkState {

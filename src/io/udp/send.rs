@@ -92,6 +92,14 @@ impl Senders {
         Ok(())
     }
 
+    /// What is sent to groups leaves by another interface, which has the address by now.
+    pub(super) fn follow(&mut self, interface: u32) {
+        self.scope = interface;
+        for socket in self.sockets.iter().filter_map(|sender| sender.socket.as_ref()) {
+            socket::multicast_from(socket, self.ip, interface);
+        }
+    }
+
     /// Agrees on `wanted`, one near it when another program has that, or, when there are enough
     /// sockets, on one that is open.
     pub(super) fn agree(&mut self, wanted: u16) -> u16 {

@@ -61,7 +61,7 @@ pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
 
 /// What the socket sends to groups leaves by the interface that has its address, with the TTL or hop
 /// limit of everything else, and reaches this host too.
-fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
+pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
     // Not every sandbox has the options; the routes decide then.
     let _ = match ip {
         IpAddr::V4(ip) => socket

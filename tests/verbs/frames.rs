@@ -1,0 +1,300 @@
+//! What goes wrong on the way of frames: a packet port and its peer, in two namespaces that a test makes.
+
+use std::env;
+use std::io::{BufReader, Write};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command};
+
+use softroce::io::PortKind;
+use softroce::verbs::*;
+
+use crate::node::{KEY, Node, datagrams};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, line, role, start_by};
+
+/// The test that has a process to itself.
+const ALONE: &str = "frames::alone_in_a_process";
+
+#[test]
+fn alone_in_a_process() {
+    match role().as_deref() {
+        Some("faults") => {
+            for link in [V4, V6] {
+                link.faults("udp");
+                link.faults("packet");
+            }
+            println!("\n{SEEN_EVERYTHING}");
+        }
+        Some("peer") => as_a_peer(),
+        _ => {}
+    }
+}
+
+/// The other host: namespace b.
+const HOSTS: &str = r#"
+    mount -t tmpfs tmpfs /run
+    ip netns add b
+    ip link set lo up
+    exec "$@"
+"#;
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn connections_outlive_what_becomes_of_the_interface_below_a_packet_port() {
+    in_namespaces(HOSTS, ALONE, "faults");
+}
+
+/// Addresses on the wire between the hosts.
+#[derive(Clone, Copy)]
+struct Link {
+    ours: &'static str,
+    theirs: &'static str,
+    /// The beginning of addresses that nobody has.
+    nobodys: &'static str,
+    /// What follows an address where it is added.
+    net: &'static str,
+    /// For `ip`.
+    version: &'static str,
+}
+
+const V4: Link =
+    Link { ours: "10.8.0.1", theirs: "10.8.0.2", nobodys: "10.8.0.1", net: "/24", version: "-4" };
+const V6: Link = Link {
+    ours: "fd08::1",
+    theirs: "fd08::2",
+    nobodys: "fd08::9",
+    net: "/64 nodad",
+    version: "-6",
+};
+
+impl Link {
+    /// Makes the interfaces, a0 here and b0 there.
+    fn lay(&self) {
+        ip("link add a0 mtu 9000 type veth peer name b0 netns b mtu 9000");
+        ip("link set a0 up");
+        ip("-n b link set b0 up");
+        // Whether a neighbour is still there the kernel usually asks after half a minute.
+        for (file, value) in [
+            ("base_reachable_time_ms", "1000"),
+            ("delay_first_probe_time", "1"),
+            ("retrans_time_ms", "200"),
+            ("ucast_solicit", "1"),
+        ] {
+            let version = self.version.replace('-', "ipv");
+            let file = format!("/proc/sys/net/{version}/neigh/a0/{file}");
+            std::fs::write(file, value).unwrap();
+        }
+        self.address("add");
+        ip(&format!("-n b addr add {}{} dev b0", self.theirs, self.net));
+    }
+
+    /// Adds, replaces or takes away our address.
+    fn address(&self, how: &str) {
+        ip(&format!("addr {how} {}{} dev a0", self.ours, self.net));
+    }
+
+    /// Sees to it that only frames leave for this UDP port, or takes that back.
+    fn frames_only(&self, how: &str) {
+        ip(&format!("{} rule {how} pref 10 ipproto udp dport 4791 type blackhole", self.version));
+    }
+
+    fn faults(&self, peer_via: &str) {
+        self.lay();
+        let options = OpenOptions::default().ip(self.ours.parse().unwrap());
+        let ctx = Context::open(options.via(PortKind::named("packet").unwrap())).unwrap();
+        let mut far = Far::start(self.theirs, peer_via);
+        let near = Node::on(ctx.clone());
+        far.connect(&near.qp);
+        far.takes(&near);
+        self.neighbours_that_do_not_answer(&near, &far);
+        self.without_address_or_interface(&near, &far);
+        self.with_another_interface(&near, &far);
+        self.with_another_mtu(&near, &mut far);
+        ip("-n b link set b0 address 02:00:00:00:00:99");
+        far.takes(&near);
+        drop(far);
+        ip("link del a0");
+    }
+
+    /// Nobody else waits for them, neither on the wire nor in this host.
+    fn neighbours_that_do_not_answer(&self, near: &Node, far: &Far) {
+        let nobody =
+            |number: u32| -> IpAddr { format!("{}{number:02}", self.nobodys).parse().unwrap() };
+        let (silent, inside) = (Node::on(near.ctx.clone()), Node::on(near.ctx.clone()));
+        let itself = inside.qp.endpoint();
+        inside.qp.connect(&itself, &ConnectOptions::default()).unwrap();
+        let gone = Endpoint { gid: nobody(0).into(), ..far.endpoint };
+        let timeout = AckTimeout::new(14).unwrap();
+        let options = ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() };
+        silent.qp.connect(&gone, &options).unwrap();
+        let before = near.ctx.counters().unwrap().port.unresolved;
+        silent.send(SendRequest::write(1, silent.mr.sge(..300_000), far.at));
+        let crowd = datagrams(near.ctx.clone(), 0);
+        for number in 1..50 {
+            let ah = crowd.pd.create_ah(AddressVector::to(nobody(number).into())).unwrap();
+            for _ in 0..16 {
+                let message = SendRequest::send(99, crowd.mr.sge(..4096));
+                crowd.send(message.to(ah.target(Qpn::new(0x123), KEY)));
+                assert_eq!(crowd.end(), (99, WcStatus::Success));
+            }
+        }
+        let end = loop {
+            far.takes(near);
+            inside.run(SendRequest::write(1, inside.mr.sge(..8), inside.mr.remote(8)));
+            if let Some(end) = silent.cq.poll_one() {
+                break end;
+            }
+        };
+        assert_eq!((end.wr_id, end.status), (1, WcStatus::RetryExcErr));
+        assert!(near.ctx.counters().unwrap().port.unresolved > before + 49);
+    }
+
+    fn without_address_or_interface(&self, near: &Node, far: &Far) {
+        let unanswered = || {
+            near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
+            assert_eq!(near.cq.poll_one(), None);
+        };
+        let ends_when_active = || {
+            assert_eq!(near.end(), (1, WcStatus::Success));
+            while near.event() != AsyncEvent::PortActive {}
+            far.takes(near);
+        };
+        let del = self.net.trim_end_matches(" nodad");
+        ip(&format!("addr del {}{del} dev a0", self.ours));
+        while near.event() != AsyncEvent::PortErr {}
+        unanswered();
+        self.address("add");
+        ends_when_active();
+
+        ip("link set a0 down");
+        while near.event() != AsyncEvent::PortErr {}
+        unanswered();
+        ip("link set a0 up");
+        // An interface that is down has no address of IPv6.
+        self.address("replace");
+        ends_when_active();
+
+        ip("-n b link set b0 down");
+        while near.event() != AsyncEvent::PortErr {}
+        unanswered();
+        ip("-n b link set b0 up");
+        ip(&format!("-n b addr replace {}{} dev b0", self.theirs, self.net));
+        ends_when_active();
+    }
+
+    fn with_another_interface(&self, near: &Node, far: &Far) {
+        let interface = || near.ctx.device_info().unwrap().port.interface;
+        let before = interface();
+        ip("link del a0");
+        while near.event() != AsyncEvent::PortErr {}
+        near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
+        // So that the new one has another number.
+        ip("link add c0 type veth peer name c1");
+        self.lay();
+        assert_eq!(near.end(), (1, WcStatus::Success));
+        while near.event() != AsyncEvent::PortActive {}
+        assert_ne!(interface(), before);
+        self.frames_only("add");
+        near.run(SendRequest::write(2, near.mr.sge(..64), far.at));
+        self.frames_only("del");
+        ip("link del c0");
+    }
+
+    fn with_another_mtu(&self, near: &Node, far: &mut Far) {
+        let mtu = |mtu: &str| {
+            ip(&format!("link set a0 mtu {mtu}"));
+            ip(&format!("-n b link set b0 mtu {mtu}"));
+        };
+        let refused = || near.ctx.device_info().unwrap().counters.transmit_errors;
+        let long = Node::on(near.ctx.clone());
+        let timeout = AckTimeout::new(12).unwrap();
+        let options = ConnectOptions { timeout, retry_cnt: 1, ..ConnectOptions::default() };
+        far.connect_with(&long.qp, &options);
+        mtu("1500");
+        let before = refused();
+        long.send(SendRequest::write(1, long.mr.sge(..100_000), far.at));
+        assert_eq!(long.end(), (1, WcStatus::RetryExcErr));
+        assert!(refused() > before, "too long");
+        // Who sends little does not mind.
+        near.run(SendRequest::write(2, near.mr.sge(..64), far.at));
+        let fits = Node::on(near.ctx.clone());
+        far.connect(&fits.qp);
+        far.takes(&fits);
+        mtu("9000");
+        far.takes(near);
+    }
+}
+
+/// Eight attempts of two seconds: enough for the kernel to find a neighbour again.
+fn lasting() -> ConnectOptions {
+    ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
+}
+
+/// The device in the other namespace.
+struct Far {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    at: RemoteAddr,
+    /// One of its queue pairs.
+    endpoint: Endpoint,
+}
+
+impl Far {
+    fn start(ip: &str, via: &str) -> Self {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", "b"]).arg(env::current_exe().unwrap());
+        command.env("SOFTROCE_IP", ip).env("SOFTROCE_VIA", via);
+        let mut child = start_by(&mut command, ALONE, "peer");
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let input = child.stdin.take().unwrap();
+        let at = line(&mut output, "at ");
+        let (addr, rkey) = at.split_once(' ').unwrap();
+        let at = RemoteAddr { addr: addr.parse().unwrap(), rkey: Rkey(rkey.parse().unwrap()) };
+        let endpoint = line(&mut output, "endpoint ").parse().unwrap();
+        Self { child, input, output, at, endpoint }
+    }
+
+    /// Connects a queue pair with one there.
+    fn connect(&mut self, qp: &QueuePair) {
+        self.connect_with(qp, &lasting());
+    }
+
+    fn connect_with(&mut self, qp: &QueuePair, options: &ConnectOptions) {
+        qp.connect(&self.endpoint, options).unwrap();
+        writeln!(self.input, "{}", qp.endpoint()).unwrap();
+        self.endpoint = line(&mut self.output, "endpoint ").parse().unwrap();
+    }
+
+    /// Writes there what takes several packets, and reads it again.
+    fn takes(&self, node: &Node) {
+        let written = node.fill(0, 50_000, 1);
+        node.run(SendRequest::write(1, node.mr.sge(..50_000), self.at));
+        node.run(SendRequest::read(2, node.mr.sge(100_000..150_000), self.at));
+        assert_eq!(node.bytes(100_000, 50_000), written);
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = writeln!(self.input, "end");
+        let _ = self.child.wait();
+    }
+}
+
+/// Connects a queue pair with each that it is told, and lets them write and read.
+fn as_a_peer() {
+    let node = Node::on(Context::open(OpenOptions::default()).unwrap());
+    println!("\nat {} {}", node.mr.remote(0).addr, node.mr.remote(0).rkey.0);
+    let mut connected = Vec::new();
+    let next = || {
+        let qp = node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap();
+        println!("endpoint {}", qp.endpoint());
+        qp
+    };
+    let mut qp = next();
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let Ok(peer) = line.parse() else { return };
+        qp.connect(&peer, &lasting()).unwrap();
+        connected.push(std::mem::replace(&mut qp, next()));
+    }
+}
