@@ -14,6 +14,10 @@ impl Qpn {
     pub const GSI: Self = Self(1);
     /// The destination of every multicast packet.
     pub const MULTICAST: Self = Self(0xff_ffff);
+    /// The low bits of a number that name its shard.
+    pub const SHARD_BITS: u32 = 6;
+    /// How many shards there can be at an address.
+    pub const SHARDS: u8 = 1 << Self::SHARD_BITS;
 
     /// The number with the low 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
@@ -23,6 +27,13 @@ impl Qpn {
     /// The 24-bit value.
     pub const fn value(self) -> u32 {
         self.0
+    }
+
+    /// The shard whose queue pair it is, of all that share its address. The general services interface is
+    /// the first's.
+    pub const fn shard(self) -> u8 {
+        let [low, ..] = self.0.to_le_bytes();
+        if self.0 == Self::GSI.0 { 0 } else { low & (Self::SHARDS - 1) }
     }
 }
 

@@ -18,6 +18,8 @@ mod datagrams;
 mod destroying;
 #[path = "verbs/errors.rs"]
 mod errors;
+#[path = "verbs/far.rs"]
+mod far;
 #[path = "verbs/faults.rs"]
 mod faults;
 #[path = "verbs/frames.rs"]
@@ -36,6 +38,8 @@ mod node;
 mod operations;
 #[path = "verbs/partitions.rs"]
 mod partitions;
+#[path = "verbs/places.rs"]
+mod places;
 #[path = "verbs/ports.rs"]
 mod ports;
 #[path = "verbs/process.rs"]

@@ -22,12 +22,9 @@ use crate::wire::{Datagram, ParseError};
 /// peer may still send.
 const TIMEWAIT: Duration = Duration::from_secs(10);
 
-/// Bits of a queue pair number that name the shard.
-const SHARD_BITS: u32 = 6;
-
 /// Numbers that may be taken at once, resting ones included: of those that a shard has, enough are
 /// left that one drawn at random is soon free.
-const MOST_NUMBERS: usize = (1 << (24 - SHARD_BITS)) / 4 * 3;
+const MOST_NUMBERS: usize = (1 << (24 - Qpn::SHARD_BITS)) / 4 * 3;
 
 /// Queue pairs in slots, and the slot of each number.
 #[derive(Debug)]
@@ -56,7 +53,7 @@ impl QpTable {
             resting: HashSet::default(),
             recent: None,
             max,
-            shard: u32::from(shard) & ((1 << SHARD_BITS) - 1),
+            shard: u32::from(shard & (Qpn::SHARDS - 1)),
             random: ChaCha12Rng::from_seed(seed),
         }
     }
@@ -78,7 +75,7 @@ impl QpTable {
             return Err(CreateError::NumbersRest { resting: self.resting.len() });
         }
         loop {
-            let upper = self.random.next_u32() << SHARD_BITS;
+            let upper = self.random.next_u32() << Qpn::SHARD_BITS;
             let qpn = Qpn::new(upper | self.shard);
             let reserved = qpn.value() <= Qpn::GSI.value() || qpn == Qpn::MULTICAST;
             let used = self.by_number.contains_key(&qpn) || self.resting.contains(&qpn);

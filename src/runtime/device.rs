@@ -16,15 +16,16 @@ use crate::ids::{Gid, Mtu, PKey, PdId};
 use crate::io::capture::Capture;
 use crate::io::impair::{Impair, Impairments};
 #[cfg(feature = "packet")]
-use crate::io::packet::{self, PacketPort};
+use crate::io::packet;
 use crate::io::several::Several;
-use crate::io::udp::{self, UdpConfig, UdpPort};
+use crate::io::udp::{self, UdpConfig};
 use crate::io::{Port, PortKind, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
 use crate::runtime::counters::{DeviceCounters, Report};
 use crate::runtime::env::EnvError;
+use crate::runtime::opener::Opener;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::{AckPolicy, Down, XrcdTable, fork};
@@ -63,17 +64,14 @@ impl DeviceConfig {
     }
 
     /// Opens the port of a device with `ip` for its first address, and says what packets it carries.
-    fn open_port(&self, ip: IpAddr) -> Result<(Box<dyn Port>, Mtu), OpenError> {
+    fn open_port(&self, ip: IpAddr, opener: &Opener) -> Result<(Box<dyn Port>, Mtu), OpenError> {
         let mut active_mtu = Mtu::Mtu4096;
         let mut open = |ip| {
-            let port = open_one(
-                self.via,
-                &UdpConfig {
-                    receive_buffer: self.receive_buffer,
-                    source_port: self.source_port,
-                    ..UdpConfig::new(ip)
-                },
-            )?;
+            let port = opener.open(&UdpConfig {
+                receive_buffer: self.receive_buffer,
+                source_port: self.source_port,
+                ..UdpConfig::new(ip)
+            })?;
             let mtu = port.info().link_mtu;
             active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
             Ok::<_, OpenError>(port)
@@ -306,7 +304,8 @@ impl Device {
     }
 
     fn start(ip: IpAddr, claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        let (port, active_mtu) = config.open_port(ip)?;
+        let opener = Opener::new(config.via, claim.ips())?;
+        let (port, active_mtu) = config.open_port(ip, &opener)?;
         let receive_buffer = port.info().receive_buffer as u64;
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
@@ -317,6 +316,7 @@ impl Device {
                 receive_buffer,
                 gids: gids.clone(),
                 pkeys: config.pkeys.clone(),
+                shard: opener.shard(),
                 watches_backlogs: true,
                 remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
                 ..Config::new(ip)
@@ -416,18 +416,6 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
-}
-
-fn open_one(via: PortKind, config: &UdpConfig) -> Result<Box<dyn Port>, OpenError> {
-    match via {
-        PortKind::Udp => Ok(Box::new(UdpPort::open(config)?)),
-        #[cfg(feature = "packet")]
-        PortKind::Packet => match PacketPort::open(config) {
-            Ok(port) => Ok(Box::new(port)),
-            Err(packet::OpenError::Udp(error)) => Err(OpenError::Port(error)),
-            Err(error) => Err(OpenError::PacketPort(error)),
-        },
-    }
 }
 
 fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {

@@ -24,6 +24,7 @@ mod device;
 mod env;
 mod fork;
 mod hold;
+mod opener;
 mod progress;
 mod queue;
 mod registry;

@@ -111,7 +111,8 @@ impl UdSender {
         let mut cost = 0;
         let result = loop {
             let Some((wqe, next)) = self.queue.front_mut() else { break Ok(Progress::Idle) };
-            if next.path != to.path {
+            // What receives a burst whole knows by its first packet whose it is.
+            if next.path != to.path || next.qpn.shard() != to.qpn.shard() {
                 break Ok(Progress::More);
             }
             // A message that does not fit a packet goes nowhere, and succeeds (C10-93.1.1).

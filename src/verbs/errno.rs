@@ -97,6 +97,7 @@ fn of_port(error: &udp::OpenError) -> i32 {
 fn of_packet_port(error: &packet::OpenError) -> i32 {
     match error {
         packet::OpenError::Udp(port) => of_port(port),
+        packet::OpenError::Full { .. } => libc::EADDRINUSE,
         packet::OpenError::NotPermitted { .. } => libc::EPERM,
         packet::OpenError::NoInterface { .. } => libc::EADDRNOTAVAIL,
         packet::OpenError::NotEthernet { .. } => libc::EPFNOSUPPORT,

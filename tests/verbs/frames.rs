@@ -1,32 +1,29 @@
 //! What goes wrong on the way of frames: a packet port and its peer, in two namespaces that a test makes.
 
-use std::env;
-use std::io::{BufReader, Write};
+use std::fs;
 use std::net::IpAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command};
+use std::process::Command;
 
 use softroce::io::PortKind;
 use softroce::verbs::*;
 
+use crate::far::Far;
 use crate::node::{KEY, Node, datagrams};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, line, role, start_by};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, role};
 
 /// The test that has a process to itself.
 const ALONE: &str = "frames::alone_in_a_process";
 
 #[test]
 fn alone_in_a_process() {
-    match role().as_deref() {
-        Some("faults") => {
-            for link in [V4, V6] {
-                link.faults("udp");
-                link.faults("packet");
-            }
-            println!("\n{SEEN_EVERYTHING}");
-        }
-        Some("peer") => as_a_peer(),
-        _ => {}
+    if role().as_deref() != Some("faults") {
+        return;
     }
+    for link in [V4, V6] {
+        link.faults("udp");
+        link.faults("packet");
+    }
+    println!("\n{SEEN_EVERYTHING}");
 }
 
 /// The other host: namespace b.
@@ -81,7 +78,7 @@ impl Link {
         ] {
             let version = self.version.replace('-', "ipv");
             let file = format!("/proc/sys/net/{version}/neigh/a0/{file}");
-            std::fs::write(file, value).unwrap();
+            fs::write(file, value).unwrap();
         }
         self.address("add");
         ip(&format!("-n b addr add {}{} dev b0", self.theirs, self.net));
@@ -101,7 +98,8 @@ impl Link {
         self.lay();
         let options = OpenOptions::default().ip(self.ours.parse().unwrap());
         let ctx = Context::open(options.via(PortKind::named("packet").unwrap())).unwrap();
-        let mut far = Far::start(self.theirs, peer_via);
+        let there = &mut Command::new("ip");
+        let mut far = Far::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
         let near = Node::on(ctx.clone());
         far.connect(&near.qp);
         far.takes(&near);
@@ -221,80 +219,5 @@ impl Link {
         far.takes(&fits);
         mtu("9000");
         far.takes(near);
-    }
-}
-
-/// Eight attempts of two seconds: enough for the kernel to find a neighbour again.
-fn lasting() -> ConnectOptions {
-    ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
-}
-
-/// The device in the other namespace.
-struct Far {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    at: RemoteAddr,
-    /// One of its queue pairs.
-    endpoint: Endpoint,
-}
-
-impl Far {
-    fn start(ip: &str, via: &str) -> Self {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", "b"]).arg(env::current_exe().unwrap());
-        command.env("SOFTROCE_IP", ip).env("SOFTROCE_VIA", via);
-        let mut child = start_by(&mut command, ALONE, "peer");
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let input = child.stdin.take().unwrap();
-        let at = line(&mut output, "at ");
-        let (addr, rkey) = at.split_once(' ').unwrap();
-        let at = RemoteAddr { addr: addr.parse().unwrap(), rkey: Rkey(rkey.parse().unwrap()) };
-        let endpoint = line(&mut output, "endpoint ").parse().unwrap();
-        Self { child, input, output, at, endpoint }
-    }
-
-    /// Connects a queue pair with one there.
-    fn connect(&mut self, qp: &QueuePair) {
-        self.connect_with(qp, &lasting());
-    }
-
-    fn connect_with(&mut self, qp: &QueuePair, options: &ConnectOptions) {
-        qp.connect(&self.endpoint, options).unwrap();
-        writeln!(self.input, "{}", qp.endpoint()).unwrap();
-        self.endpoint = line(&mut self.output, "endpoint ").parse().unwrap();
-    }
-
-    /// Writes there what takes several packets, and reads it again.
-    fn takes(&self, node: &Node) {
-        let written = node.fill(0, 50_000, 1);
-        node.run(SendRequest::write(1, node.mr.sge(..50_000), self.at));
-        node.run(SendRequest::read(2, node.mr.sge(100_000..150_000), self.at));
-        assert_eq!(node.bytes(100_000, 50_000), written);
-    }
-}
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        let _ = writeln!(self.input, "end");
-        let _ = self.child.wait();
-    }
-}
-
-/// Connects a queue pair with each that it is told, and lets them write and read.
-fn as_a_peer() {
-    let node = Node::on(Context::open(OpenOptions::default()).unwrap());
-    println!("\nat {} {}", node.mr.remote(0).addr, node.mr.remote(0).rkey.0);
-    let mut connected = Vec::new();
-    let next = || {
-        let qp = node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap();
-        println!("endpoint {}", qp.endpoint());
-        qp
-    };
-    let mut qp = next();
-    for line in std::io::stdin().lines().map_while(Result::ok) {
-        let Ok(peer) = line.parse() else { return };
-        qp.connect(&peer, &lasting()).unwrap();
-        connected.push(std::mem::replace(&mut qp, next()));
     }
 }

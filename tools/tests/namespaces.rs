@@ -251,6 +251,44 @@ fn packet_ports_play_with_each_other_and_with_udp_sockets() {
     }
 }
 
+/// Two games at once between the same two addresses, while a server that nobody has asked for anything yet
+/// has the first place at one of them.
+#[test]
+#[ignore = "makes network namespaces"]
+fn servers_with_packet_ports_share_an_address() {
+    let script = r#"
+        mount -t tmpfs tmpfs /run
+        for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
+        ip link add a0 netns a type veth peer name b0 netns b
+        ip -n a link set a0 up; ip -n b link set b0 up
+        ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
+        game="--via packet -m 1024 -s 10000 -n 500 -c --json"
+        serve() { exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce; }
+        play() { ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$1"; }
+        exec 3< <(serve 2>/dev/null); exec 4< <(serve); exec 5< <(serve)
+        read -r idle <&3; read -r one <&4; read -r two <&5
+        ip netns exec a bash -c "exec 7<>/dev/tcp/10.1.0.2/$idle; read -r -u 7" & asks=$!
+        until ip netns exec b grep -q softroce/10.1.0.2/0 /proc/net/unix; do
+            kill -0 "$asks"
+        done
+        play "$one" >"$FILE" & first=$!
+        play "$two"
+        wait "$first"
+        cat "$FILE" - <&4
+        cat <&5
+        kill "$asks"
+    "#;
+    let file = roce::scratch("share.json");
+    let games = run(&[&format!("FILE='{}'", file.display()), script]);
+    assert_eq!(games.len(), 4);
+    for game in games {
+        assert_eq!((&game["received"], &game["damaged"]), (&500.into(), &0.into()), "{game}");
+        let ends = ["local", "remote"].map(|end| &game[end]);
+        let server = ends.into_iter().find(|end| end["gid"] == "::ffff:10.1.0.2").unwrap();
+        assert_ne!(server["qpn"].as_u64().unwrap() % 64, 0, "the first place was taken: {game}");
+    }
+}
+
 /// What leaves a host, as its neighbour's interface takes it: bursts cut by the kernel, headers written
 /// by the kernel.
 ///

@@ -1,19 +1,27 @@
 //! The frames that the kernel shows us: whole UDP datagrams to the RoCEv2 port of one address, which an
-//! engine may take.
+//! engine may take, and to queue pairs of ours.
+//!
+//! Of a burst that arrives in one frame the first packet decides. A sender of ours puts packets to one shard
+//! alone into it, and as no UDP socket here asks for it, the kernel merges none.
 
 use std::net::IpAddr;
 
 use socket2::SockFilter;
 
-use crate::io::udp::filter::{AND, LOAD_BYTE, program, require, step};
+use crate::ids::Qpn;
+use crate::io::udp::filter::{AND, DROP, JUMP_IF_EQUAL, LOAD_BYTE, program, require, step};
 use crate::net::ROCE_PORT;
 use crate::wire::encap::{ETHERNET_LEN, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
+
+/// Where the BTH has a reserved byte and the destination.
+const DEST_QP: usize = 4;
 
 const LOAD_HALF: u16 = 0x28;
 const LOAD_WORD: u16 = 0x20;
 
-/// The program for datagrams to `ip`; `None` when it cannot be written. The kernel has seen to the EtherType.
-pub(super) fn to_address(ip: IpAddr) -> Option<Vec<SockFilter>> {
+/// The program for datagrams to queue pairs of a shard at `ip`; `None` when it cannot be written. The kernel
+/// has seen to the EtherType.
+pub(super) fn to_shard(ip: IpAddr, shard: u8) -> Option<Vec<SockFilter>> {
     let at = |offset: usize| u32::try_from(ETHERNET_LEN + offset).ok();
     let udp = u32::from(UDP);
     let mut steps = Vec::new();
@@ -37,7 +45,24 @@ pub(super) fn to_address(ip: IpAddr) -> Option<Vec<SockFilter>> {
         }
     };
     steps.extend(equal(step(LOAD_HALF, at(header_len + 2)?), u32::from(ROCE_PORT)));
+    steps.extend(of_shard(at(header_len + UDP_LEN + DEST_QP)?, shard)?);
     steps.extend(program(at(header_len + UDP_LEN)?)?);
+    Some(steps)
+}
+
+/// Drops what goes to queue pairs of other shards. The general services interface is the first's.
+fn of_shard(at: u32, shard: u8) -> Option<Vec<SockFilter>> {
+    let mut steps = vec![step(LOAD_WORD, at), step(AND, 0xff_ffff)];
+    let low = [step(AND, u32::from(Qpn::SHARDS) - 1)].into_iter().chain(require(shard.into()));
+    let low: Vec<_> = low.collect();
+    let over = u8::try_from(low.len()).ok()?;
+    let gsi = Qpn::GSI.value();
+    if shard == 0 {
+        steps.push(SockFilter::new(JUMP_IF_EQUAL, over, 0, gsi));
+    } else {
+        steps.extend([SockFilter::new(JUMP_IF_EQUAL, 0, 1, gsi), DROP]);
+    }
+    steps.extend(low);
     Some(steps)
 }
 

@@ -17,13 +17,16 @@
 //! What goes to a neighbour that nobody has a link address of is left to the kernel, which asks for it, as
 //! far as that has room for it (`unresolved`); the rest is lost, and nobody else waits for it.
 //!
-//! The [`UdpPort`] below has the address, so that nobody else takes it and the kernel refuses nothing that
-//! arrives, but is deaf to what is sent to it: the filter of its socket drops all of that.
+//! The [`UdpPort`] below has the address, so that no port of another kind takes it and the kernel refuses
+//! nothing that arrives, but is deaf to what is sent to it: the filter of its socket drops all of that.
+//! Packet ports of other processes of the same user may have the address too (`SO_REUSEPORT`). Each has a
+//! [`Place`] there, and a UDP socket of its own, so that none of them depends on another.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::slice;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -31,6 +34,7 @@ use thiserror::Error;
 use super::udp::send::Stop;
 use super::udp::{self, UdpConfig, UdpPort};
 use super::{LinkState, Port, PortCounters, PortInfo, TransmitError, left_to};
+use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use crate::wire::encap::{IPV4_LEN, IPV6_LEN, UDP_LEN};
@@ -40,8 +44,11 @@ use tap::Taps;
 mod filter;
 mod frame;
 mod neighbour;
+mod place;
 mod tap;
 mod unresolved;
+
+pub use place::Place;
 
 /// Frames that one call receives at most.
 const BATCH: usize = 16;
@@ -61,6 +68,17 @@ pub enum OpenError {
     NotPermitted {
         /// The address.
         ip: IpAddr,
+    },
+    /// As many ports as there can be have these addresses.
+    #[error(
+        "all {shards} places at {} are taken: each packet port there has one, and with it the queue pair \
+         numbers that end in its number",
+        words(ips),
+        shards = Qpn::SHARDS
+    )]
+    Full {
+        /// The addresses.
+        ips: Vec<IpAddr>,
     },
     /// No interface has the address.
     #[error("no interface has the address {ip}, and a packet socket needs one")]
@@ -88,9 +106,15 @@ pub enum OpenError {
     },
 }
 
+/// Addresses as an error names them.
+fn words(ips: &[IpAddr]) -> String {
+    ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// A port on packet sockets.
 #[derive(Debug)]
 pub struct PacketPort {
+    _place: Arc<Place>,
     taps: Taps,
     /// The interface of the taps has the address. What arrives for an address that is gone is for nobody.
     is_here: bool,
@@ -105,21 +129,22 @@ pub struct PacketPort {
 }
 
 impl PacketPort {
-    /// Opens the port. `gro` of the configuration says whether groups may be received merged.
+    /// Opens the port, for packets to queue pairs of its place. `gro` of the configuration says whether
+    /// groups may be received merged.
     ///
     /// # Errors
     ///
     /// [`OpenError`]: above all when the process may not.
-    pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+    pub fn open(config: &UdpConfig, place: &Arc<Place>) -> Result<Self, OpenError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         // First, so that this is said before anything else.
-        let mut taps = Taps::new(ip).map_err(|source| match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
-            _ => os("socket")(source),
-        })?;
-        let udp = UdpPort::open(config)?;
-        udp.deafen().map_err(os("SO_ATTACH_FILTER"))?;
+        let mut taps =
+            Taps::new(ip, place.shard()).map_err(|source| match source.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
+                _ => os("socket")(source),
+            })?;
+        let udp = UdpPort::open_deaf(config)?;
         let interface = udp.info().interface;
         if interface == 0 {
             return Err(OpenError::NoInterface { ip });
@@ -128,6 +153,7 @@ impl PacketPort {
         let neighbours = neighbours.ok_or(OpenError::NotEthernet { ip, interface })?;
         taps.open(config, interface).map_err(|(what, source)| os(what)(source))?;
         Ok(Self {
+            _place: Arc::clone(place),
             taps,
             is_here: true,
             neighbours,

@@ -23,6 +23,8 @@ pub(super) type Refused = (&'static str, io::Error);
 #[derive(Debug)]
 pub(super) struct Taps {
     ip: IpAddr,
+    /// Whose queue pairs packets are received for.
+    shard: u8,
     /// Of the interface, which also sends, and of `lo`.
     sockets: SmallVec<[Socket; 2]>,
     /// The interface of the first.
@@ -34,10 +36,10 @@ pub(super) struct Taps {
 
 impl Taps {
     /// Of nothing yet.
-    pub(super) fn new(ip: IpAddr) -> io::Result<Self> {
+    pub(super) fn new(ip: IpAddr, shard: u8) -> io::Result<Self> {
         let sockets = [raw()?, raw()?].into();
         let frame = vec![0; frame::MAX_LEN].into_boxed_slice();
-        Ok(Self { ip, sockets, interface: 0, first: 0, frame })
+        Ok(Self { ip, shard, sockets, interface: 0, first: 0, frame })
     }
 
     /// Begins to receive what is for the port, of this interface.
@@ -60,12 +62,11 @@ impl Taps {
         }
         let at = |what| move |error| (what, error);
         let ethertype = frame::ethertype(self.ip.is_ipv4());
-        let wanted = filter::to_address(self.ip);
+        let wanted = || filter::to_shard(self.ip, self.shard);
         // What `lo` has is received once.
-        let also =
-            if interface == LOOPBACK { Some(vec![DROP]) } else { filter::to_address(self.ip) };
+        let also = if interface == LOOPBACK { Some(vec![DROP]) } else { wanted() };
         for (socket, (of, program)) in
-            self.sockets.iter().zip([(interface, wanted), (LOOPBACK, also)])
+            self.sockets.iter().zip([(interface, wanted()), (LOOPBACK, also)])
         {
             let program =
                 program.ok_or_else(|| ("SO_ATTACH_FILTER", io::ErrorKind::InvalidInput.into()))?;

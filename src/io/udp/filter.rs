@@ -50,7 +50,7 @@ fn runs(at: u32) -> Vec<Run> {
 pub(in crate::io) const LOAD_BYTE: u16 = 0x30;
 const LOAD_LENGTH: u16 = 0x80;
 pub(in crate::io) const AND: u16 = 0x54;
-const JUMP_IF_EQUAL: u16 = 0x15;
+pub(in crate::io) const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 

@@ -159,8 +159,25 @@ impl UdpPort {
     /// When the address is not to be had, above all [`OpenError::InUse`]: another process, or the
     /// kernel's `rdma_rxe`, serves it.
     pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+        Self::take(config, Self::prepare(config)?)
+    }
+
+    /// Opens a port that has the address, and others like it too, but receives nothing that is sent to that
+    /// alone: somebody else does. The kernel does not even merge it, which it would do without regard to
+    /// who it is for.
+    #[cfg(feature = "packet")]
+    pub(super) fn open_deaf(config: &UdpConfig) -> Result<Self, OpenError> {
+        let os = |what| move |source| OpenError::Os { ip: config.ip, what, source };
+        let prepared = Self::prepare(&UdpConfig { gro: false, ..config.clone() })?;
+        let socket = &prepared.0.socket;
+        socket.attach_filter(&[filter::DROP]).map_err(os("SO_ATTACH_FILTER"))?;
+        socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
+        Self::take(config, prepared)
+    }
+
+    /// Takes the address for what was prepared.
+    fn take(config: &UdpConfig, (receiver, info): (Receiver, PortInfo)) -> Result<Self, OpenError> {
         let ip = config.ip;
-        let (receiver, info) = Self::prepare(config)?;
         receiver.bind(ip)?;
         let socket = receiver.socket;
         let mut senders = Senders::new(ip, info.interface, info.gso);
@@ -210,12 +227,6 @@ impl UdpPort {
             sees_ip_header: false,
         };
         Ok((receiver, info))
-    }
-
-    /// From now on nothing that is sent to the port's address alone is received: somebody else does that.
-    #[cfg(feature = "packet")]
-    pub(super) fn deafen(&self) -> io::Result<()> {
-        self.receiver.attach_filter(&[filter::DROP])
     }
 
     /// Sends what it can of `bursts`; the first is sent in pieces when it must be.

@@ -1,0 +1,138 @@
+//! A device in another process, which does what it is told.
+
+use std::env;
+use std::io::{BufReader, Write};
+use std::net::Ipv6Addr;
+use std::process::{Child, ChildStdin, ChildStdout, Command};
+
+use softroce::verbs::*;
+
+use crate::node::{Node, datagrams};
+use crate::process::{line, role, start_by};
+
+/// The test that is the other process.
+const ALONE: &str = "far::alone_in_a_process";
+
+/// Messages that its UD queue pair takes.
+const RECEIVES: u64 = 64;
+
+#[test]
+fn alone_in_a_process() {
+    if role().as_deref() == Some("far") {
+        as_the_other();
+    }
+}
+
+/// Eight attempts of two seconds: enough for the kernel to find a neighbour again.
+pub(crate) fn lasting() -> ConnectOptions {
+    ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
+}
+
+/// The device in the other namespace.
+pub(crate) struct Far {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// Its memory.
+    pub(crate) at: RemoteAddr,
+    /// A queue pair of it that is not connected yet.
+    pub(crate) endpoint: Endpoint,
+    /// The number of its UD queue pair.
+    pub(crate) datagrams: Qpn,
+}
+
+impl Far {
+    /// Starts it by a command that runs this program with the words that follow: its address, and its port.
+    pub(crate) fn start(command: &mut Command, ip: &str, via: &str) -> Self {
+        command.arg(env::current_exe().unwrap());
+        command.env("SOFTROCE_IP", ip).env("SOFTROCE_VIA", via);
+        let mut child = start_by(command, ALONE, "far");
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let input = child.stdin.take().unwrap();
+        let at = line(&mut output, "at ");
+        let (addr, rkey) = at.split_once(' ').unwrap();
+        let at = RemoteAddr { addr: addr.parse().unwrap(), rkey: Rkey(rkey.parse().unwrap()) };
+        let datagrams = Qpn::new(line(&mut output, "datagrams ").parse().unwrap());
+        let endpoint = line(&mut output, "endpoint ").parse().unwrap();
+        Self { child, input, output, at, endpoint, datagrams }
+    }
+
+    /// Has its UD queue pair join a group.
+    pub(crate) fn joins(&mut self, group: Gid) {
+        writeln!(self.input, "join {group}").unwrap();
+        line(&mut self.output, "joined");
+    }
+
+    /// Waits for as many messages to that.
+    pub(crate) fn hears(&mut self, count: usize) {
+        writeln!(self.input, "hear {count}").unwrap();
+        line(&mut self.output, "heard");
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Connects a queue pair with one there.
+    pub(crate) fn connect(&mut self, qp: &QueuePair) {
+        self.connect_with(qp, &lasting());
+    }
+
+    pub(crate) fn connect_with(&mut self, qp: &QueuePair, options: &ConnectOptions) {
+        qp.connect(&self.endpoint, options).unwrap();
+        writeln!(self.input, "{}", qp.endpoint()).unwrap();
+        self.endpoint = line(&mut self.output, "endpoint ").parse().unwrap();
+    }
+
+    /// Writes there what takes several packets, and reads it again.
+    pub(crate) fn takes(&self, node: &Node) {
+        let written = node.fill(0, 50_000, 1);
+        node.run(SendRequest::write(1, node.mr.sge(..50_000), self.at));
+        node.run(SendRequest::read(2, node.mr.sge(100_000..150_000), self.at));
+        assert_eq!(node.bytes(100_000, 50_000), written);
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = writeln!(self.input, "end");
+        let _ = self.child.wait();
+    }
+}
+
+/// Connects a queue pair with each that it is told, and lets them write and read.
+fn as_the_other() {
+    let node = Node::on(Context::open(OpenOptions::default()).unwrap());
+    let crowd = datagrams(node.ctx.clone(), RECEIVES);
+    println!("\nat {} {}", node.mr.remote(0).addr, node.mr.remote(0).rkey.0);
+    println!("datagrams {}", crowd.qp.qpn().value());
+    let mut connected = Vec::new();
+    let next = || {
+        let qp = node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap();
+        println!("endpoint {}", qp.endpoint());
+        qp
+    };
+    let mut qp = next();
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        match line.split_once(' ') {
+            Some(("join", group)) => {
+                crowd.qp.attach_mcast(Gid::from(group.parse::<Ipv6Addr>().unwrap())).unwrap();
+                println!("joined");
+            }
+            Some(("hear", count)) => {
+                for _ in 0..count.parse().unwrap() {
+                    assert_eq!(crowd.next().status, WcStatus::Success);
+                }
+                assert_eq!(crowd.cq.poll_one(), None);
+                println!("heard");
+            }
+            _ => {
+                let Ok(peer) = line.parse() else { return };
+                qp.connect(&peer, &lasting()).unwrap();
+                connected.push(std::mem::replace(&mut qp, next()));
+            }
+        }
+    }
+}
