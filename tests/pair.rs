@@ -57,6 +57,47 @@ fn retries(world: &World) -> (u64, u64) {
     counters.fold((0, 0), |sum, c| (sum.0 + c.retransmitted, sum.1 + c.timeouts))
 }
 
+// ---- a path that numbers segments otherwise ----
+
+/// Whoever cuts a burst there gives every datagram identification 0, so that the ICRC of those behind the
+/// first is wrong for a receiver that sees IP headers.
+fn spoils_bursts(world: &World) {
+    world.network.observe(|seen| if seen.id == 0 { Fate::Leave } else { Fate::Drop });
+}
+
+/// Bursts given up, by host.
+fn given_up(world: &World) -> [u64; 2] {
+    [0, 1].map(|node| world.nodes[node].engine.counters().bursts_given_up)
+}
+
+/// What is sent again goes alone, and after a while everything does.
+#[test]
+fn bursts_are_given_up_where_only_lone_packets_get_through() {
+    let mut world = World::new(1, 2);
+    let [a, _] = world.pair(&Link::default());
+    let [from, to] = regions(&world, 1 << 20);
+    from.write_at(0, &pattern(1, 1 << 20)).unwrap();
+    let write = |world: &mut World, wr_id: u64, len| {
+        let op = SendOp::Write { to: remote(&to, 0) };
+        world.post_send(0, a, request(wr_id, op, &[sge(&from, 0, len)]));
+        world.run(Duration::from_secs(20));
+        assert_eq!(ends(world, 0).last(), Some(&(wr_id, WcStatus::Success)));
+    };
+    write(&mut world, 1, 100_000);
+    assert_eq!((given_up(&world), retries(&world)), ([0, 0], (0, 0)));
+    spoils_bursts(&world);
+    let rounds = (2..50).find(|wr_id| {
+        write(&mut world, *wr_id, 1 << 20);
+        given_up(&world) == [1, 0]
+    });
+    assert!(rounds.is_some());
+    assert_eq!(contents(&to), pattern(1, 1 << 20));
+    // From now on nothing is lost.
+    let before = retries(&world);
+    write(&mut world, 99, 1 << 20);
+    assert_eq!((given_up(&world), retries(&world)), ([1, 0], before));
+}
+
 // ---- connections ----
 
 #[test]

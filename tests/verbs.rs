@@ -46,6 +46,8 @@ mod ports;
 mod process;
 #[path = "verbs/progress.rs"]
 mod progress;
+#[path = "verbs/renumbered.rs"]
+mod renumbered;
 #[path = "verbs/several.rs"]
 mod several;
 #[path = "verbs/sharing.rs"]

@@ -336,7 +336,8 @@ impl QueuePair {
         extent: Extent,
         out: &mut Burst,
     ) -> Left {
-        out.set_limit(usize::MAX);
+        let room = if self.service.goes_alone() { 0 } else { usize::MAX };
+        out.set_limit(room);
         let mut left = Left { more: false, blocked: None };
         let Some(peering) = &self.peering else { return left };
         out.token = BurstToken(self.id.qpn.value().into());
@@ -367,10 +368,10 @@ impl QueuePair {
             && self.may_request()
         {
             let before = out.data().len();
-            out.set_limit(bytes);
+            out.set_limit(bytes.min(room));
             let progress = self.service.transmit(cx, peering, out);
             self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
-            out.set_limit(usize::MAX);
+            out.set_limit(room);
             match progress {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::More) => left.more = true,

@@ -166,6 +166,14 @@ impl Service {
         }
     }
 
+    /// Whether bursts do not get through, so that every packet is to go alone.
+    pub(crate) fn goes_alone(&self) -> bool {
+        match self {
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.goes_alone(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcTgt { .. } => false,
+        }
+    }
+
     /// How the oldest request fails because it could not be sent, once it is the oldest.
     pub(crate) fn failure(&self) -> Option<WcStatus> {
         match self {

@@ -54,6 +54,7 @@ counters! {
         invalid_naks_sent: "Requests of peers refused as invalid.";
         operation_naks_sent: "Requests of peers that could not be carried out here.";
         recovered_ids: "Packets whose IPv4 identification had to be solved for.";
+        bursts_given_up: "Times that a connection gave up sending bursts, because for a while only packets that went alone got through: something on the way cuts bursts and numbers the packets otherwise than their ICRC says.";
         transmit_errors: "Bursts that the port refused for good.", rxe "send_err";
         ecn_marked: "Packets received with the mark of ECN that says congestion experienced.", mlx5 "np_ecn_marked_roce_packets";
         cnps_received: "Congestion notification packets received; nothing is slowed down for them.", mlx5 "rp_cnp_ignored";

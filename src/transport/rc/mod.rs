@@ -6,6 +6,7 @@
 //!       └──── ACK, NAK, RNR NAK, READ response ◄───┘
 //! ```
 
+mod bursts;
 pub(crate) mod flush_icrc;
 pub(crate) mod reads;
 pub(crate) mod requester;

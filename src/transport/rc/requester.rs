@@ -18,6 +18,7 @@ use crate::time::Instant;
 use crate::transport::build::{self, Coverage, Extension, Header, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::message;
+use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::flush_icrc::FlushIcrc;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::retry::{Expired, Retry};
@@ -60,6 +61,7 @@ pub(crate) struct Requester {
     /// The ACK timer was over.
     pub(super) probe: Option<Probe>,
     pub(super) flush_icrc: FlushIcrc,
+    pub(super) bursts: Bursts,
 }
 
 /// How a requester comes back after its ACK timer was over.
@@ -119,6 +121,7 @@ impl Requester {
             draining: false,
             probe: None,
             flush_icrc: FlushIcrc::default(),
+            bursts: Bursts::default(),
         }
     }
 
@@ -237,6 +240,9 @@ impl Requester {
             }
             if !self.push(cx, connection, out, header, payload) {
                 return (Progress::Idle, cost - takes);
+            }
+            if out.len() > 1 {
+                self.bursts.followed(header.psn);
             }
             if again {
                 cx.counters().retransmitted += 1;
@@ -437,6 +443,16 @@ impl Requester {
         }
     }
 
+    /// The peer seems not to have got what follows the last that it has acknowledged.
+    pub(super) fn miss_burst(&mut self, cx: &mut Context<'_>) {
+        cx.counters().bursts_given_up += u64::from(self.bursts.lost());
+    }
+
+    /// Whether bursts do not get through, so that every packet is to go alone.
+    pub(crate) fn goes_alone(&self) -> bool {
+        self.bursts.are_given_up()
+    }
+
     /// The PSN at the cursor.
     pub(super) fn cursor_psn(&self) -> Psn {
         match self.queue.get(self.cursor.wqe) {
@@ -454,6 +470,7 @@ impl Requester {
         }
         (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
         self.probe = None;
+        self.bursts.repeated();
         self.abandon_flights(cx, connection.window);
     }
 
@@ -482,6 +499,7 @@ impl Requester {
                 }
                 cx.counters().retries += 1;
                 self.miss_flush();
+                self.miss_burst(cx);
                 self.go_back(cx, connection);
                 self.probe = Some(Probe { until: self.sent, allowance: 1 });
                 Ok(())

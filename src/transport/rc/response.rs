@@ -78,7 +78,11 @@ impl Requester {
             .probe
             .filter(|probe| self.una.is_before(probe.until))
             .map(|probe| Probe { allowance: probe.allowance + 1, ..probe });
+        self.bursts.acknowledged(self.una);
         let cursor = self.cursor_psn();
+        if cursor.is_before(self.una) {
+            self.bursts.arrived();
+        }
         if cursor.is_before(self.una) && self.queue.front().is_some_and(Wqe::is_started) {
             // Late news: what was to be sent again from here has arrived after all.
             self.place_cursor();
@@ -191,6 +195,7 @@ impl Requester {
             return Ok(());
         }
         self.miss_flush();
+        self.miss_burst(cx);
         self.retry_from(cx, connection, psn)
     }
 
