@@ -69,6 +69,12 @@ impl Far {
         line(&mut self.output, "heard");
     }
 
+    /// How many packets with the mark "congestion experienced" it has received.
+    pub(crate) fn marked(&mut self) -> u64 {
+        writeln!(self.input, "marked?").unwrap();
+        line(&mut self.output, "marked ").parse().unwrap()
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -127,6 +133,9 @@ fn as_the_other() {
                 }
                 assert_eq!(crowd.cq.poll_one(), None);
                 println!("heard");
+            }
+            None if line == "marked?" => {
+                println!("marked {}", node.ctx.counters().unwrap().protocol.ecn_marked);
             }
             _ => {
                 let Ok(peer) = line.parse() else { return };

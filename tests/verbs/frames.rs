@@ -7,7 +7,7 @@ use std::process::Command;
 use softroce::io::PortKind;
 use softroce::verbs::*;
 
-use crate::far::Far;
+use crate::far::{Far, lasting};
 use crate::node::{KEY, Node, datagrams};
 use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, role};
 
@@ -103,6 +103,7 @@ impl Link {
         let near = Node::on(ctx.clone());
         far.connect(&near.qp);
         far.takes(&near);
+        self.marks_arrive(&near, &mut far);
         self.neighbours_that_do_not_answer(&near, &far);
         self.without_address_or_interface(&near, &far);
         self.with_another_interface(&near, &far);
@@ -111,6 +112,20 @@ impl Link {
         far.takes(&near);
         drop(far);
         ip("link del a0");
+    }
+
+    /// A traffic class is that of every packet, and who receives it sees whether it says "congestion
+    /// experienced" (the two low bits). The answers have that of the other end.
+    fn marks_arrive(&self, near: &Node, far: &mut Far) {
+        let ect = Node::on(near.ctx.clone());
+        far.connect_with(&ect.qp, &ConnectOptions { traffic_class: 0x4a, ..lasting() });
+        far.takes(&ect);
+        assert_eq!(far.marked(), 0);
+        let marked = Node::on(near.ctx.clone());
+        far.connect_with(&marked.qp, &ConnectOptions { traffic_class: 0x4b, ..lasting() });
+        far.takes(&marked);
+        assert!(far.marked() >= 6, "the packets of a WRITE at least");
+        assert_eq!(near.ctx.counters().unwrap().protocol.ecn_marked, 0);
     }
 
     /// Nobody else waits for them, neither on the wire nor in this host.
