@@ -34,6 +34,8 @@ use cli::{Cli, Command};
 pub(crate) enum Answer {
     Yes,
     No,
+    /// What a program has answered that it was to run.
+    Status(u8),
 }
 
 fn main() -> ExitCode {
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
     let answer = match &cli.command {
         Command::Devinfo(args) => devinfo::run(args).map(|()| Answer::Yes),
         Command::Doctor(args) => doctor::run(args),
-        Command::Run(args) => run::run(args).map(|()| Answer::Yes),
+        Command::Run(args) => run::run(args),
         Command::Pingpong(args) => pingpong::run(args),
         Command::Perf(args) => perf::run(args),
         Command::Analyze(args) => analyze::run(args).map(|()| Answer::Yes),
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Status(status)) => ExitCode::from(status),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("roce: {}", told(&e));

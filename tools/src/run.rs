@@ -1,5 +1,6 @@
 //! `roce run`: a program with our libibverbs in the place of the system's.
 
+mod checked;
 mod tree;
 
 use std::env;
@@ -12,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use softroce::runtime::Environment;
 
+use crate::Answer;
 use crate::cli::RunArgs;
 use tree::Described;
 
@@ -20,8 +22,8 @@ const LIBRARY: &str = "libibverbs.so";
 /// The one that leads programs to the files of [`tree`], which is beside it.
 const PATHS: &str = "libsoftroce_paths.so";
 
-/// Runs the command. It returns only when there is nothing to run.
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
+/// Runs the command. It returns only when there is nothing to run, or something to do after it.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
     let library = library(&env::current_exe().context("where roce is")?)?;
     let mut variables = variables(args, &library, |name| env::var_os(name))?;
     let environment = Environment::from_variables(|wanted| {
@@ -36,11 +38,13 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         for (name, value) in variables {
             println!("export {name}={}", quoted(&value));
         }
-        return Ok(());
+        return Ok(Answer::Yes);
     }
     let Some((program, rest)) = args.command.split_first() else { bail!("expected a command") };
-    let error = Command::new(program).args(rest).envs(variables).exec();
-    Err(error).with_context(|| program.display().to_string())
+    let mut command = Command::new(program);
+    command.args(rest).envs(variables);
+    let ended = if args.check { checked::run(&mut command) } else { Err(command.exec().into()) };
+    ended.with_context(|| program.display().to_string())
 }
 
 /// The library: beside the command as cargo puts it, or where it is installed.

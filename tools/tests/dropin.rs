@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
-use roce::{alone, command};
+use roce::{alone, command, golden};
 
 /// How long one program may take; it is ended then, with exit status 124.
 const SECONDS: &str = "90";
@@ -207,6 +207,40 @@ fn what_a_program_sends_is_captured_and_keeps_the_rules() {
     let dumped = roce::lines(&["dump", file.to_str().unwrap()]);
     let sent = dumped.iter().filter(|line| line.contains("RC SEND_FIRST ")).count();
     assert_eq!(sent, 20, "{dumped:#?}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn what_a_program_does_is_judged_when_it_has_ended() {
+    let _alone = alone();
+    let port = free_port();
+    let listening = port.to_string();
+    let pingpong = ["ibv_rc_pingpong", "-g", "0", "-n", "10", "-p", &listening];
+    let server = Server::start(&pingpong, port);
+    let client = [&["run", "--check", "--"], &pingpong[..], &["localhost"]].concat();
+    let client = command(&client).output().unwrap();
+    server.finish();
+    let told = text(&client.stderr);
+    assert!(client.status.success() && text(&client.stdout).contains("10 iters"), "{told}");
+    assert!(told.contains(" good, 0 bad, 0 unknown; 0 violations"), "{told}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn a_violation_is_no_success_and_a_failure_stays_as_it_is() {
+    let bad = golden("rxe/host_handmade_rc.pcap");
+    let leaves = format!("cp {} \"${{SOFTROCE_PCAP%/*}}/1.pcapng\"", bad.display());
+    let judged = |script: &str| {
+        let told = command(&["run", "--check", "--", "sh", "-c", script]).output().unwrap();
+        (told.status.code(), text(&told.stderr))
+    };
+    let (status, told) = judged(&leaves);
+    assert!(status == Some(1) && told.contains("  violation  CRC-08  "), "{told}");
+    let kept = told.lines().last().and_then(|line| line.strip_prefix("roce: the captures are in "));
+    fs::remove_dir_all(kept.unwrap()).unwrap();
+    let nothing = "roce: nothing to check: no device was opened\n".to_owned();
+    assert_eq!(judged("exit 7"), (Some(7), nothing.clone()));
+    assert_eq!(judged("kill -KILL $$"), (Some(137), nothing));
 }
 
 #[test]

@@ -17,14 +17,18 @@ use crate::{Answer, capture};
 
 pub(crate) use json::Icrc;
 
-/// Runs the command. The first file that cannot be read does not keep the others from being.
+/// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Answer> {
+    judge(args, &mut BufWriter::new(io::stdout().lock()))
+}
+
+/// Judges captures. The first file that cannot be read does not keep the others from being.
+pub(crate) fn judge(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Answer> {
     let mut answer = Answer::Yes;
     let mut failure = None;
-    let mut out = BufWriter::new(io::stdout().lock());
     for path in &args.files {
         let name = path.display().to_string();
-        match file(path, &name, args, &mut out) {
+        match file(path, &name, args, out) {
             Ok(violations) if violations > 0 => answer = Answer::No,
             Ok(_) => {}
             Err(e) => {

@@ -37,6 +37,11 @@ pub(crate) struct RunArgs {
     /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rcvbuf: Option<usize>,
+    /// Judge what the program sends and receives by the rules of RoCE when it has ended, as `roce check` does,
+    /// and tell on standard error; the exit status is 1 where it would be 0 and something violates them. Until
+    /// then all of it is in temporary files, so let the program be short.
+    #[arg(long, conflicts_with_all = ["pcap", "env"])]
+    pub(crate) check: bool,
     /// Print the variables that do it, for a shell to evaluate, and run nothing.
     #[arg(long)]
     pub(crate) env: bool,
