@@ -250,9 +250,9 @@ impl<'a> Stream<'a> {
         let mut unmade = Ok(());
         // A list costs less than one by one.
         let requests = (posted..posted + count).map_while(|at| {
-            let request = self.request(index, at);
-            match request {
+            match self.request(index, at) {
                 Ok(request) => {
+                    let request = self.station.addressed(index, request);
                     // The number of messages that are complete when this one is.
                     let request = SendRequest { wr_id: at + 1, ..request };
                     let tells = (at + 1).is_multiple_of(cq_mod) || at + 1 == last;
