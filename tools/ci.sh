@@ -13,7 +13,7 @@ QUICK=(format lints tests)
 ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged dropin rxe)
 PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils ibverbs-utils iproute2 libfabric-bin perftest python3-pyverbs ucx-utils util-linux)
-RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux)
+RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest)
 
 # An unprivileged user without capabilities, as most of our users are.
 as_nobody() {

@@ -10,7 +10,7 @@
 # and have a right ICRC, and none of ours break a rule. Where guests cannot be booted it says so and passes,
 # unless CI=true.
 #
-# environment: ROCE      the command to test, instead of the one that cargo builds
+# environment: ROCE      the command to test, instead of the one that cargo builds, with its libraries beside it
 #              INTEROP   the tests, likewise
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -50,9 +50,9 @@ prerequisites() {
     local command why
     # In CI what is missing is an error, for a test that is not run proves nothing.
     why=$("$vm" check 2>&1) || missing "$why"
-    for command in cpio depmod gcc setpriv dumpcap tshark; do
+    for command in cpio depmod gcc setpriv dumpcap tshark ib_send_bw; do
         command -v $command >/dev/null ||
-            missing "$command is not there (apt-get install cpio kmod gcc util-linux tshark)"
+            missing "$command is not there (apt-get install cpio kmod gcc util-linux tshark perftest)"
     done
 }
 
@@ -175,6 +175,57 @@ packet_ports() {
     done
 }
 
+# perftest at both ends, on our libibverbs here and on rxe's there: which one begins, and the program.
+perftest() {
+    local begins=$1 ip=$2 gid ours status=0
+    shift 2
+    case $ip in
+    ipv4) gid=1 ours=10.77.0.1 ;;
+    ipv6) gid=2 ours=fd77::1 ;;
+    esac
+    if [ "$begins" = rxe ]; then
+        roce run --ip $ours -- "$@" -x 0 >"$work/ours" 2>&1 &
+        local pid=$!
+        until listens_here $PORT || ! kill -0 $pid 2>/dev/null; do sleep 0.05; done
+        "$vm" run -t "$LIMIT" a "$@" -x $gid 10.77.0.1 >"$work/theirs" 2>&1 || status=1
+        wait $pid || status=1
+    else
+        "$vm" run -t "$LIMIT" a "$@" -x $gid >"$work/theirs" 2>&1 &
+        local pid=$!
+        until listens_there $PORT || ! kill -0 $pid 2>/dev/null; do :; done
+        roce run --ip $ours -- "$@" -x 0 10.77.0.2 >"$work/ours" 2>&1 || status=1
+        wait $pid || status=1
+    fi
+    return $status
+}
+
+perftests() {
+    local begins=$1 ip=$2 program
+    shift 2
+    for program in "$@"; do
+        # shellcheck disable=SC2086  # words of a command
+        if ! perftest "$begins" "$ip" $program -F; then
+            echo "$program" >>"$work/ours"
+            return 1
+        fi
+    done
+}
+
+PERFTEST_RC=("ib_send_bw -s 4096 -n 200" "ib_write_bw -s 65536 -n 50" "ib_read_bw -s 65536 -n 50"
+    "ib_atomic_bw -n 200" "ib_send_lat -s 64 -n 100" "ib_write_lat -s 64 -n 100" "ib_read_lat -s 64 -n 100"
+    "ib_atomic_lat -n 100")
+PERFTEST_UD=("ib_send_bw -c UD -s 1024 -n 200" "ib_send_lat -c UD -s 64 -n 100")
+
+perftest_programs() {
+    local ip=$1 begins
+    for begins in roce rxe; do
+        check "$ip" "perftest on our libibverbs, $begins begins: ib_{send,write,read,atomic}_{bw,lat} over RC" \
+            perftests $begins "$ip" "${PERFTEST_RC[@]}"
+        check "$ip" "perftest on our libibverbs, $begins begins: ib_send_{bw,lat} over UD" \
+            perftests $begins "$ip" "${PERFTEST_UD[@]}"
+    done
+}
+
 # ---- results -------------------------------------------------------------------------------------
 
 # Notes a result, and prints it.
@@ -290,7 +341,7 @@ capture_check() {
 
 prerequisites
 if [ -z "${ROCE:-}" ]; then
-    cargo build --release --package softroce-tools
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
     ROCE=$target/release/roce
 fi
 if [ -z "${INTEROP:-}" ]; then
@@ -300,6 +351,7 @@ fi
 work=$(mktemp -d)
 trap '"$vm" down; rm -rf "$work"' EXIT
 cp "$ROCE" "$work/roce"
+cp "${ROCE%/*}"/lib{ibverbs,softroce_paths}.so "$work"
 cp "$INTEROP" "$work/interop"
 chmod -R a+rX "$work"
 
@@ -313,6 +365,7 @@ for kernel in "${kernels[@]}"; do
         capture_start
         stock_programs $ip
         packet_ports $ip
+        perftest_programs $ip
         operations $ip --skip $CORRUPT --skip $HANDMADE
         check $ip "every packet on the wire: a BTH for tshark, a right ICRC, no rule broken by us" capture_check
         operations $ip $HANDMADE
