@@ -110,11 +110,12 @@ pingpong() {
     ! grep -q 'invalid data' "$work/theirs" && return $status
 }
 
-# The same. UC and UD lose messages where a socket has no room, and have two tries more.
-played() {
-    local left=1
-    case $3 in uc | ud) left=3 ;; esac
-    until pingpong "$@"; do
+# Runs a game, of UC and UD up to three times: they lose messages where a socket has no room.
+tried() {
+    local transport=$1 left=1
+    shift
+    case $transport in uc | ud) left=3 ;; esac
+    until "$@"; do
         left=$((left - 1))
         [ $left -gt 0 ] || return 1
     done
@@ -127,12 +128,12 @@ pingpongs() {
     for size in "$@"; do
         iters=20
         [ "$size" -lt 1048576 ] || iters=3
-        if ! played "$begins" "$ip" "$transport" -s "$size" -n $iters -e; then
+        if ! tried "$transport" pingpong "$begins" "$ip" "$transport" -s "$size" -n $iters -e; then
             echo "$size bytes, events" >>"$work/ours"
             return 1
         fi
     done
-    played "$begins" "$ip" "$transport" -s "$1" -n 20
+    tried "$transport" pingpong "$begins" "$ip" "$transport" -s "$1" -n 20
 }
 
 # Words with commas between.
@@ -200,11 +201,11 @@ perftest() {
 }
 
 perftests() {
-    local begins=$1 ip=$2 program
-    shift 2
+    local begins=$1 ip=$2 transport=$3 program
+    shift 3
     for program in "$@"; do
         # shellcheck disable=SC2086  # words of a command
-        if ! perftest "$begins" "$ip" $program -F; then
+        if ! tried "$transport" perftest "$begins" "$ip" $program -F; then
             echo "$program" >>"$work/ours"
             return 1
         fi
@@ -220,9 +221,9 @@ perftest_programs() {
     local ip=$1 begins
     for begins in roce rxe; do
         check "$ip" "perftest on our libibverbs, $begins begins: ib_{send,write,read,atomic}_{bw,lat} over RC" \
-            perftests $begins "$ip" "${PERFTEST_RC[@]}"
+            perftests $begins "$ip" rc "${PERFTEST_RC[@]}"
         check "$ip" "perftest on our libibverbs, $begins begins: ib_send_{bw,lat} over UD" \
-            perftests $begins "$ip" "${PERFTEST_UD[@]}"
+            perftests $begins "$ip" ud "${PERFTEST_UD[@]}"
     done
 }
 
