@@ -206,17 +206,21 @@ fn every_transport_plays_over_ipv6_and_over_routers() {
     }
 }
 
+/// Two hosts, a and b, on one link.
+const LINKED: &str = r#"
+    mount -t tmpfs tmpfs /run
+    for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
+    ip link add a0 netns a mtu $MTU type veth peer name b0 netns b mtu $MTU
+    ip -n a link set a0 up; ip -n b link set b0 up
+    ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
+"#;
+
 /// Two hosts on one link, of which either may have a packet port. UDP sockets cannot send from the one that
 /// has: what arrives has left in frames.
 #[test]
 #[ignore = "makes network namespaces"]
 fn packet_ports_play_with_each_other_and_with_udp_sockets() {
-    let linked = r#"
-        mount -t tmpfs tmpfs /run
-        for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
-        ip link add a0 netns a mtu $MTU type veth peer name b0 netns b mtu $MTU
-        ip -n a link set a0 up; ip -n b link set b0 up
-        ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
+    let script = r#"
         ip -n a addr add fd01::1/64 dev a0 nodad; ip -n b addr add fd01::2/64 dev b0 nodad
         for of in "a a0" "b b0"; do
             set -- $of
@@ -241,7 +245,7 @@ fn packet_ports_play_with_each_other_and_with_udp_sockets() {
     for (mtu, whole) in [(1500, "off"), (9000, "on")] {
         for (a, b) in [("packet", "udp"), ("udp", "packet"), ("packet", "packet")] {
             let setting = format!("MTU={mtu}; WHOLE={whole}; A={a}; B={b}");
-            let games = run(&[&setting, linked]);
+            let games = run(&[&setting, LINKED, script]);
             assert_eq!(games.len(), 12, "{setting}");
             for game in games {
                 let heard = (&game["received"], &game["damaged"]);
@@ -257,11 +261,6 @@ fn packet_ports_play_with_each_other_and_with_udp_sockets() {
 #[ignore = "makes network namespaces"]
 fn servers_with_packet_ports_share_an_address() {
     let script = r#"
-        mount -t tmpfs tmpfs /run
-        for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
-        ip link add a0 netns a type veth peer name b0 netns b
-        ip -n a link set a0 up; ip -n b link set b0 up
-        ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
         game="--via packet -m 1024 -s 10000 -n 500 -c --json"
         serve() { exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce; }
         play() { ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$1"; }
@@ -279,7 +278,8 @@ fn servers_with_packet_ports_share_an_address() {
         kill "$asks"
     "#;
     let file = roce::scratch("share.json");
-    let games = run(&[&format!("FILE='{}'", file.display()), script]);
+    let setting = format!("MTU=1500; FILE='{}'", file.display());
+    let games = run(&[&setting, LINKED, script]);
     assert_eq!(games.len(), 4);
     for game in games {
         assert_eq!((&game["received"], &game["damaged"]), (&500.into(), &0.into()), "{game}");
@@ -297,11 +297,6 @@ fn servers_with_packet_ports_share_an_address() {
 #[ignore = "makes network namespaces"]
 fn the_kernel_writes_the_headers_that_the_icrc_covers() {
     let script = r#"
-        mount -t tmpfs tmpfs /run
-        for ns in a b; do ip netns add $ns; ip -n $ns link set lo up; done
-        ip link add a0 netns a mtu 9000 type veth peer name b0 netns b mtu 9000
-        ip -n a link set a0 up; ip -n b link set b0 up
-        ip -n a addr add 10.1.0.1/24 dev a0; ip -n b addr add 10.1.0.2/24 dev b0
         ip netns exec a ethtool -K a0 tx-udp-segmentation off tso off >&2
         # A datagram to another port that is found in the file says that all before it is there, too.
         seen() {
@@ -323,7 +318,7 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
         kill -TERM "$capture"; wait "$capture"
     "#;
     let file = roce::scratch("kernel.pcapng");
-    let games = run(&[&format!("FILE='{}'", file.display()), script]);
+    let games = run(&[&format!("MTU=9000; FILE='{}'", file.display()), LINKED, script]);
     assert_eq!(games.len(), 2);
     let file = file.to_str().unwrap();
     let verdict = &roce::json(&["check", "--json", file])[0];
