@@ -14,7 +14,7 @@
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
-//! | 0 | [`time`], [`psn`], [`ids`], [`counter`] | facts about numbers |
+//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `lock` | facts about numbers; locks |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
@@ -27,6 +27,7 @@ pub mod counter;
 pub mod engine;
 pub mod ids;
 pub mod io;
+mod lock;
 pub mod mem;
 pub mod net;
 pub mod psn;

@@ -18,6 +18,24 @@ pub const MAX_BURST_BYTES: usize = 65_535 - 40 - 8;
 /// Segments that one burst may carry (`UDP_MAX_SEGMENTS` of older kernels).
 pub const MAX_BURST_SEGMENTS: usize = 64;
 
+/// Which IP header a packet has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum IpVersion {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl From<IpAddr> for IpVersion {
+    fn from(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
 /// Where a burst goes and how it looks at the IP layer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
@@ -175,8 +193,12 @@ pub struct RxBuffer<'a> {
 impl<'a> RxBuffer<'a> {
     /// The datagrams, in the order received.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &'a [u8]> {
-        let len = if self.segment_len == 0 { self.data.len() } else { self.segment_len };
-        self.data.chunks(len.max(1))
+        self.data.chunks(self.stride().max(1))
+    }
+
+    /// From the beginning of a datagram to that of the next.
+    pub(crate) fn stride(&self) -> usize {
+        if self.segment_len == 0 { self.data.len() } else { self.segment_len }
     }
 }
 
@@ -255,6 +277,15 @@ impl Burst {
             && self.used + len <= self.limit
     }
 
+    /// How many more segments as long as the first there is room for.
+    pub fn room(&self) -> usize {
+        if self.used != self.segments * self.segment_len {
+            return 0;
+        }
+        let bytes = self.limit.saturating_sub(self.used) / self.segment_len.max(1);
+        bytes.min(MAX_BURST_SEGMENTS - self.segments)
+    }
+
     /// Whether a segment of `next` bytes may follow one of `len`, for which there is room.
     pub fn has_room_behind(&self, len: usize, next: usize) -> bool {
         next <= len
@@ -282,6 +313,12 @@ impl Burst {
     pub fn unpush(&mut self, len: usize) {
         self.segments = self.segments.saturating_sub(1);
         self.used = self.used.saturating_sub(len);
+    }
+
+    /// The last datagram; no bytes of an empty burst.
+    pub fn last(&self) -> &[u8] {
+        let before = self.segments.saturating_sub(1) * self.segment_len;
+        self.data().get(before..).unwrap_or_default()
     }
 
     /// The datagrams, one after the other.
@@ -407,7 +444,8 @@ mod tests {
         burst.push(100).fill(2);
         assert!(burst.has_room(20));
         burst.push(20).fill(3);
-        assert!(!burst.has_room(20), "a shorter one closes it");
+        assert!(!burst.has_room(20) && burst.room() == 0, "a shorter one closes it");
+        assert_eq!(burst.last(), [3; 20]);
         let segments: Vec<_> = burst.segments().map(|s| (s.len(), s[0])).collect();
         assert_eq!(segments, [(100, 1), (100, 2), (20, 3)]);
     }
@@ -418,9 +456,10 @@ mod tests {
         while burst.has_room_behind(4112, 4112) {
             burst.push(4112);
         }
-        assert_eq!((burst.len(), burst.has_room(4112)), (14, true));
-        burst.push(4112);
-        assert!(!burst.has_room(4112));
+        assert_eq!((burst.len(), burst.has_room(4112), burst.room()), (14, true, 1));
+        burst.push(4112).fill(7);
+        assert!(!burst.has_room(4112) && burst.room() == 0);
+        assert_eq!(burst.last(), [7; 4112]);
         burst.reset(burst.path, BurstToken(0));
         while burst.has_room(80) {
             burst.push(80);

@@ -1,5 +1,5 @@
 //! The rules of the house that the compiler does not check: which module uses which, where `unsafe`
-//! stands, and how long a file gets.
+//! stands, where locks come from, and how long a file gets.
 //!
 //! The layers are read from the table in the documentation of `src/lib.rs`, so there is one table.
 
@@ -19,12 +19,14 @@ const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
 const FORBIDDEN: [(&str, &str); 1] = [("engine", "io")];
 
 /// Where `unsafe` blocks stand: in the library, and at the border to C.
-const UNSAFE_FILES: [&str; 8] = [
+const UNSAFE_FILES: [&str; 10] = [
+    "src/mem/guarded.rs",
     "src/mem/raw.rs",
     "src/mem/sys.rs",
     "src/io/sys.rs",
     "capi/paths/src/border.rs",
     "capi/src/border/exit.rs",
+    "capi/src/border/fork.rs",
     "capi/src/border/handle.rs",
     "capi/src/border/plain.rs",
     "capi/src/border/pointer.rs",
@@ -61,6 +63,22 @@ fn unsafe_stands_in_its_files_only() {
         .flat_map(|file| {
             let lines = unsafe_lines(&read(&file));
             lines.into_iter().map(move |line| format!("{file}:{line}: unsafe"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn locks_are_those_that_tests_count() {
+    let files = sources("src").into_iter();
+    let others = files.filter(|file| file != "src/lock.rs" && !file.ends_with("_of_tests.rs"));
+    let wrong: Vec<_> = others
+        .flat_map(|file| {
+            let source = read(&file);
+            // Locks of tests are no locks of the library.
+            let library = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let lines = lines_with_locks(library);
+            lines.into_iter().map(move |line| format!("{file}:{line}: a lock not of crate::lock"))
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -173,6 +191,18 @@ fn unsafe_lines(source: &str) -> Vec<usize> {
     (0..tokens.len())
         .filter(|at| text(*at) == "unsafe" && !declares(*at))
         .map(|at| tokens[at].line)
+        .collect()
+}
+
+/// The lines that name a lock of the standard library.
+fn lines_with_locks(source: &str) -> Vec<usize> {
+    let tokens = tokens(source);
+    let follows = |at: usize| tokens[at..].iter().map(|token| token.text.as_str());
+    (0..tokens.len())
+        .filter(|at| follows(*at).take(4).eq(["std", "::", "sync", "::"]))
+        .flat_map(|at| roots(&tokens, at + 4))
+        .filter(|found| ["Mutex", "RwLock"].contains(&found.module.as_str()))
+        .map(|found| found.line)
         .collect()
 }
 
@@ -296,7 +326,7 @@ mod the_checker {
     fn knows_the_layers_of_the_crate() {
         let layers = layers(&read("src/lib.rs"));
         let modules: Vec<_> = layers.keys().map(String::as_str).collect();
-        let all = "counter engine ids io mem net psn runtime time transport verbs wire";
+        let all = "counter engine ids io lock mem net psn runtime time transport verbs wire";
         assert_eq!(modules, all.split(' ').collect::<Vec<_>>());
         assert_eq!((layers["time"], layers["verbs"]), (0, 5));
     }
@@ -368,6 +398,14 @@ mod the_checker {
             use crate::psn;"##;
         assert_eq!(modules_in("src/io/mod.rs", source), ["psn"]);
         assert_eq!(unsafe_lines(source), []);
+    }
+
+    #[test]
+    fn sees_locks_however_they_are_named() {
+        let source = "use std::sync::{Arc, Mutex, atomic::{AtomicU8, Ordering}};\n\
+                      use std::sync::MutexGuard;\nuse std::sync::RwLock;\n\
+                      fn f(held: std::sync::Mutex<u8>) -> Arc<u8> { \"std::sync::Mutex\" }";
+        assert_eq!(lines_with_locks(source), [1, 3, 4]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use softroce::engine::{McastError, QpAttr, QpState, QpType};
 use softroce::ids::{Gid, Mtu, QKey, Qpn};
 use softroce::io::sim::HostConfig;
-use softroce::net::{AddressVector, ROCE_PORT, RxMeta};
+use softroce::net::{AddressVector, IpVersion, ROCE_PORT, RxMeta};
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{Completion, SendOp, SendRequest, UdTarget, WcOpcode};
 use softroce::wire::Datagram;
@@ -38,7 +38,8 @@ fn message(psn: u32) -> String {
 }
 
 fn came(wr_id: u64) -> Completion {
-    Completion { source_qp: Some(PEER_QPN), ..ok(wr_id, WcOpcode::Recv, 48) }
+    let ip_version = Some(IpVersion::V4);
+    Completion { source_qp: Some(PEER_QPN), ip_version, ..ok(wr_id, WcOpcode::Recv, 48) }
 }
 
 /// A packet arrives that was sent to a group.
@@ -71,7 +72,7 @@ fn over_ipv6_too() {
     assert_eq!(t.engine.attach_mcast(t.qpn, gid(group)), Ok(true));
     t.post_recv(64);
     rx(&mut t, &message(5), peer, group);
-    assert_eq!(t.recvs(), [came(1)]);
+    assert_eq!(t.recvs(), [Completion { ip_version: Some(IpVersion::V6), ..came(1) }]);
     let IpAddr::V6(destination) = group else { panic!() };
     assert_eq!(t.received(1, 40)[24..], destination.octets());
 

@@ -98,6 +98,54 @@ fn bursts_are_given_up_where_only_lone_packets_get_through() {
     assert_eq!((given_up(&world), retries(&world)), ([1, 0], before));
 }
 
+/// Who does nothing but answer READs learns it from what is asked for again.
+#[test]
+fn answers_are_no_bursts_where_only_lone_packets_get_through() {
+    let mut world = World::new(1, 2);
+    let [a, _] = world.pair(&Link::default());
+    let [to, from] = regions(&world, 1 << 20);
+    from.write_at(0, &pattern(1, 1 << 20)).unwrap();
+    let read = |world: &mut World, wr_id: u64, len| {
+        let op = SendOp::Read { from: remote(&from, 0) };
+        world.post_send(0, a, request(wr_id, op, &[sge(&to, 0, len)]));
+        world.run(Duration::from_secs(20));
+        assert_eq!(ends(world, 0).last(), Some(&(wr_id, WcStatus::Success)));
+    };
+    for wr_id in 0..50 {
+        read(&mut world, wr_id, 100_000);
+    }
+    assert_eq!((given_up(&world), retries(&world)), ([0, 0], (0, 0)));
+    spoils_bursts(&world);
+    let rounds = (50..99).find(|wr_id| {
+        read(&mut world, *wr_id, 1 << 20);
+        given_up(&world) == [0, 1]
+    });
+    assert!(rounds.is_some());
+    assert_eq!(contents(&to), pattern(1, 1 << 20));
+    // What was on its way then is asked for once more, and from now on nothing is lost.
+    read(&mut world, 99, 1 << 20);
+    let before = retries(&world);
+    read(&mut world, 100, 1 << 20);
+    assert_eq!((given_up(&world), retries(&world)), ([0, 1], before));
+}
+
+/// Loss alone is not taken for that, whatever READs it hits.
+#[test]
+fn answers_stay_bursts_where_packets_are_only_lost() {
+    let mut world = World::new(7, 2);
+    let [a, _] = world.pair(&Link::default());
+    let [to, from] = regions(&world, 1 << 20);
+    world.network.set_conditions(Conditions { loss: 0.02, ..Conditions::default() });
+    for wr_id in 0..200 {
+        let op = SendOp::Read { from: remote(&from, 0) };
+        world.post_send(0, a, request(wr_id, op, &[sge(&to, 0, 100_000)]));
+        world.run(Duration::from_secs(20));
+        assert_eq!(ends(&world, 0).last(), Some(&(wr_id, WcStatus::Success)));
+    }
+    assert!(retries(&world).0 > 50);
+    assert_eq!(given_up(&world), [0, 0]);
+}
+
 // ---- connections ----
 
 #[test]

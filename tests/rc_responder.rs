@@ -83,6 +83,23 @@ fn a_gap_is_told_once_until_it_is_closed() {
     t.tx(5_000_001, "NAK_PSN psn=6 msn=1");
 }
 
+/// What is dropped in silence anyway costs no ICRC; what closes the gap is looked at.
+#[test]
+fn the_icrc_of_what_comes_behind_a_gap_is_not_looked_at() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    for psn in [7, 6, 5] {
+        let line = format!("WRITE_ONLY psn={psn} ackreq va=0x1000 rkey=mem dmalen=8 len=8");
+        let mut packet = t.packet(&line);
+        *packet.last_mut().unwrap() ^= 0x10;
+        t.rx_bytes(1, &packet);
+    }
+    t.quiet(1000);
+    assert_eq!([DropReason::OutOfSequence, DropReason::BadIcrc].map(|why| t.dropped(why)), [2, 1]);
+    assert_eq!(bytes(&t.mem, 0, 8), [0; 8]);
+}
+
 /// RSP-02
 #[test]
 fn a_gap_that_is_closed_before_it_was_told_is_not_told() {

@@ -174,6 +174,17 @@ fn so_it_is_with_a_window_larger_than_the_path() {
     are_near_the_ideal(&curves(1 << 20, &[0.001, 0.01]));
 }
 
+/// A receive buffer bears a thousand packets, the path holds 36, and each loss costs what is in flight: twice
+/// as much gets through as would if that were always all that may be.
+#[test]
+fn a_loss_costs_no_window_where_windows_are_large() {
+    for traffic in [Traffic::Send, Traffic::Write] {
+        let (found, windowful) =
+            (goodput(traffic, 0.01, 8 << 20, 1000), ideal(0.01, window(8 << 20)));
+        assert!(found >= 2.0 * windowful, "{traffic:?}: {found}, a window each gives {windowful}");
+    }
+}
+
 /// Nobody misses the last packet, so its timeout is what it costs, and the way there and back.
 #[test]
 fn a_lost_last_packet_costs_one_timeout() {

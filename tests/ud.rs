@@ -11,7 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use softroce::engine::{AttrMask, ModifyError, PostError, QpAttr, QpState, QpType};
 use softroce::ids::{Gid, Lkey, Mtu, QKey, Qpn};
 use softroce::mem::{Access, Region};
-use softroce::net::{AddressVector, Ipv4Fields, ROCE_PORT, RxMeta, datagram_source_port};
+use softroce::net::{
+    AddressVector, IpVersion, Ipv4Fields, ROCE_PORT, RxMeta, datagram_source_port,
+};
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{
     Completion, RemoteAddr, SendFlags, SendOp, SendRequest, Sge, UdTarget, WcOpcode, WcStatus,
@@ -31,7 +33,8 @@ fn ud() -> Script {
 
 /// The completion of a message of `len` bytes, and their 40 bytes, from [`PEER_QPN`].
 fn came(wr_id: u64, len: u32) -> Completion {
-    Completion { source_qp: Some(PEER_QPN), ..ok(wr_id, WcOpcode::Recv, 40 + len) }
+    let ip_version = Some(IpVersion::V4);
+    Completion { source_qp: Some(PEER_QPN), ip_version, ..ok(wr_id, WcOpcode::Recv, 40 + len) }
 }
 
 /// A line of a message from [`PEER_QPN`] with the right key.
@@ -318,7 +321,7 @@ fn over_ipv6_it_is_the_ipv6_header() {
     Flow::new(source, SocketAddr::new(ours, ROCE_PORT)).seal(0, &mut packet);
     let meta = RxMeta { source, destination: ours, traffic_class: 0xb9, hop_limit: 17, ..t.meta() };
     t.rx_meta(0, &packet, meta);
-    assert_eq!(t.recvs(), [came(1, 8)]);
+    assert_eq!(t.recvs(), [Completion { ip_version: Some(IpVersion::V6), ..came(1, 8) }]);
     let mut expected = vec![0x6b, 0x90, 0, 0, 0, 40, 17, 17];
     for ip in ["2001:db8::2", "2001:db8::1"] {
         expected.extend(ip.parse::<std::net::Ipv6Addr>().unwrap().octets());

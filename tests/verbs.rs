@@ -50,8 +50,13 @@ mod progress;
 mod renumbered;
 #[path = "verbs/several.rs"]
 mod several;
+#[path = "verbs/shards.rs"]
+mod shards;
 #[path = "verbs/sharing.rs"]
 mod sharing;
+#[cfg(feature = "tap")]
+#[path = "verbs/taps.rs"]
+mod taps;
 #[path = "verbs/tasks.rs"]
 mod tasks;
 #[path = "verbs/windows.rs"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything CI runs.
 #
-#   tools/ci.sh          all of it: about forty minutes on two cores
+#   tools/ci.sh          all of it: about fifty minutes on two cores
 #   tools/ci.sh quick    what to run before a commit: format, lints, tests
 #   tools/ci.sh STEP…    single steps, by the names of the functions below
 #
@@ -10,10 +10,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests examples docs capture speed fuzz namespaces unprivileged dropin rxe)
-PACKAGES=(tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
-DROPIN_PACKAGES=(binutils ibverbs-utils iproute2 libfabric-bin perftest python3-pyverbs ucx-utils util-linux)
+ALL=(packages format lints tests linkers examples docs capture speed fuzz namespaces unprivileged dropin rxe)
+PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
+DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
+    python3-mpi4py python3-pyverbs ucx-utils util-linux)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest)
+
+# Where cargo puts what it builds.
+built=${CARGO_TARGET_DIR:-target}
 
 # An unprivileged user without capabilities, as most of our users are.
 as_nobody() {
@@ -60,6 +64,18 @@ tests() {
     cargo test --package softroce --no-default-features --lib
 }
 
+# The drop-in library as GNU ld links it, where rustc brings no other linker: it exports the same.
+linkers() {
+    local library=$built/debug/libibverbs.so lld gnu
+    exported() { objdump -T "$library" | awk '/ DF / && !/\*UND\*/ { print $NF, $(NF - 1) }' | sort; }
+    cargo rustc --package softroce-capi -- -C link-arg=-fuse-ld=bfd
+    gnu=$(exported)
+    cargo build --package softroce-capi
+    lld=$(exported)
+    diff <(echo "$gnu") <(echo "$lld")
+    [ "$(wc -l <<<"$gnu")" -gt 500 ]
+}
+
 # Every example, so that they stay true: those without a runtime, and the rest.
 examples() {
     local file name
@@ -93,7 +109,7 @@ fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() {
     cargo test --release --package softroce-tools --test namespaces -- --ignored
-    cargo test --package softroce --test verbs -- --ignored
+    cargo test --package softroce --features tap --test verbs -- --ignored
 }
 
 # The main command of the README, as its reader runs it.
@@ -102,7 +118,7 @@ unprivileged() {
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
-    cp target/release/roce "$bin"
+    cp "$built/release/roce" "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" perf write-bw
     as_nobody "$bin/roce" devinfo -v
@@ -116,12 +132,12 @@ dropin() {
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
-    cp target/release/roce target/release/lib{ibverbs,softroce_paths}.so "$bin"
+    cp "$built"/release/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
 
-# Kernel rxe at the other end, in two Debian guests one after the other: about thirteen minutes, of which
+# Kernel rxe at the other end, in two Debian guests one after the other: about fifteen minutes, of which
 # two are the first download.
 rxe() {
     if [ "$(id -u)" -eq 0 ]; then installed "${RXE_PACKAGES[@]}"; fi

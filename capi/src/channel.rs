@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -10,7 +11,7 @@ use softroce::verbs::CompletionChannel;
 
 use crate::abi::{IbvCompChannel, UserData};
 use crate::border::{Errno, Handle, Object, Out, minus_one, nothing, number, pointer};
-use crate::context::Context;
+use crate::context::{Context, Objects};
 use crate::cq::Cq;
 use crate::gate::lock;
 
@@ -19,6 +20,7 @@ use crate::gate::lock;
 pub(crate) struct Channel {
     pub(crate) c: IbvCompChannel,
     pub(crate) verbs: CompletionChannel,
+    objects: Arc<Mutex<Objects>>,
 }
 
 impl Object for Channel {}
@@ -47,10 +49,11 @@ fn system(error: nix::errno::Errno) -> Errno {
 
 pub(crate) extern "C" fn create_comp_channel(context: Handle<Context>) -> Handle<Channel> {
     pointer(|| {
-        let verbs = context.get()?.verbs.create_channel()?;
+        let known = context.get()?;
+        let verbs = known.verbs.create_channel()?;
         block(verbs.as_fd())?;
         let c = IbvCompChannel { context, fd: verbs.as_raw_fd(), refcnt: AtomicI32::new(0) };
-        Ok(Handle::new(Channel { c, verbs }))
+        Ok(Handle::new(Channel { c, verbs, objects: Arc::clone(&known.objects) }))
     })
 }
 
@@ -70,10 +73,9 @@ pub(crate) extern "C" fn get_cq_event(
     minus_one(|| {
         let channel = channel.get()?;
         let patience = patience(channel.verbs.as_fd())?;
-        let objects = &channel.c.context.get()?.objects;
         loop {
             let event = channel.verbs.wait(patience)?;
-            let found = lock(objects).cqs.get(&event.id().0).copied();
+            let found = lock(&channel.objects).cqs.get(&event.id().0).copied();
             // It may be about to be destroyed; then its event counts no more.
             let Some(found) = found else { continue };
             event.keep();

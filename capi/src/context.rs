@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use softroce::verbs::{self, Qpn, Srqn};
 
@@ -22,8 +22,6 @@ use crate::{channel, cq, info, log, mr, open, pd, post, qp, srq};
 pub(crate) struct Context {
     pub(crate) c: VerbsContext,
     pub(crate) verbs: verbs::Context,
-    /// What `cmd_fd` is the number of: commands are for kernels, but programs duplicate it.
-    _commands: Option<File>,
     /// Objects have it too: programs close a device before they destroy what was made of it.
     pub(crate) objects: Arc<Mutex<Objects>>,
 }
@@ -102,21 +100,26 @@ fn extended(device: Handle<Device>, cmd_fd: c_int, async_fd: c_int) -> VerbsCont
     }
 }
 
+/// Commands are for kernels, but programs duplicate it. One does for all, which leaves descriptors to those who
+/// open many contexts. It can be read only: what is written to it fails.
+fn cmd_fd() -> c_int {
+    static COMMANDS: OnceLock<Option<File>> = OnceLock::new();
+    let commands = COMMANDS.get_or_init(|| File::open("/dev/null").ok());
+    commands.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+}
+
 pub(crate) extern "C" fn open_device(device: Handle<Device>) -> Handle<Context> {
     pointer(|| {
-        let known = device.get()?;
+        device.get()?;
         let verbs = open::open().map_err(|error| {
             log::failed(&error);
             Errno(error.errno())
         })?;
-        known.opened_at(verbs.ip());
+        Device::opened_at(verbs.ip());
         let events = verbs.event_fd()?;
         channel::block(events)?;
-        // To be read only: what is written to it fails.
-        let commands = File::open("/dev/null").ok();
-        let cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let c = extended(device, cmd_fd, events.as_raw_fd());
-        Ok(Handle::new(Context { c, verbs, _commands: commands, objects: Arc::default() }))
+        let c = extended(device, cmd_fd(), events.as_raw_fd());
+        Ok(Handle::new(Context { c, verbs, objects: Arc::default() }))
     })
 }
 

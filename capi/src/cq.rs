@@ -3,10 +3,9 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
-use softroce::verbs::{Completion, CompletionQueue, CqConfig, DeviceInfo, Moderation, WcFlags};
+use softroce::verbs::{Completion, CompletionQueue, CqConfig, IpVersion, Moderation, WcFlags};
 
 use crate::abi::{
     CqInitAttrEx, IbvCqEx, ModifyCqAttr, UserData, WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc,
@@ -26,24 +25,10 @@ pub(crate) struct Cq {
     pub(crate) looking: Looking,
     /// Where completions are on their way to the program's array.
     batch: Mutex<Vec<Completion>>,
-    /// What headers the device's datagrams have.
-    headers: u8,
     objects: Arc<Mutex<Objects>>,
 }
 
 impl Object for Cq {}
-
-/// A service level is what InfiniBand has. On Ethernet ConnectX has in its place which headers a datagram
-/// came with, and UCX relies on it: UDP (8) over IPv6 (1) or IPv4 (2). Where a device has addresses of
-/// both, nobody could say.
-fn headers(info: &DeviceInfo) -> u8 {
-    let ipv4 = info.gids.iter().filter(|gid| gid.ip().is_ipv4()).count();
-    match ipv4 {
-        0 => 8 | 1,
-        all if all == info.gids.len() => 8 | 2,
-        _ => 0,
-    }
-}
 
 fn make(
     context: Handle<Context>,
@@ -73,11 +58,10 @@ fn make(
         verbs,
         looking: Looking::default(),
         batch: Mutex::default(),
-        headers: headers(&known.verbs.device_info()?),
         objects: Arc::clone(&known.objects),
     });
     lock(&known.objects).cqs.insert(id, cq);
-    if let Some(channel) = channel.optional() {
+    if let Some(channel) = channel.optional()? {
         channel.c.refcnt.fetch_add(1, Ordering::Relaxed);
     }
     Ok(cq)
@@ -97,7 +81,7 @@ pub(crate) extern "C" fn create_cq(
 ) -> Handle<Cq> {
     pointer(|| {
         let config = CqConfig {
-            channel: channel.optional().map(|channel| &channel.verbs),
+            channel: channel.optional()?.map(|channel| &channel.verbs),
             comp_vector: u32::try_from(comp_vector).map_err(|_| Errno::INVALID)?,
             ..CqConfig::new(depth(cqe)?)
         };
@@ -130,7 +114,7 @@ pub(crate) extern "C" fn create_cq_ex(
             _ => Some(&attr.parent_domain.get()?.verbs),
         };
         let config = CqConfig {
-            channel: attr.channel.optional().map(|channel| &channel.verbs),
+            channel: attr.channel.optional()?.map(|channel| &channel.verbs),
             comp_vector: attr.comp_vector,
             wc_flags: WcFlags::from_bits(attr.wc_flags).ok_or(Errno::UNSUPPORTED)?,
             ignore_overrun: flags & IGNORE_OVERRUN != 0,
@@ -178,7 +162,7 @@ pub(crate) extern "C" fn destroy_cq(cq: Handle<Cq>) -> c_int {
             known.verbs.clone().destroy().map_err(|(_, error)| error)?;
         }
         lock(&known.objects).cqs.remove(&known.verbs.id().0);
-        if let Some(channel) = known.c.channel.optional() {
+        if let Some(channel) = known.c.channel.optional()? {
             channel.c.refcnt.fetch_sub(1, Ordering::Relaxed);
         }
         cq.destroy();
@@ -200,12 +184,17 @@ pub(crate) fn wc_flags(completion: &Completion) -> u32 {
         | flag(completion.invalidated.is_some(), WC_WITH_INV)
 }
 
-/// The service level of a completion.
-pub(crate) fn service_level(cq: &Cq, completion: &Completion) -> u8 {
-    completion.source_qp.map_or(0, |_| cq.headers)
+/// The service level of a completion. It is something of InfiniBand; on Ethernet ConnectX has in its place which
+/// headers a datagram came with, and UCX relies on it: UDP (8) over IPv6 (1) or IPv4 (2).
+pub(crate) fn service_level(completion: &Completion) -> u8 {
+    match completion.ip_version {
+        None => 0,
+        Some(IpVersion::V6) => 8 | 1,
+        Some(IpVersion::V4) => 8 | 2,
+    }
 }
 
-fn wc(cq: &Cq, completion: &Completion) -> Wc {
+fn wc(completion: &Completion) -> Wc {
     Wc {
         wr_id: completion.wr_id,
         status: completion.status as u32,
@@ -218,7 +207,7 @@ fn wc(cq: &Cq, completion: &Completion) -> Wc {
         wc_flags: wc_flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: service_level(cq, completion),
+        sl: service_level(completion),
         dlid_path_bits: 0,
     }
 }
@@ -240,13 +229,8 @@ pub(crate) extern "C" fn poll_cq(cq: Handle<Cq>, max: c_int, to: Out<Wc>) -> c_i
             }
         };
         let count = cq.verbs.poll(batch, max);
-        if count == 0 {
-            // Programs poll without end. Where there are fewer processors than programs that do, the peer
-            // would have to wait until the system takes ours away.
-            thread::yield_now();
-        }
         for (n, completion) in batch.drain(..).enumerate() {
-            to.write_at(n, wc(cq, &completion));
+            to.write_at(n, wc(&completion));
         }
         c_int::try_from(count).map_err(|_| Errno::INVALID)
     })

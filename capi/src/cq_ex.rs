@@ -97,11 +97,7 @@ extern "C" fn read_zero(_cq: Handle<Cq>) -> u32 {
 }
 
 extern "C" fn read_sl(cq: Handle<Cq>) -> u8 {
-    or(0, || {
-        let cq = cq.get()?;
-        let current = *lock(&cq.looking.current);
-        Ok(current.map_or(0, |current| service_level(cq, &current.completion)))
-    })
+    read(cq, |current| service_level(&current.completion))
 }
 
 /// Bits of a LID: there are none.

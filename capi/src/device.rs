@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU8;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use softroce::runtime::Environment;
 
@@ -18,24 +18,34 @@ pub(crate) struct Device {
     pub(crate) c: IbvDevice,
     providers: &'static [usize; 32],
     zeros: [usize; 32],
-    /// Where it was opened last: what its GUID is made of.
-    ip: Mutex<Option<IpAddr>>,
 }
 
-impl Object for Device {}
+impl Object for Device {
+    const IS_FOR_CHILDREN: bool = true;
+}
+
+/// Where it was opened last: what its GUID is made of.
+static IP: Mutex<Option<IpAddr>> = Mutex::new(None);
+
+/// What is not done while a process forks.
+pub(crate) type Held = MutexGuard<'static, Option<IpAddr>>;
+
+pub(crate) fn hold() -> Held {
+    lock(&IP)
+}
 
 /// `IBV_NODE_CA`.
 const NODE_CA: c_int = 1;
 
 impl Device {
     /// The one there is. It stays, as programs expect of the devices of a list.
-    pub(crate) fn only() -> &'static Self {
-        static ONLY: OnceLock<Device> = OnceLock::new();
-        ONLY.get_or_init(|| {
+    pub(crate) fn only() -> Handle<Self> {
+        static ONLY: OnceLock<Handle<Device>> = OnceLock::new();
+        *ONLY.get_or_init(|| {
             // What is wrong with the environment is told when the device is opened.
             let name = Environment::read().ok().and_then(|found| found.name);
             let name = name.as_deref().unwrap_or("softroce0");
-            Self {
+            Handle::new(Self {
                 c: IbvDevice {
                     dummies: [0; 2],
                     node_type: NODE_CA,
@@ -47,22 +57,20 @@ impl Device {
                 },
                 providers: &[0; 32],
                 zeros: [0; 32],
-                ip: Mutex::default(),
-            }
+            })
         })
     }
 
     /// It is open at this address.
-    pub(crate) fn opened_at(&self, ip: IpAddr) {
-        *lock(&self.ip) = Some(ip);
+    pub(crate) fn opened_at(ip: IpAddr) {
+        *lock(&IP) = Some(ip);
     }
 
-    /// Its node GUID: of IPv4 the EUI-64 of the locally administered MAC address that has the four
+    /// The node GUID: of IPv4 the EUI-64 of the locally administered MAC address that has the four
     /// bytes at its end, of IPv6 the interface identifier. Before it is opened, of the address that it
     /// will have if nobody else takes that.
-    pub(crate) fn guid(&self) -> [u8; 8] {
-        debug_assert!(self.providers.iter().chain(&self.zeros).all(|word| *word == 0));
-        let ip = *lock(&self.ip);
+    pub(crate) fn guid() -> [u8; 8] {
+        let ip = *lock(&IP);
         let ip = ip.or_else(|| Environment::read().ok()?.ips.first().copied());
         match ip.unwrap_or(IpAddr::from([127, 0, 0, 1])) {
             IpAddr::V4(ip) => {
@@ -87,12 +95,14 @@ fn chars<const N: usize>(text: &str) -> [AtomicU8; N] {
 #[repr(C)]
 pub(crate) struct DeviceList([Handle<Device>; 2]);
 
-impl Object for DeviceList {}
+impl Object for DeviceList {
+    const IS_FOR_CHILDREN: bool = true;
+}
 
 pub(crate) extern "C" fn get_device_list(count: Out<c_int>) -> Handle<DeviceList> {
     pointer(|| {
         count.write(1);
-        Ok(Handle::new(DeviceList([Handle::of_static(Device::only()), Handle::NULL])))
+        Ok(Handle::new(DeviceList([Device::only(), Handle::NULL])))
     })
 }
 
@@ -101,12 +111,16 @@ pub(crate) extern "C" fn free_device_list(list: Handle<DeviceList>) {
 }
 
 pub(crate) extern "C" fn get_device_name(device: Handle<Device>) -> Text {
-    Text(device.optional().map_or(std::ptr::null(), |device| device.c.name.as_ptr().cast()))
+    Text(or(std::ptr::null(), || Ok(device.get()?.c.name.as_ptr().cast())))
 }
 
 /// The bytes are in the order of the network.
 pub(crate) extern "C" fn get_device_guid(device: Handle<Device>) -> u64 {
-    or(0, || Ok(u64::from_ne_bytes(device.get()?.guid())))
+    or(0, || {
+        let device = device.get()?;
+        debug_assert!(device.providers.iter().chain(&device.zeros).all(|word| *word == 0));
+        Ok(u64::from_ne_bytes(Device::guid()))
+    })
 }
 
 pub(crate) extern "C" fn get_device_index(device: Handle<Device>) -> c_int {

@@ -26,7 +26,7 @@ fn device_attr(info: &DeviceInfo) -> DeviceAttr {
     let mut fw_ver = [0; 64];
     let version = env!("CARGO_PKG_VERSION").as_bytes();
     fw_ver[..version.len()].copy_from_slice(version);
-    let guid = Device::only().guid();
+    let guid = Device::guid();
     DeviceAttr {
         fw_ver,
         node_guid: guid,

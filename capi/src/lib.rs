@@ -36,3 +36,4 @@ mod srq;
 mod tests;
 mod text;
 mod unsupported;
+mod users;

@@ -16,12 +16,14 @@ use crate::context::Context;
 use crate::gate::lock;
 use crate::pd::{Pd, next_handle};
 use crate::qp::Qp;
+use crate::users::{User, Users};
 
 /// `ibv_mr`.
 #[repr(C)]
 pub(crate) struct Mr {
     c: IbvMr,
     verbs: Mutex<MemoryRegion>,
+    of_dm: Mutex<Option<User>>,
 }
 
 impl Object for Mr {}
@@ -54,6 +56,7 @@ impl Mw {
 pub(crate) struct Dm {
     c: IbvDm,
     verbs: DeviceMemory,
+    regions: Users,
 }
 
 impl Object for Dm {}
@@ -69,6 +72,7 @@ fn make_mr(
     start: *mut c_void,
     len: usize,
     verbs: MemoryRegion,
+    of_dm: Option<User>,
 ) -> Result<Handle<Mr>, Errno> {
     let (lkey, rkey) = (verbs.lkey().0, verbs.rkey().0);
     Ok(Handle::new(Mr {
@@ -82,6 +86,7 @@ fn make_mr(
             rkey,
         },
         verbs: Mutex::new(verbs),
+        of_dm: Mutex::new(of_dm),
     }))
 }
 
@@ -123,7 +128,7 @@ fn register(
     if !access.contains(Access::ON_DEMAND) {
         check_there(domain, &mr)?;
     }
-    make_mr(pd, start.as_ptr().cast(), len, mr)
+    make_mr(pd, start.as_ptr().cast(), len, mr, None)
 }
 
 pub(crate) extern "C" fn reg_mr(
@@ -194,6 +199,7 @@ pub(crate) extern "C" fn rereg_mr(
         if flags & TRANSLATION != 0 {
             known.c.addr.store(start.as_ptr().cast(), Ordering::Relaxed);
             known.c.length.store(len, Ordering::Relaxed);
+            *lock(&known.of_dm) = None;
         }
         if flags & DOMAIN != 0 {
             known.c.pd.store(pd.as_ptr(), Ordering::Relaxed);
@@ -207,7 +213,7 @@ pub(crate) extern "C" fn rereg_mr(
 pub(crate) extern "C" fn alloc_null_mr(pd: Handle<Pd>) -> Handle<Mr> {
     pointer(|| {
         let verbs = pd.get()?.verbs.alloc_null_mr()?;
-        make_mr(pd, std::ptr::null_mut(), usize::MAX, verbs)
+        make_mr(pd, std::ptr::null_mut(), usize::MAX, verbs, None)
     })
 }
 
@@ -299,13 +305,15 @@ pub(crate) extern "C" fn alloc_dm(context: Handle<Context>, attr: In<AllocDmAttr
         let verbs = context.get()?.verbs.alloc_dm(attr.length, attr.log_align_req)?;
         let handle = next_handle();
         let c = IbvDm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
-        Ok(Handle::new(Dm { c, verbs }))
+        Ok(Handle::new(Dm { c, verbs, regions: Users::default() }))
     })
 }
 
 pub(crate) extern "C" fn free_dm(dm: Handle<Dm>) -> c_int {
     number(|| {
-        debug_assert_eq!(dm.get()?.c.comp_mask, 0);
+        let known = dm.get()?;
+        debug_assert_eq!(known.c.comp_mask, 0);
+        known.regions.check()?;
         dm.destroy();
         Ok(())
     })
@@ -320,9 +328,9 @@ pub(crate) extern "C" fn reg_dm_mr(
 ) -> Handle<Mr> {
     pointer(|| {
         let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
-        let dm = &dm.get()?.verbs;
-        let verbs = pd.get()?.verbs.reg_dm_mr(dm, offset, len, access(flags)?)?;
-        make_mr(pd, std::ptr::null_mut(), len, verbs)
+        let dm = dm.get()?;
+        let verbs = pd.get()?.verbs.reg_dm_mr(&dm.verbs, offset, len, access(flags)?)?;
+        make_mr(pd, std::ptr::null_mut(), len, verbs, Some(dm.regions.join()))
     })
 }
 

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::path::Path;
 use std::process;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::Pid;
 use softroce::runtime::{Environment, OpenError};
 use softroce::verbs::{Context, Error, OpenOptions};
@@ -36,6 +36,13 @@ pub(crate) fn open() -> Result<Context, Error> {
 /// The file of the packets, and the process that has made it. It stays when the device is closed, and
 /// goes on when it is opened again.
 static CAPTURE: Mutex<Option<(u32, CaptureFile<File>)>> = Mutex::new(None);
+
+/// What is not done while a process forks.
+pub(crate) type Held = MutexGuard<'static, Option<(u32, CaptureFile<File>)>>;
+
+pub(crate) fn hold() -> Held {
+    lock(&CAPTURE)
+}
 
 /// Options for a device whose packets are written to a file. Where the path has `%p` the number of the
 /// process is put, so that several do not write to one.
@@ -92,7 +99,11 @@ const THIS: Pid = Pid::from_raw(0);
 
 impl Manners {
     fn put_on() -> Self {
-        let signals = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).ok();
+        let mut blocked = SigSet::all();
+        // Of what a thread does itself. The library may take them for memory that is not there.
+        blocked.remove(Signal::SIGSEGV);
+        blocked.remove(Signal::SIGBUS);
+        let signals = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok();
         let processors = sched_getaffinity(THIS).ok();
         let mut all = CpuSet::new();
         let every = (0..CpuSet::count()).all(|processor| all.set(processor).is_ok());

@@ -1,7 +1,7 @@
 //! Protection domains, thread domains and address handles.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use softroce::verbs::{
     AddressHandle, AddressVector, Completion, GRH_LEN, Gid, ProtectionDomain, Qpn, ThreadDomain,
@@ -11,14 +11,15 @@ use softroce::verbs::{
 use crate::abi::{AhAttr, IbvAh, IbvPd, OfContext, ParentDomainInitAttr, TdInitAttr, WC_GRH, Wc};
 use crate::border::{Errno, Handle, In, Object, Out, number, pointer};
 use crate::context::Context;
+use crate::users::{User, Users};
 
 /// `ibv_pd`.
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) c: IbvPd,
     pub(crate) verbs: ProtectionDomain,
-    /// Address handles of it, of which the library keeps nothing.
-    ahs: AtomicUsize,
+    /// Its address handles.
+    ahs: Users,
 }
 
 impl Object for Pd {}
@@ -37,6 +38,7 @@ impl Object for Td {}
 pub(crate) struct Ah {
     c: IbvAh,
     pub(crate) verbs: AddressHandle,
+    _of_pd: User,
 }
 
 impl Object for Ah {}
@@ -48,7 +50,7 @@ pub(crate) fn next_handle() -> u32 {
 }
 
 fn make_pd(context: Handle<Context>, verbs: ProtectionDomain) -> Handle<Pd> {
-    Handle::new(Pd { c: IbvPd { context, handle: next_handle() }, verbs, ahs: AtomicUsize::new(0) })
+    Handle::new(Pd { c: IbvPd { context, handle: next_handle() }, verbs, ahs: Users::default() })
 }
 
 pub(crate) extern "C" fn alloc_pd(context: Handle<Context>) -> Handle<Pd> {
@@ -58,9 +60,7 @@ pub(crate) extern "C" fn alloc_pd(context: Handle<Context>) -> Handle<Pd> {
 pub(crate) extern "C" fn dealloc_pd(pd: Handle<Pd>) -> c_int {
     number(|| {
         let known = pd.get()?;
-        if known.ahs.load(Ordering::Relaxed) > 0 {
-            return Err(Errno::BUSY);
-        }
+        known.ahs.check()?;
         known.verbs.clone().dealloc().map_err(|(_, error)| error)?;
         pd.destroy();
         Ok(())
@@ -99,7 +99,7 @@ pub(crate) extern "C" fn alloc_parent_domain(
         if attr.comp_mask & !KNOWN_OF_PARENTS != 0 {
             return Err(Errno::UNSUPPORTED);
         }
-        let td = attr.td.optional().map(|td| &td.verbs);
+        let td = attr.td.optional()?.map(|td| &td.verbs);
         let verbs = &context.get()?.verbs;
         Ok(make_pd(context, verbs.alloc_parent_domain(&attr.pd.get()?.verbs, td)?))
     })
@@ -143,9 +143,8 @@ pub(crate) fn address(attr: &AhAttr) -> Result<AddressVector, Errno> {
 fn make_ah(pd: Handle<Pd>, av: AddressVector) -> Result<Handle<Ah>, Errno> {
     let known = pd.get()?;
     let verbs = known.verbs.create_ah(av)?;
-    known.ahs.fetch_add(1, Ordering::Relaxed);
     let c = IbvAh { context: known.c.context, pd, handle: next_handle() };
-    Ok(Handle::new(Ah { c, verbs }))
+    Ok(Handle::new(Ah { c, verbs, _of_pd: known.ahs.join() }))
 }
 
 pub(crate) extern "C" fn create_ah(pd: Handle<Pd>, attr: In<AhAttr>) -> Handle<Ah> {
@@ -160,7 +159,8 @@ pub(crate) extern "C" fn create_ah(pd: Handle<Pd>, attr: In<AhAttr>) -> Handle<A
 
 pub(crate) extern "C" fn destroy_ah(ah: Handle<Ah>) -> c_int {
     number(|| {
-        ah.get()?.c.pd.get()?.ahs.fetch_sub(1, Ordering::Relaxed);
+        let known = ah.get()?;
+        debug_assert!(!known.c.pd.is_null());
         ah.destroy();
         Ok(())
     })
@@ -186,6 +186,7 @@ fn back(
         invalidated: None,
         qpn: Qpn::new(wc.qp_num),
         source_qp: Some(Qpn::new(wc.src_qp)),
+        ip_version: None,
         solicited: false,
     };
     Ok(context.get()?.verbs.init_ah_from_wc(&completion, &grh.read()?)?)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use softroce::engine::CreateError;
+use softroce::engine::{AttrMask, CreateError};
 use softroce::verbs::{
     Error, FlatAttr, Gid, QpConfig, QpInfo, QpType, Qpn, QueuePair, RateLimit, SendOps, XrcTarget,
 };
@@ -21,7 +21,8 @@ use crate::gate::lock;
 use crate::pd::{Pd, next_handle};
 use crate::qp_attr::{flat, told};
 use crate::qp_ex::{self, Requests};
-use crate::srq::Srq;
+use crate::srq::{Srq, Xrcd};
+use crate::users::User;
 
 /// `ibv_qp`, which always is an `ibv_qp_ex`.
 #[repr(C)]
@@ -33,6 +34,7 @@ pub(crate) struct Qp {
     pub(crate) requests: Requests,
     /// Whether it was created for `ibv_wr_start`.
     is_extended: bool,
+    _of_xrcd: Option<User>,
     objects: Arc<Mutex<Objects>>,
 }
 
@@ -110,10 +112,12 @@ struct Belongings {
     send_cq: Handle<Cq>,
     recv_cq: Handle<Cq>,
     srq: Handle<Srq>,
+    xrcd: Handle<Xrcd>,
 }
 
 fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<Qp>, Errno> {
     let objects = Arc::clone(&of.context.get()?.objects);
+    let of_xrcd = of.xrcd.optional()?.map(|domain| domain.users.join());
     let (qpn, info) = (end.qpn(), end.query()?);
     let qp_type = info.init.qp_type;
     let base = IbvQp {
@@ -140,7 +144,7 @@ fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<Qp>, Errn
     };
     let requests = Requests::default();
     let table = Arc::clone(&objects);
-    let qp = Handle::new(Qp { c, end, qp_type, requests, is_extended, objects });
+    let qp = Handle::new(Qp { c, end, qp_type, requests, is_extended, _of_xrcd: of_xrcd, objects });
     lock(&table).qps.insert(qpn, qp);
     Ok(qp)
 }
@@ -161,8 +165,8 @@ fn create(
         qp_type,
         send_cq,
         // The sending end of XRC receives nothing.
-        recv_cq: attr.recv_cq.optional().map_or(send_cq, |cq| &cq.verbs),
-        srq: attr.srq.optional().map(|srq| &srq.verbs),
+        recv_cq: attr.recv_cq.optional()?.map_or(send_cq, |cq| &cq.verbs),
+        srq: attr.srq.optional()?.map(|srq| &srq.verbs),
         cap: attr.cap.into(),
         sq_sig_all: attr.sq_sig_all != 0,
         send_ops,
@@ -184,6 +188,7 @@ pub(crate) extern "C" fn create_qp(pd: Handle<Pd>, attr: Out<QpInitAttr>) -> Han
             send_cq: given.send_cq,
             recv_cq: given.recv_cq,
             srq: given.srq,
+            xrcd: Handle::NULL,
         };
         let qp = create(&of, &given, None)?;
         let cap = qp.get()?.end.query()?.init.cap.into();
@@ -218,7 +223,8 @@ pub(crate) extern "C" fn create_qp_ex(
                 return Err(Error::Create(CreateError::NoXrcd).into());
             }
             let target = given.xrcd.get()?.verbs.create_target()?;
-            return make(&of_target(context, given.qp_context), End::Target(target), false);
+            let of = of_target(context, given.xrcd, given.qp_context);
+            return make(&of, End::Target(target), false);
         }
         let of = Belongings {
             context,
@@ -227,6 +233,7 @@ pub(crate) extern "C" fn create_qp_ex(
             send_cq: given.send_cq,
             recv_cq: given.recv_cq,
             srq: given.srq,
+            xrcd: Handle::NULL,
         };
         let send_ops = match has(WITH_SEND_OPS) {
             false => None,
@@ -249,7 +256,7 @@ pub(crate) extern "C" fn create_qp_ex(
 }
 
 /// A target of XRC has none of what other queue pairs have.
-fn of_target(context: Handle<Context>, qp_context: UserData) -> Belongings {
+fn of_target(context: Handle<Context>, xrcd: Handle<Xrcd>, qp_context: UserData) -> Belongings {
     Belongings {
         context,
         pd: Handle::NULL,
@@ -257,6 +264,7 @@ fn of_target(context: Handle<Context>, qp_context: UserData) -> Belongings {
         send_cq: Handle::NULL,
         recv_cq: Handle::NULL,
         srq: Handle::NULL,
+        xrcd,
     }
 }
 
@@ -282,7 +290,7 @@ pub(crate) extern "C" fn open_qp(context: Handle<Context>, attr: In<QpOpenAttr>)
             0 => std::ptr::null_mut(),
             _ => attr.qp_context,
         };
-        make(&of_target(context, qp_context), End::Target(target), false)
+        make(&of_target(context, attr.xrcd, qp_context), End::Target(target), false)
     })
 }
 
@@ -308,9 +316,20 @@ pub(crate) extern "C" fn destroy_qp(qp: Handle<Qp>) -> c_int {
     })
 }
 
+/// Attributes of the end that a queue pair is not. Programs give both to either end of XRC, and the kernel leaves out
+/// what is none of its.
+fn ignored(qp_type: QpType) -> AttrMask {
+    match qp_type {
+        QpType::XrcIni => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
+        QpType::XrcTgt => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
+        QpType::Rc | QpType::Uc | QpType::Ud => AttrMask::empty(),
+    }
+}
+
 pub(crate) extern "C" fn modify_qp(qp: Handle<Qp>, attr: In<QpAttr>, mask: c_int) -> c_int {
     number(|| {
-        let (qp, mask) = (qp.get()?, mask.cast_unsigned());
+        let qp = qp.get()?;
+        let mask = mask.cast_unsigned() & !ignored(qp.qp_type).bits();
         let attr = flat(&attr.read()?, mask)?;
         match &qp.end {
             End::Pair(pair) => pair.modify_masked(&attr, mask)?,

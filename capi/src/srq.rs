@@ -12,12 +12,14 @@ use crate::border::{Errno, Handle, In, Object, Out, descriptor, number, pointer}
 use crate::context::{Context, Objects};
 use crate::gate::lock;
 use crate::pd::{Pd, next_handle};
+use crate::users::{User, Users};
 
 /// `ibv_srq`.
 #[repr(C)]
 pub(crate) struct Srq {
     c: IbvSrq,
     pub(crate) verbs: SharedReceiveQueue,
+    _of_xrcd: Option<User>,
     objects: Arc<Mutex<Objects>>,
 }
 
@@ -28,6 +30,8 @@ impl Object for Srq {}
 pub(crate) struct Xrcd {
     c: OfContext,
     pub(crate) verbs: XrcDomain,
+    /// Its queues, and targets that were made or opened through it.
+    pub(crate) users: Users,
 }
 
 impl Object for Xrcd {}
@@ -36,6 +40,7 @@ fn make(
     pd: Handle<Pd>,
     srq_context: UserData,
     verbs: SharedReceiveQueue,
+    of_xrcd: Option<User>,
 ) -> Result<Handle<Srq>, Errno> {
     let context = pd.get()?.c.context;
     let objects = Arc::clone(&context.get()?.objects);
@@ -49,7 +54,7 @@ fn make(
         cond: Default::default(),
         events_completed: AtomicU32::new(0),
     };
-    let srq = Handle::new(Srq { c, verbs, objects });
+    let srq = Handle::new(Srq { c, verbs, _of_xrcd: of_xrcd, objects });
     lock(&table).srqs.insert(srqn, srq);
     Ok(srq)
 }
@@ -69,7 +74,7 @@ pub(crate) extern "C" fn create_srq(pd: Handle<Pd>, attr: Out<SrqInitAttr>) -> H
         let given = attr.read()?;
         let verbs = pd.get()?.verbs.create_srq(&config(&given.attr))?;
         let granted = told(&verbs)?;
-        let srq = make(pd, given.srq_context, verbs)?;
+        let srq = make(pd, given.srq_context, verbs, None)?;
         attr.write(SrqInitAttr { attr: granted, ..given });
         Ok(srq)
     })
@@ -99,17 +104,18 @@ pub(crate) extern "C" fn create_srq_ex(
             return Err(Errno::INVALID);
         }
         let pd = &given.pd.get()?.verbs;
-        let verbs = match if has(WITH_TYPE) { given.srq_type } else { BASIC } {
-            BASIC => pd.create_srq(&config(&given.attr))?,
+        let (verbs, of_xrcd) = match if has(WITH_TYPE) { given.srq_type } else { BASIC } {
+            BASIC => (pd.create_srq(&config(&given.attr))?, None),
             XRC if has(WITH_XRCD | WITH_CQ) => {
-                let (domain, cq) = (&given.xrcd.get()?.verbs, &given.cq.get()?.verbs);
-                pd.create_xrc_srq(&config(&given.attr), domain, cq)?
+                let (domain, cq) = (given.xrcd.get()?, &given.cq.get()?.verbs);
+                let srq = pd.create_xrc_srq(&config(&given.attr), &domain.verbs, cq)?;
+                (srq, Some(domain.users.join()))
             }
             XRC => return Err(Errno::INVALID),
             _ => return Err(Errno::UNSUPPORTED),
         };
         let granted = told(&verbs)?;
-        let srq = make(given.pd, given.srq_context, verbs)?;
+        let srq = make(given.pd, given.srq_context, verbs, of_xrcd)?;
         attr.write(SrqInitAttrEx { attr: granted, ..given });
         Ok(srq)
     })
@@ -188,13 +194,15 @@ pub(crate) extern "C" fn open_xrcd(
             create: attr.oflags & CREATE != 0,
             exclusive: attr.oflags & EXCLUSIVE != 0,
         })?;
-        Ok(Handle::new(Xrcd { c: OfContext { context }, verbs }))
+        Ok(Handle::new(Xrcd { c: OfContext { context }, verbs, users: Users::default() }))
     })
 }
 
 pub(crate) extern "C" fn close_xrcd(xrcd: Handle<Xrcd>) -> c_int {
     number(|| {
-        debug_assert!(!xrcd.get()?.c.context.is_null());
+        let known = xrcd.get()?;
+        debug_assert!(!known.c.context.is_null());
+        known.users.check()?;
         xrcd.destroy();
         Ok(())
     })

@@ -32,7 +32,7 @@ fn zeroed<T: crate::border::Plain>() -> T {
 }
 
 fn open() -> Handle<Context> {
-    let context = context::open_device(Handle::of_static(Device::only()));
+    let context = context::open_device(Device::only());
     assert!(!context.is_null());
     context
 }

@@ -251,7 +251,7 @@ fn answers() -> Vec<Case> {
             &["3 note RSP-23", "4 quirk RSP-25"],
         ),
         (
-            vec![only(1), only(2), sequence_nak(1, 0), sequence_nak(1, 0).after(2000)],
+            vec![only(1), only(2), sequence_nak(1, 0), sequence_nak(1, 0).after(20_000)],
             &["3 note RSP-02", "4 violation RSP-02"],
         ),
         (

@@ -41,6 +41,7 @@ mod post;
 mod posting;
 mod qp;
 mod receives;
+mod run;
 mod send_ops;
 mod service;
 mod srq;
@@ -68,11 +69,12 @@ pub use crate::transport::srq::XrcSrq;
 use crate::engine::connect::FlowPorts;
 use crate::engine::mcast::Groups;
 use crate::engine::qp::{Extent, QueuePair};
+use crate::engine::run::{Run, Segments};
 use crate::engine::table::QpTable;
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
 use crate::ids::{CqId, Gid, Mtu, PKey, PdId, Qpn, Srqn, XrcdId};
-use crate::mem::{Gate, Memory};
+use crate::mem::{Gate, Memory, Turn};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
@@ -110,6 +112,9 @@ pub struct Config {
     pub max_mcast_qp_attach: usize,
     /// The low 6 bits of every queue pair number: the shard's.
     pub shard: u8,
+    /// How many shards the device has. With the same remainder by it, numbers of shared receive queues are
+    /// of the same shard.
+    pub shards: u8,
     /// Whoever drives the engine looks what waits at hosts of this machine
     /// ([`Engine::poll_backlog`]). What UC and UD send there is then limited by what is received, and
     /// not by time.
@@ -134,6 +139,7 @@ impl Config {
             max_mcast_grp: 512,
             max_mcast_qp_attach: 256,
             shard: 0,
+            shards: 1,
             watches_backlogs: false,
             remembers_ended: 0,
         }
@@ -302,6 +308,7 @@ impl Engine {
             Windows::new(usable(config.peer_receive_buffer), local, config.watches_backlogs);
         // What comes back to us needs a window that no destination shares.
         let read_window = windows.own(usable(config.receive_buffer));
+        let srqs = SrqTable::new(config.shard, config.shards);
         Self {
             qps: QpTable::new(config.max_qp, config.shard, seed),
             config,
@@ -311,7 +318,7 @@ impl Engine {
             timers: Timers::default(),
             windows,
             read_window,
-            srqs: SrqTable::default(),
+            srqs,
             groups: Groups::default(),
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),
@@ -335,12 +342,12 @@ impl Engine {
         }
         let meta = &rx.meta;
         let flow = self.arriving.of(meta);
-        let segments = rx.segments();
+        let mut segments = Segments::of(&rx);
         let to_group = meta.destination.is_multicast();
         let mut touched = None;
         let turn = self.gate.enter();
         let mut cx = context!(self, now, turn, None);
-        for (segment, bytes) in (0..).zip(segments) {
+        while let Some((segment, bytes)) = segments.next() {
             cx.slot = None;
             if to_group {
                 let (ours, way) = (&self.config.gids, (&flow, meta, segment));
@@ -358,18 +365,22 @@ impl Engine {
                     if let Some(before) = touched.replace(slot)
                         && before != slot
                     {
+                        place(&mut self.qps, &turn, before);
                         settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
-                    if let Some(qp) = self.qps.get_mut(slot)
-                        && let Err(reason) = qp.handle_packet(&mut cx, arrival)
-                    {
+                    let Some(qp) = self.qps.get_mut(slot) else { continue };
+                    let run = Run::after(&arrival, bytes);
+                    if let Err(reason) = qp.handle_packet(&mut cx, arrival) {
                         cx.counters().drop(reason);
+                    } else if let Some(run) = run {
+                        run.receive(&flow, &mut segments, meta, qp, &mut cx);
                     }
                 }
                 Err(reason) => cx.counters().drop(reason),
             }
         }
         if let Some(slot) = touched {
+            place(&mut self.qps, &turn, slot);
             settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
         }
     }
@@ -661,6 +672,11 @@ impl Engine {
         !self.ready.is_empty() || self.windows.has_opened()
     }
 
+    /// Whether [`poll_backlog`](Self::poll_backlog) has somebody.
+    pub fn wants_backlog(&self) -> bool {
+        self.windows.has_asked()
+    }
+
     /// How many bursts were built, since this was last asked, whose packets nobody acknowledges.
     /// Whoever sends many of them should receive in between: nothing that they lead to says so.
     pub fn take_unacknowledged(&mut self) -> usize {
@@ -746,6 +762,16 @@ impl Engine {
 
     fn settle(&mut self, slot: usize) {
         settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+    }
+}
+
+/// After packets for the queue pair in `slot`: what they have brought is in memory, or it knows that it is
+/// not.
+fn place(qps: &mut QpTable, turn: &Turn<'_>, slot: usize) {
+    if turn.write_out().is_err()
+        && let Some(qp) = qps.get_mut(slot)
+    {
+        qp.lose_memory();
     }
 }
 

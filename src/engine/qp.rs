@@ -14,6 +14,7 @@ use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::fault::Consequence;
+use crate::transport::inbound::Middle;
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::responder::Failure;
 use crate::transport::recv::RecvQueue;
@@ -202,7 +203,12 @@ impl QueuePair {
         if !takes {
             return Err(DropReason::QpState);
         }
-        peering.admits(packet, meta)
+        peering.admits(packet, meta)?;
+        // Behind a lost packet come as many as were in flight, and the ICRC is most of what they cost.
+        if self.service.passes_over(packet) {
+            return Err(DropReason::OutOfSequence);
+        }
+        Ok(())
     }
 
     /// Whether the ICRC of a packet lets it pass. The peer of a connection is held to the way in which it
@@ -257,6 +263,20 @@ impl QueuePair {
             Err(Broken::Receive) => self.enter_error(cx),
         }
         Ok(())
+    }
+
+    /// Takes a packet like the one before it, which was admitted and was in the middle of a message. False
+    /// when something is the matter with it: then nothing has changed, and
+    /// [`handle_packet`](Self::handle_packet) will say what.
+    pub(crate) fn handle_middle(&mut self, cx: &mut Context<'_>, middle: &Middle<'_>) -> bool {
+        let Some(peering) = &self.peering else { return false };
+        // Nothing but errors changes the state while a buffer is received.
+        self.state != QpState::Err && self.service.handle_middle(cx, peering, middle)
+    }
+
+    /// What the last packets have brought could not be written.
+    pub(crate) fn lose_memory(&mut self) {
+        self.service.lose_memory();
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {

@@ -9,6 +9,7 @@ use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::fault::Fault;
+use crate::transport::inbound::Middle;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::Requester;
 use crate::transport::rc::responder::{Failure, Responder};
@@ -57,6 +58,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) meta: &'a RxMeta,
     /// Its IPv4 identification.
     pub(crate) id: u16,
+    /// The identification is the one that was to be expected.
+    pub(crate) is_predicted: bool,
     /// XRC: whether it is for the receive queue at hand.
     pub(crate) addressed: Result<(), Fault>,
 }
@@ -276,6 +279,29 @@ impl Service {
         })
     }
 
+    /// Takes a packet like the one before it, which was in the middle of a message, if nothing is wrong with
+    /// it. Else nothing has changed.
+    pub(crate) fn handle_middle(
+        &mut self,
+        cx: &mut Context<'_>,
+        peering: &Peering,
+        middle: &Middle<'_>,
+    ) -> bool {
+        let Peering::Connection(connection) = peering else { return false };
+        match self {
+            Self::Rc { responder, .. } | Self::XrcTgt { responder }
+                if middle.opcode.is_request() =>
+            {
+                responder.handle_middle(cx, connection, middle)
+            }
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
+                requester.handle_middle(cx, connection, middle)
+            }
+            Self::Uc { receiver, .. } => receiver.handle_middle(cx, connection, middle),
+            Self::XrcTgt { .. } | Self::Ud { .. } => false,
+        }
+    }
+
     /// Ends the message that is arriving, if a receive request belongs to it.
     pub(crate) fn end_message(
         &mut self,
@@ -304,6 +330,21 @@ impl Service {
         }
     }
 
+    /// What the last packets have brought could not be written. What they belong to fails with the next.
+    pub(crate) fn lose_memory(&mut self) {
+        match self {
+            Self::Rc { requester, responder } => {
+                requester.lose_memory();
+                responder.lose_memory();
+            }
+            Self::XrcIni { requester } => requester.lose_memory(),
+            Self::XrcTgt { responder } => responder.lose_memory(),
+            Self::Uc { receiver, .. } => receiver.lose_memory(),
+            // A packet is a message there.
+            Self::Ud { .. } => {}
+        }
+    }
+
     /// XRC: whether a message has begun and not ended.
     pub(crate) fn is_within_message(&self) -> bool {
         matches!(self, Self::XrcTgt { responder } if responder.is_within_message())
@@ -314,6 +355,16 @@ impl Service {
         match self {
             Self::Rc { responder, .. } | Self::XrcTgt { responder } => Some(responder),
             Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => None,
+        }
+    }
+
+    /// Whether a request packet would be dropped in silence, whatever it says.
+    pub(crate) fn passes_over(&self, packet: &Datagram<'_>) -> bool {
+        match self {
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
+                packet.bth.opcode.is_request() && responder.passes_over(packet.bth.psn)
+            }
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
         }
     }
 

@@ -144,6 +144,7 @@ impl QpTable {
     /// Parses a datagram and finds the slot of the queue pair that takes it.
     ///
     /// The cheap checks come first, and the ICRC before anything changes.
+    #[inline]
     pub(crate) fn admit<'a>(
         &mut self,
         flow: &Flow,
@@ -164,7 +165,8 @@ impl QpTable {
             return Err(DropReason::BadIcrc);
         }
         let id = identification(verdict, meta, segment, cx.counters());
-        Ok((slot, Arrival { packet, meta, id, addressed: Ok(()) }))
+        let is_predicted = verdict == Verdict::Good;
+        Ok((slot, Arrival { packet, meta, id, is_predicted, addressed: Ok(()) }))
     }
 }
 

@@ -7,8 +7,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
 
 use super::{Direction, Port, Sink, TransmitError, left_to};
+use crate::lock::Mutex;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::encap::Headers;
@@ -62,6 +64,30 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
 
     left_to!(port: source_port tell_ip_fields groups backlog poll_link poll_timeout);
     left_to!(port: info counters descriptors);
+}
+
+/// A sink that several ports show to what they carry: a packet at a time.
+#[derive(Debug)]
+pub struct Shared<S>(Arc<Mutex<S>>);
+
+impl<S: Sink> Shared<S> {
+    /// Has `sink` shared by whoever has a clone of this.
+    pub fn new(sink: S) -> Self {
+        Self(Arc::new(Mutex::new(sink)))
+    }
+}
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Sink> Sink for Shared<S> {
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]) {
+        let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sink.packet(at, direction, ip_packet);
+    }
 }
 
 #[derive(Debug)]

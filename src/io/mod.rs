@@ -8,10 +8,12 @@
 //! |---|---|
 //! | `udp::UdpPort` | over UDP sockets, without privileges |
 //! | `packet::PacketPort` | in frames of its own, with CAP_NET_RAW: it sees IP headers |
+//! | `tap::TapPort` | on a TAP interface, as a host of its own there |
 //! | [`several::Several`] | through others, by the address that they leave from |
 //! | [`sim::SimPort`] | through a simulated network in virtual time |
 //! | [`impair::Impair`] | through another port, with seeded faults |
 //! | [`capture::Capture`] | through another port, and shows them to a [`Sink`] |
+//! | `sorted::Sorted` | through another port, and hands to other shards of a device what is theirs |
 
 use std::fmt;
 use std::io;
@@ -19,6 +21,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 #[cfg(unix)]
 use std::os::fd::RawFd;
+#[cfg(feature = "runtime")]
+use std::str::FromStr;
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -27,34 +31,46 @@ use crate::counter::counters;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 
+#[cfg(feature = "runtime")]
+mod bell;
 pub mod capture;
+#[cfg(feature = "runtime")]
+mod claim;
 #[cfg(feature = "runtime")]
 mod cmsg;
 mod conditions;
+#[cfg(any(feature = "packet", feature = "tap"))]
+mod frame;
 pub mod impair;
 #[cfg(feature = "packet")]
 pub mod packet;
 pub mod several;
 pub mod sim;
 #[cfg(feature = "runtime")]
+pub mod sorted;
+#[cfg(feature = "runtime")]
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
+#[cfg(feature = "tap")]
+pub mod tap;
 #[cfg(feature = "runtime")]
 pub mod udp;
 mod way;
 
+#[cfg(feature = "runtime")]
+pub(crate) use bell::Bell;
 pub use conditions::{Bursts, Conditions, Outages};
 #[cfg(feature = "runtime")]
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]
-pub(crate) use sys::{at_exit, event_fd, in_child, is_closed, monotonic};
+pub(crate) use sys::{at_exit, at_fork, is_closed, monotonic, processor_time};
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
 
-/// Which port a device has.
+/// Which port a device has. As text: `udp`, `packet`, or `tap:` and what a `tap::TapConfig` is as text.
 #[cfg(feature = "runtime")]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum PortKind {
     /// [`udp::UdpPort`]: UDP sockets, for everybody.
@@ -63,29 +79,94 @@ pub enum PortKind {
     /// [`packet::PacketPort`]: packet sockets, for those who may.
     #[cfg(feature = "packet")]
     Packet,
+    /// [`tap::TapPort`]: a TAP, on which it is a host of its own.
+    #[cfg(feature = "tap")]
+    Tap(tap::TapConfig),
 }
 
 #[cfg(feature = "runtime")]
 impl PortKind {
-    /// All there are.
-    pub const ALL: &[Self] = &[
-        Self::Udp,
-        #[cfg(feature = "packet")]
-        Self::Packet,
-    ];
-
-    /// What it is called: `udp` or `packet`.
-    pub const fn name(self) -> &'static str {
+    /// What it is called: `udp`, `packet` or `tap`.
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Udp => "udp",
             #[cfg(feature = "packet")]
             Self::Packet => "packet",
+            #[cfg(feature = "tap")]
+            Self::Tap(_) => "tap",
         }
     }
 
-    /// The one with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    /// Whether its addresses are those of the kernel here.
+    pub const fn is_of_host(&self) -> bool {
+        match self {
+            #[cfg(feature = "tap")]
+            Self::Tap(_) => false,
+            _ => true,
+        }
+    }
+
+    /// The addresses that it brings along, in order: what a device has that is told no others.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match self {
+            #[cfg(feature = "tap")]
+            Self::Tap(config) => config.networks.iter().map(|network| network.ip).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(feature = "runtime")]
+impl fmt::Display for PortKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            #[cfg(feature = "tap")]
+            Self::Tap(config) => write!(f, ":{config}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What names no [`PortKind`].
+#[cfg(feature = "runtime")]
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum PortKindError {
+    /// There is no such port, or not in this program.
+    #[error("`{found}` is no port: expected {PORT_KINDS}")]
+    Unknown {
+        /// What was found.
+        found: String,
+    },
+    /// It is a TAP, and what is said of it makes no sense.
+    #[cfg(feature = "tap")]
+    #[error("tap: {0}")]
+    Tap(#[from] tap::TapConfigError),
+}
+
+/// What a port may be, in words.
+#[cfg(feature = "runtime")]
+const PORT_KINDS: &str = match (cfg!(feature = "packet"), cfg!(feature = "tap")) {
+    (true, true) => "udp, packet or tap:NAME,ip=ADDRESS/PREFIX",
+    (true, false) => "udp or packet",
+    (false, true) => "udp or tap:NAME,ip=ADDRESS/PREFIX",
+    (false, false) => "udp",
+};
+
+#[cfg(feature = "runtime")]
+impl FromStr for PortKind {
+    type Err = PortKindError;
+
+    fn from_str(text: &str) -> Result<Self, PortKindError> {
+        match text.split_once(':') {
+            None if text == "udp" => Ok(Self::Udp),
+            #[cfg(feature = "packet")]
+            None if text == "packet" => Ok(Self::Packet),
+            #[cfg(feature = "tap")]
+            Some(("tap", config)) => Ok(Self::Tap(config.parse()?)),
+            _ => Err(PortKindError::Unknown { found: text.into() }),
+        }
     }
 }
 
@@ -377,7 +458,9 @@ counters! {
         busy: "Times that the socket took fewer bursts than it was offered.";
         refused: "Bursts that the socket refused for good.";
         gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
-        unresolved: "Bursts of a packet port to where nobody's link address was known: some of the first to an address, and all to a neighbour that does not answer.";
+        strays: "Datagrams that came to another shard's socket than that of their queue pair, and were handed over: somebody mixes in his bursts what goes to several.";
+        strays_lost: "Datagrams that came to another shard's socket, when too many waited to be handed over.";
+        unresolved: "Bursts of a packet or TAP port to where nobody's link address was known: some of the first to an address, and all to a neighbour that does not answer.";
     }
 }
 

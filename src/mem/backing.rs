@@ -12,11 +12,25 @@ pub(super) type WordOp<'a> = &'a mut dyn FnMut(&AtomicU64);
 
 /// What stands behind a region. Bounds have been checked; `None` means that bytes could not be had.
 pub(super) trait Backing: Debug + Send + Sync {
+    /// Copies up to `to.len()` bytes from offset `at`, and says how many could be had.
+    fn read_some(&self, at: usize, to: &mut [u8]) -> usize;
+
     /// Copies `to.len()` bytes from offset `at`; when it cannot, `to` holds a mixture.
-    fn read(&self, at: usize, to: &mut [u8]) -> Option<()>;
+    fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
+        (self.read_some(at, to) == to.len()).then_some(())
+    }
 
     /// Copies `from` to offset `at`; when it cannot, some may have been placed.
     fn write(&self, at: usize, from: &[u8]) -> Option<()>;
+
+    /// The same for the last bytes of a message, which come after all others: in ascending order, where that
+    /// can be.
+    fn write_last(&self, at: usize, tail: &[u8]) -> Option<()> {
+        self.write(at, tail)
+    }
+
+    /// Whether the system copies, so that one copy of many bytes takes less than many of few.
+    fn takes_calls(&self) -> bool;
 
     /// Runs `op` on the 8 bytes at offset `at`, in one step towards all that do so through regions.
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>>;
@@ -50,9 +64,13 @@ pub(super) trait Backing: Debug + Send + Sync {
 pub(super) struct Null;
 
 impl Backing for Null {
-    fn read(&self, _at: usize, to: &mut [u8]) -> Option<()> {
+    fn read_some(&self, _at: usize, to: &mut [u8]) -> usize {
         to.fill(0);
-        Some(())
+        to.len()
+    }
+
+    fn takes_calls(&self) -> bool {
+        false
     }
 
     fn write(&self, _at: usize, _from: &[u8]) -> Option<()> {

@@ -16,24 +16,28 @@
 
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::{fmt, hint, thread};
 
 use super::region::Region;
+use super::span::Revoked;
+use super::stage::Stage;
 use super::table::Memory;
 use crate::ids::PdId;
+use crate::lock::Mutex;
 
 /// An engine's way into turns. Made by [`Memory::gate`](super::Memory::gate), one an engine.
 pub struct Gate {
     slot: Arc<Slot>,
     gates: Arc<Gates>,
+    stage: Stage,
 }
 
 impl Gate {
     pub(super) fn new(gates: &Arc<Gates>) -> Self {
         let slot = Arc::new(Slot { epoch: AtomicU64::new(0) });
         gates.slots().push(Arc::clone(&slot));
-        Self { slot, gates: Arc::clone(gates) }
+        Self { slot, gates: Arc::clone(gates), stage: Stage::default() }
     }
 
     /// Opens a turn: while it lasts, what is live stays in place. Costs one exchange; closing it is
@@ -47,7 +51,9 @@ impl Gate {
         // exclusive borrow shows to be out of reach.
         let epoch = (self.slot.epoch.load(Ordering::Relaxed) + 1) | 1;
         self.slot.epoch.swap(epoch, Ordering::SeqCst);
-        Turn { slot: &self.slot, gates: &self.gates, epoch, region: OnceCell::new() }
+        self.stage.begin();
+        let (slot, gates, stage) = (&*self.slot, &*self.gates, &self.stage);
+        Turn { slot, gates, epoch, region: OnceCell::new(), stage }
     }
 }
 
@@ -71,9 +77,21 @@ pub struct Turn<'a> {
     epoch: u64,
     /// The first that was looked up for a [`Reach`](super::Reach).
     pub(super) region: OnceCell<Arc<Region>>,
+    /// Memory that the system copies passes through it.
+    pub(super) stage: &'a Stage,
 }
 
 impl Turn<'_> {
+    /// Writes what packets have brought and is not in memory yet. What comes behind them would do that, and
+    /// so would the end of the turn; this says whether it went well.
+    ///
+    /// # Errors
+    /// [`Revoked`] when the bytes are not there any more.
+    #[inline]
+    pub(crate) fn write_out(&self) -> Result<(), Revoked> {
+        self.stage.write_out().ok_or(Revoked)
+    }
+
     /// The region that was looked up before in this turn, if that is what the key finds.
     #[inline]
     pub(super) fn held(&self, memory: &Memory, pd: PdId, key: u32) -> Option<&Region> {
@@ -92,6 +110,8 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
+        // Who wants to know has asked.
+        let _ = self.write_out();
         self.slot.epoch.store(self.epoch + 1, Ordering::Release);
     }
 }

@@ -22,6 +22,9 @@
 //! no lock for that: an engine copies only inside a [`Turn`], and deregistration marks the region
 //! dead and waits until every engine has left the turn it was in.
 //!
+//! Memory that may go away while it is registered stands behind a `Backing`. It is copied by instructions that survive
+//! a fault (`guarded`), or by the system, many packets at once (`stage`).
+//!
 //! Copies into a region by which a message ends use [`Placement::Final`]: programs poll the last
 //! bytes of a message to learn of its arrival.
 
@@ -29,11 +32,15 @@ mod access;
 mod backing;
 mod device;
 mod gate;
+#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
+#[expect(unsafe_code, reason = "the only file of `mem` that handles faults")]
+mod guarded;
 #[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
 mod reach;
 mod region;
 mod span;
+mod stage;
 #[cfg(feature = "runtime")]
 #[expect(unsafe_code, reason = "the only file of `mem` that makes system calls")]
 mod sys;

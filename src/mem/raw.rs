@@ -70,7 +70,7 @@ mod sys {
 pub(super) const PAGE: usize = 4096;
 
 /// The bytes at the end of a message that are stored after all others.
-const TAIL: usize = 8;
+pub(super) const TAIL: usize = 8;
 
 /// How bytes are put into a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -294,6 +294,15 @@ impl HostMemory {
         }
     }
 
+    /// The same, where the system copies.
+    #[inline]
+    fn called(&self) -> Option<&Arc<dyn Backing>> {
+        match &self.owner {
+            Owner::Backed(backing) if backing.takes_calls() => Some(backing),
+            _ => None,
+        }
+    }
+
     /// Whether `len` bytes at offset `at` are within.
     #[inline]
     fn check(&self, at: usize, len: usize) -> Option<()> {
@@ -341,7 +350,7 @@ impl HostMemory {
             self.check(at, from.len())?;
             backing.write(at, front)?;
             fence(Ordering::Release);
-            return backing.write(at + front.len(), tail);
+            return backing.write_last(at + front.len(), tail);
         }
         let to = self.bytes(at, from.len())?;
         self.copy_in(at, front)?;
@@ -414,10 +423,53 @@ impl Revocable {
         wait_until(|| self.users.0.load(Ordering::SeqCst) == 0);
     }
 
-    /// Lends the memory for a turn, if it has not been revoked.
+    /// Lends the memory for a turn, if it has not been revoked. What the turn holds back is written
+    /// before.
     #[inline]
     pub(super) fn pin<'a>(&'a self, turn: &'a Turn<'_>) -> Option<Pinned<'a>> {
+        turn.stage.write_out()?;
+        self.lend(turn)
+    }
+
+    #[inline]
+    fn lend<'a>(&'a self, turn: &'a Turn<'_>) -> Option<Pinned<'a>> {
         (turn.holds_up(&self.gates) && self.is_live()).then_some(Pinned(&self.memory))
+    }
+
+    /// Copies `to.len()` bytes from offset `at`, if it has not been revoked. The `behind` bytes after
+    /// them are likely to be asked for next.
+    #[inline]
+    pub(super) fn copy_out(
+        &self,
+        turn: &Turn<'_>,
+        at: usize,
+        to: &mut [u8],
+        behind: usize,
+    ) -> Option<()> {
+        let pinned = self.pin(turn)?;
+        let Some(backing) = self.memory.called() else { return pinned.copy_out(at, to) };
+        self.memory.check(at, to.len().checked_add(behind)?)?;
+        turn.stage.read(backing, at, to, behind)?;
+        fence(Ordering::Acquire);
+        Some(())
+    }
+
+    /// Copies `from` to offset `at`, if it has not been revoked: what the system copies, by the end of
+    /// the turn.
+    #[inline]
+    pub(super) fn place(
+        &self,
+        turn: &Turn<'_>,
+        at: usize,
+        from: &[u8],
+        placement: Placement,
+    ) -> Option<()> {
+        let Some(backing) = self.memory.called() else {
+            return self.pin(turn)?.place(at, from, placement);
+        };
+        self.lend(turn)?;
+        self.memory.check(at, from.len())?;
+        turn.stage.write(backing, at, from, placement)
     }
 
     /// Lends the memory to the application: what was allocated here always, the caller's if it has

@@ -69,7 +69,7 @@ impl<'t> Reach<'t> {
     pub(crate) fn copy_out(&self, to: &mut [u8]) -> Result<(), Revoked> {
         match &self.bytes {
             Bytes::Held { region, offset, len } if to.len() <= *len => {
-                region.memory.pin(self.turn).and_then(|pinned| pinned.copy_out(*offset, to))
+                region.memory.copy_out(self.turn, *offset, to, 0)
             }
             Bytes::Held { .. } => None,
             Bytes::Own(span) => return span.copy_out(self.turn, 0, to),
@@ -86,7 +86,7 @@ impl<'t> Reach<'t> {
         let order = Placement::Final;
         match &self.bytes {
             Bytes::Held { region, offset, len } if from.len() <= *len => {
-                region.memory.pin(self.turn).and_then(|pinned| pinned.place(*offset, from, order))
+                region.memory.place(self.turn, *offset, from, order)
             }
             Bytes::Held { .. } => None,
             Bytes::Own(span) => return span.place(self.turn, 0, from, order),
@@ -138,6 +138,7 @@ mod tests {
 
     use super::super::HostMemory;
     use super::*;
+    use crate::lock::taken;
 
     const PD: PdId = PdId(1);
 
@@ -166,6 +167,22 @@ mod tests {
         assert_eq!((&seen[8..12], &seen[24..]), (&b"four"[..], &b"four"[..]));
         a.read_at(0, &mut seen).unwrap();
         assert_eq!((&seen[..4], &seen[16..20]), (&b"four"[..], &b"four"[..]));
+    }
+
+    #[test]
+    fn a_turn_takes_the_tables_lock_once_for_the_region_that_it_lends() {
+        let memory = Memory::new([0; 32]);
+        let [a, b] = [(); 2].map(|()| region(&memory, Access::LOCAL_WRITE));
+        let mut gate = memory.gate();
+        let turn = gate.enter();
+        let four = || {
+            for at in [0, 8, 16, 24] {
+                assert_eq!(place(&memory, &turn, &a, at), Some(()));
+            }
+        };
+        assert_eq!(taken(four), ["Table"]);
+        assert!(taken(four).is_empty());
+        assert_eq!(taken(|| assert_eq!(place(&memory, &turn, &b, 0), Some(()))), ["Table"]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) enum Way {
     /// There are none: no key is looked at.
     #[default]
     Nowhere,
+    /// They are gone.
+    Lost,
     Region(Arc<Region>),
     Window(Arc<Binding>),
 }
@@ -42,7 +44,7 @@ impl Way {
     #[inline]
     fn region(&self) -> Option<&Region> {
         match self {
-            Self::Nowhere => None,
+            Self::Nowhere | Self::Lost => None,
             Self::Region(region) => Some(region),
             Self::Window(binding) => binding.region(),
         }
@@ -93,7 +95,8 @@ impl Span {
     /// within the span are refused in the same way.
     #[inline]
     pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
-        self.run(at, to.len(), |region, offset| region.memory.pin(turn)?.copy_out(offset, to))
+        let behind = self.len.saturating_sub(at.saturating_add(to.len()));
+        self.run(at, to.len(), |region, offset| region.memory.copy_out(turn, offset, to, behind))
     }
 
     /// Copies `from` in, its first byte to `at`.
@@ -110,7 +113,7 @@ impl Span {
         placement: Placement,
     ) -> Result<(), Revoked> {
         self.run(at, from.len(), |region, offset| {
-            region.memory.pin(turn)?.place(offset, from, placement)
+            region.memory.place(turn, offset, from, placement)
         })
     }
 
@@ -178,6 +181,11 @@ impl Span {
     #[inline]
     pub fn is_live(&self) -> bool {
         matches!(self.way, Way::Nowhere) || self.way.region().is_some_and(Region::is_live)
+    }
+
+    /// Bytes that were to be placed could not be: nothing more can be, nor be copied out.
+    pub(crate) fn lose(&mut self) {
+        self.way = Way::Lost;
     }
 
     /// Bytes.
@@ -297,6 +305,11 @@ impl Spans {
             rest = tail;
         }
         Ok(())
+    }
+
+    /// As [`Span::lose`], all of it.
+    pub(crate) fn lose(&mut self) {
+        self.pieces.iter_mut().for_each(Span::lose);
     }
 
     /// Whether no region of it has been deregistered.

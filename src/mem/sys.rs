@@ -1,8 +1,10 @@
 //! Memory whose pages may not be there, and the system calls for it: everything `unsafe` of that.
 //!
 //! A load from a page that was unmapped, or that a file has lost, is a signal that ends the process.
-//! The system's copy between processes, from this process to itself, is an error instead. It costs
-//! four times as much for a packet, and nothing that could go wrong is left.
+//! Where the program leaves these signals alone, copies are made that [survive it](super::guarded).
+//! Elsewhere the system copies between processes, from this process to itself, for which a page that is
+//! not there is an error. That takes four times as long for a packet, so several are [put
+//! together](super::stage).
 //!
 //! An 8-byte operation cannot be done so. On memory of the caller ([`OnDemand`]) it is a copy out
 //! and a copy in under a lock: one step towards all other such operations of this process, not
@@ -14,11 +16,33 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError};
 
 use super::backing::{Backing, WordOp};
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use super::guarded;
 use super::raw::Misaligned;
+
+use crate::lock::Mutex;
+
+/// Where no copy survives a fault, the system makes all of them.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+mod guarded {
+    pub(super) fn install() {}
+
+    pub(super) fn is_ready() -> bool {
+        false
+    }
+
+    pub(super) unsafe fn copy(_to: *mut u8, _from: *const u8, _len: usize) -> usize {
+        0
+    }
+
+    pub(super) unsafe fn store_ascending(_to: *mut u8, _bytes: &[u8]) -> bool {
+        false
+    }
+}
 
 /// Bytes of this process at an address that the caller promises to be fit for it, mapped or not.
 #[derive(Debug)]
@@ -38,18 +62,28 @@ impl OnDemand {
     /// [writes](Backing::write), as memory that is shared with another process.
     pub(super) unsafe fn new(start: usize) -> io::Result<Self> {
         can_copy()?;
+        guarded::install();
         Ok(Self { start })
     }
 }
 
 impl Backing for OnDemand {
-    fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
-        read(self.start.checked_add(at)?, to).ok()
+    fn read_some(&self, at: usize, to: &mut [u8]) -> usize {
+        self.start.checked_add(at).map_or(0, |from| read_some(from, to))
     }
 
     fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         // SAFETY: who made this promises that the bytes may be overwritten.
         unsafe { write(self.start.checked_add(at)?, from) }.ok()
+    }
+
+    fn write_last(&self, at: usize, tail: &[u8]) -> Option<()> {
+        // SAFETY: who made this promises that the bytes may be overwritten.
+        unsafe { write_last(self.start.checked_add(at)?, tail) }
+    }
+
+    fn takes_calls(&self) -> bool {
+        !guarded::is_ready()
     }
 
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>> {
@@ -110,6 +144,7 @@ impl FileMapping {
     /// When the file has no such part, or the system does not map it for reading and writing.
     pub(super) fn new(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         can_copy()?;
+        guarded::install();
         let has = file.metadata()?.len();
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > has) {
             let why = format!("the file has {has} bytes, not {len} from {offset} on");
@@ -148,13 +183,22 @@ impl Drop for FileMapping {
 }
 
 impl Backing for FileMapping {
-    fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
-        read(self.address(at), to).ok()
+    fn read_some(&self, at: usize, to: &mut [u8]) -> usize {
+        read_some(self.address(at), to)
     }
 
     fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         // SAFETY: the caller has checked the bounds, and the bytes of the mapping are nobody's else.
         unsafe { write(self.address(at), from) }.ok()
+    }
+
+    fn write_last(&self, at: usize, tail: &[u8]) -> Option<()> {
+        // SAFETY: the caller has checked the bounds, and the bytes of the mapping are nobody's else.
+        unsafe { write_last(self.address(at), tail) }
+    }
+
+    fn takes_calls(&self) -> bool {
+        !guarded::is_ready()
     }
 
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>> {
@@ -252,22 +296,34 @@ pub(super) fn can_copy() -> io::Result<()> {
     let probe = [7_u8];
     let mut seen = [0];
     read(probe.as_ptr().addr(), &mut seen)
+        .map(drop)
         .map_err(|error| io::Error::new(error.kind(), format!("process_vm_readv: {error}")))
 }
 
-/// Copies from `from` on, whatever is there.
-fn read(from: usize, to: &mut [u8]) -> io::Result<()> {
-    let (start, len) = (to.as_mut_ptr(), to.len());
-    let mut done = 0;
-    while done < len {
-        // SAFETY: at most `len` bytes after the start of the slice.
-        let rest = unsafe { start.add(done) };
-        let (local, remote) = (piece(rest, len - done), other(from, done, len)?);
-        // SAFETY: the kernel writes to the rest of the slice, which is borrowed, and checks `from`.
-        let n = unsafe { libc::process_vm_readv(process(), &local, 1, &remote, 1, 0) };
-        done += progress(n)?;
+/// Copies from `from` on, whatever is there, as far as there is something.
+fn read_some(from: usize, to: &mut [u8]) -> usize {
+    if guarded::is_ready() {
+        let start = ptr::without_provenance(from);
+        // SAFETY: the slice is borrowed; what is at `from` is memory that a region may read.
+        return unsafe { guarded::copy(to.as_mut_ptr(), start, to.len()) };
     }
-    Ok(())
+    let mut done = 0;
+    while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty())
+        && let Ok(start) = from.checked_add(done).ok_or(())
+        && let Ok(n) = read(start, rest)
+    {
+        done += n;
+    }
+    done
+}
+
+/// Copies bytes from `from` on, as many as the system has at once: one at least.
+fn read(from: usize, to: &mut [u8]) -> io::Result<usize> {
+    let local = piece(to.as_mut_ptr(), to.len());
+    let remote = piece(ptr::without_provenance_mut(from), to.len());
+    // SAFETY: the kernel writes to the slice, which is borrowed, and checks `from`.
+    let n = unsafe { libc::process_vm_readv(process(), &local, 1, &remote, 1, 0) };
+    progress(n)
 }
 
 /// Copies to `to`, whatever is there.
@@ -275,6 +331,12 @@ fn read(from: usize, to: &mut [u8]) -> io::Result<()> {
 /// # Safety
 /// Whatever is mapped there may be overwritten, as memory shared with another process.
 unsafe fn write(to: usize, from: &[u8]) -> io::Result<()> {
+    if guarded::is_ready() {
+        let start = ptr::without_provenance_mut(to);
+        // SAFETY: as the caller promises; the slice is borrowed.
+        let copied = unsafe { guarded::copy(start, from.as_ptr(), from.len()) };
+        return if copied == from.len() { Ok(()) } else { Err(fault()) };
+    }
     let mut done = 0;
     while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
         let local = piece(rest.as_ptr().cast_mut(), rest.len());
@@ -285,6 +347,20 @@ unsafe fn write(to: usize, from: &[u8]) -> io::Result<()> {
         done += progress(n)?;
     }
     Ok(())
+}
+
+/// Stores what comes after all others, as far as that can be said of what the system copies.
+///
+/// # Safety
+/// As [`write`].
+unsafe fn write_last(to: usize, tail: &[u8]) -> Option<()> {
+    if guarded::is_ready() {
+        // SAFETY: as the caller promises.
+        let stored = unsafe { guarded::store_ascending(ptr::without_provenance_mut(to), tail) };
+        return stored.then_some(());
+    }
+    // SAFETY: likewise.
+    unsafe { write(to, tail) }.ok()
 }
 
 fn piece(start: *mut u8, len: usize) -> libc::iovec {
@@ -300,15 +376,37 @@ fn other(start: usize, done: usize, len: usize) -> io::Result<libc::iovec> {
 /// The bytes that a copy has moved; none is a fault.
 fn progress(n: isize) -> io::Result<usize> {
     match usize::try_from(n) {
-        Ok(0) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Ok(0) => Err(fault()),
         Ok(n) => Ok(n),
         Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
+fn fault() -> io::Error {
+    io::Error::from_raw_os_error(libc::EFAULT)
+}
+
+/// This process. It is asked for once: to ask the system each time would make short copies a fifth longer.
 fn process() -> libc::pid_t {
+    static PROCESS: AtomicI32 = AtomicI32::new(0);
+    /// Whether a child that is forked asks for itself.
+    static IN_CHILDREN: OnceLock<bool> = OnceLock::new();
+    extern "C" fn forget() {
+        PROCESS.store(0, Ordering::Relaxed);
+    }
+    let known = PROCESS.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: `forget` stores to an atomic, which may be done in the child of a fork.
+    let watch = || unsafe { libc::pthread_atfork(None, None, Some(forget)) } == 0;
+    let is_forgotten = *IN_CHILDREN.get_or_init(watch);
     // SAFETY: it has no arguments and cannot fail.
-    unsafe { libc::getpid() }
+    let own = unsafe { libc::getpid() };
+    if is_forgotten {
+        PROCESS.store(own, Ordering::Relaxed);
+    }
+    own
 }
 
 fn page_size() -> usize {

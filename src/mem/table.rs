@@ -6,7 +6,7 @@ mod rereg;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 pub use advise::{Advice, AdviseError};
 pub use rereg::Reregister;
@@ -23,6 +23,7 @@ use super::region::Region;
 use super::span::Span;
 use super::window::Windows;
 use crate::ids::{Lkey, PdId, Rkey};
+use crate::lock::RwLock;
 
 /// The key table of a device, shared by its engines and by application threads.
 ///

@@ -21,8 +21,9 @@ use crate::io::{Port, TransmitError, is_closed};
 use crate::net::{Burst, TransmitErrorKind};
 use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
-use crate::runtime::queue::{Pushed, Queue};
+use crate::runtime::queue::Queue;
 use crate::runtime::rings::Rings;
+use crate::runtime::shards::ShardSet;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
@@ -59,8 +60,8 @@ pub(crate) struct Core {
     owners: HashMap<Qpn, SmallVec<[Arc<Queue<AsyncEvent>>; 1]>>,
     srq_owners: HashMap<Srqn, Arc<Queue<AsyncEvent>>>,
     contexts: Vec<Weak<Queue<AsyncEvent>>>,
-    /// Something has been put where the thread that drives the device waits.
-    wake_driver: bool,
+    /// Something has been put where the threads that drive these shards wait.
+    wakes: ShardSet,
     /// The port has other descriptors.
     descriptors_changed: bool,
     link: link::Link,
@@ -77,14 +78,15 @@ impl fmt::Debug for Core {
 /// What others must be told when the lock is free.
 #[derive(Debug)]
 pub(crate) struct Notices {
-    /// Something has been put where the thread that drives the device waits.
-    pub(crate) wake_driver: bool,
+    /// Something has been put where the threads that drive these shards wait.
+    pub(crate) wakes: ShardSet,
     /// The port has other descriptors than before.
     pub(crate) moved: bool,
     /// Tasks to be woken: they may use the device at once.
     pub(crate) wakers: Vec<Waker>,
-    /// How many completion queues that somebody has slept on are announced or gone.
-    pub(crate) told: usize,
+    /// For each completion queue that somebody has slept on and that is announced or gone, the shards
+    /// that he was aboard.
+    pub(crate) told: SmallVec<[ShardSet; 4]>,
     /// The port can never be used again.
     pub(crate) port_closed: bool,
 }
@@ -116,7 +118,7 @@ impl Core {
             owners: HashMap::new(),
             srq_owners: HashMap::new(),
             contexts: Vec::new(),
-            wake_driver: false,
+            wakes: ShardSet::EMPTY,
             descriptors_changed: false,
             link: link::Link::default(),
             is_port_closed: false,
@@ -128,7 +130,7 @@ impl Core {
     /// Sends what is owed and wanted, receives a batch, runs timers, and hands out completions and
     /// events.
     pub(crate) fn turn(&mut self, now: Instant) -> Found {
-        let sent = self.transmit(now);
+        let sent = self.transmit_owed(now);
         self.after_sending(now, sent)
     }
 
@@ -137,8 +139,17 @@ impl Core {
         let waits = self.taken == self.built
             && self.hold.holds(now)
             && self.engine.owes_only_acknowledgement().is_some();
-        let sent = !waits && self.transmit(now);
+        let sent = !waits && self.transmit_owed(now);
         self.after_sending(now, sent)
+    }
+
+    /// As [`transmit`](Self::transmit). Most turns of those who poll have nothing to send, and see that at once.
+    fn transmit_owed(&mut self, now: Instant) -> bool {
+        if self.owes() || self.engine.wants_backlog() {
+            return self.transmit(now);
+        }
+        self.more = false;
+        false
     }
 
     fn after_sending(&mut self, now: Instant, sent: bool) -> Found {
@@ -391,7 +402,7 @@ impl Core {
             }
             // Who is woken may compute for long: the acknowledgement goes first.
             self.transmit(now);
-            self.wake_driver |= self.rings.announce();
+            self.wakes |= self.rings.announce();
         }
     }
 
@@ -399,7 +410,7 @@ impl Core {
     fn hand_out(&mut self, now: Instant) {
         while let Some(id) = self.engine.completes_at() {
             let put = self.rings.put(now, id, self.engine.poll_completions_at(id));
-            self.wake_driver |= put.wake_driver;
+            self.wakes |= put.wakes;
             if put.overrun {
                 self.engine.handle_cq_overflow(now, id);
             }
@@ -411,9 +422,12 @@ impl Core {
 
     fn tell(&mut self, event: AsyncEvent) {
         let owners = match event {
-            AsyncEvent::CqErr(id) => {
-                self.rings.get(id).map(|ring| std::slice::from_ref(&ring.events))
-            }
+            // The engine of each shard that puts something in comes to know it.
+            AsyncEvent::CqErr(id) => self
+                .rings
+                .get(id)
+                .filter(|ring| ring.take_untold_overrun())
+                .map(|ring| std::slice::from_ref(&ring.events)),
             AsyncEvent::QpFatal(qpn)
             | AsyncEvent::QpReqErr(qpn)
             | AsyncEvent::QpAccessErr(qpn)
@@ -429,11 +443,11 @@ impl Core {
             | AsyncEvent::PortErr
             | AsyncEvent::DeviceFatal => None,
         };
-        let mut wake = false;
+        let mut wakes = ShardSet::EMPTY;
         for owner in owners.into_iter().flatten() {
-            wake |= owner.push(event) == Pushed::WakeDriver;
+            wakes |= owner.push(event).wakes();
         }
-        self.wake_driver |= wake;
+        self.wakes |= wakes;
     }
 
     /// Remembers a context's events, to be closed with the device.
@@ -457,14 +471,14 @@ impl Core {
         self.taken < self.built || self.engine.wants_to_transmit()
     }
 
-    /// The thread that drives the device is the caller, and need not be woken.
-    pub(crate) fn spare_driver(&mut self) {
-        self.wake_driver = false;
+    /// The thread that drives this shard is the caller, and need not be woken.
+    pub(crate) fn spare_driver(&mut self, shard: ShardSet) {
+        self.wakes = self.wakes.without(shard);
     }
 
     /// What others must be told, once. Most turns have nothing.
     pub(crate) fn take_notices(&mut self) -> Option<Notices> {
-        if !self.wake_driver
+        if self.wakes.is_empty()
             && !self.descriptors_changed
             && !self.is_port_closed
             && !self.rings.has_notices()
@@ -472,7 +486,7 @@ impl Core {
             return None;
         }
         Some(Notices {
-            wake_driver: std::mem::take(&mut self.wake_driver),
+            wakes: std::mem::take(&mut self.wakes),
             moved: std::mem::take(&mut self.descriptors_changed),
             wakers: self.rings.take_wakers(),
             told: self.rings.take_told(),

@@ -13,7 +13,8 @@ use crate::counter::{Counter, Family, Sample};
 use crate::ids::Qpn;
 use crate::io::PortCounters;
 use crate::runtime::LinkCounters;
-use crate::runtime::shard::{Down, Shard};
+use crate::runtime::shard::Down;
+use crate::runtime::shards::Shards;
 use crate::transport::outputs::Counters;
 
 /// What a device has counted since it was opened.
@@ -35,15 +36,27 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    pub(crate) fn of(shard: &Shard, name: &str, ip: IpAddr) -> Result<Self, Down> {
-        shard.with(|core, _| Self {
-            name: name.to_owned(),
-            ip,
-            protocol: core.engine.counters(),
-            port: core.port.counters(),
-            link: core.link_counters(),
-            by_qp: core.engine.counters_by_qp().collect(),
-        })
+    pub(crate) fn of(shards: &Shards, name: &str, ip: IpAddr) -> Result<Self, Down> {
+        let (protocol, port) = Self::totals(shards)?;
+        // All shards see the same interfaces.
+        let link = shards.first().with(|core, _| core.link_counters())?;
+        let mut by_qp = Vec::new();
+        for shard in shards.iter() {
+            shard.with(|core, _| by_qp.extend(core.engine.counters_by_qp()))?;
+        }
+        Ok(Self { name: name.to_owned(), ip, protocol, port, link, by_qp })
+    }
+
+    /// What engines and ports have counted together.
+    pub(crate) fn totals(shards: &Shards) -> Result<(Counters, PortCounters), Down> {
+        let mut totals = (Counters::default(), PortCounters::default());
+        for shard in shards.iter() {
+            shard.with(|core, _| {
+                totals.0 += &core.engine.counters();
+                totals.1 += &core.port.counters();
+            })?;
+        }
+        Ok(totals)
     }
 
     /// Every counter of the device.
@@ -103,28 +116,29 @@ impl Report {
         directory: &Path,
         name: &str,
         ip: IpAddr,
-        shard: &Arc<Shard>,
+        shards: &Arc<Shards>,
     ) -> io::Result<Self> {
         let path = directory.join(format!("{name}-{ip}.prom").replace('/', "_"));
         let file = File { path, name: name.to_owned(), ip };
-        file.write(shard)?;
+        file.write(shards)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (its_file, its_stop, its_shard) = (file.clone(), Arc::clone(&stop), Arc::clone(shard));
+        let (its_file, its_stop) = (file.clone(), Arc::clone(&stop));
+        let its_shards = Arc::clone(shards);
         let thread = thread::Builder::new().name(format!("{name}-counters")).spawn(move || {
             while !its_stop.load(Ordering::Acquire) {
                 thread::park_timeout(Self::PERIOD);
                 // There is nobody to tell; a disk that is full may be less so the next time.
-                let _ = its_file.write(&its_shard);
+                let _ = its_file.write(&its_shards);
             }
         })?;
         Ok(Self { file, stop, thread: Some(thread) })
     }
 
     /// The device is done: writes the file for the last time.
-    pub(crate) fn finish(self, shard: &Shard) {
+    pub(crate) fn finish(self, shards: &Shards) {
         let file = self.file.clone();
         drop(self);
-        let _ = file.write(shard);
+        let _ = file.write(shards);
     }
 }
 
@@ -141,9 +155,9 @@ impl Drop for Report {
 
 impl File {
     /// Replaces the file at once, so that nobody reads a half of it.
-    fn write(&self, shard: &Shard) -> io::Result<()> {
+    fn write(&self, shards: &Shards) -> io::Result<()> {
         // A device that has failed has counted all that it will.
-        let Ok(counters) = DeviceCounters::of(shard, &self.name, self.ip) else { return Ok(()) };
+        let Ok(counters) = DeviceCounters::of(shards, &self.name, self.ip) else { return Ok(()) };
         let new = self.path.with_extension("prom.new");
         fs::write(&new, counters.prometheus())?;
         fs::rename(&new, &self.path)

@@ -6,29 +6,34 @@ use std::iter;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use thiserror::Error;
 
 use crate::engine::{Config, Engine};
-use crate::ids::{Gid, Mtu, PKey, PdId};
-use crate::io::capture::Capture;
+use crate::ids::{Gid, Mtu, PKey, PdId, Qpn};
+use crate::io::capture::{Capture, Shared};
 use crate::io::impair::{Impair, Impairments};
 #[cfg(feature = "packet")]
 use crate::io::packet;
-use crate::io::several::Several;
+use crate::io::sorted::Sorted;
+#[cfg(feature = "tap")]
+use crate::io::tap;
 use crate::io::udp::{self, UdpConfig};
-use crate::io::{Port, PortKind, Sink};
+use crate::io::{Port, PortInfo, PortKind, Sink};
+use crate::lock::Mutex;
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
 use crate::runtime::counters::{DeviceCounters, Report};
 use crate::runtime::env::EnvError;
 use crate::runtime::opener::Opener;
+use crate::runtime::peers::Peers;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
-use crate::runtime::{AckPolicy, Down, XrcdTable, fork};
+use crate::runtime::{AckPolicy, CqNumbers, Down, Shards, XrcdTable, fork};
+use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
 /// How a device is opened.
 pub(crate) struct DeviceConfig {
@@ -39,6 +44,8 @@ pub(crate) struct DeviceConfig {
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) source_port: Option<u16>,
     pub(crate) via: PortKind,
+    /// How many shards it has.
+    pub(crate) shards: u8,
     pub(crate) ack_policy: AckPolicy,
     pub(crate) impairments: Option<Impairments>,
     pub(crate) capture: Option<Box<dyn Sink>>,
@@ -63,38 +70,74 @@ impl DeviceConfig {
         Ok(ips)
     }
 
-    /// Opens the port of a device with `ip` for its first address, and says what packets it carries.
-    fn open_port(&self, ip: IpAddr, opener: &Opener) -> Result<(Box<dyn Port>, Mtu), OpenError> {
+    /// Opens the ports of a device with these addresses, one a shard, and says what packets they carry.
+    fn open_ports(
+        &self,
+        ips: &[IpAddr],
+        opener: &Opener,
+    ) -> Result<(Vec<Box<dyn Port>>, Mtu), OpenError> {
         let mut active_mtu = Mtu::Mtu4096;
-        let mut open = |ip| {
-            let port = opener.open(&UdpConfig {
-                receive_buffer: self.receive_buffer,
-                source_port: self.source_port,
-                ..UdpConfig::new(ip)
-            })?;
-            let mtu = port.info().link_mtu;
+        let configured = |ip| UdpConfig {
+            receive_buffer: self.receive_buffer,
+            source_port: self.source_port,
+            ..UdpConfig::new(ip)
+        };
+        let ports = opener.open(ips, &configured, &mut |port| {
+            let PortInfo { ip, link_mtu: mtu, .. } = port.info();
             active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
-            Ok::<_, OpenError>(port)
-        };
-        let first = open(ip)?;
-        let others = self.also.iter().copied().map(open).collect::<Result<Vec<_>, _>>()?;
-        let port = match others.is_empty() {
-            true => first,
-            false => Box::new(Several::new(first, others)),
-        };
-        Ok((port, active_mtu))
+            Ok(())
+        })?;
+        Ok((ports, active_mtu))
     }
 
-    /// Puts around a port what the options ask for. The capture shows what is on the wire, so it is
-    /// inside.
-    fn wrap(&mut self, mut port: Box<dyn Port>) -> Box<dyn Port> {
-        if let Some(sink) = self.capture.take() {
-            port = Box::new(Capture::new(port, sink));
+    /// Makes a shard around each port, with an engine that finds memory in `memory`.
+    fn start_shards(
+        &mut self,
+        ports: Vec<Box<dyn Port>>,
+        engines: &Config,
+        memory: &Arc<Memory>,
+        claim: Arc<Claim>,
+    ) -> Result<Arc<Shards>, OpenError> {
+        let os = |what| move |source| OpenError::Os { what, source };
+        let mut shards = Vec::new();
+        for (index, port) in (0..).zip(self.wrap(ports).map_err(os("eventfd"))?) {
+            let config = Config { shard: engines.shard + index, ..engines.clone() };
+            let seed = random().map_err(os("random numbers"))?;
+            let engine = Engine::new(config, Arc::clone(memory), seed);
+            let core = Core::new(engine, port, self.ack_policy);
+            shards.push(Shard::new(core, index, &claim).map_err(os("eventfd"))?);
         }
-        match &self.impairments {
-            Some(impairments) => Box::new(Impair::new(port, impairments)),
-            None => port,
+        Ok(Shards::new(shards))
+    }
+
+    /// Puts around the ports of all shards what the options ask for. The capture shows what is on the wire,
+    /// so it is inside.
+    fn wrap(&mut self, ports: Vec<Box<dyn Port>>) -> io::Result<Vec<Box<dyn Port>>> {
+        let several = ports.len() > 1;
+        // What one port shows needs no lock.
+        let mut sinks: Vec<Box<dyn Sink>> = match self.capture.take() {
+            Some(sink) if several => {
+                let shared = Shared::new(sink);
+                ports.iter().map(|_| Box::new(shared.clone()) as Box<dyn Sink>).collect()
+            }
+            sink => sink.into_iter().collect(),
+        };
+        let wrap = |(index, mut port): (u64, Box<dyn Port>)| {
+            if let Some(sink) = sinks.pop() {
+                port = Box::new(Capture::new(port, sink));
+            }
+            if let Some(impairments) = self.impairments {
+                // They are not to lose in step.
+                let seed = impairments.seed.wrapping_add(index);
+                port = Box::new(Impair::new(port, &Impairments { seed, ..impairments }));
+            }
+            port
+        };
+        let ports = (0..).zip(ports).map(wrap).collect();
+        if !several {
+            return Ok(ports);
         }
+        Ok(Sorted::all(ports)?.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
     }
 }
 
@@ -123,6 +166,10 @@ pub enum OpenError {
     #[cfg(feature = "packet")]
     #[error(transparent)]
     PacketPort(packet::OpenError),
+    /// The TAP port cannot be opened.
+    #[cfg(feature = "tap")]
+    #[error(transparent)]
+    TapPort(tap::OpenError),
     /// The environment says something that makes no sense.
     #[error(transparent)]
     Environment(#[from] EnvError),
@@ -168,6 +215,23 @@ pub enum OpenError {
         /// Bytes of an IP packet.
         mtu: usize,
     },
+    /// The low bits of queue pair numbers do not name so many shards.
+    #[error("a device has 1, 2, 4, 8, 16, 32 or 64 shards, not {found}")]
+    Shards {
+        /// What was asked for.
+        found: u8,
+    },
+    /// Ports of this kind have one shard.
+    #[error(
+        "{shards} shards are asked for by {via}, and only a device by udp has more than one; \
+         several processes share an address by packet"
+    )]
+    ShardsVia {
+        /// How many.
+        shards: u8,
+        /// What the port is called.
+        via: &'static str,
+    },
     /// The P_Key table has no entry.
     #[error("the P_Key table is empty: a port belongs to one partition at least")]
     NoPKey,
@@ -209,10 +273,10 @@ impl fmt::Display for Because<'_> {
 }
 
 /// One address or several, and all that is behind them. Dropping the last handle sends what is owed,
-/// ends the thread and closes the sockets.
+/// ends the threads and closes the sockets.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) shard: Arc<Shard>,
+    pub(crate) shards: Arc<Shards>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) name: String,
     /// The first of its addresses.
@@ -224,7 +288,9 @@ pub(crate) struct Device {
     pub(crate) receive_buffer: u64,
     next_pd: AtomicU32,
     pub(crate) xrcds: XrcdTable,
-    thread: Option<JoinHandle<()>>,
+    pub(crate) cqs: CqNumbers,
+    pub(crate) peers: Peers,
+    threads: Vec<JoinHandle<()>>,
     report: Option<Report>,
     generation: u32,
 }
@@ -232,10 +298,21 @@ pub(crate) struct Device {
 /// The device that this process has taken without being told an address.
 static OWN: Mutex<Weak<Device>> = Mutex::new(Weak::new());
 
+/// Keeps others from taking one.
+pub(super) type Held = MutexGuard<'static, Weak<Device>>;
+
+pub(super) fn hold() -> Held {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Device {
     /// The device at some addresses: the one that is open, or a new one.
     pub(crate) fn open(mut config: DeviceConfig) -> Result<Arc<Self>, OpenError> {
         check_pkeys(&config.pkeys)?;
+        if !may_be_shards(config.shards) {
+            return Err(OpenError::Shards { found: config.shards });
+        }
+        fork::watch();
         match config.address {
             Address::Ip(ip) => {
                 let ips = config.ips(ip)?;
@@ -245,7 +322,7 @@ impl Device {
                 }
             }
             Address::Own => {
-                let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut own = hold();
                 if let Some(device) = own.upgrade().filter(|device| device.is_ours()) {
                     drop(own);
                     let ip = device.ip;
@@ -269,7 +346,7 @@ impl Device {
         if ips.first() != Some(&self.ip) {
             return Err(OpenError::Belongs { ip: taken, device: self.ip });
         }
-        let others = !config.also.is_empty() && self.shard.claim().ips() != ips;
+        let others = !config.also.is_empty() && self.shards.first().claim().ips() != ips;
         if config.special || others {
             return Err(OpenError::AlreadyOpen { ip: self.ip });
         }
@@ -288,7 +365,8 @@ impl Device {
         while let Some(ip) = addresses.next() {
             let Some(claim) = Claim::make_free(&config.ips(ip)?) else { continue };
             // To find out who holds an address takes long; the last will do.
-            if addresses.peek().is_some() && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
+            let is_last = addresses.peek().is_none() || !config.via.is_of_host();
+            if !is_last && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;
             }
             match Self::start(ip, claim, config) {
@@ -304,57 +382,60 @@ impl Device {
     }
 
     fn start(ip: IpAddr, claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        let opener = Opener::new(config.via, claim.ips())?;
-        let (port, active_mtu) = config.open_port(ip, &opener)?;
-        let receive_buffer = port.info().receive_buffer as u64;
+        let opener = Opener::new(&config.via, claim.ips(), config.shards)?;
+        let (ports, active_mtu) = config.open_ports(claim.ips(), &opener)?;
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
         let gids: Vec<_> = claim.ips().iter().copied().map(Gid::from).collect();
-        let engine = Engine::new(
-            Config {
-                active_mtu,
-                receive_buffer,
-                gids: gids.clone(),
-                pkeys: config.pkeys.clone(),
-                shard: opener.shard(),
-                watches_backlogs: true,
-                remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
-                ..Config::new(ip)
-            },
-            Arc::clone(&memory),
-            random().map_err(os("random numbers"))?,
-        );
-        let port = config.wrap(port);
-        let core = Core::new(engine, port, config.ack_policy);
-        let shard = Shard::new(core, claim).map_err(os("eventfd"))?;
-        let shard = Arc::new(shard);
+        let receive_buffer = ports.iter().map(|port| port.info().receive_buffer as u64).min();
+        let engines = Config {
+            active_mtu,
+            receive_buffer: receive_buffer.unwrap_or_default(),
+            gids: gids.clone(),
+            pkeys: config.pkeys.clone(),
+            shard: opener.shard(),
+            shards: config.shards,
+            // What a peer bears is for all of them.
+            peer_receive_buffer: DEFAULT_RECEIVE_BUFFER / u64::from(config.shards),
+            watches_backlogs: true,
+            remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
+            ..Config::new(ip)
+        };
+        let shards = config.start_shards(ports, &engines, &memory, Arc::new(claim))?;
         let report = config.counters.take().map(|directory| {
-            Report::start(&directory, &config.name, ip, &shard)
+            Report::start(&directory, &config.name, ip, &shards)
                 .map_err(|source| OpenError::Counters { directory, source })
         });
         let report = report.transpose()?;
-        let thread = spawn(&config.name, &shard).map_err(os("starting a thread"))?;
-        let device = Arc::new(Self {
-            shard,
+        let mut device = Self {
+            shards,
             memory,
             name: config.name.clone(),
             ip,
             gids,
             pkeys: config.pkeys.clone(),
-            receive_buffer,
+            receive_buffer: engines.receive_buffer,
             next_pd: AtomicU32::new(1),
             xrcds: XrcdTable::default(),
-            thread: Some(thread),
+            cqs: CqNumbers::default(),
+            peers: Peers::default(),
+            threads: Vec::new(),
             report,
             generation: fork::generation(),
-        });
+        };
+        for shard in device.shards.iter() {
+            // Those that have started end with the device.
+            let thread = spawn(&config.name, shard).map_err(os("starting a thread"))?;
+            device.threads.push(thread);
+        }
+        let device = Arc::new(device);
         Claim::enter(&device);
         Ok(device)
     }
 
     /// What the device has counted.
     pub(crate) fn counters(&self) -> Result<DeviceCounters, Down> {
-        DeviceCounters::of(&self.shard, &self.name, self.ip)
+        DeviceCounters::of(&self.shards, &self.name, self.ip)
     }
 
     /// The number of a new protection domain.
@@ -370,21 +451,20 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let (thread, report) = (self.thread.take(), self.report.take());
+        let (threads, report) = (std::mem::take(&mut self.threads), self.report.take());
         if !self.is_ours() {
             // The threads are the parent's, and so is what is owed.
-            std::mem::forget((thread, report));
+            std::mem::forget((threads, report));
             return;
         }
-        // In a device that has failed there is nothing to be sent.
-        let _ = self.shard.with(|core, now| core.flush(now));
-        self.shard.stop();
-        if let Some(thread) = thread {
+        self.shards.flush();
+        self.shards.iter().for_each(|shard| shard.stop());
+        for thread in threads {
             // A panic has been told to those who wait already.
             let _ = thread.join();
         }
         if let Some(report) = report {
-            report.finish(&self.shard);
+            report.finish(&self.shards);
         }
     }
 }
@@ -404,6 +484,11 @@ fn check_pkeys(pkeys: &[PKey]) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+/// Whether a device may have so many shards.
+pub(crate) fn may_be_shards(count: u8) -> bool {
+    count.is_power_of_two() && count <= Qpn::SHARDS
 }
 
 /// The addresses that devices take which are told none: the first that is free.

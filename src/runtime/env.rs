@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::io::PortKind;
 use crate::io::impair::Impairments;
+use crate::runtime::may_be_shards;
 
 /// An environment variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ pub struct Variable {
 }
 
 /// Every environment variable there is. One that is empty counts as not set.
-pub const VARIABLES: [Variable; 10] = [
+pub const VARIABLES: [Variable; 11] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -65,8 +66,13 @@ pub const VARIABLES: [Variable; 10] = [
     },
     Variable {
         name: "SOFTROCE_VIA",
-        value: "udp or packet",
-        meaning: "what packets are sent and received by: UDP sockets, or packet sockets, which need CAP_NET_RAW; without it udp",
+        value: "udp, packet or tap:NAME,ip=ADDRESS/PREFIX",
+        meaning: "what packets are sent and received by: UDP sockets; packet sockets, which need CAP_NET_RAW; or a TAP interface, on which the device is a host of its own; without it udp",
+    },
+    Variable {
+        name: "SOFTROCE_SHARDS",
+        value: "1, 2, 4, 8, 16, 32 or 64",
+        meaning: "how many shards the device has, each with a lock, a thread and a socket, so that the traffic of several threads takes several CPUs; without it 1",
     },
     Variable {
         name: "SOFTROCE_PATHS",
@@ -100,6 +106,8 @@ pub struct Environment {
     pub source_port: Option<u16>,
     /// `SOFTROCE_VIA`.
     pub via: Option<PortKind>,
+    /// `SOFTROCE_SHARDS`.
+    pub shards: Option<u8>,
     /// `SOFTROCE_PATHS`.
     pub paths: Option<PathBuf>,
 }
@@ -179,7 +187,13 @@ impl Environment {
             "SOFTROCE_SOURCE_PORT" => {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
             }
-            "SOFTROCE_VIA" => self.via = Some(PortKind::named(&text).ok_or_else(unlike)?),
+            "SOFTROCE_SHARDS" => {
+                let count = text.parse().ok().filter(|count| may_be_shards(*count));
+                self.shards = Some(count.ok_or_else(unlike)?);
+            }
+            "SOFTROCE_VIA" => {
+                self.via = Some(text.parse().map_err(|error| wrong(format!("{error}")))?)
+            }
             "SOFTROCE_PATHS" => self.paths = Some(value.into()),
             "SOFTROCE_COUNTERS" => self.counters = Some(value.into()),
             _ => self.pcap = Some(value.into()),
@@ -237,6 +251,7 @@ mod tests {
             "warn",
             "4791",
             "udp",
+            "4",
             "/run/paths",
         ];
         let all = VARIABLES.iter().zip(values);
@@ -253,6 +268,7 @@ mod tests {
             log: Some(LogLevel::Warn),
             source_port: Some(4791),
             via: Some(PortKind::Udp),
+            shards: Some(4),
             paths: Some("/run/paths".into()),
         };
         assert_eq!(Environment::from_variables(lookup), Ok(expected));
@@ -269,6 +285,12 @@ mod tests {
         let addresses = "expected an IP address of this machine, or several with commas between";
         for text in ["localhost", "127.0.0.1,", "127.0.0.1 127.0.0.2"] {
             assert_eq!(error("SOFTROCE_IP", text), format!("SOFTROCE_IP={text}: {addresses}"));
+        }
+        for count in ["0", "3", "128", "two"] {
+            assert_eq!(
+                error("SOFTROCE_SHARDS", count),
+                format!("SOFTROCE_SHARDS={count}: expected 1, 2, 4, 8, 16, 32 or 64")
+            );
         }
         assert_eq!(
             error("SOFTROCE_LOG", "loud"),

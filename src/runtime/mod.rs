@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! Device ── one address, or several: key table, GID table, name
-//!   └─ Shard ── a lock, and who makes progress
-//!        └─ Core ── Engine + Port + bursts on their way + completion rings
+//!   └─ Shards ── one, or several: which queue pair is where
+//!        └─ Shard ── a lock, and who makes progress
+//!             └─ Core ── Engine + Port + bursts on their way + completion rings
 //! ```
 //!
 //! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
@@ -16,7 +17,6 @@
 //!
 //! Who takes turns is in `progress`.
 
-mod bell;
 mod clock;
 mod core;
 mod counters;
@@ -24,13 +24,18 @@ mod device;
 mod env;
 mod fork;
 mod hold;
+#[cfg(test)]
+mod hot_path;
+mod moderation;
 mod opener;
+mod peers;
 mod progress;
 mod queue;
 mod registry;
 mod ring;
 mod rings;
 mod shard;
+mod shards;
 #[cfg(test)]
 mod wire_of_tests;
 mod xrcd;
@@ -40,17 +45,21 @@ pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
 pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
+pub use fork::generation;
+pub use moderation::Moderation;
 pub use registry::flush;
 pub use shard::Down;
 pub use xrcd::XrcdError;
 
 pub(crate) use self::core::{AttachError, Core};
-pub(crate) use bell::Bell;
-pub(crate) use device::{Address, Device, DeviceConfig, random};
-pub(crate) use queue::{Pushed, Queue};
+pub(crate) use crate::io::Bell;
+pub(crate) use device::{Address, Device, DeviceConfig, may_be_shards, random};
+pub(crate) use queue::Queue;
 pub(crate) use registry::find as find_device;
 pub(crate) use ring::{Announce, Armed, Ring, Stamped};
-pub use rings::Moderation;
+pub(crate) use rings::CqNumbers;
+pub(crate) use shard::Shard;
+pub(crate) use shards::{ShardSet, Shards};
 pub(crate) use xrcd::{Xrcd, XrcdTable};
 
 /// When what has arrived is acknowledged.

@@ -37,15 +37,20 @@
 //! the descriptors of completion channels ([`Shard::board`]) never drive: for them the thread is on the
 //! socket while nobody else is, however often they look.
 //!
+//! Of a device with several shards each has such a thread. Who looks for what several of them bring takes a
+//! turn of each, and who waits for it drives one of them and is aboard the others ([`Shards`]).
+//!
 //! Nobody sleeps with a timeout on an idle device.
+//!
+//! [`Shards`]: crate::runtime::shards::Shards
 
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
-use crate::io::wait_readable;
-use crate::runtime::bell::Bell;
+use crate::io::{Bell, processor_time, wait_readable};
 use crate::runtime::clock;
 use crate::runtime::core::{Found, LINGER};
 use crate::runtime::queue::Queue;
@@ -63,6 +68,10 @@ const SPARED: Duration = Duration::from_millis(20);
 /// this happens again, up to the second.
 const STAY: Duration = Duration::from_millis(16);
 const LONGEST_STAY: Duration = Duration::from_secs(1);
+
+/// How long the thread looks again and again when what comes next may come at once: as long as it takes to
+/// be woken.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// What the thread does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,11 +91,53 @@ pub(super) struct Vigil {
     stay: Duration,
     /// Until when it stays there.
     stays_until: Instant,
+    /// When the last turn of somebody else had begun that the last look found.
+    turn: Instant,
+    /// The last look, and what the process had of the processor by then.
+    looked: (Instant, Duration),
+    /// Since when there is nothing to do on the socket.
+    idle_since: Option<Instant>,
+    /// The last time there was something to do again within [`SPIN`].
+    is_busy: bool,
 }
 
 impl Vigil {
     pub(super) const fn new() -> Self {
-        Self { patience: LINGER, stay: Duration::ZERO, stays_until: Instant::ZERO }
+        Self {
+            patience: LINGER,
+            stay: Duration::ZERO,
+            stays_until: Instant::ZERO,
+            turn: Instant::ZERO,
+            looked: (Instant::ZERO, Duration::ZERO),
+            idle_since: None,
+            is_busy: false,
+        }
+    }
+
+    /// Whether the program has run since the last look, given what it has had of the processor. A program
+    /// that was waiting for the processor looks as if it did not poll, and is not to be helped by taking
+    /// more of that from it.
+    fn ran(&mut self, now: Instant, processor: Duration) -> bool {
+        let (before, had) = std::mem::replace(&mut self.looked, (now, processor));
+        processor.saturating_sub(had) * 2 > now - before
+    }
+
+    /// Whether somebody has begun a turn since the last look, given when the last one began.
+    fn sees(&mut self, turn: Instant) -> bool {
+        std::mem::replace(&mut self.turn, turn) != turn
+    }
+
+    /// There was something to do.
+    fn works(&mut self, now: Instant) {
+        if let Some(since) = self.idle_since.take() {
+            self.is_busy = now - since < SPIN;
+        }
+    }
+
+    /// There is nothing to do: whether to look again at once.
+    fn spins(&mut self, now: Instant) -> bool {
+        let since = *self.idle_since.get_or_insert(now);
+        self.is_busy && now - since < SPIN
     }
 
     /// Nobody has taken a turn for longer than the thread is patient; packets may have waited meanwhile.
@@ -110,7 +161,7 @@ impl Shard {
             while !self.closing.load(Ordering::SeqCst) {
                 self.thread.store(state as u8, Ordering::SeqCst);
                 let next = match state {
-                    State::Socket => self.socket(&vigil),
+                    State::Socket => self.socket(&mut vigil),
                     State::Watch => self.watch(&mut vigil),
                     State::Parked => Ok(self.parked()),
                 };
@@ -131,11 +182,13 @@ impl Shard {
         self.thread_bell.ring();
     }
 
-    pub(super) fn socket(&self, vigil: &Vigil) -> Result<State, Down> {
+    pub(super) fn socket(&self, vigil: &mut Vigil) -> Result<State, Down> {
         loop {
-            let mut core = self.lock()?;
+            let (mut core, after_others) = self.lock_after_others()?;
             let now = clock::now();
-            if self.idle_for(now) < LINGER && !self.is_waited_for() && now >= vigil.stays_until {
+            // A turn may take longer than `LINGER`; whoever had the lock has just ended one.
+            let others = after_others || self.idle_for(now) < LINGER;
+            if others && !self.is_waited_for() && now >= vigil.stays_until {
                 return Ok(State::Watch);
             }
             if core.engine.is_short_of_receives() && self.idle_for(now) < SPARED {
@@ -146,6 +199,12 @@ impl Shard {
                 return Ok(State::Socket);
             }
             let found = core.turn(now);
+            if found == Found::Nothing && vigil.spins(now) {
+                self.release(core, now);
+                // Where there are more threads than processors, others have something to do.
+                thread::yield_now();
+                continue;
+            }
             if found == Found::Nothing {
                 // Under the lock, so that whoever brings an earlier deadline sees it.
                 let until = core.deadline(now);
@@ -159,6 +218,7 @@ impl Shard {
                 self.thread_bell.silence();
                 return Ok(State::Socket);
             }
+            vigil.works(now);
             self.release(core, now);
             if found == Found::BrokenPort {
                 self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
@@ -172,14 +232,21 @@ impl Shard {
         }
         let now = clock::now();
         let idle = self.idle_for(now);
-        if idle >= vigil.patience {
+        let ran = vigil.ran(now, processor_time());
+        let began = vigil.sees(self.last_turn());
+        if idle >= vigil.patience && !began && !self.is_locked() {
             let waiting = wait_readable(&self.port_descriptors(), Some(Duration::ZERO));
-            vigil.ends(now, waiting.unwrap_or(false));
+            vigil.ends(now, ran && waiting.unwrap_or(false));
             let driven = self.driven.load(Ordering::SeqCst);
             return Ok(if driven { State::Parked } else { State::Socket });
         }
         // Whoever takes turns sends what is due as well. To wake up for that would take the CPU from him.
-        self.sleep(&self.thread_bell, false, Some(now + (vigil.patience - idle)), now);
+        let rest = match vigil.patience.saturating_sub(idle) {
+            // That turn takes long.
+            Duration::ZERO => vigil.patience,
+            rest => rest,
+        };
+        self.sleep(&self.thread_bell, false, Some(now + rest), now);
         self.thread_bell.silence();
         vigil.patience = (vigil.patience * 2).min(MOST_PATIENCE);
         Ok(State::Watch)
@@ -204,6 +271,11 @@ impl Shard {
     /// It waits no more.
     pub(crate) fn alight(&self) {
         self.tasks.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a thread that waits for something drives it.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::SeqCst)
     }
 
     fn parked(&self) -> State {
@@ -240,7 +312,7 @@ impl Shard {
         }
         self.passengers.fetch_sub(1, Ordering::SeqCst);
         let seat = Seat { shard: self, queue };
-        queue.set_driven(true);
+        queue.set_driven(self.set(), true);
         let _watch = Watch(self);
         let item = self.drive(queue, until);
         drop(seat);
@@ -252,10 +324,10 @@ impl Shard {
             self.check()?;
             let mut core = self.lock()?;
             let now = clock::now();
+            self.takes_turn(now);
             let found = core.turn(now);
             // Nobody else need wake us for what we have found ourselves.
-            core.spare_driver();
-            self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
+            core.spare_driver(self.set());
             let over = until.is_some_and(|until| until <= now);
             let may_sleep = found != Found::Work && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
@@ -282,9 +354,13 @@ impl Shard {
         }
     }
 
-    /// How long ago somebody else than the thread took a turn.
+    /// How long ago somebody else than the thread began a turn.
     pub(super) fn idle_for(&self, now: Instant) -> Duration {
-        now - Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
+        now - self.last_turn()
+    }
+
+    fn last_turn(&self) -> Instant {
+        Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 
     /// Sleeps until `bell`, a packet if `on_port`, or `until`.
@@ -317,7 +393,7 @@ struct Seat<'a, T> {
 impl<T> Drop for Seat<'_, T> {
     fn drop(&mut self) {
         let shard = self.shard;
-        self.queue.set_driven(false);
+        self.queue.set_driven(shard.set(), false);
         shard.driven.store(false, Ordering::SeqCst);
         let thread = shard.thread.load(Ordering::SeqCst);
         if thread == State::Parked as u8 || (thread == State::Watch as u8 && shard.is_waited_for())
@@ -343,5 +419,26 @@ mod tests {
         assert_eq!([(); 8].map(|()| stays(true)), milliseconds);
         stays(false);
         assert_eq!(stays(true), STAY, "it begins anew");
+    }
+
+    #[test]
+    fn the_thread_looks_again_at_once_where_there_was_something_soon() {
+        let mut vigil = Vigil::new();
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        assert!(!vigil.spins(at(100)), "nothing is known yet");
+        vigil.works(at(149));
+        assert!(vigil.spins(at(200)) && vigil.spins(at(249)));
+        assert!(!vigil.spins(at(250)), "long enough");
+        vigil.works(at(251));
+        assert!(!vigil.spins(at(300)), "it was not soon");
+    }
+
+    #[test]
+    fn a_program_that_had_less_than_half_of_a_processor_has_not_run() {
+        let mut vigil = Vigil::new();
+        let mut ran = |now, had| vigil.ran(Instant::from_millis(now), Duration::from_millis(had));
+        assert!(ran(10, 6));
+        assert!(!ran(20, 11), "5 of 10");
+        assert!(ran(30, 31), "two threads");
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
 
-use crate::runtime::bell::Bell;
+use crate::io::Bell;
+use crate::lock::Mutex;
 use crate::runtime::clock;
+use crate::runtime::shards::ShardSet;
 use crate::time::Instant;
 
 /// A bounded queue with three ways to learn that something is in it: to look, to block, and to wait
@@ -26,8 +28,8 @@ struct State<T> {
     capacity: usize,
     /// Threads that block.
     sleepers: usize,
-    /// A thread that waits for this queue sleeps on the device's descriptors, not here.
-    driven: bool,
+    /// Threads that wait for this queue sleep on the descriptors of these shards, not here.
+    driven: ShardSet,
     rung: bool,
     closed: bool,
 }
@@ -42,12 +44,20 @@ impl<T> State<T> {
 /// What became of an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pushed {
-    /// It is in the queue.
-    Quietly,
-    /// The same, and the thread that drives the device waits for it.
-    WakeDriver,
+    /// It is in the queue, and the threads that drive these shards wait for it.
+    Waking(ShardSet),
     /// There was no room.
     Full,
+}
+
+impl Pushed {
+    /// The shards whose drivers wait for it.
+    pub(crate) fn wakes(self) -> ShardSet {
+        match self {
+            Self::Waking(these) => these,
+            Self::Full => ShardSet::EMPTY,
+        }
+    }
 }
 
 impl<T> Queue<T> {
@@ -59,7 +69,7 @@ impl<T> Queue<T> {
             items: VecDeque::with_capacity(capacity.min(Self::ROOM)),
             capacity,
             sleepers: 0,
-            driven: false,
+            driven: ShardSet::EMPTY,
             rung: false,
             closed: false,
         };
@@ -76,7 +86,7 @@ impl<T> Queue<T> {
         if !filling.push(item, false) {
             return Pushed::Full;
         }
-        if filling.end() { Pushed::WakeDriver } else { Pushed::Quietly }
+        Pushed::Waking(filling.end())
     }
 
     /// Begins to put several in.
@@ -159,9 +169,10 @@ impl<T> Queue<T> {
         item
     }
 
-    /// Whether a push is to wake the thread that drives the device.
-    pub(crate) fn set_driven(&self, driven: bool) {
-        self.lock().driven = driven;
+    /// Whether a push is to wake the thread that drives a shard.
+    pub(crate) fn set_driven(&self, shard: ShardSet, driven: bool) {
+        let mut state = self.lock();
+        state.driven = if driven { state.driven | shard } else { state.driven.without(shard) };
     }
 
     /// Wakes whoever blocks, now and later: nothing will come.
@@ -235,8 +246,8 @@ impl<T> Filling<'_, T> {
         true
     }
 
-    /// Wakes who waits. True when the thread that drives the device does.
-    pub(crate) fn end(mut self) -> bool {
+    /// Wakes who waits. Returns the shards whose drivers do.
+    pub(crate) fn end(mut self) -> ShardSet {
         let Self { state, queue } = &mut self;
         // Sequentially consistent, as is the load: who asks for notice and then finds the queue
         // empty must be seen to have asked by whoever has put something in.
@@ -260,13 +271,12 @@ mod tests {
     use super::*;
     use crate::io::wait_readable;
 
+    const QUIETLY: Pushed = Pushed::Waking(ShardSet::EMPTY);
+
     #[test]
     fn a_full_queue_takes_nothing() {
         let queue = Queue::new(2);
-        assert_eq!(
-            [1, 2, 3].map(|i| queue.push(i)),
-            [Pushed::Quietly, Pushed::Quietly, Pushed::Full]
-        );
+        assert_eq!([1, 2, 3].map(|i| queue.push(i)), [QUIETLY, QUIETLY, Pushed::Full]);
         let mut taken = Vec::<i32>::new();
         assert_eq!((queue.pop_into(&mut taken, 1), queue.pop()), (1, Some(2)));
         assert!(taken == [1] && queue.is_empty());
@@ -279,7 +289,7 @@ mod tests {
         assert_eq!((queue.resize(1), queue.capacity()), (Err(2), 2));
         assert_eq!(
             (queue.resize(3), queue.push(3), queue.push(4)),
-            (Ok(()), Pushed::Quietly, Pushed::Full)
+            (Ok(()), QUIETLY, Pushed::Full)
         );
         assert_eq!((queue.pop(), queue.resize(2)), (Some(1), Ok(())));
         assert_eq!((queue.push(5), queue.fill().push(6, true)), (Pushed::Full, true));

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Condvar, MutexGuard, Once, PoisonError, Weak};
 
 use crate::io::at_exit;
+use crate::lock::Mutex;
 use crate::runtime::device::Device;
 use crate::runtime::fork;
 
 static REGISTRY: Mutex<Option<HashMap<IpAddr, Entry>>> = Mutex::new(None);
 static RELEASED: Condvar = Condvar::new();
 
-struct Entry {
+pub(super) struct Entry {
     /// Dangling while the device is being opened or closed.
     device: Weak<Device>,
     /// A child inherits the table, and not the devices.
@@ -65,7 +66,7 @@ impl Claim {
 
     /// Enters a device at its addresses, which have been claimed for it.
     pub(crate) fn enter(device: &Arc<Device>) {
-        device.shard.claim().fill(&mut lock(), &Arc::downgrade(device));
+        device.shards.first().claim().fill(&mut lock(), &Arc::downgrade(device));
         RELEASED.notify_all();
     }
 
@@ -104,6 +105,13 @@ pub(crate) fn find(ip: IpAddr) -> Option<Arc<Device>> {
 
 type Entries<'a> = MutexGuard<'a, Option<HashMap<IpAddr, Entry>>>;
 
+/// Keeps others from opening and closing devices.
+pub(super) type Held = Entries<'static>;
+
+pub(super) fn hold() -> Held {
+    lock()
+}
+
 fn lock<'a>() -> Entries<'a> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -136,7 +144,7 @@ pub fn flush() {
         .collect();
     drop(entries);
     for device in devices {
-        device.shard.flush_at_exit();
+        device.shards.iter().for_each(|shard| shard.flush_at_exit());
         // To close it is the system's part now.
         std::mem::forget(device);
     }

@@ -3,18 +3,21 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use crate::lock::Mutex;
+use crate::runtime::moderation::{Moderation, Moderator, Verdict};
 use crate::runtime::queue::Queue;
+use crate::runtime::shards::{ShardSet, SharedShardSet};
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
 
 /// What is done when a completion queue has something that it was armed for.
 pub(crate) trait Announce: Send + Sync {
-    /// Announces it. True when the thread that drives the device waits for that.
-    fn announce(&self) -> bool;
+    /// Announces it. Returns the shards whose drivers wait for that.
+    fn announce(&self) -> ShardSet;
 
     /// Whether the announcement is waited for through a descriptor.
     fn is_exported(&self) -> bool;
@@ -28,11 +31,17 @@ pub(crate) struct Ring {
     pub(crate) completions: Queue<Stamped>,
     armed: AtomicU8,
     announce: Option<Box<dyn Announce>>,
-    /// Somebody waits on the channel's descriptor until it is announced.
-    slept_on: AtomicBool,
+    /// What is armed for and not announced yet, of all shards.
+    moderator: Mutex<Moderator>,
+    /// Shards that put completions in.
+    feeders: SharedShardSet,
+    /// Of those: somebody waits on the channel's descriptor until it is announced.
+    slept_on: SharedShardSet,
     /// When it is full, the oldest makes room.
     ignore_overrun: bool,
     overrun: AtomicBool,
+    /// That it is full has been told.
+    told: AtomicBool,
     /// Tasks that wait for completions, and whether there are any.
     wakers: Mutex<Vec<Waker>>,
     awaited: AtomicBool,
@@ -75,12 +84,12 @@ pub(crate) enum Armed {
 /// What became of completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Put {
-    /// There was no room, for the first time.
+    /// There was no room, now or before.
     pub(crate) overrun: bool,
     /// How many are such as the queue is armed for.
     pub(crate) wanted: u32,
-    /// The thread that drives the device waits for them.
-    pub(crate) wake_driver: bool,
+    /// The shards whose drivers wait for them.
+    pub(crate) wakes: ShardSet,
     /// Tasks wait for them.
     pub(crate) awaited: bool,
 }
@@ -96,9 +105,12 @@ impl Ring {
             completions: Queue::new(depth),
             armed: AtomicU8::new(Armed::No as u8),
             announce,
-            slept_on: AtomicBool::new(false),
+            moderator: Mutex::default(),
+            feeders: SharedShardSet::default(),
+            slept_on: SharedShardSet::default(),
             ignore_overrun,
             overrun: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             wakers: Mutex::default(),
             awaited: AtomicBool::new(false),
             events,
@@ -109,7 +121,7 @@ impl Ring {
     pub(crate) fn put(&self, now: Instant, completions: impl Iterator<Item = Completion>) -> Put {
         if self.is_overrun() {
             completions.for_each(drop);
-            return Put::default();
+            return Put { overrun: true, ..Put::default() };
         }
         let (mut put, mut solicited) = (Put::default(), 0);
         let mut filling = self.completions.fill();
@@ -123,7 +135,7 @@ impl Ring {
             put.wanted += 1;
             solicited += u32::from(completion.solicited);
         }
-        put.wake_driver = filling.end();
+        put.wakes = filling.end();
         // Sequentially consistent, as are the stores: who arms it, or a task that waits, and then finds
         // the queue empty must be seen to have done so.
         match self.armed.load(Ordering::SeqCst) {
@@ -135,17 +147,47 @@ impl Ring {
         put
     }
 
-    /// Announces the next completion, or the next solicited one, that is put in from now on. The
-    /// wider of two wishes counts. True when from now on somebody waits on a descriptor for that.
-    pub(crate) fn arm(&self, armed: Armed) -> bool {
-        self.armed.fetch_max(armed as u8, Ordering::SeqCst);
-        let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
-        exported && !self.slept_on.swap(true, Ordering::SeqCst)
+    /// The shards that put completions in. While there are none it is left to the first.
+    pub(crate) fn feeders(&self) -> ShardSet {
+        let feeders = self.feeders.get();
+        if feeders.is_empty() { ShardSet::of(0) } else { feeders }
     }
 
-    /// Announces what has been put in. True when the thread that drives the device waits for that.
-    pub(crate) fn announce(&self) -> bool {
-        self.announce.as_ref().is_some_and(|announce| announce.announce())
+    /// These shards put completions in too.
+    pub(crate) fn add_feeders(&self, these: ShardSet) {
+        self.feeders.insert(these);
+    }
+
+    /// Announces the next completion, or the next solicited one, that is put in from now on. The
+    /// wider of two wishes counts. Returns the shards for which from now on somebody waits on a descriptor.
+    pub(crate) fn arm(&self, armed: Armed) -> ShardSet {
+        self.armed.fetch_max(armed as u8, Ordering::SeqCst);
+        let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
+        if exported { self.slept_on.insert(self.feeders()) } else { ShardSet::EMPTY }
+    }
+
+    /// Announces what has been put in. Returns the shards whose drivers wait for that.
+    pub(crate) fn announce(&self) -> ShardSet {
+        self.announce.as_ref().map_or(ShardSet::EMPTY, |announce| announce.announce())
+    }
+
+    /// Sets how long it waits for more. What waits already goes by the new rule.
+    pub(crate) fn moderate(&self, moderation: Moderation) {
+        self.moderator().moderate(moderation);
+    }
+
+    /// So many more than before are such as it is armed for: what is to be done about it.
+    pub(crate) fn hold(&self, now: Instant, more: u32) -> Verdict {
+        self.moderator().hold(now, more)
+    }
+
+    fn moderator(&self) -> MutexGuard<'_, Moderator> {
+        self.moderator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is still to be told that it is full; from now on it is not.
+    pub(crate) fn take_untold_overrun(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
     }
 
     /// Has the next completion wake a task. What came before wakes nobody, so look once more.
@@ -182,11 +224,11 @@ impl Ring {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// Ends what [`arm`](Self::arm) has begun: it is announced now. Only who holds the device's lock
-    /// does this. True when nobody waits on a descriptor for it any more.
-    pub(crate) fn disarm(&self) -> bool {
-        self.armed.store(Armed::No as u8, Ordering::SeqCst);
-        self.slept_on.swap(false, Ordering::SeqCst)
+    /// Ends what [`arm`](Self::arm) has begun: it is announced now, by whoever is told that it was armed.
+    /// And the shards for which nobody waits on a descriptor any more.
+    pub(crate) fn disarm(&self) -> (bool, ShardSet) {
+        let armed = self.armed.swap(Armed::No as u8, Ordering::SeqCst);
+        (armed != Armed::No as u8, self.slept_on.take())
     }
 }
 
@@ -233,7 +275,8 @@ mod tests {
         assert_eq!(put(&ring, false), Put::default());
         assert!(put(&ring, false).overrun);
         ring.completions.pop();
-        assert_eq!(put(&ring, false), Put::default());
+        assert_eq!(put(&ring, false), Put { overrun: true, ..Put::default() });
+        assert_eq!([(); 2].map(|()| ring.take_untold_overrun()), [true, false]);
         assert!(ring.completions.is_empty() && ring.is_overrun());
     }
 

@@ -1,47 +1,28 @@
 //! The completion queues of a shard by number, and when each is announced.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::engine::timers::Timers;
 use crate::ids::{CqId, Qpn};
+use crate::lock::Mutex;
+use crate::runtime::moderation::{Moderation, Verdict};
 use crate::runtime::ring::{Put, Ring};
+use crate::runtime::shards::ShardSet;
 use crate::time::Instant;
 use crate::transport::work::Completion;
-
-/// How long an armed completion queue waits for more before it is announced: until `count`
-/// completions that it is armed for have come, or `period` after the first. Zero leaves a limit out;
-/// without either it is announced at once, and so it is with a `count` of 1.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[doc(alias = "ibv_moderate_cq")]
-pub struct Moderation {
-    /// Completions that are announced together.
-    #[doc(alias = "cq_count")]
-    pub count: u16,
-    /// Microseconds that the first of them may wait.
-    #[doc(alias = "cq_period")]
-    pub period: u16,
-}
-
-impl Moderation {
-    fn is_off(self) -> bool {
-        self.count == 1 || self == Self::default()
-    }
-}
 
 /// The completion queues of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     slots: Vec<Option<Slot>>,
-    /// Numbers that can be given out again.
-    free: Vec<CqId>,
     /// To be announced now.
     due: SmallVec<[Arc<Ring>; 4]>,
-    /// Queues that somebody has slept on and that are announced now, or gone.
-    told: usize,
+    /// For queues that somebody has slept on and that are announced now, or gone: the shards that he was
+    /// aboard.
+    told: SmallVec<[ShardSet; 4]>,
     /// Tasks to be woken.
     wakers: Vec<Waker>,
     /// When to look whether which has been held for long enough.
@@ -51,45 +32,60 @@ pub(crate) struct Rings {
 #[derive(Debug)]
 struct Slot {
     ring: Arc<Ring>,
-    moderation: Moderation,
-    /// Completions that it was armed for and that are not announced yet.
-    held: u32,
-    /// When they are at the latest.
-    until: Option<Instant>,
+    /// The engine knows that it was full.
+    overrun: bool,
 }
 
-impl Slot {
-    fn is_complete(&self, now: Instant) -> bool {
-        let Moderation { count, .. } = self.moderation;
-        let enough = self.moderation.is_off() || (count > 0 && self.held >= count.into());
-        self.held > 0 && (enough || self.until.is_some_and(|until| until <= now))
+/// The numbers of a device's completion queues, which are the same in all of its shards.
+#[derive(Debug, Default)]
+pub(crate) struct CqNumbers(Mutex<Numbers>);
+
+#[derive(Debug, Default)]
+struct Numbers {
+    /// How many were ever taken.
+    known: u32,
+    /// Those that can be given out again.
+    free: Vec<CqId>,
+}
+
+impl CqNumbers {
+    /// Takes a number, if fewer than `max` are taken.
+    pub(crate) fn take(&self, max: usize) -> Option<CqId> {
+        let mut numbers = self.lock();
+        if numbers.known as usize - numbers.free.len() >= max {
+            return None;
+        }
+        if let Some(id) = numbers.free.pop() {
+            return Some(id);
+        }
+        numbers.known += 1;
+        Some(CqId(numbers.known - 1))
+    }
+
+    /// Gives a number back that no shard knows any more.
+    pub(crate) fn give_back(&self, id: CqId) {
+        self.lock().free.push(id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Rings {
-    /// Takes a number for a completion queue.
-    pub(crate) fn reserve(&mut self) -> CqId {
-        if let Some(id) = self.free.pop() {
-            return id;
-        }
-        self.slots.push(None);
-        // As many as do not fit 32 bits do not fit memory.
-        CqId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
-    }
-
-    /// Enters the completion queue that a number was taken for.
+    /// Enters a completion queue under its number.
     pub(crate) fn enter(&mut self, id: CqId, ring: Arc<Ring>) {
-        if let Some(slot) = self.slots.get_mut(id.0 as usize) {
-            let moderation = Moderation::default();
-            *slot = Some(Slot { ring, moderation, held: 0, until: None });
+        let index = id.0 as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, || None);
         }
+        self.slots[index] = Some(Slot { ring, overrun: false });
     }
 
-    /// Gives a number back. No queue pair uses it any more.
+    /// Forgets a completion queue. No queue pair of this shard uses it any more.
     pub(crate) fn remove(&mut self, id: CqId) {
         if let Some(slot) = self.slots.get_mut(id.0 as usize).and_then(Option::take) {
-            self.told += usize::from(slot.ring.disarm());
-            self.free.push(id);
+            self.disarm(&slot.ring);
         }
     }
 
@@ -99,11 +95,6 @@ impl Rings {
 
     fn slot(&mut self, id: CqId) -> Option<&mut Slot> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
     }
 
     /// Puts completions where they belong.
@@ -117,11 +108,12 @@ impl Rings {
             completions.for_each(drop);
             return Put::default();
         };
-        let put = slot.ring.put(now, completions);
+        let mut put = slot.ring.put(now, completions);
+        // Of each shard the engine is to know it, once.
+        put.overrun = put.overrun && !std::mem::replace(&mut slot.overrun, true);
         let wakers = if put.awaited { slot.ring.take_wakers() } else { Vec::new() };
         if put.wanted > 0 {
-            slot.held += put.wanted;
-            self.hold(now, id);
+            self.hold(now, id, put.wanted);
         }
         self.wakers.extend(wakers);
         put
@@ -136,11 +128,12 @@ impl Rings {
 
     /// Whether there is something to [take](Self::take_wakers) or [to take](Self::take_told).
     pub(crate) fn has_notices(&self) -> bool {
-        self.told > 0 || !self.wakers.is_empty()
+        !self.told.is_empty() || !self.wakers.is_empty()
     }
 
-    /// How many queues that somebody has slept on are announced or gone.
-    pub(crate) fn take_told(&mut self) -> usize {
+    /// For each queue that somebody has slept on and that is announced or gone, the shards that he was
+    /// aboard.
+    pub(crate) fn take_told(&mut self) -> SmallVec<[ShardSet; 4]> {
         std::mem::take(&mut self.told)
     }
 
@@ -151,30 +144,35 @@ impl Rings {
 
     /// Sets how long a completion queue waits for more. What waits already goes by the new rule.
     pub(crate) fn moderate(&mut self, now: Instant, id: CqId, moderation: Moderation) {
-        let Some(slot) = self.slot(id) else { return };
-        (slot.moderation, slot.until) = (moderation, None);
-        self.hold(now, id);
-    }
-
-    /// Announces what is held, or sees to it that it is announced in time.
-    fn hold(&mut self, now: Instant, id: CqId) {
-        let Some(slot) = self.slot(id).filter(|slot| slot.held > 0) else { return };
-        if slot.is_complete(now) {
-            self.release(id);
-        } else if slot.until.is_none() && slot.moderation.period > 0 {
-            let until = now + Duration::from_micros(slot.moderation.period.into());
-            slot.until = Some(until);
-            self.timers.schedule(id.0 as usize, until);
+        if let Some(slot) = self.slot(id) {
+            slot.ring.moderate(moderation);
+            self.hold(now, id, 0);
         }
     }
 
-    /// Announces what is held.
-    fn release(&mut self, id: CqId) {
+    /// Announces what is held, or sees to it that it is announced in time.
+    fn hold(&mut self, now: Instant, id: CqId, more: u32) {
         let Some(slot) = self.slot(id) else { return };
-        (slot.held, slot.until) = (0, None);
-        let ring = Arc::clone(&slot.ring);
-        self.told += usize::from(ring.disarm());
-        self.due.push(ring);
+        match slot.ring.hold(now, more) {
+            Verdict::Nothing => {}
+            Verdict::Later(at) => self.timers.schedule(id.0 as usize, at),
+            Verdict::Announce => {
+                let ring = Arc::clone(&slot.ring);
+                // Another shard may have been first.
+                if self.disarm(&ring) {
+                    self.due.push(ring);
+                }
+            }
+        }
+    }
+
+    /// Ends what was armed. True when it was.
+    fn disarm(&mut self, ring: &Ring) -> bool {
+        let (armed, boarded) = ring.disarm();
+        if !boarded.is_empty() {
+            self.told.push(boarded);
+        }
+        armed
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout): never too late, perhaps too early.
@@ -185,12 +183,7 @@ impl Rings {
     /// Some may have been held for long enough.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(index) = self.timers.expired(now) {
-            let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { continue };
-            if slot.is_complete(now) {
-                self.release(CqId(u32::try_from(index).unwrap_or(u32::MAX)));
-            } else if let Some(until) = slot.until {
-                self.timers.schedule(index, until);
-            }
+            self.hold(now, CqId(u32::try_from(index).unwrap_or(u32::MAX)), 0);
         }
     }
 
@@ -199,13 +192,13 @@ impl Rings {
         !self.due.is_empty()
     }
 
-    /// Announces what is due. True when the thread that drives the device waits for that.
-    pub(crate) fn announce(&mut self) -> bool {
-        let mut wake_driver = false;
+    /// Announces what is due. Returns the shards whose drivers wait for that.
+    pub(crate) fn announce(&mut self) -> ShardSet {
+        let mut wakes = ShardSet::EMPTY;
         while let Some(ring) = self.due.pop() {
-            wake_driver |= ring.announce();
+            wakes |= ring.announce();
         }
-        wake_driver
+        wakes
     }
 
     /// The device has failed.
@@ -236,7 +229,7 @@ mod tests {
         fn new(count: u16, period: u16) -> Self {
             let mut rings = Rings::default();
             let ring = Arc::new(Ring::new(64, false, None, Arc::new(Queue::new(1))));
-            let id = rings.reserve();
+            let id = CqId(0);
             rings.enter(id, Arc::clone(&ring));
             rings.moderate(Instant::ZERO, id, Moderation { count, period });
             Self { rings, ring, id }
@@ -330,11 +323,11 @@ mod tests {
 
     #[test]
     fn numbers_are_given_out_again() {
-        let mut bench = Bench::new(0, 0);
-        let second = bench.rings.reserve();
-        assert_eq!((bench.id, second, bench.rings.len()), (CqId(0), CqId(1), 2));
-        bench.rings.remove(bench.id);
-        assert_eq!((bench.rings.reserve(), bench.rings.len()), (CqId(0), 2));
+        let numbers = CqNumbers::default();
+        let ids = [(); 3].map(|()| numbers.take(2));
+        assert_eq!(ids, [Some(CqId(0)), Some(CqId(1)), None]);
+        numbers.give_back(CqId(0));
+        assert_eq!([(); 2].map(|()| numbers.take(2)), [Some(CqId(0)), None]);
     }
 
     #[test]

@@ -2,24 +2,31 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::runtime::bell::Bell;
-use crate::runtime::core::{Core, Notices};
+use crate::io::Bell;
+use crate::lock::Mutex;
+use crate::runtime::core::{Core, Found, Notices};
 use crate::runtime::progress::State;
 use crate::runtime::queue::Queue;
 use crate::runtime::registry::Claim;
+use crate::runtime::shards::{ShardSet, Shards};
 use crate::runtime::{clock, fork};
 use crate::time::Instant;
 
 /// Who polls as often as this will do so again: a few times what a poll takes.
 const SOON: Duration = Duration::from_micros(5);
+
+/// Who polls may find nothing so often before the processor goes to others who want it: for longer than an answer
+/// takes within a machine.
+const POLLS: u32 = 128;
 
 /// Why a device can do nothing any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
@@ -43,9 +50,13 @@ pub enum Down {
 #[derive(Debug)]
 pub(crate) struct Shard {
     core: Mutex<Core>,
+    /// Its place among the shards of its device.
+    index: u8,
+    /// All of them, if there are others.
+    all: OnceLock<Weak<Shards>>,
     /// The time of whoever has had the lock last.
     last_time: AtomicU64,
-    /// When somebody else than the device's thread last took a turn.
+    /// When somebody else than the device's thread last began a turn.
     pub(super) last_turn: AtomicU64,
     /// What the thread does.
     pub(super) thread: AtomicU8,
@@ -53,6 +64,8 @@ pub(crate) struct Shard {
     pub(super) thread_sleep: Due,
     /// Wakes the thread.
     pub(super) thread_bell: Bell,
+    /// Turns in a row that found nothing, of those who poll.
+    polled_in_vain: AtomicU32,
     /// A thread that waits for something drives the device meanwhile.
     pub(super) driven: AtomicBool,
     /// Until when that one sleeps on the port's descriptors.
@@ -70,13 +83,14 @@ pub(crate) struct Shard {
     /// The port's.
     descriptors: Mutex<SmallVec<[RawFd; 4]>>,
     /// Last, so that it is given up when the sockets are closed.
-    claim: Claim,
+    claim: Arc<Claim>,
 }
 
 impl Shard {
-    pub(crate) fn new(core: Core, claim: Claim) -> io::Result<Self> {
-        fork::watch();
+    pub(crate) fn new(core: Core, index: u8, claim: &Arc<Claim>) -> io::Result<Self> {
         Ok(Self {
+            index,
+            all: OnceLock::new(),
             descriptors: Mutex::new(core.port.descriptors()),
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
@@ -84,6 +98,7 @@ impl Shard {
             thread: AtomicU8::new(State::Socket as u8),
             thread_sleep: Due::default(),
             thread_bell: Bell::new()?,
+            polled_in_vain: AtomicU32::new(0),
             driven: AtomicBool::new(false),
             driver_sleep: Due::default(),
             driver_bell: Bell::new()?,
@@ -92,8 +107,24 @@ impl Shard {
             closing: AtomicBool::new(false),
             failed: AtomicU8::new(0),
             generation: fork::generation(),
-            claim,
+            claim: Arc::clone(claim),
         })
+    }
+
+    /// It is one of several.
+    pub(super) fn join(&self, all: &Arc<Shards>) {
+        // Nobody else does this.
+        let _ = self.all.set(Arc::downgrade(all));
+    }
+
+    /// Its place among the shards of its device.
+    pub(crate) fn index(&self) -> u8 {
+        self.index
+    }
+
+    /// It alone.
+    pub(crate) fn set(&self) -> ShardSet {
+        ShardSet::of(self.index)
     }
 
     /// The claim to its addresses.
@@ -136,7 +167,11 @@ impl Shard {
         let _watch = Watch(self);
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
-            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::WouldBlock) => {
+                // If that is the device's thread, it leaves the next one to who polls.
+                self.takes_turn(clock::now());
+                return Ok(());
+            }
             Err(TryLockError::Poisoned(poisoned)) => {
                 drop(poisoned);
                 return Err(self.fail(Down::Failed));
@@ -146,19 +181,36 @@ impl Shard {
         self.check()?;
         let now = clock::now();
         let polls = self.idle_for(now) < SOON;
-        if polls {
-            core.poll(now);
-        } else {
-            core.turn(now);
-            if queue.is_empty() && core.owes() {
-                // Who finds nothing may not come back soon.
-                core.transmit(now);
-                core.deliver(now);
-            }
+        self.takes_turn(now);
+        let found = if polls { core.poll(now) } else { core.turn(now) };
+        if !polls && queue.is_empty() && core.owes() {
+            // Who finds nothing may not come back soon.
+            core.transmit(now);
+            core.deliver(now);
         }
-        self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
         self.release(core, now);
+        self.give_way(found);
         Ok(())
+    }
+
+    /// Somebody else than the device's thread begins a turn.
+    pub(super) fn takes_turn(&self, now: Instant) {
+        self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// After a turn for somebody who polls, and may do so without end. Where there are fewer processors than
+    /// such programs, the peer would have to wait until the system takes this one's away.
+    fn give_way(&self, found: Found) {
+        let in_vain = match found {
+            Found::Work => 0,
+            Found::Nothing | Found::BrokenPort => {
+                self.polled_in_vain.load(Ordering::Relaxed).saturating_add(1)
+            }
+        };
+        self.polled_in_vain.store(in_vain, Ordering::Relaxed);
+        if in_vain > POLLS {
+            thread::yield_now();
+        }
     }
 
     /// Sends what is owed if the lock is free, for the end of the process.
@@ -173,8 +225,9 @@ impl Shard {
     /// Unlocks, and wakes who sleeps for longer than is right by now.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
-        let due = core.deadline(now);
-        let overslept = due.is_some_and(|due| self.sleeps_past(due));
+        // Mostly nobody sleeps while somebody polls.
+        let overslept =
+            self.wakes_at().is_some_and(|until| core.deadline(now).is_some_and(|due| until > due));
         let notices = core.take_notices();
         if notices.as_ref().is_some_and(|notices| notices.moved) {
             *self.port_descriptors() = core.port.descriptors();
@@ -189,12 +242,13 @@ impl Shard {
     }
 
     fn tell(&self, notices: Notices) {
-        let Notices { wake_driver, moved, wakers, told, port_closed } = notices;
-        self.tasks.fetch_sub(told, Ordering::SeqCst);
-        wakers.into_iter().for_each(Waker::wake);
-        if wake_driver || moved {
-            self.driver_bell.ring();
+        let Notices { wakes, moved, wakers, told, port_closed } = notices;
+        for boarded in told {
+            self.each(boarded, Self::alight);
         }
+        wakers.into_iter().for_each(Waker::wake);
+        let wakes = if moved { wakes | self.set() } else { wakes };
+        self.each(wakes, |shard| shard.driver_bell.ring());
         if moved {
             // Who sleeps does so on the old ones.
             self.thread_bell.ring();
@@ -204,10 +258,20 @@ impl Shard {
         }
     }
 
-    /// Whether somebody sleeps on the port, and nobody who does wakes up in time.
-    fn sleeps_past(&self, due: Instant) -> bool {
-        let sleeps = [self.thread_sleep.get(), self.driver_sleep.get()];
-        sleeps.iter().flatten().min().is_some_and(|until| *until > due)
+    /// Does something with each of these shards of the device.
+    fn each(&self, these: ShardSet, act: impl Fn(&Self)) {
+        if these.contains(self.index) {
+            act(self);
+        }
+        let others = these.without(self.set());
+        if let Some(all) = self.all.get().and_then(Weak::upgrade) {
+            others.iter().for_each(|index| act(all.at(index.into())));
+        }
+    }
+
+    /// When the first wakes up of those who sleep on the port, if anybody does.
+    fn wakes_at(&self) -> Option<Instant> {
+        Instant::first(self.thread_sleep.get(), self.driver_sleep.get())
     }
 
     fn wake_sleeper(&self) {
@@ -228,6 +292,19 @@ impl Shard {
         self.check().map(|()| core)
     }
 
+    /// Locks, and says whether somebody else had it.
+    pub(super) fn lock_after_others(&self) -> Result<(MutexGuard<'_, Core>, bool), Down> {
+        match self.core.try_lock() {
+            Ok(core) => self.check().map(|()| (core, false)),
+            Err(_) => self.lock().map(|core| (core, true)),
+        }
+    }
+
+    /// Whether somebody has the lock.
+    pub(super) fn is_locked(&self) -> bool {
+        matches!(self.core.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     /// Whether the device can be used.
     pub(crate) fn check(&self) -> Result<(), Down> {
         if self.generation != fork::generation() {
@@ -240,7 +317,7 @@ impl Shard {
     }
 
     /// The device has failed: flushes what was posted, and wakes everybody who waits for it. Returns why
-    /// it has failed first.
+    /// it has failed first. Its other shards fail with it.
     pub(super) fn fail(&self, why: Down) -> Down {
         let number = u8::from(why == Down::SocketClosed) + 1;
         let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
@@ -255,6 +332,9 @@ impl Shard {
         wakers.into_iter().for_each(Waker::wake);
         self.driver_bell.ring();
         self.thread_bell.ring();
+        if let Some(all) = self.all.get().and_then(Weak::upgrade) {
+            all.iter().for_each(|shard| _ = shard.fail(why));
+        }
         why
     }
 
@@ -309,7 +389,6 @@ impl Due {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
-    use std::sync::Arc;
     use std::thread;
 
     use super::*;
@@ -326,7 +405,7 @@ mod tests {
         b.core.post_recvs(Instant::ZERO, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
         let claim = Claim::make_free(&[IpAddr::from(ip)]).unwrap();
-        (Shard::new(b.core, claim).unwrap(), b.wire, b.ring)
+        (Shard::new(b.core, 0, &Arc::new(claim)).unwrap(), b.wire, b.ring)
     }
 
     fn log(wire: &Shared) -> Vec<String> {
@@ -369,6 +448,19 @@ mod tests {
     }
 
     #[test]
+    fn who_finds_nothing_again_and_again_gives_way() {
+        let (shard, _, ring) = shard([10, 255, 1, 8]);
+        let in_vain = || shard.polled_in_vain.load(Ordering::Relaxed);
+        shard.turn_for(&ring.completions).unwrap();
+        assert_eq!(in_vain(), 0);
+        // The first still acknowledges.
+        for _ in 0..=POLLS + 1 {
+            shard.turn_for(&ring.completions).unwrap();
+        }
+        assert_eq!(in_vain(), POLLS + 1);
+    }
+
+    #[test]
     fn a_poll_does_not_wait_for_another() {
         let (shard, wire, ring) = shard([10, 255, 1, 3]);
         let held = shard.lock().unwrap();
@@ -390,7 +482,30 @@ mod tests {
         }
         assert!(log(&wire).is_empty());
         shard.last_turn.store(0, Ordering::Relaxed);
+        assert_eq!(shard.watch(&mut vigil), Ok(State::Watch), "there was one since it last looked");
         assert_eq!(shard.watch(&mut vigil), Ok(State::Socket));
+    }
+
+    #[test]
+    fn who_takes_long_over_a_turn_still_takes_turns() {
+        let (shard, _, _) = shard([10, 255, 1, 9]);
+        let mut vigil = Vigil::new();
+        let held = shard.lock().unwrap();
+        for _ in 0..3 {
+            assert_eq!(shard.watch(&mut vigil), Ok(State::Watch));
+        }
+        drop(held);
+        assert_eq!(shard.watch(&mut vigil), Ok(State::Socket));
+    }
+
+    #[test]
+    fn who_polls_while_another_has_the_lock_is_seen() {
+        let (shard, _, ring) = shard([10, 255, 1, 10]);
+        let held = shard.lock().unwrap();
+        let before = clock::now();
+        shard.turn_for(&ring.completions).unwrap();
+        assert_eq!(shard.idle_for(before), Duration::ZERO);
+        drop(held);
     }
 
     #[test]

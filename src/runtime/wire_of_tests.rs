@@ -15,6 +15,7 @@ use crate::runtime::AckPolicy;
 use crate::runtime::core::Core;
 use crate::runtime::queue::Queue;
 use crate::runtime::ring::{Announce, Ring};
+use crate::runtime::shards::ShardSet;
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{Completion, RemoteAddr, Sge, WcOpcode, WcStatus};
@@ -121,6 +122,7 @@ pub(crate) fn completion(solicited: bool) -> Completion {
         imm: None,
         invalidated: None,
         source_qp: None,
+        ip_version: None,
         qpn: Qpn::new(2),
         solicited,
     }
@@ -142,9 +144,9 @@ pub(crate) struct End {
 struct Log(Shared);
 
 impl Announce for Log {
-    fn announce(&self) -> bool {
+    fn announce(&self) -> ShardSet {
         self.0.lock().unwrap().log.push("announce".into());
-        false
+        ShardSet::EMPTY
     }
 
     fn is_exported(&self) -> bool {
@@ -199,7 +201,7 @@ impl End {
         let events = Arc::new(Queue::new(16));
         let announce = Box::new(Log(Arc::clone(own)));
         let ring = Arc::new(Ring::new(depth, false, Some(announce), Arc::clone(&events)));
-        let cq = core.rings.reserve();
+        let cq = CqId(0);
         core.rings.enter(cq, Arc::clone(&ring));
         let cap = QpCap::default();
         let init = QpInit {

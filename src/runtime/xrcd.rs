@@ -1,11 +1,12 @@
 //! XRC domains of a device.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use thiserror::Error;
 
 use crate::ids::XrcdId;
+use crate::lock::Mutex;
 
 /// An XRC domain; whoever holds it keeps it open.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::psn::Psn;
 use crate::transport::connection::Connection;
 use crate::transport::window::WindowId;
 use crate::wire::icrc::Flow;
-use crate::wire::packet::{Builder, datagram_len, padding};
+use crate::wire::packet::{Builder, ICRC_LEN, datagram_len, padding};
 use crate::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth, XrcEth,
 };
@@ -116,6 +116,45 @@ pub(crate) fn push<'a>(
         (Err(_), _) => out.unpush(len),
     }
     written
+}
+
+/// Bytes of headers that a packet in the middle of a message has at most: over XRC.
+const MOST_HEADERS: usize = Bth::LEN + XrcEth::LEN;
+
+/// Appends `count` packets, for which there is room, like the last: of its length, with its headers,
+/// and with PSNs from `psn` on. It has no padding. `fill` writes the payload of each, given how many
+/// there were before. Returns how many there are; the first that it could not write is left out, and
+/// those after it.
+pub(crate) fn repeat<'a>(
+    out: &mut Burst,
+    to: impl Into<To<'a>>,
+    opcode: Opcode,
+    psn: Psn,
+    count: u32,
+    mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), Revoked>,
+) -> u32 {
+    let (to, len, headers) = (to.into(), out.segment_len(), opcode.header_len());
+    let mut like = [0; MOST_HEADERS];
+    let known = out.last().split_at_checked(headers).zip(like.split_at_mut_checked(headers));
+    let Some(((before, _), (like, _))) = known else { return 0 };
+    like.copy_from_slice(before);
+    let Some(series) = to.flow.series(out.last()) else { return 0 };
+    for index in 0..count {
+        let id = u16::try_from(out.len()).unwrap_or(u16::MAX);
+        if let Some(bth) = like.first_chunk_mut() {
+            Bth::write_psn(bth, psn.plus(index));
+        }
+        let datagram = out.push(len);
+        let (head, rest) = datagram.split_at_mut(headers);
+        head.copy_from_slice(like);
+        let payload = rest.len() - ICRC_LEN;
+        if fill(index, &mut rest[..payload]).is_err() {
+            out.unpush(len);
+            return index;
+        }
+        series.seal(id, datagram);
+    }
+    count
 }
 
 impl Extension {

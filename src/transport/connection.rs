@@ -2,7 +2,7 @@
 
 use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
 use crate::mem::{Access, Memory, Turn, Via};
-use crate::net::Path;
+use crate::net::{IpVersion, Path};
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::counters::{Counters, Tally};
 use crate::transport::outputs::Outputs;
@@ -117,6 +117,7 @@ impl Context<'_> {
             invalidated: None,
             qpn: id.qpn,
             source_qp: None,
+            ip_version: None,
             solicited: status != WcStatus::Success,
         };
         self.outputs.completions.push_back((id.send_cq, completion));
@@ -134,6 +135,7 @@ impl Context<'_> {
             invalidated: end.invalidated,
             qpn,
             source_qp: end.source_qp,
+            ip_version: end.ip_version,
             solicited: end.solicited || end.status != WcStatus::Success,
         };
         self.outputs.completions.push_back((cq, completion));
@@ -159,6 +161,8 @@ pub(crate) struct RecvEnd {
     pub(crate) solicited: bool,
     /// UD: who sent it.
     pub(crate) source_qp: Option<Qpn>,
+    /// UD: in which packet.
+    pub(crate) ip_version: Option<IpVersion>,
 }
 
 impl RecvEnd {
@@ -172,6 +176,7 @@ impl RecvEnd {
             invalidated: None,
             solicited: false,
             source_qp: None,
+            ip_version: None,
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::ids::{PdId, Qpn, Rkey};
 use crate::mem::{Access, Need, Placement, Span, Spans};
+use crate::psn::Psn;
 use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
-use crate::wire::{Datagram, Ieth, Operation, Position, Reth};
+use crate::wire::{Datagram, Ieth, Opcode, Operation, Position, Reth};
 
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -21,6 +22,14 @@ pub(crate) enum Inbound {
     Send { request: RecvRequest, buffer: Spans, received: u32 },
     /// A WRITE, with the memory its RETH names; no bytes need none.
     Write { target: Option<Span>, total: u32, received: u32 },
+}
+
+/// A packet like the one before it: in the middle of a message, and with the same headers but for the PSN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Middle<'a> {
+    pub(crate) opcode: Opcode,
+    pub(crate) psn: Psn,
+    pub(crate) payload: &'a [u8],
 }
 
 /// Why a packet was not executed.
@@ -57,19 +66,8 @@ impl Inbound {
             self.open_send(cx, receives.pd, request)?;
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
-        let Self::Send { request, buffer, received } = self else {
-            return Err(Fault::Sequence.into());
-        };
-        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
-        let total = received.checked_add(len).ok_or(Fault::ReceiveTooShort)?;
-        if total as usize > buffer.len() {
-            return Err(Fault::ReceiveTooShort.into());
-        }
-        buffer
-            .place(cx.turn, *received as usize, packet.payload, order(position))
-            .map_err(|_| Fault::LocalProtection)?;
-        *received = total;
-        if position.is_end() {
+        let total = self.place(cx, packet.payload, order(position))?;
+        if let (Self::Send { request, .. }, true) = (&*self, position.is_end()) {
             if let Some(Ieth(rkey)) = packet.ieth() {
                 let via = &connection.id;
                 cx.memory.invalidate(via, rkey).map_err(|_| Fault::Invalidate)?;
@@ -115,19 +113,13 @@ impl Inbound {
             let target = open_remote(cx, connection, reth, Access::REMOTE_WRITE)?;
             *self = Self::Write { target, total: reth.length, received: 0 };
         }
-        let Self::Write { target, total, received } = self else {
-            return Err(Fault::Sequence.into());
-        };
-        let len = u32::try_from(packet.payload.len()).map_err(|_| Fault::Length)?;
-        let sum = received.checked_add(len).filter(|sum| *sum <= *total).ok_or(Fault::Length)?;
-        if position.is_end() && sum != *total {
+        if let Self::Write { total, received, .. } = self
+            && position.is_end()
+            && (*total - *received) as usize != packet.payload.len()
+        {
             return Err(Fault::Length.into());
         }
-        if let Some(span) = target {
-            span.place(cx.turn, *received as usize, packet.payload, order(position))
-                .map_err(|_| Fault::RemoteAccess)?;
-        }
-        *received = sum;
+        let sum = self.place(cx, packet.payload, order(position))?;
         if position.is_end() {
             *self = Self::None;
             if let Some(request) = takes_receive.then(|| receives.take()).flatten() {
@@ -137,6 +129,60 @@ impl Inbound {
             }
         }
         Ok(position.is_end())
+    }
+
+    /// Takes the bytes of a packet in the middle. False when something is wrong with them, or no message
+    /// is under way: then nothing has changed.
+    pub(crate) fn go_on(
+        &mut self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        payload: &[u8],
+    ) -> bool {
+        payload.len() == connection.mtu as usize
+            && self.place(cx, payload, Placement::Plain).is_ok()
+    }
+
+    /// Puts the next bytes where they belong, and returns how many there have been.
+    fn place(
+        &mut self,
+        cx: &Context<'_>,
+        payload: &[u8],
+        placement: Placement,
+    ) -> Result<u32, Fault> {
+        let len = u32::try_from(payload.len()).map_err(|_| Fault::Length)?;
+        match self {
+            Self::Send { buffer, received, .. } => {
+                let sum = received.checked_add(len).ok_or(Fault::ReceiveTooShort)?;
+                if sum as usize > buffer.len() {
+                    return Err(Fault::ReceiveTooShort);
+                }
+                let placed = buffer.place(cx.turn, *received as usize, payload, placement);
+                placed.map_err(|_| Fault::LocalProtection)?;
+                *received = sum;
+                Ok(sum)
+            }
+            Self::Write { target, total, received } => {
+                let sum = received.checked_add(len).filter(|sum| *sum <= *total);
+                let sum = sum.ok_or(Fault::Length)?;
+                if let Some(span) = target {
+                    let placed = span.place(cx.turn, *received as usize, payload, placement);
+                    placed.map_err(|_| Fault::RemoteAccess)?;
+                }
+                *received = sum;
+                Ok(sum)
+            }
+            Self::None => Err(Fault::Sequence),
+        }
+    }
+
+    /// What it has brought could not be written: its next packet is refused.
+    pub(crate) fn lose_memory(&mut self) {
+        match self {
+            Self::Send { buffer, .. } => buffer.lose(),
+            Self::Write { target: Some(span), .. } => span.lose(),
+            Self::Write { target: None, .. } | Self::None => {}
+        }
     }
 
     /// Ends the message, if a receive request belongs to it, with `status`. Tells whether one did.
@@ -223,6 +269,7 @@ fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
         invalidated: packet.ieth().map(|key| key.0),
         solicited: packet.bth.solicited,
         source_qp: None,
+        ip_version: None,
     }
 }
 

@@ -58,25 +58,33 @@ impl Srq {
 }
 
 /// The shared receive queues of an engine, by number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SrqTable {
     by_number: BTreeMap<Srqn, Srq>,
     /// The number given last.
     last: u32,
+    /// How far apart numbers are: in between are those of other shards.
+    stride: u32,
 }
 
 impl SrqTable {
-    /// How many there can be: a number has 24 bits, and 0 is none.
+    /// How many there can be in a device: a number has 24 bits, and 0 is none.
     pub(crate) const MAX: usize = 1 << 20;
+
+    /// That of one shard of so many, a power of two.
+    pub(crate) fn new(shard: u8, shards: u8) -> Self {
+        let stride = u32::from(shards.max(1));
+        Self { by_number: BTreeMap::new(), last: u32::from(shard) % stride, stride }
+    }
 
     /// Enters a queue under a number that was not in use for as long as possible. `None` when there
     /// are too many.
     pub(crate) fn insert(&mut self, srq: Srq) -> Option<Srqn> {
-        if self.by_number.len() >= Self::MAX {
+        if self.by_number.len() >= Self::MAX / self.stride as usize {
             return None;
         }
         loop {
-            self.last = self.last.wrapping_add(1) & 0xff_ffff;
+            self.last = self.last.wrapping_add(self.stride) & 0xff_ffff;
             let srqn = Srqn::new(self.last);
             if self.last != 0 && !self.by_number.contains_key(&srqn) {
                 self.by_number.insert(srqn, srq);

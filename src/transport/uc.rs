@@ -12,14 +12,14 @@ use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Refusal, permit};
+use crate::transport::inbound::{Inbound, Middle, Refusal, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
-use crate::wire::{Datagram, Operation, Sequence, Transport};
+use crate::wire::{Datagram, Operation, Position, Sequence, Transport};
 
 /// The sending half of a UC queue pair.
 #[derive(Debug)]
@@ -135,6 +135,17 @@ impl UcSender {
                 .map_err(|_| WcStatus::LocProtErr)?;
             *cost += takes;
             self.packet += 1;
+            if piece.position == Position::Middle {
+                let takes = allowance.takes(len, true);
+                let fit = allowance.less(*cost).packets(takes).min(out.room() as u64);
+                let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+                let count = fit.min(wqe.packets - self.packet - 1);
+                let (first, mtu, psn) = (self.packet, connection.mtu, psn.next());
+                let fill = |index, to: &mut [u8]| wqe.copy_out(cx, pd, (first + index) * mtu, to);
+                let count = build::repeat(out, connection, header.opcode, psn, count, fill);
+                *cost += u64::from(count) * takes;
+                self.packet += count;
+            }
             if self.packet == wqe.packets {
                 self.complete_oldest(cx, &connection.id);
             }
@@ -236,6 +247,25 @@ impl UcReceiver {
         Ok(Ok(()))
     }
 
+    /// Takes a packet in the middle of the message under way, if it is the next one and nothing is wrong
+    /// with it. Else nothing has changed.
+    pub(crate) fn handle_middle(
+        &mut self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        middle: &Middle<'_>,
+    ) -> bool {
+        let taken = middle.psn == self.expected
+            && self.recent.is_new(middle.psn)
+            && self.sequence.next(middle.opcode) == Ok(self.sequence)
+            && self.message.go_on(cx, connection, middle.payload);
+        if taken {
+            self.recent.note(middle.psn);
+            self.expected = middle.psn.next();
+        }
+        taken
+    }
+
     /// Gives the message up that was arriving, for this reason. The rest of it finds no FIRST before
     /// it.
     fn abandon(&mut self, cx: &mut Context<'_>, qpn: Qpn, receives: &mut RecvQueue, fault: Fault) {
@@ -254,6 +284,11 @@ impl UcReceiver {
         self.message.end(cx, qpn, receives, status);
     }
 
+    /// What the message has brought could not be written.
+    pub(crate) fn lose_memory(&mut self) {
+        self.message.lose_memory();
+    }
+
     /// Forgets the message.
     pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
         self.message.forget(receives);
@@ -270,6 +305,12 @@ struct Recent {
 }
 
 impl Recent {
+    /// Whether a packet is not known to have come before.
+    fn is_new(&self, psn: Psn) -> bool {
+        let behind = self.newest.since(psn);
+        behind >= u64::BITS || self.came & 1 << behind == 0
+    }
+
     /// Takes note of a packet. False when it is known to have come before.
     ///
     /// What is too far from the newest belongs to a peer that has begun anew.

@@ -235,6 +235,7 @@ pub(crate) fn handle_packet(
             invalidated: None,
             solicited: packet.bth.solicited,
             source_qp: Some(deth.source_qp),
+            ip_version: Some(meta.source.ip().into()),
         },
     };
     complete(cx, endpoint, receives, wr_id, end);

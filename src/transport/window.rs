@@ -305,6 +305,11 @@ impl Windows {
         window.local
     }
 
+    /// Whether [`next_asked`](Self::next_asked) has one.
+    pub(crate) fn has_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     /// Tells what waits at an address: of that, what is in flight will be acknowledged. `None` when
     /// it is not known, so that time must do.
     pub(crate) fn tell(&mut self, address: IpAddr, now: Instant, waiting: Option<u64>) {
@@ -371,9 +376,21 @@ impl Allowance {
         want.min(self.limit) <= self.room
     }
 
+    /// How many packets there is room for that take so much each.
+    pub(crate) fn packets(self, takes: u64) -> u64 {
+        self.room / takes.max(1)
+    }
+
     /// What is allowed while others have their turn.
     pub(crate) fn closed(self) -> Self {
         Self { room: 0, ..self }
+    }
+
+    /// What is allowed whoever has a limit of his own, of which `used` is used.
+    pub(crate) fn within(self, limit: Option<u64>, used: u64) -> Self {
+        let Some(limit) = limit else { return self };
+        let room = self.room.min(limit.saturating_sub(used));
+        Self { limit: self.limit.min(limit), room, ..self }
     }
 
     /// What is allowed after `cost` has been used.
@@ -412,6 +429,8 @@ fn per_burst(len: usize) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     flights: VecDeque<Flight>,
+    /// What all of them were charged.
+    total: u64,
 }
 
 #[derive(Debug)]
@@ -419,28 +438,51 @@ struct Flight {
     /// The PSN after its last packet.
     end: Psn,
     cost: u64,
+    departed: Instant,
+}
+
+/// What has landed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Landed {
+    pub(crate) cost: u64,
+    /// When the flight left whose last packet was acknowledged, if that was the last packet of one.
+    pub(crate) departed: Option<Instant>,
 }
 
 impl Flights {
-    pub(crate) fn push(&mut self, end: Psn, cost: u64) {
-        self.flights.push_back(Flight { end, cost });
+    pub(crate) fn push(&mut self, end: Psn, cost: u64, departed: Instant) {
+        self.total += cost;
+        self.flights.push_back(Flight { end, cost, departed });
+    }
+
+    /// What those under way were charged.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// When the oldest left.
+    pub(crate) fn first_departed(&self) -> Option<Instant> {
+        self.flights.front().map(|flight| flight.departed)
     }
 
     /// Forgets the flights that end at or before `una`, and returns what they were charged.
-    pub(crate) fn landed(&mut self, una: Psn) -> u64 {
-        let mut cost = 0;
+    pub(crate) fn landed(&mut self, una: Psn) -> Landed {
+        let mut landed = Landed::default();
         while let Some(flight) = self.flights.front()
             && !una.is_before(flight.end)
         {
-            cost += flight.cost;
+            landed.cost += flight.cost;
+            landed.departed = (flight.end == una).then_some(flight.departed);
             self.flights.pop_front();
         }
-        cost
+        self.total -= landed.cost;
+        landed
     }
 
     /// Forgets them all: they are lost, or nobody waits for them any more.
     pub(crate) fn abandon(&mut self) -> u64 {
-        self.flights.drain(..).map(|flight| flight.cost).sum()
+        self.flights.clear();
+        std::mem::take(&mut self.total)
     }
 }
 
@@ -612,10 +654,15 @@ mod tests {
     #[test]
     fn flights_land_when_their_last_packet_is_acknowledged() {
         let mut flights = Flights::default();
-        flights.push(Psn::new(2), 10);
-        flights.push(Psn::new(5), 20);
-        assert_eq!(flights.landed(Psn::new(1)), 0);
-        assert_eq!(flights.landed(Psn::new(4)), 10);
-        assert_eq!(flights.landed(Psn::new(5)), 20);
+        let at = Instant::from_micros;
+        flights.push(Psn::new(2), 10, at(1));
+        flights.push(Psn::new(5), 20, at(2));
+        let mut landed = |una| {
+            let Landed { cost, departed } = flights.landed(Psn::new(una));
+            (cost, departed, flights.total(), flights.first_departed())
+        };
+        assert_eq!(landed(1), (0, None, 30, Some(at(1))));
+        assert_eq!(landed(4), (10, None, 20, Some(at(2))));
+        assert_eq!(landed(5), (20, Some(at(2)), 0, None));
     }
 }

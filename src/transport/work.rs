@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::ids::{Lkey, MwId, QKey, Qpn, Rkey, Srqn};
 use crate::mem::BindInfo;
-use crate::net::AddressVector;
+use crate::net::{AddressVector, IpVersion};
 pub use crate::wire::feth::Placement as FlushPlacement;
 
 /// A piece of registered local memory.
@@ -657,6 +657,8 @@ pub struct Completion {
     /// UD: the peer's queue pair. The first 40 bytes of the buffer are the network header then.
     #[doc(alias = "src_qp")]
     pub source_qp: Option<Qpn>,
+    /// UD: what the network header is.
+    pub ip_version: Option<IpVersion>,
     /// The peer asked for notice, or it is an error: wakes a channel armed for solicited
     /// completions.
     pub solicited: bool,

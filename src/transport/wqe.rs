@@ -165,6 +165,13 @@ impl Wqe {
         }
     }
 
+    /// What was answered could not be written: the next answer finds no place either.
+    pub(crate) fn lose_memory(&mut self) {
+        if let Data::Resolved(spans) = &mut self.data {
+            spans.lose();
+        }
+    }
+
     pub(crate) fn end_of(&self) -> SendEnd {
         SendEnd { wr_id: self.wr_id, opcode: self.op.wc_opcode(), byte_len: self.length }
     }

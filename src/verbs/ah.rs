@@ -80,12 +80,14 @@ impl ProtectionDomain {
         }
         self.inner.context.present_gid(av.sgid_index.into())?;
         if av.flow_label != 0 {
-            let shard = &self.inner.context.device.shard;
-            shard.with(|core, _| {
-                let port = &mut core.port;
-                let agree = |from, wanted| port.source_port(from, wanted);
-                core.engine.agree_on_flow(av.sgid_index, av.flow_label, agree);
-            })?;
+            // Queue pairs of any shard may use it.
+            for shard in self.inner.context.device.shards.iter() {
+                shard.with(|core, _| {
+                    let port = &mut core.port;
+                    let agree = |from, wanted| port.source_port(from, wanted);
+                    core.engine.agree_on_flow(av.sgid_index, av.flow_label, agree);
+                })?;
+            }
         }
         Ok(AddressHandle { av })
     }

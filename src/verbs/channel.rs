@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::runtime::{Announce, Bell, Pushed, Queue, now};
+use crate::runtime::{Announce, Bell, Queue, ShardSet, now};
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::CqInner;
 use crate::verbs::usage::Users;
@@ -81,7 +81,7 @@ impl CompletionChannel {
         let timeout = timeout.into();
         let until = timeout.map(|timeout| now() + timeout);
         loop {
-            let Some(cq) = context.device.shard.wait(announced, until)? else {
+            let Some(cq) = context.device.shards.wait(ShardSet::ALL, announced, until)? else {
                 let after = timeout.unwrap_or(Duration::MAX);
                 return Err(Error::Timeout { what: "announcement", after });
             };
@@ -133,8 +133,8 @@ struct Announcer {
 }
 
 impl Announce for Announcer {
-    fn announce(&self) -> bool {
-        self.announced.push(Weak::clone(&self.cq)) == Pushed::WakeDriver
+    fn announce(&self) -> ShardSet {
+        self.announced.push(Weak::clone(&self.cq)).wakes()
     }
 
     fn is_exported(&self) -> bool {

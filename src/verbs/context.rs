@@ -13,7 +13,8 @@ use crate::io::impair::Impairments;
 use crate::io::{PortKind, Sink};
 use crate::mem::MwType;
 use crate::runtime::{
-    AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue, now,
+    AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue,
+    ShardSet, now,
 };
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
@@ -47,6 +48,7 @@ pub struct OpenOptions {
     receive_buffer: Option<usize>,
     source_port: Option<u16>,
     via: Option<PortKind>,
+    shards: Option<u8>,
     ack_policy: AckPolicy,
     impairments: Option<Impairments>,
     capture: Option<Box<dyn Sink>>,
@@ -112,9 +114,36 @@ impl OpenOptions {
         Self { source_port: Some(port), ..self }
     }
 
-    /// By what packets are sent and received, instead of UDP sockets.
+    /// By what packets are sent and received, instead of UDP sockets. A TAP brings addresses along, which the
+    /// device has if it is told no others.
     pub fn via(self, kind: PortKind) -> Self {
         Self { via: Some(kind), ..self }
+    }
+
+    /// How many shards the device has, a power of two up to 64, instead of one. Each is an engine with a
+    /// lock, a thread and a socket of its own, so the traffic of several threads, or of several peers, takes
+    /// several CPUs. UDP ports have several, packet ports one.
+    ///
+    /// Queue pairs and shared receive queues are put on the shards in turns; those of a
+    /// [thread domain](super::ThreadDomain) are on one, so are those that share a receive queue, and those
+    /// of an XRC domain. A completion queue serves all: to look at it costs as many looks as queue pairs of
+    /// different shards complete there, so a thread is best served by queue pairs of one shard.
+    ///
+    /// What is said of a socket, as [`receive_buffer`](Self::receive_buffer), is for each of them, and so is
+    /// a [rate](Self::impair) of impairments; to the sender all are one address.
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback().shards(2))?;
+    /// assert_eq!(ctx.device_info()?.shards, 2);
+    /// let pd = ctx.alloc_pd();
+    /// let [a, b] = [ctx.create_cq(16, None)?, ctx.create_cq(16, None)?];
+    /// let [a, b] = [pd.create_qp(&QpConfig::rc(&a))?, pd.create_qp(&QpConfig::rc(&b))?];
+    /// assert_ne!(a.qpn().shard(), b.qpn().shard());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn shards(self, count: u8) -> Self {
+        Self { shards: Some(count), ..self }
     }
 
     /// When to acknowledge what has arrived.
@@ -178,13 +207,16 @@ impl OpenOptions {
         let special = self.receive_buffer.is_some()
             || self.source_port.is_some()
             || self.via.is_some()
+            || self.shards.is_some()
             || self.impairments.is_some()
             || self.capture.is_some()
             || self.counters.is_some()
             || self.pkeys.is_some()
             || self.ack_policy != AckPolicy::default();
         let mut also = self.also;
-        let address = match (self.ip, env.ips.split_first()) {
+        let via = self.via.or(env.via).unwrap_or_default();
+        let named = if env.ips.is_empty() { via.addresses() } else { env.ips };
+        let address = match (self.ip, named.split_first()) {
             _ if self.free => Address::Free,
             (Some(ip), _) => Address::Ip(ip),
             (None, Some((ip, others))) => {
@@ -199,7 +231,8 @@ impl OpenOptions {
             name: self.name.or(env.name).unwrap_or_else(|| String::from("softroce0")),
             receive_buffer: self.receive_buffer.or(env.receive_buffer),
             source_port: self.source_port.or(env.source_port),
-            via: self.via.or(env.via).unwrap_or_default(),
+            via,
+            shards: self.shards.or(env.shards).unwrap_or(1),
             ack_policy: self.ack_policy,
             impairments: self.impairments.or(env.impair),
             capture: self.capture,
@@ -250,7 +283,7 @@ impl Context {
     pub fn open(options: OpenOptions) -> Result<Self, Error> {
         let device = Device::open(options.config().map_err(OpenError::from)?)?;
         let events = Arc::new(Queue::new(MAX_EVENTS));
-        device.shard.with(|core, _| core.add_context(&events))?;
+        device.shards.first().with(|core, _| core.add_context(&events))?;
         let (bell, subjects) = (OnceLock::new(), Subjects::default());
         Ok(Self { inner: Arc::new(ContextInner { device, events, bell, subjects }) })
     }
@@ -332,7 +365,7 @@ impl Context {
         let events = &self.inner.events;
         events.pop().or_else(|| {
             // A device that has failed has no more events.
-            let _ = self.inner.device.shard.turn_for(events);
+            let _ = self.inner.device.shards.turn_for(ShardSet::ALL, events);
             events.pop()
         })
     }
@@ -344,7 +377,7 @@ impl Context {
     /// [`Error::Timeout`], [`Error::Down`].
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait_event(&self, timeout: impl Into<Option<Duration>>) -> Result<AsyncEvent, Error> {
-        self.inner.wait(&self.inner.events, timeout.into(), "asynchronous event")
+        self.inner.wait(ShardSet::ALL, &self.inner.events, timeout.into(), "asynchronous event")
     }
 
     /// A descriptor that is readable while there are asynchronous events.
@@ -378,7 +411,8 @@ impl Context {
     pub fn device_info(&self) -> Result<DeviceInfo, Error> {
         let device = &self.inner.device;
         let memory = device.memory.limits();
-        Ok(device.shard.with(|core, _| {
+        let (counters, port_counters) = DeviceCounters::totals(&device.shards)?;
+        Ok(device.shards.first().with(|core, _| {
             let config = core.engine.config();
             DeviceInfo {
                 name: device.name.clone(),
@@ -393,7 +427,8 @@ impl Context {
                 },
                 active_mtu: config.active_mtu,
                 port: core.port.info(),
-                window: window::usable(config.peer_receive_buffer),
+                window: window::usable(config.peer_receive_buffer) * u64::from(config.shards),
+                shards: config.shards,
                 limits: Limits {
                     max_qp: config.max_qp,
                     max_qp_wr: qp::MAX_WR,
@@ -430,8 +465,8 @@ impl Context {
                 atomic_cap: AtomicCap::Hca,
                 null_mr: true,
                 odp: OdpCaps::of_this_system(),
-                counters: core.engine.counters(),
-                port_counters: core.port.counters(),
+                counters,
+                port_counters,
             }
         })?)
     }
@@ -461,9 +496,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Whoever drops it may have nothing more to do with the network for long. A device that has
-        // failed has nothing to send.
-        let _ = self.inner.device.shard.with(|core, now| core.flush(now));
+        // Whoever drops it may have nothing more to do with the network for long.
+        self.inner.device.shards.flush();
     }
 }
 
@@ -479,15 +513,16 @@ impl ContextInner {
         Arc::ptr_eq(&self.device, device)
     }
 
-    /// Waits for something in a queue that the device fills.
+    /// Waits for something in a queue that these shards of the device fill.
     pub(super) fn wait<T>(
         &self,
+        feeders: ShardSet,
         queue: &Queue<T>,
         timeout: Option<Duration>,
         what: &'static str,
     ) -> Result<T, Error> {
         let until = timeout.map(|timeout| now() + timeout);
-        let found = self.device.shard.wait(queue, until)?;
+        let found = self.device.shards.wait(feeders, queue, until)?;
         let after = timeout.unwrap_or(Duration::MAX);
         found.ok_or(Error::Timeout { what, after })
     }

@@ -157,14 +157,10 @@ impl CompletionQueue {
                 return Err(Error::NoParentDomain);
             }
         }
-        let shard = &context.device.shard;
-        let id = shard.with(|core, _| {
-            let max = Self::MAX_COUNT;
-            let has_room = core.rings.len() < max;
-            has_room
-                .then(|| core.rings.reserve())
-                .ok_or(Error::Full { what: "completion queues", max })
-        })??;
+        context.device.shards.check()?;
+        let max = Self::MAX_COUNT;
+        let id = context.device.cqs.take(max);
+        let id = id.ok_or(Error::Full { what: "completion queues", max })?;
         let inner = Arc::new_cyclic(|cq| {
             let announcer = channel.map(|channel| channel.announcer(cq.clone()));
             CqInner {
@@ -184,7 +180,9 @@ impl CompletionQueue {
                 async_events: context.subjects.enter(Subject::Cq(id)),
             }
         });
-        shard.with(|core, _| core.rings.enter(id, Arc::clone(&inner.ring)))?;
+        for shard in context.device.shards.iter() {
+            shard.with(|core, _| core.rings.enter(id, Arc::clone(&inner.ring)))?;
+        }
         Ok(Self { inner })
     }
 
@@ -217,7 +215,12 @@ impl CompletionQueue {
         if ring.is_overrun() && ring.completions.is_empty() {
             return Err(self.overrun());
         }
-        let found = self.inner.context.wait(&ring.completions, timeout.into(), "completion")?;
+        let found = self.inner.context.wait(
+            ring.feeders(),
+            &ring.completions,
+            timeout.into(),
+            "completion",
+        )?;
         Ok(found.completion)
     }
 
@@ -282,7 +285,8 @@ impl CompletionQueue {
     #[doc(alias = "ibv_modify_cq")]
     pub fn modify(&self, moderation: Moderation) -> Result<(), Error> {
         let id = self.inner.id;
-        Ok(self.inner.context.device.shard.with(|core, now| {
+        // What it waits for it waits for in common, so any shard will do.
+        Ok(self.inner.context.device.shards.first().with(|core, now| {
             core.rings.moderate(now, id, moderation);
             core.deliver(now);
         })?)
@@ -294,8 +298,9 @@ impl CompletionQueue {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Any };
-        if self.inner.ring.arm(armed) {
-            self.inner.context.device.shard.board();
+        let boarded = self.inner.ring.arm(armed);
+        if !boarded.is_empty() {
+            self.inner.context.device.shards.board(boarded);
         }
     }
 
@@ -374,7 +379,8 @@ impl CompletionQueue {
 
     fn turn(&self) {
         // From a device that has failed nothing comes any more; to wait tells so.
-        let _ = self.inner.context.device.shard.turn_for(&self.inner.ring.completions);
+        let CqInner { ring, context, .. } = &*self.inner;
+        let _ = context.device.shards.turn_for(ring.feeders(), &ring.completions);
     }
 }
 
@@ -389,11 +395,13 @@ impl Eq for CompletionQueue {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
+        let device = &self.context.device;
+        let mut shards = device.shards.iter();
+        let removed = shards.try_for_each(|shard| shard.with(|core, _| core.rings.remove(self.id)));
         // A device that has failed hands out no numbers any more.
-        let _ = self.context.device.shard.with(|core, _| {
-            core.rings.remove(self.id);
-            // Before another has the number.
+        if removed.is_ok() {
             self.context.forget(Subject::Cq(self.id));
-        });
+            device.cqs.give_back(self.id);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::runtime::Shard;
 use crate::verbs::context::ContextInner;
 use crate::verbs::pd::PdInner;
 use crate::verbs::usage::Users;
@@ -9,9 +10,9 @@ use crate::verbs::{Context, Error, ProtectionDomain};
 
 /// A program's word that what belongs to it is used by one thread at a time.
 ///
-/// A device with several shards would put the queue pairs of a thread domain on one of them. There is
-/// one today, so the word is remembered and nothing follows from it: everything may be used from any
-/// thread, with a thread domain or without.
+/// A device with [several shards](super::OpenOptions::shards) puts the queue pairs of a thread domain on one
+/// of them, so that the thread meets nobody there whom it need not. Nothing else follows from the word:
+/// everything may be used from any thread, with a thread domain or without.
 #[doc(alias = "ibv_td")]
 #[derive(Clone, Debug)]
 pub struct ThreadDomain {
@@ -21,6 +22,7 @@ pub struct ThreadDomain {
 #[derive(Debug)]
 struct TdInner {
     users: Users,
+    shard: Arc<Shard>,
     context: Arc<ContextInner>,
 }
 
@@ -34,6 +36,11 @@ impl ThreadDomain {
     pub fn dealloc(self) -> Result<(), (Self, Error)> {
         let checked = self.inner.users.check("thread domain", "parent domains");
         checked.map_err(|error| (self, error))
+    }
+
+    /// Where its queue pairs are.
+    pub(super) fn shard(&self) -> &Arc<Shard> {
+        &self.inner.shard
     }
 
     /// How parent domains refer to it.
@@ -56,7 +63,8 @@ impl Context {
     #[doc(alias = "ibv_alloc_td")]
     pub fn alloc_td(&self) -> ThreadDomain {
         let context = Arc::clone(&self.inner);
-        ThreadDomain { inner: Arc::new(TdInner { users: Users::default(), context }) }
+        let shard = Arc::clone(context.device.shards.next());
+        ThreadDomain { inner: Arc::new(TdInner { users: Users::default(), shard, context }) }
     }
 
     /// A domain that stands for `pd` wherever a protection domain is asked for, and names the thread

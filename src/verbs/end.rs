@@ -1,17 +1,21 @@
 //! What every queue pair can, with a send queue or without.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use crate::engine::{InitAttr, Peer, PostError, QpAttr, QpInfo, QpState, QpType, RtrAttr, RtsAttr};
 use crate::ids::Qpn;
 use crate::io::udp::local_receive_buffer;
 use crate::net::AddressVector;
 use crate::psn::Psn;
-use crate::runtime::find_device;
+use crate::runtime::{Shard, find_device};
 use crate::verbs::context::ContextInner;
 use crate::verbs::{ConnectOptions, Counters, Endpoint, Error};
 
 /// A queue pair of the device, by its number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct End {
+    pub(super) shard: Arc<Shard>,
     pub(super) qpn: Qpn,
     pub(super) qp_type: QpType,
     /// The PSN of its first request.
@@ -22,7 +26,7 @@ impl End {
     /// Of the address that its path leads from; of the device's first before it has one.
     pub(super) fn endpoint(&self, context: &ContextInner) -> Endpoint {
         // A device that has failed leads nowhere.
-        let path = self.query(context).ok().and_then(|info| info.attr.av);
+        let path = self.query().ok().and_then(|info| info.attr.av);
         let from = path.and_then(|av| self.endpoint_at(context, av.sgid_index).ok());
         from.unwrap_or(Endpoint { gid: context.device.ip.into(), qpn: self.qpn, psn: self.psn })
     }
@@ -33,27 +37,26 @@ impl End {
     }
 
     pub(super) fn modify(&self, context: &ContextInner, attr: &QpAttr) -> Result<(), Error> {
-        let (qpn, device) = (self.qpn, &context.device);
-        let modified = device.shard.with(|core, now| core.modify_qp(now, qpn, attr))?;
+        let qpn = self.qpn;
+        let modified = self.shard.with(|core, now| core.modify_qp(now, qpn, attr))?;
         modified.map_err(|source| Error::Modify { qpn, source })?;
-        if let Some((from, peer)) = attr.av.map(|av| (av.sgid_index, av.gid.ip()))
-            && let Some(bytes) = local_receive_buffer(context.slot(from.into())?.ip(), peer)
-        {
-            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(peer, bytes))?;
+        if let Some((from, peer)) = attr.av.map(|av| (av.sgid_index, av.gid.ip())) {
+            let bytes = local_receive_buffer(context.slot(from.into())?.ip(), peer);
+            self.meet(context, peer, bytes)?;
         }
         Ok(())
     }
 
-    pub(super) fn query(&self, context: &ContextInner) -> Result<QpInfo, Error> {
+    pub(super) fn query(&self) -> Result<QpInfo, Error> {
         let qpn = self.qpn;
-        let found = context.device.shard.with(|core, _| core.engine.query_qp(qpn))?;
+        let found = self.shard.with(|core, _| core.engine.query_qp(qpn))?;
         // It exists as long as a handle does.
         found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
     }
 
-    pub(super) fn counters(&self, context: &ContextInner) -> Result<Counters, Error> {
+    pub(super) fn counters(&self) -> Result<Counters, Error> {
         let qpn = self.qpn;
-        let found = context.device.shard.with(|core, _| core.engine.qp_counters(qpn))?;
+        let found = self.shard.with(|core, _| core.engine.qp_counters(qpn))?;
         found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
     }
 
@@ -63,9 +66,8 @@ impl End {
         peer: &Endpoint,
         options: &ConnectOptions,
     ) -> Result<(), Error> {
-        let device = &context.device;
         let ip = peer.gid.ip();
-        if self.query(context)?.state == QpState::Reset {
+        if self.query()?.state == QpState::Reset {
             let init = InitAttr::Connected { access: options.access };
             let pkey_index = Some(options.pkey_index);
             self.modify(context, &QpAttr { pkey_index, ..init.into() })?;
@@ -76,18 +78,22 @@ impl End {
             hop_limit: options.hop_limit,
             ..AddressVector::to(peer.gid)
         };
-        let active_mtu = device.shard.with(|core, _| core.engine.config().active_mtu)?;
+        let active_mtu = self.shard.with(|core, _| core.engine.config().active_mtu)?;
         let path_mtu = options.path_mtu.unwrap_or(active_mtu);
         let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
         self.modify(context, &self.to_rtr(peer, options).into())?;
         let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
-        if let Some(bytes) = options.peer_receive_buffer.or_else(of_this_process) {
-            device.shard.with(|core, _| core.engine.set_peer_receive_buffer(ip, bytes))?;
-        }
+        self.meet(context, ip, options.peer_receive_buffer.or_else(of_this_process))?;
         self.modify(context, &self.to_rts(options).into())
     }
 
-    fn to_rtr(self, peer: Peer, options: &ConnectOptions) -> RtrAttr {
+    /// It sends to this peer, of whose receive buffer more is known, or not.
+    fn meet(&self, context: &ContextInner, peer: IpAddr, bytes: Option<u64>) -> Result<(), Error> {
+        let device = &context.device;
+        Ok(device.peers.meet(&device.shards, &self.shard, peer, bytes)?)
+    }
+
+    fn to_rtr(&self, peer: Peer, options: &ConnectOptions) -> RtrAttr {
         match self.qp_type {
             QpType::Rc | QpType::XrcTgt => RtrAttr::Rc {
                 peer,
@@ -98,7 +104,7 @@ impl End {
         }
     }
 
-    fn to_rts(self, options: &ConnectOptions) -> RtsAttr {
+    fn to_rts(&self, options: &ConnectOptions) -> RtsAttr {
         let (sq_psn, timeout) = (self.psn, options.timeout);
         match self.qp_type {
             QpType::Rc | QpType::XrcIni => RtsAttr::Rc {

@@ -5,6 +5,8 @@ use std::io;
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 #[cfg(feature = "packet")]
 use crate::io::packet;
+#[cfg(feature = "tap")]
+use crate::io::tap;
 use crate::io::{JoinError, udp};
 use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
 use crate::runtime::{Down, OpenError, XrcdError};
@@ -71,12 +73,16 @@ fn of_open(error: &OpenError) -> i32 {
         OpenError::Port(port) => of_port(port),
         #[cfg(feature = "packet")]
         OpenError::PacketPort(port) => of_packet_port(port),
+        #[cfg(feature = "tap")]
+        OpenError::TapPort(port) => of_tap_port(port),
         OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
         OpenError::AlreadyOpen { .. } | OpenError::Belongs { .. } => libc::EBUSY,
         OpenError::Environment(_)
         | OpenError::SameAddress { .. }
         | OpenError::TooManyAddresses { .. }
         | OpenError::LinkMtu { .. }
+        | OpenError::Shards { .. }
+        | OpenError::ShardsVia { .. }
         | OpenError::NoPKey
         | OpenError::InvalidPKey(_)
         | OpenError::SamePartition { .. } => libc::EINVAL,
@@ -105,6 +111,23 @@ fn of_packet_port(error: &packet::OpenError) -> i32 {
     }
 }
 
+#[cfg(feature = "tap")]
+fn of_tap_port(error: &tap::OpenError) -> i32 {
+    match error {
+        tap::OpenError::MayNotMake { .. } | tap::OpenError::NotYours { .. } => libc::EPERM,
+        tap::OpenError::InUse { .. } => libc::EBUSY,
+        tap::OpenError::OfThisHost { .. } => libc::EADDRINUSE,
+        tap::OpenError::NoAddress { .. } | tap::OpenError::NoNetwork { .. } => libc::EADDRNOTAVAIL,
+        tap::OpenError::NotATap { .. }
+        | tap::OpenError::NotOneHost { .. }
+        | tap::OpenError::FarGateway { .. }
+        | tap::OpenError::TooManyAddresses { .. } => libc::EINVAL,
+        tap::OpenError::NoTun { source }
+        | tap::OpenError::NoBridge { source, .. }
+        | tap::OpenError::Os { source, .. } => of_system(source),
+    }
+}
+
 fn of_register(error: &RegisterError) -> i32 {
     match error {
         RegisterError::Unsupported { .. } => libc::EOPNOTSUPP,
@@ -121,13 +144,14 @@ fn of_register(error: &RegisterError) -> i32 {
     }
 }
 
-/// To `ibv_advise_mr` what is not mapped is outside of the region as well.
+/// To `ibv_advise_mr` what is not mapped, or not to be written, is outside of the region as well: the kernel says
+/// `ENOMEM` of the one and `EINVAL` of the other.
 fn of_advise(error: &AdviseError) -> i32 {
     match error {
         AdviseError::Access(AccessError::WrongDomain { .. }) => libc::EPERM,
         AdviseError::Access(_) => libc::EFAULT,
         AdviseError::Os(source) => match of_system(source) {
-            libc::ENOMEM => libc::EFAULT,
+            libc::ENOMEM | libc::EINVAL => libc::EFAULT,
             other => other,
         },
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::ids::{CqId, Qpn, Srqn};
+use crate::lock::Mutex;
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{CompletionQueue, Context, Error};

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 #[cfg(feature = "futures")]
 use futures_core::Stream;
 
+use crate::runtime::ShardSet;
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
 use crate::verbs::{CompletionQueue, Error};
@@ -76,10 +77,10 @@ impl CompletionQueue {
         let end = match found {
             Some(stamped) => Ok(stamped.completion),
             None if inner.ring.is_overrun() => Err(self.overrun()),
-            None => match inner.context.device.shard.check() {
+            None => match inner.context.device.shards.check() {
                 Err(down) => Err(down.into()),
                 Ok(()) => {
-                    seat.get_or_insert_with(|| Seat::take(&inner.context));
+                    seat.get_or_insert_with(|| Seat::take(&inner.context, inner.ring.feeders()));
                     return Poll::Pending;
                 }
             },
@@ -93,18 +94,20 @@ impl CompletionQueue {
 #[derive(Debug)]
 struct Seat {
     context: Arc<ContextInner>,
+    /// The shards that bring it.
+    aboard: ShardSet,
 }
 
 impl Seat {
-    fn take(context: &Arc<ContextInner>) -> Self {
-        context.device.shard.board();
-        Self { context: Arc::clone(context) }
+    fn take(context: &Arc<ContextInner>, aboard: ShardSet) -> Self {
+        context.device.shards.board(aboard);
+        Self { context: Arc::clone(context), aboard }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.context.device.shard.alight();
+        self.context.device.shards.alight(self.aboard);
     }
 }
 

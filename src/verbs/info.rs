@@ -30,6 +30,8 @@ pub struct DeviceInfo {
     pub active_mtu: Mtu,
     /// What its port is: interface MTU, receive buffer, offloads.
     pub port: PortInfo,
+    /// How many shards it has.
+    pub shards: u8,
     /// Bytes in flight to one peer, as its kernel counts them, unless `peer_receive_buffer` says
     /// how much more it bears.
     pub window: u64,

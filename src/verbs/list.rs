@@ -27,3 +27,39 @@ pub(super) fn post_in_pieces<T>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use crate::lock::taken;
+    use crate::verbs::*;
+
+    /// What `runtime::hot_path` counts within the device, seen from outside.
+    #[test]
+    fn a_list_and_the_polls_for_it_take_no_lock_twice() {
+        const LIST: u8 = 150;
+        let count = usize::from(LIST);
+        let ctx = Context::open(OpenOptions::loopback()).unwrap();
+        let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(count, None).unwrap());
+        let cap = QpCap { max_send_wr: LIST.into(), ..QpCap::default() };
+        let qp = pd.create_qp(&QpConfig { cap, ..QpConfig::rc(&cq) }).unwrap();
+        qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+        let write = SendRequest::write(0, SendData::inline(b""), RemoteAddr::default()).signaled();
+        let posted = taken(|| qp.post_sends(iter::repeat_n(write, count)).1.unwrap());
+        assert_eq!(posted, ["Core"; 3]);
+
+        let (shard, queue) = ("Core", "State<Stamped>");
+        let mut completions = Vec::new();
+        while completions.len() < count {
+            let mut found = 0;
+            let locks = taken(|| found = cq.poll(&mut completions, count));
+            // The device's thread may take the turn, or have the shard's lock.
+            let known: &[&[&str]] = match found {
+                0 => &[&[], &[shard]],
+                _ => &[&[queue], &[shard, queue], &[shard, queue, queue]],
+            };
+            assert!(known.iter().any(|known| locks == *known), "{found} completions: {locks:?}");
+        }
+    }
+}

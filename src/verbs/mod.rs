@@ -93,7 +93,7 @@ pub use crate::ids::{Gid, Lkey, Mtu, MwId, PKey, QKey, Qpn, Rkey, Srqn};
 pub use crate::mem::{
     Access, Advice, BindInfo, DeviceMemory, DmError, HostMemory, MwType, RangeError,
 };
-pub use crate::net::AddressVector;
+pub use crate::net::{AddressVector, IpVersion};
 pub use crate::psn::Psn;
 pub use crate::runtime::{AckPolicy, DeviceCounters, LinkCounters, Moderation};
 pub use crate::time::{AckTimeout, Instant, RnrTimer};

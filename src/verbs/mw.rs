@@ -1,8 +1,9 @@
 //! Memory windows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::ids::{MwId, Rkey};
+use crate::lock::Mutex;
 use crate::mem::{MwType, TooManyWindows};
 use crate::runtime::Device;
 use crate::verbs::Error;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::PdId;
 use crate::mem::{Access, BindInfo, DeregisterError, DeviceMemory, HostMemory, MwType, Region};
+use crate::runtime::Shard;
 use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::context::ContextInner;
 use crate::verbs::usage::User;
@@ -65,6 +66,12 @@ impl PdInner {
 
     pub(super) fn is_parent(&self) -> bool {
         self.parent.is_some()
+    }
+
+    /// Where to put what is made from it: on the shard of its thread domain, or on the next.
+    pub(super) fn next_shard(&self) -> &Arc<Shard> {
+        let td = self.parent.as_ref().and_then(|parent| parent.td.as_ref());
+        td.map_or_else(|| self.context.device.shards.next(), |(td, _)| td.shard())
     }
 }
 

@@ -229,15 +229,18 @@ impl QueuePair {
         };
         let os = |source| Error::Os { what: "random numbers", source };
         let psn = Psn::new(u32::from_ne_bytes(random().map_err(os)?));
-        let qpn =
-            context.device.shard.with(|core, now| core.create_qp(now, init, &context.events))??;
+        let shard = config.srq.map(|srq| &srq.inner.shard).unwrap_or_else(|| pd.next_shard());
+        let qpn = shard.with(|core, now| core.create_qp(now, init, &context.events))??;
+        for cq in [config.send_cq, config.recv_cq] {
+            cq.inner.ring.add_feeders(shard.set());
+        }
         let (send_cq, recv_cq) = (config.send_cq.clone(), config.recv_cq.clone());
         let srq_user = config.srq.map(|srq| srq.inner.users.join());
         let other = (recv_cq != send_cq).then(|| recv_cq.inner.users.join());
         let users = (send_cq.inner.users.join(), other, srq_user);
         Ok(Self {
             inner: Arc::new(QpInner {
-                end: End { qpn, qp_type: config.qp_type, psn },
+                end: End { shard: Arc::clone(shard), qpn, qp_type: config.qp_type, psn },
                 pd: Arc::clone(pd),
                 send_cq,
                 recv_cq,
@@ -359,7 +362,7 @@ impl QueuePair {
     /// [`Error::Down`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
-        self.inner.end.query(self.context())
+        self.inner.end.query()
     }
 
     /// What it has counted since it was created.
@@ -388,7 +391,7 @@ impl QueuePair {
     ///
     /// [`Error::Down`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.inner.end.counters(self.context())
+        self.inner.end.counters()
     }
 
     /// Its state.
@@ -432,10 +435,8 @@ impl QueuePair {
     /// ```
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&self, request: SendRequest) -> Result<(), Error> {
-        let qpn = self.inner.end.qpn;
-        let posted =
-            self.context().device.shard.with(|core, now| core.post_send(now, qpn, request));
-        self.told(posted)
+        let End { shard, qpn, .. } = &self.inner.end;
+        self.told(shard.with(|core, now| core.post_send(now, *qpn, request)))
     }
 
     /// Posts a list of send requests, which takes less than to post them one by one: they are sent
@@ -446,7 +447,7 @@ impl QueuePair {
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> (usize, Result<(), Error>) {
         let qpn = self.inner.end.qpn;
-        let shard = &self.context().device.shard;
+        let shard = &self.inner.end.shard;
         post_in_pieces(requests, |piece| {
             match shard.with(|core, now| core.post_sends(now, qpn, piece)) {
                 Ok((taken, result)) => (taken, self.told(Ok(result))),
@@ -482,7 +483,7 @@ impl QueuePair {
     pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
         let requests = requests.into_iter().collect();
         let qpn = self.inner.end.qpn;
-        let shard = &self.context().device.shard;
+        let shard = &self.inner.end.shard;
         self.told(shard.with(|core, now| core.post_all_sends(now, qpn, requests)))
     }
 
@@ -577,7 +578,7 @@ impl QueuePair {
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
         let qpn = self.inner.end.qpn;
-        let shard = &self.context().device.shard;
+        let shard = &self.inner.end.shard;
         post_in_pieces(requests, |piece| {
             match shard.with_old_time(|core, now| core.post_recvs(now, qpn, piece)) {
                 Ok((taken, result)) => (taken, self.told(Ok(result))),
@@ -645,7 +646,7 @@ impl Drop for QpInner {
         let context = &self.pd.context;
         // In a device that has failed it is as good as destroyed.
         let qpn = self.end.qpn;
-        let _ = context.device.shard.with(|core, now| {
+        let _ = self.end.shard.with(|core, now| {
             core.destroy_qp(now, qpn);
             context.forget(Subject::Qp(qpn));
         });

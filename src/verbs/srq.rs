@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify, XrcSrq};
 use crate::ids::Srqn;
+use crate::runtime::Shard;
 use crate::transport::work::RecvRequest;
 use crate::verbs::event::Subject;
 use crate::verbs::list::post_in_pieces;
@@ -75,6 +76,8 @@ pub struct SharedReceiveQueue {
 
 #[derive(Debug)]
 pub(super) struct SrqInner {
+    /// Of the queue pairs that take from it too.
+    pub(super) shard: Arc<Shard>,
     pub(super) srqn: Srqn,
     pub(super) pd: Arc<PdInner>,
     pub(super) users: Users,
@@ -106,12 +109,16 @@ impl SharedReceiveQueue {
             max_sge: config.max_sge,
             xrc: xrc.map(|(domain, cq)| XrcSrq { domain: domain.domain.id, cq: cq.id() }),
         };
-        let srqn =
-            context.device.shard.with(|core, _| core.create_srq(init, &context.events))??;
+        let of_domain = xrc.map(|(domain, _)| domain.shard());
+        let shard = Arc::clone(of_domain.unwrap_or_else(|| pd.next_shard()));
+        let srqn = shard.with(|core, _| core.create_srq(init, &context.events))??;
+        if let Some((_, cq)) = xrc {
+            cq.inner.ring.add_feeders(shard.set());
+        }
         let (users, async_events) = (Users::default(), context.subjects.enter(Subject::Srq(srqn)));
         let xrc = xrc.map(|(domain, cq)| (domain.clone(), cq.clone(), cq.inner.users.join()));
         let pd = Arc::clone(pd);
-        Ok(Self { inner: Arc::new(SrqInner { srqn, pd, users, async_events, xrc }) })
+        Ok(Self { inner: Arc::new(SrqInner { shard, srqn, pd, users, async_events, xrc }) })
     }
 
     /// Where its requests end, if it is for XRC; otherwise that is up to the queue pairs.
@@ -147,7 +154,7 @@ impl SharedReceiveQueue {
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
         let srqn = self.inner.srqn;
-        let shard = &self.inner.pd.context.device.shard;
+        let shard = &self.inner.shard;
         post_in_pieces(requests, |piece| {
             match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, piece)) {
                 Ok((taken, result)) => {
@@ -190,7 +197,7 @@ impl SharedReceiveQueue {
             check("max_wr", max_wr, MAX_WR)?;
         }
         let srqn = self.inner.srqn;
-        let shard = &self.inner.pd.context.device.shard;
+        let shard = &self.inner.shard;
         Ok(shard.with(|core, _| core.engine.modify_srq(srqn, modify))??)
     }
 
@@ -231,7 +238,7 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SrqAttr, Error> {
         let srqn = self.inner.srqn;
-        let shard = &self.inner.pd.context.device.shard;
+        let shard = &self.inner.shard;
         // It exists as long as a handle does.
         Ok(shard.with(|core, _| core.engine.query_srq(srqn).ok_or(SrqError::NoSuchSrq(srqn)))??)
     }
@@ -256,7 +263,7 @@ impl Drop for SrqInner {
     fn drop(&mut self) {
         let context = &self.pd.context;
         // No queue pair uses it: each holds a handle. Of a device that has failed nothing is left.
-        let _ = context.device.shard.with(|core, _| {
+        let _ = self.shard.with(|core, _| {
             let _ = core.destroy_srq(self.srqn);
             // Before another has the number.
             context.forget(Subject::Srq(self.srqn));

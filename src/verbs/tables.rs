@@ -40,7 +40,7 @@ impl ContextInner {
     /// The GID in a slot that is not empty.
     pub(super) fn present_gid(&self, index: usize) -> Result<Gid, Error> {
         let slot = self.slot(index)?;
-        let gid = self.device.shard.with_old_time(|core, _| core.engine.gid(index))?;
+        let gid = self.device.shards.first().with_old_time(|core, _| core.engine.gid(index))?;
         gid.ok_or(Error::EmptyGid { index, ip: slot.ip() })
     }
 }
@@ -59,7 +59,8 @@ impl Context {
     #[doc(alias = "ibv_query_gid")]
     pub fn query_gid(&self, index: usize) -> Result<Gid, Error> {
         self.inner.slot(index)?;
-        let gid = self.inner.device.shard.with_old_time(|core, _| core.engine.gid(index))?;
+        let gid =
+            self.inner.device.shards.first().with_old_time(|core, _| core.engine.gid(index))?;
         Ok(gid.unwrap_or(Gid::EMPTY))
     }
 
@@ -87,7 +88,7 @@ impl Context {
     pub fn query_gid_ex(&self, index: usize) -> Result<GidEntry, Error> {
         let gid = self.inner.present_gid(index)?;
         let interface = |core: &mut Core, _| core.interface_of(gid.ip());
-        let ndev_ifindex = self.inner.device.shard.with_old_time(interface)?;
+        let ndev_ifindex = self.inner.device.shards.first().with_old_time(interface)?;
         Ok(GidEntry { gid, gid_index: index, port_num: 1, ndev_ifindex })
     }
 

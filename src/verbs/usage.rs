@@ -1,9 +1,10 @@
 //! Who uses an object, and which of its events are still in somebody's hands: what C must know before
 //! it destroys one.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::lock::Mutex;
 use crate::runtime::now;
 use crate::verbs::Error;
 
@@ -34,43 +35,56 @@ impl Users {
 /// Events of one object that were handed out and not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Unacknowledged {
-    count: Mutex<u64>,
-    fewer: Condvar,
+    events: Mutex<Events>,
+    none: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    count: u64,
+    /// Threads that wait until there are none.
+    waiting: usize,
 }
 
 impl Unacknowledged {
     /// One is handed out.
     pub(super) fn take(&self) {
-        *self.lock() += 1;
+        self.lock().count += 1;
     }
 
     /// So many are acknowledged; more than there are is as many as there are.
-    pub(super) fn acknowledge(&self, events: u64) {
-        let mut count = self.lock();
-        *count = count.saturating_sub(events);
-        self.fewer.notify_all();
+    pub(super) fn acknowledge(&self, count: u64) {
+        let mut events = self.lock();
+        events.count = events.count.saturating_sub(count);
+        // To wake nobody takes a system call too.
+        if events.count == 0 && events.waiting > 0 {
+            self.none.notify_all();
+        }
     }
 
     pub(super) fn count(&self) -> u64 {
-        *self.lock()
+        self.lock().count
     }
 
     /// Waits until there are none. No timeout is for ever.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), Error> {
         let until = timeout.map(|timeout| now() + timeout);
-        let mut count = self.lock();
-        while *count > 0 {
-            let Some(until) = until else {
-                count = self.fewer.wait(count).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let left = until - now();
-            if left.is_zero() {
+        let mut events = self.lock();
+        while events.count > 0 {
+            let left = until.map(|until| until - now());
+            if left.is_some_and(|left| left.is_zero()) {
                 let after = timeout.unwrap_or(Duration::MAX);
                 return Err(Error::Timeout { what: "acknowledgement of events", after });
             }
-            let waited = self.fewer.wait_timeout(count, left);
-            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+            events.waiting += 1;
+            events = match left {
+                Some(left) => {
+                    let waited = self.none.wait_timeout(events, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.none.wait(events).unwrap_or_else(PoisonError::into_inner),
+            };
+            events.waiting -= 1;
         }
         Ok(())
     }
@@ -83,8 +97,8 @@ impl Unacknowledged {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

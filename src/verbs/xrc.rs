@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::engine::{FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType};
 use crate::ids::{CqId, PdId, Qpn};
 use crate::psn::Psn;
-use crate::runtime::Xrcd;
+use crate::runtime::{Shard, Xrcd};
 use crate::verbs::context::ContextInner;
 use crate::verbs::end::End;
 use crate::verbs::event::Subject;
@@ -115,7 +115,7 @@ impl XrcDomain {
             xrcd: Some(self.domain.id),
         };
         let events = &self.context.events;
-        let create = self.context.device.shard.with(|core, now| core.create_qp(now, init, events));
+        let create = self.shard().with(|core, now| core.create_qp(now, init, events));
         Ok(XrcTarget::new(self, create??))
     }
 
@@ -128,12 +128,16 @@ impl XrcDomain {
     #[doc(alias = "ibv_open_qp")]
     pub fn open_target(&self, qpn: Qpn) -> Result<XrcTarget, Error> {
         let (id, events) = (self.domain.id, &self.context.events);
-        let shard = &self.context.device.shard;
-        if shard.with(|core, _| core.open_target(qpn, id, events))? {
+        if self.shard().with(|core, _| core.open_target(qpn, id, events))? {
             Ok(XrcTarget::new(self, qpn))
         } else {
             Err(Error::NoSuchTarget { qpn })
         }
+    }
+
+    /// Where its targets and its shared receive queues are.
+    pub(super) fn shard(&self) -> &Arc<Shard> {
+        self.context.device.shards.at(self.domain.id.0 as usize)
     }
 
     /// Whether it is the same domain, whichever context has opened it.
@@ -162,7 +166,8 @@ struct TargetInner {
 impl XrcTarget {
     fn new(domain: &XrcDomain, qpn: Qpn) -> Self {
         // It has no request for which the PSN would matter.
-        let end = End { qpn, qp_type: QpType::XrcTgt, psn: Psn::default() };
+        let (shard, psn) = (Arc::clone(domain.shard()), Psn::default());
+        let end = End { shard, qpn, qp_type: QpType::XrcTgt, psn };
         let async_events = domain.context.subjects.enter(Subject::Qp(qpn));
         Self { inner: Arc::new(TargetInner { end, domain: domain.clone(), async_events }) }
     }
@@ -250,7 +255,7 @@ impl XrcTarget {
     /// [`Error::Down`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
-        self.inner.end.query(self.context())
+        self.inner.end.query()
     }
 
     /// What it has counted since it was created, by whatever context.
@@ -259,7 +264,7 @@ impl XrcTarget {
     ///
     /// [`Error::Down`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.inner.end.counters(self.context())
+        self.inner.end.counters()
     }
 
     /// Its state.
@@ -280,7 +285,7 @@ impl Drop for TargetInner {
     fn drop(&mut self) {
         let (qpn, context) = (self.end.qpn, &self.domain.context);
         // In a device that has failed it is as good as destroyed.
-        let _ = context.device.shard.with(|core, now| {
+        let _ = self.end.shard.with(|core, now| {
             core.close_target(now, qpn, &context.events);
             // Before another has the number; the context may have it open once more.
             if Arc::strong_count(&self.async_events) <= 2 {

@@ -66,7 +66,7 @@ impl Bth {
     ///
     /// [`ParseError::UnassignedOpcode`].
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ParseError> {
-        let [opcode, flags, pkey0, pkey1, ecn, qp0, qp1, qp2, ack, psn0, psn1, psn2] = *bytes;
+        let [opcode, flags, pkey0, pkey1, ecn, _, _, _, ack, psn0, psn1, psn2] = *bytes;
         let Some(opcode) = Opcode::from_byte(opcode) else {
             return Err(ParseError::UnassignedOpcode { byte: opcode });
         };
@@ -79,7 +79,7 @@ impl Bth {
             pkey: PKey(u16::from_be_bytes([pkey0, pkey1])),
             fecn: ecn & Self::FECN != 0,
             becn: ecn & Self::BECN != 0,
-            dest_qp: Qpn::new(u32::from_be_bytes([0, qp0, qp1, qp2])),
+            dest_qp: Self::destination(bytes),
             ack_req: ack & Self::ACK_REQ != 0,
             psn: Psn::new(u32::from_be_bytes([0, psn0, psn1, psn2])),
         })
@@ -88,6 +88,18 @@ impl Bth {
     /// The transport version alone, which is to be checked before the opcode means anything.
     pub const fn version(bytes: &[u8; Self::LEN]) -> u8 {
         bytes[1] & 0x0f
+    }
+
+    /// The destination alone, by which shards tell apart what is theirs.
+    pub const fn destination(bytes: &[u8; Self::LEN]) -> Qpn {
+        let [.., qp0, qp1, qp2, _, _, _, _] = *bytes;
+        Qpn::new(u32::from_be_bytes([0, qp0, qp1, qp2]))
+    }
+
+    /// Writes the PSN alone.
+    pub(crate) fn write_psn(bytes: &mut [u8; Self::LEN], psn: Psn) {
+        let [_, psn0, psn1, psn2] = psn.value().to_be_bytes();
+        [bytes[9], bytes[10], bytes[11]] = [psn0, psn1, psn2];
     }
 
     /// Writes the header. Of `pad` and `tver` only the bits that fit are taken.

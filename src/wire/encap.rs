@@ -332,7 +332,7 @@ pub(super) fn be_length(len: usize) -> [u8; 2] {
 /// What a UDP checksum field holds before the checksum has been computed: the sum over the pseudo header
 /// (RFC 768; RFC 8200, section 8.1) of a datagram of `udp_payload_len` bytes, which whoever computes the
 /// checksum begins with.
-#[cfg(feature = "packet")]
+#[cfg(any(feature = "packet", feature = "tap"))]
 pub(crate) fn pseudo_sum(path: &Path, udp_payload_len: usize) -> u16 {
     let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
     let tail = [0, UDP, len0, len1];
@@ -388,7 +388,7 @@ mod tests {
     }
 
     /// Computed by hand: addresses, protocol and length, in words of 16 bits.
-    #[cfg(feature = "packet")]
+    #[cfg(any(feature = "packet", feature = "tap"))]
     #[test]
     fn a_checksum_begins_with_the_pseudo_header() {
         let ipv4 = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 0x0011 + (8 + 24);

@@ -27,6 +27,8 @@
 //! times instead of once in 2^32; one with a single flipped bit never does, at any length in use.
 
 mod head;
+mod series;
+mod sparse;
 
 use std::net::SocketAddr;
 
@@ -36,6 +38,9 @@ use super::Opcode;
 use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 use super::packet::ICRC_LEN;
 use head::{Head, go_on, over_bth};
+pub(crate) use series::Series;
+
+pub use sparse::by_shifts;
 
 /// The CRC-32 of the 8 bytes of ones at the start.
 const SEED: u32 = 0x2144_df1c;
@@ -107,8 +112,7 @@ impl Flow {
         let Some((covered, found)) = datagram.split_last_chunk::<ICRC_LEN>() else {
             return Verdict::Bad;
         };
-        let first = seen.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
-        let expected = Ipv4Fields { id: first.id.wrapping_add(segment), ..first };
+        let expected = expected_fields(seen, segment);
         let (computed, found) = (self.compute(expected, covered), u32::from_le_bytes(*found));
         let is_hidden = seen.is_none() && self.is_ipv4();
         let judge = |difference, len| match difference {
@@ -129,6 +133,12 @@ impl Flow {
     fn is_ipv4(&self) -> bool {
         self.head.is_ipv4()
     }
+}
+
+/// What an IPv4 header should have, of a segment of a buffer of which the port knows so much.
+fn expected_fields(seen: Option<Ipv4Fields>, segment: u16) -> Ipv4Fields {
+    let first = seen.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
+    Ipv4Fields { id: first.id.wrapping_add(segment), ..first }
 }
 
 /// The ICRC of a captured packet, computed and found, in this order.

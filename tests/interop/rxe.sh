@@ -6,7 +6,7 @@
 #
 # A line a combination; the exit status says whether all of them passed and whether docs/INTEROP.md
 # says the same. With --write it is made to. This side runs as a user without privileges, but for packet
-# ports. What it sent is captured beside the guest, and every packet of the capture must be one for tshark
+# and TAP ports. What it sent is captured beside the guest, and every packet of the capture must be one for tshark
 # and have a right ICRC, and none of ours break a rule. Where guests cannot be booted it says so and passes,
 # unless CI=true.
 #
@@ -63,12 +63,22 @@ unprivileged() {
     "$vm" host setpriv "${user[@]}" --inh-caps=-all --bounding-set=-all --no-new-privs timeout "$@"
 }
 
-# Ours. Packet sockets are not for everybody.
+# Ours. Packet sockets are not for everybody, nor is to make interfaces.
 via=udp
 roce() {
     case $via in
     udp) unprivileged "$LIMIT" "$work/roce" "$@" ;;
-    *) "$vm" host timeout "$LIMIT" "$work/roce" "$@" --via $via ;;
+    *) "$vm" host timeout "$LIMIT" "$work/roce" "$@" ;;
+    esac
+}
+
+# What tells ours who it is: by its options, for an IP version.
+device() {
+    case $via/$1 in
+    tap/ipv4) echo "--via tap:roce0,ip=10.77.0.99/24,bridge=br0" ;;
+    tap/ipv6) echo "--via tap:roce0,ip=fd77::99/64,bridge=br0" ;;
+    */ipv4) echo "--via $via --ip 10.77.0.1" ;;
+    */ipv6) echo "--via $via --ip fd77::1" ;;
     esac
 }
 
@@ -83,13 +93,14 @@ pingpong() {
     local begins=$1 ip=$2 transport=$3 gid ours theirs status=0
     shift 3
     case $ip in
-    ipv4) gid=1 ours=10.77.0.1 ;;
-    ipv6) gid=2 ours=fd77::1 ;;
+    ipv4) gid=1 ;;
+    ipv6) gid=2 ;;
     esac
+    read -ra ours <<<"$(device "$ip")"
     # The one with a shared receive queue does not look at what it gets.
     case $transport in
-    srq) theirs=(ibv_srq_pingpong -g "$gid") ours=(--use-srq --ip "$ours") ;;
-    *) theirs=("ibv_${transport}_pingpong" -g "$gid" -c) ours=(--transport "$transport" --ip "$ours" -c) ;;
+    srq) theirs=(ibv_srq_pingpong -g "$gid") ours+=(--use-srq) ;;
+    *) theirs=("ibv_${transport}_pingpong" -g "$gid" -c) ours+=(--transport "$transport" -c) ;;
     esac
     [ "$transport" = ud ] || ours+=(-m "$mtu") theirs+=(-m "$mtu")
     if [ "$begins" = rxe ]; then
@@ -163,15 +174,17 @@ stock_programs() {
     done
 }
 
-# The same against a packet port.
-packet_ports() {
-    local ip=$1 begins transport mtu=1024 sizes=(1 1023 1024) via=packet
-    for begins in roce rxe; do
-        for transport in rc uc ud; do
-            [ $transport = ud ] || sizes=(1 1025 65536)
-            check "$ip" "ibv_${transport}_pingpong with our packet port, $begins begins: $(list "${sizes[@]}") bytes" \
-                pingpongs $begins "$ip" $transport "${sizes[@]}"
-            sizes=(1 1023 1024)
+# The same against another port of ours.
+other_ports() {
+    local ip=$1 begins transport mtu=1024 sizes=(1 1023 1024) via
+    for via in packet tap; do
+        for begins in roce rxe; do
+            for transport in rc uc ud; do
+                [ $transport = ud ] || sizes=(1 1025 65536)
+                check "$ip" "ibv_${transport}_pingpong with our $via port, $begins begins: $(list "${sizes[@]}") bytes" \
+                    pingpongs $begins "$ip" $transport "${sizes[@]}"
+                sizes=(1 1023 1024)
+            done
         done
     done
 }
@@ -320,7 +333,8 @@ capture_start() {
 }
 
 # Every packet of the capture is one of RoCEv2, and tshark sees a BTH in it; its ICRC is right, or that
-# of a FLUSH as rxe has it and wants it; and ours break no rule that `roce check` knows.
+# of a FLUSH as rxe has it and wants it; and ours break no rule that `roce check` knows. A capture of which that is
+# not true stays, to be looked at.
 capture_check() {
     sleep 1
     kill "$dumpcap"
@@ -331,11 +345,16 @@ capture_check() {
         -Y 'udp.dstport == 4791 && !infiniband.bth' >"$work/theirs" 2>/dev/null
     "$work/roce" check --max 1000000 "$capture" >"$work/check" || [ $? -eq 1 ] || return
     # Tests have us post a misaligned atomic and a misaligned ATOMIC WRITE.
-    grep ' violation ' "$work/check" | grep -E ' (10\.77\.0\.1|fd77::1)[: ]' |
+    grep ' violation ' "$work/check" | grep -E ' (10\.77\.0\.|fd77::)(1|99)[: ]' |
         grep -vE ' RSP-3[12] ' >"$work/violations" || :
-    rm "$capture"
     echo "       $(wc -l <"$work/dump") packets were captured"
-    [ -s "$work/dump" ] && ! [ -s "$work/ours" ] && ! [ -s "$work/theirs" ] && ! [ -s "$work/violations" ]
+    if [ -s "$work/dump" ] && ! [ -s "$work/ours" ] && ! [ -s "$work/theirs" ] && ! [ -s "$work/violations" ]; then
+        rm "$capture"
+        return
+    fi
+    mv "$capture" "$RXE_VM_CACHE/broken.pcapng"
+    echo "       the capture is $RXE_VM_CACHE/broken.pcapng"
+    return 1
 }
 
 # ---- all of it -----------------------------------------------------------------------------------
@@ -365,7 +384,7 @@ for kernel in "${kernels[@]}"; do
     for ip in ipv4 ipv6; do
         capture_start
         stock_programs $ip
-        packet_ports $ip
+        other_ports $ip
         perftest_programs $ip
         operations $ip --skip $CORRUPT --skip $HANDMADE
         check $ip "every packet on the wire: a BTH for tshark, a right ICRC, no rule broken by us" capture_check

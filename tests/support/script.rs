@@ -81,6 +81,7 @@ pub fn ok(wr_id: u64, opcode: WcOpcode, byte_len: u32) -> Completion {
         imm: None,
         invalidated: None,
         source_qp: None,
+        ip_version: None,
         qpn: Qpn::default(),
         solicited: false,
     }

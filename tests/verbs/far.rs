@@ -1,13 +1,14 @@
 //! A device in another process, which does what it is told.
 
-use std::env;
-use std::io::{BufReader, Write};
-use std::net::Ipv6Addr;
+use std::io::{BufReader, Read, Write};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::{Child, ChildStdin, ChildStdout, Command};
+use std::{env, fs};
 
+use socket2::{Domain, Protocol, Socket, Type};
 use softroce::verbs::*;
 
-use crate::node::{Node, datagrams};
+use crate::node::{Node, PATIENCE, datagrams, pattern};
 use crate::process::{line, role, start_by};
 
 /// The test that is the other process.
@@ -75,6 +76,13 @@ impl Far {
         line(&mut self.output, "marked ").parse().unwrap()
     }
 
+    /// Has its host ask another for an echo of so many bytes, and waits for that.
+    #[cfg(feature = "tap")]
+    pub(crate) fn echoes(&mut self, from: &str, bytes: usize) {
+        writeln!(self.input, "echo {from} {bytes}").unwrap();
+        line(&mut self.output, "echoed");
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -134,6 +142,11 @@ fn as_the_other() {
                 assert_eq!(crowd.cq.poll_one(), None);
                 println!("heard");
             }
+            Some(("echo", what)) => {
+                let (from, bytes) = what.split_once(' ').unwrap();
+                echo(from.parse().unwrap(), bytes.parse().unwrap());
+                println!("echoed");
+            }
             None if line == "marked?" => {
                 println!("marked {}", node.ctx.counters().unwrap().protocol.ecn_marked);
             }
@@ -144,4 +157,26 @@ fn as_the_other() {
             }
         }
     }
+}
+
+/// Sends an echo request, as `ping` does, and waits for the answer.
+fn echo(to: IpAddr, bytes: usize) {
+    // Whoever may have namespaces may ping there.
+    fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0").unwrap();
+    let (domain, protocol, request, reply) = match to {
+        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
+        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
+    };
+    let socket = Socket::new(domain, Type::DGRAM, Some(protocol)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.connect(&SocketAddr::new(to, 0).into()).unwrap();
+    let mut message = [&[request, 0, 0, 0, 0, 0, 0, 1], &*pattern(bytes, 3)].concat();
+    socket.send(&message).unwrap();
+    let mut answer = vec![0; message.len() + 1];
+    let len = (&socket).read(&mut answer).unwrap();
+    answer.truncate(len);
+    // The kernel has written checksum and identifier.
+    answer[2..6].fill(0);
+    message[0] = reply;
+    assert_eq!(answer, message);
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
 
-use softroce::io::PortKind;
 use softroce::verbs::*;
 
 use crate::far::{Far, lasting};
@@ -97,101 +96,46 @@ impl Link {
     fn faults(&self, peer_via: &str) {
         self.lay();
         let options = OpenOptions::default().ip(self.ours.parse().unwrap());
-        let ctx = Context::open(options.via(PortKind::named("packet").unwrap())).unwrap();
+        let ctx = Context::open(options.via("packet".parse().unwrap())).unwrap();
         let there = &mut Command::new("ip");
         let mut far = Far::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
         let near = Node::on(ctx.clone());
         far.connect(&near.qp);
         far.takes(&near);
-        self.marks_arrive(&near, &mut far);
-        self.neighbours_that_do_not_answer(&near, &far);
+        marks_arrive(&near, &mut far);
+        nobody_waits_for_the_silent(self.nobodys, &near, &far);
         self.without_address_or_interface(&near, &far);
         self.with_another_interface(&near, &far);
-        self.with_another_mtu(&near, &mut far);
+        outlives_another_mtu("a0", &near, &mut far);
         ip("-n b link set b0 address 02:00:00:00:00:99");
         far.takes(&near);
         drop(far);
         ip("link del a0");
     }
 
-    /// A traffic class is that of every packet, and who receives it sees whether it says "congestion
-    /// experienced" (the two low bits). The answers have that of the other end.
-    fn marks_arrive(&self, near: &Node, far: &mut Far) {
-        let ect = Node::on(near.ctx.clone());
-        far.connect_with(&ect.qp, &ConnectOptions { traffic_class: 0x4a, ..lasting() });
-        far.takes(&ect);
-        assert_eq!(far.marked(), 0);
-        let marked = Node::on(near.ctx.clone());
-        far.connect_with(&marked.qp, &ConnectOptions { traffic_class: 0x4b, ..lasting() });
-        far.takes(&marked);
-        assert!(far.marked() >= 6, "the packets of a WRITE at least");
-        assert_eq!(near.ctx.counters().unwrap().protocol.ecn_marked, 0);
-    }
-
-    /// Nobody else waits for them, neither on the wire nor in this host.
-    fn neighbours_that_do_not_answer(&self, near: &Node, far: &Far) {
-        let nobody =
-            |number: u32| -> IpAddr { format!("{}{number:02}", self.nobodys).parse().unwrap() };
-        let (silent, inside) = (Node::on(near.ctx.clone()), Node::on(near.ctx.clone()));
-        let itself = inside.qp.endpoint();
-        inside.qp.connect(&itself, &ConnectOptions::default()).unwrap();
-        let gone = Endpoint { gid: nobody(0).into(), ..far.endpoint };
-        let timeout = AckTimeout::new(14).unwrap();
-        let options = ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() };
-        silent.qp.connect(&gone, &options).unwrap();
-        let before = near.ctx.counters().unwrap().port.unresolved;
-        silent.send(SendRequest::write(1, silent.mr.sge(..300_000), far.at));
-        let crowd = datagrams(near.ctx.clone(), 0);
-        for number in 1..50 {
-            let ah = crowd.pd.create_ah(AddressVector::to(nobody(number).into())).unwrap();
-            for _ in 0..16 {
-                let message = SendRequest::send(99, crowd.mr.sge(..4096));
-                crowd.send(message.to(ah.target(Qpn::new(0x123), KEY)));
-                assert_eq!(crowd.end(), (99, WcStatus::Success));
-            }
-        }
-        let end = loop {
-            far.takes(near);
-            inside.run(SendRequest::write(1, inside.mr.sge(..8), inside.mr.remote(8)));
-            if let Some(end) = silent.cq.poll_one() {
-                break end;
-            }
-        };
-        assert_eq!((end.wr_id, end.status), (1, WcStatus::RetryExcErr));
-        assert!(near.ctx.counters().unwrap().port.unresolved > before + 49);
-    }
-
     fn without_address_or_interface(&self, near: &Node, far: &Far) {
-        let unanswered = || {
-            near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
-            assert_eq!(near.cq.poll_one(), None);
-        };
-        let ends_when_active = || {
-            assert_eq!(near.end(), (1, WcStatus::Success));
-            while near.event() != AsyncEvent::PortActive {}
-            far.takes(near);
-        };
         let del = self.net.trim_end_matches(" nodad");
-        ip(&format!("addr del {}{del} dev a0", self.ours));
-        while near.event() != AsyncEvent::PortErr {}
-        unanswered();
-        self.address("add");
-        ends_when_active();
-
-        ip("link set a0 down");
-        while near.event() != AsyncEvent::PortErr {}
-        unanswered();
-        ip("link set a0 up");
-        // An interface that is down has no address of IPv6.
-        self.address("replace");
-        ends_when_active();
-
-        ip("-n b link set b0 down");
-        while near.event() != AsyncEvent::PortErr {}
-        unanswered();
-        ip("-n b link set b0 up");
-        ip(&format!("-n b addr replace {}{} dev b0", self.theirs, self.net));
-        ends_when_active();
+        let removed = || ip(&format!("addr del {}{del} dev a0", self.ours));
+        outlives(near, far, removed, || self.address("add"));
+        outlives(
+            near,
+            far,
+            || ip("link set a0 down"),
+            || {
+                ip("link set a0 up");
+                // An interface that is down has no address of IPv6.
+                self.address("replace");
+            },
+        );
+        outlives(
+            near,
+            far,
+            || ip("-n b link set b0 down"),
+            || {
+                ip("-n b link set b0 up");
+                ip(&format!("-n b addr replace {}{} dev b0", self.theirs, self.net));
+            },
+        );
     }
 
     fn with_another_interface(&self, near: &Node, far: &Far) {
@@ -211,28 +155,89 @@ impl Link {
         self.frames_only("del");
         ip("link del c0");
     }
+}
 
-    fn with_another_mtu(&self, near: &Node, far: &mut Far) {
-        let mtu = |mtu: &str| {
-            ip(&format!("link set a0 mtu {mtu}"));
-            ip(&format!("-n b link set b0 mtu {mtu}"));
-        };
-        let refused = || near.ctx.device_info().unwrap().counters.transmit_errors;
-        let long = Node::on(near.ctx.clone());
-        let timeout = AckTimeout::new(12).unwrap();
-        let options = ConnectOptions { timeout, retry_cnt: 1, ..ConnectOptions::default() };
-        far.connect_with(&long.qp, &options);
-        mtu("1500");
-        let before = refused();
-        long.send(SendRequest::write(1, long.mr.sge(..100_000), far.at));
-        assert_eq!(long.end(), (1, WcStatus::RetryExcErr));
-        assert!(refused() > before, "too long");
-        // Who sends little does not mind.
-        near.run(SendRequest::write(2, near.mr.sge(..64), far.at));
-        let fits = Node::on(near.ctx.clone());
-        far.connect(&fits.qp);
-        far.takes(&fits);
-        mtu("9000");
-        far.takes(near);
+/// A traffic class is that of every packet, and who receives it sees whether it says "congestion
+/// experienced" (the two low bits). The answers have that of the other end.
+pub(crate) fn marks_arrive(near: &Node, far: &mut Far) {
+    let ect = Node::on(near.ctx.clone());
+    far.connect_with(&ect.qp, &ConnectOptions { traffic_class: 0x4a, ..lasting() });
+    far.takes(&ect);
+    assert_eq!(far.marked(), 0);
+    let marked = Node::on(near.ctx.clone());
+    far.connect_with(&marked.qp, &ConnectOptions { traffic_class: 0x4b, ..lasting() });
+    far.takes(&marked);
+    assert!(far.marked() >= 6, "the packets of a WRITE at least");
+    assert_eq!(near.ctx.counters().unwrap().protocol.ecn_marked, 0);
+}
+
+/// Of neighbours that do not answer, whose addresses begin like this: nobody else waits for them, neither on the
+/// wire nor in this host.
+pub(crate) fn nobody_waits_for_the_silent(nobodys: &str, near: &Node, far: &Far) {
+    let nobody = |number: u32| -> IpAddr { format!("{nobodys}{number:02}").parse().unwrap() };
+    let (silent, inside) = (Node::on(near.ctx.clone()), Node::on(near.ctx.clone()));
+    let itself = inside.qp.endpoint();
+    inside.qp.connect(&itself, &ConnectOptions::default()).unwrap();
+    let gone = Endpoint { gid: nobody(0).into(), ..far.endpoint };
+    let timeout = AckTimeout::new(14).unwrap();
+    let options = ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() };
+    silent.qp.connect(&gone, &options).unwrap();
+    let before = near.ctx.counters().unwrap().port.unresolved;
+    silent.send(SendRequest::write(1, silent.mr.sge(..300_000), far.at));
+    let crowd = datagrams(near.ctx.clone(), 0);
+    for number in 1..50 {
+        let ah = crowd.pd.create_ah(AddressVector::to(nobody(number).into())).unwrap();
+        for _ in 0..16 {
+            let message = SendRequest::send(99, crowd.mr.sge(..4096));
+            crowd.send(message.to(ah.target(Qpn::new(0x123), KEY)));
+            assert_eq!(crowd.end(), (99, WcStatus::Success));
+        }
     }
+    let end = loop {
+        far.takes(near);
+        inside.run(SendRequest::write(1, inside.mr.sge(..8), inside.mr.remote(8)));
+        if let Some(end) = silent.cq.poll_one() {
+            break end;
+        }
+    };
+    assert_eq!((end.wr_id, end.status), (1, WcStatus::RetryExcErr));
+    assert!(near.ctx.counters().unwrap().port.unresolved > before + 49);
+}
+
+/// Something becomes of the interface below a device: it is told, a message waits, and arrives when all is well
+/// again.
+pub(crate) fn outlives(near: &Node, far: &Far, down: impl FnOnce(), up: impl FnOnce()) {
+    down();
+    while near.event() != AsyncEvent::PortErr {}
+    near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
+    assert_eq!(near.cq.poll_one(), None);
+    up();
+    assert_eq!(near.end(), (1, WcStatus::Success));
+    while near.event() != AsyncEvent::PortActive {}
+    far.takes(near);
+}
+
+/// Who sends what is too long for an interface fails, and nobody else.
+pub(crate) fn outlives_another_mtu(interface: &str, near: &Node, far: &mut Far) {
+    let mtu = |mtu: &str| {
+        ip(&format!("link set {interface} mtu {mtu}"));
+        ip(&format!("-n b link set b0 mtu {mtu}"));
+    };
+    let refused = || near.ctx.device_info().unwrap().counters.transmit_errors;
+    let long = Node::on(near.ctx.clone());
+    let timeout = AckTimeout::new(12).unwrap();
+    let options = ConnectOptions { timeout, retry_cnt: 1, ..ConnectOptions::default() };
+    far.connect_with(&long.qp, &options);
+    mtu("1500");
+    let before = refused();
+    long.send(SendRequest::write(1, long.mr.sge(..100_000), far.at));
+    assert_eq!(long.end(), (1, WcStatus::RetryExcErr));
+    assert!(refused() > before, "too long");
+    // Who sends little does not mind.
+    near.run(SendRequest::write(2, near.mr.sge(..64), far.at));
+    let fits = Node::on(near.ctx.clone());
+    far.connect(&fits.qp);
+    far.takes(&fits);
+    mtu("9000");
+    far.takes(near);
 }

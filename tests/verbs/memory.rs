@@ -93,6 +93,45 @@ fn every_operation_reaches_memory_that_nobody_has_registered_before() {
     assert_eq!(a.end(), (9, WcStatus::RemInvReqErr));
 }
 
+/// The pages go from the middle of a message on, so that what comes behind them has arrived in vain.
+#[test]
+fn a_message_whose_memory_ends_half_way_fails_at_both_ends() {
+    const LEN: u32 = 200_000;
+    let cut = |node: &Node| {
+        let file = file(LEN.into());
+        let memory = HostMemory::map_file(file.as_file(), 0, LEN as usize).unwrap();
+        let region = node.pd.reg_mr(memory, everything()).unwrap();
+        file.as_file().set_len(90_000).unwrap();
+        region
+    };
+    let (a, b) = Node::pair();
+    let region = cut(&b);
+    a.send(SendRequest::write(1, a.mr.sge(..LEN as usize), region.remote(0)));
+    assert_eq!(a.end(), (1, WcStatus::RemAccessErr));
+    assert_eq!(b.event(), AsyncEvent::QpAccessErr(b.qp.qpn()));
+
+    let (a, b) = Node::pair();
+    let region = cut(&b);
+    b.qp.post_recv(RecvRequest::new(2, region.sge(..))).unwrap();
+    a.send(SendRequest::send(1, a.mr.sge(..LEN as usize)));
+    assert_eq!((a.end(), b.end()), ((1, WcStatus::RemOpErr), (2, WcStatus::LocProtErr)));
+
+    let (a, b) = Node::pair();
+    let region = cut(&a);
+    a.send(SendRequest::read(1, region.sge(..), b.mr.remote(0)));
+    assert_eq!(a.end(), (1, WcStatus::LocProtErr));
+
+    let (a, b) = Node::pair();
+    let region = cut(&a);
+    a.send(SendRequest::write(1, region.sge(..), b.mr.remote(0)));
+    assert_eq!(a.end(), (1, WcStatus::LocProtErr));
+
+    let (a, b) = Node::pair();
+    let region = cut(&b);
+    a.send(SendRequest::read(1, a.mr.sge(..LEN as usize), region.remote(0)));
+    assert_eq!(a.end(), (1, WcStatus::RemAccessErr));
+}
+
 #[test]
 fn advice_is_taken_for_what_a_request_could_use() {
     let (a, _b) = Node::pair();

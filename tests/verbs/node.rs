@@ -6,6 +6,8 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use softroce::io::udp;
+use softroce::runtime::OpenError;
 use softroce::verbs::*;
 
 /// How long something may take that takes a few microseconds, on a machine with other things to do.
@@ -35,7 +37,12 @@ pub(crate) static STARTING: RwLock<()> = RwLock::new(());
 
 /// Opens a device of its own.
 pub(crate) fn open() -> Context {
-    open_with(OpenOptions::default())
+    // Where another process of these tests begins is as good as random: it may be in the middle of ours.
+    let mut opened = (0..4).map(|_| Context::open(OpenOptions::default().ip(fresh_ip())));
+    let is_ours = |opened: &Result<_, _>| {
+        !matches!(opened, Err(Error::Open(OpenError::Port(udp::OpenError::InUse { .. }))))
+    };
+    opened.find(is_ours).unwrap().unwrap()
 }
 
 /// Opens a device of its own in a certain way.

@@ -27,6 +27,7 @@ fn send_fills_a_receive_request() {
             imm: None,
             invalidated: None,
             source_qp: None,
+            ip_version: None,
             qpn: b.qp.qpn(),
             solicited: false,
         };

@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use softroce::engine::QpAttr;
-use softroce::io::PortKind;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
@@ -35,7 +34,7 @@ fn alone_in_a_process() {
 
 fn here() -> Node {
     let options = OpenOptions::default().ip(IP.parse().unwrap());
-    Node::on(Context::open(options.via(PortKind::named("packet").unwrap())).unwrap())
+    Node::on(Context::open(options.via("packet".parse().unwrap())).unwrap())
 }
 
 fn connected(node: &Node, far: &mut Far) -> Node {

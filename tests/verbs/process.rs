@@ -26,6 +26,16 @@ pub(crate) fn start_by(command: &mut Command, test: &str, role: &str) -> Child {
     spawn(command.args(["--exact", "--nocapture", test]).env(ROLE, role))
 }
 
+/// Runs all tests of this program in another process, where a variable is set, but for those whose names
+/// contain one of these words.
+pub(crate) fn run_all((variable, value): (&str, &str), left_out: &[&str]) {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(left_out.iter().flat_map(|word| ["--skip", word])).env(variable, value);
+    let output = spawn(command.stderr(Stdio::piped())).wait_with_output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{out}{err}");
+}
+
 /// Runs a script in namespaces of its own, which ends with a single test of this program: `"$@"` runs it
 /// there, with its role. It must say at last that it has seen everything.
 pub(crate) fn in_namespaces(script: &str, test: &str, role: &str) {

@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use softroce::io::PortKind;
 use softroce::verbs::*;
 
 use crate::far::Far;
@@ -68,7 +67,7 @@ fn alone_in_a_process() {
     }
     for via in ["udp", "packet"] {
         let options = OpenOptions::default().ip("10.8.0.1".parse().unwrap());
-        let ctx = Context::open(options.via(PortKind::named(via).unwrap())).unwrap();
+        let ctx = Context::open(options.via(via.parse().unwrap())).unwrap();
         let mut there = Command::new("ip");
         let mut far = Far::start(there.args(["netns", "exec", "b"]), "10.8.0.2", "packet");
         let near = Node::on(ctx);

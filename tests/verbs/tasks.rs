@@ -19,7 +19,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a future on this thread, which does nothing but wait to be woken.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut future, mut cx) = (pin!(future), TaskContext::from_waker(&waker));
     let start = softroce::runtime::now();

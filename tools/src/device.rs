@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
-use softroce::io::{Direction, Sink};
+use softroce::io::{Direction, PortKind, Sink};
 use softroce::runtime::Environment;
 use softroce::time::Instant;
 use softroce::verbs::{Context, OpenOptions};
@@ -50,8 +50,11 @@ impl DeviceArgs {
         if let Some(bytes) = self.rcvbuf {
             options = options.receive_buffer(bytes);
         }
-        if let Some(kind) = self.via {
-            options = options.via(kind);
+        if let Some(kind) = &self.via {
+            options = options.via(kind.clone());
+        }
+        if let Some(count) = self.shards {
+            options = options.shards(count);
         }
         if let Some(impairments) = self.impair {
             options = options.impair(impairments);
@@ -76,6 +79,11 @@ impl DeviceArgs {
         }
     }
 
+    /// By what packets are sent and received.
+    pub(crate) fn port_kind(&self, environment: &Environment) -> PortKind {
+        self.via.clone().or_else(|| environment.via.clone()).unwrap_or_default()
+    }
+
     /// The addresses to have, if anything says some. `route` is ours on the way to the other side; a
     /// loopback address says nothing, for both sides may have the same.
     pub(crate) fn addresses(
@@ -83,7 +91,8 @@ impl DeviceArgs {
         environment: &Environment,
         route: Option<IpAddr>,
     ) -> Vec<IpAddr> {
-        let said = [&self.ip, &environment.ips].into_iter().find(|ips| !ips.is_empty());
+        let brought = self.port_kind(environment).addresses();
+        let said = [&self.ip, &environment.ips, &brought].into_iter().find(|ips| !ips.is_empty());
         said.cloned().unwrap_or_else(|| route.filter(|ip| !ip.is_loopback()).into_iter().collect())
     }
 

@@ -88,6 +88,7 @@ fn print(out: &mut impl Write, info: &DeviceInfo, verbose: bool) -> io::Result<(
         line(out, 2, "interface_mtu", port.link_mtu)?;
         line(out, 2, "receive_buffer", port.receive_buffer)?;
         line(out, 2, "window", info.window)?;
+        line(out, 2, "shards", info.shards)?;
         line(out, 2, "udp_gso", port.gso)?;
         line(out, 2, "udp_gro", port.gro)?;
         line(out, 2, "sees_ip_header", port.sees_ip_header)?;
@@ -149,6 +150,7 @@ fn as_json(info: &DeviceInfo) -> Value {
         "interface_mtu": info.port.link_mtu,
         "receive_buffer": info.port.receive_buffer,
         "window": info.window,
+        "shards": info.shards,
         "udp_gso": info.port.gso,
         "udp_gro": info.port.gro,
         "sees_ip_header": info.port.sees_ip_header,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use softroce::io::PortKind;
 use softroce::runtime::Environment;
 
 use crate::Answer;
@@ -31,7 +32,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
         set.map(|(_, value)| value.clone()).or_else(|| env::var_os(wanted))
     })?;
     let name = environment.name.as_deref().unwrap_or("softroce0");
-    let device = Described { name, ips: &environment.ips };
+    let brought = environment.via.as_ref().map(PortKind::addresses).unwrap_or_default();
+    let ips = if environment.ips.is_empty() { &brought } else { &environment.ips };
+    let device = Described { name, ips };
     let files = device.write(environment.paths.as_deref())?;
     variables.push(("SOFTROCE_PATHS", files.into_os_string()));
     if args.env {
@@ -103,6 +106,7 @@ fn variables(
         ("SOFTROCE_NAME", args.name.as_deref().map(OsString::from)),
         ("SOFTROCE_PCAP", absolute.map(PathBuf::into_os_string)),
         ("SOFTROCE_IMPAIR", args.impair.as_deref().map(OsString::from)),
+        ("SOFTROCE_VIA", args.via.as_ref().map(|via| via.to_string().into())),
         ("SOFTROCE_RCVBUF", args.rcvbuf.map(|bytes| bytes.to_string().into())),
     ];
     variables.extend(options.into_iter().filter_map(|(name, value)| Some((name, value?))));
@@ -138,6 +142,7 @@ mod tests {
             "--name=it's",
             "--pcap=/a.pcap",
             "--impair=loss=0.5",
+            "--via=packet",
             "--rcvbuf=4k",
             "a",
         ];
@@ -148,6 +153,7 @@ mod tests {
             r"SOFTROCE_NAME='it'\''s'",
             "SOFTROCE_PCAP='/a.pcap'",
             "SOFTROCE_IMPAIR='loss=0.5'",
+            "SOFTROCE_VIA='packet'",
             "SOFTROCE_RCVBUF='4096'",
         ];
         assert_eq!(set(&options, "/lib/libibverbs.so").unwrap(), expected);

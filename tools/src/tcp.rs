@@ -13,9 +13,18 @@ pub(crate) fn connect(host: &str, port: u16, program: &str) -> anyhow::Result<Tc
     TcpStream::connect(addresses.as_slice()).with_context(nobody)
 }
 
-/// Waits for the other side at every address of this machine. Port 0 is any; with `announce` it is
-/// printed which.
+/// Waits for the other side at every address of this machine, as [`listen`] says.
 pub(crate) fn accept(port: u16, announce: bool) -> anyhow::Result<TcpStream> {
+    accept_one(&listen(port, announce)?)
+}
+
+/// Waits for the next one.
+pub(crate) fn accept_one(listener: &TcpListener) -> anyhow::Result<TcpStream> {
+    Ok(listener.accept().context("waiting for the other side")?.0)
+}
+
+/// Listens at every address of this machine. Port 0 is any; with `announce` it is printed which.
+pub(crate) fn listen(port: u16, announce: bool) -> anyhow::Result<TcpListener> {
     // Both IP versions, or the one where there is no other.
     let listener = TcpListener::bind(("::", port))
         .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
@@ -25,7 +34,7 @@ pub(crate) fn accept(port: u16, announce: bool) -> anyhow::Result<TcpStream> {
         writeln!(out, "{}", listener.local_addr()?.port())?;
         out.flush()?;
     }
-    Ok(listener.accept().context("waiting for the other side")?.0)
+    Ok(listener)
 }
 
 /// Our address on the way to the other side.

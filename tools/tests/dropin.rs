@@ -5,10 +5,14 @@
 
 #[path = "dropin/ends.rs"]
 mod ends;
-#[path = "dropin/ipv6.rs"]
-mod ipv6;
+#[path = "dropin/hostile.rs"]
+mod hostile;
 #[path = "dropin/loaders.rs"]
 mod loaders;
+#[path = "dropin/namespace.rs"]
+mod namespace;
+#[path = "dropin/perftest.rs"]
+mod perftest;
 #[path = "dropin/rdma_core.rs"]
 mod rdma_core;
 mod roce;
@@ -43,6 +47,17 @@ fn output(program: &[&str]) -> String {
     let (out, err) = (text(&stdout), text(&stderr));
     assert!(status.success(), "{program:?}: {status}\n{out}\n{err}");
     out
+}
+
+/// Compiles a program in C, of this folder, with Debian's header and library.
+fn compiled(name: &str) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin").join(name);
+    let program = roce::scratch(&name.replace('/', "-"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    let told = cc.arg(source.with_extension("c")).arg("-libverbs").output().unwrap();
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    program.into_os_string().into_string().unwrap()
 }
 
 /// The server of a pair, with what it says.
@@ -286,6 +301,15 @@ fn pingpongs_of_every_service_check_what_they_receive() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn a_datagram_says_which_headers_it_had() {
+    let program = compiled("headers");
+    let told = command(&["run", "--ip=127.9.8.5,::1", "--", &program]).output().unwrap();
+    let (said, wrong) = (text(&told.stdout), text(&told.stderr));
+    assert_eq!((&*said, &*wrong), ("service level 10\nservice level 9\n", ""));
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn pingpong_over_xrc() {
     for how in [&[][..], &["-e"]] {
         let client = [&["ibv_xsrq_pingpong", "-g", "0", "-n", "200"], how].concat();
@@ -293,56 +317,5 @@ fn pingpong_over_xrc() {
         for said in pair(&server, &client) {
             assert!(said.contains("success"), "{how:?}: {said}");
         }
-    }
-}
-
-/// Runs a program of perftest, and looks whether the client has printed as many results as it must.
-fn perftest(program: &[&str], results: usize) {
-    let [_, client] = both(program);
-    // Rows of a table of numbers: bytes, iterations, and what was measured.
-    let is_result = |line: &&str| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        words.len() >= 5 && words.iter().all(|word| word.parse::<f64>().is_ok())
-    };
-    let found: Vec<_> = client.lines().filter(is_result).collect();
-    assert_eq!(found.len(), results, "{program:?}: {client}");
-}
-
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn perftest_measures_every_verb() {
-    for verb in ["write", "read", "send", "atomic"] {
-        perftest(&[&format!("ib_{verb}_bw"), "-n", "500"], 1);
-        perftest(&[&format!("ib_{verb}_lat"), "-n", "200"], 1);
-    }
-    perftest(&["ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "200"], 1);
-}
-
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn perftest_measures_unreliable_services() {
-    for (program, service) in
-        [("ib_write_bw", "UC"), ("ib_send_bw", "UC"), ("ib_send_lat", "UC"), ("ib_send_lat", "UD")]
-    {
-        perftest(&[program, "-c", service, "-n", "200"], 1);
-    }
-}
-
-#[test]
-#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
-fn perftest_takes_its_options() {
-    for (program, results) in [
-        (&["ib_write_bw", "-q", "8", "-n", "100"][..], 1),
-        (&["ib_write_bw", "-b", "-n", "200"], 1),
-        (&["ib_write_bw", "-D", "2"], 1),
-        (&["ib_write_lat", "-I", "64", "-n", "100"], 1),
-        (&["ib_send_bw", "-e", "-n", "200"], 1),
-        (&["ib_send_lat", "-e", "-n", "100"], 1),
-        (&["ib_read_bw", "-e", "-n", "200"], 1),
-        (&["ib_send_bw", "--use-srq", "-n", "200"], 1),
-        // From 2 bytes to 8 MiB. Before each row perftest looks for a second how fast the processor is.
-        (&["ib_write_bw", "-a", "-n", "20"], 23),
-    ] {
-        perftest(program, results);
     }
 }

@@ -255,6 +255,53 @@ fn packet_ports_play_with_each_other_and_with_udp_sockets() {
     }
 }
 
+/// Two hosts on one link, of which either may have a TAP port beside its own address, on a bridge with that. All
+/// packets are held against the rules.
+#[test]
+#[ignore = "makes network namespaces"]
+fn tap_ports_play_with_each_other_and_with_sockets() {
+    let script = r#"
+        for of in "a a0 1" "b b0 2"; do
+            set -- $of
+            ip -n $1 link add br0 type bridge; ip -n $1 link set br0 up mtu $MTU
+            ip -n $1 addr flush dev $2; ip -n $1 link set $2 master br0
+            ip -n $1 addr add 10.1.0.$3/24 dev br0; ip -n $1 addr add fd01::$3/64 dev br0 nodad
+            ip netns exec $1 ethtool -K $2 tx-udp-segmentation $WHOLE gro $WHOLE >&2
+        done
+        # What a side is told: a TAP port has another address than its host.
+        via() {
+            case $1/$3 in
+            tap/*.*) echo "tap:tap0,ip=10.1.0.1$2/24,bridge=br0" ;;
+            tap/*) echo "tap:tap0,ip=fd01::1$2/64,bridge=br0" ;;
+            *) echo $1 ;;
+            esac
+        }
+        for to in 10.1.0.2 fd01::2; do
+            for game in "rc -m 1024 -s 100000" "uc -m 1024 -s 40000" "ud -s 1000"; do
+                game="--transport $game -n 20 -c --json --check"
+                exec 3< <(exec ip netns exec b "$ROCE" pingpong --via "$(via $B 2 $to)" $game -p 0 --announce)
+                read -r port <&3
+                ip netns exec a "$ROCE" pingpong --via "$(via $A 1 $to)" $game $to -p "$port"
+                cat <&3
+            done
+        done
+    "#;
+    for (mtu, whole) in [(1500, "off"), (9000, "on")] {
+        for (a, b) in [("tap", "udp"), ("packet", "tap"), ("tap", "tap")] {
+            let setting = format!("MTU={mtu}; WHOLE={whole}; A={a}; B={b}");
+            let games = run(&[&setting, LINKED, script]);
+            assert_eq!(games.len(), 12, "{setting}");
+            for game in games {
+                let heard = (&game["received"], &game["damaged"]);
+                assert_eq!(heard, (&20.into(), &0.into()), "{setting}: {game}");
+                let ends = ["local", "remote"].map(|end| game[end]["gid"].as_str().unwrap());
+                let taps = ends.iter().filter(|gid| gid.ends_with("11") || gid.ends_with("12"));
+                assert_eq!(taps.count(), [a, b].iter().filter(|via| **via == "tap").count());
+            }
+        }
+    }
+}
+
 /// Two games at once between the same two addresses, while a server that nobody has asked for anything yet
 /// has the first place at one of them.
 #[test]

@@ -526,6 +526,23 @@ fn a_peer_that_never_answers_is_an_error_within_the_retry_budget() {
 }
 
 #[test]
+fn one_device_serves_two_at_once_each_on_a_shard() {
+    let _alone = alone();
+    let ip = fresh_ip(61);
+    let two = ["--clients", "2", "--shards", "2", "--ip", &ip];
+    let listener = Listener::start(&[&["perf", "write-bw", "--listen"], &two[..]].concat());
+    let to = ["127.0.0.1", "-p", &listener.port, "-n", "300", "--no-ceiling", "--counters"];
+    std::thread::scope(|scope| {
+        let clients = [(); 2]
+            .map(|()| scope.spawn(|| json(&[&["perf", "write-bw", "--json"], &to[..]].concat())));
+        for rows in clients.map(|client| client.join().unwrap()) {
+            assert_eq!(rows[0]["iterations"], 300);
+        }
+    });
+    assert_eq!(listener.finish().0, Some(0));
+}
+
+#[test]
 fn an_active_side_that_leaves_ends_the_listening_one() {
     let listener = Listener::start(&["perf", "send-bw", "--listen"]);
     let stream = std::net::TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();

@@ -19,7 +19,7 @@ impl Errno {
     pub(crate) const UNSUPPORTED: Self = Self(System::EOPNOTSUPP as c_int);
     pub(crate) const NO_ENTRY: Self = Self(System::ENOENT as c_int);
     pub(crate) const BUSY: Self = Self(System::EBUSY as c_int);
-    const IO: Self = Self(System::EIO as c_int);
+    pub(crate) const IO: Self = Self(System::EIO as c_int);
 
     /// Leaves it where C looks for it.
     fn set(self) {

@@ -5,7 +5,8 @@
 //! program makes that includes `verbs.h`: a pointer is null, or points to what the function's
 //! declaration says, and that is not destroyed, freed or changed by another thread while the function
 //! runs. A program that breaks it is in the hands of chance, as it is with any `libibverbs`. Null is
-//! told apart: it is an error with a number, where the real library would crash.
+//! told apart: it is an error with a number, where the real library would crash; and so is what was destroyed
+//! before, for as long as its [place](handle) has not been taken by something else.
 //!
 //! [`entry`] is where each function begins: a panic does not get past it. [`exports`] gives the
 //! functions their names and versions.
@@ -14,6 +15,7 @@ pub(crate) mod entry;
 mod exit;
 #[cfg(not(test))]
 mod exports;
+mod fork;
 mod handle;
 mod plain;
 mod pointer;

@@ -78,8 +78,9 @@ impl Reason {
     }
 }
 
-/// Copies that a network makes come this close together.
-const COPIES: Duration = Duration::from_millis(1);
+/// Copies that a network makes come this close together: also where it is a program that makes them, which the
+/// system lets wait for a processor.
+const COPIES: Duration = Duration::from_millis(20);
 
 /// An MSN has 24 bits.
 const MSN_MASK: u32 = 0xff_ffff;

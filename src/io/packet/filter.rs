@@ -9,15 +9,13 @@ use std::net::IpAddr;
 use socket2::SockFilter;
 
 use crate::ids::Qpn;
-use crate::io::udp::filter::{AND, DROP, JUMP_IF_EQUAL, LOAD_BYTE, program, require, step};
+use crate::io::udp::filter::{
+    AND, DEST_QP, DROP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, program, require, step,
+};
 use crate::net::ROCE_PORT;
 use crate::wire::encap::{ETHERNET_LEN, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
 
-/// Where the BTH has a reserved byte and the destination.
-const DEST_QP: usize = 4;
-
 const LOAD_HALF: u16 = 0x28;
-const LOAD_WORD: u16 = 0x20;
 
 /// The program for datagrams to queue pairs of a shard at `ip`; `None` when it cannot be written. The kernel
 /// has seen to the EtherType.
@@ -45,7 +43,7 @@ pub(super) fn to_shard(ip: IpAddr, shard: u8) -> Option<Vec<SockFilter>> {
         }
     };
     steps.extend(equal(step(LOAD_HALF, at(header_len + 2)?), u32::from(ROCE_PORT)));
-    steps.extend(of_shard(at(header_len + UDP_LEN + DEST_QP)?, shard)?);
+    steps.extend(of_shard(at(header_len + UDP_LEN)? + DEST_QP, shard)?);
     steps.extend(program(at(header_len + UDP_LEN)?)?);
     Some(steps)
 }

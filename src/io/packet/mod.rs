@@ -31,21 +31,20 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use thiserror::Error;
 
+use super::frame::{self, Datagrams, Framer};
 use super::udp::send::Stop;
 use super::udp::{self, UdpConfig, UdpPort};
 use super::{LinkState, Port, PortCounters, PortInfo, TransmitError, left_to};
 use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
-use crate::wire::encap::{IPV4_LEN, IPV6_LEN, UDP_LEN};
 use neighbour::{Neighbours, Way};
-use tap::Taps;
+use sockets::Sockets;
 
 mod filter;
-mod frame;
 mod neighbour;
 mod place;
-mod tap;
+mod sockets;
 mod unresolved;
 
 pub use place::Place;
@@ -115,15 +114,12 @@ fn words(ips: &[IpAddr]) -> String {
 #[derive(Debug)]
 pub struct PacketPort {
     _place: Arc<Place>,
-    taps: Taps,
-    /// The interface of the taps has the address. What arrives for an address that is gone is for nobody.
+    sockets: Sockets,
+    /// The interface of the sockets has the address. What arrives for an address that is gone is for nobody.
     is_here: bool,
     neighbours: Neighbours,
     udp: UdpPort,
-    /// Whether frames may hold several datagrams.
-    gso: bool,
-    /// The headers of the frame to be sent.
-    head: Vec<u8>,
+    framer: Framer,
     retry_at: Option<Instant>,
     counters: PortCounters,
 }
@@ -139,8 +135,8 @@ impl PacketPort {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         // First, so that this is said before anything else.
-        let mut taps =
-            Taps::new(ip, place.shard()).map_err(|source| match source.raw_os_error() {
+        let mut sockets =
+            Sockets::new(ip, place.shard()).map_err(|source| match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
                 _ => os("socket")(source),
             })?;
@@ -151,52 +147,17 @@ impl PacketPort {
         }
         let neighbours = Neighbours::new(ip, interface).map_err(os("rtnetlink"))?;
         let neighbours = neighbours.ok_or(OpenError::NotEthernet { ip, interface })?;
-        taps.open(config, interface).map_err(|(what, source)| os(what)(source))?;
+        sockets.open(config, interface).map_err(|(what, source)| os(what)(source))?;
         Ok(Self {
             _place: Arc::clone(place),
-            taps,
+            sockets,
             is_here: true,
             neighbours,
             udp,
-            gso: config.gso,
-            head: Vec::new(),
+            framer: Framer::new(config.gso),
             retry_at: None,
             counters: PortCounters::default(),
         })
-    }
-
-    /// Sends a burst in frames to a neighbour.
-    fn send(&mut self, link: frame::Link, burst: &Burst) -> Result<(), Stop> {
-        if burst.len() > 1 && self.gso {
-            match self.send_frame(link, burst, 0, burst.data()) {
-                // The kernel is older than such frames, or the interface does not take them.
-                Err(Stop::NotCut) => self.gso = false,
-                sent => return sent,
-            }
-        }
-        let is_cut_here = burst.len() > 1;
-        for (id, datagram) in (0..).zip(burst.segments()) {
-            match self.send_frame(link, burst, id, datagram) {
-                Ok(()) => {}
-                Err(stop) if id == 0 => return Err(stop),
-                // The first are gone and cannot be taken back: the rest is lost, as in a full queue.
-                Err(_) => break,
-            }
-        }
-        self.counters.gso_refused += u64::from(is_cut_here);
-        Ok(())
-    }
-
-    fn send_frame(
-        &mut self,
-        link: frame::Link,
-        burst: &Burst,
-        id: u16,
-        payload: &[u8],
-    ) -> Result<(), Stop> {
-        frame::write(link, burst, id, payload, &mut self.head);
-        let segments = payload.len() / burst.segment_len().max(1);
-        self.taps.send(&self.head, payload).map_err(|error| Stop::from_os(&error, segments))
     }
 
     /// Sends a burst on its way.
@@ -217,12 +178,15 @@ impl PacketPort {
                 };
             }
         };
-        let ip_header = if burst.path.destination.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
+        let datagrams = Datagrams::from(burst);
         // What it is to cut the kernel does not measure.
-        if ip_header + UDP_LEN + burst.segment_len() > mtu.min(self.udp.info().link_mtu) {
+        if datagrams.packet_len() > mtu.min(self.udp.info().link_mtu) {
             return Err(Stop::Refused(TransmitErrorKind::TooLong));
         }
-        self.send(link, burst)?;
+        let Self { framer, sockets, counters, .. } = self;
+        let is_cut_here =
+            framer.send(link, datagrams, |head, payload| sockets.send(head, payload))?;
+        counters.gso_refused += u64::from(is_cut_here);
         self.counters.sent(burst);
         Ok(())
     }
@@ -238,7 +202,7 @@ impl PacketPort {
 
     /// Follows the address to an interface. `false` if there are no frames there.
     fn follow(&mut self, interface: u32) -> bool {
-        self.neighbours.follow(interface) && self.taps.follow(interface).is_ok()
+        self.neighbours.follow(interface) && self.sockets.follow(interface).is_ok()
     }
 }
 
@@ -264,9 +228,10 @@ impl Port for PacketPort {
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let Self { taps, counters, is_here, .. } = self;
-        let count = taps.receive(BATCH, &mut |bytes| {
-            if let Some(buffer) = frame::read(bytes).filter(|_| *is_here) {
+        let Self { sockets, counters, is_here, .. } = self;
+        let count = sockets.receive(BATCH, &mut |bytes| {
+            if let Some(read) = frame::read(bytes).filter(|_| *is_here) {
+                let buffer = read.buffer();
                 counters.received(&buffer);
                 sink(buffer);
             }
@@ -293,9 +258,9 @@ impl Port for PacketPort {
 
     fn info(&self) -> PortInfo {
         PortInfo {
-            gso: self.gso,
+            gso: self.framer.gso,
             gro: true,
-            receive_buffer: self.taps.receive_buffer(),
+            receive_buffer: self.sockets.receive_buffer(),
             sees_ip_header: true,
             ..self.udp.info()
         }
@@ -306,12 +271,12 @@ impl Port for PacketPort {
         // What was left to the port below and did not get through is counted already, and what its socket
         // has thrown away is here.
         counters += &PortCounters { busy: 0, refused: 0, ..self.udp.counters() };
-        counters.kernel_drops = self.taps.drops();
+        counters.kernel_drops = self.sockets.drops();
         counters
     }
 
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        let mut descriptors: SmallVec<_> = self.taps.descriptors().collect();
+        let mut descriptors: SmallVec<_> = self.sockets.descriptors().collect();
         descriptors.extend(self.udp.descriptors());
         descriptors
     }

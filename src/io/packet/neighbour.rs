@@ -18,8 +18,8 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::frame::Link;
 use super::unresolved::{Share, Waiting};
+use crate::io::frame::Link;
 use crate::net::Burst;
 use crate::time::Instant;
 

@@ -2,8 +2,7 @@
 //!
 //! The low 6 bits of a queue pair number name a place at the address, and each packet port has one: its
 //! sockets take what goes to queue pairs of that place, and its engine gives no other numbers. A place is
-//! claimed by binding an abstract Unix socket, which is of the network namespace as the address is, can be
-//! bound by one process at a time, and is free again as soon as that process has gone, however it went.
+//! [claimed](crate::io::claim) as long as its process lives.
 //!
 //! ```text
 //!   0 ── softroce/10.1.0.1/0 ── queue pairs …000000, and number 1, the general services interface
@@ -17,18 +16,18 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use super::OpenError;
 use crate::ids::Qpn;
+use crate::io::claim::Claim;
+use crate::io::udp;
 
 /// A place of a packet port, at one address or several.
 #[derive(Debug)]
 pub struct Place {
     shard: u8,
     /// What claims it at each address.
-    _claims: Vec<UnixDatagram>,
+    _claims: Vec<Claim>,
 }
 
 impl Place {
@@ -36,11 +35,19 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Full`] when there is none, or what the system says.
+    /// [`OpenError::Full`] when there is none, [`udp::OpenError::InUse`] when UDP ports share one of the
+    /// addresses, or what the system says.
     pub fn take(ips: &[IpAddr]) -> Result<Self, OpenError> {
         for shard in 0..Qpn::SHARDS {
-            match ips.iter().map(|ip| claim(*ip, shard)).collect() {
-                Ok(claims) => return Ok(Self { shard, _claims: claims }),
+            let claim = |ip: &IpAddr| Claim::place(*ip, shard).map_err(|error| (*ip, error));
+            match ips.iter().map(claim).collect() {
+                Ok(claims) => {
+                    // All places there are a device's that has UDP ports.
+                    if let Some(ip) = ips.iter().find(|ip| Claim::is_whole(**ip)) {
+                        return Err(udp::OpenError::in_use(*ip).into());
+                    }
+                    return Ok(Self { shard, _claims: claims });
+                }
                 Err((_, error)) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err((ip, source)) => {
                     return Err(OpenError::Os { ip, what: "claiming a place", source });
@@ -54,12 +61,6 @@ impl Place {
     pub fn shard(&self) -> u8 {
         self.shard
     }
-}
-
-fn claim(ip: IpAddr, shard: u8) -> Result<UnixDatagram, (IpAddr, io::Error)> {
-    SocketAddr::from_abstract_name(format!("softroce/{ip}/{shard}"))
-        .and_then(|name| UnixDatagram::bind_addr(&name))
-        .map_err(|error| (ip, error))
 }
 
 #[cfg(test)]

@@ -33,11 +33,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::way::Copies;
 use super::{JoinError, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use crate::lock::Mutex;
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use host::{Arrived, Flight, Host};

@@ -48,11 +48,15 @@ fn runs(at: u32) -> Vec<Run> {
 }
 
 pub(in crate::io) const LOAD_BYTE: u16 = 0x30;
+pub(in crate::io) const LOAD_WORD: u16 = 0x20;
 const LOAD_LENGTH: u16 = 0x80;
 pub(in crate::io) const AND: u16 = 0x54;
 pub(in crate::io) const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
-const RETURN: u16 = 0x06;
+pub(super) const RETURN: u16 = 0x06;
+
+/// Where the BTH has a reserved byte and the destination.
+pub(in crate::io) const DEST_QP: u32 = 4;
 
 pub(in crate::io) const fn step(code: u16, operand: u32) -> SockFilter {
     SockFilter::new(code, 0, 0, operand)

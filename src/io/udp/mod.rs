@@ -9,6 +9,8 @@
 //! and the source of what the others send is right, without asking the kernel for either.
 //!
 //! Each multicast group that is joined has a socket too, which receives.
+//!
+//! A device with several shards has a port for each of them, at the same address (`steer`).
 
 use std::io;
 use std::mem;
@@ -29,6 +31,7 @@ use backlog::Backlogs;
 use groups::Groups;
 use send::{Senders, Stop};
 use socket::Receiver;
+use steer::Group;
 use watch::Watch;
 
 mod backlog;
@@ -38,15 +41,17 @@ mod holder;
 mod route;
 pub(super) mod send;
 pub(super) mod socket;
-mod watch;
+mod steer;
+pub(super) mod watch;
 
 pub use holder::{Holder, holders};
 pub use route::Route;
 
-/// The receive buffer of the socket that has the RoCEv2 port of `to`, in bytes as its kernel counts them.
+/// The receive buffer of the socket that has the RoCEv2 port of `to`, or of one of several, in bytes as its
+/// kernel counts them.
 /// `None` when no socket of this machine has it, or the kernel does not tell.
 pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
-    Backlogs::new().ask(from, to).map(|memory| memory.buffer)
+    Backlogs::new().ask_any(from, to).map(|memory| memory.buffer)
 }
 
 /// How a [`UdpPort`] is opened.
@@ -123,9 +128,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Someone has it.
+    pub(super) fn in_use(ip: IpAddr) -> Self {
+        Self::InUse { ip, holder: holder::find(ip) }
+    }
+
     fn bind(ip: IpAddr, source: io::Error) -> Self {
         match source.kind() {
-            io::ErrorKind::AddrInUse => Self::InUse { ip, holder: holder::find(ip) },
+            io::ErrorKind::AddrInUse => Self::in_use(ip),
             io::ErrorKind::AddrNotAvailable => Self::NotLocal { ip },
             _ => Self::Os { ip, what: "bind", source },
         }
@@ -149,6 +159,9 @@ pub struct UdpPort {
     /// When to try again after the kernel had no room.
     retry_at: Option<Instant>,
     counters: PortCounters,
+    /// What it has in common with the ports of other shards. Last, so that the address is given up when the
+    /// socket is closed.
+    _group: Option<Group>,
 }
 
 impl UdpPort {
@@ -159,7 +172,7 @@ impl UdpPort {
     /// When the address is not to be had, above all [`OpenError::InUse`]: another process, or the
     /// kernel's `rdma_rxe`, serves it.
     pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
-        Self::take(config, Self::prepare(config)?)
+        Self::take(config, Self::prepare(config)?, None)
     }
 
     /// Opens a port that has the address, and others like it too, but receives nothing that is sent to that
@@ -172,15 +185,20 @@ impl UdpPort {
         let socket = &prepared.0.socket;
         socket.attach_filter(&[filter::DROP]).map_err(os("SO_ATTACH_FILTER"))?;
         socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
-        Self::take(config, prepared)
+        Self::take(config, prepared, None)
     }
 
     /// Takes the address for what was prepared.
-    fn take(config: &UdpConfig, (receiver, info): (Receiver, PortInfo)) -> Result<Self, OpenError> {
+    fn take(
+        config: &UdpConfig,
+        (receiver, info): (Receiver, PortInfo),
+        group: Option<Group>,
+    ) -> Result<Self, OpenError> {
         let ip = config.ip;
         receiver.bind(ip)?;
         let socket = receiver.socket;
-        let mut senders = Senders::new(ip, info.interface, info.gso);
+        let sources = group.as_ref().map(Group::sources);
+        let mut senders = Senders::new(ip, info.interface, info.gso, sources);
         if let Some(port) = config.source_port {
             let refused = |source| OpenError::SourcePort { ip, port, source };
             senders.open(port).map_err(refused)?;
@@ -197,6 +215,7 @@ impl UdpPort {
             backlogs: Backlogs::new(),
             retry_at: None,
             counters: PortCounters::default(),
+            _group: group,
         })
     }
 
@@ -529,7 +548,7 @@ mod tests {
     }
 
     pub(super) struct Buffer {
-        segments: Vec<Vec<u8>>,
+        pub(super) segments: Vec<Vec<u8>>,
         pub(super) meta: RxMeta,
     }
 

@@ -4,11 +4,13 @@ use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use libc::c_int;
 use socket2::Socket;
 
 use super::socket::{self, HOP_LIMIT};
+use super::steer::Sources;
 use crate::io::sys::{self, Envelope, MAX_MESSAGES};
 use crate::io::{PortCounters, SOURCE_PORTS};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
@@ -60,6 +62,8 @@ pub(super) struct Senders {
     /// Whether the kernel cuts bursts.
     gso: bool,
     sockets: Vec<Sender>,
+    /// Those of the ports that share the address, if any do.
+    shared: Option<Sources>,
     envelopes: Box<[Envelope]>,
     /// For a datagram that is sealed again.
     scratch: Vec<u8>,
@@ -69,16 +73,17 @@ pub(super) struct Senders {
 struct Sender {
     port: u16,
     /// `None`: the one that receives.
-    socket: Option<Socket>,
+    socket: Option<Arc<Socket>>,
 }
 
 impl Senders {
-    pub(super) fn new(ip: IpAddr, scope: u32, gso: bool) -> Self {
+    pub(super) fn new(ip: IpAddr, scope: u32, gso: bool, shared: Option<Sources>) -> Self {
         Self {
             ip,
             scope,
             gso,
             sockets: Vec::new(),
+            shared,
             envelopes: vec![Envelope::default(); MAX_MESSAGES].into_boxed_slice(),
             scratch: Vec::new(),
         }
@@ -86,7 +91,10 @@ impl Senders {
 
     /// Opens the socket that sends from `port`; the RoCEv2 port is the receiver's.
     pub(super) fn open(&mut self, port: u16) -> io::Result<()> {
-        let own = (port != ROCE_PORT).then(|| socket::sender(self.ip, self.scope, port));
+        let own = (port != ROCE_PORT).then(|| match &self.shared {
+            Some(shared) => shared.get(self.ip, self.scope, port),
+            None => socket::sender(self.ip, self.scope, port).map(Arc::new),
+        });
         let socket = own.transpose()?;
         self.sockets.push(Sender { port, socket });
         Ok(())
@@ -146,7 +154,7 @@ impl Senders {
                 cut(envelope, burst);
             }
         }
-        let socket = self.sockets[sender].socket.as_ref().unwrap_or(receiver).as_fd();
+        let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
         let sent = match &self.envelopes[..count] {
             [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
             envelopes => sys::send_many(socket, envelopes, run),
@@ -174,7 +182,7 @@ impl Senders {
         };
         let [envelope, ..] = &mut self.envelopes[..] else { return Ok(()) };
         address(envelope, burst, self.scope);
-        let socket = self.sockets[sender].socket.as_ref().unwrap_or(receiver).as_fd();
+        let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
         let flow = icrc::Flow::new(
             SocketAddr::new(path.source, path.source_port),
             SocketAddr::new(path.destination, ROCE_PORT),

@@ -1,7 +1,7 @@
 //! Changes of interfaces and addresses, as the kernel tells them to anybody who listens (`rtnetlink(7)`).
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use libc::c_int;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -13,18 +13,18 @@ const GROUPS: [c_int; 3] = [1, 5, 9];
 
 /// Hears of changes from the time that it is made.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(in crate::io) struct Watch {
     /// `None` where the system has none.
     netlink: Option<Socket>,
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
+    pub(in crate::io) fn new() -> Self {
         Self { netlink: listen().ok() }
     }
 
     /// Whether something has changed since this was last asked.
-    pub(super) fn has_changed(&self) -> bool {
+    pub(in crate::io) fn has_changed(&self) -> bool {
         let Some(mut netlink) = self.netlink.as_ref() else { return false };
         // What has changed is looked at elsewhere, and the rest of a message is thrown away.
         let (mut changed, mut message) = (false, [0; 16]);
@@ -39,8 +39,13 @@ impl Watch {
     }
 
     /// What is readable when something has changed.
-    pub(super) fn descriptor(&self) -> Option<RawFd> {
-        self.netlink.as_ref().map(Socket::as_raw_fd)
+    pub(in crate::io) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.netlink.as_ref().map(Socket::as_fd)
+    }
+
+    /// The same, as a number.
+    pub(in crate::io) fn descriptor(&self) -> Option<RawFd> {
+        self.as_fd().map(|fd| fd.as_raw_fd())
     }
 }
 

@@ -30,7 +30,7 @@ impl Core {
         // In RESET, the one state that does not lead to ERR, there is nothing to flush.
         let _ = self.engine.modify_qp(now, qpn, &QpAttr::to(QpState::Err), |_, wanted| wanted);
         self.hand_out(now);
-        self.wake_driver |= self.rings.announce();
+        self.wakes |= self.rings.announce();
     }
 }
 

@@ -11,7 +11,6 @@ use crate::counter::counters;
 use crate::ids::Mtu;
 use crate::io::LinkState;
 use crate::runtime::core::Core;
-use crate::runtime::queue::Pushed;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
@@ -106,7 +105,7 @@ impl Core {
 
     pub(super) fn tell_all(&mut self, event: AsyncEvent) {
         for context in self.contexts.iter().filter_map(Weak::upgrade) {
-            self.wake_driver |= context.push(event) == Pushed::WakeDriver;
+            self.wakes |= context.push(event).wakes();
         }
     }
 }

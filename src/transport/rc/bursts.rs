@@ -4,6 +4,9 @@
 //! do not: then a receiver that sees IP headers finds the ICRC of every packet wrong but that of the first,
 //! maybe. What is sent again goes alone and gets through, so the connection lives, at the price of a retry
 //! for each burst. After a few of them in a row nothing is sent in bursts any more.
+//!
+//! Requests are acknowledged. Of the answers to READs the requester says what it has by asking for the rest
+//! again, or for more than it may have outstanding.
 
 use crate::psn::Psn;
 
@@ -11,7 +14,7 @@ use crate::psn::Psn;
 /// Where one packet in ten is lost, that happens to one burst in 10⁸ by chance.
 const ENOUGH: u8 = 8;
 
-/// What has become of the bursts of a requester.
+/// What has become of the bursts of a requester, or a responder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bursts {
     /// The oldest packet that was sent behind another, of which the peer has not said anything yet.

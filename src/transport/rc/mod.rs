@@ -8,6 +8,7 @@
 
 mod bursts;
 pub(crate) mod flush_icrc;
+mod leash;
 pub(crate) mod reads;
 pub(crate) mod requester;
 pub(crate) mod resources;

@@ -20,6 +20,7 @@ use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::message;
 use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::flush_icrc::FlushIcrc;
+use crate::transport::rc::leash::Leash;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::retry::{Expired, Retry};
 use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
@@ -29,7 +30,7 @@ use crate::transport::work::{
 use crate::transport::wqe::Wqe;
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
-use crate::wire::{AtomicEth, Bth, FlushEth, Opcode, Reth, Transport};
+use crate::wire::{AtomicEth, Bth, FlushEth, Opcode, Position, Reth, Transport};
 
 /// The sending half of an RC queue pair.
 #[derive(Debug)]
@@ -62,6 +63,7 @@ pub(crate) struct Requester {
     pub(super) probe: Option<Probe>,
     pub(super) flush_icrc: FlushIcrc,
     pub(super) bursts: Bursts,
+    pub(super) leash: Leash,
 }
 
 /// How a requester comes back after its ACK timer was over.
@@ -122,6 +124,7 @@ impl Requester {
             probe: None,
             flush_icrc: FlushIcrc::default(),
             bursts: Bursts::default(),
+            leash: Leash::default(),
         }
     }
 
@@ -137,6 +140,7 @@ impl Requester {
         (self.next_psn, self.una, self.sent) = (first, first, first);
         self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
         let packets = usable(read_window) / lone_cost(answer_len(connection));
+        self.leash = Leash::new(lone_cost(answer_len(connection)));
         let at_once = if whole { 1 } else { connection.max_rd_atomic };
         self.reads = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
     }
@@ -188,7 +192,7 @@ impl Requester {
         let (progress, cost) = self.fill(cx, connection, out);
         if cost > 0 {
             cx.windows.charge(connection.window, cost);
-            self.flights.push(self.cursor_psn(), cost);
+            self.flights.push(self.cursor_psn(), cost, cx.now);
             self.retry.sent(cx.now);
         }
         progress
@@ -201,8 +205,10 @@ impl Requester {
         connection: &Connection,
         out: &mut Burst,
     ) -> (Progress, u64) {
-        let shared = cx.allowance(connection.window);
-        let whole = cx.windows.allowance(connection.window, cx.now);
+        let (leash, in_flight) = (self.leash.length(), self.flights.total());
+        let window = cx.windows.allowance(connection.window, cx.now);
+        let whole = window.within(leash, in_flight);
+        let shared = cx.allowance(connection.window).within(leash, in_flight);
         let mut cost = 0;
         while self.may_transmit() {
             let (mut header, payload) = match self.next(cx, connection) {
@@ -222,8 +228,12 @@ impl Requester {
             let allowance = if again || cost > 0 { whole } else { shared };
             let takes = allowance.takes(len, !out.is_empty());
             let burst = || allowance.burst(len, if again { 1 } else { self.packets_left() });
-            if !allowance.admits(if cost == 0 { burst() } else { cost + takes }) {
-                return (Progress::Blocked(connection.window, burst()), cost);
+            let want = if cost == 0 { burst() } else { cost + takes };
+            if !allowance.admits(want) {
+                // For the leash only its own acknowledgements make room, and nobody else's.
+                let leashed = leash.is_some() && window.admits(want);
+                let blocked = Progress::Blocked(connection.window, burst());
+                return (if leashed { Progress::Idle } else { blocked }, cost);
             }
             cost += takes;
             self.since_ack_req += takes;
@@ -248,8 +258,43 @@ impl Requester {
                 cx.counters().retransmitted += 1;
                 return (Progress::More, cost);
             }
+            if !header.ack_req && header.opcode.position() == Position::Middle {
+                cost += self.push_middles(cx, connection, header, out, whole.less(cost));
+            }
         }
         (Progress::Idle, cost)
+    }
+
+    /// Appends packets in the middle of a message, which follow one, as long as none of them is the last
+    /// of its burst or asks for an acknowledgement. Returns what they take of the window.
+    fn push_middles(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        before: Header,
+        out: &mut Burst,
+        left: Allowance,
+    ) -> u64 {
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return 0 };
+        let psn = before.psn.next();
+        let takes = left.takes(out.segment_len(), true);
+        let unasked = (left.limit() / 4).saturating_sub(self.since_ack_req);
+        let fit = [left.packets(takes), unasked / takes, out.room() as u64];
+        let fit = fit.into_iter().min().and_then(|fit| u32::try_from(fit).ok()).unwrap_or(0);
+        let ahead = Psn::HALF.saturating_sub(psn.since(self.una));
+        // The last that fits may end the burst, and the last of all ends the message.
+        let count = fit.min(ahead).min(wqe.packets - self.cursor.packet).saturating_sub(1);
+        let (pd, mtu, first) = (connection.id.pd, connection.mtu, self.cursor.packet);
+        let fill = |index, to: &mut [u8]| wqe.copy_out(cx, pd, (first + index) * mtu, to);
+        let count = build::repeat(out, connection, before.opcode, psn, count, fill);
+        if count > 0 {
+            self.bursts.followed(psn);
+        }
+        self.cursor.packet += count;
+        self.sent = psn.plus(count);
+        let cost = u64::from(count) * takes;
+        self.since_ack_req += cost;
+        cost
     }
 
     /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its
@@ -326,7 +371,7 @@ impl Requester {
     ) {
         let cost = answer_cost(cx, connection, packets);
         cx.windows.charge(cx.read_window, cost);
-        self.read_flights.push(psn.plus(packets), cost);
+        self.read_flights.push(psn.plus(packets), cost, cx.now);
     }
 
     /// The request at the cursor is done here. It is complete when all before it are; after a retry

@@ -81,6 +81,8 @@ pub(crate) struct Due {
     pub(crate) closes: bool,
     /// Whether it may have been sent before.
     pub(crate) repeated: bool,
+    /// How many packets come between this one and the one that ends the answer.
+    pub(crate) middles: u32,
 }
 
 impl Class {
@@ -109,6 +111,7 @@ impl Resource {
             opens: self.next == self.opened_at,
             closes: self.next + 1 == self.end,
             repeated: self.repeated,
+            middles: (self.end - self.next).saturating_sub(2),
         }
     }
 }
@@ -124,17 +127,21 @@ impl Resources {
     }
 
     /// Remembers a new one, in place of the oldest of its class if there are as many as may be. What
-    /// is older than that has been answered too, and goes with it.
-    pub(crate) fn push(&mut self, limit: usize, resource: Resource) {
+    /// is older than that has been answered too, and goes with it: the requester has everything before
+    /// the PSN that is returned then.
+    pub(crate) fn push(&mut self, limit: usize, resource: Resource) -> Option<Psn> {
         let class = resource.kind.class();
+        let mut end = None;
         while self.count(class) >= class.most(limit) {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.pending -= usize::from(oldest.is_pending());
             self.flushes -= usize::from(oldest.kind.class() == Class::Flush);
+            end = Some(oldest.first.plus(oldest.packets));
         }
         self.pending += usize::from(resource.is_pending());
         self.flushes += usize::from(class == Class::Flush);
         self.entries.push_back(resource);
+        end
     }
 
     fn count(&self, class: Class) -> usize {
@@ -157,10 +164,10 @@ impl Resources {
         self.entries.iter().find(|e| e.is_pending())
     }
 
-    /// The packet that [`next_pending`](Self::next_pending) had due has been built.
-    pub(crate) fn advance(&mut self) {
+    /// So many packets of [`next_pending`](Self::next_pending) have been built, from the one on that was due.
+    pub(crate) fn advance(&mut self, packets: u32) {
         if let Some(entry) = self.entries.iter_mut().find(|e| e.is_pending()) {
-            entry.next += 1;
+            entry.next += packets;
             self.pending -= usize::from(!entry.is_pending());
         }
     }
@@ -220,13 +227,13 @@ mod tests {
         let mut resources = Resources::default();
         resources.push(4, read(10, 3));
         resources.push(4, atomic(13));
-        (0..3).for_each(|_| resources.advance());
+        resources.advance(3);
         resources.repeat(Psn::new(11), 2);
         let mut order = Vec::new();
         while let Some(entry) = resources.next_pending() {
             let due = entry.due();
             order.push((entry.first.plus(due.index).value(), due.opens, due.closes));
-            resources.advance();
+            resources.advance(1);
         }
         assert_eq!(order, [(11, true, false), (12, false, true), (13, true, true)]);
         assert!(!resources.is_pending());
@@ -237,7 +244,7 @@ mod tests {
         let mut resources = Resources::default();
         resources.push(1, atomic(1));
         assert!(!resources.has_room(1, Class::Counted));
-        resources.advance();
+        resources.advance(1);
         assert!(resources.has_room(1, Class::Counted));
         resources.push(1, atomic(2));
         assert!(resources.find(Psn::new(1)).is_none());
@@ -249,11 +256,11 @@ mod tests {
         let flush = |psn| Resource::new(Psn::new(psn), 1, 1, Kind::Flush);
         let mut resources = Resources::default();
         resources.push(1, atomic(0));
-        (1..=128).for_each(|psn| resources.push(1, flush(psn)));
+        (1..=128).for_each(|psn| _ = resources.push(1, flush(psn)));
         assert!(!resources.has_room(1, Class::Flush) && !resources.has_room(1, Class::Counted));
-        resources.advance();
+        resources.advance(1);
         assert!(!resources.has_room(1, Class::Flush) && resources.has_room(1, Class::Counted));
-        resources.advance();
+        resources.advance(1);
         assert!(resources.has_room(1, Class::Flush));
         resources.push(1, flush(129));
         assert!(resources.find(Psn::new(0)).is_none(), "older than the FLUSH that went");

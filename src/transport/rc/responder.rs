@@ -13,8 +13,9 @@ use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Refusal, open_remote, permit, remote, to_flush};
+use crate::transport::inbound::{Inbound, Middle, Refusal, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
+use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::resources::{Class, Kind, Resource, Resources};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
@@ -37,6 +38,8 @@ pub(crate) struct Responder {
     gap: Gap,
     message: Inbound,
     resources: Resources,
+    /// Whether answers get through in bursts.
+    bursts: Bursts,
     closing: Option<Closing>,
 }
 
@@ -117,11 +120,14 @@ impl Responder {
         }
     }
 
+    /// Whether the packet with this PSN is ahead of the expected one, and the requester has been told
+    /// that this is missing.
+    pub(crate) fn passes_over(&self, psn: Psn) -> bool {
+        self.gap == Gap::Told && psn != self.expected && !psn.is_before(self.expected)
+    }
+
     fn on_gap(&mut self, cx: &mut Context<'_>) {
-        if self.gap == Gap::Told {
-            cx.counters().drop(DropReason::OutOfSequence);
-            return;
-        }
+        debug_assert!(self.gap == Gap::None, "what comes before the gap is closed is passed over");
         cx.counters().out_of_sequence += 1;
         self.gap = Gap::Told;
         self.closing = Some(Closing::Gap);
@@ -159,17 +165,42 @@ impl Responder {
             _ => return Err(Fault::Unsupported.into()),
         };
         self.sequence = sequence;
-        self.expected = self.expected.plus(psns);
-        self.gap = Gap::None;
         // An answer, or an ACK, replaces whatever was to be said about a gap.
-        self.closing = match opcode.operation() {
+        let closing = match opcode.operation() {
             Operation::Send | Operation::Write if packet.bth.ack_req => Some(Closing::Ack),
-            Operation::Send | Operation::Write => {
-                self.closing.filter(|closing| *closing == Closing::Ack)
-            }
+            Operation::Send | Operation::Write => self.owed_acknowledgement(),
             _ => None,
         };
+        self.pass(psns, closing);
         Ok(())
+    }
+
+    /// The requests with the next `psns` PSNs have been executed.
+    fn pass(&mut self, psns: u32, closing: Option<Closing>) {
+        self.expected = self.expected.plus(psns);
+        self.gap = Gap::None;
+        self.closing = closing;
+    }
+
+    fn owed_acknowledgement(&self) -> Option<Closing> {
+        self.closing.filter(|closing| *closing == Closing::Ack)
+    }
+
+    /// Takes a packet in the middle of the message under way that does not ask for an acknowledgement, if it
+    /// is the next one and nothing is wrong with it. Else nothing has changed.
+    pub(crate) fn handle_middle(
+        &mut self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        middle: &Middle<'_>,
+    ) -> bool {
+        let taken = middle.psn == self.expected
+            && self.sequence.next(middle.opcode) == Ok(self.sequence)
+            && self.message.go_on(cx, connection, middle.payload);
+        if taken {
+            self.pass(1, self.owed_acknowledgement());
+        }
+        taken
     }
 
     fn count_message(&mut self, ended: bool) {
@@ -285,7 +316,9 @@ impl Responder {
     ) -> u32 {
         self.count_message(true);
         let resource = Resource::new(packet.bth.psn, packets, self.msn, kind);
-        self.resources.push(connection.max_dest_rd_atomic.into(), resource);
+        if let Some(end) = self.resources.push(connection.max_dest_rd_atomic.into(), resource) {
+            self.bursts.acknowledged(end);
+        }
         packets
     }
 
@@ -314,7 +347,12 @@ impl Responder {
             _ => None,
         };
         match again {
-            Some(packets) => self.resources.repeat(packet.bth.psn, packets),
+            Some(packets) => {
+                // It has what is before this, and no more.
+                self.bursts.acknowledged(packet.bth.psn);
+                cx.counters().bursts_given_up += u64::from(self.bursts.lost());
+                self.resources.repeat(packet.bth.psn, packets);
+            }
             None => cx.counters().drop(DropReason::StaleDuplicate),
         }
     }
@@ -401,8 +439,8 @@ impl Responder {
                     (opcode, extension, piece.len as usize, piece.offset as usize)
                 }
             };
-            let alone = due.repeated && !out.is_empty();
-            if alone || !out.has_room(datagram_len(opcode, payload)) {
+            let goes_alone = due.repeated || self.bursts.are_given_up();
+            if (goes_alone && !out.is_empty()) || !out.has_room(datagram_len(opcode, payload)) {
                 return Ok(true);
             }
             let header = Header {
@@ -423,8 +461,16 @@ impl Responder {
                 self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
                 return Err(Failure { fault, told: false });
             }
-            self.resources.advance();
-            if due.repeated {
+            if out.len() > 1 {
+                self.bursts.followed(psn);
+            }
+            let more =
+                if goes_alone { 0 } else { more_middles(cx, connection, entry, &header, out) };
+            if more > 0 {
+                self.bursts.followed(psn.next());
+            }
+            self.resources.advance(1 + more);
+            if goes_alone {
                 return Ok(self.resources.is_pending());
             }
         }
@@ -482,6 +528,11 @@ impl Responder {
         self.sequence != Sequence::Idle
     }
 
+    /// What the message that is arriving has brought could not be written.
+    pub(crate) fn lose_memory(&mut self) {
+        self.message.lose_memory();
+    }
+
     /// Forgets the message that is arriving.
     pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
         self.message.forget(receives);
@@ -492,6 +543,27 @@ impl Responder {
         self.resources.clear();
         self.closing = None;
     }
+}
+
+/// Appends packets in the middle of the answer to a READ that follow one, as many as there are and fit.
+/// Returns how many.
+fn more_middles(
+    cx: &Context<'_>,
+    connection: &Connection,
+    entry: &Resource,
+    before: &Header,
+    out: &mut Burst,
+) -> u32 {
+    let due = entry.due();
+    let Kind::Read { span: Some(span), .. } = &entry.kind else { return 0 };
+    if due.opens || due.closes {
+        return 0;
+    }
+    let count = due.middles.min(u32::try_from(out.room()).unwrap_or(u32::MAX));
+    let (mtu, next) = (connection.mtu as usize, due.index as usize + 1);
+    let fill =
+        |index: u32, to: &mut [u8]| span.copy_out(cx.turn, (next + index as usize) * mtu, to);
+    build::repeat(out, connection, before.opcode, before.psn.next(), count, fill)
 }
 
 const fn ack(msn: u32) -> Aeth {

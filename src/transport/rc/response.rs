@@ -9,9 +9,11 @@ use crate::psn::Psn;
 use crate::time::RnrTimer;
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::status_of_nak;
+use crate::transport::inbound::Middle;
 use crate::transport::outputs::DropReason;
+use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::requester::{Cursor, Probe, Requester};
-use crate::transport::segment::Segmentation;
+use crate::transport::window::Landed;
 use crate::transport::work::{SendFlags, SendOp, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
@@ -69,11 +71,20 @@ impl Requester {
         }
     }
 
+    /// What the oldest request was answered could not be written.
+    pub(crate) fn lose_memory(&mut self) {
+        if let Some(wqe) = self.queue.front_mut().filter(|wqe| wqe.op.has_result()) {
+            wqe.lose_memory();
+        }
+    }
+
     /// Everything that follows from `una` having moved.
     fn settle(&mut self, cx: &mut Context<'_>, connection: &Connection, before: Psn) {
         if self.una == before {
             return;
         }
+        // After a timeout it is not known which of two packets has been acknowledged.
+        let ambiguous = self.probe.is_some();
         self.probe = self
             .probe
             .filter(|probe| self.una.is_before(probe.until))
@@ -87,8 +98,11 @@ impl Requester {
             // Late news: what was to be sent again from here has arrived after all.
             self.place_cursor();
         }
-        cx.windows.release(connection.window, self.flights.landed(self.una));
-        cx.windows.release(cx.read_window, self.read_flights.landed(self.una));
+        let Landed { cost, departed } = self.flights.landed(self.una);
+        cx.windows.release(connection.window, cost);
+        cx.windows.release(cx.read_window, self.read_flights.landed(self.una).cost);
+        let round_trip = departed.filter(|_| !ambiguous).map(|departed| cx.now - departed);
+        self.leash.landed(cx.now, cost, round_trip);
         self.retry.progress(cx.now, self.una.is_before(self.cursor_psn()));
     }
 
@@ -196,6 +210,9 @@ impl Requester {
         }
         self.miss_flush();
         self.miss_burst(cx);
+        if let Some(departed) = self.flights.first_departed() {
+            self.leash.lost(self.flights.total(), cx.now - departed);
+        }
         self.retry_from(cx, connection, psn)
     }
 
@@ -278,40 +295,50 @@ impl Requester {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> Result<(), WcStatus> {
-        let (psn, reads, cursor) = (packet.bth.psn, self.reads, self.cursor_psn());
+        let (psn, reads) = (packet.bth.psn, self.reads);
         let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
         if wqe.op.is_placement() {
             return self.on_placement_response(cx, connection, packet);
         }
         let (index, packets) = (wqe.received, wqe.packets);
         let position = packet.bth.opcode.position();
-        let piece = Segmentation { length: wqe.length, mtu: connection.mtu }.piece(index);
-        if !wqe.op.is_read()
-            || !reads.accepts(position, index, packets, wqe.resumed_at)
-            || packet.payload.len() != piece.len as usize
-        {
-            return Err(WcStatus::BadRespErr);
-        }
-        let order = match piece.position {
-            Position::Last | Position::Only => Placement::Final,
-            Position::First | Position::Middle => Placement::Plain,
-        };
-        let spans = wqe.answer().ok_or(WcStatus::LocProtErr)?;
-        spans
-            .place(cx.turn, piece.offset as usize, packet.payload, order)
-            .map_err(|_| WcStatus::LocProtErr)?;
-        wqe.received += 1;
-        let ends_request = index + 1 == reads.end(index, packets);
-        let ends_read = index + 1 == packets;
+        take_piece(cx, reads, wqe, connection.mtu, (position, packet.payload))?;
         self.una = psn.next();
-        if ends_request && psn.is_before(cursor) {
+        let ends_request = index + 1 == reads.end(index, packets);
+        if ends_request && psn.is_before(self.cursor_psn()) {
             self.outstanding = self.outstanding.saturating_sub(1);
         }
-        if ends_read {
+        if index + 1 == packets {
             self.complete_oldest(cx, connection);
         }
         self.settle(cx, connection, psn);
         Ok(())
+    }
+
+    /// Takes a packet in the middle of the answer to the oldest request, if it is the next one and nothing
+    /// is wrong with it. Else nothing has changed.
+    ///
+    /// What follows from `una` having moved it leaves to the packet that ends the answer: the one before has
+    /// come at the same time, and no request ends here.
+    pub(crate) fn handle_middle(
+        &mut self,
+        cx: &Context<'_>,
+        connection: &Connection,
+        middle: &Middle<'_>,
+    ) -> bool {
+        let Middle { opcode, psn, payload } = *middle;
+        let is_due = psn == self.una && psn.is_before(self.cursor_psn());
+        if !is_due || self.probe.is_some() || opcode.operation() != Operation::ReadResponse {
+            return false;
+        }
+        let is_answered = |wqe: &&mut Wqe| wqe.is_started() && wqe.awaited() == psn;
+        let Some(wqe) = self.queue.front_mut().filter(is_answered) else { return false };
+        let piece = (Position::Middle, payload);
+        let taken = take_piece(cx, self.reads, wqe, connection.mtu, piece).is_ok();
+        if taken {
+            self.una = psn.next();
+        }
+        taken
     }
 
     /// The response to the FLUSH or ATOMIC WRITE that is the oldest request.
@@ -360,4 +387,31 @@ impl Requester {
         self.complete_oldest(cx, connection);
         self.settle(cx, connection, psn);
     }
+}
+
+/// Takes the next packet of the answer to a READ: its position, and its bytes.
+fn take_piece(
+    cx: &Context<'_>,
+    reads: ReadPlan,
+    wqe: &mut Wqe,
+    mtu: u32,
+    (position, payload): (Position, &[u8]),
+) -> Result<(), WcStatus> {
+    let index = wqe.received;
+    let piece = wqe.segmentation(mtu).piece(index);
+    if !wqe.op.is_read()
+        || !reads.accepts(position, index, wqe.packets, wqe.resumed_at)
+        || payload.len() != piece.len as usize
+    {
+        return Err(WcStatus::BadRespErr);
+    }
+    let order = match piece.position {
+        Position::Last | Position::Only => Placement::Final,
+        Position::First | Position::Middle => Placement::Plain,
+    };
+    let spans = wqe.answer().ok_or(WcStatus::LocProtErr)?;
+    let placed = spans.place(cx.turn, piece.offset as usize, payload, order);
+    placed.map_err(|_| WcStatus::LocProtErr)?;
+    wqe.received += 1;
+    Ok(())
 }

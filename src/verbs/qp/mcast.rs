@@ -54,7 +54,7 @@ impl QueuePair {
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_mcast(&self, group: Gid) -> Result<(), Error> {
         let qpn = self.inner.end.qpn;
-        let attached = self.context().device.shard.with(|core, _| core.attach_mcast(qpn, group))?;
+        let attached = self.inner.end.shard.with(|core, _| core.attach_mcast(qpn, group))?;
         attached.map_err(|error| match error {
             AttachError::Engine(source) => Error::Mcast { qpn, source },
             AttachError::Port(source) => Error::Join(source),
@@ -69,7 +69,7 @@ impl QueuePair {
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_mcast(&self, group: Gid) -> Result<(), Error> {
         let qpn = self.inner.end.qpn;
-        let detached = self.context().device.shard.with(|core, _| core.detach_mcast(qpn, group))?;
+        let detached = self.inner.end.shard.with(|core, _| core.detach_mcast(qpn, group))?;
         detached.map_err(|source| Error::Mcast { qpn, source })
     }
 
@@ -80,7 +80,7 @@ impl QueuePair {
     /// [`Error::Down`].
     pub fn mcast_groups(&self) -> Result<Vec<Gid>, Error> {
         let qpn = self.inner.end.qpn;
-        Ok(self.context().device.shard.with(|core, _| core.engine.mcast_groups(qpn))?)
+        Ok(self.inner.end.shard.with(|core, _| core.engine.mcast_groups(qpn))?)
     }
 
     /// Refuses when it belongs to a group.

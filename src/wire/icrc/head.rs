@@ -10,7 +10,7 @@ use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
 
-use super::{POLYNOMIAL, SEED};
+use super::{POLYNOMIAL, SEED, sparse};
 
 /// Flags and fragment offset of an IPv4 header with DF.
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
@@ -65,6 +65,20 @@ impl Head {
             crc ^ IPV4.of(be_length(IPV4_LEN + udp_len), 24) ^ IPV4.of(fields.id.to_be_bytes(), 22);
         if fields.dont_fragment { crc } else { crc ^ IPV4.of(DONT_FRAGMENT, 20) }
     }
+
+    /// What these fields add to the CRC after a BTH.
+    pub(super) fn before_bth(&self, fields: Ipv4Fields) -> u32 {
+        if !self.is_ipv4 {
+            return 0;
+        }
+        let id = BEFORE_BTH.of(fields.id.to_be_bytes(), 34);
+        if fields.dont_fragment { id } else { id ^ BEFORE_BTH.of(DONT_FRAGMENT, 32) }
+    }
+}
+
+/// What the last four bytes of a BTH, A and PSN, add to the CRC after it.
+pub(super) fn end_of_bth([a, psn0, psn1, psn2]: [u8; 4]) -> u32 {
+    LAST.of([a, psn0], 2) ^ LAST.of([psn1, psn2], 0)
 }
 
 /// The CRC that goes on from `crc` over a BTH.
@@ -78,7 +92,13 @@ pub(super) fn over_bth(crc: u32, bth: &[u8; Bth::LEN]) -> u32 {
 }
 
 /// The CRC that goes on from `crc` over `bytes`.
+///
+/// In one place, so that it has in it what finds out how the processor computes a CRC.
+#[inline(never)]
 pub(super) fn go_on(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() >= sparse::WORTHWHILE && !sparse::is_needless() {
+        return sparse::by_shifts(crc, bytes);
+    }
     let mut hasher = Hasher::new_with_initial(crc);
     hasher.update(bytes);
     hasher.finalize()
@@ -92,6 +112,9 @@ static LAST: Added<0, { Bth::LEN }> = Added::new();
 
 /// Length, identification and fragmentation in an IPv4 header.
 static IPV4: Added<20, 6> = Added::new();
+
+/// Identification and fragmentation in an IPv4 header, when a BTH follows.
+static BEFORE_BTH: Added<32, 4> = Added::new();
 
 /// The length in an IPv6 header.
 static IPV6: Added<42, 2> = Added::new();

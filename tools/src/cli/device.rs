@@ -37,14 +37,18 @@ pub(crate) struct DeviceArgs {
     /// outage, every, truncate, mark, mark-above, jitter, rate, queue, refuse, dir: docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC")]
     pub(crate) impair: Option<Impairments>,
-    /// Send and receive by UDP sockets, or by packet sockets, which need CAP_NET_RAW and see whole packets.
-    #[arg(long, value_name = "udp|packet", value_parser = via)]
+    /// Send and receive by UDP sockets (udp); by packet sockets, which need CAP_NET_RAW and see whole packets
+    /// (packet); or on a TAP interface, as a host of its own on that link, with addresses that this machine does
+    /// not have: tap:NAME,ip=ADDRESS/PREFIX. What may follow: more addresses, gateway=ADDRESS, mac=MAC
+    /// [default: one that follows from the address], bridge=NAME. A TAP that does not exist is made, which needs
+    /// CAP_NET_ADMIN, and put into that bridge [default: udp].
+    #[arg(long, value_name = "PORT")]
     pub(crate) via: Option<PortKind>,
+    /// Shards of the device, each with a lock, a thread and a socket, so that the traffic of several threads or
+    /// peers takes several CPUs: 1, 2, 4, 8, 16, 32 or 64 [default: 1].
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) shards: Option<u8>,
     /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rcvbuf: Option<usize>,
-}
-
-fn via(text: &str) -> Result<PortKind, String> {
-    PortKind::named(text).ok_or_else(|| "expected udp or packet".to_owned())
 }

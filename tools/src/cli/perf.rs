@@ -30,6 +30,10 @@ pub(crate) struct PerfArgs {
     /// Be the side that is named as HOST, for one test.
     #[arg(long)]
     pub(crate) listen: bool,
+    /// With --listen: be that for so many at once, all on one device, and end when all have.
+    #[arg(long, value_name = "COUNT", requires = "listen", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) clients: u8,
     /// TCP port over which the sides agree; with --listen, 0 is any.
     #[arg(short, long, value_name = "PORT", default_value_t = 18515)]
     pub(crate) port: u16,
@@ -89,7 +93,7 @@ pub(crate) struct LoadArgs {
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = units::seconds)]
     pub(crate) duration: Option<std::time::Duration>,
     /// Queue pairs [default: 1].
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) qp: Option<u32>,
     /// Both sides send at once; results are sums of both.
     #[arg(short, long)]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use softroce::io::PortKind;
 use softroce::io::impair::Impairments;
 
 use super::units;
@@ -34,6 +35,10 @@ pub(crate) struct RunArgs {
     /// docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC", value_parser = spec)]
     pub(crate) impair: Option<String>,
+    /// Send and receive by udp, packet or tap:NAME,ip=ADDRESS/PREFIX, as other commands have it: UDP sockets;
+    /// packet sockets; a TAP interface, on which one process is a host of its own [default: udp].
+    #[arg(long, value_name = "PORT")]
+    pub(crate) via: Option<PortKind>,
     /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rcvbuf: Option<usize>,

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use softroce::ids::Mtu;
+use softroce::io::PortKind;
 use softroce::io::udp::{OpenError, Route, UdpConfig, UdpPort};
 use softroce::net::TransmitErrorKind;
 use softroce::runtime::{Environment, loopback_addresses};
@@ -47,7 +48,19 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         args.device.pkey.is_empty(),
         "--pkey: what the doctor sends is of the default partition"
     );
-    ensure!(args.device.via.is_none(), "--via: the doctor looks at UDP sockets");
+    match args.device.port_kind(&environment) {
+        PortKind::Udp => {}
+        via if !via.is_of_host() => bail!(
+            "{via}: the doctor looks at this machine, and a TAP port is another host; visit it from one on its \
+             link: roce doctor ADDRESS"
+        ),
+        // Whoever has this in the environment, for programs, may ask about the machine nevertheless.
+        via => ensure!(
+            args.device.via.is_none(),
+            "--via {via}: the doctor sends by UDP sockets; what it finds of interfaces and ways holds for \
+             packet sockets too"
+        ),
+    }
     let recording = args.device.record(&environment)?;
     let mut findings = Findings::new(args.json);
     let doctor = Doctor { args, environment: &environment, recording: recording.as_ref() };

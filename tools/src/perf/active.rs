@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use softroce::ids::Mtu;
+use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
 use super::agree::{
@@ -90,7 +91,7 @@ struct Active<'a> {
     args: &'a PerfArgs,
     kind: Kind,
     control: &'a mut Control,
-    /// The address of ours that is used.
+    /// The address of ours that raw UDP uses.
     ip: IpAddr,
     station: Station,
     theirs: Introduction,
@@ -105,7 +106,11 @@ impl<'a> Active<'a> {
         context: &Context,
     ) -> anyhow::Result<Self> {
         let info = context.device_info()?;
-        let ip = context.query_gid(args.load.gid_index.into())?.ip();
+        let ip = match args.device.port_kind(&Environment::read()?).is_of_host() {
+            true => context.query_gid(args.load.gid_index.into())?.ip(),
+            // No socket can have the device's.
+            false => control.local_ip()?,
+        };
         let mtu = args.load.mtu.unwrap_or(info.active_mtu).min(info.active_mtu);
         let longest = kind.sizes(&args.load, mtu)?.into_iter().max().unwrap_or_default();
         let load = Load::of(&args.load, kind, longest);

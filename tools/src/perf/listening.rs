@@ -1,8 +1,12 @@
-//! The side that does as it is asked, for one session.
+//! The side that does as it is asked, for one session or several at a time.
 
 use std::net::IpAddr;
+use std::panic;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use anyhow::Context as _;
+use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
 use super::agree::{Answer, Ask, Connect, Connected, Introduction, Report, Run, Wishes};
@@ -22,19 +26,34 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
     if args.second_core {
         placement::settle(placement::Core::Second);
     }
-    let mut control = Control::new(tcp::accept(args.port, args.announce)?)?;
-    greet(&mut control, args.test)?;
-    let mut session = Session { args, opened: None, connection: None };
-    let result = session.serve(&mut control);
-    let Session { opened, connection, .. } = session;
-    drop(connection);
+    let listener = tcp::listen(args.port, args.announce)?;
+    let device = Mutex::default();
+    let serve = |control| {
+        let mut control = control?;
+        greet(&mut control, args.test)?;
+        Session { args, device: &device, connection: None }.serve(&mut control)
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let accept = |_| {
+            let control = tcp::accept_one(&listener).and_then(Control::new);
+            scope.spawn(|| serve(control))
+        };
+        let sessions: Vec<_> = (0..args.clients).map(accept).collect();
+        let join = |session: thread::ScopedJoinHandle<'_, _>| session.join();
+        sessions.into_iter().map(join).collect()
+    });
+    let opened = device.into_inner().unwrap_or_else(PoisonError::into_inner);
     let kept_rules = opened.map_or(Ok(crate::Answer::Yes), Opened::finish);
-    result.and(kept_rules)
+    for result in results {
+        result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))?;
+    }
+    kept_rules
 }
 
 struct Session<'a> {
     args: &'a PerfArgs,
-    opened: Option<Opened>,
+    /// The device of all sessions, which the first that needs it opens.
+    device: &'a Mutex<Option<Opened>>,
     connection: Option<(Station, Introduction)>,
 }
 
@@ -54,7 +73,8 @@ impl Session<'_> {
                 }
                 Ask::Run(run) => self.row(control, run)?,
                 Ask::Counters => {
-                    let opened = self.opened.as_ref().context("nothing is connected");
+                    let opened = self.device();
+                    let opened = opened.as_ref().context("nothing is connected");
                     let counted = opened.and_then(|opened| counters::of_device(&opened.context));
                     control.send(&Answer::of(counted))?;
                 }
@@ -65,23 +85,37 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The address of ours that is used.
+    /// The address of ours that raw UDP uses: that of the device, unless no socket can have it.
     fn address(&self, control: &Control) -> anyhow::Result<IpAddr> {
+        if !self.args.device.port_kind(&Environment::read()?).is_of_host() {
+            return control.local_ip();
+        }
         let index = self.args.load.gid_index;
-        match (&self.opened, self.args.device.named(index)?) {
+        match (&*self.device(), self.args.device.named(index)?) {
             (Some(opened), _) => Ok(opened.context.query_gid(index.into())?.ip()),
             (None, Some(ip)) => Ok(ip),
             (None, None) => control.local_ip(),
         }
     }
 
-    fn connect(&mut self, control: &Control, connect: &Connect) -> anyhow::Result<Connected> {
-        let route = control.local_ip()?;
-        let opened = match &mut self.opened {
+    fn device(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device, which leads to the other side by this address of ours.
+    fn open(&self, route: IpAddr) -> anyhow::Result<Context> {
+        let mut device = self.device();
+        let opened = match &mut *device {
             Some(opened) => opened,
             none => none.insert(self.args.device.open(Some(route), self.args.check)?),
         };
-        let context: &Context = &opened.context;
+        Ok(opened.context.clone())
+    }
+
+    fn connect(&mut self, control: &Control, connect: &Connect) -> anyhow::Result<Connected> {
+        let route = control.local_ip()?;
+        let context = self.open(route)?;
+        let context = &context;
         let wishes = Wishes::of(&self.args.load, context.device_info()?.active_mtu);
         let mtu = wishes.agree(&connect.wishes)?;
         let mut station = Station::new(context, connect.load, self.args.load.gid_index)?;

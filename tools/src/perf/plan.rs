@@ -42,7 +42,8 @@ impl Kind {
         }
         ensure!(
             !is_ceiling || args.device.via.is_none(),
-            "--via is for a device; the ceiling is of UDP sockets without one"
+            "--via is for a device; the ceiling is what UDP sockets carry without one, and stands beside each \
+             result of the other tests"
         );
         ensure!(is_ceiling || args.of.is_none(), "--of: only ceiling imitates another test");
         let test = if is_ceiling { args.of.unwrap_or(Test::WriteBw) } else { args.test };

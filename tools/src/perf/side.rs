@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use nix::poll::{PollFd, PollFlags, poll};
 use softroce::ids::PKey;
+use softroce::runtime::Environment;
 
 use crate::cli::{PerfArgs, Test};
 
@@ -26,12 +27,16 @@ impl Side {
         if args.test == Test::Ceiling {
             // Raw UDP has no device that would look for an address of its own.
             command.arg("--ip=127.0.0.2");
+        } else {
+            let kind = args.device.port_kind(&Environment::read()?);
+            ensure!(
+                kind.is_of_host(),
+                "--via {kind}: give HOST, with roce perf --listen there; both sides of this command would be one host"
+            );
+            command.args(["--via", &kind.to_string()]);
         }
         if let Some(bytes) = args.device.rcvbuf {
             command.args(["--rcvbuf", &bytes.to_string()]);
-        }
-        if let Some(kind) = args.device.via {
-            command.args(["--via", kind.name()]);
         }
         // Any member may talk to a full one.
         for key in &args.device.pkey {

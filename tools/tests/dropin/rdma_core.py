@@ -1,16 +1,17 @@
-"""Runs tests of rdma-core, those that are named, on softroce0: rdma_core.py DIRECTORY MODULE...
+"""Runs tests of rdma-core, those that are named: rdma_core.py DEVICE GID-INDEX DIRECTORY MODULE...
 
-They are in DIRECTORY/tests. Each ends as a line: how, which test and, of those that were skipped, why.
+They are in DIRECTORY/tests. Each begins with a line that names it, and ends with one: how, which test and, of those
+that were skipped, why.
 """
 
 import os
 import sys
 import unittest
 
-directory, modules = sys.argv[1], sys.argv[2:]
+device, gid, directory, *modules = sys.argv[1:]
 sys.path[:0] = [directory, os.path.join(directory, "tests")]
 # It is the tests' own, and reads the command line.
-sys.argv[1:] = ["--dev", "softroce0", "--gid", "0"]
+sys.argv[1:] = ["--dev", device, "--gid", gid]
 from args_parser import parser
 
 parser.parse_args()
@@ -20,6 +21,10 @@ import tests
 class Told(unittest.TestResult):
     def tell(self, how, test, why=""):
         print("\t".join(["ended", how, test.id().removeprefix("tests."), why]), flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        print("\t".join(["begun", test.id().removeprefix("tests.")]), flush=True)
 
     def addSuccess(self, test):
         self.tell("ok", test)

@@ -1,6 +1,7 @@
-//! UCX, which looks the device up under `/sys` and `/dev` before it takes it.
+//! UCX, which looks the device up under `/sys` and `/dev` before it takes it, and Open MPI, which goes through UCX.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Server, free_port, output};
@@ -61,9 +62,7 @@ fn every_kind_of_operation_over_ud() {
 fn data_is_what_was_sent() {
     let _alone = alone();
     let port = free_port();
-    let counted = scratch("ucx-counters");
-    let _ = fs::remove_dir_all(&counted);
-    fs::create_dir_all(&counted).unwrap();
+    let counted = empty("ucx-counters");
     let (at, counters) = (port.to_string(), format!("SOFTROCE_COUNTERS={}", counted.display()));
     let program = ["env", "UCX_TLS=rc_verbs,ud_verbs,tcp", &counters, "io_demo", "-p", &at];
     let program = [&program[..], &["-q", "-d", "1:300000"]].concat();
@@ -75,10 +74,39 @@ fn data_is_what_was_sent() {
     assert!(Command::new("kill").args(["-INT", &server]).status().unwrap().success());
     serving.finish();
 
-    let files = fs::read_dir(&counted).unwrap().map(|file| file.unwrap().path());
+    both_have_sent(&counted);
+}
+
+/// A directory without files.
+fn empty(name: &str) -> PathBuf {
+    let directory = scratch(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// Looks in the files of two devices whether each has sent more than a megabyte.
+fn both_have_sent(counted: &Path) {
+    let files = fs::read_dir(counted).unwrap().map(|file| file.unwrap().path());
     let lines: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
     let sent = lines.lines().filter(|line| line.starts_with("softroce_tx_bytes_total{"));
     let sent: Vec<u64> =
         sent.map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
     assert!(sent.len() == 2 && sent.iter().all(|bytes| *bytes > 1_000_000), "{sent:?}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn open_mpi_sends_over_the_device() {
+    let _alone = alone();
+    let counted = empty("mpi-counters");
+    let counters = format!("SOFTROCE_COUNTERS={}", counted.display());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/mpi.py");
+    let program = ["env", "UCX_TLS=rc_verbs,ud_verbs:aux,self", &counters, "mpirun"];
+    let options = ["--allow-run-as-root", "--oversubscribe", "-n", "2", "--mca", "pml", "ucx"];
+    let said =
+        output(&[&program[..], &options, &["/usr/bin/python3", script.to_str().unwrap()]].concat());
+    let ranks: Vec<_> = said.lines().collect();
+    assert_eq!(ranks, ["rank 0 has what was sent", "rank 1 has what was sent"]);
+    both_have_sent(&counted);
 }

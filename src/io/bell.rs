@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::io::event_fd;
+use super::sys::event_fd;
 
 /// An eventfd: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{filter, frame};
-use crate::io::sys;
+use super::filter;
 use crate::io::udp::filter::DROP;
 use crate::io::udp::{self, UdpConfig};
+use crate::io::{frame, sys};
 
 /// The interface by which this host sends to itself: the first of every namespace.
 const LOOPBACK: u32 = 1;
@@ -21,7 +21,7 @@ pub(super) type Refused = (&'static str, io::Error);
 
 /// The sockets of a port.
 #[derive(Debug)]
-pub(super) struct Taps {
+pub(super) struct Sockets {
     ip: IpAddr,
     /// Whose queue pairs packets are received for.
     shard: u8,
@@ -34,7 +34,7 @@ pub(super) struct Taps {
     frame: Box<[u8]>,
 }
 
-impl Taps {
+impl Sockets {
     /// Of nothing yet.
     pub(super) fn new(ip: IpAddr, shard: u8) -> io::Result<Self> {
         let sockets = [raw()?, raw()?].into();
@@ -79,8 +79,8 @@ impl Taps {
 
     /// Sends a frame in two parts by the interface.
     pub(super) fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
-        let tap = self.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
-        tap.send_vectored(&[io::IoSlice::new(head), io::IoSlice::new(payload)]).map(drop)
+        let socket = self.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
+        socket.send_vectored(&[io::IoSlice::new(head), io::IoSlice::new(payload)]).map(drop)
     }
 
     /// Receives up to `most` frames and returns how many there were.
@@ -90,11 +90,11 @@ impl Taps {
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<usize> {
         let mut count = 0;
-        let taps = if self.interface == LOOPBACK { 1 } else { self.sockets.len() };
+        let sockets = if self.interface == LOOPBACK { 1 } else { self.sockets.len() };
         // Each in turn is the first, so that a flood of one does not silence the other.
-        self.first = (self.first + 1) % taps.max(1);
-        for turn in 0..taps {
-            let index = (self.first + turn) % taps;
+        self.first = (self.first + 1) % sockets.max(1);
+        for turn in 0..sockets {
+            let index = (self.first + turn) % sockets;
             while count < most {
                 let len = match read(&self.sockets[index], &mut self.frame) {
                     Ok(Some(len)) => len,
@@ -116,12 +116,12 @@ impl Taps {
 
     /// Bytes that may wait at each, as the kernel counts them.
     pub(super) fn receive_buffer(&self) -> usize {
-        self.sockets.first().and_then(|tap| tap.recv_buffer_size().ok()).unwrap_or_default()
+        self.sockets.first().and_then(|socket| socket.recv_buffer_size().ok()).unwrap_or_default()
     }
 
     /// Frames that found no room.
     pub(super) fn drops(&self) -> u64 {
-        self.sockets.iter().map(|tap| sys::drops(tap.as_fd()).map_or(0, u64::from)).sum()
+        self.sockets.iter().map(|socket| sys::drops(socket.as_fd()).map_or(0, u64::from)).sum()
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
@@ -135,8 +135,8 @@ fn raw() -> io::Result<Socket> {
 }
 
 /// The length of the next frame; `None` when there is none.
-fn read(mut tap: &Socket, frame: &mut [u8]) -> io::Result<Option<usize>> {
-    match io::Read::read(&mut tap, frame) {
+fn read(mut socket: &Socket, frame: &mut [u8]) -> io::Result<Option<usize>> {
+    match io::Read::read(&mut socket, frame) {
         Ok(len) => Ok(Some(len)),
         Err(error) => match error.raw_os_error() {
             // The interface is down or gone, and its state is told elsewhere.

@@ -1,0 +1,300 @@
+//! What a host does besides RoCE: it says where it is (ARP, neighbour discovery), answers echo requests and
+//! whoever sends to a port where nobody is, and tells routers which groups it is in (IGMP, MLD). All of that
+//! is smoltcp's.
+
+use std::fmt;
+use std::mem;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use smoltcp::iface::{Config, Interface, MulticastError, SocketSet};
+use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
+use smoltcp::time;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
+
+use super::config::{Mac, Network};
+use crate::time::Instant;
+use crate::wire::encap::{ETHERNET_LEN, IPV6_LEN, ethernet};
+
+/// Addresses that smoltcp has room for (its `iface-max-addr-count-8`), less the one that says on which link
+/// we are.
+pub(super) const MAX_ADDRESSES: usize = 7;
+
+/// The longest frame that is answered: an echo request in an IP packet, as long as they get.
+const MAX_FRAME: usize = ETHERNET_LEN + 65_535;
+
+/// How often it is looked whether a report is owed, and for how long after a question: a router may grant
+/// ten seconds.
+const LOOK: Duration = Duration::from_millis(250);
+const OWED: Duration = Duration::from_secs(11);
+
+/// The rest of a host.
+pub(super) struct Host {
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    link: Link,
+    /// When to look whether it wants to say something.
+    due: Option<Instant>,
+    until: Instant,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("due", &self.due).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// At some addresses, as many as there is room for.
+    pub(super) fn new(now: Instant, mac: Mac, addresses: &[Network], gateways: &[IpAddr]) -> Self {
+        let mut link = Link::default();
+        let mac = EthernetAddress(mac.0);
+        let config = Config::new(HardwareAddress::Ethernet(mac));
+        let mut interface = Interface::new(config, &mut link, time_of(now));
+        interface.update_ip_addrs(|all| {
+            let addresses = addresses.iter().map(|at| IpCidr::new(at.ip.into(), at.prefix));
+            let has_ipv6 = |at: &IpCidr| matches!(at, IpCidr::Ipv6(_));
+            // What routers are told about groups comes from an address of the link.
+            let addresses: Vec<_> = addresses.take(MAX_ADDRESSES).collect();
+            let local = IpCidr::new(local_to_link(mac).into(), 64);
+            let local = addresses.iter().any(has_ipv6).then_some(local);
+            for address in addresses.into_iter().chain(local) {
+                let _ = all.push(address);
+            }
+        });
+        for gateway in gateways {
+            // There is room for one of each IP version.
+            let _ = match *gateway {
+                IpAddr::V4(ip) => interface.routes_mut().add_default_ipv4_route(ip).map(drop),
+                IpAddr::V6(ip) => interface.routes_mut().add_default_ipv6_route(ip).map(drop),
+            };
+        }
+        let sockets = SocketSet::new(Vec::new());
+        Self { interface, sockets, link, due: Some(now), until: now }
+    }
+
+    /// Takes a frame that has arrived, and returns those that answer it.
+    pub(super) fn take(&mut self, now: Instant, frame: &[u8]) -> Vec<Vec<u8>> {
+        if is_odd_query(frame) {
+            return Vec::new();
+        }
+        self.link.arrived.extend_from_slice(frame);
+        if frame.first().is_some_and(|byte| byte & 1 == 1) {
+            self.until = now + OWED;
+        }
+        self.attend(now)
+    }
+
+    /// Returns the frames that are owed by now.
+    pub(super) fn attend(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        self.interface.poll(time_of(now), &mut self.link, &mut self.sockets);
+        self.due = (now < self.until).then(|| now + LOOK);
+        mem::take(&mut self.link.leaving)
+    }
+
+    /// When [`attend`](Self::attend) has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    pub(super) fn join(&mut self, group: IpAddr) -> Result<(), MulticastError> {
+        self.due = Some(Instant::ZERO);
+        self.interface.join_multicast_group(group)
+    }
+
+    pub(super) fn leave(&mut self, group: IpAddr) {
+        self.due = Some(Instant::ZERO);
+        // It has joined it.
+        let _ = self.interface.leave_multicast_group(group);
+    }
+}
+
+/// The address that every IPv6 host has on its link (RFC 4291, appendix A).
+fn local_to_link(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> Ipv6Addr {
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// Whether this is a question for groups to which no time is granted: smoltcp divides by that.
+fn is_odd_query(frame: &[u8]) -> bool {
+    const HOP_BY_HOP: u8 = 0;
+    const QUERY: u8 = 130;
+    let Ok((0x86dd, packet)) = ethernet(frame) else { return false };
+    let Some((header, mut rest)) = packet.split_first_chunk::<IPV6_LEN>() else { return false };
+    let [_, _, _, _, _, _, mut next, ..] = *header;
+    while next == HOP_BY_HOP {
+        let [after, words, ..] = *rest else { return false };
+        next = after;
+        rest = rest.get((usize::from(words) + 1) * 8..).unwrap_or_default();
+    }
+    matches!(rest, [QUERY, _, _, _, 0, 0, ..])
+}
+
+fn time_of(now: Instant) -> time::Instant {
+    let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
+    time::Instant::from_micros(micros)
+}
+
+/// Between smoltcp and the port: one frame in, and frames out.
+#[derive(Debug, Default)]
+struct Link {
+    arrived: Vec<u8>,
+    leaving: Vec<Vec<u8>>,
+}
+
+impl Device for Link {
+    type RxToken<'a> = Arrived<'a>;
+    type TxToken<'a> = Leaving<'a>;
+
+    fn receive(&mut self, _: time::Instant) -> Option<(Arrived<'_>, Leaving<'_>)> {
+        let Self { arrived, leaving } = self;
+        (!arrived.is_empty()).then_some((Arrived(arrived), Leaving(leaving)))
+    }
+
+    fn transmit(&mut self, _: time::Instant) -> Option<Leaving<'_>> {
+        Some(Leaving(&mut self.leaving))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = MAX_FRAME;
+        capabilities
+    }
+}
+
+struct Arrived<'a>(&'a mut Vec<u8>);
+
+impl phy::RxToken for Arrived<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
+        let result = take(self.0);
+        self.0.clear();
+        result
+    }
+}
+
+struct Leaving<'a>(&'a mut Vec<Vec<u8>>);
+
+impl phy::TxToken for Leaving<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, fill: F) -> R {
+        let mut frame = vec![0; len];
+        let result = fill(&mut frame);
+        self.0.push(frame);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::neighbours::Neighbours;
+    use super::*;
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const NOW: Instant = Instant::from_millis(1);
+
+    fn networks() -> [Network; 2] {
+        ["10.0.0.1", "fd00::1"].map(|ip| Network { ip: ip.parse().unwrap(), prefix: 24 })
+    }
+
+    /// Whoever has both addresses, and is in a group of each IP version.
+    fn host() -> Host {
+        let mut host = Host::new(NOW, MAC, &networks(), &[]);
+        for group in ["239.1.2.3", "ff15::1"] {
+            host.join(group.parse().unwrap()).unwrap();
+        }
+        host
+    }
+
+    /// Frames to such a host from another: ARP, neighbour discovery, and an echo request of each IP version.
+    fn frames() -> Vec<Vec<u8>> {
+        let mac = Mac([2, 0, 0, 0, 0, 2]);
+        let mut peer = Neighbours::new(mac, &[], networks().to_vec(), Vec::new());
+        for (from, to) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
+            peer.way_to(NOW, from.parse().unwrap(), to.parse().unwrap());
+        }
+        let mut frames = peer.questions();
+        let ethernet = |kind: [u8; 2]| [&MAC.0[..], &[2, 0, 0, 0, 0, 2], &kind].concat();
+        let ipv4 = [0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 1, 0x26, 0xdb, 10, 0, 0, 2, 10, 0, 0, 1];
+        let echo = [8, 0, 0xf7, 0xff - 1, 0, 0, 0, 1, 0, 0, 0, 0];
+        frames.push([ethernet([8, 0]), ipv4.to_vec(), echo.to_vec()].concat());
+        frames.push([ethernet([0x86, 0xdd]), query(100)].concat());
+        frames
+    }
+
+    /// A router's question of IPv6 which groups there are, that grants this time.
+    fn query(time: u8) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 36, 0, 1, 0xfe, 0x80];
+        packet.extend([0; 13]);
+        packet.extend([9, 0xff, 2]);
+        packet.extend([0; 13]);
+        packet.extend([1, 58, 0, 5, 2, 0, 0, 0, 0, 130, 0]);
+        packet.extend((0x801b_u16 - u16::from(time)).to_be_bytes());
+        packet.extend([0, time]);
+        packet.extend([0; 22]);
+        packet
+    }
+
+    #[test]
+    fn echo_requests_and_questions_are_answered() {
+        let mut host = host();
+        host.attend(NOW);
+        let frames = frames();
+        let answers: Vec<_> = frames.iter().map(|frame| host.take(NOW, frame).len()).collect();
+        assert_eq!(answers, [1, 1, 1, 0], "the last is answered later");
+        let late = (1..40).find(|n| !host.attend(NOW + LOOK * *n).is_empty());
+        assert!(late.is_some(), "routers are told");
+        let echo = Host::new(NOW, MAC, &networks()[..1], &[]).take(NOW, &frames[2]);
+        assert_eq!(echo.len(), 1, "it asks who that was");
+    }
+
+    #[test]
+    fn a_group_is_told_when_it_is_joined_and_left() {
+        let mut host = Host::new(NOW, MAC, &networks(), &[]);
+        host.attend(NOW);
+        for group in ["239.1.2.3", "ff15::1"].map(|group| group.parse().unwrap()) {
+            host.join(group).unwrap();
+            assert_eq!(host.due(), Some(Instant::ZERO));
+            assert_eq!(host.attend(NOW).len(), 1, "joined");
+            assert!(host.attend(NOW).is_empty());
+            host.leave(group);
+            assert_eq!(host.attend(NOW).len(), 1, "left");
+        }
+    }
+
+    #[test]
+    fn a_question_without_time_is_dropped() {
+        let mut host = host();
+        let frame = |time| {
+            [&[0x33, 0x33, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd], &*query(time)].concat()
+        };
+        assert!(is_odd_query(&frame(0)));
+        assert!(!is_odd_query(&frame(1)));
+        host.take(NOW, &frame(0));
+    }
+
+    proptest! {
+        /// A panic would end the device.
+        #[test]
+        fn no_frame_makes_it_panic(
+            which in 0..4_usize,
+            changes in vec((0..120_usize, any::<u8>()), 0..4),
+            len in 0..120_usize,
+            junk in vec(any::<u8>(), 0..80),
+        ) {
+            let mut host = host();
+            let mut frame = frames().swap_remove(which);
+            for (at, byte) in changes {
+                if let Some(place) = frame.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            frame.truncate(len.max(20));
+            host.take(NOW, &frame);
+            frame.extend(junk);
+            host.take(NOW, &frame);
+            host.attend(NOW + OWED);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The interface of a TAP port: `/dev/net/tun`, attached to a TAP by name.
+//!
+//! The TAP may be made by this, or be there before and after. It may be deleted at any time, which leaves us
+//! with a descriptor that is attached to nothing, and is attached again when an interface of that name is back.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use socket2::{Domain, Socket, Type};
+
+use super::OpenError;
+use super::config::TapConfig;
+use crate::io::sys::{self, Readiness};
+use crate::io::udp::watch::Watch;
+
+/// Where TAPs come from.
+const TUN: &str = "/dev/net/tun";
+
+/// Bytes of the smallest frame that waits, as the kernel counts them: the queue of a TAP has room for a
+/// number of frames, whatever their size.
+const SMALLEST: usize = 1024;
+
+/// Names of what is readable.
+const FRAMES: u64 = 0;
+const CHANGES: u64 = 1;
+
+/// A TAP, or what is left of one.
+#[derive(Debug)]
+pub(super) struct Interface {
+    tun: File,
+    /// For questions about interfaces.
+    socket: Socket,
+    watch: Watch,
+    readiness: Readiness,
+    name: String,
+    is_attached: bool,
+    pub(super) state: sys::Interface,
+}
+
+impl Interface {
+    /// Attaches to the TAP, which is made if there is none, with room for so many bytes to wait.
+    pub(super) fn open(config: &TapConfig, receive_buffer: usize) -> Result<Self, OpenError> {
+        let os = |what| move |source| OpenError::Os { name: config.name.clone(), what, source };
+        let tun = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(TUN);
+        let tun = tun.map_err(|source| OpenError::NoTun { source })?;
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).map_err(os("socket"))?;
+        let known = |name: &str| sys::interface_named(name, socket.as_fd());
+        let before = known(&config.name).map_err(os("getifaddrs"))?;
+        // From here on nothing is missed.
+        let watch = Watch::new();
+        let name = sys::attach_tap(tun.as_fd(), &config.name)
+            .map_err(|source| OpenError::attach(config, before.is_some(), source))?;
+        if before.is_none() {
+            set_up(&socket, config, &name, receive_buffer)?;
+        }
+        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
+        let state =
+            known(&name).and_then(|state| state.ok_or_else(gone)).map_err(os("getifaddrs"))?;
+        offload(&tun);
+        let readiness = Readiness::new().map_err(os("epoll"))?;
+        readiness.add(tun.as_fd(), FRAMES).map_err(os("epoll"))?;
+        if let Some(changes) = watch.as_fd() {
+            readiness.add(changes, CHANGES).map_err(os("epoll"))?;
+        }
+        Ok(Self { tun, socket, watch, readiness, name, is_attached: true, state })
+    }
+
+    /// Whether something has changed since this was last asked.
+    pub(super) fn has_changed(&self) -> bool {
+        self.watch.has_changed()
+    }
+
+    /// Looks what the interface is like now. `false` when there is none.
+    pub(super) fn look(&mut self) -> bool {
+        match sys::tap_name(self.tun.as_fd()) {
+            // It may be called something else by now.
+            Ok(name) => self.name = name,
+            Err(_) => {
+                self.detach();
+                if !self.attach() {
+                    return false;
+                }
+            }
+        }
+        let found = sys::interface_named(&self.name, self.socket.as_fd()).ok().flatten();
+        self.state = found.unwrap_or(sys::Interface { running: false, ..self.state });
+        found.is_some()
+    }
+
+    /// It is gone, and would be readable for ever.
+    fn detach(&mut self) {
+        if self.is_attached {
+            self.is_attached = false;
+            let _ = self.readiness.remove(self.tun.as_fd());
+        }
+        self.state.running = false;
+    }
+
+    /// Attaches again to an interface of that name, if there is one. None is made: who has deleted it has
+    /// his reasons.
+    fn attach(&mut self) -> bool {
+        let is_there =
+            || sys::interface_named(&self.name, self.socket.as_fd()).is_ok_and(|it| it.is_some());
+        if !is_there() || sys::attach_tap(self.tun.as_fd(), &self.name).is_err() {
+            return false;
+        }
+        offload(&self.tun);
+        self.is_attached = self.readiness.add(self.tun.as_fd(), FRAMES).is_ok();
+        self.is_attached
+    }
+
+    /// Sends a frame in two parts.
+    pub(super) fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        (&self.tun).write_vectored(&[IoSlice::new(head), IoSlice::new(payload)]).map(drop).map_err(
+            |error| match error.raw_os_error() {
+                // It is down, or gone.
+                Some(libc::EIO | libc::EBADFD) => io::Error::from_raw_os_error(libc::ENETDOWN),
+                _ => error,
+            },
+        )
+    }
+
+    /// The length of the next frame; `None` when there is none.
+    pub(super) fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.tun).read(frame) {
+            Ok(len) => Ok(Some(len)),
+            Err(error) => match error.raw_os_error() {
+                // It is gone, and its state is told elsewhere.
+                Some(libc::EAGAIN | libc::EINTR | libc::EBADFD) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Bytes that may wait, as a kernel counts them.
+    pub(super) fn receive_buffer(&self) -> usize {
+        let frames = sys::queue_len(&self.name, self.socket.as_fd()).unwrap_or_default();
+        frames * SMALLEST
+    }
+
+    /// Frames that found no room, since the interface was made.
+    pub(super) fn drops(&self) -> u64 {
+        sys::frames_dropped(&self.name).ok().flatten().map_or(0, u64::from)
+    }
+
+    /// What is readable when there is a frame, or something has changed.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.readiness.as_raw_fd()
+    }
+}
+
+/// Has whole bursts come whole; an older kernel cuts them.
+fn offload(tun: &File) {
+    let checksums = libc::TUN_F_CSUM;
+    let bursts = checksums | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    if sys::offload_tap(tun.as_fd(), bursts).is_err() {
+        // Then they come cut, with checksums.
+        let _ = sys::offload_tap(tun.as_fd(), checksums);
+    }
+}
+
+/// What is done with an interface that was made for us: it is put into the bridge, and up.
+fn set_up(
+    socket: &Socket,
+    config: &TapConfig,
+    name: &str,
+    receive_buffer: usize,
+) -> Result<(), OpenError> {
+    let os = |what| move |source| OpenError::Os { name: name.into(), what, source };
+    let interface = |name: &str| sys::interface_named(name, socket.as_fd());
+    if let Some(bridge) = &config.bridge {
+        let no_bridge = |source| OpenError::NoBridge { bridge: bridge.clone(), source };
+        let missing = || no_bridge(io::Error::from_raw_os_error(libc::ENODEV));
+        let above = interface(bridge).map_err(os("getifaddrs"))?.ok_or_else(missing)?;
+        let own = interface(name).map_err(os("getifaddrs"))?;
+        let own = own.ok_or_else(|| os("getifaddrs")(io::ErrorKind::NotFound.into()))?;
+        // A bridge has the least link address of its interfaces, unless it was told one, and whoever talks to
+        // its host loses that when it becomes another.
+        sys::raise_link_address(name, socket.as_fd()).map_err(os("SIOCSIFHWADDR"))?;
+        // A bridge takes the MTU of the least of its interfaces, unless it was told another.
+        sys::set_mtu(name, above.mtu, socket.as_fd()).map_err(os("SIOCSIFMTU"))?;
+        sys::add_to_bridge(bridge, own.index, socket.as_fd()).map_err(no_bridge)?;
+    }
+    let frames = receive_buffer.div_ceil(SMALLEST);
+    sys::set_queue_len(name, frames, socket.as_fd()).map_err(os("SIOCSIFTXQLEN"))?;
+    sys::set_link_up(name, socket.as_fd()).map_err(os("SIOCSIFFLAGS"))
+}

@@ -1,0 +1,231 @@
+//! A port on a TAP: a host of its own on a bridge, with a host behind a veth for its peer.
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use softroce::verbs::*;
+
+use crate::far::Far;
+use crate::frames::{marks_arrive, nobody_waits_for_the_silent, outlives, outlives_another_mtu};
+use crate::node::{KEY, Node, datagrams};
+use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, role};
+
+/// The test that has a process to itself.
+const ALONE: &str = "taps::alone_in_a_process";
+
+#[test]
+fn alone_in_a_process() {
+    if role().as_deref() != Some("tap") {
+        return;
+    }
+    for link in [V4, V6] {
+        for peer_via in ["udp", "packet"] {
+            link.plays(peer_via);
+        }
+    }
+    what_cannot_be_opened_is_said();
+    println!("\n{SEEN_EVERYTHING}");
+}
+
+/// The bridge br0, and the other host: namespace b.
+const HOSTS: &str = r#"
+    mount -t tmpfs tmpfs /run
+    ip netns add b
+    ip link add br0 mtu 9000 type bridge
+    ip link set br0 up
+    exec "$@"
+"#;
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn a_tap_port_is_a_host_on_a_bridge() {
+    in_namespaces(HOSTS, ALONE, "tap");
+}
+
+/// Addresses of both hosts.
+#[derive(Clone, Copy)]
+struct Link {
+    ours: &'static str,
+    theirs: &'static str,
+    /// How many bits of them are the link's.
+    prefix: u8,
+    /// The beginning of addresses that nobody has.
+    nobodys: &'static str,
+}
+
+const V4: Link = Link { ours: "10.8.0.1", theirs: "10.8.0.2", prefix: 24, nobodys: "10.8.0.1" };
+const V6: Link = Link { ours: "fd08::1", theirs: "fd08::2", prefix: 64, nobodys: "fd08::9" };
+
+/// The link address of the wire's end on the bridge: above nearly all that the kernel makes up.
+const HIGH: &str = "fa:00:00:00:00:01";
+
+impl Link {
+    /// Makes the wire of the other host, and gives it its address.
+    fn lay(&self) {
+        ip("link add a0 mtu 9000 type veth peer name b0 netns b mtu 9000");
+        ip(&format!("link set a0 up address {HIGH} master br0"));
+        ip("-n b link set b0 up");
+        self.address("add");
+    }
+
+    fn address(&self, how: &str) {
+        let nodad = if self.prefix == 64 { " nodad" } else { "" };
+        ip(&format!("-n b addr {how} {}/{} dev b0{nodad}", self.theirs, self.prefix));
+    }
+
+    fn open(&self) -> Context {
+        let tap = format!("tap:tap0,ip={}/{},bridge=br0", self.ours, self.prefix);
+        Context::open(OpenOptions::default().via(tap.parse().unwrap())).unwrap()
+    }
+
+    fn plays(&self, peer_via: &str) {
+        self.lay();
+        let ctx = self.open();
+        assert_eq!(ctx.ip(), self.ours.parse::<IpAddr>().unwrap());
+        assert_eq!(ctx.device_info().unwrap().port.receive_buffer, 8 << 20);
+        // It has the least that is on it, so the host behind it is still who it was.
+        let bridge = Command::new("ip").args(["link", "show", "br0"]).output().unwrap();
+        assert!(String::from_utf8(bridge.stdout).unwrap().contains(HIGH));
+        let there = &mut Command::new("ip");
+        let mut far = Far::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
+        let near = Node::on(ctx.clone());
+        far.connect(&near.qp);
+        far.takes(&near);
+        // As one packet, and as large as the link has them.
+        far.echoes(self.ours, 56);
+        far.echoes(self.ours, 8900);
+        marks_arrive(&near, &mut far);
+        nobody_waits_for_the_silent(self.nobodys, &near, &far);
+        outlives(&near, &far, || ip("link set tap0 down"), || ip("link set tap0 up"));
+        outlives(
+            &near,
+            &far,
+            || ip("link del tap0"),
+            || {
+                ip("tuntap add dev tap0 mode tap");
+                ip("link set tap0 mtu 9000 up master br0");
+            },
+        );
+        outlives_another_mtu("tap0", &near, &mut far);
+        groups_are_heard(&ctx, &mut far);
+        ip("-n b link set b0 address 02:00:00:00:00:99");
+        far.takes(&near);
+        drop((near, ctx, far));
+        // It was made anew, and stays.
+        ip("link del tap0");
+        ip("link del a0");
+    }
+}
+
+/// By others who are in them, and by the port itself.
+fn groups_are_heard(ctx: &Context, far: &mut Far) {
+    let group = match ctx.ip() {
+        IpAddr::V4(_) => IpAddr::from([239, 1, 2, 3]),
+        IpAddr::V6(_) => "ff15::123".parse().unwrap(),
+    };
+    let (sender, member) = (datagrams(ctx.clone(), 0), datagrams(ctx.clone(), 1));
+    far.joins(group.into());
+    member.qp.attach_mcast(group.into()).unwrap();
+    let ah = sender.pd.create_ah(AddressVector::to(group.into())).unwrap();
+    let message = SendRequest::send(1, SendData::inline(b"!"));
+    sender.send(message.to(ah.target(Qpn::MULTICAST, KEY)));
+    assert_eq!(sender.end(), (1, WcStatus::Success));
+    far.hears(1);
+    assert_eq!(member.next().status, WcStatus::Success);
+}
+
+/// The test that has a process to itself, without capabilities.
+const UNPRIVILEGED: &str = "taps::unprivileged_in_a_process";
+
+#[test]
+fn unprivileged_in_a_process() {
+    if role().as_deref() != Some("unprivileged") {
+        return;
+    }
+    let at = |name: &str| refused(&format!("{name},ip=10.8.0.1/24"));
+    assert_eq!(
+        at("tap9"),
+        "there is no interface tap9, and to make a TAP needs CAP_NET_ADMIN: run the program as root, or make \
+         it and give it to the user (ip tuntap add dev tap9 mode tap user NAME)"
+    );
+    assert_eq!(
+        at("theirs"),
+        "interface theirs is not this user's, and without CAP_NET_ADMIN that of nobody else can be had (ip \
+         tuntap add dev theirs mode tap user NAME)"
+    );
+    let ours = "tap:ours,ip=10.8.0.1/24".parse().unwrap();
+    let ctx = Context::open(OpenOptions::default().via(ours)).unwrap();
+    assert_eq!(ctx.device_info().unwrap().port_state, PortState::Active);
+    println!("\n{SEEN_EVERYTHING}");
+}
+
+#[test]
+#[ignore = "makes network namespaces"]
+fn who_has_been_given_a_tap_needs_no_capability() {
+    let script = r#"
+        ip tuntap add dev ours mode tap user "$(id -u)"
+        ip tuntap add dev theirs mode tap group 1
+        ip link set ours up
+        exec setpriv --bounding-set=-all --inh-caps=-all "$@"
+    "#;
+    in_namespaces(script, UNPRIVILEGED, "unprivileged");
+}
+
+fn refused(tap: &str) -> String {
+    let options = OpenOptions::default().via(format!("tap:{tap}").parse().unwrap());
+    Context::open(options).unwrap_err().to_string()
+}
+
+fn what_cannot_be_opened_is_said() {
+    let at = |tap: &str| refused(&format!("{tap},ip=10.8.0.1/24"));
+    ip("tuntap add dev tap1 mode tap");
+    let holder =
+        Context::open(OpenOptions::default().via("tap:tap1,ip=10.8.1.1/24".parse().unwrap()));
+    assert_eq!(
+        at("tap1"),
+        "interface tap1 is held by another program, or another device of this one; a TAP has one holder"
+    );
+    drop(holder);
+    ip("tuntap add dev tun1 mode tun");
+    for name in ["br0", "tun1"] {
+        let rest = format!("such as ip tuntap add dev {name} mode tap makes");
+        assert_eq!(at(name), format!("interface {name} is no TAP with one queue, {rest}"));
+    }
+    assert_eq!(
+        at("tap2,bridge=br9"),
+        "the TAP cannot be put into bridge br9: No such device (os error 19)"
+    );
+    assert_eq!(
+        at("tap2,bridge=tap1"),
+        "the TAP cannot be put into bridge tap1: Operation not supported (os error 95)"
+    );
+    ip("addr add 10.8.0.1/24 dev br0");
+    assert_eq!(
+        at("tap1"),
+        "10.8.0.1 is an address of this machine; a TAP port is a host of its own, and has one that nobody \
+         else has"
+    );
+    ip("addr del 10.8.0.1/24 dev br0");
+    assert_eq!(
+        refused("tap1"),
+        "the TAP port on tap1 has no address: give it one and its network, as in tap:tap1,ip=10.0.0.5/24"
+    );
+    assert_eq!(
+        at("tap1,gateway=10.9.0.1"),
+        "gateway 10.9.0.1 is in no network of the TAP port on tap1"
+    );
+    let other = |ip: &str| {
+        let options = OpenOptions::default().ip(ip.parse().unwrap());
+        let tap = "tap:tap1,ip=10.8.0.1/24".parse().unwrap();
+        Context::open(options.via(tap)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        other("10.9.0.1"),
+        "10.9.0.1 is in no network of the TAP port on tap1: say how long its prefix is, as in \
+         tap:tap1,ip=10.9.0.1/24"
+    );
+    let rest = "is not the address of one host; give the one that peers send to";
+    assert_eq!(other("10.8.0.255"), format!("10.8.0.255 {rest}"));
+    let many: String = (1..9).map(|n| format!(",ip=10.8.0.{n}/24")).collect();
+    assert_eq!(refused(&format!("tap1{many}")), "8 addresses are given: a TAP port has 7 at most");
+}

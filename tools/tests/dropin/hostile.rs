@@ -1,0 +1,68 @@
+//! Programs that do what they should not, or more than they should: written here in C, against Debian's
+//! `verbs.h`, and as ignorant of softroce as any.
+
+use std::os::unix::process::ExitStatusExt;
+
+use super::{output, run, text};
+use crate::roce::alone;
+
+const SIGSEGV: i32 = 11;
+
+/// Each says what is wrong itself, and then fails.
+fn compiled(name: &str) -> String {
+    super::compiled(&format!("hostile/{name}"))
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn senseless_arguments_are_refused() {
+    assert_eq!(output(&[&compiled("refusals")]), "all is refused\n");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn the_wrong_order_is_refused() {
+    assert_eq!(output(&[&compiled("order")]), "all is refused\n");
+}
+
+/// A thousand contexts, one after the other and at once, and ten thousand queue pairs.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn there_may_be_many_of_everything() {
+    let _alone = alone();
+    let many = compiled("many");
+    for what in ["contexts", "queue-pairs"] {
+        assert_eq!(output(&[&many, what]), "all were there\n");
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn memory_goes_away_under_its_requests() {
+    let _alone = alone();
+    let vanishing = compiled("vanishing");
+    for signals in ["default", "handler"] {
+        assert_eq!(output(&[&vanishing, signals]), "every request has ended\n");
+    }
+    // What the program does itself ends it as without us.
+    let ended = run(&[&vanishing, "fault"]).output().unwrap();
+    assert_eq!(text(&ended.stdout), "every request has ended\n");
+    assert_eq!(ended.status.signal(), Some(SIGSEGV), "{}", ended.status);
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn threads_use_everything_at_once() {
+    let _alone = alone();
+    assert_eq!(output(&[&compiled("threads")]), "every message has come once\n");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn children_have_devices_of_their_own() {
+    let _alone = alone();
+    let forks = compiled("forks");
+    for when in ["before", "after"] {
+        assert_eq!(output(&[&forks, when]), "all have ended well\n");
+    }
+}
