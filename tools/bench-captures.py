@@ -10,14 +10,13 @@ each figure is a median. With --at-least the exit status is 1 when tshark is not
 docs/PERFORMANCE.md has what came of it.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
+
+from benchmark import TARGET, built, built_roce, fail, parser
 
 # What a checker looks at: who, when, what, and the value of the ICRC, which tshark shows and does not
 # check.
@@ -42,27 +41,15 @@ class Run:
         self.wall = time.monotonic() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
-            sys.exit(f"bench-captures: {command[0]} ended with status {process.returncode}")
+            fail(f"{command[0]} ended with status {process.returncode}")
         self.cpu = usage.ru_utime + usage.ru_stime
         self.memory = usage.ru_maxrss * 1024
         self.lines = lines
 
 
-def targets():
-    """Where cargo puts what it builds."""
-    root = Path(__file__).resolve().parent.parent
-    return Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-
-
-def built(path, how):
-    if not path.exists():
-        sys.exit(f"bench-captures: {path} is not there: {how}")
-    return str(path)
-
-
 def measure(file, runs):
     """The runs of both programs, in turns, and the packets that are in the file."""
-    roce = built(targets() / "release/roce", "cargo build --release --package softroce-tools")
+    roce = built_roce()
     options = [option for field in FIELDS for option in ("-e", field)]
     commands = {
         "roce check": [roce, "check", file],
@@ -94,25 +81,23 @@ def report(found, packets, size):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bytes", type=int, default=256_000_000, help="of the capture made")
-    parser.add_argument("--runs", type=int, default=3, help="of each program (3)")
-    parser.add_argument("--file", help="a capture that there is, instead of one that is made")
-    parser.add_argument("--at-least", type=float, default=0, help="the ratio that has to come out")
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--bytes", type=int, default=256_000_000, help="of the capture made")
+    options.add_argument("--runs", type=int, default=3, help="of each program (3)")
+    options.add_argument("--file", help="a capture that there is, instead of one that is made")
+    options.add_argument("--at-least", type=float, default=0, help="the ratio that has to come out")
+    args = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-captures-") as directory:
         file = args.file
         if file is None:
             how = "cargo build --package softroce-pcap --example generate"
-            generate = built(targets() / "debug/examples/generate", how)
+            generate = built(TARGET / "debug/examples/generate", how)
             file = os.path.join(directory, "made.pcapng")
             subprocess.run([generate, str(args.bytes), file], check=True)
         found, packets = measure(file, args.runs)
         ratio = report(found, packets, os.path.getsize(file))
     if ratio < args.at_least:
-        sys.exit(f"bench-captures: {ratio:.1f} times: expected {args.at_least:g} at least")
+        fail(f"{ratio:.1f} times: expected {args.at_least:g} at least")
 
 
 if __name__ == "__main__":

@@ -12,22 +12,17 @@ What came of it is in docs/PERFORMANCE.md.
 environment: ROCE  the command to measure, linked statically, instead of the one that cargo builds
 """
 
-import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-VM = ROOT / "tools/rxe-vm/rxe-vm"
-TRIPLE = "x86_64-unknown-linux-gnu"
+import guests
+from benchmark import Turns, fail, parser
+from guests import static_roce, vm
+
 GUEST = "a"
 ADDRESS = "10.77.0.2"
-PORT = 18515
 
 
 @dataclass
@@ -65,55 +60,25 @@ TESTS = [
 ]
 
 
-def fail(why):
-    sys.exit(f"bench-rxe: {why}")
-
-
-def run(*command, **more):
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, **more)
-    if ended.returncode != 0:
-        fail(f"{' '.join(map(str, command))}: {ended.stderr.strip() or ended.stdout.strip()}")
-    return ended.stdout
-
-
-def vm(*command):
-    return run(VM, *command, env=os.environ | {"RXE_VM_CACHE": str(TARGET / "rxe-vm")})
-
-
-def in_guest(line):
-    return vm("run", "-t", "300", GUEST, line)
-
-
-def static_roce():
-    """`roce` with all its libraries in it."""
-    if given := os.environ.get("ROCE"):
-        return Path(given)
-    target = TARGET / "static"
-    command = ["cargo", "build", "--release", "--package=softroce-tools", "--bin=roce", f"--target={TRIPLE}"]
-    flags = os.environ | {"RUSTFLAGS": "-C target-feature=+crt-static", "CARGO_TARGET_DIR": str(target)}
-    if subprocess.run(command, cwd=ROOT, env=flags, check=False).returncode != 0:
-        fail("roce was not built")
-    return target / TRIPLE / "release" / "roce"
-
-
 def perftest(test, seconds):
     amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds}"
-    program = f"ib_{test.verb.replace('-', '_')} -F -d rxe0 -x 1 -s {test.size} -m {test.mtu} {amount}"
-    if not test.is_latency():
-        program += " --report_gbits"
-    listens = f"grep -q ':{PORT:04X} .* 0A ' /proc/net/tcp"
-    said = in_guest(f"{program} >/dev/null & until {listens}; do :; done; {program} {ADDRESS}; wait")
-    rows = [line.split() for line in said.splitlines() if line.split()[:1] == [str(test.size)]]
-    if len(rows) != 1:
+    report = [] if test.is_latency() else ["--report_gbits"]
+    program = guests.perftest(test.verb, test.size, test.mtu, amount, *report)
+    said = guests.in_guest(
+        GUEST, f"{program} >/dev/null & until {guests.LISTENS}; do :; done; {program} {ADDRESS}; wait"
+    )
+    row = guests.row_of(said, test.size)
+    if row is None:
         fail(f"{program} has printed no row:\n{said}")
-    return float(rows[0][test.column])
+    return float(row[test.column])
 
 
 def ours(test, seconds):
     amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds} -t 128"
-    said = in_guest(
+    said = guests.in_guest(
+        GUEST,
         "unshare -n sh -c 'ip link set lo up && "
-        f"roce perf {test.verb} -s {test.size} -m {test.mtu} {amount} --no-ceiling --json'"
+        f"roce perf {test.verb} -s {test.size} -m {test.mtu} {amount} --no-ceiling --json'",
     )
     value = json.loads(said)
     for key in test.ours:
@@ -122,19 +87,12 @@ def ours(test, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kernel", default="6.1", help="as for rxe-vm: 6.1, 6.12 or newest")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=2, help="of each bandwidth test in a round")
-    parser.add_argument("--only", default="", help="tests whose name begins like this")
-    options = parser.parse_args()
-    tests = [test for test in TESTS if test.name.startswith(options.only)]
-    if not tests:
-        fail(f"no test begins with '{options.only}': {', '.join(test.name for test in TESTS)}")
-    if options.rounds < 1 or options.seconds < 1:
-        fail("rounds and seconds are at least 1")
+    turns, options = Turns([test.name for test in TESTS], 2), parser(__doc__)
+    options.add_argument("--kernel", default="6.1", help="as for rxe-vm: 6.1, 6.12 or newest")
+    turns.add_to(options)
+    options = options.parse_args()
+    names = turns.chosen(options)
+    tests = [test for test in TESTS if test.name in names]
 
     roce = static_roce()
     print(vm("up", GUEST, "-k", options.kernel, "-c", "2", "-M", "1024").strip(), file=sys.stderr)

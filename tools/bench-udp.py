@@ -11,18 +11,12 @@ between them, of which one cuts bursts before the link and the other merges pack
 crosses the link as a whole, as it is between two machines. What came of it is in docs/PERFORMANCE.md.
 """
 
-import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
-import uuid
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-ROCE = TARGET / "release" / "roce"
+from benchmark import ROCE, Hosts, Turns, both_sides, built_roce, parser, run
 
 # The name of a row, and its options.
 TESTS = {
@@ -34,6 +28,7 @@ TESTS = {
     "READ of 64 bytes": "read-lat -s 64",
     "Fetch and add": "atomic-lat",
     "SEND there and back, 64 bytes, asleep": "send-lat -s 64 -e",
+    "SEND there and back, 64 bytes, asleep, on any CPU": "send-lat -s 64 -e",
     "WRITE of 64 KiB, MTU 4096": "write-bw -s 65536 -m 4096",
     "SEND of 64 KiB, MTU 4096": "send-bw -s 65536 -m 4096",
     "READ of 64 KiB, MTU 4096": "read-bw -s 65536 -m 4096",
@@ -45,19 +40,22 @@ TESTS = {
 }
 
 
-def fail(why):
-    sys.exit(f"bench-udp: {why}")
+# Of the sides of all tests but those of this kind each has a CPU of its own, with all of its threads.
+ANYWHERE = "on any CPU"
 
 
-def run(*command):
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        fail(f"{' '.join(map(str, command))}: {ended.stderr.strip() or ended.stdout.strip()}")
-    return ended.stdout
+def on_cpu(number, name):
+    """What pins a side for the test with this name."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return [] if name.endswith(ANYWHERE) else ["taskset", "-c", str(cpus[number % len(cpus)])]
 
 
 class Loopback:
     """Both sides over loopback addresses of this machine."""
+
+    ips = ["127.0.0.1", "127.0.0.2"]
+    # What the command lines of the sides begin with.
+    begin = [[], []]
 
     def __enter__(self):
         return self
@@ -65,68 +63,36 @@ class Loopback:
     def __exit__(self, *_):
         pass
 
-    def perf(self, options):
-        return run(ROCE, "perf", *options)
+
+class Wire(Hosts):
+    """Each side on a host of its own, with a link between them that carries no burst."""
+
+    def lay(self, begin, ip):
+        run(*begin, "ip", "address", "add", f"{ip}/24", "dev", "wire")
+        run(*begin, "ethtool", "-K", "wire", "tx-udp-segmentation", "off", "tso", "off", "gro", "on")
+        run(*begin, "ip", "link", "set", "wire", "up")
 
 
-class Wire:
-    """Each side in a network namespace, with a link between them."""
-
-    def __init__(self):
-        name = f"bench-{uuid.uuid4().hex[:8]}"
-        self.sides = [f"{name}-a", f"{name}-b"]
-
-    def __enter__(self):
-        a, b = self.sides
-        for side in self.sides:
-            run("ip", "netns", "add", side)
-        run("ip", "link", "add", "wire", "netns", a, "mtu", "9000", "type", "veth",
-            "peer", "name", "wire", "netns", b, "mtu", "9000")
-        for number, side in enumerate(self.sides, 1):
-            inside = ["ip", "netns", "exec", side]
-            run(*inside, "ip", "address", "add", f"10.9.0.{number}/24", "dev", "wire")
-            run(*inside, "ethtool", "-K", "wire", "tx-udp-segmentation", "off", "tso", "off", "gro", "on")
-            run(*inside, "ip", "link", "set", "wire", "up")
-            run(*inside, "ip", "link", "set", "lo", "up")
-        return self
-
-    def __exit__(self, *_):
-        for side in self.sides:
-            subprocess.run(["ip", "netns", "delete", side], check=False)
-
-    def perf(self, options):
-        a, b = (["ip", "netns", "exec", side, ROCE, "perf", options[0]] for side in self.sides)
-        listen = [*b, "--listen", "--ip", "10.9.0.2", "--port", "0", "--announce"]
-        with subprocess.Popen(listen, stdout=subprocess.PIPE, text=True) as other:
-            port = other.stdout.readline().strip()
-            said = run(*a, *options[1:], "--ip", "10.9.0.1", "--port", port, "10.9.0.2")
-            other.wait()
-        return said
+def perf(place, name, options):
+    """Runs a test between the two sides of a place."""
+    a, b = ([*side, *on_cpu(number, name), ROCE, "perf", options[0], "--ip", ip]
+            for number, (side, ip) in enumerate(zip(place.begin, place.ips)))
+    return both_sides([*a, *options[1:]], b, place.ips[1])
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--wire", action="store_true", help="between two namespaces, not over loopback")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.25, help="of each test in a round")
-    parser.add_argument("--only", default="", help="tests whose name begins like this")
-    options = parser.parse_args()
-    tests = {name: test for name, test in TESTS.items() if name.startswith(options.only)}
-    if not tests:
-        fail(f"no test begins with '{options.only}': {'; '.join(TESTS)}")
-    if options.rounds < 1 or options.seconds <= 0:
-        fail("--rounds is at least 1, and --seconds more than 0")
-    if not ROCE.exists():
-        fail(f"{ROCE} is not there: cargo build --release --package softroce-tools")
+    turns, options = Turns(TESTS, 0.25), parser(__doc__)
+    options.add_argument("--wire", action="store_true", help="between two namespaces, not over loopback")
+    turns.add_to(options)
+    options = options.parse_args()
+    found = {name: [] for name in turns.chosen(options)}
+    built_roce()
 
-    found = {name: [] for name in tests}
     with Wire() if options.wire else Loopback() as place:
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-            for name, test in tests.items():
-                said = place.perf([*test.split(), "-D", str(options.seconds), "--json"])
+            for name in found:
+                said = perf(place, name, [*TESTS[name].split(), "-D", str(options.seconds), "--json"])
                 found[name].append(json.loads(said))
 
     def median(rows, *keys):

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Where the time of `roce perf` goes, as flame graphs in docs/.
+
+    cargo build --release --package softroce-tools
+    cargo install inferno
+    tools/bench-flames.py
+
+Needs perf (Debian: linux-perf), and the right to look into the kernel. Each picture shows both sides, beside each other.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmark import ROCE, ROOT, both_sides, built_roce, fail, parser, run
+
+# The name of a picture, and the test that it shows.
+TESTS = {
+    "flame-send-64": "send-bw -s 64 -t 512 -r 2048",
+    "flame-write-64k": "write-bw -s 65536 -m 4096",
+}
+
+
+# Where a test begins, and where a device's thread does.
+WITHIN = ("roce::perf::stream::", "runtime::progress::", "runtime::shard::")
+
+
+def short(name):
+    """A function without its crate, its traits and what it is generic over."""
+    before = None
+    while before != name:
+        before = name
+        name = re.sub(r"<impl ([^<>]*)>", r"\1", name)
+        name = re.sub(r"<([^<>]*?) as [^<>]*>::", r"\1::", name)
+        name = re.sub(r"<[^<>]*>", "", name)
+    return name.replace("::::", "::").replace("softroce::", "")
+
+
+def stacks(script):
+    """The functions of each sample, the outermost first."""
+    for sample in script.split("\n\n"):
+        names = [short(frame.split(maxsplit=1)[1]) for frame in reversed(sample.strip("\n").split("\n")[1:])]
+        # What is around the test: the start of the program and of its threads.
+        begin = next((at for at, name in enumerate(names) if name.startswith(WITHIN)), None)
+        if begin is not None:
+            yield ";".join(names[begin:])
+
+
+def record(folder, test):
+    """The stacks of both sides, each with how often it was seen, below the name of the side."""
+    sides = ["the side that posts", "the other side"]
+    files = [Path(folder) / str(number) for number in range(2)]
+    kind, *load = test.split()
+    ips = ["127.0.0.1", "127.0.0.2"]
+    a, b = (["taskset", "-c", str(cpu), "perf", "record", "-q", "-F", "997", "--call-graph", "dwarf,32768",
+             "-o", file, ROCE, "perf", kind, "--ip", ip] for cpu, (file, ip) in enumerate(zip(files, ips)))
+    both_sides([*a, *load, "-D", "1", "--no-ceiling"], b, ips[1])
+    found = Counter()
+    for side, file in zip(sides, files):
+        script = run("perf", "script", "-i", file, "--no-inline", "-F", "comm,tid,time,event,ip,sym")
+        found.update(f"{side};{stack}" for stack in stacks(script))
+    return "".join(f"{stack} {count}\n" for stack, count in sorted(found.items()))
+
+
+def flame(title, stacks):
+    made = subprocess.run(
+        ["inferno-flamegraph", "--title", title, "--subtitle", "both sides, a core each, loopback; the wider the longer",
+         "--minwidth", "0.25", "--bgcolors", "#f8f8f6", "--hash", "--countname", "samples"],
+        input=stacks, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        fail(f"inferno-flamegraph: {made.stderr.strip()}")
+    return made.stdout
+
+
+def main():
+    parser(__doc__).parse_args()
+    built_roce()
+    for name, test in TESTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            (ROOT / "docs" / f"{name}.svg").write_text(flame(f"roce perf {test}", record(folder, test)))
+
+
+if __name__ == "__main__":
+    main()
