@@ -13,7 +13,7 @@ use softroce::mem::{Access, HostMemory};
 use softroce::net::source_port;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{
-    Completion, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
+    Completion, RemoteAddr, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
 };
 use softroce::wire::Datagram;
 use support::script::{PEER_QPN, REMOTE, Script, Sent, bytes, failed, ok, rts_qp};
@@ -40,6 +40,66 @@ fn a_message_falls_into_packets_with_consecutive_psns() {
     t.quiet(100);
     t.rx(100, "ACK psn=9 msn=2");
     assert_eq!(t.sends(), [ok(1, SEND, 600), ok(2, WRITE, 257)]);
+}
+
+/// What is posted together and is of one kind is built together.
+#[test]
+fn messages_in_one_burst_have_their_own_addresses_flags_and_bytes() {
+    let mut t = Script::requester(rts_qp());
+    let data = t.sent_data(0..64);
+    let region = t.region(256, 0x50_0000, Access::empty());
+    region.write_at(0, &pattern(9, 256)).unwrap();
+    let write = |wr_id: u64, at: usize| {
+        let to = RemoteAddr { addr: REMOTE.addr + at as u64, ..REMOTE };
+        request(wr_id, SendOp::Write { to }, &[sge(&region, at, 64)])
+    };
+    for wr_id in 1..4 {
+        t.post(write(wr_id, 64 * (wr_id as usize - 1))).unwrap();
+    }
+    t.send(4, 64);
+    t.send(5, 64);
+    t.post_flags(6, SendOp::Send, 64, SendFlags::SIGNALED | SendFlags::SOLICITED);
+    t.send(7, 60);
+    t.send(8, 60);
+    let of_region = |at: usize| bytes(&region, at, 64);
+    let first = t.tx(0, "WRITE_ONLY psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=64 len=64");
+    assert_eq!(first.payload(), of_region(0));
+    let second = t.tx(0, "WRITE_ONLY psn=6 ackreq va=0x8040 rkey=0x00000100 dmalen=64 len=64");
+    assert_eq!(second.payload(), of_region(64));
+    let third = t.tx(0, "WRITE_ONLY psn=7 ackreq va=0x8080 rkey=0x00000100 dmalen=64 len=64");
+    assert_eq!(third.payload(), of_region(128));
+    assert_eq!(t.tx(0, "SEND_ONLY psn=8 ackreq len=64").payload(), data);
+    assert_eq!(t.tx(0, "SEND_ONLY psn=9 ackreq len=64").payload(), data);
+    t.tx(0, "SEND_ONLY psn=10 ackreq solicited len=64");
+    t.tx(0, "SEND_ONLY psn=11 ackreq len=60");
+    t.tx(0, "SEND_ONLY psn=12 ackreq len=60");
+    t.quiet(0);
+    // From the second on all of it again, one by one.
+    t.rx(1, "NAK_PSN psn=6 msn=1");
+    let again = t.all(1);
+    let lens: Vec<_> = again.iter().map(|sent| sent.payload().len()).collect();
+    assert_eq!(lens, [64, 64, 64, 64, 64, 60, 60]);
+    assert_eq!(again[1].payload(), of_region(128));
+    t.rx(2, "ACK psn=12 msn=8");
+    assert_eq!(t.sends().len(), 8);
+}
+
+/// A key that has become bad in the middle of a burst.
+#[test]
+fn messages_before_one_that_cannot_be_sent_are_sent() {
+    let mut t = Script::requester(rts_qp());
+    let gone = t.region(64, 0x50_0000, Access::empty());
+    t.send(1, 64);
+    t.send(2, 64);
+    t.post(request(3, SendOp::Send, &[sge(&gone, 0, 64)])).unwrap();
+    t.send(4, 64);
+    t.memory.deregister(&gone);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=64");
+    t.tx(0, "SEND_ONLY psn=6 ackreq len=64");
+    t.quiet(0);
+    t.rx(1, "ACK psn=6 msn=2");
+    let ended = [failed(3, WcStatus::LocProtErr), failed(4, WcStatus::WrFlushErr)];
+    assert_eq!(t.sends(), [&[ok(1, SEND, 64), ok(2, SEND, 64)][..], &ended].concat());
 }
 
 /// REQ-02

@@ -9,7 +9,7 @@ mod support;
 
 use softroce::engine::QpState;
 use softroce::mem::Access;
-use softroce::transport::outputs::DropReason;
+use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{Completion, Sge, WcOpcode, WcStatus};
 use support::script::{Script, bytes, failed, ok, rts_qp};
 use support::{Link, full_access, pattern, sge};
@@ -736,6 +736,49 @@ fn a_write_is_in_memory_when_the_send_behind_it_completes() {
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
     assert_eq!(bytes(&t.mem, 0, 64), pattern(5, 64));
     t.tx(0, "ACK psn=6 msn=2");
+}
+
+/// Messages of one packet each that arrive together: whatever is the matter with one, those before it are
+/// executed and those behind it are not.
+#[test]
+fn each_of_the_messages_in_one_buffer_is_taken_by_itself() {
+    let sends = ["SEND_ONLY psn=5 len=64", "SEND_ONLY psn=6 len=64", "SEND_ONLY psn=7 len=64"];
+
+    let mut t = Script::responder(rts_qp());
+    let write = |psn, va| format!("WRITE_ONLY psn={psn} ackreq va={va} rkey=mem dmalen=64 len=64");
+    let writes = [(5, "0x1000"), (6, "0x1040"), (7, "0x11000"), (8, "0x1080")];
+    let writes = writes.map(|(psn, va)| write(psn, va));
+    t.rx_merged(0, &writes.each_ref().map(String::as_str));
+    t.tx(0, "NAK_ACCESS psn=7 msn=2");
+    assert_eq!(t.events(), [AsyncEvent::QpAccessErr(t.qpn)]);
+    let found = [0, 64, 128].map(|at| bytes(&t.mem, at, 64));
+    assert_eq!(found, [pattern(5, 64), pattern(6, 64), vec![0; 64]]);
+
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.post_recv(64);
+    t.rx_merged(0, &sends);
+    t.tx(0, "RNR_NAK psn=7 msn=2 timer=0.64ms");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64), ok(2, WcOpcode::Recv, 64)]);
+    assert_eq!([1, 2].map(|wr_id| t.received(wr_id, 64)), [pattern(5, 64), pattern(6, 64)]);
+
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.post_recv(63);
+    t.rx_merged(0, &sends);
+    t.tx(0, "NAK_INV psn=6 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64), failed(2, WcStatus::LocLenErr)]);
+
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.post_recv(64);
+    t.rx_merged(0, &[sends[0], sends[0], sends[2]]);
+    t.tx(0, "NAK_PSN psn=6 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 64)]);
+    // One that asks for an acknowledgement, and one that does not.
+    t.rx_merged(1, &["SEND_ONLY psn=6 ackreq len=64", "SEND_ONLY psn=7 len=64"]);
+    t.tx(1, "RNR_NAK psn=7 msn=2 timer=0.64ms");
+    assert_eq!(t.recvs(), [ok(2, WcOpcode::Recv, 64)]);
 }
 
 /// PKT-21

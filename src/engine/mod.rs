@@ -369,7 +369,7 @@ impl Engine {
                         settle(&mut self.qps, &mut self.ready, &mut self.timers, before);
                     }
                     let Some(qp) = self.qps.get_mut(slot) else { continue };
-                    let run = Run::after(&arrival, bytes);
+                    let run = Run::after(&arrival, bytes, &segments);
                     if let Err(reason) = qp.handle_packet(&mut cx, arrival) {
                         cx.counters().drop(reason);
                     } else if let Some(run) = run {

@@ -14,7 +14,6 @@ use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::fault::Consequence;
-use crate::transport::inbound::Middle;
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::responder::Failure;
 use crate::transport::recv::RecvQueue;
@@ -22,7 +21,7 @@ use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
 use crate::wire::icrc::Verdict;
-use crate::wire::{Datagram, Opcode, Transport};
+use crate::wire::{Datagram, Opcode, Position, Transport};
 
 /// A queue pair of the engine.
 #[derive(Debug)]
@@ -265,13 +264,21 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Takes a packet like the one before it, which was admitted and was in the middle of a message. False
-    /// when something is the matter with it: then nothing has changed, and
+    /// Takes a packet like the one before it, which was admitted and was in the middle of a message, or a
+    /// message of RC. False when something is the matter with it: then nothing has changed, and
     /// [`handle_packet`](Self::handle_packet) will say what.
-    pub(crate) fn handle_middle(&mut self, cx: &mut Context<'_>, middle: &Middle<'_>) -> bool {
+    pub(crate) fn handle_next(&mut self, cx: &mut Context<'_>, packet: &Datagram<'_>) -> bool {
         let Some(peering) = &self.peering else { return false };
         // Nothing but errors changes the state while a buffer is received.
-        self.state != QpState::Err && self.service.handle_middle(cx, peering, middle)
+        if self.state == QpState::Err {
+            return false;
+        }
+        let service = &mut self.service;
+        if packet.bth.opcode.position() == Position::Middle {
+            return service.handle_middle(cx, peering, packet);
+        }
+        self.receives
+            .with(cx, &self.id, |cx, receives| service.handle_only(cx, peering, receives, packet))
     }
 
     /// What the last packets have brought could not be written.

@@ -1,15 +1,13 @@
-//! Packets in the middle of a message. One after the other they differ in PSN and payload alone, so what was
-//! found out about the first holds for those that follow it in one buffer.
+//! Packets of one kind, one after the other: in the middle of a message, or a message each. Their BTHs differ in
+//! the PSN alone, so what was found out about the first holds for those that follow it in one buffer.
 
 use crate::engine::qp::QueuePair;
 use crate::engine::service::Arrival;
 use crate::net::{RxBuffer, RxMeta};
 use crate::psn::Psn;
 use crate::transport::connection::Context;
-use crate::transport::inbound::Middle;
 use crate::wire::icrc::{Flow, Series};
-use crate::wire::packet::ICRC_LEN;
-use crate::wire::{Bth, Opcode, Position};
+use crate::wire::{Bth, Datagram, Opcode, Position};
 
 /// The datagrams of a buffer that are still to be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -43,25 +41,40 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// What follows a packet in the middle of a message.
+/// What follows a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
-    /// The packet that it follows.
-    like: &'a [u8],
-    opcode: Opcode,
-    /// The PSN of the next packet.
-    next: Psn,
+    /// The packet that it follows, and its bytes.
+    like: Datagram<'a>,
+    bytes: &'a [u8],
+    /// The BTH of the next packet.
+    bth: [u8; Bth::LEN],
+    /// Its PSN.
+    psn: Psn,
 }
 
 impl<'a> Run<'a> {
-    /// What may follow a packet that is `bytes`. `None` when that is not in the middle of a message, or asks
-    /// for an answer, or its ICRC was not the one to be expected.
+    /// What may follow a packet that is `bytes`, among the segments behind it. `None` when the packet is neither
+    /// in the middle of a message nor a message of RC that needs no answer, or its ICRC was not the one to be
+    /// expected.
     #[inline]
-    pub(crate) fn after(arrival: &Arrival<'a>, bytes: &'a [u8]) -> Option<Self> {
-        let bth = &arrival.packet.bth;
-        let is_middle = bth.opcode.position() == Position::Middle;
-        let may_go_on = is_middle && !bth.ack_req && bth.pad == 0 && arrival.is_predicted;
-        may_go_on.then(|| Self { like: bytes, opcode: bth.opcode, next: bth.psn.next() })
+    pub(crate) fn after(
+        arrival: &Arrival<'a>,
+        bytes: &'a [u8],
+        behind: &Segments<'_>,
+    ) -> Option<Self> {
+        if behind.rest.len() < bytes.len() {
+            return None;
+        }
+        let like = arrival.packet;
+        let goes_on = match like.bth.opcode {
+            Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcWriteOnly => true,
+            opcode => opcode.position() == Position::Middle,
+        };
+        let bth = bytes.first_chunk().filter(|_| goes_on && arrival.is_predicted)?;
+        let mut run = Self { like, bytes, bth: *bth, psn: like.bth.psn };
+        run.pass();
+        Some(run)
     }
 
     /// Hands a queue pair the datagrams that go on, as long as nothing is the matter with them.
@@ -74,18 +87,28 @@ impl<'a> Run<'a> {
         qp: &mut QueuePair,
         cx: &mut Context<'_>,
     ) {
-        if segments.peek().is_none_or(|(_, bytes)| bytes.len() != self.like.len()) {
+        if segments.peek().is_none_or(|(_, bytes)| !self.is_next(bytes)) {
             return;
         }
-        let Some(series) = flow.series(self.like) else { return };
+        let Some(series) = flow.series(self.bytes) else { return };
         while let Some((segment, bytes)) = segments.peek()
-            && let Some(middle) = self.next(&series, meta, segment, bytes)
-            && qp.handle_middle(cx, &middle)
+            && let Some(packet) = self.next(&series, meta, segment, bytes)
+            && qp.handle_next(cx, &packet)
         {
             cx.counters().arrived(meta, bytes.len());
-            self.next = self.next.next();
+            self.pass();
             segments.next();
         }
+    }
+
+    /// The next packet has come.
+    fn pass(&mut self) {
+        self.psn = self.psn.next();
+        Bth::write_psn(&mut self.bth, self.psn);
+    }
+
+    fn is_next(&self, bytes: &[u8]) -> bool {
+        bytes.len() == self.bytes.len() && bytes.starts_with(&self.bth)
     }
 
     /// The packet that is `bytes`, if it is the next one and its ICRC the one to be expected.
@@ -95,17 +118,15 @@ impl<'a> Run<'a> {
         meta: &RxMeta,
         segment: u16,
         bytes: &'b [u8],
-    ) -> Option<Middle<'b>> {
-        let headers = self.opcode.header_len();
-        let mut expected = [0; Bth::LEN];
-        expected.copy_from_slice(self.like.get(..Bth::LEN)?);
-        Bth::write_psn(&mut expected, self.next);
-        let follows = bytes.len() == self.like.len()
-            && bytes.starts_with(&expected)
-            && bytes.get(Bth::LEN..headers) == self.like.get(Bth::LEN..headers)
-            && series.holds(meta.ipv4, segment, bytes);
-        let payload = bytes.get(headers..bytes.len() - ICRC_LEN).filter(|_| follows)?;
-        Some(Middle { opcode: self.opcode, psn: self.next, payload })
+    ) -> Option<Datagram<'b>> {
+        if !self.is_next(bytes) {
+            return None;
+        }
+        let packet = self.like.with(self.psn, bytes)?;
+        // Over XRC each packet names a queue, and one message has one.
+        let same =
+            packet.bth.opcode.position() == Position::Only || packet.xrceth() == self.like.xrceth();
+        (same && series.holds(meta.ipv4, segment, bytes)).then_some(packet)
     }
 }
 
@@ -115,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::net::ROCE_PORT;
-    use crate::wire::Datagram;
+    use crate::wire::Reth;
     use crate::wire::packet::{Builder, datagram_len};
 
     const META: RxMeta = RxMeta {
@@ -143,17 +164,22 @@ mod tests {
         Arrival { packet, meta: &META, id: 0, is_predicted, addressed: Ok(()) }
     }
 
+    /// One more of the same length.
+    fn behind(bytes: &[u8]) -> Segments<'_> {
+        Segments { rest: bytes, len: bytes.len(), index: 1 }
+    }
+
     #[test]
     fn what_follows_is_of_one_kind_and_in_order() {
         let first =
             Bth { opcode: Opcode::RcWriteMiddle, psn: Psn::new(0xff_ffff), ..Bth::default() };
         let next = Bth { psn: Psn::new(0), ..first };
         let begins = packet(first, 256, 3);
-        let mut run = Run::after(&arrival(&begins, true), &begins).unwrap();
+        let mut run = Run::after(&arrival(&begins, true), &begins, &behind(&begins)).unwrap();
         let series = flow().series(&begins).unwrap();
         let takes = |run: &Run<'_>, bytes: &[u8], segment| {
             let next = run.next(&series, &META, segment, bytes);
-            next.map(|middle| (middle.psn.value(), middle.payload.len()))
+            next.map(|packet| (packet.bth.psn.value(), packet.payload.len()))
         };
         for other in [
             Bth { psn: Psn::new(1), ..next },
@@ -169,21 +195,43 @@ mod tests {
         damaged[40] ^= 1;
         assert_eq!(takes(&run, &damaged, 4), None);
         assert_eq!(takes(&run, &packet(next, 256, 4), 4), Some((0, 256)));
-        run.next = Psn::new(1);
+        run.pass();
         let after = packet(Bth { psn: Psn::new(1), ..first }, 256, 5);
         assert!(run.next(&series, &META, 5, &after).is_some());
     }
 
     #[test]
-    fn nothing_follows_what_is_not_in_the_middle() {
-        let middle = Bth { opcode: Opcode::RcWriteMiddle, ..Bth::default() };
-        let begins = |bth, is_predicted| {
-            let bytes = packet(bth, 256, 0);
-            Run::after(&arrival(&bytes, is_predicted), &bytes).is_some()
+    fn messages_of_one_packet_may_go_to_different_places() {
+        let first = Bth { opcode: Opcode::RcWriteOnly, psn: Psn::new(7), ..Bth::default() };
+        let to = |psn, addr| {
+            let bth = Bth { psn: Psn::new(psn), ..first };
+            let mut bytes = vec![0; datagram_len(bth.opcode, 8)];
+            let reth = Reth { addr, length: 8, ..Reth::default() };
+            Builder::new(&bth, &mut bytes).unwrap().reth(&reth).payload_mut().fill(1);
+            flow().seal(0, &mut bytes);
+            bytes
         };
-        assert!(begins(middle, true));
-        assert!(!begins(middle, false), "an identification that was solved for");
-        assert!(!begins(Bth { ack_req: true, ..middle }, true));
-        assert!(!begins(Bth { opcode: Opcode::RcWriteLast, ..middle }, true));
+        let begins = to(7, 0x1000);
+        let run = Run::after(&arrival(&begins, true), &begins, &behind(&begins)).unwrap();
+        let series = flow().series(&begins).unwrap();
+        let bytes = to(8, 0x2000);
+        let next = run.next(&series, &META, 0, &bytes).unwrap();
+        assert_eq!(next, Datagram::parse(&bytes).unwrap());
+        assert_eq!(next.reth().map(|reth| reth.addr), Some(0x2000));
+    }
+
+    #[test]
+    fn nothing_follows_what_is_neither_in_the_middle_nor_a_message() {
+        let begins = |opcode, is_predicted| {
+            let bytes = packet(Bth { opcode, ..Bth::default() }, 256, 0);
+            Run::after(&arrival(&bytes, is_predicted), &bytes, &behind(&bytes)).is_some()
+        };
+        for opcode in [Opcode::RcWriteMiddle, Opcode::UcSendMiddle, Opcode::RcSendOnly] {
+            assert!(begins(opcode, true), "{opcode:?}");
+            assert!(!begins(opcode, false), "an identification that was solved for");
+        }
+        for opcode in [Opcode::RcWriteLast, Opcode::RcWriteOnlyImm, Opcode::UdSendOnly] {
+            assert!(!begins(opcode, true), "{opcode:?}");
+        }
     }
 }

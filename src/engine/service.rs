@@ -9,7 +9,6 @@ use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::fault::Fault;
-use crate::transport::inbound::Middle;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::Requester;
 use crate::transport::rc::responder::{Failure, Responder};
@@ -285,20 +284,37 @@ impl Service {
         &mut self,
         cx: &mut Context<'_>,
         peering: &Peering,
-        middle: &Middle<'_>,
+        packet: &Datagram<'_>,
     ) -> bool {
         let Peering::Connection(connection) = peering else { return false };
         match self {
             Self::Rc { responder, .. } | Self::XrcTgt { responder }
-                if middle.opcode.is_request() =>
+                if packet.bth.opcode.is_request() =>
             {
-                responder.handle_middle(cx, connection, middle)
+                responder.handle_middle(cx, connection, packet)
             }
             Self::Rc { requester, .. } | Self::XrcIni { requester } => {
-                requester.handle_middle(cx, connection, middle)
+                requester.handle_middle(cx, connection, packet)
             }
-            Self::Uc { receiver, .. } => receiver.handle_middle(cx, connection, middle),
+            Self::Uc { receiver, .. } => receiver.handle_middle(cx, connection, packet),
             Self::XrcTgt { .. } | Self::Ud { .. } => false,
+        }
+    }
+
+    /// Takes a packet like the one before it, which was a message of RC, if nothing is wrong with it. Else
+    /// nothing has changed.
+    pub(crate) fn handle_only(
+        &mut self,
+        cx: &mut Context<'_>,
+        peering: &Peering,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> bool {
+        match (self, peering) {
+            (Self::Rc { responder, .. }, Peering::Connection(connection)) => {
+                responder.handle_only(cx, connection, receives, packet)
+            }
+            _ => false,
         }
     }
 

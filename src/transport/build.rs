@@ -118,20 +118,20 @@ pub(crate) fn push<'a>(
     written
 }
 
-/// Bytes of headers that a packet in the middle of a message has at most: over XRC.
-const MOST_HEADERS: usize = Bth::LEN + XrcEth::LEN;
+/// Bytes of headers that a packet has at most which others are made like: that of a WRITE over XRC.
+const MOST_HEADERS: usize = Bth::LEN + XrcEth::LEN + Reth::LEN;
 
-/// Appends `count` packets, for which there is room, like the last: of its length, with its headers,
-/// and with PSNs from `psn` on. It has no padding. `fill` writes the payload of each, given how many
-/// there were before. Returns how many there are; the first that it could not write is left out, and
-/// those after it.
+/// Appends up to `count` packets, for which there is room, like the last: of its length, with its headers,
+/// and with PSNs from `psn` on. It has no padding. `fill` is given how many there were before, the headers
+/// behind the BTH, which it may change, and the payload, which it writes. Returns how many there are; the
+/// first with which it could not is left out, and those after it.
 pub(crate) fn repeat<'a>(
     out: &mut Burst,
     to: impl Into<To<'a>>,
     opcode: Opcode,
     psn: Psn,
     count: u32,
-    mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), Revoked>,
+    mut fill: impl FnMut(u32, &mut [u8], &mut [u8]) -> bool,
 ) -> u32 {
     let (to, len, headers) = (to.into(), out.segment_len(), opcode.header_len());
     let mut like = [0; MOST_HEADERS];
@@ -148,7 +148,7 @@ pub(crate) fn repeat<'a>(
         let (head, rest) = datagram.split_at_mut(headers);
         head.copy_from_slice(like);
         let payload = rest.len() - ICRC_LEN;
-        if fill(index, &mut rest[..payload]).is_err() {
+        if !fill(index, &mut head[Bth::LEN..], &mut rest[..payload]) {
             out.unpush(len);
             return index;
         }

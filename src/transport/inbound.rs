@@ -2,12 +2,11 @@
 
 use crate::ids::{PdId, Qpn, Rkey};
 use crate::mem::{Access, Need, Placement, Span, Spans};
-use crate::psn::Psn;
 use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
-use crate::wire::{Datagram, Ieth, Opcode, Operation, Position, Reth};
+use crate::wire::{Datagram, Ieth, Operation, Position, Reth};
 
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -22,14 +21,6 @@ pub(crate) enum Inbound {
     Send { request: RecvRequest, buffer: Spans, received: u32 },
     /// A WRITE, with the memory its RETH names; no bytes need none.
     Write { target: Option<Span>, total: u32, received: u32 },
-}
-
-/// A packet like the one before it: in the middle of a message, and with the same headers but for the PSN.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Middle<'a> {
-    pub(crate) opcode: Opcode,
-    pub(crate) psn: Psn,
-    pub(crate) payload: &'a [u8],
 }
 
 /// Why a packet was not executed.
@@ -220,6 +211,25 @@ impl Inbound {
         if let Self::Send { request, .. } = std::mem::take(self) {
             receives.put_back(request);
         }
+    }
+}
+
+/// Executes a SEND or WRITE of one packet that goes into one piece of memory. False when it does not, or
+/// cannot: then nothing has been taken.
+pub(crate) fn at_once(
+    cx: &mut Context<'_>,
+    connection: &Connection,
+    receives: &mut RecvQueue,
+    packet: &Datagram<'_>,
+) -> bool {
+    match (packet.bth.opcode.operation(), packet.reth()) {
+        (Operation::Send, None) => send_at_once(cx, connection, receives, packet),
+        (Operation::Write, Some(reth)) => {
+            !packet.bth.opcode.has_imm()
+                && reth.length as usize == packet.payload.len()
+                && write_at_once(cx, connection, reth, packet.payload).is_ok()
+        }
+        _ => false,
     }
 }
 

@@ -12,14 +12,14 @@ use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Middle, Refusal, permit};
+use crate::transport::inbound::{Inbound, Refusal, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
-use crate::wire::{Datagram, Operation, Position, Sequence, Transport};
+use crate::wire::{Bth, Datagram, Operation, Position, Sequence, Transport};
 
 /// The sending half of a UC queue pair.
 #[derive(Debug)]
@@ -141,7 +141,9 @@ impl UcSender {
                 let fit = u32::try_from(fit).unwrap_or(u32::MAX);
                 let count = fit.min(wqe.packets - self.packet - 1);
                 let (first, mtu, psn) = (self.packet, connection.mtu, psn.next());
-                let fill = |index, to: &mut [u8]| wqe.copy_out(cx, pd, (first + index) * mtu, to);
+                let fill = |index, _: &mut [u8], to: &mut [u8]| {
+                    wqe.copy_out(cx, pd, (first + index) * mtu, to).is_ok()
+                };
                 let count = build::repeat(out, connection, header.opcode, psn, count, fill);
                 *cost += u64::from(count) * takes;
                 self.packet += count;
@@ -253,15 +255,16 @@ impl UcReceiver {
         &mut self,
         cx: &Context<'_>,
         connection: &Connection,
-        middle: &Middle<'_>,
+        packet: &Datagram<'_>,
     ) -> bool {
-        let taken = middle.psn == self.expected
-            && self.recent.is_new(middle.psn)
-            && self.sequence.next(middle.opcode) == Ok(self.sequence)
-            && self.message.go_on(cx, connection, middle.payload);
+        let Bth { opcode, psn, .. } = packet.bth;
+        let taken = psn == self.expected
+            && self.recent.is_new(psn)
+            && self.sequence.next(opcode) == Ok(self.sequence)
+            && self.message.go_on(cx, connection, packet.payload);
         if taken {
-            self.recent.note(middle.psn);
-            self.expected = middle.psn.next();
+            self.recent.note(psn);
+            self.expected = psn.next();
         }
         taken
     }

@@ -34,6 +34,15 @@ pub(crate) struct Wqe {
     pub(crate) failure: Option<WcStatus>,
 }
 
+/// What messages of one packet have in common of which the packets differ in PSN, address and bytes alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    is_write: bool,
+    length: u32,
+    flags: SendFlags,
+    srqn: Option<Srqn>,
+}
+
 #[derive(Debug)]
 enum Data {
     Request(SendData),
@@ -110,6 +119,29 @@ impl Wqe {
                 Err(_) => self.failure = Some(WcStatus::LocProtErr),
             }
         }
+    }
+
+    /// What it has in common with others that take no more than to copy one piece; `None` when it takes more.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        let is_write = match self.op {
+            SendOp::Send => false,
+            SendOp::Write { .. } => true,
+            _ => return None,
+        };
+        let takes_more = match &self.data {
+            Data::Request(SendData::Inline(_)) => false,
+            Data::Request(SendData::Sges(sges)) => sges.len() != 1,
+            Data::Resolved(_) => true,
+        };
+        // Padding is in the BTH.
+        let takes_more = takes_more || !self.length.is_multiple_of(4);
+        let flags = self.flags.difference(SendFlags::SIGNALED);
+        (!takes_more).then_some(Kind { is_write, length: self.length, flags, srqn: self.srqn })
+    }
+
+    /// As [`start`](Self::start), of a message of one packet that has a [`kind`](Self::kind).
+    pub(crate) fn start_alone(&mut self, first: Psn) {
+        (self.first, self.packets) = (first, 1);
     }
 
     /// How it falls into packets; of an atomic, the one packet of its answer.

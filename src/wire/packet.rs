@@ -1,5 +1,7 @@
 //! A whole packet: the UDP payload from the BTH to the ICRC.
 
+use crate::psn::Psn;
+
 use super::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Layout, Opcode, ParseError,
     RdEth, Reth, XrcEth,
@@ -91,6 +93,15 @@ impl<'a> Datagram<'a> {
         };
         let payload = &payload[..payload.len().min(end - start)];
         Ok(Self { bth, payload, payload_len: end - start, icrc: None, headers })
+    }
+
+    /// The datagram that is `bytes`, which is as long as this one and has its BTH, but for the PSN.
+    pub(crate) fn with<'b>(&self, psn: Psn, bytes: &'b [u8]) -> Option<Datagram<'b>> {
+        let (headers, rest) = bytes.split_at_checked(self.headers.len())?;
+        let (payload, rest) = rest.split_at_checked(self.payload_len)?;
+        let icrc = u32::from_le_bytes(*rest.last_chunk()?);
+        let bth = Bth { psn, ..self.bth };
+        Some(Datagram { bth, payload, payload_len: payload.len(), icrc: Some(icrc), headers })
     }
 
     /// The bytes of an extension header at `offset`.

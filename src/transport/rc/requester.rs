@@ -258,8 +258,14 @@ impl Requester {
                 cx.counters().retransmitted += 1;
                 return (Progress::More, cost);
             }
-            if !header.ack_req && header.opcode.position() == Position::Middle {
-                cost += self.push_middles(cx, connection, header, out, whole.less(cost));
+            match header.opcode.position() {
+                Position::Middle if !header.ack_req => {
+                    cost += self.push_middles(cx, connection, header, out, whole.less(cost));
+                }
+                Position::Only => {
+                    cost += self.push_messages(cx, connection, header, out, whole.less(cost));
+                }
+                _ => {}
             }
         }
         (Progress::Idle, cost)
@@ -285,7 +291,9 @@ impl Requester {
         // The last that fits may end the burst, and the last of all ends the message.
         let count = fit.min(ahead).min(wqe.packets - self.cursor.packet).saturating_sub(1);
         let (pd, mtu, first) = (connection.id.pd, connection.mtu, self.cursor.packet);
-        let fill = |index, to: &mut [u8]| wqe.copy_out(cx, pd, (first + index) * mtu, to);
+        let fill = |index, _: &mut [u8], to: &mut [u8]| {
+            wqe.copy_out(cx, pd, (first + index) * mtu, to).is_ok()
+        };
         let count = build::repeat(out, connection, before.opcode, psn, count, fill);
         if count > 0 {
             self.bursts.followed(psn);
@@ -295,6 +303,51 @@ impl Requester {
         let cost = u64::from(count) * takes;
         self.since_ack_req += cost;
         cost
+    }
+
+    /// Appends messages of one packet each, which follow one of their kind. Returns what they take of the
+    /// window.
+    fn push_messages(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        before: Header,
+        out: &mut Burst,
+        left: Allowance,
+    ) -> u64 {
+        let (queue, from) = (&mut self.queue, self.cursor.wqe);
+        let kind = from.checked_sub(1).and_then(|before| queue.get(before)?.kind());
+        let is_like = |wqe: &Wqe| !wqe.is_started() && wqe.kind() == kind;
+        let stops = self.draining || self.probe.is_some() || kind.is_none();
+        if stops || !queue.get(from).is_some_and(is_like) {
+            return 0;
+        }
+        let psn = before.psn.next();
+        let takes = left.takes(out.segment_len(), true);
+        let ahead = Psn::HALF.saturating_sub(psn.since(self.una) + 1);
+        let fit = left.packets(takes).min(out.room() as u64).min(ahead.into());
+        let pd = connection.id.pd;
+        let fill = |index: u32, extension: &mut [u8], payload: &mut [u8]| {
+            let wqe = queue.get_mut(from + index as usize).filter(|wqe| is_like(wqe));
+            let Some(wqe) = wqe else { return false };
+            if wqe.copy_out(cx, pd, 0, payload).is_err() {
+                return false;
+            }
+            if let (SendOp::Write { to }, Some(reth)) = (wqe.op, extension.last_chunk_mut()) {
+                Reth { addr: to.addr, rkey: to.rkey, length: wqe.length }.write(reth);
+            }
+            wqe.start_alone(psn.plus(index));
+            true
+        };
+        let count = u32::try_from(fit).unwrap_or(u32::MAX);
+        let count = build::repeat(out, connection, before.opcode, psn, count, fill);
+        if count > 0 {
+            self.bursts.followed(psn);
+            self.cursor.wqe += count as usize;
+            self.next_psn = psn.plus(count);
+            self.sent = self.next_psn;
+        }
+        u64::from(count) * takes
     }
 
     /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its

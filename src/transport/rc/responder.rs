@@ -13,7 +13,7 @@ use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Middle, Refusal, open_remote, permit, remote, to_flush};
+use crate::transport::inbound::{Inbound, Refusal, at_once, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::resources::{Class, Kind, Resource, Resources};
@@ -23,7 +23,7 @@ use crate::transport::work::{FlushPlacement, WcStatus};
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Datagram, FlushEth, NakCode, Opcode, Operation, Sequence,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Datagram, FlushEth, NakCode, Opcode, Operation, Sequence,
     Syndrome,
 };
 
@@ -167,8 +167,7 @@ impl Responder {
         self.sequence = sequence;
         // An answer, or an ACK, replaces whatever was to be said about a gap.
         let closing = match opcode.operation() {
-            Operation::Send | Operation::Write if packet.bth.ack_req => Some(Closing::Ack),
-            Operation::Send | Operation::Write => self.owed_acknowledgement(),
+            Operation::Send | Operation::Write => self.acknowledgement(packet),
             _ => None,
         };
         self.pass(psns, closing);
@@ -182,25 +181,50 @@ impl Responder {
         self.closing = closing;
     }
 
-    fn owed_acknowledgement(&self) -> Option<Closing> {
-        self.closing.filter(|closing| *closing == Closing::Ack)
+    /// The acknowledgement that is owed after a packet of a SEND or WRITE, if one is.
+    fn acknowledgement(&self, packet: &Datagram<'_>) -> Option<Closing> {
+        let owed = packet.bth.ack_req || self.closing == Some(Closing::Ack);
+        owed.then_some(Closing::Ack)
     }
 
-    /// Takes a packet in the middle of the message under way that does not ask for an acknowledgement, if it
-    /// is the next one and nothing is wrong with it. Else nothing has changed.
+    /// Takes a packet in the middle of the message under way, if it is the next one and nothing is wrong with
+    /// it. Else nothing has changed.
     pub(crate) fn handle_middle(
         &mut self,
         cx: &Context<'_>,
         connection: &Connection,
-        middle: &Middle<'_>,
+        packet: &Datagram<'_>,
     ) -> bool {
-        let taken = middle.psn == self.expected
-            && self.sequence.next(middle.opcode) == Ok(self.sequence)
-            && self.message.go_on(cx, connection, middle.payload);
+        let taken = self.follows(packet) && self.message.go_on(cx, connection, packet.payload);
         if taken {
-            self.pass(1, self.owed_acknowledgement());
+            self.pass(1, self.acknowledgement(packet));
         }
         taken
+    }
+
+    /// Takes a SEND or WRITE of one packet, behind one of the same kind, if it is the next packet and nothing
+    /// is wrong with it. Else nothing has changed.
+    pub(crate) fn handle_only(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> bool {
+        let taken = self.follows(packet) && at_once(cx, connection, receives, packet);
+        if taken {
+            let is_write = packet.bth.opcode.operation() == Operation::Write;
+            cx.counters().rx_write_requests += u64::from(is_write);
+            self.count_message(true);
+            self.pass(1, self.acknowledgement(packet));
+        }
+        taken
+    }
+
+    /// Whether a packet is the next one, and leaves the message under way, or none, what it is.
+    fn follows(&self, packet: &Datagram<'_>) -> bool {
+        let Bth { opcode, psn, .. } = packet.bth;
+        psn == self.expected && self.sequence.next(opcode) == Ok(self.sequence)
     }
 
     fn count_message(&mut self, ended: bool) {
@@ -561,8 +585,9 @@ fn more_middles(
     }
     let count = due.middles.min(u32::try_from(out.room()).unwrap_or(u32::MAX));
     let (mtu, next) = (connection.mtu as usize, due.index as usize + 1);
-    let fill =
-        |index: u32, to: &mut [u8]| span.copy_out(cx.turn, (next + index as usize) * mtu, to);
+    let fill = |index: u32, _: &mut [u8], to: &mut [u8]| {
+        span.copy_out(cx.turn, (next + index as usize) * mtu, to).is_ok()
+    };
     build::repeat(out, connection, before.opcode, before.psn.next(), count, fill)
 }
 

@@ -9,14 +9,13 @@ use crate::psn::Psn;
 use crate::time::RnrTimer;
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::status_of_nak;
-use crate::transport::inbound::Middle;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::requester::{Cursor, Probe, Requester};
 use crate::transport::window::Landed;
 use crate::transport::work::{SendFlags, SendOp, WcStatus};
 use crate::transport::wqe::Wqe;
-use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
+use crate::wire::{Bth, Datagram, NakCode, Operation, Position, Syndrome};
 
 /// Whether an acknowledgement left a hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -324,16 +323,16 @@ impl Requester {
         &mut self,
         cx: &Context<'_>,
         connection: &Connection,
-        middle: &Middle<'_>,
+        packet: &Datagram<'_>,
     ) -> bool {
-        let Middle { opcode, psn, payload } = *middle;
+        let Bth { opcode, psn, .. } = packet.bth;
         let is_due = psn == self.una && psn.is_before(self.cursor_psn());
         if !is_due || self.probe.is_some() || opcode.operation() != Operation::ReadResponse {
             return false;
         }
         let is_answered = |wqe: &&mut Wqe| wqe.is_started() && wqe.awaited() == psn;
         let Some(wqe) = self.queue.front_mut().filter(is_answered) else { return false };
-        let piece = (Position::Middle, payload);
+        let piece = (Position::Middle, packet.payload);
         let taken = take_piece(cx, self.reads, wqe, connection.mtu, piece).is_ok();
         if taken {
             self.una = psn.next();

@@ -7,8 +7,8 @@ use crate::wire::packet::ICRC_LEN;
 use super::head::{self, Head, go_on, over_bth};
 use super::{Flow, UDP_LEN, expected_fields};
 
-/// The ICRCs of packets of one length whose headers differ in identification, A and PSN alone: those in
-/// the middle of a message.
+/// The ICRCs of packets of one length whose headers up to the end of the BTH differ in identification, A and PSN
+/// alone: those in the middle of a message, or messages of one kind.
 ///
 /// What these fields add to the CRC depends on nothing else, as it does in [`Head`].
 #[derive(Clone, Copy, Debug)]
