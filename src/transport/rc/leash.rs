@@ -2,7 +2,7 @@
 //!
 //! What is in flight behind a lost packet is lost with it (go-back-N), so a loss costs as much as is in
 //! flight. A window says what the peer's receive buffer bears; that may be many times what the path holds, and
-//! the rest waits in some queue, where it does no good and is lost all the same. What was sent between a
+//! the rest waits in some queue, where it does little good and is lost all the same. What was sent between a
 //! packet and the news that it is missing tells the rate, and the rate and the least round trip tell what
 //! the path holds:
 //!
@@ -12,18 +12,20 @@
 //!    time since the packet left
 //! ```
 //!
-//! Twice that keeps the path busy. Where nothing is lost there is no leash.
+//! Twice that, `busy`, keeps the path busy most of the time: for `length / (length + busy)` of it, about, with `length` in
+//! flight, for ends have other things to do too. Of what is sent a part `1 / (1 + length / gap)` is not sent in vain,
+//! where `gap` lands between two losses. The product of both is greatest with
+//!
+//! ```text
+//!   length = √(busy × gap)
+//! ```
+//!
+//! so that the leash is the longer the rarer losses are. Where nothing is lost there is none.
 
 use std::time::Duration;
 
+use crate::net::{MAX_BURST_BYTES, MAX_BURST_SEGMENTS};
 use crate::time::Instant;
-
-/// Packets of full length that may always be in flight. The least round trip is that of an idle path; where both
-/// ends have much to do, each is late to look for what has arrived. Kernel rxe has as many in flight at most.
-const FEWEST: u64 = 128;
-
-/// A leash gets twice as long when so many times its length has been acknowledged without a loss.
-const PATIENCE: u64 = 64;
 
 /// The least round trip is that of the last one or two such periods, for paths change.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -33,9 +35,13 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub(super) struct Leash {
     /// What may be in flight, as windows count it; `None`: as much as these allow.
     length: Option<u64>,
-    /// It is never shorter.
-    shortest: u64,
-    /// Acknowledged since the last loss, or since the leash became longer.
+    /// What a burst takes. A path that holds less is quicker than its ends, which send and receive by the burst.
+    burst: u64,
+    /// What keeps the path busy.
+    busy: u64,
+    /// What lands between two losses.
+    gap: u64,
+    /// Acknowledged since the last loss.
     landed: u64,
     /// The least round trip of this period and of the one before.
     least: [Option<Duration>; 2],
@@ -44,9 +50,10 @@ pub(super) struct Leash {
 }
 
 impl Leash {
-    /// Of a requester whose packets take `cost` each at most.
-    pub(super) fn new(cost: u64) -> Self {
-        Self { shortest: FEWEST * cost, ..Self::default() }
+    /// Of a requester whose packets have `len` bytes at most, and take `cost` each then.
+    pub(super) fn new(len: usize, cost: u64) -> Self {
+        let packets = (MAX_BURST_BYTES / len.max(1)).min(MAX_BURST_SEGMENTS);
+        Self { burst: packets as u64 * cost, ..Self::default() }
     }
 
     /// What may be in flight, if windows allow more.
@@ -63,26 +70,36 @@ impl Leash {
             }
             self.least[0] = self.least[0].into_iter().chain([round_trip]).min();
         }
-        let Some(length) = self.length else { return };
-        self.landed += cost;
-        if self.landed >= length.saturating_mul(PATIENCE) {
-            self.length = length.checked_mul(2);
-            self.landed = 0;
+        self.landed = self.landed.saturating_add(cost);
+        if self.length.is_some() && self.landed / 2 >= self.gap {
+            self.gap = self.landed;
+            self.adjust();
         }
     }
 
     /// A packet that left `ago` is missing, and `in_flight` with it.
     pub(super) fn lost(&mut self, in_flight: u64, ago: Duration) {
-        self.landed = 0;
+        let landed = std::mem::take(&mut self.landed).max(1);
+        // Half forgotten with each loss, for losses come in rows.
+        self.gap = if self.gap == 0 { landed } else { geometric_mean(self.gap, landed) };
         let Some(least) = self.least.into_iter().flatten().min() else { return };
-        if ago <= least * 2 {
-            // Nothing waits anywhere.
-            return;
+        if ago > least * 2 {
+            let held = u128::from(in_flight) * least.as_nanos() / ago.as_nanos();
+            let held = u64::try_from(held).unwrap_or(u64::MAX);
+            self.busy = held.max(self.burst).saturating_mul(2);
+            self.adjust();
         }
-        let held = u128::from(in_flight) * least.as_nanos() / ago.as_nanos();
-        let length = u64::try_from(held * 2).unwrap_or(u64::MAX);
-        self.length = Some(length.max(self.shortest));
+        // Else nothing waits anywhere.
     }
+
+    fn adjust(&mut self) {
+        self.length = Some(geometric_mean(self.busy, self.gap).max(self.busy / 2));
+    }
+}
+
+fn geometric_mean(a: u64, b: u64) -> u64 {
+    // The root of a product of two has half of its bits.
+    (u128::from(a) * u128::from(b)).isqrt() as u64
 }
 
 #[cfg(test)]
@@ -95,40 +112,52 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    #[test]
-    fn what_waits_in_queues_is_not_in_flight_after_a_loss() {
-        let mut leash = Leash::new(1000);
-        leash.lost(MB, us(100));
-        assert_eq!(leash.length(), None, "no round trip is known");
-        leash.landed(Instant::ZERO, MB, Some(us(10)));
-        leash.landed(Instant::ZERO, MB, Some(us(90)));
-        leash.lost(MB, us(20));
-        assert_eq!(leash.length(), None, "the path held half of that");
-        leash.lost(MB, us(100));
-        assert_eq!(leash.length(), Some(200_000));
-        leash.lost(200_000, us(20));
-        assert_eq!(leash.length(), Some(200_000), "it is as it should be");
-        leash.lost(200_000, us(1000));
-        assert_eq!(leash.length(), Some(128_000), "128 packets");
+    /// A leash that knows of a round trip of 10 µs, and of a loss after 1 MB. A burst takes 1500.
+    fn after_a_loss(in_flight: u64, ago: u64) -> Leash {
+        let mut leash = Leash::new(4112, 100);
+        leash.landed(Instant::ZERO, MB / 2, Some(us(90)));
+        leash.landed(Instant::ZERO, MB / 2, Some(us(10)));
+        leash.lost(in_flight, us(ago));
+        leash
     }
 
     #[test]
-    fn without_losses_the_leash_becomes_longer() {
+    fn what_waits_in_queues_is_not_in_flight_after_a_loss() {
         let mut leash = Leash::default();
-        leash.landed(Instant::ZERO, MB, Some(us(10)));
         leash.lost(MB, us(100));
+        assert_eq!(leash.length(), None, "no round trip is known");
+        assert_eq!(after_a_loss(MB, 20).length(), None, "the path holds half of that");
+        // It holds 20 kB: 40 kB and 1 MB.
+        assert_eq!(after_a_loss(MB, 500).length(), Some(200_000));
+        assert_eq!(after_a_loss(100 * MB, 250).length(), Some(4 * MB), "what the path holds");
+        // Two bursts and 1 MB.
+        assert_eq!(after_a_loss(10_000, 1000).length(), Some(54_772));
+    }
+
+    #[test]
+    fn a_burst_is_always_in_flight() {
+        let mut leash = after_a_loss(10_000, 1000);
+        for _ in 0..10 {
+            leash.lost(10_000, us(1000));
+        }
+        assert_eq!(leash.length(), Some(1500));
+        assert_eq!(Leash::new(1040, 100).burst, 6200);
+    }
+
+    #[test]
+    fn the_rarer_losses_are_the_longer_is_the_leash() {
+        let mut leash = after_a_loss(MB, 500);
         let mut lengths = Vec::new();
-        for acknowledged in [32, 31, 1, 63, 1] {
-            leash.landed(Instant::ZERO, acknowledged * 200_000, None);
+        for landed in [1_000_000, 999_999, 1, 2_000_000] {
+            leash.landed(Instant::ZERO, landed, None);
             lengths.extend(leash.length());
         }
-        assert_eq!(lengths, [200_000, 200_000, 400_000, 400_000, 400_000]);
-        leash.landed(Instant::ZERO, 63 * 400_000, None);
-        assert_eq!(leash.length(), Some(800_000));
-        leash.landed(Instant::ZERO, 63 * 800_000, None);
-        leash.lost(800_000, us(20));
-        leash.landed(Instant::ZERO, 63 * 800_000, None);
-        assert_eq!(leash.length(), Some(800_000), "there was a loss in between");
+        assert_eq!(lengths, [200_000, 200_000, 282_842, 400_000], "2 MB, and 4 MB, without a loss");
+        // The next comes after 10 kB, and the geometric mean of that and 4 MB is 200 kB.
+        leash.lost(MB, us(500));
+        leash.landed(Instant::ZERO, 10_000, None);
+        leash.lost(MB, us(500));
+        assert_eq!(leash.length(), Some(89_442));
     }
 
     #[test]
@@ -141,7 +170,7 @@ mod tests {
         };
         assert_eq!(
             [(1, 100), (9, 400), (11, 400), (22, 400)].map(|(s, us)| after(s, us)),
-            [200_000, 200_000, 200_000, 800_000]
+            [100_000, 100_000, 100_000, 400_000]
         );
     }
 }

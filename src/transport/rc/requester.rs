@@ -139,8 +139,10 @@ impl Requester {
     ) {
         (self.next_psn, self.una, self.sent) = (first, first, first);
         self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
-        let packets = usable(read_window) / lone_cost(answer_len(connection));
-        self.leash = Leash::new(lone_cost(answer_len(connection)));
+        let longest = answer_len(connection);
+        let cost = lone_cost(longest);
+        self.leash = Leash::new(longest, cost);
+        let packets = usable(read_window) / cost;
         let at_once = if whole { 1 } else { connection.max_rd_atomic };
         self.reads = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
     }
