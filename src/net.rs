@@ -265,6 +265,11 @@ impl Burst {
         self.limit = self.used.saturating_add(more).min(MAX_BURST_BYTES);
     }
 
+    /// From now on it takes no more than that, if it takes as much; but at least one segment.
+    pub(crate) fn shorten(&mut self, more: usize) {
+        self.limit = self.limit.min(self.used.saturating_add(more));
+    }
+
     /// Whether a segment of `len` bytes may follow what is here: no longer than the first, none
     /// after a shorter one, and within the limits of one send.
     pub fn has_room(&self, len: usize) -> bool {

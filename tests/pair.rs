@@ -526,7 +526,9 @@ fn a_long_message_gets_its_share_among_short_ones() {
         }
         world.settle();
         write(&mut world, long, 1000, 1 << 20);
-        let end = world.now + Duration::from_millis(100);
+        // Each in its turn may take a quarter of the window, which comes round in 100 µs: 64 turns of four packets,
+        // and as many of fifty others, take 82 ms.
+        let end = world.now + Duration::from_millis(160);
         let mut shorts = 0;
         'run: while world.now < end {
             world.settle();

@@ -58,6 +58,22 @@ fn packets_sent_again_go_alone() {
     assert_eq!(t.engine.counters().retransmitted, 4);
 }
 
+/// REQ-19: where what followed another packet has arrived, what is sent again may follow one too.
+#[test]
+fn packets_sent_again_go_together_where_bursts_get_through() {
+    let mut t = Script::requester(rts_qp());
+    let bursts = |sent: Vec<Sent>| sent.iter().map(|sent| sent.burst).collect::<Vec<_>>();
+    t.send(1, 1500);
+    assert_eq!(bursts(t.all(0)), [1; 6]);
+    t.rx(1, "NAK_PSN psn=7 msn=0");
+    assert_eq!(bursts(t.all(1)), [2; 4]);
+    // What followed the first of that has not arrived.
+    t.rx(2, "NAK_PSN psn=8 msn=0");
+    assert_eq!(bursts(t.all(2)), [3, 4, 5]);
+    t.rx(3, "ACK psn=10 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 1500)]);
+}
+
 /// REQ-18
 #[test]
 fn the_same_sequence_nak_is_obeyed_once() {
@@ -122,6 +138,7 @@ fn a_late_acknowledgement_stops_the_retransmission() {
     t.rx(1, "ACK psn=8 msn=1");
     assert_eq!(t.sends(), [ok(1, SEND, 600)]);
     t.tx(1, "SEND_MIDDLE psn=9 len=256");
+    t.tx(1, "SEND_LAST psn=10 ackreq len=88");
     t.rx(1, "ACK psn=10 msn=2");
     assert_eq!(t.sends(), [ok(2, SEND, 600)]);
     t.quiet(100_000);

@@ -413,9 +413,19 @@ impl Allowance {
     /// bytes. To begin with less would split messages into ever smaller bursts.
     pub(crate) fn burst(self, len: usize, packets: u32) -> u64 {
         let all = self.run(len, packets.min(per_burst(len)));
-        // Of bursts that are cut, hardly two fill the window: one would wait for the other.
-        let enough = if self.whole { all } else { all.min(self.limit / 4) };
+        let enough = if self.whole { all } else { all.min(self.quarter()) };
         enough.max(lone_cost(len))
+    }
+
+    /// The bytes of the longest burst of packets of `len` bytes at most.
+    pub(crate) fn longest_burst(self, len: usize) -> usize {
+        let packets = self.quarter() / lone_cost(len);
+        if self.whole { MAX_BURST_BYTES } else { (packets as usize).max(1) * len }
+    }
+
+    /// Of bursts that are cut hardly two fill the window: one would wait for the other.
+    fn quarter(self) -> u64 {
+        self.limit / 4
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Packet `i` of a burst is sealed with IPv4 identification `i`, which is what whoever cuts it gives it. Some
 //! do not: then a receiver that sees IP headers finds the ICRC of every packet wrong but that of the first,
-//! maybe. What is sent again goes alone and gets through, so the connection lives, at the price of a retry
-//! for each burst. After a few of them in a row nothing is sent in bursts any more.
+//! maybe. What is sent again then goes alone and gets through, so the connection lives, at the price of a retry
+//! for each burst. After a few of them in a row nothing is sent in bursts any more. Where packets are merely lost, those
+//! of the burst before the lost one have got through, and what is sent again goes in bursts too.
 //!
 //! Requests are acknowledged. Of the answers to READs the requester says what it has by asking for the rest
 //! again, or for more than it may have outstanding.
@@ -48,9 +49,15 @@ impl Bursts {
         counts && self.broken == ENOUGH
     }
 
-    /// What the peer has not acknowledged is sent again, alone, whether or not it was lost.
+    /// What the peer has not acknowledged is sent again, whether or not it was lost.
     pub(super) fn repeated(&mut self) {
         self.follower = None;
+    }
+
+    /// Whether nothing speaks against what follows another packet: the last burst of which some was lost was not
+    /// lost behind its first packet.
+    pub(super) fn get_through(&self) -> bool {
+        self.broken == 0
     }
 
     /// Whether every packet goes alone.

@@ -211,6 +211,7 @@ impl Requester {
         let window = cx.windows.allowance(connection.window, cx.now);
         let whole = window.within(leash, in_flight);
         let shared = cx.allowance(connection.window).within(leash, in_flight);
+        out.shorten(whole.longest_burst(answer_len(connection)));
         let mut cost = 0;
         while self.may_transmit() {
             let (mut header, payload) = match self.next(cx, connection) {
@@ -221,9 +222,10 @@ impl Requester {
             };
             let len = datagram_len(header.opcode, payload.len as usize);
             // A network card that cuts bursts may number the packets otherwise than the ICRC
-            // assumes, so what is sent again goes alone, as identification 0.
+            // assumes, so what is sent again goes alone, as identification 0, unless bursts get through.
             let again = header.psn.is_before(self.sent);
-            if !out.has_room(len) || (again && !out.is_empty()) {
+            let alone = again && !self.bursts.get_through();
+            if !out.has_room(len) || (alone && !out.is_empty()) {
                 return (Progress::More, cost);
             }
             // What is sent again had its turn before.
@@ -241,7 +243,7 @@ impl Requester {
             self.since_ack_req += takes;
             header.ack_req = header.ack_req || {
                 let left = whole.less(cost);
-                let closes = match again {
+                let closes = match alone {
                     true => !left.admits(takes),
                     false => self.ends_burst(connection, left, out, len),
                 };
@@ -258,7 +260,10 @@ impl Requester {
             }
             if again {
                 cx.counters().retransmitted += 1;
-                return (Progress::More, cost);
+                if alone {
+                    return (Progress::More, cost);
+                }
+                continue;
             }
             match header.opcode.position() {
                 Position::Middle if !header.ack_req => {
