@@ -419,8 +419,8 @@ impl Allowance {
 
     /// The bytes of the longest burst of packets of `len` bytes at most.
     pub(crate) fn longest_burst(self, len: usize) -> usize {
-        let packets = self.quarter() / lone_cost(len);
-        if self.whole { MAX_BURST_BYTES } else { (packets as usize).max(1) * len }
+        let packets = usize::try_from(self.quarter() / lone_cost(len)).unwrap_or(usize::MAX);
+        if self.whole { MAX_BURST_BYTES } else { packets.max(1).saturating_mul(len) }
     }
 
     /// Of bursts that are cut hardly two fill the window: one would wait for the other.

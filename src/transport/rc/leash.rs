@@ -99,7 +99,7 @@ impl Leash {
 
 fn geometric_mean(a: u64, b: u64) -> u64 {
     // The root of a product of two has half of its bits.
-    (u128::from(a) * u128::from(b)).isqrt() as u64
+    u64::try_from((u128::from(a) * u128::from(b)).isqrt()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
