@@ -498,6 +498,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::hold::PATIENCE;
     use crate::runtime::ring::Armed;
     use crate::runtime::wire_of_tests::{End, completion, pair, unacknowledged_pair};
     use crate::transport::work::{Completion, RemoteAddr, SendData, Sge, WcStatus};
@@ -556,7 +557,7 @@ mod tests {
         b.log();
         b.core.poll(NOW);
         assert_eq!((b.log().len(), b.core.owes()), (0, true));
-        b.core.poll(NOW + Duration::from_micros(20));
+        b.core.poll(NOW + PATIENCE);
         assert_eq!((b.log(), b.core.owes()), (vec!["tx 1".into()], false));
     }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// How long an acknowledgement waits after the answer: a few round trips within a machine.
-const PATIENCE: Duration = Duration::from_micros(20);
+/// How long an acknowledgement waits after the answer: a few round trips within a machine, or one between
+/// two that a switch joins.
+pub(super) const PATIENCE: Duration = Duration::from_micros(50);
 
 /// Answers that one acknowledgement comes behind at most.
 const MOST_ANSWERS: u32 = 16;
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn a_peer_that_waits_is_seldom_made_to() {
         let mut hold = Hold::new();
-        let gap = Duration::from_micros(21);
+        let gap = PATIENCE;
         assert_eq!(held(&mut hold, 1, gap), 1);
         assert_eq!(held(&mut hold, 64, gap), 0);
         assert_eq!(held(&mut hold, 1, gap), 1);
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn a_peer_that_no_longer_waits_is_found_out() {
         let mut hold = Hold::new();
-        held(&mut hold, 100_000, Duration::from_micros(21));
+        held(&mut hold, 100_000, PATIENCE);
         held(&mut hold, LONGEST_PAUSE, Duration::from_micros(8));
         assert_eq!(held(&mut hold, 160, Duration::from_micros(8)), 150);
     }

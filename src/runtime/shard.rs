@@ -21,8 +21,9 @@ use crate::runtime::shards::{ShardSet, Shards};
 use crate::runtime::{clock, fork};
 use crate::time::Instant;
 
-/// Who polls as often as this will do so again: a few times what a poll takes.
-const SOON: Duration = Duration::from_micros(5);
+/// Who polls as often as this will do so again: as long as it takes to look, and to answer what was found
+/// over an interface that does its work in the call.
+const SOON: Duration = Duration::from_micros(20);
 
 /// Who polls may find nothing so often before the processor goes to others who want it: for longer than an answer
 /// takes within a machine.
