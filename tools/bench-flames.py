@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Where the time of `roce perf` goes, as flame graphs in docs/.
 
-    cargo build --release --package softroce-tools
+    CARGO_PROFILE_RELEASE_DEBUG=line-tables-only cargo build --release --package softroce-tools
     cargo install inferno
     tools/bench-flames.py
 
