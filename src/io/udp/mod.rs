@@ -23,11 +23,12 @@ use socket2::Socket;
 use thiserror::Error;
 
 use super::cmsg::integer;
-use super::sys::{self, Inbox, MAX_MESSAGES, Received};
+use super::sys::{self, Inbox, Received};
 use super::{JoinError, LinkState, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use backlog::Backlogs;
+use batch::Batch;
 use groups::Groups;
 use send::{Senders, Stop};
 use socket::Receiver;
@@ -35,6 +36,7 @@ use steer::Group;
 use watch::Watch;
 
 mod backlog;
+mod batch;
 pub(super) mod filter;
 mod groups;
 mod holder;
@@ -149,8 +151,7 @@ pub struct UdpPort {
     info: PortInfo,
     receiver: Socket,
     inbox: Inbox,
-    /// Messages to ask for in the next receive.
-    batch: usize,
+    batch: Batch,
     groups: Groups,
     /// Where the system tells of changes, once somebody has asked.
     watch: Option<Watch>,
@@ -208,7 +209,7 @@ impl UdpPort {
             info,
             receiver: socket,
             inbox: Inbox::new(),
-            batch: 1,
+            batch: Batch::new(),
             groups: Groups::default(),
             watch: None,
             senders,
@@ -292,26 +293,12 @@ impl UdpPort {
         self.senders.follow(interface);
         self.groups.follow(&self.config, interface);
     }
-
-    /// How many messages to ask for, after `count` with `datagrams` and `bytes` were received. One is
-    /// cheaper to ask for, many are cheaper to get; what is received is read while it is in the cache,
-    /// and finds receive requests that were posted before.
-    fn next_batch(&self, count: usize, datagrams: usize, bytes: usize) -> usize {
-        if count == 0 {
-            return 1;
-        }
-        // A lone small message is an answer that somebody waits for; what follows is another wait.
-        let is_stream = count > 1 || bytes >= STREAM_BYTES;
-        let wanted = if is_stream && count == self.batch { count * 2 } else { count };
-        let fit = (BATCH_BYTES * count).checked_div(bytes).unwrap_or(MAX_MESSAGES);
-        let few = (BATCH_DATAGRAMS * count).checked_div(datagrams).unwrap_or(MAX_MESSAGES);
-        wanted.min(fit).min(few).clamp(1, MAX_MESSAGES)
-    }
 }
 
 impl Port for UdpPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.retry_at = None;
+        self.batch.sends(bursts.iter().map(|burst| burst.data().len()).sum());
         let mut taken = 0;
         while taken < bursts.len() {
             match self.send(&bursts[taken..]) {
@@ -332,12 +319,12 @@ impl Port for UdpPort {
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let from = (self.receiver.as_fd(), self.info.ip);
-        let got = receive(&mut self.inbox, from, self.batch, &mut self.counters, sink);
+        let got = receive(&mut self.inbox, from, self.batch.next(), &mut self.counters, sink);
         if got.as_ref().is_err_and(sys::is_closed) {
             self.forget_receiver();
         }
         let got = got?;
-        self.batch = self.next_batch(got.messages, got.datagrams, got.bytes);
+        self.batch.received(got.messages, got.datagrams, got.bytes);
         // Most ports have none, and this is asked some million times a second.
         let of_groups = if self.groups.is_empty() { 0 } else { self.receive_of_groups(sink)? };
         Ok(got.messages + of_groups)
@@ -478,18 +465,8 @@ fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a
 /// How long to wait for the kernel to make room: what an interface of 10 Gb/s takes for a burst.
 pub(super) const RETRY: Duration = Duration::from_micros(50);
 
-/// Bytes to receive in one call at most, so that they are still in the cache when they are read.
-const BATCH_BYTES: usize = 256 << 10;
-
-/// Datagrams to receive in one call, about: each may take a receive request, and who looks for
-/// completions posts the next after he has seen them. Programs post 512 at a time, or more.
-const BATCH_DATAGRAMS: usize = 256;
-
 /// Messages to receive in one call from the socket of a group.
 const GROUP_BATCH: usize = 8;
-
-/// A message of this length is part of a stream, and others are behind it.
-const STREAM_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
