@@ -367,10 +367,6 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    pub(crate) fn limit(self) -> u64 {
-        self.limit
-    }
-
     /// Whether there is room. Whoever wants more than the limit gets along with the limit.
     pub(crate) fn admits(self, want: u64) -> bool {
         want.min(self.limit) <= self.room
@@ -423,8 +419,9 @@ impl Allowance {
         if self.whole { MAX_BURST_BYTES } else { packets.max(1).saturating_mul(len) }
     }
 
-    /// Of bursts that are cut hardly two fill the window: one would wait for the other.
-    fn quarter(self) -> u64 {
+    /// What one burst that is cut, and what goes without a question, takes at most: where hardly two fill the window,
+    /// one waits for the other.
+    pub(crate) fn quarter(self) -> u64 {
         self.limit / 4
     }
 }

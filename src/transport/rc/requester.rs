@@ -241,14 +241,12 @@ impl Requester {
             }
             cost += takes;
             self.since_ack_req += takes;
-            header.ack_req = header.ack_req || {
-                let left = whole.less(cost);
-                let closes = match alone {
-                    true => !left.admits(takes),
-                    false => self.ends_burst(connection, left, out, len),
-                };
-                closes || self.since_ack_req >= whole.limit() / 4 || self.probe.is_some()
+            let left = whole.less(cost);
+            let closes = match alone {
+                true => !left.admits(takes),
+                false => self.ends_burst(connection, left, out, len),
             };
+            header.ack_req |= closes || self.must_ask(whole);
             if header.ack_req {
                 self.since_ack_req = 0;
             }
@@ -267,10 +265,10 @@ impl Requester {
             }
             match header.opcode.position() {
                 Position::Middle if !header.ack_req => {
-                    cost += self.push_middles(cx, connection, header, out, whole.less(cost));
+                    cost += self.push_middles(cx, connection, header, out, left);
                 }
                 Position::Only => {
-                    cost += self.push_messages(cx, connection, header, out, whole.less(cost));
+                    cost += self.push_messages(cx, connection, header, out, left);
                 }
                 _ => {}
             }
@@ -288,15 +286,13 @@ impl Requester {
         out: &mut Burst,
         left: Allowance,
     ) -> u64 {
-        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return 0 };
         let psn = before.psn.next();
         let takes = left.takes(out.segment_len(), true);
-        let unasked = (left.limit() / 4).saturating_sub(self.since_ack_req);
-        let fit = [left.packets(takes), unasked / takes, out.room() as u64];
-        let fit = fit.into_iter().min().and_then(|fit| u32::try_from(fit).ok()).unwrap_or(0);
-        let ahead = Psn::HALF.saturating_sub(psn.since(self.una));
+        let unasked = left.quarter().saturating_sub(self.since_ack_req) / takes;
+        let fit = self.most_behind(out, psn, left).min(u32::try_from(unasked).unwrap_or(u32::MAX));
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return 0 };
         // The last that fits may end the burst, and the last of all ends the message.
-        let count = fit.min(ahead).min(wqe.packets - self.cursor.packet).saturating_sub(1);
+        let count = fit.min(wqe.packets - self.cursor.packet).saturating_sub(1);
         let (pd, mtu, first) = (connection.id.pd, connection.mtu, self.cursor.packet);
         let fill = |index, _: &mut [u8], to: &mut [u8]| {
             wqe.copy_out(cx, pd, (first + index) * mtu, to).is_ok()
@@ -322,6 +318,8 @@ impl Requester {
         out: &mut Burst,
         left: Allowance,
     ) -> u64 {
+        let psn = before.psn.next();
+        let count = self.most_behind(out, psn, left);
         let (queue, from) = (&mut self.queue, self.cursor.wqe);
         let kind = from.checked_sub(1).and_then(|before| queue.get(before)?.kind());
         let is_like = |wqe: &Wqe| !wqe.is_started() && wqe.kind() == kind;
@@ -329,10 +327,6 @@ impl Requester {
         if stops || !queue.get(from).is_some_and(is_like) {
             return 0;
         }
-        let psn = before.psn.next();
-        let takes = left.takes(out.segment_len(), true);
-        let ahead = Psn::HALF.saturating_sub(psn.since(self.una) + 1);
-        let fit = left.packets(takes).min(out.room() as u64).min(ahead.into());
         let pd = connection.id.pd;
         let fill = |index: u32, extension: &mut [u8], payload: &mut [u8]| {
             let wqe = queue.get_mut(from + index as usize).filter(|wqe| is_like(wqe));
@@ -346,7 +340,6 @@ impl Requester {
             wqe.start_alone(psn.plus(index));
             true
         };
-        let count = u32::try_from(fit).unwrap_or(u32::MAX);
         let count = build::repeat(out, connection, before.opcode, psn, count, fill);
         if count > 0 {
             self.bursts.followed(psn);
@@ -354,7 +347,19 @@ impl Requester {
             self.next_psn = psn.plus(count);
             self.sent = self.next_psn;
         }
-        u64::from(count) * takes
+        u64::from(count) * left.takes(out.segment_len(), true)
+    }
+
+    /// How many packets like the last of `out` may follow it, the next of which has this PSN.
+    fn most_behind(&self, out: &Burst, psn: Psn, left: Allowance) -> u32 {
+        let fit = left.packets(left.takes(out.segment_len(), true)).min(out.room() as u64);
+        let ahead = Psn::HALF.saturating_sub(psn.since(self.una) + 1);
+        u32::try_from(fit).unwrap_or(u32::MAX).min(ahead)
+    }
+
+    /// Whether a packet must ask for an acknowledgement wherever it stands in its burst.
+    fn must_ask(&self, allowance: Allowance) -> bool {
+        self.since_ack_req >= allowance.quarter() || self.probe.is_some()
     }
 
     /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its
