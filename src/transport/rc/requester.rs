@@ -318,16 +318,16 @@ impl Requester {
         out: &mut Burst,
         left: Allowance,
     ) -> u64 {
-        let psn = before.psn.next();
-        let count = self.most_behind(out, psn, left);
-        let (queue, from) = (&mut self.queue, self.cursor.wqe);
-        let kind = from.checked_sub(1).and_then(|before| queue.get(before)?.kind());
+        let from = self.cursor.wqe;
+        let kind = from.checked_sub(1).and_then(|before| self.queue.get(before)?.kind());
         let is_like = |wqe: &Wqe| !wqe.is_started() && wqe.kind() == kind;
         let stops = self.draining || self.probe.is_some() || kind.is_none();
-        if stops || !queue.get(from).is_some_and(is_like) {
+        if stops || !self.queue.get(from).is_some_and(is_like) {
             return 0;
         }
-        let pd = connection.id.pd;
+        let psn = before.psn.next();
+        let count = self.most_behind(out, psn, left);
+        let (queue, pd) = (&mut self.queue, connection.id.pd);
         let fill = |index: u32, extension: &mut [u8], payload: &mut [u8]| {
             let wqe = queue.get_mut(from + index as usize).filter(|wqe| is_like(wqe));
             let Some(wqe) = wqe else { return false };
