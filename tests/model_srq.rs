@@ -327,6 +327,12 @@ fn a_shared_queue_serves_all_over_a_bad_network() {
     assert!(reached > 100 && waits > 100, "{reached} limits, {waits} RNR NAKs");
 }
 
+/// A connection on a leash whose turn it was not waited for nobody, and for ever.
+#[test]
+fn what_failed_once_holds() {
+    seeds(0x242b, 1, 0.02);
+}
+
 /// `SEED=0x2012 LOSS=0.02 cargo test --test model_srq replay` runs one seed again.
 #[test]
 fn replay() {

@@ -210,7 +210,7 @@ impl Requester {
         let (leash, in_flight) = (self.leash.length(), self.flights.total());
         let window = cx.windows.allowance(connection.window, cx.now);
         let whole = window.within(leash, in_flight);
-        let shared = cx.allowance(connection.window).within(leash, in_flight);
+        let turn = cx.allowance(connection.window);
         out.shorten(whole.longest_burst(answer_len(connection)));
         let mut cost = 0;
         while self.may_transmit() {
@@ -229,13 +229,14 @@ impl Requester {
                 return (Progress::More, cost);
             }
             // What is sent again had its turn before.
-            let allowance = if again || cost > 0 { whole } else { shared };
+            let unleashed = if again || cost > 0 { window } else { turn };
+            let allowance = unleashed.within(leash, in_flight);
             let takes = allowance.takes(len, !out.is_empty());
             let burst = || allowance.burst(len, if again { 1 } else { self.packets_left() });
             let want = if cost == 0 { burst() } else { cost + takes };
             if !allowance.admits(want) {
                 // For the leash only its own acknowledgements make room, and nobody else's.
-                let leashed = leash.is_some() && window.admits(want);
+                let leashed = unleashed.admits(want);
                 let blocked = Progress::Blocked(connection.window, burst());
                 return (if leashed { Progress::Idle } else { blocked }, cost);
             }
