@@ -239,7 +239,7 @@ fn requests_of_the_peer_are_counted_by_kind_and_repeated_ones_apart() {
 
 #[test]
 fn a_gap_is_counted_once_and_what_comes_behind_it_as_dropped() {
-    let mut t = Script::responder(rts_qp());
+    let mut t = Script::dropping(rts_qp());
     for psn in 7..10 {
         t.rx(0, &format!("SEND_ONLY psn={psn} ackreq len=8"));
     }

@@ -69,7 +69,7 @@ fn the_sequence_wraps_inside_a_message_and_inside_a_read() {
 /// RSP-02
 #[test]
 fn a_gap_is_told_once_until_it_is_closed() {
-    let mut t = Script::responder(rts_qp());
+    let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "NAK_PSN psn=5 msn=0");
     t.rx(1, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
@@ -86,7 +86,7 @@ fn a_gap_is_told_once_until_it_is_closed() {
 /// What is dropped in silence anyway costs no ICRC; what closes the gap is looked at.
 #[test]
 fn the_icrc_of_what_comes_behind_a_gap_is_not_looked_at() {
-    let mut t = Script::responder(rts_qp());
+    let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "NAK_PSN psn=5 msn=0");
     for psn in [7, 6, 5] {
@@ -103,7 +103,7 @@ fn the_icrc_of_what_comes_behind_a_gap_is_not_looked_at() {
 /// RSP-02
 #[test]
 fn a_gap_that_is_closed_before_it_was_told_is_not_told() {
-    let mut t = Script::responder(rts_qp());
+    let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "ACK psn=5 msn=1");
@@ -192,7 +192,7 @@ fn an_acknowledgement_is_owed_whatever_comes_behind() {
 /// RSP-02, RSP-11: nor is it told when what closes it asks for no acknowledgement.
 #[test]
 fn a_gap_that_is_closed_quietly_is_not_told() {
-    let mut t = Script::responder(rts_qp());
+    let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     t.quiet(100);

@@ -14,6 +14,7 @@ mod support;
 
 use std::time::Duration;
 
+use softroce::engine::Config;
 use softroce::ids::Mtu;
 use softroce::io::sim::{Conditions, Fate, HostConfig};
 use softroce::transport::window::DEFAULT_RECEIVE_BUFFER;
@@ -79,10 +80,12 @@ fn ideal(p: f64, window: u64) -> f64 {
 }
 
 /// A run of `messages` messages at a loss of `p`. Returns bytes a second.
-fn goodput(traffic: Traffic, p: f64, receive_buffer: u64, messages: usize) -> f64 {
+fn goodput(traffic: Traffic, p: f64, setting: Setting, messages: usize) -> f64 {
+    let Setting { receive_buffer, keeps } = setting;
     let host = HostConfig { receive_buffer: receive_buffer as usize, ..HostConfig::default() };
     let seed = (p * 1e6) as u64 + traffic as u64;
-    let mut world = World::with(seed, 2, host, |_| {});
+    let tune = |config: &mut Config| config.reorder_buffer = 0;
+    let mut world = World::with(seed, 2, host, if keeps { |_| {} } else { tune });
     for node in [0, 1] {
         let peer = world.nodes[1 - node].ip;
         world.nodes[node].engine.set_peer_receive_buffer(peer, receive_buffer);
@@ -124,6 +127,13 @@ fn goodput(traffic: Traffic, p: f64, receive_buffer: u64, messages: usize) -> f6
     (messages * MESSAGE) as f64 / (world.now.as_nanos() as f64 / 1e9)
 }
 
+/// What [`goodput`] is over, and whether the responder keeps what comes behind a lost packet.
+#[derive(Clone, Copy)]
+struct Setting {
+    receive_buffer: u64,
+    keeps: bool,
+}
+
 /// Packets in flight towards a receive buffer, of which three quarters are used and each takes 2560
 /// bytes as the kernel counts, when there are enough to send.
 fn window(receive_buffer: u64) -> u64 {
@@ -131,22 +141,23 @@ fn window(receive_buffer: u64) -> u64 {
     (receive_buffer / 4 * 3 / 2560).min(posted as u64)
 }
 
-/// How much of the ideal each operation reaches at each loss.
-fn curves(receive_buffer: u64, losses: &[f64]) -> Vec<Curve> {
-    let mut curves: Vec<_> = Traffic::ALL
-        .iter()
-        .map(|traffic| Curve { name: format!("{traffic:?}").to_uppercase(), points: Vec::new() })
-        .collect();
-    for loss in losses {
+/// How much of the ideal an operation reaches at each loss.
+fn curve(traffic: Traffic, setting: Setting, losses: &[f64]) -> Curve {
+    let point = |loss: &f64| {
         // A few hundred losses, or what a twentieth of a second of a good network brings.
         let messages = ((400.0 / loss) as usize / (MESSAGE / MTU.bytes())).clamp(100, 1000);
-        let ideal = ideal(*loss, window(receive_buffer));
-        for (traffic, curve) in Traffic::ALL.iter().zip(&mut curves) {
-            let found = goodput(*traffic, *loss, receive_buffer, messages);
-            curve.points.push(Point { loss: *loss, found, ideal });
-        }
-    }
-    curves
+        let found = goodput(traffic, *loss, setting, messages);
+        Point { loss: *loss, found, ideal: ideal(*loss, window(setting.receive_buffer)) }
+    };
+    let kept = if setting.keeps { ", kept" } else { "" };
+    let name = format!("{}{kept}", format!("{traffic:?}").to_uppercase());
+    Curve { name, points: losses.iter().map(point).collect() }
+}
+
+/// The same of all operations, with a responder that drops what comes behind a lost packet.
+fn curves(receive_buffer: u64, losses: &[f64]) -> Vec<Curve> {
+    let setting = Setting { receive_buffer, keeps: false };
+    Traffic::ALL.map(|traffic| curve(traffic, setting, losses)).into()
 }
 
 #[track_caller]
@@ -161,7 +172,11 @@ fn are_near_the_ideal(curves: &[Curve]) {
 /// The receive buffer that every socket has holds a little more than a round trip of this path takes.
 #[test]
 fn goodput_under_loss_is_near_that_of_an_ideal_go_back_n() {
-    let curves = curves(DEFAULT_RECEIVE_BUFFER, &[0.0001, 0.001, 0.01, 0.1]);
+    let losses = [0.0001, 0.001, 0.01, 0.1];
+    let mut curves = curves(DEFAULT_RECEIVE_BUFFER, &losses);
+    let kept = Setting { receive_buffer: DEFAULT_RECEIVE_BUFFER, keeps: true };
+    // READs are asked for again as before.
+    curves.extend([Traffic::Send, Traffic::Write].map(|traffic| curve(traffic, kept, &losses)));
     if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
         curve::write(&curves);
     }
@@ -179,9 +194,23 @@ fn so_it_is_with_a_window_larger_than_the_path() {
 #[test]
 fn a_loss_costs_no_window_where_windows_are_large() {
     for traffic in [Traffic::Send, Traffic::Write] {
+        let setting = Setting { receive_buffer: 8 << 20, keeps: false };
         let (found, windowful) =
-            (goodput(traffic, 0.01, 8 << 20, 1000), ideal(0.01, window(8 << 20)));
+            (goodput(traffic, 0.01, setting, 1000), ideal(0.01, window(8 << 20)));
         assert!(found >= 2.0 * windowful, "{traffic:?}: {found}, a window each gives {windowful}");
+    }
+}
+
+/// Where windows are large, and the responder keeps what comes behind a lost packet.
+#[test]
+fn a_loss_costs_a_packet_where_the_rest_is_kept() {
+    for traffic in [Traffic::Send, Traffic::Write] {
+        for (loss, factor) in [(0.0001, 1.05), (0.001, 1.2), (0.01, 1.4)] {
+            let [dropped, kept] = [false, true].map(|keeps| {
+                goodput(traffic, loss, Setting { receive_buffer: 8 << 20, keeps }, 1000)
+            });
+            assert!(kept >= factor * dropped, "{traffic:?} at {loss}: {kept}, or {dropped}");
+        }
     }
 }
 

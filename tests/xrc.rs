@@ -135,7 +135,7 @@ fn a_queue_that_is_not_of_the_domain_is_an_invalid_request() {
 fn what_is_repeated_or_too_early_is_no_invalid_request() {
     let mut t = target();
     t.post_recv(64);
-    t.rx(0, "SEND_ONLY psn=6 ackreq srqn=0xabcdef len=8");
+    t.rx(0, "SEND_ONLY psn=7 ackreq srqn=0xabcdef len=8");
     t.tx(0, "NAK_PSN psn=5 msn=0");
     t.rx(0, "SEND_ONLY psn=5 ackreq srqn=ours len=8");
     t.tx(0, "ACK psn=5 msn=1");

@@ -148,7 +148,7 @@ impl Groups {
         let id = identification(verdict, meta, segment, cx.counters());
         let is_ours = ours.contains(&meta.source.ip().into());
         let sender = packet.deth().filter(|_| is_ours).map(|deth| deth.source_qp);
-        let arrival = Arrival { packet, meta, id, is_predicted: false, addressed: Ok(()) };
+        let arrival = Arrival { packet, bytes, meta, id, is_predicted: false, addressed: Ok(()) };
         for slot in members {
             let Some(qp) = qps.get_mut(*slot).filter(|qp| Some(qp.id.qpn) != sender) else {
                 continue;

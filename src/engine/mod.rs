@@ -80,6 +80,7 @@ use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
 use crate::transport::counters::Tally;
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
+use crate::transport::rc::ahead::ReorderBuffer;
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
 use crate::transport::work::Completion;
@@ -102,6 +103,11 @@ pub struct Config {
     /// [`Engine::set_peer_receive_buffer`] tells better. The default is that of a socket that asked
     /// for nothing, because what does not fit is lost.
     pub peer_receive_buffer: u64,
+    /// Bytes of requests that are kept while one before them is missing, of all RC and XRC connections
+    /// together. What does not fit is dropped, and with 0 everything is, as an adapter does: then the peer
+    /// has to send again whatever was in flight behind a lost packet. The default is what a socket's receive
+    /// buffer holds.
+    pub reorder_buffer: u64,
     /// Queue pairs at most.
     pub max_qp: usize,
     /// READs and atomics that one queue pair may have outstanding, in either direction.
@@ -132,6 +138,7 @@ impl Config {
             active_mtu: Mtu::Mtu4096,
             receive_buffer: DEFAULT_RECEIVE_BUFFER,
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER,
+            reorder_buffer: DEFAULT_RECEIVE_BUFFER,
             max_qp: 1 << 17,
             // What kernel rxe allows; an adapter has 16.
             max_rd_atomic: 128,
@@ -250,6 +257,7 @@ pub struct Engine {
     windows: Windows,
     read_window: WindowId,
     srqs: SrqTable,
+    reorder: ReorderBuffer,
     groups: Groups,
     flows: FlowPorts,
     /// Slots of the GID table whose address is gone.
@@ -289,6 +297,7 @@ macro_rules! context {
             read_window: $engine.read_window,
             in_turn: None,
             srqs: &mut $engine.srqs,
+            reorder: &$engine.reorder,
             tally: &mut $engine.tally,
             slot: $slot,
             outputs: &mut $engine.outputs,
@@ -309,6 +318,7 @@ impl Engine {
         // What comes back to us needs a window that no destination shares.
         let read_window = windows.own(usable(config.receive_buffer));
         let srqs = SrqTable::new(config.shard, config.shards);
+        let reorder = ReorderBuffer::new(config.reorder_buffer);
         Self {
             qps: QpTable::new(config.max_qp, config.shard, seed),
             config,
@@ -319,6 +329,7 @@ impl Engine {
             windows,
             read_window,
             srqs,
+            reorder,
             groups: Groups::default(),
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),

@@ -219,12 +219,21 @@ impl QueuePair {
         }
     }
 
-    /// Takes a packet that [`admits`](Self::admits) and the ICRC have let pass.
+    /// Takes a packet that [`admits`](Self::admits) and the ICRC have let pass, and what was kept until it came.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
-        mut arrival: Arrival<'_>,
+        arrival: Arrival<'_>,
     ) -> Result<(), DropReason> {
+        self.take(cx, arrival)?;
+        while let Some(bytes) = self.service.take_kept() {
+            let Ok(packet) = Datagram::parse(&bytes) else { continue };
+            self.take(cx, Arrival { packet, bytes: &bytes, ..arrival })?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, cx: &mut Context<'_>, mut arrival: Arrival<'_>) -> Result<(), DropReason> {
         let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
         if arrival.packet.bth.opcode == Opcode::Cnp {
             cx.counters().cnps_received += 1;

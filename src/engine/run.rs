@@ -161,7 +161,7 @@ mod tests {
 
     fn arrival(bytes: &[u8], is_predicted: bool) -> Arrival<'_> {
         let packet = Datagram::parse(bytes).unwrap();
-        Arrival { packet, meta: &META, id: 0, is_predicted, addressed: Ok(()) }
+        Arrival { packet, bytes, meta: &META, id: 0, is_predicted, addressed: Ok(()) }
     }
 
     /// One more of the same length.

@@ -54,6 +54,8 @@ pub(crate) enum Broken {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
     pub(crate) packet: Datagram<'a>,
+    /// The datagram that the packet is.
+    pub(crate) bytes: &'a [u8],
     pub(crate) meta: &'a RxMeta,
     /// Its IPv4 identification.
     pub(crate) id: u16,
@@ -245,18 +247,18 @@ impl Service {
         receives: &mut RecvQueue,
         arrival: &Arrival<'_>,
     ) -> Result<Result<(), Broken>, DropReason> {
-        let packet = &arrival.packet;
+        let (packet, datagram) = (&arrival.packet, (&arrival.packet, arrival.bytes));
         let is_request = packet.bth.opcode.is_request();
         Ok(match (self, peering) {
             (Self::Rc { requester, responder }, Peering::Connection(connection)) if is_request => {
                 requester.observe(&packet.bth);
                 responder
-                    .handle_request(cx, connection, receives, packet, arrival.addressed)
+                    .handle_request(cx, connection, receives, datagram, arrival.addressed)
                     .map_err(Broken::Request)
             }
             (Self::XrcTgt { responder }, Peering::Connection(connection)) if is_request => {
                 responder
-                    .handle_request(cx, connection, receives, packet, arrival.addressed)
+                    .handle_request(cx, connection, receives, datagram, arrival.addressed)
                     .map_err(Broken::Request)
             }
             (
@@ -366,6 +368,11 @@ impl Service {
         matches!(self, Self::XrcTgt { responder } if responder.is_within_message())
     }
 
+    /// The request that was kept and whose turn it is now.
+    pub(crate) fn take_kept(&mut self) -> Option<Box<[u8]>> {
+        self.responder()?.take_kept()
+    }
+
     /// The responder, of a service that has answers.
     pub(crate) fn responder(&mut self) -> Option<&mut Responder> {
         match self {
@@ -378,7 +385,7 @@ impl Service {
     pub(crate) fn passes_over(&self, packet: &Datagram<'_>) -> bool {
         match self {
             Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
-                packet.bth.opcode.is_request() && responder.passes_over(packet.bth.psn)
+                packet.bth.opcode.is_request() && responder.passes_over(packet)
             }
             Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
         }

@@ -166,7 +166,7 @@ impl QpTable {
         }
         let id = identification(verdict, meta, segment, cx.counters());
         let is_predicted = verdict == Verdict::Good;
-        Ok((slot, Arrival { packet, meta, id, is_predicted, addressed: Ok(()) }))
+        Ok((slot, Arrival { packet, bytes, meta, id, is_predicted, addressed: Ok(()) }))
     }
 }
 

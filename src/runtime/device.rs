@@ -42,6 +42,7 @@ pub(crate) struct DeviceConfig {
     pub(crate) also: Vec<IpAddr>,
     pub(crate) name: String,
     pub(crate) receive_buffer: Option<usize>,
+    pub(crate) reorder_buffer: Option<u64>,
     pub(crate) source_port: Option<u16>,
     pub(crate) via: PortKind,
     /// How many shards it has.
@@ -387,10 +388,12 @@ impl Device {
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
         let gids: Vec<_> = claim.ips().iter().copied().map(Gid::from).collect();
-        let receive_buffer = ports.iter().map(|port| port.info().receive_buffer as u64).min();
+        let buffers = ports.iter().map(|port| port.info().receive_buffer as u64);
+        let receive_buffer = buffers.min().unwrap_or_default();
         let engines = Config {
             active_mtu,
-            receive_buffer: receive_buffer.unwrap_or_default(),
+            receive_buffer,
+            reorder_buffer: config.reorder_buffer.unwrap_or(receive_buffer),
             gids: gids.clone(),
             pkeys: config.pkeys.clone(),
             shard: opener.shard(),

@@ -23,7 +23,7 @@ pub struct Variable {
 }
 
 /// Every environment variable there is. One that is empty counts as not set.
-pub const VARIABLES: [Variable; 11] = [
+pub const VARIABLES: [Variable; 12] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
@@ -53,6 +53,11 @@ pub const VARIABLES: [Variable; 11] = [
         name: "SOFTROCE_RCVBUF",
         value: "a number of bytes",
         meaning: "the size of the receive buffer, as the kernel counts it",
+    },
+    Variable {
+        name: "SOFTROCE_REORDER",
+        value: "a number of bytes",
+        meaning: "how much is kept of what arrives behind a lost packet, so that the peer need not send it again; 0 for nothing, as kernel rxe does; without it as much as the receive buffer takes",
     },
     Variable {
         name: "SOFTROCE_LOG",
@@ -100,6 +105,8 @@ pub struct Environment {
     pub impair: Option<Impairments>,
     /// `SOFTROCE_RCVBUF`.
     pub receive_buffer: Option<usize>,
+    /// `SOFTROCE_REORDER`.
+    pub reorder_buffer: Option<u64>,
     /// `SOFTROCE_LOG`.
     pub log: Option<LogLevel>,
     /// `SOFTROCE_SOURCE_PORT`.
@@ -183,6 +190,7 @@ impl Environment {
                 self.impair = Some(text.parse().map_err(|error| wrong(format!("{error}")))?);
             }
             "SOFTROCE_RCVBUF" => self.receive_buffer = Some(text.parse().map_err(|_| unlike())?),
+            "SOFTROCE_REORDER" => self.reorder_buffer = Some(text.parse().map_err(|_| unlike())?),
             "SOFTROCE_LOG" => self.log = Some(LogLevel::named(&text).ok_or_else(unlike)?),
             "SOFTROCE_SOURCE_PORT" => {
                 self.source_port = Some(text.parse().map_err(|_| unlike())?);
@@ -248,6 +256,7 @@ mod tests {
             "metrics",
             "loss=0.5",
             "4096",
+            "0",
             "warn",
             "4791",
             "udp",
@@ -265,6 +274,7 @@ mod tests {
             counters: Some("metrics".into()),
             impair: "loss=0.5".parse().ok(),
             receive_buffer: Some(4096),
+            reorder_buffer: Some(0),
             log: Some(LogLevel::Warn),
             source_port: Some(4791),
             via: Some(PortKind::Udp),

@@ -6,6 +6,7 @@ use crate::net::{IpVersion, Path};
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::counters::{Counters, Tally};
 use crate::transport::outputs::Outputs;
+use crate::transport::rc::ahead::ReorderBuffer;
 use crate::transport::srq::SrqTable;
 use crate::transport::window::{Allowance, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
@@ -75,6 +76,8 @@ pub(crate) struct Context<'a> {
     pub(crate) in_turn: Option<WindowId>,
     /// Receive queues that queue pairs share.
     pub(crate) srqs: &'a mut SrqTable,
+    /// Room for requests that arrive ahead of a missing one.
+    pub(crate) reorder: &'a ReorderBuffer,
     pub(crate) tally: &'a mut Tally,
     /// The slot of the queue pair that the input is for, once it is known: what happens is counted there.
     pub(crate) slot: Option<usize>,

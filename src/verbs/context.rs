@@ -46,6 +46,7 @@ pub struct OpenOptions {
     free: bool,
     name: Option<String>,
     receive_buffer: Option<usize>,
+    reorder_buffer: Option<u64>,
     source_port: Option<u16>,
     via: Option<PortKind>,
     shards: Option<u8>,
@@ -108,6 +109,13 @@ impl OpenOptions {
         Self { receive_buffer: Some(bytes), ..self }
     }
 
+    /// Bytes of SENDs and WRITEs that are kept while a packet before them is missing, so that an RC or XRC peer
+    /// has to send only that again. With 0 they are dropped, as most adapters and kernel rxe do, and what was in
+    /// flight behind a lost packet is sent again with it. Without it: as much as the receive buffer takes.
+    pub fn reorder_buffer(self, bytes: u64) -> Self {
+        Self { reorder_buffer: Some(bytes), ..self }
+    }
+
     /// One UDP port to send from, for firewalls that must know it; 4791 is allowed. Without it:
     /// ports of 49152 to 65535, by which switches tell connections apart.
     pub fn source_port(self, port: u16) -> Self {
@@ -129,8 +137,8 @@ impl OpenOptions {
     /// of an XRC domain. A completion queue serves all: to look at it costs as many looks as queue pairs of
     /// different shards complete there, so a thread is best served by queue pairs of one shard.
     ///
-    /// What is said of a socket, as [`receive_buffer`](Self::receive_buffer), is for each of them, and so is
-    /// a [rate](Self::impair) of impairments; to the sender all are one address.
+    /// What is said of a socket, as [`receive_buffer`](Self::receive_buffer), is for each of them, and so are
+    /// [`reorder_buffer`](Self::reorder_buffer) and a [rate](Self::impair) of impairments; to the sender all are one address.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -205,6 +213,7 @@ impl OpenOptions {
     fn config(self) -> Result<DeviceConfig, EnvError> {
         let env = Environment::read()?;
         let special = self.receive_buffer.is_some()
+            || self.reorder_buffer.is_some()
             || self.source_port.is_some()
             || self.via.is_some()
             || self.shards.is_some()
@@ -230,6 +239,7 @@ impl OpenOptions {
             also,
             name: self.name.or(env.name).unwrap_or_else(|| String::from("softroce0")),
             receive_buffer: self.receive_buffer.or(env.receive_buffer),
+            reorder_buffer: self.reorder_buffer.or(env.reorder_buffer),
             source_port: self.source_port.or(env.source_port),
             via,
             shards: self.shards.or(env.shards).unwrap_or(1),

@@ -53,7 +53,7 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 400.0;
 /// Left, right, top and bottom.
 const MARGINS: [f64; 4] = [70.0, 20.0, 20.0, 50.0];
-const COLORS: [&str; 3] = ["#c0392b", "#2471a3", "#229954"];
+const COLORS: [&str; 5] = ["#c0392b", "#2471a3", "#229954", "#e67e22", "#8e44ad"];
 
 /// Where loss and goodput lie, both on logarithmic scales: 0.005 % to 20 %, 1 MB/s to 2 GB/s.
 fn place(loss: f64, bytes: f64) -> (f64, f64) {

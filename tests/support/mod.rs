@@ -84,6 +84,7 @@ impl Node {
         let memory = Arc::new(Memory::new(key));
         let mut config = Config::new(ip);
         config.receive_buffer = host.receive_buffer as u64;
+        config.reorder_buffer = config.receive_buffer;
         tune(&mut config);
         Self {
             ip,

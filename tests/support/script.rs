@@ -153,6 +153,11 @@ impl Script {
         Self::with(link, |_| {})
     }
 
+    /// The side under test answers, and keeps nothing that comes ahead of a missing request.
+    pub fn dropping(link: Link) -> Self {
+        Self::with(link, |config| config.reorder_buffer = 0)
+    }
+
     /// A queue pair in RTS on a device that is not the default.
     pub fn with(link: Link, tune: impl FnOnce(&mut Config)) -> Self {
         let mut script = Self::reset(link, tune);

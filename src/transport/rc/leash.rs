@@ -21,6 +21,10 @@
 //! ```
 //!
 //! so that the leash is the longer the rarer losses are. Where nothing is lost there is none.
+//!
+//! Of a peer that keeps what comes behind a lost packet (`repair`) that is not true: a loss costs a round trip there,
+//! whatever is in flight. So much may be then that two losses are to be expected, for when more than that is lost
+//! some queue is too short.
 
 use std::time::Duration;
 
@@ -41,6 +45,8 @@ pub(super) struct Leash {
     busy: u64,
     /// What lands between two losses.
     gap: u64,
+    /// Nothing is lost with a packet that is lost.
+    selective: bool,
     /// Acknowledged since the last loss.
     landed: u64,
     /// The least round trip of this period and of the one before.
@@ -77,8 +83,9 @@ impl Leash {
         }
     }
 
-    /// A packet that left `ago` is missing, and `in_flight` with it.
-    pub(super) fn lost(&mut self, in_flight: u64, ago: Duration) {
+    /// A packet that left `ago` is missing, and `in_flight` with it, unless the peer keeps that.
+    pub(super) fn lost(&mut self, in_flight: u64, ago: Duration, kept: bool) {
+        self.selective = kept;
         let landed = std::mem::take(&mut self.landed).max(1);
         // Half forgotten with each loss, for losses come in rows.
         self.gap = if self.gap == 0 { landed } else { geometric_mean(self.gap, landed) };
@@ -93,7 +100,8 @@ impl Leash {
     }
 
     fn adjust(&mut self) {
-        self.length = Some(geometric_mean(self.busy, self.gap).max(self.busy / 2));
+        let losses = if self.selective { self.gap.saturating_mul(2) } else { 0 };
+        self.length = Some(geometric_mean(self.busy, self.gap).max(losses).max(self.busy / 2));
     }
 }
 
@@ -117,14 +125,14 @@ mod tests {
         let mut leash = Leash::new(4112, 100);
         leash.landed(Instant::ZERO, MB / 2, Some(us(90)));
         leash.landed(Instant::ZERO, MB / 2, Some(us(10)));
-        leash.lost(in_flight, us(ago));
+        leash.lost(in_flight, us(ago), false);
         leash
     }
 
     #[test]
     fn what_waits_in_queues_is_not_in_flight_after_a_loss() {
         let mut leash = Leash::default();
-        leash.lost(MB, us(100));
+        leash.lost(MB, us(100), false);
         assert_eq!(leash.length(), None, "no round trip is known");
         assert_eq!(after_a_loss(MB, 20).length(), None, "the path holds half of that");
         // It holds 20 kB: 40 kB and 1 MB.
@@ -138,7 +146,7 @@ mod tests {
     fn a_burst_is_always_in_flight() {
         let mut leash = after_a_loss(10_000, 1000);
         for _ in 0..10 {
-            leash.lost(10_000, us(1000));
+            leash.lost(10_000, us(1000), false);
         }
         assert_eq!(leash.length(), Some(1500));
         assert_eq!(Leash::new(1040, 100).burst, 6200);
@@ -154,9 +162,9 @@ mod tests {
         }
         assert_eq!(lengths, [200_000, 200_000, 282_842, 400_000], "2 MB, and 4 MB, without a loss");
         // The next comes after 10 kB, and the geometric mean of that and 4 MB is 200 kB.
-        leash.lost(MB, us(500));
+        leash.lost(MB, us(500), false);
         leash.landed(Instant::ZERO, 10_000, None);
-        leash.lost(MB, us(500));
+        leash.lost(MB, us(500), false);
         assert_eq!(leash.length(), Some(89_442));
     }
 
@@ -165,7 +173,7 @@ mod tests {
         let mut leash = Leash::default();
         let mut after = |seconds, round_trip| {
             leash.landed(Instant::ZERO + Duration::from_secs(seconds), 1, Some(us(round_trip)));
-            leash.lost(MB, us(1000));
+            leash.lost(MB, us(1000), false);
             leash.length().unwrap()
         };
         assert_eq!(

@@ -6,10 +6,12 @@
 //!       └──── ACK, NAK, RNR NAK, READ response ◄───┘
 //! ```
 
+pub(crate) mod ahead;
 mod bursts;
 pub(crate) mod flush_icrc;
 mod leash;
 pub(crate) mod reads;
+mod repair;
 pub(crate) mod requester;
 pub(crate) mod resources;
 pub(crate) mod responder;

@@ -22,6 +22,7 @@ use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::flush_icrc::FlushIcrc;
 use crate::transport::rc::leash::Leash;
 use crate::transport::rc::reads::ReadPlan;
+use crate::transport::rc::repair::Repair;
 use crate::transport::rc::retry::{Expired, Retry};
 use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
 use crate::transport::work::{
@@ -59,17 +60,19 @@ pub(crate) struct Requester {
     pub(super) reads: ReadPlan,
     /// SQD: no request starts.
     draining: bool,
-    /// The ACK timer was over.
+    /// The ACK timer was over, or a packet is sent again alone.
     pub(super) probe: Option<Probe>,
+    pub(super) repair: Repair,
     pub(super) flush_icrc: FlushIcrc,
     pub(super) bursts: Bursts,
     pub(super) leash: Leash,
 }
 
-/// How a requester comes back after its ACK timer was over.
+/// How a requester comes back after its ACK timer was over, or to a peer that may have kept what came behind
+/// a lost packet.
 ///
 /// The peer may have been asleep, and all that was sent may still be in its receive buffer. To send
-/// it again at once would overrun that. So one packet asks where the peer stands, and one more goes
+/// it again at once would overrun that, or be in vain. So one packet asks where the peer stands, and one more goes
 /// with each answer, until everything sent before has been acknowledged or sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Probe {
@@ -122,6 +125,7 @@ impl Requester {
             reads: ReadPlan::new(u32::MAX),
             draining: false,
             probe: None,
+            repair: Repair::default(),
             flush_icrc: FlushIcrc::default(),
             bursts: Bursts::default(),
             leash: Leash::default(),
@@ -581,6 +585,7 @@ impl Requester {
         }
         (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
         self.probe = None;
+        self.repair.stops();
         self.bursts.repeated();
         self.abandon_flights(cx, connection.window);
     }
@@ -612,10 +617,15 @@ impl Requester {
                 self.miss_flush();
                 self.miss_burst(cx);
                 self.go_back(cx, connection);
-                self.probe = Some(Probe { until: self.sent, allowance: 1 });
+                self.ask();
                 Ok(())
             }
         }
+    }
+
+    /// Sends one packet, and more with each answer.
+    pub(super) fn ask(&mut self) {
+        self.probe = Some(Probe { until: self.sent, allowance: 1 });
     }
 
     /// How the oldest request fails because it could not be sent, once it is the oldest.

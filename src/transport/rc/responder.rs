@@ -15,6 +15,7 @@ use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::Fault;
 use crate::transport::inbound::{Inbound, Refusal, at_once, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
+use crate::transport::rc::ahead::Ahead;
 use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::resources::{Class, Kind, Resource, Resources};
 use crate::transport::recv::RecvQueue;
@@ -36,6 +37,7 @@ pub(crate) struct Responder {
     msn: u32,
     sequence: Sequence,
     gap: Gap,
+    ahead: Ahead,
     message: Inbound,
     resources: Resources,
     /// Whether answers get through in bursts.
@@ -43,13 +45,15 @@ pub(crate) struct Responder {
     closing: Option<Closing>,
 }
 
-/// Whether packets ahead of the expected one are dropped in silence.
+/// Whether packets ahead of the expected one come as no surprise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Gap {
     #[default]
     None,
-    /// The requester has been told, by NAK or RNR NAK; once a gap is enough.
-    Told,
+    /// The requester has been told that the expected one is missing; once a gap is enough.
+    Missing,
+    /// The requester has been told that it came too early.
+    NotReady,
 }
 
 /// The acknowledgement that follows the answers to READs and atomics.
@@ -79,7 +83,7 @@ impl Responder {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// Takes a request packet. `addressed` says whether it is for `receives`: over XRC it names a queue,
+    /// Takes a request packet and the datagram that it is. `addressed` says whether it is for `receives`: over XRC it names a queue,
     /// which may be none, and which matters where the packet is new. An error is for good: the queue pair must fail, and the NAK that
     /// tells the peer is due.
     pub(crate) fn handle_request(
@@ -87,7 +91,7 @@ impl Responder {
         cx: &mut Context<'_>,
         connection: &Connection,
         receives: &mut RecvQueue,
-        packet: &Datagram<'_>,
+        (packet, bytes): (&Datagram<'_>, &[u8]),
         addressed: Result<(), Fault>,
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
@@ -96,7 +100,7 @@ impl Responder {
             return Ok(());
         }
         if psn != self.expected {
-            self.on_gap(cx);
+            self.on_gap(cx, packet, bytes);
             return Ok(());
         }
         let executed = match addressed {
@@ -106,7 +110,8 @@ impl Responder {
         match executed {
             Ok(()) => Ok(()),
             Err(Refusal::NotReady) => {
-                self.gap = Gap::Told;
+                self.gap = Gap::NotReady;
+                self.ahead.clear();
                 self.closing = Some(Closing::Rnr);
                 cx.counters().rnr_naks_sent += 1;
                 Ok(())
@@ -120,17 +125,35 @@ impl Responder {
         }
     }
 
-    /// Whether the packet with this PSN is ahead of the expected one, and the requester has been told
-    /// that this is missing.
-    pub(crate) fn passes_over(&self, psn: Psn) -> bool {
-        self.gap == Gap::Told && psn != self.expected && !psn.is_before(self.expected)
+    /// Whether a packet is ahead of the expected one, is no news to the requester, and will not be kept.
+    pub(crate) fn passes_over(&self, packet: &Datagram<'_>) -> bool {
+        let psn = packet.bth.psn;
+        let passes = match self.gap {
+            Gap::None => false,
+            Gap::Missing => self.ahead.is_full() || !may_be_kept(packet),
+            Gap::NotReady => true,
+        };
+        passes && psn != self.expected && !psn.is_before(self.expected)
     }
 
-    fn on_gap(&mut self, cx: &mut Context<'_>) {
-        debug_assert!(self.gap == Gap::None, "what comes before the gap is closed is passed over");
-        cx.counters().out_of_sequence += 1;
-        self.gap = Gap::Told;
-        self.closing = Some(Closing::Gap);
+    fn on_gap(&mut self, cx: &mut Context<'_>, packet: &Datagram<'_>, bytes: &[u8]) {
+        let first = self.gap == Gap::None;
+        if first {
+            cx.counters().out_of_sequence += 1;
+            self.gap = Gap::Missing;
+            self.closing = Some(Closing::Gap);
+        }
+        let psn = packet.bth.psn;
+        if may_be_kept(packet) && self.ahead.keep(cx.reorder, self.expected, psn, bytes) {
+            cx.counters().kept_ahead += 1;
+        } else if !first {
+            cx.counters().drop(DropReason::OutOfSequence);
+        }
+    }
+
+    /// The packet that was kept and whose turn it is now.
+    pub(crate) fn take_kept(&mut self) -> Option<Box<[u8]>> {
+        self.ahead.take(self.expected)
     }
 
     /// The request with the expected PSN.
@@ -221,10 +244,13 @@ impl Responder {
         taken
     }
 
-    /// Whether a packet is the next one, and leaves the message under way, or none, what it is.
+    /// Whether a packet is the next one, leaves the message under way, or none, what it is, and is followed by
+    /// none that was kept.
     fn follows(&self, packet: &Datagram<'_>) -> bool {
         let Bth { opcode, psn, .. } = packet.bth;
-        psn == self.expected && self.sequence.next(opcode) == Ok(self.sequence)
+        psn == self.expected
+            && self.ahead.is_empty()
+            && self.sequence.next(opcode) == Ok(self.sequence)
     }
 
     fn count_message(&mut self, ended: bool) {
@@ -536,7 +562,7 @@ impl Responder {
     }
 
     /// Ends the message that is arriving, if a receive request belongs to it, with `status`. Tells
-    /// whether one did.
+    /// whether one did. What was kept is forgotten: nothing follows.
     pub(crate) fn end_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -544,6 +570,7 @@ impl Responder {
         receives: &mut RecvQueue,
         status: WcStatus,
     ) -> bool {
+        self.ahead.clear();
         self.message.end(cx, qpn, receives, status)
     }
 
@@ -565,8 +592,14 @@ impl Responder {
     /// Forgets what is owed: the queue pair was told to stop.
     pub(crate) fn clear(&mut self) {
         self.resources.clear();
+        self.ahead.clear();
         self.closing = None;
     }
+}
+
+/// Whether a packet that is ahead of the expected one is worth its room.
+fn may_be_kept(packet: &Datagram<'_>) -> bool {
+    matches!(packet.bth.opcode.operation(), Operation::Send | Operation::Write)
 }
 
 /// Appends packets in the middle of the answer to a READ that follow one, as many as there are and fit.

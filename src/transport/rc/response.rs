@@ -84,14 +84,18 @@ impl Requester {
         }
         // After a timeout it is not known which of two packets has been acknowledged.
         let ambiguous = self.probe.is_some();
+        self.bursts.acknowledged(self.una);
+        let cursor = self.cursor_psn();
+        if cursor.next().is_before(self.una) {
+            // Two packets in a row have got through, one of them behind the other.
+            self.bursts.arrived();
+        }
         self.probe = self
             .probe
             .filter(|probe| self.una.is_before(probe.until))
             .map(|probe| Probe { allowance: probe.allowance + 1, ..probe });
-        self.bursts.acknowledged(self.una);
-        let cursor = self.cursor_psn();
-        if cursor.is_before(self.una) {
-            self.bursts.arrived();
+        if self.probe.is_none() {
+            self.repair.ends();
         }
         if cursor.is_before(self.una) && self.queue.front().is_some_and(Wqe::is_started) {
             // Late news: what was to be sent again from here has arrived after all.
@@ -120,7 +124,11 @@ impl Requester {
         end: Psn,
     ) -> Acknowledged {
         let before = self.una;
+        let sent_again = self.probe.map(|_| self.cursor_psn());
         let hole = self.advance(cx, connection, end);
+        if sent_again.is_some_and(|psn| psn.is_before(self.una)) {
+            self.repair.jumped();
+        }
         self.settle(cx, connection, before);
         hole
     }
@@ -209,10 +217,16 @@ impl Requester {
         }
         self.miss_flush();
         self.miss_burst(cx);
+        self.repair.ends();
         if let Some(departed) = self.flights.first_departed() {
-            self.leash.lost(self.flights.total(), cx.now - departed);
+            let kept = self.repair.is_selective();
+            self.leash.lost(self.flights.total(), cx.now - departed, kept);
         }
-        self.retry_from(cx, connection, psn)
+        self.retry_from(cx, connection, psn)?;
+        if self.repair.begins() {
+            self.ask();
+        }
+        Ok(())
     }
 
     fn retry_from(

@@ -1,0 +1,187 @@
+//! Request packets that arrive ahead of a missing one, and are kept until it comes.
+//!
+//! A responder says once that a packet is missing, and a requester then sends it again with everything behind it
+//! (go-back-N, IBTA vol 1, §9.7.4.1.4). Nothing has to be sent again that is kept here: once the missing packet
+//! has come, what was kept is carried out in order, and the acknowledgement names the last of it. To a
+//! requester this is nothing new. A responder whose acknowledgements were lost answers a repeated request with
+//! the newest that it has carried out, too (C9-105).
+//!
+//! Only SENDs and WRITEs are kept. A READ or an atomic would be answered twice, now and when the
+//! requester repeats it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::psn::Psn;
+
+/// Packets that a queue pair keeps at most, however short they are.
+const MOST: usize = 4096;
+
+/// What a packet takes besides its bytes.
+const OVERHEAD: u64 = 64;
+
+/// The room for packets of all queue pairs of an engine.
+#[derive(Clone, Debug)]
+pub(crate) struct ReorderBuffer {
+    limit: u64,
+    used: Arc<AtomicU64>,
+}
+
+impl ReorderBuffer {
+    /// Room for so many bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, used: Arc::default() }
+    }
+
+    fn room(&self, bytes: u64) -> Option<Room> {
+        let used = self.used.load(Ordering::Relaxed).checked_add(bytes)?;
+        if used > self.limit {
+            return None;
+        }
+        self.used.store(used, Ordering::Relaxed);
+        Some(Room { bytes, used: self.used.clone() })
+    }
+}
+
+/// Room that a packet takes, until it is dropped.
+#[derive(Debug)]
+struct Room {
+    bytes: u64,
+    used: Arc<AtomicU64>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The packets that one responder keeps, in the order of their PSNs, all of them ahead of the expected one.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    packets: VecDeque<Packet>,
+    /// There was no room for one, which is not to be hoped for again before some are taken.
+    full: bool,
+}
+
+#[derive(Debug)]
+struct Packet {
+    psn: Psn,
+    datagram: Box<[u8]>,
+    _room: Room,
+}
+
+impl Ahead {
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Keeps a datagram. False when it is kept already, or there is no room.
+    pub(super) fn keep(
+        &mut self,
+        buffer: &ReorderBuffer,
+        expected: Psn,
+        psn: Psn,
+        datagram: &[u8],
+    ) -> bool {
+        let distance = psn.since(expected);
+        let place = match self.packets.back() {
+            Some(last) if last.psn.since(expected) >= distance => {
+                self.packets.binary_search_by_key(&distance, |packet| packet.psn.since(expected))
+            }
+            _ => Err(self.packets.len()),
+        };
+        let Err(place) = place else { return false };
+        let room =
+            (self.packets.len() < MOST).then(|| buffer.room(datagram.len() as u64 + OVERHEAD));
+        let Some(room) = room.flatten() else {
+            self.full = true;
+            return false;
+        };
+        self.packets.insert(place, Packet { psn, datagram: datagram.into(), _room: room });
+        true
+    }
+
+    /// Takes the packet with the PSN `expected`. Those before it came otherwise.
+    pub(super) fn take(&mut self, expected: Psn) -> Option<Box<[u8]>> {
+        while let Some(first) = self.packets.front() {
+            let is_due = first.psn == expected;
+            if !is_due && !first.psn.is_before(expected) {
+                return None;
+            }
+            self.full = false;
+            let packet = self.packets.pop_front();
+            if self.packets.is_empty() {
+                self.packets = VecDeque::new();
+            }
+            if is_due {
+                return packet.map(|packet| packet.datagram);
+            }
+        }
+        None
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psn(value: u32) -> Psn {
+        Psn::new(value)
+    }
+
+    fn datagram(psn: u32) -> Vec<u8> {
+        psn.to_le_bytes().repeat(9)
+    }
+
+    #[test]
+    fn packets_are_taken_in_order_whatever_order_they_came_in_and_once() {
+        let (buffer, mut ahead) = (ReorderBuffer::new(1000), Ahead::default());
+        let expected = psn(0xff_fffe);
+        for (value, is_new) in [(3, true), (0xff_ffff, true), (1, true), (3, false), (0, true)] {
+            let kept = ahead.keep(&buffer, expected, psn(value), &datagram(value));
+            assert_eq!(kept, is_new, "{value:#x}");
+        }
+        assert_eq!(ahead.take(expected), None);
+        let taken = |ahead: &mut Ahead, value| ahead.take(psn(value)).map(|bytes| bytes[0]);
+        assert_eq!(taken(&mut ahead, 0xff_ffff), Some(0xff));
+        assert_eq!(taken(&mut ahead, 0), Some(0));
+        // That came otherwise.
+        assert_eq!(taken(&mut ahead, 2), None);
+        assert_eq!(taken(&mut ahead, 3), Some(3));
+        assert!(ahead.is_empty());
+    }
+
+    #[test]
+    fn there_is_room_for_so_much_of_all_queue_pairs_together() {
+        let buffer = ReorderBuffer::new(250);
+        let (mut one, mut other) = (Ahead::default(), Ahead::default());
+        let expected = psn(5);
+        assert!(one.keep(&buffer, expected, psn(6), &datagram(6)));
+        assert!(other.keep(&buffer, expected, psn(6), &datagram(6)));
+        assert!(!one.keep(&buffer, expected, psn(7), &datagram(7)) && one.is_full());
+        other.clear();
+        assert!(one.keep(&buffer, expected, psn(7), &datagram(7)), "100 bytes each");
+        assert!(one.take(psn(6)).is_some() && !one.is_full());
+        drop(one);
+        assert_eq!(buffer.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_queue_pair_keeps_so_many_packets() {
+        let (buffer, mut ahead) = (ReorderBuffer::new(u64::MAX), Ahead::default());
+        for value in (1..).take(MOST) {
+            assert!(ahead.keep(&buffer, psn(0), psn(value), &[]));
+        }
+        assert!(!ahead.keep(&buffer, psn(0), psn(10_000), &[]));
+    }
+}

@@ -1,0 +1,241 @@
+//! What arrives behind a lost packet: kept by the responder until that comes, and not sent again by a requester
+//! whose peer keeps it.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use softroce::engine::QpState;
+use softroce::transport::outputs::{AsyncEvent, DropReason};
+use softroce::transport::work::WcOpcode;
+use support::script::{Script, ok, rts_qp};
+
+const SEND: WcOpcode = WcOpcode::Send;
+
+fn write(psn: u32) -> String {
+    format!("WRITE_ONLY psn={psn} ackreq va={:#x} rkey=mem dmalen=8 len=8", 0x1000 + 8 * psn)
+}
+
+fn word(t: &Script, psn: usize) -> u64 {
+    t.mem.load_u64(8 * psn).unwrap()
+}
+
+// ---- the responder ----
+
+#[test]
+fn what_was_kept_is_carried_out_in_order_once_the_missing_packet_comes() {
+    let mut t = Script::responder(rts_qp());
+    for psn in [6, 8, 7] {
+        t.rx(0, &write(psn));
+    }
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    assert_eq!([5, 6, 7, 8].map(|psn| word(&t, psn)), [0; 4]);
+    t.rx(1, &write(5));
+    t.tx(1, "ACK psn=8 msn=4");
+    assert!([5, 6, 7, 8].iter().all(|psn| word(&t, *psn) != 0));
+    let counters = t.engine.counters();
+    assert_eq!((counters.kept_ahead, counters.out_of_sequence), (3, 1));
+    assert_eq!(t.dropped(DropReason::OutOfSequence), 0);
+}
+
+/// C9-105: to the requester it looks as if acknowledgements had been lost.
+#[test]
+fn what_was_kept_and_is_sent_again_is_a_duplicate() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=6 ackreq len=8");
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    t.rx(1, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(1, "ACK psn=6 msn=2");
+    t.rx(1, "SEND_ONLY psn=6 ackreq len=8");
+    t.tx(1, "ACK psn=6 msn=2");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8), ok(2, WcOpcode::Recv, 8)]);
+}
+
+#[test]
+fn a_message_of_which_the_middle_came_last_is_whole() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(1024);
+    t.rx(0, "SEND_FIRST psn=5 len=256");
+    t.rx(0, "SEND_MIDDLE psn=7 len=256");
+    t.tx(0, "NAK_PSN psn=6 msn=0");
+    t.rx(1, "SEND_LAST psn=8 ackreq len=88");
+    t.quiet(2);
+    t.rx(3, "SEND_MIDDLE psn=6 len=256");
+    t.tx(3, "ACK psn=8 msn=1");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 856)]);
+}
+
+/// RSP-02: each gap is told once.
+#[test]
+fn a_second_gap_is_told_when_something_comes_behind_it() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, &write(6));
+    t.rx(0, &write(8));
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    t.rx(1, &write(5));
+    t.tx(1, "ACK psn=6 msn=2");
+    t.rx(2, &write(9));
+    t.tx(2, "NAK_PSN psn=7 msn=2");
+    t.rx(3, &write(7));
+    t.tx(3, "ACK psn=9 msn=5");
+}
+
+/// They would be answered twice, now and when they are repeated.
+#[test]
+fn reads_and_atomics_are_not_kept() {
+    for request in [
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8",
+        "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1",
+    ] {
+        let mut t = Script::responder(rts_qp());
+        t.rx(0, request);
+        t.tx(0, "NAK_PSN psn=5 msn=0");
+        t.rx(1, request);
+        t.rx(1, &write(5));
+        t.tx(1, "ACK psn=5 msn=1");
+        t.quiet(100);
+        assert_eq!((word(&t, 0), t.dropped(DropReason::OutOfSequence)), (0, 1), "{request}");
+    }
+}
+
+#[test]
+fn a_kept_send_without_a_receive_is_refused_as_it_would_have_been() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    for psn in [6, 7] {
+        t.rx(0, &format!("SEND_ONLY psn={psn} ackreq len=8"));
+    }
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    t.rx(1, "SEND_ONLY psn=5 ackreq len=8");
+    t.tx(1, "RNR_NAK psn=6 msn=1 timer=0.64ms");
+    t.post_recv(64);
+    t.post_recv(64);
+    t.rx(700, "SEND_ONLY psn=6 ackreq len=8");
+    // What was behind it has to come again.
+    t.tx(700, "ACK psn=6 msn=2");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8), ok(2, WcOpcode::Recv, 8)]);
+}
+
+#[test]
+fn a_kept_write_with_a_wrong_key_fails_when_its_turn_comes() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=0x12345678 dmalen=8 len=8");
+    t.rx(0, &write(7));
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    assert_eq!(t.state(), QpState::Rts);
+    t.rx(1, &write(5));
+    t.tx(1, "NAK_ACCESS psn=6 msn=1");
+    assert_eq!((t.state(), word(&t, 7)), (QpState::Err, 0));
+    assert_eq!(t.events(), [AsyncEvent::QpAccessErr(t.qpn)]);
+    t.quiet(1000);
+}
+
+#[test]
+fn what_is_damaged_is_not_kept() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, &write(6));
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    let mut packet = t.packet(&write(7));
+    *packet.last_mut().unwrap() ^= 0x10;
+    t.rx_bytes(1, &packet);
+    t.rx(2, &write(5));
+    t.tx(2, "ACK psn=6 msn=2");
+    assert_eq!(t.dropped(DropReason::BadIcrc), 1);
+}
+
+/// What does not fit costs nothing but its headers.
+#[test]
+fn there_is_room_for_so_much() {
+    let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 250);
+    for psn in [6, 7, 8, 9] {
+        t.rx(0, &write(psn));
+    }
+    t.tx(0, "NAK_PSN psn=5 msn=0");
+    t.rx(1, &write(5));
+    t.tx(1, "ACK psn=7 msn=3");
+    assert_eq!((t.engine.counters().kept_ahead, t.dropped(DropReason::OutOfSequence)), (2, 2));
+    t.rx(2, &write(9));
+    t.tx(2, "NAK_PSN psn=8 msn=3");
+    t.rx(3, &write(8));
+    t.tx(3, "ACK psn=9 msn=5");
+}
+
+// ---- the requester ----
+
+/// A requester that has lost a packet three times, and has sent the last one again: whether alone. Its
+/// messages have ten packets, the next begins with PSN 15.
+fn after_three_losses(answer: &str) -> Script {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 2560);
+    assert_eq!(t.all(0).len(), 10);
+    for (psn, again) in [(6, 9), (7, 8), (8, 1)] {
+        t.rx(psn, &format!("NAK_PSN psn={psn} msn=0"));
+        assert_eq!(t.all(psn).len(), again, "{psn}");
+    }
+    t.rx(9, answer);
+    t
+}
+
+fn psns(t: &mut Script, us: u64) -> Vec<u32> {
+    let psn = |line: String| {
+        let from = line.split_once("psn=").unwrap().1;
+        from.split(' ').next().unwrap().parse().unwrap()
+    };
+    t.all(us).iter().map(|sent| psn(sent.line())).collect()
+}
+
+#[test]
+fn a_peer_that_keeps_what_comes_behind_a_lost_packet_is_sent_only_that() {
+    let mut t = after_three_losses("ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+    t.send(2, 2560);
+    assert_eq!(t.all(10).len(), 10);
+    t.rx(11, "NAK_PSN psn=16 msn=1");
+    t.tx(11, "SEND_MIDDLE psn=16 ackreq len=256");
+    t.quiet(12);
+    // Another is missing; it goes with the one behind it.
+    t.rx(13, "ACK psn=18 msn=1");
+    assert_eq!(psns(&mut t, 13), [19, 20]);
+    t.rx(14, "ACK psn=24 msn=2");
+    assert_eq!(t.sends(), [ok(2, SEND, 2560)]);
+    assert_eq!(t.engine.counters().retransmitted, 9 + 8 + 1 + 3);
+}
+
+/// It was tried once, and for some losses everything is sent again as before.
+#[test]
+fn a_peer_that_keeps_nothing_is_sent_everything_again() {
+    let mut t = after_three_losses("ACK psn=8 msn=0");
+    assert_eq!(psns(&mut t, 9), [9, 10]);
+    t.rx(10, "ACK psn=9 msn=0");
+    assert_eq!(psns(&mut t, 10), [11, 12]);
+    t.rx(11, "ACK psn=12 msn=0");
+    assert_eq!(psns(&mut t, 11), [13, 14]);
+    t.rx(12, "ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+    t.send(2, 2560);
+    assert_eq!(t.all(13).len(), 10);
+    t.rx(14, "NAK_PSN psn=16 msn=1");
+    assert_eq!(t.all(14).len(), 9);
+}
+
+/// No answer says nothing of what the peer keeps.
+#[test]
+fn what_is_sent_alone_and_lost_is_sent_again_after_the_timeout() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 2560);
+    t.all(0);
+    for psn in [6, 7, 8] {
+        t.rx(psn, &format!("NAK_PSN psn={psn} msn=0"));
+        t.all(psn);
+    }
+    t.quiet(1000);
+    assert_eq!(psns(&mut t, 1057), [8]);
+    t.rx(1060, "ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+    t.send(2, 2560);
+    t.all(1061);
+    t.rx(1062, "NAK_PSN psn=16 msn=1");
+    assert_eq!(psns(&mut t, 1062), [16]);
+}
