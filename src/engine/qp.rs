@@ -223,17 +223,24 @@ impl QueuePair {
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
-        arrival: Arrival<'_>,
+        mut arrival: Arrival<'_>,
     ) -> Result<(), DropReason> {
-        self.take(cx, arrival)?;
+        self.take(cx, &mut arrival)?;
+        if self.service.keeps() { self.take_kept(cx, &arrival) } else { Ok(()) }
+    }
+
+    /// Takes what was kept and follows a packet.
+    #[cold]
+    fn take_kept(&mut self, cx: &mut Context<'_>, before: &Arrival<'_>) -> Result<(), DropReason> {
         while let Some(bytes) = self.service.take_kept() {
             let Ok(packet) = Datagram::parse(&bytes) else { continue };
-            self.take(cx, Arrival { packet, bytes: &bytes, ..arrival })?;
+            self.take(cx, &mut Arrival { packet, bytes: &bytes, ..*before })?;
         }
         Ok(())
     }
 
-    fn take(&mut self, cx: &mut Context<'_>, mut arrival: Arrival<'_>) -> Result<(), DropReason> {
+    #[inline]
+    fn take(&mut self, cx: &mut Context<'_>, arrival: &mut Arrival<'_>) -> Result<(), DropReason> {
         let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
         if arrival.packet.bth.opcode == Opcode::Cnp {
             cx.counters().cnps_received += 1;
@@ -252,7 +259,7 @@ impl QueuePair {
         let (service, reliable) = (&mut self.service, self.qp_type.is_reliable());
         let handled = self.receives.with(cx, &self.id, |cx, receives| {
             let before = receives.len();
-            let handled = service.handle_packet(cx, peering, receives, &arrival);
+            let handled = service.handle_packet(cx, peering, receives, arrival);
             if !reliable && receives.len() < before {
                 cx.outputs.shortage.take(receives.len());
             }

@@ -368,6 +368,14 @@ impl Service {
         matches!(self, Self::XrcTgt { responder } if responder.is_within_message())
     }
 
+    /// Whether requests are kept that came ahead of a missing one.
+    pub(crate) fn keeps(&self) -> bool {
+        match self {
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } => responder.keeps(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
+        }
+    }
+
     /// The request that was kept and whose turn it is now.
     pub(crate) fn take_kept(&mut self) -> Option<Box<[u8]>> {
         self.responder()?.take_kept()

@@ -151,6 +151,11 @@ impl Responder {
         }
     }
 
+    /// Whether packets are kept.
+    pub(crate) fn keeps(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
     /// The packet that was kept and whose turn it is now.
     pub(crate) fn take_kept(&mut self) -> Option<Box<[u8]>> {
         self.ahead.take(self.expected)
