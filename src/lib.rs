@@ -14,7 +14,7 @@
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
-//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `lock` | facts about numbers; locks |
+//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `lock`, `prefetch` | facts about numbers; locks; a hint to the processor |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
@@ -30,6 +30,8 @@ pub mod io;
 mod lock;
 pub mod mem;
 pub mod net;
+#[expect(unsafe_code, reason = "a hint to the processor")]
+mod prefetch;
 pub mod psn;
 #[cfg(feature = "runtime")]
 pub mod runtime;

@@ -52,7 +52,7 @@ pub(super) fn peering(
         _ => agree(path.source, source_port(av.flow_label, qp.id.qpn, dest_qpn)),
     };
     let source = SocketAddr::new(path.source, path.source_port);
-    Some(Peering::Connection(Box::new(Connection {
+    Some(Peering::Connection(Connection {
         id: qp.id,
         transport: qp.transport(),
         dest_qpn,
@@ -68,7 +68,7 @@ pub(super) fn peering(
         rnr_retry: attr.rnr_retry.unwrap_or_default(),
         max_rd_atomic: attr.max_rd_atomic.unwrap_or_default(),
         max_dest_rd_atomic: attr.max_dest_rd_atomic.unwrap_or_default(),
-    })))
+    }))
 }
 
 /// The UDP source ports of UD messages, by the index of their source GID and their flow label.

@@ -597,6 +597,10 @@ impl Engine {
                     }
                 },
             };
+            if let Some(next) = self.ready.front() {
+                self.qps.prefetch(*next);
+                self.tally.prefetch(*next);
+            }
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             if in_turn.is_none() {
                 qp.ready = false;

@@ -34,7 +34,7 @@ pub(crate) enum Service {
 #[derive(Debug)]
 pub(crate) enum Peering {
     /// RC, UC and XRC: one peer.
-    Connection(Box<Connection>),
+    Connection(Connection),
     /// UD: anybody.
     Endpoint(Box<Endpoint>),
 }

@@ -12,6 +12,7 @@ use crate::engine::qp::QueuePair;
 use crate::engine::service::Arrival;
 use crate::ids::{CqId, Qpn};
 use crate::net::RxMeta;
+use crate::prefetch::prefetch;
 use crate::time::Instant;
 use crate::transport::connection::Context;
 use crate::transport::outputs::{Counters, DropReason};
@@ -36,7 +37,7 @@ pub(crate) struct QpTable {
     retired: VecDeque<(Instant, Qpn)>,
     /// The same numbers.
     resting: HashSet<Qpn, BuildHasherDefault<QpnHasher>>,
-    /// The queue pair of the packet before.
+    /// The queue pair of the packet, or the request, before.
     recent: Option<(Qpn, usize)>,
     max: usize,
     shard: u32,
@@ -121,9 +122,25 @@ impl QpTable {
         self.slots.get_mut(slot)?.as_deref_mut()
     }
 
+    /// The slot of the queue pair that is needed now, and mostly next time too.
+    fn turn_to(&mut self, qpn: Qpn) -> Option<usize> {
+        let slot = self.slot(qpn)?;
+        if self.recent.replace((qpn, slot)).is_none_or(|(before, _)| before != qpn) {
+            self.prefetch(slot);
+        }
+        Some(slot)
+    }
+
+    /// A queue pair will be needed soon.
+    pub(crate) fn prefetch(&self, slot: usize) {
+        if let Some(qp) = self.get(slot) {
+            prefetch(qp);
+        }
+    }
+
     /// A queue pair and its slot.
     pub(crate) fn find_mut(&mut self, qpn: Qpn) -> Option<(usize, &mut QueuePair)> {
-        let slot = self.slot(qpn)?;
+        let slot = self.turn_to(qpn)?;
         Some((slot, self.get_mut(slot)?))
     }
 
@@ -155,8 +172,8 @@ impl QpTable {
     ) -> Result<(usize, Arrival<'a>), DropReason> {
         let packet = parse(bytes)?;
         let qpn = packet.bth.dest_qp;
-        let slot = self.slot(qpn).ok_or(DropReason::UnknownQp)?;
-        self.recent = Some((qpn, slot));
+        let slot = self.turn_to(qpn).ok_or(DropReason::UnknownQp)?;
+        cx.tally.prefetch(slot);
         cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
         qp.admits(&packet, meta)?;

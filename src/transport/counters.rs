@@ -8,6 +8,7 @@ use std::ops::AddAssign;
 
 use crate::counter::{Counter, counters};
 use crate::net::RxMeta;
+use crate::prefetch::prefetch;
 use crate::transport::work::{WcOpcode, WcStatus};
 use crate::wire::NakCode;
 
@@ -244,6 +245,13 @@ impl Tally {
     /// What the queue pair in `slot` counts, or what none does.
     pub(crate) fn row(&mut self, slot: Option<usize>) -> &mut Counters {
         slot.and_then(|slot| self.rows.get_mut(slot)).unwrap_or(&mut self.rest)
+    }
+
+    /// A row will be needed soon.
+    pub(crate) fn prefetch(&self, slot: usize) {
+        if let Some(row) = self.rows.get(slot) {
+            prefetch(row);
+        }
     }
 
     /// What the queue pair in `slot` has counted.
