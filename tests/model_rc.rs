@@ -23,7 +23,9 @@ use softroce::transport::work::{
 };
 use softroce::wire::Transport;
 use support::choice::Choice;
-use support::{Link, World, XrcEnd, full_access, lossy, pattern, remote, replay, sge};
+use support::{
+    Link, World, XrcEnd, full_access, lossy, pattern, remote, replay, sge, some_reorder,
+};
 
 /// Bytes of each area of a side's memory.
 const AREA: usize = 96 << 10;
@@ -269,7 +271,7 @@ fn run(seed: u64, conditions: Conditions, service: Transport) -> Outcome {
         sees_ip_header: choice.one_in(3),
         ..HostConfig::default()
     };
-    let mut world = World::with(seed, 2, host, |_| {});
+    let mut world = World::with(seed, 2, host, some_reorder(seed));
     world.network.set_conditions(conditions);
     // PSNs wrap somewhere in the run.
     let psn = [0xff_fffe - choice.below(60) as u32, 0xff_fffe - choice.below(60) as u32];

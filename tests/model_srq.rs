@@ -23,7 +23,9 @@ use softroce::transport::work::{
     Completion, RecvRequest, SendData, SendFlags, SendOp, SendRequest, UdTarget, WcOpcode, WcStatus,
 };
 use support::choice::Choice;
-use support::{Link, PD, QKEY, World, full_access, lossy, pattern, remote, replay, sge};
+use support::{
+    Link, PD, QKEY, World, full_access, lossy, pattern, remote, replay, sge, some_reorder,
+};
 
 /// Messages of each queue pair.
 const MESSAGES: usize = 24;
@@ -78,7 +80,7 @@ impl Model {
     fn new(seed: u64, conditions: Conditions) -> Self {
         let mut choice = Choice::new(seed);
         let host = HostConfig { gro: choice.one_in(2), ..HostConfig::default() };
-        let mut world = World::with(seed, 2, host, |_| {});
+        let mut world = World::with(seed, 2, host, some_reorder(seed));
         world.network.set_conditions(conditions);
         let max_wr = 2 + choice.below(30) as usize;
         let init = SrqInit { pd: PD, max_wr: max_wr as u32, max_sge: 2, xrc: None };

@@ -84,8 +84,11 @@ fn goodput(traffic: Traffic, p: f64, setting: Setting, messages: usize) -> f64 {
     let Setting { receive_buffer, keeps } = setting;
     let host = HostConfig { receive_buffer: receive_buffer as usize, ..HostConfig::default() };
     let seed = (p * 1e6) as u64 + traffic as u64;
-    let tune = |config: &mut Config| config.reorder_buffer = 0;
-    let mut world = World::with(seed, 2, host, if keeps { |_| {} } else { tune });
+    let mut world = World::with(seed, 2, host, |config: &mut Config| {
+        if !keeps {
+            config.reorder_buffer = 0;
+        }
+    });
     for node in [0, 1] {
         let peer = world.nodes[1 - node].ip;
         world.nodes[node].engine.set_peer_receive_buffer(peer, receive_buffer);

@@ -20,6 +20,7 @@ use super::plan::{Harm, Step};
 use super::support::choice::Choice;
 use super::support::{
     Link, QKEY, RECV_CQ, SEND_CQ, World, full_access, lossy, pattern, qp_init, remote, sge,
+    some_reorder,
 };
 
 /// Bytes that hosts send from, shared by all their queue pairs.
@@ -77,7 +78,10 @@ impl Play {
             sees_ip_header: choice.one_in(3),
             ..HostConfig::default()
         };
-        let world = World::with(seed, 2, host, |config| config.active_mtu = Mtu::Mtu1024);
+        let world = World::with(seed, 2, host, |config| {
+            config.active_mtu = Mtu::Mtu1024;
+            some_reorder(seed)(config);
+        });
         let (conditions, harsh) = network(&mut choice, host.sees_ip_header);
         world.network.set_conditions(conditions);
         let mtu = [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024][choice.below(3) as usize];

@@ -56,6 +56,15 @@ pub fn lossy(loss: f64) -> Conditions {
     }
 }
 
+/// Gives both engines room for all that comes behind a lost packet, for some of it, or for nothing, by the seed.
+pub fn some_reorder(seed: u64) -> impl Fn(&mut Config) {
+    move |config| match seed % 3 {
+        0 => {}
+        1 => config.reorder_buffer = 4000,
+        _ => config.reorder_buffer = 0,
+    }
+}
+
 /// One host: an engine, its port, and what came out of it.
 pub struct Node {
     pub ip: IpAddr,
@@ -76,7 +85,7 @@ impl Node {
         seed: u64,
         ip: [u8; 4],
         host: HostConfig,
-        tune: fn(&mut Config),
+        tune: impl Fn(&mut Config),
     ) -> Self {
         let mut key = [ip[3] - 1; 32];
         let ip = IpAddr::from(ip);
@@ -169,7 +178,7 @@ impl World {
         Self::with(seed, hosts, HostConfig::default(), |_| {})
     }
 
-    pub fn with(seed: u64, hosts: u8, host: HostConfig, tune: fn(&mut Config)) -> Self {
+    pub fn with(seed: u64, hosts: u8, host: HostConfig, tune: impl Fn(&mut Config)) -> Self {
         Self::in_net([10, 0, 0], seed, hosts, host, tune)
     }
 
@@ -179,12 +188,12 @@ impl World {
         seed: u64,
         hosts: u8,
         host: HostConfig,
-        tune: fn(&mut Config),
+        tune: impl Fn(&mut Config),
     ) -> Self {
         let network = Network::new(seed);
         let conditions = Conditions { delay: Duration::from_micros(5), ..Conditions::default() };
         network.set_conditions(conditions);
-        let nodes = (1..=hosts).map(|d| Node::new(&network, seed, [a, b, c, d], host, tune));
+        let nodes = (1..=hosts).map(|d| Node::new(&network, seed, [a, b, c, d], host, &tune));
         let nodes = nodes.collect();
         Self { now: Instant::ZERO, network, nodes }
     }
