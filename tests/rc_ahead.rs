@@ -8,7 +8,7 @@ mod support;
 use softroce::engine::QpState;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::WcOpcode;
-use support::script::{Script, ok, rts_qp};
+use support::script::{Script, Sent, ok, rts_qp};
 
 const SEND: WcOpcode = WcOpcode::Send;
 
@@ -193,14 +193,20 @@ fn a_peer_that_keeps_what_comes_behind_a_lost_packet_is_sent_only_that() {
     t.send(2, 2560);
     assert_eq!(t.all(10).len(), 10);
     t.rx(11, "NAK_PSN psn=16 msn=1");
-    t.tx(11, "SEND_MIDDLE psn=16 ackreq len=256");
+    // Twice, and each by itself: nobody would miss it.
+    let again = t.all(11);
+    assert_eq!(
+        again.iter().map(Sent::line).collect::<Vec<_>>(),
+        ["SEND_MIDDLE psn=16 ackreq len=256"; 2]
+    );
+    assert_ne!(again[0].burst, again[1].burst);
     t.quiet(12);
     // Another is missing; it goes with the one behind it.
     t.rx(13, "ACK psn=18 msn=1");
     assert_eq!(psns(&mut t, 13), [19, 20]);
     t.rx(14, "ACK psn=24 msn=2");
     assert_eq!(t.sends(), [ok(2, SEND, 2560)]);
-    assert_eq!(t.engine.counters().retransmitted, 9 + 8 + 1 + 3);
+    assert_eq!(t.engine.counters().retransmitted, 9 + 8 + 1 + 4);
 }
 
 /// It was tried once, and for some losses everything is sent again as before.
@@ -218,6 +224,21 @@ fn a_peer_that_keeps_nothing_is_sent_everything_again() {
     assert_eq!(t.all(13).len(), 10);
     t.rx(14, "NAK_PSN psn=16 msn=1");
     assert_eq!(t.all(14).len(), 9);
+}
+
+/// A READ would be answered twice.
+#[test]
+fn a_read_is_sent_again_once() {
+    let mut t = after_three_losses("ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+    t.read(2, 256);
+    t.send(3, 256);
+    assert_eq!(t.all(10).len(), 2);
+    t.rx(11, "NAK_PSN psn=15 msn=1");
+    assert_eq!(psns(&mut t, 11), [15]);
+    t.rx(12, "READ_RESPONSE_ONLY psn=15 msn=2 len=256");
+    t.rx(12, "ACK psn=16 msn=3");
+    assert_eq!(t.sends(), [ok(2, WcOpcode::RdmaRead, 256), ok(3, SEND, 256)]);
 }
 
 /// No answer says nothing of what the peer keeps.

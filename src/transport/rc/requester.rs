@@ -80,6 +80,8 @@ pub(super) struct Probe {
     pub(super) until: Psn,
     /// PSNs that may be unacknowledged.
     pub(super) allowance: u32,
+    /// The first packet goes once more, by itself: nobody would miss it, and a timeout cost many round trips.
+    pub(super) repeats: bool,
 }
 
 /// The next packet to send: packet `packet` of the request at `wqe` in the queue.
@@ -196,10 +198,17 @@ impl Requester {
         out: &mut Burst,
     ) -> Progress {
         let (progress, cost) = self.fill(cx, connection, out);
-        if cost > 0 {
-            cx.windows.charge(connection.window, cost);
-            self.flights.push(self.cursor_psn(), cost, cx.now);
-            self.retry.sent(cx.now);
+        if cost == 0 {
+            return progress;
+        }
+        cx.windows.charge(connection.window, cost);
+        self.flights.push(self.cursor_psn(), cost, cx.now);
+        self.retry.sent(cx.now);
+        if let Some(probe) = &mut self.probe
+            && std::mem::take(&mut probe.repeats)
+        {
+            self.place_cursor();
+            return Progress::More;
         }
         progress
     }
@@ -623,9 +632,12 @@ impl Requester {
         }
     }
 
-    /// Sends one packet, and more with each answer.
+    /// Sends one packet, and more with each answer. To a peer that keeps what comes behind a lost packet all depends on
+    /// this one.
     pub(super) fn ask(&mut self) {
-        self.probe = Some(Probe { until: self.sent, allowance: 1 });
+        let answered = self.queue.front().is_none_or(|wqe| wqe.op.has_response());
+        let repeats = self.repair.is_selective() && !answered;
+        self.probe = Some(Probe { until: self.sent, allowance: 1, repeats });
     }
 
     /// How the oldest request fails because it could not be sent, once it is the oldest.

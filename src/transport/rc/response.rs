@@ -93,7 +93,7 @@ impl Requester {
         self.probe = self
             .probe
             .filter(|probe| self.una.is_before(probe.until))
-            .map(|probe| Probe { allowance: probe.allowance + 1, ..probe });
+            .map(|probe| Probe { allowance: probe.allowance + 1, repeats: false, ..probe });
         if self.probe.is_none() {
             self.repair.ends();
         }
@@ -109,7 +109,7 @@ impl Requester {
         self.retry.progress(cx.now, self.una.is_before(self.cursor_psn()));
     }
 
-    fn place_cursor(&mut self) {
+    pub(super) fn place_cursor(&mut self) {
         let Some(front) = self.queue.front_mut() else { return };
         let packet = self.una.since(front.first);
         front.resumed_at = packet;
