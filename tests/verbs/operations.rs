@@ -210,6 +210,24 @@ fn data_survives_a_bad_network() {
 }
 
 #[test]
+fn what_comes_behind_a_lost_packet_is_kept_unless_a_device_is_told_otherwise() {
+    for (options, keeps) in
+        [(OpenOptions::default(), true), (OpenOptions::default().reorder_buffer(0), false)]
+    {
+        let lossy = OpenOptions::default().impair("loss=0.05,seed=1".parse().unwrap());
+        let (a, b) = (Node::on(open_with(lossy)), Node::on(open_with(options)));
+        let (timeout, path_mtu) = (AckTimeout::new(12).unwrap(), Some(Mtu::Mtu256));
+        a.connect(&b, &ConnectOptions { timeout, path_mtu, ..Default::default() });
+        let sent = a.fill(0, MEMORY, 8);
+        a.run(SendRequest::write(1, a.mr.sge(..), b.mr.remote(0)));
+        assert!(b.bytes(0, MEMORY) == sent);
+        let counters = b.ctx.counters().unwrap().protocol;
+        assert!(counters.out_of_sequence > 0, "the network was too good");
+        assert_eq!(counters.kept_ahead > 0, keeps, "{counters:?}");
+    }
+}
+
+#[test]
 fn ipv6_works_alike() {
     // There is one loopback address, so tests that run at the same time take turns.
     let lock = std::env::temp_dir().join("softroce-test-ipv6-loopback");
