@@ -8,6 +8,7 @@ mod support;
 use softroce::engine::QpState;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::WcOpcode;
+use support::pattern;
 use support::script::{Script, Sent, ok, rts_qp};
 
 const SEND: WcOpcode = WcOpcode::Send;
@@ -65,6 +66,8 @@ fn a_message_of_which_the_middle_came_last_is_whole() {
     t.rx(3, "SEND_MIDDLE psn=6 len=256");
     t.tx(3, "ACK psn=8 msn=1");
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 856)]);
+    let sent = [(5, 256), (6, 256), (7, 256), (8, 88)].map(|(psn, len)| pattern(psn, len));
+    assert_eq!(t.received(1, 856), sent.concat());
 }
 
 /// RSP-02: each gap is told once.

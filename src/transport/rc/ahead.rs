@@ -61,7 +61,7 @@ impl Drop for Room {
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     packets: VecDeque<Packet>,
-    /// There was no room for one, which is not to be hoped for again before some are taken.
+    /// There was no room for the last one. Others are not tried before some are taken, or another gap begins.
     full: bool,
 }
 
@@ -99,10 +99,9 @@ impl Ahead {
         let Err(place) = place else { return false };
         let room =
             (self.packets.len() < MOST).then(|| buffer.room(datagram.len() as u64 + OVERHEAD));
-        let Some(room) = room.flatten() else {
-            self.full = true;
-            return false;
-        };
+        let room = room.flatten();
+        self.full = room.is_none();
+        let Some(room) = room else { return false };
         self.packets.insert(place, Packet { psn, datagram: datagram.into(), _room: room });
         true
     }
@@ -172,7 +171,14 @@ mod tests {
         other.clear();
         assert!(one.keep(&buffer, expected, psn(7), &datagram(7)), "100 bytes each");
         assert!(one.take(psn(6)).is_some() && !one.is_full());
+        // Who has found no room at all finds some in the next gap.
+        assert!(other.keep(&buffer, expected, psn(6), &datagram(6)));
+        let mut third = Ahead::default();
+        assert!(!third.keep(&buffer, expected, psn(6), &datagram(6)) && third.is_full());
+        assert_eq!(third.take(expected), None);
         drop(one);
+        assert!(third.keep(&buffer, expected, psn(6), &datagram(6)) && !third.is_full());
+        drop((other, third));
         assert_eq!(buffer.used.load(Ordering::Relaxed), 0);
     }
 

@@ -169,6 +169,19 @@ mod tests {
     }
 
     #[test]
+    fn with_a_peer_that_keeps_the_rest_two_losses_may_be_in_flight() {
+        let mut leash = after_a_loss(MB, 500);
+        leash.landed(Instant::ZERO, MB, None);
+        leash.lost(MB, us(500), true);
+        assert_eq!(leash.length(), Some(2 * MB));
+        // A burst at least, or nothing would ever be sent.
+        for _ in 0..100 {
+            leash.lost(10_000, us(1000), true);
+        }
+        assert_eq!(leash.length(), Some(1500));
+    }
+
+    #[test]
     fn a_path_that_has_become_longer_is_known_after_two_periods() {
         let mut leash = Leash::default();
         let mut after = |seconds, round_trip| {

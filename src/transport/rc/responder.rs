@@ -83,9 +83,9 @@ impl Responder {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// Takes a request packet and the datagram that it is. `addressed` says whether it is for `receives`: over XRC it names a queue,
-    /// which may be none, and which matters where the packet is new. An error is for good: the queue pair must fail, and the NAK that
-    /// tells the peer is due.
+    /// Takes a request packet and the datagram that it is. `addressed` says whether it is for `receives`: over XRC
+    /// it names a queue, which may be none, and which matters where the packet is new. An error is for good: the
+    /// queue pair must fail, and the NAK that tells the peer is due.
     pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
