@@ -14,7 +14,7 @@
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
-//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `lock`, `prefetch` | facts about numbers; locks; a hint to the processor |
+//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `hint`, `lock` | facts about numbers; hints to the processor; locks |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
@@ -25,13 +25,13 @@
 
 pub mod counter;
 pub mod engine;
+#[expect(unsafe_code, reason = "instructions that change nothing")]
+mod hint;
 pub mod ids;
 pub mod io;
 mod lock;
 pub mod mem;
 pub mod net;
-#[expect(unsafe_code, reason = "a hint to the processor")]
-mod prefetch;
 pub mod psn;
 #[cfg(feature = "runtime")]
 pub mod runtime;

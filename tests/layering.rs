@@ -24,7 +24,7 @@ const UNSAFE_FILES: [&str; 11] = [
     "src/mem/raw.rs",
     "src/mem/sys.rs",
     "src/io/sys.rs",
-    "src/prefetch.rs",
+    "src/hint.rs",
     "capi/paths/src/border.rs",
     "capi/src/border/exit.rs",
     "capi/src/border/fork.rs",
@@ -327,8 +327,7 @@ mod the_checker {
     fn knows_the_layers_of_the_crate() {
         let layers = layers(&read("src/lib.rs"));
         let modules: Vec<_> = layers.keys().map(String::as_str).collect();
-        let all =
-            "counter engine ids io lock mem net prefetch psn runtime time transport verbs wire";
+        let all = "counter engine hint ids io lock mem net psn runtime time transport verbs wire";
         assert_eq!(modules, all.split(' ').collect::<Vec<_>>());
         assert_eq!((layers["time"], layers["verbs"]), (0, 5));
     }

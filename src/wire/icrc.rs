@@ -26,9 +26,9 @@
 //! something else has changed too, and the packet is bad. A corrupt packet passes once in 2^16
 //! times instead of once in 2^32; one with a single flipped bit never does, at any length in use.
 
+mod crc32;
 mod head;
 mod series;
-mod sparse;
 
 use std::net::SocketAddr;
 
@@ -37,10 +37,10 @@ use crate::net::Ipv4Fields;
 use super::Opcode;
 use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 use super::packet::ICRC_LEN;
-use head::{Head, go_on, over_bth};
+use head::{Head, over_bth};
 pub(crate) use series::Series;
 
-pub use sparse::by_shifts;
+pub use crc32::{by_shifts, crc32};
 
 /// The CRC-32 of the 8 bytes of ones at the start.
 const SEED: u32 = 0x2144_df1c;
@@ -96,7 +96,7 @@ impl Flow {
     pub fn seal_twice(&self, id: u16, datagram: &mut [u8]) {
         if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
             let once = self.compute(Ipv4Fields { id, dont_fragment: true }, covered);
-            *icrc = go_on(once, covered).to_le_bytes();
+            *icrc = crc32(once, covered).to_le_bytes();
         }
     }
 
@@ -125,7 +125,7 @@ impl Flow {
         };
         let verdict = judge(computed ^ found, datagram.len());
         if verdict == Verdict::Bad && covered.first() == Some(&Opcode::RcFlush.byte()) {
-            return judge(go_on(computed, covered) ^ found, datagram.len() + covered.len());
+            return judge(crc32(computed, covered) ^ found, datagram.len() + covered.len());
         }
         verdict
     }
@@ -166,19 +166,19 @@ pub fn of_datagram(ip_packet: &[u8], ip: &IpDatagram<'_>) -> Option<(u32, u32)> 
         // The upper half of the traffic class.
         head[0] |= 0x0f;
     }
-    let computed = over_datagram(go_on(SEED, head), covered);
+    let computed = over_datagram(crc32(SEED, head), covered);
     Some((computed, u32::from_le_bytes(*found)))
 }
 
 /// The ICRC that goes on from `crc`, that of the headers before, over a datagram without its own.
 fn over_datagram(crc: u32, datagram: &[u8]) -> u32 {
     let Some((bth, rest)) = datagram.split_first_chunk() else {
-        return go_on(crc, datagram);
+        return crc32(crc, datagram);
     };
     let mut masked = *bth;
     // FECN, BECN and six reserved bits.
     masked[4] = 0xff;
-    go_on(over_bth(crc, &masked), rest)
+    crc32(over_bth(crc, &masked), rest)
 }
 
 /// The bits of the IPv4 identification that must differ for the ICRC to differ by `difference`, in

@@ -4,13 +4,11 @@
 //! affine: what a byte adds to it depends on that byte and on how many bytes follow, whatever the others
 //! are. So the CRC of these headers is that with zeros in these fields, and what each of their bytes adds.
 
-use crc32fast::Hasher;
-
 use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
 
-use super::{POLYNOMIAL, SEED, sparse};
+use super::{POLYNOMIAL, SEED, crc32};
 
 /// Flags and fragment offset of an IPv4 header with DF.
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
@@ -47,7 +45,7 @@ impl Head {
         header[udp..udp + 2].copy_from_slice(&source_port.to_be_bytes());
         header[udp + 2..udp + 4].copy_from_slice(&destination_port.to_be_bytes());
         header[udp + 4..udp + 6].fill(0);
-        Self { crc: go_on(SEED, &header[..udp + UDP_LEN]), is_ipv4 }
+        Self { crc: crc32(SEED, &header[..udp + UDP_LEN]), is_ipv4 }
     }
 
     pub(super) fn is_ipv4(&self) -> bool {
@@ -89,19 +87,6 @@ pub(super) fn over_bth(crc: u32, bth: &[u8; Bth::LEN]) -> u32 {
     let first = met.to_le_bytes().into_iter().chain(rest);
     let tables = LAST.0.iter().rev();
     !first.zip(tables).fold(0, |sum, (byte, table)| sum ^ table[usize::from(byte)])
-}
-
-/// The CRC that goes on from `crc` over `bytes`.
-///
-/// In one place, so that it has in it what finds out how the processor computes a CRC.
-#[inline(never)]
-pub(super) fn go_on(crc: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() >= sparse::WORTHWHILE && !sparse::is_needless() {
-        return sparse::by_shifts(crc, bytes);
-    }
-    let mut hasher = Hasher::new_with_initial(crc);
-    hasher.update(bytes);
-    hasher.finalize()
 }
 
 /// What a byte adds to a CRC when `FROM` bytes follow it, or one more, and so on.

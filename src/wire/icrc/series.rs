@@ -4,8 +4,8 @@ use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::packet::ICRC_LEN;
 
-use super::head::{self, Head, go_on, over_bth};
-use super::{Flow, UDP_LEN, expected_fields};
+use super::head::{self, Head, over_bth};
+use super::{Flow, UDP_LEN, crc32, expected_fields};
 
 /// The ICRCs of packets of one length whose headers up to the end of the BTH differ in identification, A and PSN
 /// alone: those in the middle of a message, or messages of one kind.
@@ -51,7 +51,7 @@ impl Series {
         let Some((bth, rest)) = covered.split_first_chunk::<{ Bth::LEN }>() else { return 0 };
         let [.., a, psn0, psn1, psn2] = *bth;
         let differs = self.head.before_bth(fields) ^ head::end_of_bth([a, psn0, psn1, psn2]);
-        go_on(self.crc ^ differs, rest)
+        crc32(self.crc ^ differs, rest)
     }
 }
 

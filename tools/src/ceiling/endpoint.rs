@@ -14,6 +14,7 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, getsockopt, recvmsg, sendmsg,
     setsockopt,
 };
+use softroce::wire::icrc::crc32;
 
 use super::shape::{Burst, ICRC};
 
@@ -200,7 +201,7 @@ impl Region {
         let Some((body, crc)) = datagram.split_last_chunk_mut::<ICRC>() else { return };
         let piece = self.piece(body.len());
         body.copy_from_slice(&self.bytes[piece..piece + body.len()]);
-        *crc = crc32fast::hash(body).to_le_bytes();
+        *crc = crc32(0, body).to_le_bytes();
     }
 
     /// Takes a datagram: its CRC-32 is checked, the payload copied here. `false` when it is damaged.
@@ -208,7 +209,7 @@ impl Region {
         let Some((body, crc)) = datagram.split_last_chunk::<ICRC>() else { return false };
         let piece = self.piece(body.len());
         self.bytes[piece..piece + body.len()].copy_from_slice(body);
-        crc32fast::hash(body).to_le_bytes() == *crc
+        crc32(0, body).to_le_bytes() == *crc
     }
 
     /// Where the next `len` bytes are.

@@ -1,4 +1,5 @@
-//! The CRC by shifts and XORs alone, for processors that cannot multiply without carries.
+//! The CRC-32 of bytes: by `crc32fast` where the processor can multiply without carries or has instructions for it,
+//! and where not by shifts and XORs alone.
 //!
 //! Modulo P a bit that is followed by many others may be replaced by bits further on: by those of a
 //! multiple of P without its first term. Where the multiple has few terms that is little work, and it is
@@ -15,12 +16,14 @@
 //!                                         ▒▒▒▒▒▒▒▒    300 bits later
 //! ```
 //!
-//! What is left in the end, a word or a few more than the multiple is long, goes through tables. Tables
+//! What is left in the end, some words more than the multiple is long, goes through tables. Tables
 //! alone take a load from memory for each byte, this takes one for each eight.
 //!
 //! The idea is that of Sam Russell's "Chorba: A novel CRC32 implementation" (arXiv 2412.16398).
 
 use crc32fast::Hasher;
+
+use crate::hint::by_itself;
 
 /// How many bits after it a bit is replaced by others.
 const LATER: [usize; 4] = [145, 183, 211, 300];
@@ -31,34 +34,50 @@ const REACH: usize = LATER[3] / WORD_BITS + 1;
 const WORD_BITS: usize = 64;
 const WORD: usize = WORD_BITS / 8;
 
-/// Bytes that are replaced in a round: after as many words as it reaches ahead each has a new one.
-const BLOCK: usize = REACH * WORD;
+/// Bytes that are replaced in a round.
+const ROUND: usize = 4 * WORD;
 
-/// Bytes from which on this is faster than tables.
-pub(super) const WORTHWHILE: usize = 256;
+/// Bytes from which on shifts are faster than tables: on an emulated processor from a quarter of this on.
+const WORTHWHILE: usize = 512;
 
-/// Whether `crc32fast` needs no tables on this processor.
+/// The CRC-32 of Ethernet and zlib that goes on from `crc` over `bytes`, as fast as this processor computes it.
+///
+/// ```
+/// use softroce::wire::icrc::crc32;
+///
+/// let crc = crc32(0, b"1234");
+/// assert_eq!(crc32(crc, b"56789"), 0xcbf4_3926);
+/// ```
+// In one place, so that it has in it what finds out how the processor does so.
+#[inline(never)]
+pub fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() >= WORTHWHILE && !has_instructions() {
+        by_shifts(crc, bytes)
+    } else {
+        by_crc32fast(crc, bytes)
+    }
+}
+
+/// Whether this processor has the instructions that `crc32fast` needs to do without tables.
 #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
-pub(super) fn is_needless() -> bool {
+fn has_instructions() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("pclmulqdq") && has!("sse2") && has!("ssse3") && has!("sse4.1")
 }
 
-/// Whether `crc32fast` needs no tables on this processor.
+/// Whether this processor has the instructions that `crc32fast` needs to do without tables.
 #[cfg(target_arch = "aarch64")]
-pub(super) fn is_needless() -> bool {
+fn has_instructions() -> bool {
     std::arch::is_aarch64_feature_detected!("crc")
 }
 
-/// Whether `crc32fast` needs no tables on this processor.
+/// Whether this processor has the instructions that `crc32fast` needs to do without tables.
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
-pub(super) fn is_needless() -> bool {
+fn has_instructions() -> bool {
     false
 }
 
-/// The CRC-32 of Ethernet that goes on from `crc` over `bytes`.
-///
-/// [`Flow`](super::Flow) does it so by itself where it is faster than what else there is.
+/// As [`crc32`], by shifts and XORs: what that does on a processor that cannot multiply without carries.
 ///
 /// ```
 /// use softroce::wire::icrc::by_shifts;
@@ -68,33 +87,45 @@ pub(super) fn is_needless() -> bool {
 // Out of line, so that who does not need it has no more to do than to see that.
 #[inline(never)]
 pub fn by_shifts(crc: u32, bytes: &[u8]) -> u32 {
-    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-    let Some((last, blocks)) = blocks.split_last() else {
-        return with_tables(crc, bytes);
+    let Some(replaceable) = bytes.len().checked_sub(REACH * WORD) else {
+        return by_crc32fast(crc, bytes);
     };
+    let (rounds, _) = bytes[..replaceable].as_chunks::<ROUND>();
     // What is to be added to the words that come next.
     let mut ahead = [0; REACH];
     ahead[0] = u64::from(!crc);
-    for block in blocks {
-        for (at, bytes) in block.as_chunks::<WORD>().0.iter().enumerate() {
-            let word = u64::from_le_bytes(*bytes) ^ ahead[at];
-            ahead[at] = 0;
-            for later in LATER {
-                let (words, bits) = (at + later / WORD_BITS, later % WORD_BITS);
-                ahead[words % REACH] ^= word << bits;
-                ahead[(words + 1) % REACH] ^= word >> (WORD_BITS - bits);
-            }
+    for round in rounds {
+        for word in round.as_chunks::<WORD>().0 {
+            ahead = replace(u64::from_le_bytes(*word), ahead);
         }
     }
-    let mut left = *last;
-    for (bytes, added) in left.as_chunks_mut::<WORD>().0.iter_mut().zip(ahead) {
-        *bytes = (u64::from_le_bytes(*bytes) ^ added).to_le_bytes();
+    let (next, rest) = bytes[rounds.as_flattened().len()..].split_at(REACH * WORD);
+    let mut left = [0; REACH * WORD];
+    let words = next.as_chunks::<WORD>().0.iter().zip(ahead);
+    for (to, (word, added)) in left.as_chunks_mut::<WORD>().0.iter_mut().zip(words) {
+        *to = (u64::from_le_bytes(*word) ^ added).to_le_bytes();
     }
     // All that was before has become zeros, over which nothing goes on.
-    with_tables(with_tables(!0, &left), rest)
+    by_crc32fast(by_crc32fast(!0, &left), rest)
 }
 
-fn with_tables(crc: u32, bytes: &[u8]) -> u32 {
+/// Replaces a word; what is to be added to it and to those behind it becomes what is to be added to those behind.
+#[inline]
+fn replace(word: u64, ahead: [u64; REACH]) -> [u64; REACH] {
+    let [added, a, b, c, d] = ahead;
+    let word = word ^ added;
+    let mut ahead = [a, b, c, d, 0];
+    for later in LATER {
+        let (words, bits) = (later / WORD_BITS - 1, later % WORD_BITS);
+        ahead[words] ^= word << bits;
+        ahead[words + 1] ^= word >> (WORD_BITS - bits);
+    }
+    // In vectors of two words each, as the compiler would have them, it takes twice as long, and on an emulated
+    // processor three times as long: one of them has to meet the other all the time.
+    ahead.map(by_itself)
+}
+
+fn by_crc32fast(crc: u32, bytes: &[u8]) -> u32 {
     let mut hasher = Hasher::new_with_initial(crc);
     hasher.update(bytes);
     hasher.finalize()
@@ -134,7 +165,11 @@ mod tests {
                 [0, u32::MAX, 1, 0xdebb_20e3, 7, 0x8000_0000, 3, 5].into_iter().enumerate()
             {
                 let bytes = &bytes[from..][..len];
-                assert_eq!(by_shifts(crc, bytes), with_tables(crc, bytes), "{len} bytes at {from}");
+                assert_eq!(
+                    by_shifts(crc, bytes),
+                    by_crc32fast(crc, bytes),
+                    "{len} bytes at {from}"
+                );
             }
         }
     }
@@ -142,12 +177,12 @@ mod tests {
     /// Each bit alone, so that none is replaced by others than the rest.
     #[test]
     fn each_bit_of_a_block_and_its_neighbours_counts() {
-        let mut bytes = [0; 4 * BLOCK + 3];
+        let mut bytes = [0; 4 * REACH * WORD + 3];
         let nothing = by_shifts(0, &bytes);
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] = 1 << (bit % 8);
             let found = by_shifts(0, &bytes);
-            assert_eq!(found, with_tables(0, &bytes), "bit {bit}");
+            assert_eq!(found, by_crc32fast(0, &bytes), "bit {bit}");
             assert_ne!(found, nothing, "bit {bit}");
             bytes[bit / 8] = 0;
         }
@@ -160,9 +195,9 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..1500),
             cut in 0..1500_usize,
         ) {
-            prop_assert_eq!(by_shifts(crc, &bytes), with_tables(crc, &bytes));
+            prop_assert_eq!(by_shifts(crc, &bytes), by_crc32fast(crc, &bytes));
             let (first, second) = bytes.split_at(cut.min(bytes.len()));
-            prop_assert_eq!(by_shifts(by_shifts(crc, first), second), with_tables(crc, &bytes));
+            prop_assert_eq!(by_shifts(by_shifts(crc, first), second), by_crc32fast(crc, &bytes));
         }
     }
 }
