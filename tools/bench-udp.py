@@ -37,6 +37,8 @@ TESTS = {
     "READ of 1 MiB, MTU 4096": "read-bw -s 1048576 -m 4096 -t 16",
     "WRITE of 64 KiB, MTU 1024": "write-bw -s 65536 -m 1024",
     "WRITE of 1 MiB, MTU 1024": "write-bw -s 1048576 -m 1024 -t 16",
+    "UC, SEND of 4 KiB, MTU 4096": "send-bw -c UC -s 4096 -m 4096",
+    "UD, SEND of 4 KiB, MTU 4096": "send-bw -c UD -s 4096 -m 4096",
 }
 
 

@@ -4,13 +4,15 @@
 //! does not fit is gone. So the packets in flight to one destination are limited as the receiving
 //! kernel counts them: by the memory they occupy, not by their length.
 
+mod backlog;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use crate::net::{MAX_BURST_BYTES, MAX_BURST_SEGMENTS};
 use crate::psn::Psn;
 use crate::time::Instant;
+use backlog::Backlog;
 
 /// The receive buffer of a socket that asked for nothing (`net.core.rmem_default`).
 pub const DEFAULT_RECEIVE_BUFFER: u64 = 212_992;
@@ -28,11 +30,6 @@ pub const fn usable(receive_buffer: u64) -> u64 {
 pub(crate) const fn lone_cost(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
-
-/// How fast a receiver is taken to empty its buffer when nothing tells: bytes of buffer a second. It
-/// is a guess, and a receiver that is not scheduled for a tenth of a millisecond proves it wrong.
-/// An engine of ours on one core manages more than twice this.
-const DRAIN: u64 = 2_000_000_000;
 
 /// Windows to addresses that only datagrams go to, which are kept for the next. Who answers datagrams
 /// answers whatever source address they name.
@@ -54,18 +51,14 @@ struct Window {
     whole: bool,
     /// What will be acknowledged or answered.
     in_flight: u64,
-    /// What nobody acknowledges: assumed to be received at the rate [`DRAIN`], unless it is watched.
-    unacknowledged: u64,
-    /// When `unacknowledged` was right.
-    as_of: Instant,
+    /// What will not.
+    unacknowledged: Backlog,
     /// Who waits for room, in turn.
     queue: VecDeque<Waiter>,
     /// It stands in [`Windows::opened`].
     opened: bool,
     /// The address of which it can be asked what waits there.
     local: Option<IpAddr>,
-    /// What waits there is told, and nothing is taken to be received until it is.
-    watched: bool,
     /// It stands in [`Windows::asked`].
     asked: bool,
     /// The address that it is found by, as long as only datagrams go there: another may have it then.
@@ -85,31 +78,19 @@ impl Window {
             limit,
             whole,
             in_flight: 0,
-            unacknowledged: 0,
-            as_of: Instant::ZERO,
+            unacknowledged: Backlog::new(false),
             queue: VecDeque::new(),
             opened: false,
             local: None,
-            watched: false,
             asked: false,
             passing: None,
         }
     }
 
-    fn unacknowledged(&self, now: Instant) -> u64 {
-        if self.watched { self.unacknowledged } else { self.undrained(now) }
-    }
-
-    /// What nobody acknowledges, if it is received at the rate [`DRAIN`].
-    fn undrained(&self, now: Instant) -> u64 {
-        let ns = u64::try_from(now.since(self.as_of).as_nanos()).unwrap_or(u64::MAX);
-        self.unacknowledged.saturating_sub(ns.saturating_mul(DRAIN / 1_000_000) / 1_000)
-    }
-
     /// Whether nothing is on its way there, and nobody waits.
     fn is_idle(&self, now: Instant) -> bool {
         let listed = self.opened || self.asked || !self.queue.is_empty();
-        !listed && self.in_flight == 0 && self.undrained(now) == 0
+        !listed && self.in_flight == 0 && self.unacknowledged.undrained(now) == 0
     }
 }
 
@@ -206,8 +187,8 @@ impl Windows {
         // No card cuts what does not leave the host.
         let whole = destination.is_loopback() || self.local.contains(&destination);
         let watched = whole && self.watches;
-        let local = watched.then_some(destination);
-        Window { local, watched, ..Window::new(self.limit, whole) }
+        let (local, unacknowledged) = (watched.then_some(destination), Backlog::new(watched));
+        Window { local, unacknowledged, ..Window::new(self.limit, whole) }
     }
 
     /// A window of its own, which belongs to no destination.
@@ -240,22 +221,23 @@ impl Windows {
     /// What else may go now. Whoever wants more than the limit gets along with the limit.
     pub(crate) fn room(&self, id: WindowId, now: Instant) -> u64 {
         let window = &self.windows[id.0];
-        window.limit.saturating_sub(window.in_flight).saturating_sub(window.unacknowledged(now))
+        window.limit.saturating_sub(window.in_flight).saturating_sub(window.unacknowledged.at(now))
     }
 
     /// When there will be room for waiting alone: half of what nobody acknowledges is gone by then.
     /// `None` when only an acknowledgement makes room.
     pub(crate) fn opens_at(&self, id: WindowId, now: Instant) -> Option<Instant> {
-        let half = self.windows[id.0].unacknowledged(now).div_ceil(2);
-        (half > 0).then(|| now + Duration::from_nanos(half.div_ceil(DRAIN / 1_000_000_000)))
+        self.windows[id.0].unacknowledged.halves_at(now)
     }
 
     /// Charges for a burst that nobody will acknowledge.
     pub(crate) fn charge_unacknowledged(&mut self, id: WindowId, now: Instant, cost: u64) {
         self.unacknowledged_bursts += usize::from(cost > 0);
         let window = &mut self.windows[id.0];
-        window.unacknowledged = window.unacknowledged(now) + cost;
-        window.as_of = now;
+        window.unacknowledged.add(now, cost);
+        if window.unacknowledged.is_to_be_told(window.limit) {
+            self.ask(id);
+        }
     }
 
     /// How many such bursts there were since this was last asked.
@@ -292,7 +274,7 @@ impl Windows {
     /// Asks what waits at the destination, if it can be known and matters.
     fn ask(&mut self, id: WindowId) {
         let window = &mut self.windows[id.0];
-        let matters = window.local.is_some() && window.unacknowledged > 0;
+        let matters = window.local.is_some() && window.unacknowledged.is_some();
         if matters && !std::mem::replace(&mut window.asked, true) {
             self.asked.push(id);
         }
@@ -315,11 +297,8 @@ impl Windows {
     pub(crate) fn tell(&mut self, address: IpAddr, now: Instant, waiting: Option<u64>) {
         let Some(id) = self.by_address.get(&address).copied() else { return };
         let window = &mut self.windows[id.0];
-        window.watched = waiting.is_some();
-        if let Some(waiting) = waiting {
-            window.unacknowledged = waiting.saturating_sub(window.in_flight);
-            window.as_of = now;
-        }
+        let unacknowledged = waiting.map(|waiting| waiting.saturating_sub(window.in_flight));
+        window.unacknowledged.tell(now, unacknowledged);
         self.open(id);
     }
 
@@ -585,6 +564,19 @@ mod tests {
             windows.wait(id, slot, 10);
         }
         assert_eq!((windows.next_asked(), windows.next_asked()), (Some(near), None));
+    }
+
+    #[test]
+    fn an_address_is_asked_about_while_there_is_room() {
+        let near = IpAddr::from([127, 0, 0, 2]);
+        let mut windows = Windows::new(100_000, vec![], true);
+        let (watched, far) = (windows.to(near), windows.to(IpAddr::from([192, 168, 0, 1])));
+        let mut sent = |id, cost| {
+            windows.charge_unacknowledged(id, Instant::ZERO, cost);
+            windows.next_asked()
+        };
+        assert_eq!([sent(watched, 49_000), sent(watched, 1000)], [None, Some(near)]);
+        assert_eq!(sent(far, 90_000), None);
     }
 
     #[test]
