@@ -151,7 +151,7 @@ fn what_is_damaged_is_not_kept() {
 /// What does not fit costs nothing but its headers.
 #[test]
 fn there_is_room_for_so_much() {
-    let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 250);
+    let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 300);
     for psn in [6, 7, 8, 9] {
         t.rx(0, &write(psn));
     }

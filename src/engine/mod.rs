@@ -104,9 +104,9 @@ pub struct Config {
     /// for nothing, because what does not fit is lost.
     pub peer_receive_buffer: u64,
     /// Bytes of requests that are kept while one before them is missing, of all RC and XRC connections
-    /// together. What does not fit is dropped, and with 0 everything is, as an adapter does: then the peer
-    /// has to send again whatever was in flight behind a lost packet. The default is what a socket's receive
-    /// buffer holds.
+    /// together, and four fifths of them of one at most. What does not fit is dropped, and with 0 everything is,
+    /// as an adapter does: then the peer has to send again whatever was in flight behind a lost packet. The
+    /// default is what a socket's receive buffer holds.
     pub reorder_buffer: u64,
     /// Queue pairs at most.
     pub max_qp: usize,
@@ -638,8 +638,8 @@ impl Engine {
         built
     }
 
-    /// The next host of which it matters how much waits there; somebody has more to send than would
-    /// fit by now. Asks only [who said that it looks](Config::watches_backlogs).
+    /// The next host of which it matters how much waits there: somebody has more to send than would
+    /// fit by now, or half of what fits is used. Asks only [who said that it looks](Config::watches_backlogs).
     pub fn poll_backlog(&mut self) -> Option<IpAddr> {
         self.windows.next_asked()
     }

@@ -21,6 +21,10 @@ const MOST: usize = 4096;
 /// What a packet takes besides its bytes.
 const OVERHEAD: u64 = 64;
 
+/// How many times as much as it leaves free a queue pair may keep. So one that waits for a peer that is gone does not
+/// take the room of all others, and one alone still has four fifths: more than its peer may have in flight.
+const SHARE: u64 = 4;
+
 /// The room for packets of all queue pairs of an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct ReorderBuffer {
@@ -34,9 +38,11 @@ impl ReorderBuffer {
         Self { limit, used: Arc::default() }
     }
 
-    fn room(&self, bytes: u64) -> Option<Room> {
+    /// Room for so many bytes more, for who has `held` already.
+    fn room(&self, held: u64, bytes: u64) -> Option<Room> {
         let used = self.used.load(Ordering::Relaxed).checked_add(bytes)?;
-        if used > self.limit {
+        let free = self.limit.checked_sub(used)?;
+        if held + bytes > free.saturating_mul(SHARE) {
             return None;
         }
         self.used.store(used, Ordering::Relaxed);
@@ -61,6 +67,8 @@ impl Drop for Room {
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     packets: VecDeque<Packet>,
+    /// The room that they take.
+    held: u64,
     /// There was no room for the last one. Others are not tried before some are taken, or another gap begins.
     full: bool,
 }
@@ -69,7 +77,7 @@ pub(super) struct Ahead {
 struct Packet {
     psn: Psn,
     datagram: Box<[u8]>,
-    _room: Room,
+    room: Room,
 }
 
 impl Ahead {
@@ -97,12 +105,13 @@ impl Ahead {
             _ => Err(self.packets.len()),
         };
         let Err(place) = place else { return false };
-        let room =
-            (self.packets.len() < MOST).then(|| buffer.room(datagram.len() as u64 + OVERHEAD));
+        let bytes = datagram.len() as u64 + OVERHEAD;
+        let room = (self.packets.len() < MOST).then(|| buffer.room(self.held, bytes));
         let room = room.flatten();
         self.full = room.is_none();
         let Some(room) = room else { return false };
-        self.packets.insert(place, Packet { psn, datagram: datagram.into(), _room: room });
+        self.held += bytes;
+        self.packets.insert(place, Packet { psn, datagram: datagram.into(), room });
         true
     }
 
@@ -115,6 +124,7 @@ impl Ahead {
             }
             self.full = false;
             let packet = self.packets.pop_front();
+            self.held -= packet.as_ref().map_or(0, |packet| packet.room.bytes);
             if self.packets.is_empty() {
                 self.packets = VecDeque::new();
             }
@@ -180,6 +190,24 @@ mod tests {
         assert!(third.keep(&buffer, expected, psn(6), &datagram(6)) && !third.is_full());
         drop((other, third));
         assert_eq!(buffer.used.load(Ordering::Relaxed), 0);
+    }
+
+    /// Of 1000 bytes, 100 a packet.
+    #[test]
+    fn who_takes_most_leaves_some_for_the_next() {
+        let buffer = ReorderBuffer::new(1000);
+        let mut dead = Ahead::default();
+        let kept = |ahead: &mut Ahead| {
+            (1..20)
+                .take_while(|value| ahead.keep(&buffer, psn(0), psn(*value), &datagram(7)))
+                .count()
+        };
+        assert_eq!(kept(&mut dead), 8);
+        let mut next = Ahead::default();
+        assert_eq!(kept(&mut next), 1);
+        assert!(next.take(psn(1)).is_some());
+        dead.clear();
+        assert_eq!([kept(&mut next), kept(&mut dead)], [8, 1], "nothing is left of what was taken");
     }
 
     #[test]
