@@ -68,7 +68,7 @@ pub enum What {
         /// Packets marked.
         marked: u64,
     },
-    /// Packets overtook each other, or the network made two of one.
+    /// Packets overtook each other, or came twice.
     Astray {
         /// Out of order.
         out_of_order: u64,
@@ -274,7 +274,7 @@ impl fmt::Display for What {
                  notifications (CNP)"
             ),
             Self::Astray { out_of_order, duplicates } => {
-                listed(f, &[(out_of_order, "out of order"), (duplicates, "doubled by the network")])
+                listed(f, &[(out_of_order, "out of order"), (duplicates, "doubled")])
             }
             Self::NeverCaptured { requests, is_lost: true } => {
                 write!(f, "{requests} packets never came here, and nobody sends them again")

@@ -62,7 +62,7 @@ pub struct Stream {
     pub missing: Missing,
     /// Requests that others have overtaken.
     pub out_of_order: u64,
-    /// Requests of which the network has made two.
+    /// Requests of which the network has made two, or that came twice in a row from who numbers no datagram.
     pub duplicates: u64,
     /// Congestion notifications to the requester.
     pub cnps: u64,
