@@ -1,5 +1,7 @@
 //! Work requests into an engine, one or a list.
 
+use std::borrow::BorrowMut;
+
 use crate::engine::{Engine, PostError, QpType, connect, context};
 use crate::ids::Qpn;
 use crate::time::Instant;
@@ -22,12 +24,12 @@ impl Engine {
     }
 
     /// Posts send requests one after the other until one is refused, and counts those that were not.
-    /// What makes them must not deregister memory.
+    /// What makes them must not deregister memory. Those that are lent are left without their data.
     pub fn post_sends(
         &mut self,
         now: Instant,
         qpn: Qpn,
-        requests: impl IntoIterator<Item = SendRequest>,
+        requests: impl IntoIterator<Item: BorrowMut<SendRequest>>,
     ) -> (usize, Result<(), PostError>) {
         let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
@@ -35,7 +37,8 @@ impl Engine {
         let turn = self.gate.enter();
         let mut cx = context!(self, now, turn, Some(slot));
         let (config, flows) = (&self.config, &self.flows);
-        let posted = post_all(requests, |request: SendRequest| {
+        let posted = post_all(requests, |mut request| {
+            let request = request.borrow_mut();
             let to = match (qp.qp_type, request.to) {
                 (QpType::Ud, Some(SendTarget::Datagram(to))) => {
                     Some(connect::destination(&to, config, flows, qp.source_ports())?)

@@ -98,10 +98,10 @@ impl QueuePair {
     pub(crate) fn post_send(
         &mut self,
         cx: &mut Context<'_>,
-        mut request: SendRequest,
+        request: &mut SendRequest,
         to: Option<Destination>,
     ) -> Result<(), PostError> {
-        let length = self.check_send(&request, 0)?;
+        let length = self.check_send(request, 0)?;
         if self.init.sq_sig_all {
             request.flags |= SendFlags::SIGNALED;
         }

@@ -95,20 +95,18 @@ impl Service {
 
     /// The capacity of the send queue, unless there is room behind `ahead` more requests.
     pub(crate) fn full(&self, ahead: usize) -> Option<usize> {
-        let (room, capacity) = match self {
-            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
-                (requester.room(), requester.capacity())
-            }
-            Self::XrcTgt { .. } => (0, 0),
-            Self::Uc { sender, .. } => (sender.room(), sender.capacity()),
-            Self::Ud { sender } => (sender.room(), sender.capacity()),
+        let queue = match self {
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.queue(),
+            Self::XrcTgt { .. } => return Some(0),
+            Self::Uc { sender, .. } => sender.queue(),
+            Self::Ud { sender } => sender.queue(),
         };
-        (room <= ahead).then_some(capacity)
+        (queue.room() <= ahead).then_some(queue.capacity())
     }
 
     /// Appends a request. Only UD has a destination for each.
     #[inline]
-    pub(crate) fn post(&mut self, request: SendRequest, length: u32, to: Option<Destination>) {
+    pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32, to: Option<Destination>) {
         match (self, to) {
             (Self::Rc { requester, .. } | Self::XrcIni { requester }, _) => {
                 requester.post(request, length);

@@ -6,6 +6,7 @@ mod mcast;
 mod srq;
 mod xrc;
 
+use std::borrow::BorrowMut;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -196,7 +197,7 @@ impl Core {
         &mut self,
         now: Instant,
         qpn: Qpn,
-        requests: impl IntoIterator<Item = SendRequest>,
+        requests: impl IntoIterator<Item: BorrowMut<SendRequest>>,
     ) -> (usize, Result<(), PostError>) {
         let posted = self.engine.post_sends(now, qpn, requests);
         self.send_posted(now, qpn);
@@ -208,9 +209,9 @@ impl Core {
         &mut self,
         now: Instant,
         qpn: Qpn,
-        requests: SmallVec<[SendRequest; 8]>,
+        requests: &mut [SendRequest],
     ) -> Result<(), PostError> {
-        self.engine.check_sends(qpn, &requests)?;
+        self.engine.check_sends(qpn, requests)?;
         self.post_sends(now, qpn, requests).1
     }
 

@@ -11,6 +11,7 @@
 //! | `rc` | reliable connection, and the extended one |
 //! | `uc` | unreliable connection |
 //! | `ud` | unreliable datagram |
+//! | `send_queue` | unfinished send requests |
 //! | `wqe` | a send request on its way |
 //! | `inbound` | a SEND or WRITE that arrives packet by packet |
 //! | `message` | the packets of a SEND or WRITE that leaves |
@@ -32,6 +33,7 @@ pub mod outputs;
 pub(crate) mod rc;
 pub(crate) mod recv;
 pub(crate) mod segment;
+pub(crate) mod send_queue;
 pub(crate) mod srq;
 pub(crate) mod uc;
 pub(crate) mod ud;

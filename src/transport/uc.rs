@@ -4,8 +4,6 @@
 //! to it is dropped until the next message begins (IBTA vol 1, §9.8.2.2). Copies that the network
 //! makes of a packet are dropped: they would be messages of their own.
 
-use std::collections::VecDeque;
-
 use crate::ids::Qpn;
 use crate::net::Burst;
 use crate::psn::Psn;
@@ -16,6 +14,7 @@ use crate::transport::inbound::{Inbound, Refusal, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
+use crate::transport::send_queue::SendQueue;
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
@@ -25,8 +24,7 @@ use crate::wire::{Bth, Datagram, Operation, Position, Sequence, Transport};
 #[derive(Debug)]
 pub(crate) struct UcSender {
     /// Requests that are not sent yet, oldest first.
-    queue: VecDeque<Wqe>,
-    capacity: usize,
+    queue: SendQueue,
     next_psn: Psn,
     /// Packets of the oldest request that are sent.
     packet: u32,
@@ -35,8 +33,8 @@ pub(crate) struct UcSender {
 
 impl UcSender {
     pub(crate) fn new(capacity: usize) -> Self {
-        let queue = VecDeque::new();
-        Self { queue, capacity, next_psn: Psn::default(), packet: 0, draining: false }
+        let queue = SendQueue::new(capacity);
+        Self { queue, next_psn: Psn::default(), packet: 0, draining: false }
     }
 
     /// RTR → RTS: the first request will have the PSN `first`.
@@ -44,16 +42,12 @@ impl UcSender {
         self.next_psn = first;
     }
 
-    pub(crate) fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.queue.len())
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.queue
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    pub(crate) fn post(&mut self, request: SendRequest, length: u32) {
-        self.queue.push_back(Wqe::new(request, length));
+    pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32) {
+        self.queue.post(request, length);
     }
 
     /// RTS ↔ SQD: whether requests that have not started stay so.
@@ -156,15 +150,17 @@ impl UcSender {
 
     fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {
         self.packet = 0;
-        let Some(wqe) = self.queue.pop_front() else { return };
+        let Some(wqe) = self.queue.front() else { return };
         cx.succeed(id, &wqe.end_of(), wqe.flags.contains(SendFlags::SIGNALED));
+        self.queue.pop_front();
     }
 
     /// Ends the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
         self.packet = 0;
-        if let Some(wqe) = self.queue.pop_front() {
+        if let Some(wqe) = self.queue.front() {
             cx.complete_send(id, &wqe.end_of(), status);
+            self.queue.pop_front();
         }
     }
 

@@ -17,6 +17,7 @@ use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
+use crate::transport::send_queue::SendQueue;
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::encap::Headers;
@@ -50,15 +51,21 @@ pub(crate) struct Destination {
 /// The sending half of a UD queue pair.
 #[derive(Debug)]
 pub(crate) struct UdSender {
-    queue: VecDeque<(Wqe, Destination)>,
-    capacity: usize,
+    queue: SendQueue,
+    /// Where each of its requests goes.
+    destinations: VecDeque<Destination>,
     next_psn: Psn,
     draining: bool,
 }
 
 impl UdSender {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { queue: VecDeque::new(), capacity, next_psn: Psn::default(), draining: false }
+        Self {
+            queue: SendQueue::new(capacity),
+            destinations: VecDeque::new(),
+            next_psn: Psn::default(),
+            draining: false,
+        }
     }
 
     /// RTR → RTS: the first packet will have the PSN `first`.
@@ -66,16 +73,13 @@ impl UdSender {
         self.next_psn = first;
     }
 
-    pub(crate) fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.queue.len())
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.queue
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    pub(crate) fn post(&mut self, request: SendRequest, length: u32, to: Destination) {
-        self.queue.push_back((Wqe::new(request, length), to));
+    pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32, to: Destination) {
+        self.queue.post(request, length);
+        self.destinations.push_back(to);
     }
 
     /// RTS ↔ SQD. A request is one packet, so none is ever unfinished.
@@ -98,8 +102,7 @@ impl UdSender {
         endpoint: &Endpoint,
         out: &mut Burst,
     ) -> Result<Progress, WcStatus> {
-        let Some((_, to)) = self.queue.front() else { return Ok(Progress::Idle) };
-        let to = *to;
+        let Some(&to) = self.destinations.front() else { return Ok(Progress::Idle) };
         let path = to.path;
         out.reset(path, out.token);
         let flow = Flow::new(
@@ -110,7 +113,8 @@ impl UdSender {
         let allowance = cx.allowance(window);
         let mut cost = 0;
         let result = loop {
-            let Some((wqe, next)) = self.queue.front_mut() else { break Ok(Progress::Idle) };
+            let Some(next) = self.destinations.front() else { break Ok(Progress::Idle) };
+            let Some(wqe) = self.queue.front_mut() else { break Ok(Progress::Idle) };
             // What receives a burst whole knows by its first packet whose it is.
             if next.path != to.path || next.qpn.shard() != to.qpn.shard() {
                 break Ok(Progress::More);
@@ -148,15 +152,22 @@ impl UdSender {
     }
 
     fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {
-        let Some((wqe, _)) = self.queue.pop_front() else { return };
+        let Some(wqe) = self.queue.front() else { return };
         cx.succeed(id, &wqe.end_of(), wqe.flags.contains(SendFlags::SIGNALED));
+        self.let_oldest_go();
     }
 
     /// Ends the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
-        if let Some((wqe, _)) = self.queue.pop_front() {
+        if let Some(wqe) = self.queue.front() {
             cx.complete_send(id, &wqe.end_of(), status);
+            self.let_oldest_go();
         }
+    }
+
+    fn let_oldest_go(&mut self) {
+        self.queue.pop_front();
+        self.destinations.pop_front();
     }
 
     /// Ends every request with "flushed", in order.

@@ -264,9 +264,16 @@ impl SendData {
     }
 }
 
+impl Default for SendData {
+    /// Nothing.
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
 impl From<Sge> for SendData {
     fn from(sge: Sge) -> Self {
-        Self::Sges(SgeList::from_slice(&[sge]))
+        Self::Sges(SgeList::from_buf_and_len([sge, Sge::default()], 1))
     }
 }
 

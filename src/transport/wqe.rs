@@ -1,5 +1,7 @@
 //! A send request on its way.
 
+use std::mem;
+
 use crate::ids::{PdId, Srqn};
 use crate::mem::{Memory, Need, Revoked, Spans};
 use crate::psn::Psn;
@@ -49,21 +51,17 @@ enum Data {
     Resolved(Spans),
 }
 
-impl Wqe {
-    /// `length` is that of the data, which posting has checked.
-    #[inline]
-    pub(crate) fn new(request: SendRequest, length: u32) -> Self {
+impl Default for Wqe {
+    /// A place for one.
+    fn default() -> Self {
         Self {
-            wr_id: request.wr_id,
-            op: request.op,
-            flags: request.flags,
-            srqn: match request.to {
-                Some(SendTarget::Srq(srqn)) => Some(srqn),
-                Some(SendTarget::Datagram(_)) | None => None,
-            },
-            data: Data::Request(request.data),
+            wr_id: 0,
+            op: SendOp::Send,
+            flags: SendFlags::empty(),
+            srqn: None,
+            data: Data::Request(SendData::none()),
             region: None,
-            length,
+            length: 0,
             first: Psn::default(),
             packets: 0,
             received: 0,
@@ -71,6 +69,36 @@ impl Wqe {
             done: false,
             failure: None,
         }
+    }
+}
+
+impl Wqe {
+    /// Takes the place of whatever it was. `length` is that of the data, which posting has checked.
+    #[inline]
+    pub(crate) fn set(&mut self, request: &mut SendRequest, length: u32) {
+        self.wr_id = request.wr_id;
+        self.op = request.op;
+        self.flags = request.flags;
+        self.srqn = match request.to {
+            Some(SendTarget::Srq(srqn)) => Some(srqn),
+            Some(SendTarget::Datagram(_)) | None => None,
+        };
+        match &mut self.data {
+            // In exchange for nothing: so they are moved by the word, and nothing has to be dropped.
+            Data::Request(data) => mem::swap(data, &mut request.data),
+            Data::Resolved(_) => self.data = Data::Request(mem::take(&mut request.data)),
+        }
+        self.region = None;
+        self.length = length;
+        self.first = Psn::default();
+        (self.packets, self.received, self.resumed_at) = (0, 0, 0);
+        (self.done, self.failure) = (false, None);
+    }
+
+    /// Lets go of what the request holds.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.data = Data::Request(SendData::none());
     }
 
     pub(crate) fn is_started(&self) -> bool {

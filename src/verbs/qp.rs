@@ -5,6 +5,8 @@ mod mcast;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::engine::{
     CreateError, FlatAttr, InitAttr, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType,
     RateLimit, RtrAttr, RtsAttr, SendOps,
@@ -449,7 +451,7 @@ impl QueuePair {
         let qpn = self.inner.end.qpn;
         let shard = &self.inner.end.shard;
         post_in_pieces(requests, |piece| {
-            match shard.with(|core, now| core.post_sends(now, qpn, piece)) {
+            match shard.with(|core, now| core.post_sends(now, qpn, piece.iter_mut())) {
                 Ok((taken, result)) => (taken, self.told(Ok(result))),
                 Err(down) => (0, Err(down.into())),
             }
@@ -481,10 +483,10 @@ impl QueuePair {
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]
     pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
-        let requests = requests.into_iter().collect();
+        let mut requests: SmallVec<[_; 8]> = requests.into_iter().collect();
         let qpn = self.inner.end.qpn;
         let shard = &self.inner.end.shard;
-        self.told(shard.with(|core, now| core.post_all_sends(now, qpn, requests)))
+        self.told(shard.with(|core, now| core.post_all_sends(now, qpn, &mut requests)))
     }
 
     /// Binds a memory window of type 1, and returns its new key: what is posted behind may tell the
@@ -580,7 +582,7 @@ impl QueuePair {
         let qpn = self.inner.end.qpn;
         let shard = &self.inner.end.shard;
         post_in_pieces(requests, |piece| {
-            match shard.with_old_time(|core, now| core.post_recvs(now, qpn, piece)) {
+            match shard.with_old_time(|core, now| core.post_recvs(now, qpn, piece.drain(..))) {
                 Ok((taken, result)) => (taken, self.told(Ok(result))),
                 Err(down) => (0, Err(down.into())),
             }

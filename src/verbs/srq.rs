@@ -156,7 +156,7 @@ impl SharedReceiveQueue {
         let srqn = self.inner.srqn;
         let shard = &self.inner.shard;
         post_in_pieces(requests, |piece| {
-            match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, piece)) {
+            match shard.with_old_time(|core, _| core.post_srq_recvs(srqn, piece.drain(..))) {
                 Ok((taken, result)) => {
                     (taken, result.map_err(|source| Error::PostSrq { srqn, source }))
                 }

@@ -10,8 +10,6 @@
 //! No packet is ever stored: the next one follows from the cursor and from registered memory, and a
 //! retry moves the cursor back to `una`. Without a retry under way, `cursor` and `sent` are one.
 
-use std::collections::VecDeque;
-
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::time::Instant;
@@ -24,6 +22,7 @@ use crate::transport::rc::leash::Leash;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::repair::Repair;
 use crate::transport::rc::retry::{Expired, Retry};
+use crate::transport::send_queue::SendQueue;
 use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
 use crate::transport::work::{
     FlushPlacement, FlushTarget, SendFlags, SendOp, SendRequest, WcStatus,
@@ -37,8 +36,7 @@ use crate::wire::{AtomicEth, Bth, FlushEth, Opcode, Position, Reth, Transport};
 #[derive(Debug)]
 pub(crate) struct Requester {
     /// Unfinished requests, oldest first.
-    pub(super) queue: VecDeque<Wqe>,
-    capacity: usize,
+    pub(super) queue: SendQueue,
     /// The first PSN of the next request to start.
     next_psn: Psn,
     /// The oldest PSN that is neither acknowledged nor answered.
@@ -112,8 +110,7 @@ impl Requester {
     /// A requester in RESET, with room for `capacity` requests.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            queue: VecDeque::new(),
-            capacity,
+            queue: SendQueue::new(capacity),
             next_psn: Psn::default(),
             una: Psn::default(),
             sent: Psn::default(),
@@ -158,19 +155,14 @@ impl Requester {
         self.retry.configure(connection.timeout, connection.retry_cnt, connection.rnr_retry);
     }
 
-    /// How many more requests the queue takes.
-    pub(crate) fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.queue.len())
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.queue
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Appends a request of `length` bytes. The caller has asked for [`room`](Self::room).
+    /// Appends a request of `length` bytes.
     #[inline]
-    pub(crate) fn post(&mut self, request: SendRequest, length: u32) {
-        self.queue.push_back(Wqe::new(request, length));
+    pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32) {
+        self.queue.post(request, length);
     }
 
     /// RTS ↔ SQD: whether requests that have not started stay so.
@@ -647,8 +639,9 @@ impl Requester {
 
     /// Ends the oldest request with `status`.
     pub(crate) fn fail_oldest(&mut self, cx: &mut Context<'_>, id: &Identity, status: WcStatus) {
-        if let Some(wqe) = self.queue.pop_front() {
+        if let Some(wqe) = self.queue.front() {
             cx.complete_send(id, &wqe.end_of(), status);
+            self.queue.pop_front();
         }
     }
 

@@ -164,7 +164,7 @@ impl Requester {
     }
 
     fn complete(&mut self, cx: &mut Context<'_>, connection: &Connection) {
-        let Some(wqe) = self.queue.pop_front() else { return };
+        let Some(wqe) = self.queue.front() else { return };
         if let Some(behind) = self.cursor.wqe.checked_sub(1) {
             self.cursor.wqe = behind;
             self.unanswered = self.unanswered.saturating_sub(u32::from(wqe.op.has_response()));
@@ -172,6 +172,7 @@ impl Requester {
             self.cursor.packet = 0;
         }
         cx.succeed(&connection.id, &wqe.end_of(), wqe.flags.contains(SendFlags::SIGNALED));
+        self.queue.pop_front();
     }
 
     fn on_ack(

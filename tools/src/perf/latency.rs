@@ -144,7 +144,7 @@ impl<'a> Player<'a> {
         self.sent += 1;
         self.station.sent += 1;
         let number = self.station.sent;
-        let request = self.station.addressed(0, self.request(number)?);
+        let request = SendRequest { to: self.station.target_of(0), ..self.request(number)? };
         // One of half a queue tells that there is room again, and an answer that it is there.
         let tells = self.verb.is_answered() || number.is_multiple_of(depth.div_ceil(2));
         self.station.qps[0].post_send(if tells { request.signaled() } else { request })?;

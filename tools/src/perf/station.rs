@@ -8,7 +8,7 @@ use softroce::transport::outputs::DropReason;
 use softroce::verbs::{
     Access, AckTimeout, AddressVector, Completion, ConnectOptions, Context, Endpoint, GRH_LEN,
     MemoryRegion, Mtu, ProtectionDomain, QKey, QpCap, QpConfig, Qpn, QueuePair, RecvRequest,
-    SendData, SendRequest, SendTarget, Sge, SharedReceiveQueue, SrqConfig, XrcTarget, XrcdOptions,
+    SendData, SendTarget, Sge, SharedReceiveQueue, SrqConfig, XrcTarget, XrcdOptions,
 };
 
 use super::agree::{Counted, Introduction, Load};
@@ -183,12 +183,9 @@ impl Station {
         Ok(way.target(there.qpn, QKEY).into())
     }
 
-    /// The request, addressed as the transport needs it.
-    pub(super) fn addressed(&self, qp: usize, request: SendRequest) -> SendRequest {
-        match self.addresses.get(qp) {
-            Some(target) => request.to(*target),
-            None => request,
-        }
+    /// Whom a request is for, as far as the transport needs it.
+    pub(super) fn target_of(&self, qp: usize) -> Option<SendTarget> {
+        self.addresses.get(qp).copied()
     }
 
     /// Where in the memory of a side message `count` of queue pair `qp` is taken from. Messages lie

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
-use softroce::verbs::{Completion, SendRequest};
+use softroce::verbs::{Completion, SendData, SendFlags, SendOp, SendRequest};
 
 use super::agree::{Amount, Ask, Introduction, Report, Run};
 use super::progress::Progress;
@@ -247,22 +247,21 @@ impl<'a> Stream<'a> {
         if count == 0 {
             return Ok(());
         }
-        let mut unmade = Ok(());
+        let (mut unmade, to) = (Ok(()), self.station.target_of(index));
         // A list costs less than one by one.
         let requests = (posted..posted + count).map_while(|at| {
-            match self.request(index, at) {
-                Ok(request) => {
-                    let request = self.station.addressed(index, request);
-                    // The number of messages that are complete when this one is.
-                    let request = SendRequest { wr_id: at + 1, ..request };
-                    let tells = (at + 1).is_multiple_of(cq_mod) || at + 1 == last;
-                    Some(if tells { request.signaled() } else { request })
-                }
+            let (op, data) = match self.message(index, at) {
+                Ok(message) => message,
                 Err(error) => {
                     unmade = Err(error);
-                    None
+                    return None;
                 }
-            }
+            };
+            // How many messages are complete when this one is.
+            let wr_id = at + 1;
+            let tells = wr_id.is_multiple_of(cq_mod) || wr_id == last;
+            let flags = if tells { SendFlags::SIGNALED } else { SendFlags::empty() };
+            Some(SendRequest { wr_id, op, data, flags, to })
         });
         let (_, posted) = self.station.qps[index].post_sends(requests);
         posted?;
@@ -271,30 +270,37 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    fn request(&self, qp: usize, count: u64) -> anyhow::Result<SendRequest> {
+    /// What is to be done, and with which bytes.
+    fn message(&self, qp: usize, count: u64) -> anyhow::Result<(SendOp, SendData)> {
         let (station, size) = (&*self.station, self.run.size);
         let (here, there) = (station.outgoing(qp, count, size), station.incoming(qp, count, size));
         let kind = station.load.kind;
         Ok(match kind.verb {
-            Verb::Write if kind.writes_are_announced() => {
-                let data = station.message(here, size)?;
-                SendRequest::write_imm(0, data, self.theirs.remote(there), 0)
-            }
             Verb::Write => {
-                SendRequest::write(0, station.message(here, size)?, self.theirs.remote(there))
+                let to = self.theirs.remote(there);
+                let is_announced = kind.writes_are_announced();
+                let op = if is_announced {
+                    SendOp::WriteImm { to, imm: 0 }
+                } else {
+                    SendOp::Write { to }
+                };
+                (op, station.message(here, size)?)
             }
-            Verb::Read => SendRequest::read(0, station.sge(there, size), self.theirs.remote(here)),
-            Verb::Send => SendRequest::send(0, station.message(here, size)?),
+            Verb::Read => {
+                let from = self.theirs.remote(here);
+                (SendOp::Read { from }, station.sge(there, size).into())
+            }
+            Verb::Send => (SendOp::Send, station.message(here, size)?),
             Verb::Atomic => {
                 // A place of its own, so that queue pairs do not disturb each other.
                 let at = self.theirs.remote(station.incoming(qp, 0, size));
-                let result = station.sge(here, size);
-                match kind.atomic {
-                    AtomicType::FetchAndAdd => SendRequest::fetch_add(0, result, at, 1),
+                let op = match kind.atomic {
+                    AtomicType::FetchAndAdd => SendOp::FetchAdd { at, add: 1 },
                     AtomicType::CmpAndSwap => {
-                        SendRequest::compare_swap(0, result, at, count, count + 1)
+                        SendOp::CompareSwap { at, expect: count, swap: count + 1 }
                     }
-                }
+                };
+                (op, station.sge(here, size).into())
             }
         })
     }
