@@ -18,7 +18,7 @@ pub(super) fn post_in_pieces<T>(
     let mut total = 0;
     loop {
         // Before `post` takes the device's lock: whoever makes them may use the device.
-        // To extend it by them at once has two places that make one, and neither of them makes it where it stays.
+        // `SmallVec::extend` would ask for them in two places, so that what makes them is inlined in neither.
         while piece.len() < MAX_BURST_SEGMENTS {
             let Some(request) = requests.next() else { break };
             piece.push(request);
