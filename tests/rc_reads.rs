@@ -32,10 +32,9 @@ fn an_acknowledgement_beyond_a_read_shows_that_its_answer_was_lost() {
     t.rx(1, "ACK psn=8 msn=3");
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
     t.tx(1, "READ_REQUEST psn=6 ackreq va=0x8000 rkey=0x00000100 dmalen=300");
-    t.tx(1, "SEND_ONLY psn=8 ackreq len=8");
+    t.quiet(1);
     t.rx(2, "READ_RESPONSE_FIRST psn=6 msn=3 len=256");
     t.rx(2, "READ_RESPONSE_LAST psn=7 msn=3 len=44");
-    t.rx(2, "ACK psn=8 msn=3");
     assert_eq!(t.sends(), [ok(2, READ, 300), ok(3, SEND, 8)]);
 }
 
@@ -101,7 +100,69 @@ fn a_gap_in_an_answer_is_asked_for_once() {
     t.rx(2, "READ_RESPONSE_MIDDLE psn=8 len=256");
     t.rx(2, "READ_RESPONSE_LAST psn=9 msn=1 len=176");
     t.quiet(1000);
-    assert_eq!(t.dropped(DropReason::ResponseAhead), 3);
+    // It is kept until the gap is filled.
+    assert_eq!((t.sends(), t.engine.counters().kept_ahead), (vec![], 4));
+    t.rx(1000, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    assert_eq!(t.sends(), [ok(1, READ, 1200)]);
+    let parts = [5, 6, 7, 8].map(|psn| pattern(psn, 256));
+    assert_eq!(t.answer(1200), [parts.concat(), pattern(9, 176)].concat());
+    // What comes again is nothing new.
+    t.rx(1001, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    assert_eq!(t.dropped(DropReason::Ghost), 1);
+}
+
+/// REQ-14: of each READ that lacks some of its answer the rest is asked for again, and nothing else.
+#[test]
+fn what_has_come_behind_a_gap_is_not_asked_for_again() {
+    let mut t = Script::requester(rts_qp());
+    for wr_id in 1..=3 {
+        t.read(wr_id, 600);
+    }
+    t.fetch_add(4, 7);
+    t.send(5, 8);
+    t.all(0);
+    // Of the first the middle is lost, of the second everything.
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(1, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.tx(1, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
+    t.rx(2, "READ_RESPONSE_FIRST psn=11 msn=3 len=256");
+    t.tx(2, "READ_REQUEST psn=8 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+    t.rx(3, "READ_RESPONSE_MIDDLE psn=12 len=256");
+    t.quiet(3);
+    // The end of the third is lost too, and the answer to the atomic.
+    t.rx(4, "ACK psn=15 msn=5");
+    t.tx(4, "READ_REQUEST psn=13 ackreq va=0x8200 rkey=0x00000100 dmalen=88");
+    t.tx(4, "FETCH_ADD psn=14 ackreq va=0x8000 rkey=0x00000100 add=0x7");
+    t.quiet(4);
+    assert_eq!(t.sends(), []);
+    t.rx(5, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    assert_eq!(t.sends(), [ok(1, READ, 600)]);
+    for line in ["FIRST psn=8 msn=2 len=256", "MIDDLE psn=9 len=256", "LAST psn=10 msn=2 len=88"] {
+        t.rx(6, &format!("READ_RESPONSE_{line}"));
+    }
+    assert_eq!(t.sends(), [ok(2, READ, 600)]);
+    t.rx(7, "READ_RESPONSE_ONLY psn=13 msn=3 len=88");
+    t.rx(7, "ATOMIC_ACK psn=14 msn=4 value=0x63");
+    assert_eq!(t.sends(), [ok(3, READ, 600), ok(4, ADD, 8), ok(5, SEND, 8)]);
+}
+
+/// REQ-14: what is lost a second time is found out by the ACK timer, and everything asked for again.
+#[test]
+fn an_answer_that_is_lost_twice_is_asked_for_after_a_timeout() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 300);
+    t.read(2, 8);
+    t.all(0);
+    t.rx(1, "READ_RESPONSE_LAST psn=6 msn=1 len=44");
+    t.rx(1, "READ_RESPONSE_ONLY psn=7 msn=2 len=8");
+    t.tx(1, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=300");
+    t.quiet(1000);
+    t.tx(1050, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=300");
+    t.rx(1051, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(1051, "READ_RESPONSE_LAST psn=6 msn=1 len=44");
+    t.tx(1051, "READ_REQUEST psn=7 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+    t.rx(1052, "READ_RESPONSE_ONLY psn=7 msn=2 len=8");
+    assert_eq!(t.sends(), [ok(1, READ, 300), ok(2, READ, 8)]);
 }
 
 /// REQ-14: a peer that is busy with the rest of an old answer takes up the new question after it.
@@ -119,8 +180,10 @@ fn the_rest_of_an_old_answer_uses_up_no_retries() {
     t.rx(6300, "READ_RESPONSE_LAST psn=14 msn=1 len=256");
     // Silence after that is what the timer is for.
     t.quiet(6300 + 1048);
+    t.tx(6300 + 1049, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=2304");
+    t.quiet(6300 + 2096);
     assert_eq!(t.sends(), []);
-    t.at(6300 + 1049);
+    t.at(6300 + 2100);
     assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
 }
 

@@ -178,8 +178,9 @@ fn goodput_under_loss_is_near_that_of_an_ideal_go_back_n() {
     let losses = [0.0001, 0.001, 0.01, 0.1];
     let mut curves = curves(DEFAULT_RECEIVE_BUFFER, &losses);
     let kept = Setting { receive_buffer: DEFAULT_RECEIVE_BUFFER, keeps: true };
-    // READs are asked for again as before.
-    curves.extend([Traffic::Send, Traffic::Write].map(|traffic| curve(traffic, kept, &losses)));
+    curves.extend(
+        [Traffic::Send, Traffic::Write, Traffic::Read].map(|traffic| curve(traffic, kept, &losses)),
+    );
     if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
         curve::write(&curves);
     }
@@ -204,10 +205,11 @@ fn a_loss_costs_no_window_where_windows_are_large() {
     }
 }
 
-/// Where windows are large, and the responder keeps what comes behind a lost packet.
+/// Where windows are large, and what comes behind a lost packet is kept: requests by the responder, and answers by
+/// the requester.
 #[test]
 fn a_loss_costs_a_packet_where_the_rest_is_kept() {
-    for traffic in [Traffic::Send, Traffic::Write] {
+    for traffic in [Traffic::Send, Traffic::Write, Traffic::Read] {
         for (loss, factor) in [(0.0001, 1.05), (0.001, 1.2), (0.01, 1.4)] {
             let [dropped, kept] = [false, true].map(|keeps| {
                 goodput(traffic, loss, Setting { receive_buffer: 8 << 20, keeps }, 1000)

@@ -39,6 +39,8 @@ TESTS = {
     "WRITE of 64 KiB, MTU 1024": ("write-bw", 1024),
     "SEND of 64 KiB, MTU 4096": ("send-bw", 4096),
     "WRITE of 64 KiB, MTU 4096": ("write-bw", 4096),
+    "READ of 64 KiB, MTU 1024": ("read-bw", 1024),
+    "READ of 64 KiB, MTU 4096": ("read-bw", 4096),
 }
 
 

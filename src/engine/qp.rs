@@ -354,7 +354,7 @@ impl QueuePair {
     /// Whether there may be a request to send.
     pub(crate) fn wants_to_request(&self) -> bool {
         self.may_request()
-            && self.waiting.is_none()
+            && (self.waiting.is_none() || self.service.asks_again())
             && self.paced.is_none()
             && self.service.may_transmit()
     }

@@ -146,6 +146,14 @@ impl Service {
         }
     }
 
+    /// Whether answers are to be asked for again, for which there is room already.
+    pub(crate) fn asks_again(&self) -> bool {
+        match self {
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.asks_again(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcTgt { .. } => false,
+        }
+    }
+
     /// Appends packets of send requests to `out`.
     pub(crate) fn transmit(
         &mut self,
@@ -264,7 +272,7 @@ impl Service {
                 Peering::Connection(connection),
             ) if !is_request => {
                 requester.observe(&packet.bth);
-                requester.handle_response(cx, connection, packet).map_err(Broken::Send)
+                requester.handle_response(cx, connection, datagram).map_err(Broken::Send)
             }
             (Self::Uc { receiver, .. }, Peering::Connection(connection)) => receiver
                 .handle_packet(cx, connection, receives, packet)?

@@ -40,7 +40,7 @@ counters! {
         rnr_naks_sent: "RNR NAKs sent: there was no receive request here.", rxe "send_rnr_err", mlx5 "out_of_buffer";
         duplicate_requests: "Request packets that the peer repeated though they had arrived.", rxe "duplicate_request", mlx5 "duplicate_request";
         out_of_sequence: "Gaps in the peer's requests; over RC each is answered with one NAK.", rxe "out_of_seq_request", mlx5 "out_of_sequence";
-        kept_ahead: "Request packets that came ahead of a missing one and were kept until it came.";
+        kept_ahead: "Packets that came ahead of a missing request or answer and were kept until it came.";
         window_waits: "Times that requests had to wait because a receive buffer had no room for them, as far as known.";
         retries_exceeded: "Send requests that failed because the peer never acknowledged them.", rxe "retry_exceeded_err";
         rnr_retries_exceeded: "Send requests that failed because the peer never had a receive request.", rxe "retry_rnr_exceeded_err";

@@ -28,7 +28,7 @@ pub(crate) struct Wqe {
     pub(crate) packets: u32,
     /// Response packets taken, of a request that has any.
     pub(crate) received: u32,
-    /// READ: the response packet from which it was last asked again.
+    /// READ: the response packet from which on it was asked again.
     pub(crate) resumed_at: u32,
     /// Done here, and nothing more is to be done for it.
     done: bool,
@@ -65,7 +65,7 @@ impl Default for Wqe {
             first: Psn::default(),
             packets: 0,
             received: 0,
-            resumed_at: 0,
+            resumed_at: u32::MAX,
             done: false,
             failure: None,
         }
@@ -91,7 +91,7 @@ impl Wqe {
         self.region = None;
         self.length = length;
         self.first = Psn::default();
-        (self.packets, self.received, self.resumed_at) = (0, 0, 0);
+        (self.packets, self.received, self.resumed_at) = (0, 0, u32::MAX);
         (self.done, self.failure) = (false, None);
     }
 

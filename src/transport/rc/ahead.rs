@@ -1,4 +1,6 @@
-//! Request packets that arrive ahead of a missing one, and are kept until it comes.
+//! Packets that arrive ahead of a missing one, and are kept until it comes.
+//!
+//! A requester keeps [answers](super::missing) so, and a responder requests.
 //!
 //! A responder says once that a packet is missing, and a requester then sends it again with everything behind it
 //! (go-back-N, IBTA vol 1, §9.7.4.1.4). Nothing has to be sent again that is kept here: once the missing packet
@@ -63,7 +65,7 @@ impl Drop for Room {
     }
 }
 
-/// The packets that one responder keeps, in the order of their PSNs, all of them ahead of the expected one.
+/// The packets that one responder or requester keeps, in the order of their PSNs, all of them ahead of the expected one.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     packets: VecDeque<Packet>,
@@ -122,17 +124,36 @@ impl Ahead {
             if !is_due && !first.psn.is_before(expected) {
                 return None;
             }
-            self.full = false;
-            let packet = self.packets.pop_front();
-            self.held -= packet.as_ref().map_or(0, |packet| packet.room.bytes);
-            if self.packets.is_empty() {
-                self.packets = VecDeque::new();
-            }
+            let datagram = self.pop();
             if is_due {
-                return packet.map(|packet| packet.datagram);
+                return datagram;
             }
         }
         None
+    }
+
+    /// Takes the oldest packet that has the PSN `until` or one before. Those before `una` came otherwise.
+    pub(super) fn take_until(&mut self, una: Psn, until: Psn) -> Option<Box<[u8]>> {
+        while let Some(first) = self.packets.front()
+            && !until.is_before(first.psn)
+        {
+            let is_due = !first.psn.is_before(una);
+            let datagram = self.pop();
+            if is_due {
+                return datagram;
+            }
+        }
+        None
+    }
+
+    fn pop(&mut self) -> Option<Box<[u8]>> {
+        self.full = false;
+        let packet = self.packets.pop_front()?;
+        self.held -= packet.room.bytes;
+        if self.packets.is_empty() {
+            self.packets = VecDeque::new();
+        }
+        Some(packet.datagram)
     }
 
     pub(super) fn clear(&mut self) {

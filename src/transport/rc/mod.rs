@@ -10,6 +10,7 @@ pub(crate) mod ahead;
 mod bursts;
 pub(crate) mod flush_icrc;
 mod leash;
+mod missing;
 pub(crate) mod reads;
 mod repair;
 pub(crate) mod requester;

@@ -19,6 +19,7 @@ use crate::transport::message;
 use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::flush_icrc::FlushIcrc;
 use crate::transport::rc::leash::Leash;
+use crate::transport::rc::missing::Missing;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::repair::Repair;
 use crate::transport::rc::retry::{Expired, Retry};
@@ -61,6 +62,7 @@ pub(crate) struct Requester {
     /// The ACK timer was over, or a packet is sent again alone.
     pub(super) probe: Option<Probe>,
     pub(super) repair: Repair,
+    pub(super) missing: Missing,
     pub(super) flush_icrc: FlushIcrc,
     pub(super) bursts: Bursts,
     pub(super) leash: Leash,
@@ -100,10 +102,10 @@ enum Next {
 
 /// What a request packet carries, and how far it moves the cursor.
 #[derive(Clone, Copy)]
-struct Payload {
-    offset: u32,
-    len: u32,
-    psns: u32,
+pub(super) struct Payload {
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) psns: u32,
 }
 
 impl Requester {
@@ -125,6 +127,7 @@ impl Requester {
             draining: false,
             probe: None,
             repair: Repair::default(),
+            missing: Missing::default(),
             flush_icrc: FlushIcrc::default(),
             bursts: Bursts::default(),
             leash: Leash::default(),
@@ -141,6 +144,7 @@ impl Requester {
         whole: bool,
     ) {
         (self.next_psn, self.una, self.sent) = (first, first, first);
+        self.missing.reset(first);
         self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
         let longest = answer_len(connection);
         let cost = lone_cost(longest);
@@ -179,7 +183,8 @@ impl Requester {
     pub(crate) fn may_transmit(&self) -> bool {
         let asked =
             self.probe.is_some_and(|probe| self.cursor_psn().since(self.una) >= probe.allowance);
-        self.cursor.wqe < self.queue.len() && !self.retry.is_waiting() && !asked
+        let more = self.cursor.wqe < self.queue.len() && !asked;
+        (more || self.asks_again()) && !self.retry.is_waiting()
     }
 
     /// Appends request packets to `out`, as many as it takes and the windows allow.
@@ -218,6 +223,9 @@ impl Requester {
         let turn = cx.allowance(connection.window);
         out.shorten(whole.longest_burst(answer_len(connection)));
         let mut cost = 0;
+        if !self.ask_again(cx, connection, out, &mut cost) {
+            return (Progress::More, cost);
+        }
         while self.may_transmit() {
             let (mut header, payload) = match self.next(cx, connection) {
                 Next::Nothing => return (Progress::Idle, cost),
@@ -492,20 +500,38 @@ impl Requester {
             return Next::Nothing;
         }
         let psn = wqe.first.plus(self.cursor.packet);
-        let wqe = &*wqe;
+        if wqe.op.has_response() && self.outstanding >= connection.max_rd_atomic.into() {
+            return Next::Nothing;
+        }
+        let Some(wqe) = self.queue.get(self.cursor.wqe) else { return Next::Nothing };
+        let (header, payload) = self.question(connection, wqe, self.cursor.packet);
+        if wqe.op.is_read() {
+            let cost = answer_cost(cx, connection, payload.psns);
+            if !cx.allowance(cx.read_window).admits(cost) {
+                return Next::Blocked(cx.read_window, cost);
+            }
+        }
+        // The peer tells old from new by half the circle; a READ of that length goes alone.
+        if psn != self.una && psn.since(self.una) + payload.psns >= Psn::HALF {
+            return Next::Nothing;
+        }
+        Next::Request(header, payload)
+    }
+
+    /// The packet `index` of a request that has started.
+    pub(super) fn question(
+        &self,
+        connection: &Connection,
+        wqe: &Wqe,
+        index: u32,
+    ) -> (Header, Payload) {
+        let psn = wqe.first.plus(index);
         let ask =
             |opcode, extension, psns| request(connection, wqe, psn, (opcode, extension), psns);
-        let next = match wqe.op {
-            _ if wqe.op.has_response() && self.outstanding >= connection.max_rd_atomic.into() => {
-                return Next::Nothing;
-            }
+        match wqe.op {
             SendOp::Read { from } => {
-                let (index, mtu) = (self.cursor.packet, connection.mtu);
+                let mtu = connection.mtu;
                 let end = self.reads.end(index, wqe.packets);
-                let cost = answer_cost(cx, connection, end - index);
-                if !cx.allowance(cx.read_window).admits(cost) {
-                    return Next::Blocked(cx.read_window, cost);
-                }
                 let offset = index * mtu;
                 let length = end.saturating_mul(mtu).min(wqe.length) - offset;
                 let addr = from.addr.wrapping_add(offset.into());
@@ -525,25 +551,15 @@ impl Requester {
             }
             SendOp::AtomicWrite { to } => {
                 let reth = Reth { addr: to.addr, rkey: to.rkey, length: wqe.length };
-                let mut next = ask(Opcode::RcAtomicWrite, Extension::Reth(reth), 1);
-                if let Next::Request(_, payload) = &mut next {
-                    payload.len = wqe.length;
-                }
-                next
+                let (header, payload) = ask(Opcode::RcAtomicWrite, Extension::Reth(reth), 1);
+                (header, Payload { len: wqe.length, ..payload })
             }
             _ => {
-                let piece = wqe.segmentation(connection.mtu).piece(self.cursor.packet);
+                let piece = wqe.segmentation(connection.mtu).piece(index);
                 let header = message::header(connection.transport, wqe, psn, piece);
-                let payload = Payload { offset: piece.offset, len: piece.len, psns: 1 };
-                Next::Request(header, payload)
+                (header, Payload { offset: piece.offset, len: piece.len, psns: 1 })
             }
-        };
-        // The peer tells old from new by half the circle; a READ of that length goes alone.
-        let Next::Request(_, payload) = &next else { return next };
-        if psn != self.una && psn.since(self.una) + payload.psns >= Psn::HALF {
-            return Next::Nothing;
         }
-        next
     }
 
     /// A packet of the peer: it may tell which ICRC a FLUSH must have.
@@ -587,6 +603,7 @@ impl Requester {
         (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
         self.probe = None;
         self.repair.stops();
+        self.missing.reset(self.una);
         self.bursts.repeated();
         self.abandon_flights(cx, connection.window);
     }
@@ -658,6 +675,7 @@ impl Requester {
         self.queue.clear();
         self.cursor = Cursor::default();
         (self.outstanding, self.unanswered) = (0, 0);
+        self.missing.reset(self.una);
         self.retry.stop();
         if let Some(window) = window {
             self.abandon_flights(cx, window);
@@ -697,7 +715,7 @@ fn request(
     psn: Psn,
     (opcode, extension): (Opcode, Extension),
     psns: u32,
-) -> Next {
+) -> (Header, Payload) {
     let header = Header {
         opcode: connection.opcode(opcode),
         psn,
@@ -706,5 +724,5 @@ fn request(
         srqn: wqe.srqn.filter(|_| connection.transport == Transport::Xrc),
         extension,
     };
-    Next::Request(header, Payload { offset: 0, len: 0, psns })
+    (header, Payload { offset: 0, len: 0, psns })
 }

@@ -494,7 +494,8 @@ impl Responder {
                     (opcode, extension, piece.len as usize, piece.offset as usize)
                 }
             };
-            let goes_alone = due.repeated || self.bursts.are_given_up();
+            let goes_alone =
+                (due.repeated && !self.bursts.get_through()) || self.bursts.are_given_up();
             if (goes_alone && !out.is_empty()) || !out.has_room(datagram_len(opcode, payload)) {
                 return Ok(true);
             }

@@ -31,8 +31,24 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        packet: &Datagram<'_>,
+        arrived: (&Datagram<'_>, &[u8]),
     ) -> Result<(), WcStatus> {
+        self.take_response(cx, connection, arrived)?;
+        while let Some(bytes) = self.take_kept() {
+            if let Ok(packet) = Datagram::parse(&bytes) {
+                self.take_response(cx, connection, (&packet, &bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        arrived: (&Datagram<'_>, &[u8]),
+    ) -> Result<(), WcStatus> {
+        let packet = arrived.0;
         let psn = packet.bth.psn;
         if !psn.is_within(self.una, self.sent.since(self.una)) {
             cx.counters().drop(DropReason::Ghost);
@@ -41,7 +57,7 @@ impl Requester {
         let syndrome = packet.aeth().map(|aeth| aeth.syndrome);
         match (packet.bth.opcode.operation(), syndrome) {
             (Operation::Acknowledge, Some(Syndrome::Ack { .. })) => {
-                self.on_ack(cx, connection, psn)
+                self.on_ack(cx, connection, arrived)
             }
             (Operation::Acknowledge, Some(Syndrome::Rnr { timer })) => {
                 self.on_rnr(cx, connection, psn, timer)
@@ -53,17 +69,17 @@ impl Requester {
                 self.on_terminal_nak(cx, connection, psn, code)
             }
             (Operation::ReadResponse, None | Some(Syndrome::Ack { .. })) => {
-                self.on_read_response(cx, connection, packet)
+                self.on_read_response(cx, connection, arrived)
             }
             (Operation::AtomicAcknowledge, Some(Syndrome::Ack { .. })) => {
-                self.on_atomic_ack(cx, connection, packet)
+                self.on_atomic_ack(cx, connection, arrived)
             }
             (Operation::Acknowledge, _) => {
                 cx.counters().drop(DropReason::Ghost);
                 Ok(())
             }
             // An answer that says no. It is about its own request; those before it have arrived.
-            _ => match self.reach(cx, connection, psn)? {
+            _ => match self.reach(cx, connection, arrived)? {
                 Some(_) => Err(WcStatus::BadRespErr),
                 None => Ok(()),
             },
@@ -179,15 +195,15 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        psn: Psn,
+        arrived: (&Datagram<'_>, &[u8]),
     ) -> Result<(), WcStatus> {
-        match self.acknowledge(cx, connection, psn.next()) {
+        match self.acknowledge(cx, connection, arrived.0.bth.psn.next()) {
             Acknowledged::Whole => Ok(()),
-            Acknowledged::Missing(missing) => self.on_implied_nak(cx, connection, missing),
+            Acknowledged::Missing(missing) => self.on_ahead(cx, connection, missing, arrived),
         }
     }
 
-    fn on_implied_nak(
+    pub(super) fn on_implied_nak(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
@@ -291,10 +307,11 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        psn: Psn,
+        arrived: (&Datagram<'_>, &[u8]),
     ) -> Result<Option<&mut Wqe>, WcStatus> {
+        let psn = arrived.0.bth.psn;
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
-            self.on_implied_nak(cx, connection, missing)?;
+            self.on_ahead(cx, connection, missing, arrived)?;
             return Ok(None);
         }
         match self.queue.front_mut() {
@@ -307,10 +324,11 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        packet: &Datagram<'_>,
+        arrived: (&Datagram<'_>, &[u8]),
     ) -> Result<(), WcStatus> {
-        let (psn, reads) = (packet.bth.psn, self.reads);
-        let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
+        let (packet, reads) = (arrived.0, self.reads);
+        let psn = packet.bth.psn;
+        let Some(wqe) = self.reach(cx, connection, arrived)? else { return Ok(()) };
         if wqe.op.is_placement() {
             return self.on_placement_response(cx, connection, packet);
         }
@@ -342,7 +360,8 @@ impl Requester {
     ) -> bool {
         let Bth { opcode, psn, .. } = packet.bth;
         let is_due = psn == self.una && psn.is_before(self.cursor_psn());
-        if !is_due || self.probe.is_some() || opcode.operation() != Operation::ReadResponse {
+        let is_alone = self.probe.is_none() && self.missing.is_none();
+        if !is_due || !is_alone || opcode.operation() != Operation::ReadResponse {
             return false;
         }
         let is_answered = |wqe: &&mut Wqe| wqe.is_started() && wqe.awaited() == psn;
@@ -376,10 +395,11 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-        packet: &Datagram<'_>,
+        arrived: (&Datagram<'_>, &[u8]),
     ) -> Result<(), WcStatus> {
+        let packet = arrived.0;
         let psn = packet.bth.psn;
-        let Some(wqe) = self.reach(cx, connection, psn)? else { return Ok(()) };
+        let Some(wqe) = self.reach(cx, connection, arrived)? else { return Ok(()) };
         let Some(answer) = packet.atomic_ack_eth().filter(|_| wqe.op.is_atomic()) else {
             return Err(WcStatus::BadRespErr);
         };
