@@ -204,18 +204,9 @@ impl Message {
         panic!("{self:?} does not arrive");
     }
 
-    /// The end of what the peer sends. Over UC nothing of ours takes part in it, and yet kernel rxe was seen, once in
-    /// many hundred messages, to leave one unfinished for a minute. It pauses until so many of its packets have left, and
-    /// over UC no timer wakes it if it has missed that. What is posted behind does: a WRITE of no bytes, which tells nobody.
+    /// The end of what the peer sends.
     fn sent_by(self, pair: &mut Pair) -> PeerCompletion {
-        if self.service == QpType::Uc {
-            if let Some(done) = pair.peer.poll(PATIENCE / 12) {
-                return done;
-            }
-            println!("{self:?}: the peer is woken");
-            pair.peer.post_send(3, &SendOp::Write { to: RemoteAddr::default() }, 0, &[]);
-        }
-        pair.theirs()
+        if self.service == QpType::Uc { pair.theirs_over_uc() } else { pair.theirs() }
     }
 
     /// Whether what the peer has sent has arrived.

@@ -248,7 +248,11 @@ fn both_directions(service: QpType) {
     }
     // Of each message there is a completion at both ends.
     for _ in 0..2 * n {
-        assert_eq!((pair.ours().status, pair.theirs().status), (WcStatus::Success, 0));
+        let (ours, theirs) = match service {
+            QpType::Uc => (pair.ours_over_uc(), pair.theirs_over_uc()),
+            _ => (pair.ours(), pair.theirs()),
+        };
+        assert_eq!((ours.status, theirs.status), (WcStatus::Success, 0));
     }
     for i in 0..n {
         pair.peer.check(TARGET + i * size, size, i as u32);
