@@ -103,10 +103,10 @@ pub struct Config {
     /// [`Engine::set_peer_receive_buffer`] tells better. The default is that of a socket that asked
     /// for nothing, because what does not fit is lost.
     pub peer_receive_buffer: u64,
-    /// Bytes of requests that are kept while one before them is missing, of all RC and XRC connections
-    /// together, and four fifths of them of one at most. What does not fit is dropped, and with 0 everything is,
-    /// as an adapter does: then the peer has to send again whatever was in flight behind a lost packet. The
-    /// default is what a socket's receive buffer holds.
+    /// Bytes of requests, and of answers, that are kept while one before them is missing, of all RC and XRC
+    /// connections together, and four fifths of them of one connection's requests or answers at most. What does not
+    /// fit is dropped, and with 0 everything is, as an adapter does: then whatever was in flight behind a lost packet
+    /// has to be sent again. The default is what a socket's receive buffer holds.
     pub reorder_buffer: u64,
     /// Queue pairs at most.
     pub max_qp: usize,

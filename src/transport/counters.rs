@@ -176,7 +176,7 @@ drop_reasons! {
     OutOfSequence "drop_out_of_sequence" "a request is ahead of the expected one, after the NAK for that gap; over UC the rest of a message of which a packet is missing.";
     StaleDuplicate "drop_stale_duplicate" "the answer to a repeated request is no longer remembered; over UC any repeated packet.";
     Ghost "drop_ghost_response" "a response answers nothing outstanding.";
-    ResponseAhead "drop_response_ahead" "a READ response has others missing before it.";
+    ResponseAhead "drop_response_ahead" "a READ response has others missing before it, and is not kept.";
     NoReceive "drop_no_receive" "over UC and UD there is no receive request for the message.";
     Refused "drop_refused" "over UC and UD the message is not allowed, or does not fit.";
     QKeyMismatch "drop_qkey_mismatch" "over UD the queue key is not the queue pair's.";

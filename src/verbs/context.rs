@@ -109,10 +109,10 @@ impl OpenOptions {
         Self { receive_buffer: Some(bytes), ..self }
     }
 
-    /// Bytes of SENDs and WRITEs that are kept while a packet before them is missing, so that an RC or XRC peer
-    /// has to send only that again. With 0 they are dropped, as most adapters and kernel rxe do, and what was in
-    /// flight behind a lost packet is sent again with it. Without it: as much as the receive buffer takes. One
-    /// connection takes four fifths at most.
+    /// Bytes of SENDs and WRITEs, and of answers to READs and atomics, that are kept while a packet before them is
+    /// missing, so that an RC or XRC peer has to send only that again. With 0 they are dropped, as most adapters and
+    /// kernel rxe do, and what was in flight behind a lost packet is sent again with it. Without it: as much as the
+    /// receive buffer takes. The requests of one connection take four fifths at most, and so do its answers.
     pub fn reorder_buffer(self, bytes: u64) -> Self {
         Self { reorder_buffer: Some(bytes), ..self }
     }

@@ -71,7 +71,7 @@ fn seen(mut read: impl FnMut(&str) -> Option<String>) -> Vec<Row> {
         .flat_map(|table| table.lines().filter_map(Row::parse).collect::<Vec<_>>())
         .filter(|row| row.local.port() == ROCE_PORT)
         .collect();
-    rows.sort_by_key(|row| row.inode);
+    rows.sort_by_key(|row| (row.inode, row.local));
     rows.dedup();
     rows
 }

@@ -119,17 +119,7 @@ impl Ahead {
 
     /// Takes the packet with the PSN `expected`. Those before it came otherwise.
     pub(super) fn take(&mut self, expected: Psn) -> Option<Box<[u8]>> {
-        while let Some(first) = self.packets.front() {
-            let is_due = first.psn == expected;
-            if !is_due && !first.psn.is_before(expected) {
-                return None;
-            }
-            let datagram = self.pop();
-            if is_due {
-                return datagram;
-            }
-        }
-        None
+        self.take_until(expected, expected)
     }
 
     /// Takes the oldest packet that has the PSN `until` or one before. Those before `una` came otherwise.
@@ -189,6 +179,18 @@ mod tests {
         assert_eq!(taken(&mut ahead, 2), None);
         assert_eq!(taken(&mut ahead, 3), Some(3));
         assert!(ahead.is_empty());
+    }
+
+    #[test]
+    fn what_waits_for_no_other_is_taken_and_what_is_old_is_left_out() {
+        let (buffer, mut ahead) = (ReorderBuffer::new(1000), Ahead::default());
+        for value in [0, 2, 5, 6] {
+            assert!(ahead.keep(&buffer, psn(0xff_fffe), psn(value), &datagram(value)));
+        }
+        let mut taken = |una, until| ahead.take_until(psn(una), psn(until)).map(|bytes| bytes[0]);
+        assert_eq!(taken(0xff_fffe, 0xff_ffff), None);
+        assert_eq!([taken(1, 4), taken(1, 4), taken(3, 5)], [Some(2), None, Some(5)]);
+        assert!(!ahead.is_empty());
     }
 
     #[test]

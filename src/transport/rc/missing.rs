@@ -24,6 +24,7 @@ use crate::transport::connection::{Connection, Context};
 use crate::transport::rc::ahead::Ahead;
 use crate::transport::rc::requester::Requester;
 use crate::transport::work::WcStatus;
+use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
 use crate::wire::{Datagram, Operation};
 
@@ -78,10 +79,7 @@ impl Requester {
         let psn = packet.bth.psn;
         // To acknowledge a request that has an answer says no more than that this is missing too.
         let says_no_more = packet.bth.opcode.operation() == Operation::Acknowledge
-            && self
-                .place_of(psn)
-                .and_then(|at| self.queue.get(at))
-                .is_some_and(|wqe| wqe.op.has_response());
+            && self.with_psn(psn).is_some_and(|(_, wqe)| wqe.op.has_response());
         let mut end = psn.next();
         if !says_no_more {
             let is_kept = self.missing.kept.keep(cx.reorder, self.una, psn, bytes);
@@ -108,7 +106,7 @@ impl Requester {
         let mut any = false;
         while self.missing.known.is_before(end) {
             let known = self.missing.known;
-            let Some(wqe) = self.place_of(known).and_then(|at| self.queue.get(at)) else { break };
+            let Some((_, wqe)) = self.with_psn(known) else { break };
             if !wqe.op.has_response() {
                 self.missing.known = wqe.end();
                 continue;
@@ -121,10 +119,14 @@ impl Requester {
         any
     }
 
-    /// The place in the queue of the request that has this PSN.
-    fn place_of(&self, psn: Psn) -> Option<usize> {
-        let started = (0..).map_while(|at| self.queue.get(at).filter(|wqe| wqe.is_started()));
-        started.enumerate().find(|(_, wqe)| psn.is_within(wqe.first, wqe.packets)).map(|(at, _)| at)
+    /// The requests that have PSNs, oldest first.
+    fn started(&self) -> impl Iterator<Item = &Wqe> {
+        (0..).map_while(|at| self.queue.get(at).filter(|wqe| wqe.is_started()))
+    }
+
+    /// The request that has this PSN, and its place in the queue.
+    fn with_psn(&self, psn: Psn) -> Option<(usize, &Wqe)> {
+        self.started().enumerate().find(|(_, wqe)| psn.is_within(wqe.first, wqe.packets))
     }
 
     /// What was kept and whose turn it is now.
@@ -132,13 +134,13 @@ impl Requester {
         if self.missing.is_none() {
             return None;
         }
-        let mut started = (0..).map_while(|at| self.queue.get(at).filter(|wqe| wqe.is_started()));
-        let awaited =
-            started.find(|wqe| wqe.op.has_response()).map_or(self.sent, |wqe| wqe.awaited());
+        let first = self.started().find(|wqe| wqe.op.has_response());
+        let awaited = first.map_or(self.sent, Wqe::awaited);
         self.missing.kept.take_until(self.una, awaited)
     }
 
-    /// Asks again for answers that are missing. False when `out` takes no more of that. `cost` becomes what it takes.
+    /// Asks again for answers that are missing. False when `out` takes no more of that. Adds what
+    /// it takes to `cost`.
     pub(super) fn ask_again(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,8 +149,8 @@ impl Requester {
         cost: &mut u64,
     ) -> bool {
         while let Some(psn) = self.missing.asks.front().copied() {
-            let place = self.place_of(psn).filter(|_| !psn.is_before(self.una));
-            let Some(wqe) = place.and_then(|at| self.queue.get(at)) else {
+            let found = self.with_psn(psn).filter(|_| !psn.is_before(self.una));
+            let Some((place, wqe)) = found else {
                 // It has come after all.
                 self.missing.asks.pop_front();
                 continue;
@@ -162,7 +164,7 @@ impl Requester {
             }
             let takes = cx.windows.allowance(connection.window, cx.now).takes(len, !out.is_empty());
             self.missing.asks.pop_front();
-            let Some(wqe) = place.and_then(|at| self.queue.get_mut(at)) else { continue };
+            let Some(wqe) = self.queue.get_mut(place) else { continue };
             wqe.resumed_at = wqe.resumed_at.min(index);
             let fill = |to: &mut [u8]| wqe.copy_out(cx, connection.id.pd, payload.offset, to);
             if build::push(out, connection, header, payload.len as usize, fill).is_err() {
