@@ -4,8 +4,8 @@
     tools/bench-rxe.py
     tools/bench-rxe.py --kernel 6.12 --rounds 3 --only send-lat
 
-perftest over rxe and `roce perf` over the loopback interface take turns in one guest with two processors,
-which are emulated: only the ratios mean something. The rows are medians. `roce` is linked statically for
+perftest over rxe and `roce perf`, over the loopback interface and through shared memory, take turns in one guest
+with two processors, which are emulated: only the ratios mean something. The rows are medians. `roce` is linked statically for
 it, and runs in a network namespace of its own, for rxe has UDP port 4791 in the guest's.
 What came of it is in docs/PERFORMANCE.md.
 
@@ -23,6 +23,8 @@ from guests import static_roce, vm
 
 GUEST = "a"
 ADDRESS = "10.77.0.2"
+# The ports that `roce perf` takes turns with.
+PORTS = ("udp", "shm")
 
 
 @dataclass
@@ -73,12 +75,12 @@ def perftest(test, seconds):
     return float(row[test.column])
 
 
-def ours(test, seconds):
+def ours(test, port, seconds):
     amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds} -t 128"
     said = guests.in_guest(
         GUEST,
         "unshare -n sh -c 'ip link set lo up && "
-        f"roce perf {test.verb} -s {test.size} -m {test.mtu} {amount} --no-ceiling --json'",
+        f"roce perf {test.verb} -s {test.size} -m {test.mtu} {amount} --via {port} --no-ceiling --json'",
     )
     value = json.loads(said)
     for key in test.ours:
@@ -98,21 +100,22 @@ def main():
     print(vm("up", GUEST, "-k", options.kernel, "-c", "2", "-M", "1024").strip(), file=sys.stderr)
     try:
         vm("put", GUEST, roce)
-        found = {test.name: ([], []) for test in tests}
+        found = {test.name: [] for test in tests}
         for number in range(options.rounds):
             for test in tests:
-                rxe, softroce = found[test.name]
-                rxe.append(perftest(test, options.seconds))
-                softroce.append(ours(test, options.seconds))
-                print(f"{number + 1}: {test.name}: {rxe[-1]:.3f} {softroce[-1]:.3f}", file=sys.stderr)
+                row = [perftest(test, options.seconds), *(ours(test, port, options.seconds) for port in PORTS)]
+                found[test.name].append(row)
+                print(f"{number + 1}: {test.name}:", *(f"{value:.3f}" for value in row), file=sys.stderr)
     finally:
         vm("down", GUEST)
 
-    print("| | rxe | softroce | ratio |\n|---|--:|--:|--:|")
+    print("| | rxe |", *(f"softroce, {port} | ratio |" for port in PORTS))
+    print("|---|--:|" + "--:|--:|" * len(PORTS))
     for test in tests:
-        rxe, softroce = map(statistics.median, found[test.name])
-        ratio = rxe / softroce if test.is_latency() else softroce / rxe
-        print(f"| {test.name} | {rxe:.3g} {test.unit} | {softroce:.3g} | {ratio:.2f} |")
+        rxe, *softroce = map(statistics.median, zip(*found[test.name], strict=True))
+        ratios = [rxe / value if test.is_latency() else value / rxe for value in softroce]
+        pairs = (f"{value:.3g} | {ratio:.2f} |" for value, ratio in zip(softroce, ratios, strict=True))
+        print(f"| {test.name} | {rxe:.3g} {test.unit} |", *pairs)
 
 
 if __name__ == "__main__":

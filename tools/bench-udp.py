@@ -4,9 +4,10 @@
     cargo build --release --package softroce-tools
     tools/bench-udp.py
     tools/bench-udp.py --wire --rounds 7
+    tools/bench-udp.py --via shm
 
 All tests take turns, each with a measurement of raw UDP in the same shape just before it; the rows are
-medians. With --wire (as root) the sides are in two network namespaces with a pair of veth interfaces
+medians. With --via shm the sides reach each other through shared memory, and raw UDP stays what it is. With --wire (as root) the sides are in two network namespaces with a pair of veth interfaces
 between them, of which one cuts bursts before the link and the other merges packets behind it: nothing
 crosses the link as a whole, as it is between two machines. What came of it is in docs/PERFORMANCE.md.
 """
@@ -75,9 +76,9 @@ class Wire(Hosts):
         run(*begin, "ip", "link", "set", "wire", "up")
 
 
-def perf(place, name, options):
-    """Runs a test between the two sides of a place."""
-    a, b = ([*side, *on_cpu(number, name), ROCE, "perf", options[0], "--ip", ip]
+def perf(place, port, name, options):
+    """Runs a test between the two sides of a place, by ports of a kind."""
+    a, b = ([*side, *on_cpu(number, name), ROCE, "perf", options[0], "--via", port, "--ip", ip]
             for number, (side, ip) in enumerate(zip(place.begin, place.ips)))
     return both_sides([*a, *options[1:]], b, place.ips[1])
 
@@ -85,6 +86,7 @@ def perf(place, name, options):
 def main():
     turns, options = Turns(TESTS, 0.25), parser(__doc__)
     options.add_argument("--wire", action="store_true", help="between two namespaces, not over loopback")
+    options.add_argument("--via", default="udp", help="the port, as for roce perf [udp]")
     turns.add_to(options)
     options = options.parse_args()
     found = {name: [] for name in turns.chosen(options)}
@@ -94,7 +96,7 @@ def main():
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
             for name in found:
-                said = perf(place, name, [*TESTS[name].split(), "-D", str(options.seconds), "--json"])
+                said = perf(place, options.via, name, [*TESTS[name].split(), "-D", str(options.seconds), "--json"])
                 found[name].append(json.loads(said))
 
     def median(rows, *keys):

@@ -7,6 +7,7 @@
 //! | port | carries datagrams |
 //! |---|---|
 //! | `udp::UdpPort` | over UDP sockets, without privileges |
+//! | `shm::ShmPort` | through shared memory to others like it on this machine, else over UDP sockets |
 //! | `packet::PacketPort` | in frames of its own, with CAP_NET_RAW: it sees IP headers |
 //! | `tap::TapPort` | on a TAP interface, as a host of its own there |
 //! | [`several::Several`] | through others, by the address that they leave from |
@@ -45,6 +46,8 @@ pub mod impair;
 #[cfg(feature = "packet")]
 pub mod packet;
 pub mod several;
+#[cfg(feature = "runtime")]
+pub mod shm;
 pub mod sim;
 #[cfg(feature = "runtime")]
 pub mod sorted;
@@ -68,7 +71,7 @@ pub(crate) use sys::{at_exit, at_fork, is_closed, monotonic, processor_time};
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
 
-/// Which port a device has. As text: `udp`, `packet`, or `tap:` and what a `tap::TapConfig` is as text.
+/// Which port a device has. As text: `udp`, `shm`, `packet`, or `tap:` and what a `tap::TapConfig` is as text.
 #[cfg(feature = "runtime")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
@@ -76,6 +79,8 @@ pub enum PortKind {
     /// [`udp::UdpPort`]: UDP sockets, for everybody.
     #[default]
     Udp,
+    /// [`shm::ShmPort`]: shared memory between programs of this machine, and UDP sockets.
+    Shm,
     /// [`packet::PacketPort`]: packet sockets, for those who may.
     #[cfg(feature = "packet")]
     Packet,
@@ -86,10 +91,11 @@ pub enum PortKind {
 
 #[cfg(feature = "runtime")]
 impl PortKind {
-    /// What it is called: `udp`, `packet` or `tap`.
+    /// What it is called: `udp`, `shm`, `packet` or `tap`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Udp => "udp",
+            Self::Shm => "shm",
             #[cfg(feature = "packet")]
             Self::Packet => "packet",
             #[cfg(feature = "tap")]
@@ -148,10 +154,10 @@ pub enum PortKindError {
 /// What a port may be, in words.
 #[cfg(feature = "runtime")]
 const PORT_KINDS: &str = match (cfg!(feature = "packet"), cfg!(feature = "tap")) {
-    (true, true) => "udp, packet or tap:NAME,ip=ADDRESS/PREFIX",
-    (true, false) => "udp or packet",
-    (false, true) => "udp or tap:NAME,ip=ADDRESS/PREFIX",
-    (false, false) => "udp",
+    (true, true) => "udp, shm, packet or tap:NAME,ip=ADDRESS/PREFIX",
+    (true, false) => "udp, shm or packet",
+    (false, true) => "udp, shm or tap:NAME,ip=ADDRESS/PREFIX",
+    (false, false) => "udp or shm",
 };
 
 #[cfg(feature = "runtime")]
@@ -161,6 +167,7 @@ impl FromStr for PortKind {
     fn from_str(text: &str) -> Result<Self, PortKindError> {
         match text.split_once(':') {
             None if text == "udp" => Ok(Self::Udp),
+            None if text == "shm" => Ok(Self::Shm),
             #[cfg(feature = "packet")]
             None if text == "packet" => Ok(Self::Packet),
             #[cfg(feature = "tap")]
@@ -219,6 +226,15 @@ pub trait Port: Send {
         let _ = group;
     }
 
+    /// Prepares to be waited for: until the next [`receive`](Self::receive), one of the
+    /// [`descriptors`](Self::descriptors) becomes readable when something arrives. False when something has
+    /// arrived already, and nobody is to wait.
+    ///
+    /// Most ports need no preparation.
+    fn arm(&mut self) -> bool {
+        true
+    }
+
     /// Bytes that wait at `to` to be received, as its kernel counts them; `None` when that cannot be
     /// known. Only of a host that datagrams reach at once is it known: of this machine.
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
@@ -244,8 +260,8 @@ pub trait Port: Send {
     /// What it has done so far.
     fn counters(&self) -> PortCounters;
 
-    /// Descriptors that become readable when there is something to [`receive`](Self::receive).
-    /// None for a port that is not fed by the kernel. They are others after [`join`](Self::join) and
+    /// Descriptors that become readable when there is something to [`receive`](Self::receive), if they are to be
+    /// [waited for](Self::arm). None for a port that is not fed by the kernel. They are others after [`join`](Self::join) and
     /// [`leave`](Self::leave).
     #[cfg(unix)]
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
@@ -276,6 +292,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn leave(&mut self, group: IpAddr) {
         (**self).leave(group);
+    }
+
+    fn arm(&mut self) -> bool {
+        (**self).arm()
     }
 
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
@@ -325,6 +345,11 @@ macro_rules! left_to {
 
         fn leave(&mut self, group: std::net::IpAddr) {
             self.$port.leave(group);
+        }
+    };
+    (@ arm $port:ident) => {
+        fn arm(&mut self) -> bool {
+            self.$port.arm()
         }
     };
     (@ backlog $port:ident) => {
@@ -460,6 +485,9 @@ counters! {
         gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
         strays: "Datagrams that came to another shard's socket than that of their queue pair, and were handed over: somebody mixes in his bursts what goes to several.";
         strays_lost: "Datagrams that came to another shard's socket, when too many waited to be handed over.";
+        shm_tx_bursts: "Bursts of those sent that went through shared memory.";
+        shm_rx_buffers: "Buffers of those received that came through shared memory.";
+        shm_lost: "Bursts for shared memory that was full and that nobody took anything out of.";
         unresolved: "Bursts of a packet or TAP port to where nobody's link address was known: some of the first to an address, and all to a neighbour that does not answer.";
     }
 }

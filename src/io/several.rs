@@ -145,6 +145,11 @@ impl<P: Port> Port for Several<P> {
         self.ports_mut().for_each(|port| port.leave(group));
     }
 
+    fn arm(&mut self) -> bool {
+        // Each of them, even when one has something.
+        self.ports_mut().map(Port::arm).filter(|armed| !armed).count() == 0
+    }
+
     fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
         self.of_version(to).next()?.backlog(now, to)
     }

@@ -78,7 +78,7 @@ fn send_to(fd: RawFd, data: &[u8], to: &[u8]) -> io::Result<usize> {
 ///
 /// What `message` points to can be read for as long as it says.
 unsafe fn send_message(fd: RawFd, message: &libc::msghdr) -> io::Result<usize> {
-    let (at, flags) = (ptr::from_ref(message), libc::MSG_DONTWAIT);
+    let (at, flags) = (ptr::from_ref(message), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     // SAFETY: the caller has seen to what `message` points to, and the kernel only reads that.
     let n = unsafe { libc::syscall(libc::SYS_sendmsg, fd, at, flags) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
@@ -687,6 +687,78 @@ impl AsRawFd for Readiness {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
+}
+
+/// Sends bytes over a Unix socket, and a descriptor with the first of them, without waiting.
+pub(super) fn send_descriptor(
+    socket: BorrowedFd<'_>,
+    data: &[u8],
+    descriptor: BorrowedFd<'_>,
+) -> io::Result<usize> {
+    let mut control = Control::default();
+    let number = descriptor.as_raw_fd().to_ne_bytes();
+    control.push(libc::SOL_SOCKET, libc::SCM_RIGHTS, &number);
+    let (mut iov, control) = (lent(data), control.bytes());
+    let mut message = empty_message();
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_ptr().cast_mut().cast();
+    message.msg_controllen = length(control.len());
+    // SAFETY: the data and the control bytes that `message` points to are borrowed until this function
+    // returns, with the lengths given.
+    unsafe { send_message(socket.as_raw_fd(), &message) }
+}
+
+/// Receives bytes from a Unix socket, without waiting, and the first of the descriptors that come with them.
+/// Returns how many bytes there were.
+pub(super) fn receive_descriptor(
+    socket: BorrowedFd<'_>,
+    to: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut control = Control::default();
+    let mut iov = room(to);
+    let mut message = empty_message();
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    let space = control.room();
+    message.msg_controllen = length(space.len());
+    message.msg_control = space.as_mut_ptr().cast();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: `message` points to a buffer and a control buffer that are borrowed exclusively until this function
+    // returns, and gives their sizes. They hold plain bytes.
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    #[expect(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
+    control.set_len(message.msg_controllen as usize);
+    let of_descriptors = |(level, kind, data)| {
+        ((level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)).then_some(data)
+    };
+    let numbers =
+        control.iter().filter_map(of_descriptors).flat_map(|data: &[u8]| data.as_chunks::<4>().0);
+    // SAFETY: the kernel has just opened each of them, and nobody else knows it.
+    let mut all =
+        numbers.map(|number| unsafe { OwnedFd::from_raw_fd(RawFd::from_ne_bytes(*number)) });
+    let first = all.next();
+    // What nobody has asked for is closed.
+    all.for_each(drop);
+    Ok((n, first))
+}
+
+/// The user that the other end of a Unix socket was opened by.
+pub(super) fn user_of_peer(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let at: *mut libc::ucred = &mut who;
+    let mut len = length(size_of::<libc::ucred>());
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: `at` points to `len` writable bytes, of which the kernel writes no more than that.
+    let rc = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, at.cast(), &mut len) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(who.uid) }
+}
+
+/// The user that this process acts for.
+pub(super) fn user() -> u32 {
+    // SAFETY: the call takes nothing, and always succeeds.
+    unsafe { libc::geteuid() }
 }
 
 /// Nanoseconds since the system was started: what the standard library's clock says, without the

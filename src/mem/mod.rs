@@ -39,6 +39,12 @@ mod guarded;
 mod raw;
 mod reach;
 mod region;
+#[cfg(feature = "runtime")]
+#[expect(
+    unsafe_code,
+    reason = "the only file of `mem` that shares memory with other processes of ours"
+)]
+mod segment;
 mod span;
 mod stage;
 #[cfg(feature = "runtime")]
@@ -52,6 +58,8 @@ pub use device::{DeviceMemory, DmError};
 pub use gate::{Gate, Turn};
 pub use raw::{AllocError, HostMemory, Placement};
 pub use region::{RangeError, Region};
+#[cfg(feature = "runtime")]
+pub(crate) use segment::Segment;
 pub use span::{AtomicError, FlushError, Revoked, Span, Spans};
 pub use table::{
     Advice, AdviseError, DeregisterError, Memory, MemoryLimits, RegisterError, Reregister,

@@ -576,13 +576,13 @@ unsafe extern "C" {
 /// `memcpy`, where the optimizer does not know it.
 static OPAQUE_MEMCPY: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 = memcpy;
 
-/// Copies `len` bytes of which one side may be registered memory. See the module documentation.
+/// Copies `len` bytes of which one side may be registered memory, or another process's. See the module documentation.
 ///
 /// # Safety
 /// * `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap;
 /// * at least one of them is not accessed by anybody else meanwhile.
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if cfg!(miri) {
         // SAFETY: the caller's promises are those that `bytewise` asks for.
         unsafe { bytewise(from, to, len) };

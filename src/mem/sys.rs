@@ -154,6 +154,16 @@ impl FileMapping {
         let skip = usize::try_from(offset % page_size() as u64).map_err(too_long)?;
         let start = libc::off_t::try_from(offset - skip as u64).map_err(too_long)?;
         let mapped = len.checked_add(skip).ok_or(io::ErrorKind::InvalidInput)?;
+        Self::map(file, start, mapped, skip)
+    }
+
+    /// Maps a part of a file from the page at `start` on, whatever it is.
+    pub(super) fn map(
+        file: &File,
+        start: libc::off_t,
+        mapped: usize,
+        skip: usize,
+    ) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = file.as_raw_fd();
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.

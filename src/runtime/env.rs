@@ -71,8 +71,8 @@ pub const VARIABLES: [Variable; 12] = [
     },
     Variable {
         name: "SOFTROCE_VIA",
-        value: "udp, packet or tap:NAME,ip=ADDRESS/PREFIX",
-        meaning: "what packets are sent and received by: UDP sockets; packet sockets, which need CAP_NET_RAW; or a TAP interface, on which the device is a host of its own; without it udp",
+        value: "udp, shm, packet or tap:NAME,ip=ADDRESS/PREFIX",
+        meaning: "what packets are sent and received by: UDP sockets; shared memory between programs of this machine that have shm, and UDP sockets; packet sockets, which need CAP_NET_RAW; or a TAP interface, on which the device is a host of its own; without it udp",
     },
     Variable {
         name: "SOFTROCE_SHARDS",

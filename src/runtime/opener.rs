@@ -7,6 +7,7 @@ use std::sync::Arc;
 #[cfg(feature = "packet")]
 use crate::io::packet::{self, PacketPort, Place};
 use crate::io::several::Several;
+use crate::io::shm::ShmPort;
 #[cfg(feature = "tap")]
 use crate::io::tap::{TapConfig, TapPort};
 use crate::io::udp::{UdpConfig, UdpPort};
@@ -17,6 +18,8 @@ use crate::runtime::device::OpenError;
 pub(crate) enum Opener {
     /// So many at each address.
     Udp { shards: u8 },
+    /// One at each address.
+    Shm,
     /// With its place at all of its addresses.
     #[cfg(feature = "packet")]
     Packet(Arc<Place>),
@@ -36,6 +39,7 @@ impl Opener {
                 let _ = ips;
                 Ok(Self::Udp { shards })
             }
+            PortKind::Shm => Ok(Self::Shm),
             #[cfg(feature = "packet")]
             PortKind::Packet => {
                 let place = Place::take(ips).map_err(of_packets)?;
@@ -89,6 +93,7 @@ impl Opener {
                 let ports = UdpPort::open_shards(config, *shards)?;
                 Ok(ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
             }
+            Self::Shm => Ok(vec![Box::new(ShmPort::open(config)?)]),
             #[cfg(feature = "packet")]
             Self::Packet(place) => {
                 Ok(vec![Box::new(PacketPort::open(config, place).map_err(of_packets)?)])
@@ -105,7 +110,7 @@ impl Opener {
     /// else has the address, of the first.
     pub(crate) fn shard(&self) -> u8 {
         match self {
-            Self::Udp { .. } => 0,
+            Self::Udp { .. } | Self::Shm => 0,
             #[cfg(feature = "packet")]
             Self::Packet(place) => place.shard(),
             #[cfg(feature = "tap")]

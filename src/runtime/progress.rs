@@ -235,8 +235,8 @@ impl Shard {
         let ran = vigil.ran(now, processor_time());
         let began = vigil.sees(self.last_turn());
         if idle >= vigil.patience && !began && !self.is_locked() {
-            let waiting = wait_readable(&self.port_descriptors(), Some(Duration::ZERO));
-            vigil.ends(now, ran && waiting.unwrap_or(false));
+            let waiting = self.has_waiting()?;
+            vigil.ends(now, ran && waiting);
             let driven = self.driven.load(Ordering::SeqCst);
             return Ok(if driven { State::Parked } else { State::Socket });
         }

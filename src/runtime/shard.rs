@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::io::Bell;
+use crate::io::{Bell, wait_readable};
 use crate::lock::Mutex;
 use crate::runtime::core::{Core, Found, Notices};
 use crate::runtime::progress::State;
@@ -223,12 +223,13 @@ impl Shard {
         }
     }
 
-    /// Unlocks, and wakes who sleeps for longer than is right by now.
+    /// Unlocks, and wakes who sleeps for longer than is right by now, or while there is something to receive.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
         // Mostly nobody sleeps while somebody polls.
-        let overslept =
-            self.wakes_at().is_some_and(|until| core.deadline(now).is_some_and(|due| until > due));
+        let overslept = self.wakes_at().is_some_and(|until| {
+            core.deadline(now).is_some_and(|due| until > due) || !core.port.arm()
+        });
         let notices = core.take_notices();
         if notices.as_ref().is_some_and(|notices| notices.moved) {
             *self.port_descriptors() = core.port.descriptors();
@@ -337,6 +338,13 @@ impl Shard {
             all.iter().for_each(|shard| _ = shard.fail(why));
         }
         why
+    }
+
+    /// Whether there is something to receive.
+    pub(super) fn has_waiting(&self) -> Result<bool, Down> {
+        let has = !self.lock()?.port.arm();
+        let descriptors = self.port_descriptors();
+        Ok(has || wait_readable(&descriptors, Some(Duration::ZERO)).unwrap_or(false))
     }
 
     /// The port's descriptors and one more.

@@ -6,11 +6,11 @@
 use super::super::sys::MAX_MESSAGES;
 
 /// Bytes to receive in one call at most, so that they are still in the cache when they are read.
-const MOST_BYTES: usize = 256 << 10;
+pub(in crate::io) const MOST_BYTES: usize = 256 << 10;
 
 /// Datagrams to receive in one call, about: each may take a receive request, and who looks for
 /// completions posts the next after he has seen them. Programs post 512 at a time, or more.
-const MOST_DATAGRAMS: usize = 256;
+pub(in crate::io) const MOST_DATAGRAMS: usize = 256;
 
 /// What is received in one message is part of a stream when it is so long, and others are behind it. So is
 /// what is sent at once.

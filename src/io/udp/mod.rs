@@ -36,7 +36,7 @@ use steer::Group;
 use watch::Watch;
 
 mod backlog;
-mod batch;
+pub(super) mod batch;
 pub(super) mod filter;
 mod groups;
 mod holder;
@@ -469,7 +469,7 @@ pub(super) const RETRY: Duration = Duration::from_micros(50);
 const GROUP_BATCH: usize = 8;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashSet;
     use std::fs::{self, File};
     use std::net::{Ipv4Addr, SocketAddr};
@@ -492,7 +492,7 @@ mod tests {
         Ipv4Addr::from(0x7f40_0000 | place & 0x003f_ffff).into()
     }
 
-    pub(super) fn config() -> UdpConfig {
+    pub(in crate::io) fn config() -> UdpConfig {
         UdpConfig::new(fresh_ip())
     }
 
@@ -500,14 +500,14 @@ mod tests {
         UdpPort::open(config).unwrap()
     }
 
-    pub(super) fn path(from: &mut UdpPort, to: IpAddr, wanted: u16) -> Path {
+    pub(in crate::io) fn path(from: &mut impl Port, to: IpAddr, wanted: u16) -> Path {
         let source = from.info().ip;
         let source_port = from.source_port(source, wanted);
         Path { source, destination: to, source_port, traffic_class: 0, hop_limit: 64 }
     }
 
     /// A burst with one segment a length, each a SEND filled with its index, and sealed.
-    pub(super) fn burst(path: Path, lens: &[usize]) -> Burst {
+    pub(in crate::io) fn burst(path: Path, lens: &[usize]) -> Burst {
         let mut burst = Burst::new();
         burst.reset(path, BurstToken(0));
         for (id, len) in (0..).zip(lens) {
@@ -524,23 +524,25 @@ mod tests {
         Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
     }
 
-    pub(super) struct Buffer {
-        pub(super) segments: Vec<Vec<u8>>,
-        pub(super) meta: RxMeta,
+    pub(in crate::io) struct Buffer {
+        pub(in crate::io) segments: Vec<Vec<u8>>,
+        pub(in crate::io) meta: RxMeta,
     }
 
     impl Buffer {
-        pub(super) fn lens(&self) -> Vec<usize> {
+        pub(in crate::io) fn lens(&self) -> Vec<usize> {
             self.segments.iter().map(Vec::len).collect()
         }
     }
 
     /// Receives until `datagrams` are there.
-    pub(super) fn receive(port: &mut UdpPort, datagrams: usize) -> Vec<Buffer> {
+    pub(in crate::io) fn receive(port: &mut impl Port, datagrams: usize) -> Vec<Buffer> {
         let mut buffers = Vec::new();
         let mut missing = datagrams;
         while missing > 0 {
-            let ready = wait_readable(&port.descriptors(), Some(Duration::from_secs(20))).unwrap();
+            let waits = port.arm();
+            let ready = !waits
+                || wait_readable(&port.descriptors(), Some(Duration::from_secs(20))).unwrap();
             assert!(ready, "{missing} of {datagrams} datagrams have not arrived");
             let take = |rx: RxBuffer<'_>| {
                 let segments: Vec<_> = rx.segments().map(<[u8]>::to_vec).collect();

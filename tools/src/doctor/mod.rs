@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
         via => ensure!(
             args.device.via.is_none(),
             "--via {via}: the doctor sends by UDP sockets; what it finds of interfaces and ways holds for \
-             packet sockets too"
+             other ports of this machine too"
         ),
     }
     let recording = args.device.record(&environment)?;

@@ -1,0 +1,253 @@
+//! Those that send to us through rings.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use socket2::Socket;
+
+use super::meeting;
+use super::ring::{Broken, Head, Reader};
+use crate::io::PortCounters;
+use crate::io::sys::Readiness;
+use crate::io::udp::batch::{MOST_BYTES, MOST_DATAGRAMS};
+use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
+
+/// Those that may have a ring to us at a time; others send by UDP.
+pub(super) const MOST: usize = 64;
+
+/// Bursts that are taken from a ring in one call.
+const BATCH: usize = 8;
+
+/// What the listener is told by.
+const LISTENER: u64 = u64::MAX;
+
+/// Those that send to one address through rings.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    ip: IpAddr,
+    /// While there is room for one more. Who finds nobody listening sends by UDP.
+    listener: Option<Socket>,
+    /// Of the listener and the connections.
+    readiness: Readiness,
+    senders: Vec<Sender>,
+    /// Names the next to [`Readiness`].
+    next: u64,
+    /// The one that is asked next.
+    turn: usize,
+    /// Somebody has come of whom nothing was taken yet.
+    has_new: bool,
+    /// What was taken last.
+    buffer: Box<[u8]>,
+}
+
+/// Somebody that sends to us, or has come to do so.
+#[derive(Debug)]
+struct Sender {
+    token: u64,
+    /// Until it ends; what is in the ring by then is taken nevertheless.
+    connection: Option<Socket>,
+    /// As soon as his hello has come.
+    ring: Option<Ring>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    from: IpAddr,
+    reader: Reader,
+}
+
+impl Incoming {
+    /// Of those that send to `ip`, from now on.
+    pub(super) fn open(ip: IpAddr) -> io::Result<Self> {
+        let readiness = Readiness::new()?;
+        Ok(Self {
+            ip,
+            listener: Some(listen(ip, &readiness)?),
+            readiness,
+            senders: Vec::new(),
+            next: 0,
+            turn: 0,
+            has_new: false,
+            buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
+        })
+    }
+
+    /// Nobody sends through a ring.
+    pub(super) fn is_empty(&self) -> bool {
+        self.senders.is_empty()
+    }
+
+    /// Those that have come, with rings or about to have one.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Whether somebody has come: what he has sent before, by UDP, is to be received first.
+    pub(super) fn has_new(&self) -> bool {
+        self.has_new
+    }
+
+    /// That was received.
+    pub(super) fn greet_new(&mut self) {
+        self.has_new = false;
+    }
+
+    /// What is readable when somebody comes or goes, or has put something into his ring while we slept.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.readiness.as_raw_fd()
+    }
+
+    /// Looks who has come and gone, and takes note of having been woken.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else in this process has closed what is looked at.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        for token in self.readiness.readable()? {
+            if token == LISTENER {
+                self.accept();
+            } else if let Some(at) = self.senders.iter().position(|sender| sender.token == token) {
+                self.hear(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        // Who has gone again is an error, and the next may be there.
+        let Some(Ok(Some(connection))) = self.listener.as_ref().map(meeting::accept) else {
+            return;
+        };
+        let token = self.next;
+        // Who is let go sees that the connection has ended.
+        if self.readiness.add(connection.as_fd(), token).is_err() {
+            return;
+        }
+        self.next += 1;
+        self.senders.push(Sender { token, connection: Some(connection), ring: None });
+        if self.senders.len() == MOST {
+            self.listener = None;
+        }
+        self.hear(self.senders.len() - 1);
+    }
+
+    /// Takes what somebody has said on his connection.
+    fn hear(&mut self, at: usize) {
+        let Some(sender) = self.senders.get_mut(at) else { return };
+        self.has_new |= sender.hear();
+        self.remove_if_ended(at);
+    }
+
+    /// Takes what somebody has sent, of each a batch in turn, and returns how many buffers that were.
+    pub(super) fn receive(
+        &mut self,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> usize {
+        for _ in 0..self.senders.len() {
+            let at = self.turn % self.senders.len().max(1);
+            self.turn = at + 1;
+            let taken = self.take_batch(at, counters, sink);
+            if taken > 0 {
+                return taken;
+            }
+            self.remove_if_ended(at);
+        }
+        0
+    }
+
+    #[inline]
+    fn take_batch(
+        &mut self,
+        at: usize,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> usize {
+        let Some(sender) = self.senders.get_mut(at) else { return 0 };
+        let Some(Ring { from, reader }) = &mut sender.ring else { return 0 };
+        let (mut taken, mut bytes, mut datagrams) = (0, 0, 0);
+        while taken < BATCH && bytes < MOST_BYTES && datagrams < MOST_DATAGRAMS {
+            let head = match reader.take(&mut self.buffer) {
+                Ok(Some(head)) => head,
+                Ok(None) => break,
+                Err(Broken) => {
+                    *sender = Sender { token: sender.token, connection: None, ring: None };
+                    break;
+                }
+            };
+            let Head { len, segment_len, source_port, traffic_class, hop_limit } = head;
+            let meta = RxMeta {
+                source: (*from, source_port).into(),
+                destination: self.ip,
+                traffic_class,
+                hop_limit,
+                ipv4: None,
+            };
+            let data = self.buffer.get(..len.into()).unwrap_or_default();
+            let buffer = RxBuffer { data, segment_len: segment_len.into(), meta };
+            counters.received(&buffer);
+            counters.shm_rx_buffers += 1;
+            taken += 1;
+            bytes += data.len();
+            datagrams += buffer.segments().len();
+            sink(buffer);
+        }
+        taken
+    }
+
+    /// Forgets somebody who has gone and left nothing.
+    fn remove_if_ended(&mut self, at: usize) {
+        let ended = self.senders.get(at).is_some_and(|sender| {
+            let is_done = |ring: &Ring| ring.reader.is_empty();
+            sender.connection.is_none() && sender.ring.as_ref().is_none_or(is_done)
+        });
+        if ended {
+            self.senders.swap_remove(at);
+            if self.listener.is_none() {
+                self.listener = listen(self.ip, &self.readiness).ok();
+            }
+        }
+    }
+
+    /// Asks all to wake us. False when one of them has sent something already.
+    pub(super) fn arm(&mut self) -> bool {
+        let rings = self.senders.iter().filter_map(|sender| sender.ring.as_ref());
+        // Of each of them, even when one has. What is broken is found out when it is taken from.
+        rings.filter(|ring| ring.reader.arm() != Ok(true)).count() == 0
+    }
+}
+
+fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
+    let listener = meeting::listen(ip)?;
+    readiness.add(listener.as_fd(), LISTENER)?;
+    Ok(listener)
+}
+
+impl Sender {
+    /// Takes what has come on the connection. True when it is his hello.
+    fn hear(&mut self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let is_pending = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if self.ring.is_none() {
+            match meeting::greet(connection) {
+                Ok((from, segment)) => {
+                    self.ring = Some(Ring { from, reader: Reader::new(segment) });
+                    return true;
+                }
+                Err(error) if is_pending(&error) => {}
+                Err(_) => self.connection = None,
+            }
+            return false;
+        }
+        // A byte each time that we were woken.
+        match connection.recv(&mut [MaybeUninit::uninit(); 64]) {
+            Ok(1..) => {}
+            Err(error) if is_pending(&error) => {}
+            Ok(0) | Err(_) => self.connection = None,
+        }
+        false
+    }
+}

@@ -1,0 +1,160 @@
+//! How two ports of one machine meet.
+//!
+//! Who receives at an address listens at an abstract Unix socket, which is of the network namespace as the address
+//! is. Who sends there for the first time makes a ring, connects, and sends a hello with the ring's descriptor:
+//!
+//! ```text
+//!  0                     16         32
+//!  | softroce shm 1, 0 … | address  |      the sender's, an IPv4 address mapped to IPv6
+//! ```
+//!
+//! It waits for no answer: bursts are in the ring before who receives knows of it. The connection stays. A byte on it
+//! wakes who sleeps, and it ends with either of the two, however that goes.
+//!
+//! Both look at the user that the other acts for, and know nobody but themselves: through a ring who receives could be
+//! told any sender's address.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::ring::SEGMENT;
+use crate::io::sys;
+use crate::mem::Segment;
+
+/// What a hello begins with: the version of all that is shared.
+const MAGIC: [u8; 16] = *b"softroce shm 1\0\0";
+
+/// Those that may wait to be accepted.
+const WAITING: i32 = 128;
+
+/// A socket that is not named yet.
+fn socket() -> io::Result<Socket> {
+    Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
+}
+
+/// The name at an address.
+fn name(ip: IpAddr) -> io::Result<SockAddr> {
+    SockAddr::unix(format!("\0softroce/{ip}/shm"))
+}
+
+/// Refuses a connection whose other end does not act for this user.
+fn only_of(user: u32, connection: &Socket) -> io::Result<()> {
+    match sys::user_of_peer(connection.as_fd())? == user {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Listens for those that send to an address.
+pub(super) fn listen(at: IpAddr) -> io::Result<Socket> {
+    let listener = socket()?;
+    listener.bind(&name(at)?)?;
+    listener.listen(WAITING)?;
+    Ok(listener)
+}
+
+/// Somebody that has come; nobody of another user.
+pub(super) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
+    let (connection, _) = listener.accept()?;
+    connection.set_nonblocking(true)?;
+    Ok(only_of(sys::user(), &connection).is_ok().then_some(connection))
+}
+
+/// Goes to whoever receives at an address, with a new ring.
+///
+/// # Errors
+///
+/// Nobody listens there, or not for us.
+pub(super) fn call(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
+    let connection = socket()?;
+    connection.connect(&name(to)?)?;
+    only_of(sys::user(), &connection)?;
+    let (segment, descriptor) = Segment::create(SEGMENT)?;
+    let hello = [MAGIC, mapped(from).octets()].concat();
+    let sent = sys::send_descriptor(connection.as_fd(), &hello, descriptor.as_fd())?;
+    if sent < hello.len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    Ok((connection, segment))
+}
+
+/// Takes the hello of somebody that has come, and returns his address and the ring.
+///
+/// # Errors
+///
+/// `WouldBlock` when it is not there yet; any other when it is none.
+pub(super) fn greet(connection: &Socket) -> io::Result<(IpAddr, Segment)> {
+    let mut hello = [0; 32];
+    let (len, descriptor) = sys::receive_descriptor(connection.as_fd(), &mut hello)?;
+    let from = hello.strip_prefix(&MAGIC).filter(|_| len == hello.len());
+    let from = from.and_then(|from| <[u8; 16]>::try_from(from).ok());
+    let (Some(from), Some(descriptor)) = (from, descriptor) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let segment = Segment::open(descriptor, SEGMENT)?;
+    Ok((Ipv6Addr::from(from).to_canonical(), segment))
+}
+
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::udp::tests::config;
+    use super::*;
+
+    #[test]
+    fn a_hello_says_from_where_and_brings_a_ring() {
+        let (here, there) = (config().ip, config().ip);
+        let listener = listen(there).unwrap();
+        let (_calling, ours) = call(here, there).unwrap();
+        let called = accept(&listener).unwrap().unwrap();
+        let (from, theirs) = greet(&called).unwrap();
+        assert_eq!(from, here);
+        ours.write(5000, b"shared").unwrap();
+        let mut seen = [0; 6];
+        theirs.read(5000, &mut seen).unwrap();
+        assert_eq!(&seen, b"shared");
+        assert_eq!(greet(&called).unwrap_err().kind(), io::ErrorKind::WouldBlock, "there is one");
+    }
+
+    #[test]
+    fn nobody_is_met_where_nobody_listens() {
+        let (here, there) = (config().ip, config().ip);
+        assert_eq!(call(here, there).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let listener = listen(there).unwrap();
+        assert_eq!(listen(there).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert_eq!(call(here, there).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn who_does_not_accept_is_not_waited_for() {
+        let (here, there) = (config().ip, config().ip);
+        let _listener = listen(there).unwrap();
+        let mut calls = Vec::new();
+        let error = loop {
+            match call(here, there) {
+                Ok(called) => calls.push(called),
+                Err(error) => break error,
+            }
+            assert!(calls.len() <= 1000, "for ever more");
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn another_user_is_let_go() {
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
+        only_of(sys::user(), &ours).unwrap();
+        let refused = only_of(sys::user() + 1, &theirs).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+}
