@@ -42,7 +42,7 @@ fn everything_is_the_same_with_packet_sockets() {
     let script = format!(
         r#"ip link set lo up
         unset SOFTROCE_TEST_ROLE
-        SOFTROCE_VIA=packet "$1" --skip faults:: --skip shards:: --skip a_device_of_another_process
+        SOFTROCE_VIA=packet "$1" --skip ports:: --skip faults:: --skip shards:: --skip a_device_of_another_process
         echo {SEEN_EVERYTHING}"#
     );
     in_namespaces(&script, "", "");
@@ -60,7 +60,7 @@ fn everything_is_the_same_on_a_link_of_taps() {
         ip link set br0 up mtu 9000
         unset SOFTROCE_TEST_ROLE
         export SOFTROCE_VIA=tap:roce%d,ip=127.0.0.1/8,bridge=br0
-        "$1" --skip faults:: --skip shards:: --skip a_device_of_another_process --skip an_idle_device \
+        "$1" --skip ports:: --skip faults:: --skip shards:: --skip a_device_of_another_process --skip an_idle_device \
             --skip a_socket_on_the_roce_port --skip an_address_that_is_not_ours \
             --skip an_address_that_is_taken
         echo {SEEN_EVERYTHING}"#

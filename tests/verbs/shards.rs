@@ -587,11 +587,12 @@ fn shards_have_all_the_addresses_of_their_device() {
 
 // ---- everything once more ----
 
-/// All of these tests on devices with so many shards. Left out is what says itself how many there are, what
-/// has no descriptors to spare, and what closes one socket of them, which may be that of a shard without a
-/// queue pair.
+/// All of these tests on devices with so many shards. Left out is what says itself how many there are, or by
+/// which port, what has no descriptors to spare, and what closes one socket of them, which may be that of a
+/// shard without a queue pair.
 fn everything_with(shards: u8) {
-    let left_out = ["shards::", "without_descriptors", "without_memory", "a_socket_that_is_closed"];
+    let left_out =
+        ["shards::", "ports::", "without_descriptors", "without_memory", "a_socket_that_is_closed"];
     process::run_all(("SOFTROCE_SHARDS", &shards.to_string()), &left_out);
 }
 

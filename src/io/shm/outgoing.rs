@@ -30,15 +30,11 @@ const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     ip: IpAddr,
-    ways: HashMap<IpAddr, Way>,
-}
-
-/// How an address is reached.
-#[derive(Debug)]
-enum Way {
-    Ring(Box<Receiver>),
-    /// By UDP, until then.
-    Udp(Instant),
+    receivers: Vec<(IpAddr, Receiver)>,
+    /// The place of the one who was sent to last.
+    last: usize,
+    /// Until when nobody is looked for at other addresses.
+    absent: HashMap<IpAddr, Instant>,
 }
 
 /// Somebody to whom we send.
@@ -72,57 +68,53 @@ pub(super) struct Sent {
 impl Outgoing {
     /// Of what is sent from `ip`.
     pub(super) fn new(ip: IpAddr) -> Self {
-        Self { ip, ways: HashMap::new() }
+        Self { ip, receivers: Vec::new(), last: 0, absent: HashMap::new() }
     }
 
     /// Who receives at an address, if that is somebody to send to through a ring.
     #[inline]
     pub(super) fn to(&mut self, now: Instant, to: IpAddr) -> Option<&mut Receiver> {
-        let is_known = match self.ways.get(&to) {
-            Some(Way::Ring(_)) => true,
-            Some(Way::Udp(until)) => now < *until,
-            None => false,
-        };
-        if !is_known {
-            self.find(now, to);
+        let is_last = self.receivers.get(self.last).is_some_and(|(ip, _)| *ip == to);
+        if !is_last {
+            self.last = self.place_of(to).or_else(|| self.find(now, to))?;
         }
-        match self.ways.get_mut(&to) {
-            Some(Way::Ring(receiver)) => Some(receiver),
-            _ => None,
-        }
+        self.receivers.get_mut(self.last).map(|(_, receiver)| receiver)
+    }
+
+    fn place_of(&self, to: IpAddr) -> Option<usize> {
+        self.receivers.iter().position(|(ip, _)| *ip == to)
     }
 
     /// Bytes that wait in the ring to an address, if there is one.
     pub(super) fn backlog(&mut self, to: IpAddr) -> Option<u64> {
-        match self.ways.get_mut(&to) {
-            Some(Way::Ring(receiver)) => receiver.writer.waiting().ok(),
-            _ => None,
-        }
+        let place = self.place_of(to)?;
+        self.receivers.get_mut(place)?.1.writer.waiting().ok()
     }
 
     /// Whoever was there has gone, or was one too many there.
     pub(super) fn forget(&mut self, now: Instant, to: IpAddr) {
-        self.ways.insert(to, Way::Udp(now + AGAIN));
+        self.receivers.retain(|(ip, _)| *ip != to);
+        self.absent.insert(to, now + AGAIN);
     }
 
-    /// Looks for somebody.
-    fn find(&mut self, now: Instant, to: IpAddr) {
-        let rings = || self.ways.values().filter(|way| matches!(way, Way::Ring(_))).count();
-        let found = match to.is_multicast() || rings() >= incoming::MOST {
-            true => None,
-            false => meeting::call(self.ip, to).ok(),
-        };
-        let way = match found {
-            None => Way::Udp(now + AGAIN),
-            Some((connection, segment)) => {
-                let writer = Writer::new(segment);
-                Way::Ring(Box::new(Receiver { connection, writer, looked: now, full: None }))
-            }
-        };
-        if self.ways.len() >= REMEMBERED {
-            self.ways.retain(|_, way| matches!(way, Way::Ring(_)));
+    /// Looks for somebody, and returns his place.
+    fn find(&mut self, now: Instant, to: IpAddr) -> Option<usize> {
+        if self.absent.get(&to).is_some_and(|until| now < *until) {
+            return None;
         }
-        self.ways.insert(to, way);
+        let may_be = !to.is_multicast() && self.receivers.len() < incoming::MOST;
+        let Some((connection, segment)) = may_be.then(|| meeting::call(self.ip, to).ok()).flatten()
+        else {
+            if self.absent.len() >= REMEMBERED {
+                self.absent.clear();
+            }
+            self.absent.insert(to, now + AGAIN);
+            return None;
+        };
+        self.absent.remove(&to);
+        let writer = Writer::new(segment);
+        self.receivers.push((to, Receiver { connection, writer, looked: now, full: None }));
+        Some(self.receivers.len() - 1)
     }
 }
 
