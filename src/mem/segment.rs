@@ -15,6 +15,10 @@ use super::sys::FileMapping;
 /// What neither process can do with the file: change its length, or this.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
+/// Bytes that are copied in one go. For more than 2112 the C library has `rep movsb` on processors which claim that it is
+/// fast. On those of AMD it is at half the speed where the two sides lie badly to each other within their pages.
+const PIECE: usize = 2048;
+
 /// Bytes that another process may have mapped as well.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -73,20 +77,26 @@ impl Segment {
     /// Copies to offset `at`. `None`, and nothing is done, where that is not within the segment.
     #[inline]
     pub(crate) fn write(&self, at: usize, from: &[u8]) -> Option<()> {
-        let to = self.bytes(at, from.len())?;
-        // SAFETY: `bytes` has checked the destination; the source is a slice of the same length, and none lies
-        // in a segment.
-        unsafe { copy(from.as_ptr(), to, from.len()) };
+        self.bytes(at, from.len())?;
+        for (at, piece) in (at..).step_by(PIECE).zip(from.chunks(PIECE)) {
+            let to = self.bytes(at, piece.len())?;
+            // SAFETY: `bytes` has checked the destination; the source is a slice of the same length, and none
+            // lies in a segment.
+            unsafe { copy(piece.as_ptr(), to, piece.len()) };
+        }
         Some(())
     }
 
     /// Copies from offset `at`. `None`, and nothing is done, where that is not within the segment.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
-        let from = self.bytes(at, to.len())?;
-        // SAFETY: `bytes` has checked the source; the destination is a slice of the same length, and none lies
-        // in a segment.
-        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
+        self.bytes(at, to.len())?;
+        for (at, piece) in (at..).step_by(PIECE).zip(to.chunks_mut(PIECE)) {
+            let from = self.bytes(at, piece.len())?;
+            // SAFETY: `bytes` has checked the source; the destination is a slice of the same length, and none
+            // lies in a segment.
+            unsafe { copy(from, piece.as_mut_ptr(), piece.len()) };
+        }
         Some(())
     }
 

@@ -20,6 +20,9 @@ pub(super) const MOST: usize = 64;
 /// Bursts that are taken from a ring in one call.
 const BATCH: usize = 8;
 
+/// Calls in which what has come by UDP is received before anything of somebody new.
+const MOST_BEFORE: u32 = 64;
+
 /// What the listener is told by.
 const LISTENER: u64 = u64::MAX;
 
@@ -36,8 +39,8 @@ pub(super) struct Incoming {
     next: u64,
     /// The one that is asked next.
     turn: usize,
-    /// Somebody has come of whom nothing was taken yet.
-    has_new: bool,
+    /// Somebody has come of whom nothing was taken yet: how often what has come by UDP may go first.
+    before_new: u32,
     /// What was taken last.
     buffer: Box<[u8]>,
 }
@@ -69,7 +72,7 @@ impl Incoming {
             senders: Vec::new(),
             next: 0,
             turn: 0,
-            has_new: false,
+            before_new: 0,
             buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
         })
     }
@@ -85,14 +88,17 @@ impl Incoming {
         self.senders.len()
     }
 
-    /// Whether somebody has come: what he has sent before, by UDP, is to be received first.
-    pub(super) fn has_new(&self) -> bool {
-        self.has_new
+    /// Whether somebody has come, and what he has sent before, by UDP, is to be received first. Not without end,
+    /// for others may send as well.
+    pub(super) fn lets_udp_go_first(&mut self) -> bool {
+        let left = self.before_new;
+        self.before_new = left.saturating_sub(1);
+        left > 0
     }
 
     /// That was received.
     pub(super) fn greet_new(&mut self) {
-        self.has_new = false;
+        self.before_new = 0;
     }
 
     /// What is readable when somebody comes or goes, or has put something into his ring while we slept.
@@ -137,7 +143,9 @@ impl Incoming {
     /// Takes what somebody has said on his connection.
     fn hear(&mut self, at: usize) {
         let Some(sender) = self.senders.get_mut(at) else { return };
-        self.has_new |= sender.hear();
+        if sender.hear() {
+            self.before_new = MOST_BEFORE;
+        }
         self.remove_if_ended(at);
     }
 

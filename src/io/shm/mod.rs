@@ -48,9 +48,10 @@ const LOOK_EVERY: u32 = 128;
 /// A port with rings of shared memory to others like it, and UDP sockets.
 #[derive(Debug)]
 pub struct ShmPort {
-    udp: UdpPort,
     incoming: Incoming,
     outgoing: Outgoing,
+    /// Behind `incoming`: whoever has the address next finds its name free.
+    udp: UdpPort,
     /// Calls of `receive`, around and around.
     calls: u32,
     /// The next call looks everywhere.
@@ -150,8 +151,7 @@ impl Port for ShmPort {
         if self.incoming.is_empty() {
             return self.udp.receive(now, sink);
         }
-        if self.incoming.has_new() {
-            // What he has sent before is in the socket.
+        if self.incoming.lets_udp_go_first() {
             let received = self.udp.receive(now, sink)?;
             if received > 0 {
                 return Ok(received);
@@ -298,6 +298,20 @@ mod tests {
         assert_eq!(a.transmit(NOW + AGAIN, &[burst(way, &[63])]), Ok(1));
         assert_eq!(sent(&a), [3, 1, 0]);
         assert_eq!(drained(&mut b), [61, 62, 63]);
+    }
+
+    #[test]
+    fn a_flood_by_udp_does_not_keep_out_who_comes() {
+        let (mut a, mut b) = (open(), open());
+        let mut flood = UdpPort::open(&config()).unwrap();
+        let (way, other) = (path(&mut a, b.ip(), 0xc000), path(&mut flood, b.ip(), 0xc000));
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            assert_eq!(flood.transmit(NOW, &[burst(other, &[62])]), Ok(1));
+            seen.extend(received(&mut b));
+        }
+        assert!(seen.contains(&61), "{seen:?}");
     }
 
     #[test]

@@ -8,14 +8,18 @@ const LATENCY: [&str; 4] = ["ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_at
 
 /// Runs a program on both sides, and looks whether the client has printed as many results as it must.
 fn perftest(program: &str, options: &[&str], results: usize) {
-    let [_, client] = both(&[&[program], options].concat());
+    measured(&[&[program], options].concat(), results);
+}
+
+fn measured(command: &[&str], results: usize) {
+    let [_, client] = both(command);
     // Rows of a table of numbers: bytes, iterations, and what was measured.
     let is_result = |line: &&str| {
         let words: Vec<_> = line.split_whitespace().collect();
         words.len() >= 4 && words.iter().all(|word| word.parse::<f64>().is_ok())
     };
     let found: Vec<_> = client.lines().filter(is_result).collect();
-    assert_eq!(found.len(), results, "{program} {options:?}: {client}");
+    assert_eq!(found.len(), results, "{command:?}: {client}");
 }
 
 /// Runs several, each for a moment.
@@ -48,6 +52,16 @@ fn over_extended_reliable_connections() {
 fn over_unreliable_services() {
     briefly(["ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat"], &["-c", "UC"]);
     briefly(["ib_send_bw", "ib_send_lat"], &["-c", "UD"]);
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn through_shared_memory() {
+    let services = [("ib_write_bw", "UC"), ("ib_send_lat", "UC"), ("ib_send_bw", "UD")];
+    for (program, service) in all().map(|program| (program, "RC")).chain(services) {
+        measured(&["env", "SOFTROCE_VIA=shm", program, "-n", "200", "-c", service], 1);
+    }
+    measured(&["env", "SOFTROCE_VIA=shm", "ib_send_lat", "-n", "200", "-e"], 1);
 }
 
 /// Who writes has no events.
