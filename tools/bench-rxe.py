@@ -5,8 +5,8 @@
     tools/bench-rxe.py --kernel 6.12 --rounds 3 --only send-lat
 
 perftest over rxe and `roce perf`, over the loopback interface and through shared memory, take turns in one guest
-with two processors, which are emulated: only the ratios mean something. The rows are medians. `roce` is linked statically for
-it, and runs in a network namespace of its own, for rxe has UDP port 4791 in the guest's.
+with two processors, which are emulated: only the ratios mean something. The rows are medians. `roce` is linked
+statically for it, and runs in a network namespace of its own, for rxe has UDP port 4791 in the guest's.
 What came of it is in docs/PERFORMANCE.md.
 
 environment: ROCE  the command to measure, linked statically, instead of the one that cargo builds

@@ -7,9 +7,10 @@
     tools/bench-udp.py --via shm
 
 All tests take turns, each with a measurement of raw UDP in the same shape just before it; the rows are
-medians. With --via shm the sides reach each other through shared memory, and raw UDP stays what it is. With --wire (as root) the sides are in two network namespaces with a pair of veth interfaces
-between them, of which one cuts bursts before the link and the other merges packets behind it: nothing
-crosses the link as a whole, as it is between two machines. What came of it is in docs/PERFORMANCE.md.
+medians. With --via shm the sides reach each other through shared memory, and raw UDP stays what it is.
+With --wire (as root) the sides are in two network namespaces with a pair of veth interfaces between them, of
+which one cuts bursts before the link and the other merges packets behind it: nothing crosses the link as a
+whole, as it is between two machines. What came of it is in docs/PERFORMANCE.md.
 """
 
 import json

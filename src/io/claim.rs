@@ -6,6 +6,7 @@
 //! ```text
 //!   softroce/10.1.0.1/0 … softroce/10.1.0.1/63    the places of packet ports
 //!   softroce/10.1.0.1/udp                         all of them, for the UDP ports of one device
+//!   softroce/10.1.0.1/shm                         where others find the port with shared memory
 //! ```
 //!
 //! Who claims a place looks whether somebody has all of them, and the other way round. Each claims first and
@@ -52,8 +53,13 @@ impl Claim {
 
 const WHOLE: &str = "udp";
 
+/// How something at an address is called.
+pub(super) fn name_of(ip: IpAddr, what: impl Display) -> String {
+    format!("softroce/{ip}/{what}")
+}
+
 fn name(ip: IpAddr, what: impl Display) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("softroce/{ip}/{what}"))
+    SocketAddr::from_abstract_name(name_of(ip, what))
 }
 
 fn claim(ip: IpAddr, what: impl Display) -> io::Result<Claim> {

@@ -261,8 +261,8 @@ pub trait Port: Send {
     fn counters(&self) -> PortCounters;
 
     /// Descriptors that become readable when there is something to [`receive`](Self::receive), if they are to be
-    /// [waited for](Self::arm). None for a port that is not fed by the kernel. They are others after [`join`](Self::join) and
-    /// [`leave`](Self::leave).
+    /// [waited for](Self::arm). None for a port that is not fed by the kernel. They are others after
+    /// [`join`](Self::join) and [`leave`](Self::leave).
     #[cfg(unix)]
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
         SmallVec::new()
@@ -480,7 +480,7 @@ counters! {
         rx_datagrams: "Datagrams received.";
         rx_bytes: "Bytes of UDP payload received.";
         kernel_drops: "Buffers that arrived and were thrown away before they could be received: there was no room for them, the UDP checksum was wrong, or they made no packet. The kernel does not tell these apart, and counts merged datagrams as one.";
-        busy: "Times that the socket took fewer bursts than it was offered.";
+        busy: "Times that the port took fewer bursts than it was offered.";
         refused: "Bursts that the socket refused for good.";
         gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
         strays: "Datagrams that came to another shard's socket than that of their queue pair, and were handed over: somebody mixes in his bursts what goes to several.";

@@ -653,7 +653,7 @@ impl Readiness {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Adds a descriptor, which is told by `token`. It is out again when it is closed.
+    /// Adds a descriptor, which is told by `token`. It is out again when it is closed, by every process that has it.
     pub(super) fn add(&self, descriptor: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as _, u64: token };
         let (set, fd) = (self.0.as_raw_fd(), descriptor.as_raw_fd());
@@ -663,7 +663,6 @@ impl Readiness {
     }
 
     /// Takes a descriptor out.
-    #[cfg(feature = "tap")]
     pub(super) fn remove(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let (set, fd) = (self.0.as_raw_fd(), descriptor.as_raw_fd());
         // SAFETY: the call takes numbers; of an event it needs none.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use socket2::Socket;
@@ -134,8 +134,10 @@ impl Incoming {
         }
         self.next += 1;
         self.senders.push(Sender { token, connection: Some(connection), ring: None });
-        if self.senders.len() == MOST {
-            self.listener = None;
+        if self.senders.len() == MOST
+            && let Some(listener) = self.listener.take()
+        {
+            close(&self.readiness, &listener);
         }
         self.hear(self.senders.len() - 1);
     }
@@ -143,10 +145,21 @@ impl Incoming {
     /// Takes what somebody has said on his connection.
     fn hear(&mut self, at: usize) {
         let Some(sender) = self.senders.get_mut(at) else { return };
-        if sender.hear() {
-            self.before_new = MOST_BEFORE;
+        match sender.hear() {
+            Ok(true) => self.before_new = MOST_BEFORE,
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.part(at),
         }
         self.remove_if_ended(at);
+    }
+
+    /// Ends the connection to somebody.
+    fn part(&mut self, at: usize) {
+        let connection = self.senders.get_mut(at).and_then(|sender| sender.connection.take());
+        if let Some(connection) = connection {
+            close(&self.readiness, &connection);
+        }
     }
 
     /// Takes what somebody has sent, of each a batch in turn, and returns how many buffers that were.
@@ -182,7 +195,8 @@ impl Incoming {
                 Ok(Some(head)) => head,
                 Ok(None) => break,
                 Err(Broken) => {
-                    *sender = Sender { token: sender.token, connection: None, ring: None };
+                    sender.ring = None;
+                    self.part(at);
                     break;
                 }
             };
@@ -234,28 +248,54 @@ fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
     Ok(listener)
 }
 
+/// Has a socket closed for other processes too: one that was forked from this has it as well, so that it would be
+/// told as readable for ever, and who is at its other end would not learn that nobody is here.
+fn close(readiness: &Readiness, socket: &Socket) {
+    // What cannot be taken out is not in, and who is not connected any more cannot be parted from.
+    let _ = readiness.remove(socket.as_fd());
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
 impl Sender {
     /// Takes what has come on the connection. True when it is his hello.
-    fn hear(&mut self) -> bool {
-        let Some(connection) = &self.connection else { return false };
-        let is_pending = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when nothing has; any other when it has ended, or should.
+    fn hear(&mut self) -> io::Result<bool> {
+        let Some(connection) = &self.connection else { return Ok(false) };
         if self.ring.is_none() {
-            match meeting::greet(connection) {
-                Ok((from, segment)) => {
-                    self.ring = Some(Ring { from, reader: Reader::new(segment) });
-                    return true;
-                }
-                Err(error) if is_pending(&error) => {}
-                Err(_) => self.connection = None,
-            }
-            return false;
+            let (from, segment) = meeting::greet(connection)?;
+            self.ring = Some(Ring { from, reader: Reader::new(segment) });
+            return Ok(true);
         }
         // A byte each time that we were woken.
-        match connection.recv(&mut [MaybeUninit::uninit(); 64]) {
-            Ok(1..) => {}
-            Err(error) if is_pending(&error) => {}
-            Ok(0) | Err(_) => self.connection = None,
+        match connection.recv(&mut [MaybeUninit::uninit(); 64])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(false),
         }
-        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::udp::tests::config;
+    use crate::io::wait_readable;
+
+    #[test]
+    fn who_has_gone_is_forgotten_though_another_process_has_his_connection() {
+        let (here, there) = (config().ip, config().ip);
+        let mut incoming = Incoming::open(there).unwrap();
+        let called = meeting::call(here, there).unwrap();
+        incoming.look().unwrap();
+        // As one that was forked would.
+        let _held = incoming.senders[0].connection.as_ref().unwrap().try_clone().unwrap();
+        drop(called);
+        incoming.look().unwrap();
+        assert!(incoming.is_empty());
+        assert!(!wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap());
     }
 }

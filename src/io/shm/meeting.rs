@@ -21,6 +21,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::ring::SEGMENT;
+use crate::io::claim::name_of;
 use crate::io::sys;
 use crate::mem::Segment;
 
@@ -35,9 +36,16 @@ fn socket() -> io::Result<Socket> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// The name at an address.
+/// The name at an address: an abstract one begins with a zero.
 fn name(ip: IpAddr) -> io::Result<SockAddr> {
-    SockAddr::unix(format!("\0softroce/{ip}/shm"))
+    SockAddr::unix(format!("\0{}", name_of(ip, "shm")))
+}
+
+/// A connection to whoever listens at an address, without a word.
+pub(super) fn knock(at: IpAddr) -> io::Result<Socket> {
+    let connection = socket()?;
+    connection.connect(&name(at)?)?;
+    Ok(connection)
 }
 
 /// Refuses a connection whose other end does not act for this user.
@@ -69,8 +77,7 @@ pub(super) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
 ///
 /// Nobody listens there, or not for us.
 pub(super) fn call(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
-    let connection = socket()?;
-    connection.connect(&name(to)?)?;
+    let connection = knock(to)?;
     only_of(sys::user(), &connection)?;
     let (segment, descriptor) = Segment::create(SEGMENT)?;
     let hello = [MAGIC, mapped(from).octets()].concat();

@@ -206,7 +206,7 @@ mod tests {
     use super::super::wait_readable;
     use super::outgoing::{AGAIN, PATIENCE};
     use super::*;
-    use crate::net::{ROCE_PORT, TransmitErrorKind};
+    use crate::net::{Path, ROCE_PORT, TransmitErrorKind};
     use crate::wire::icrc::{Flow, Verdict};
 
     const NOW: Instant = Instant::ZERO;
@@ -241,7 +241,7 @@ mod tests {
     fn what_arrives_through_a_ring_is_what_a_socket_would_have_shown() {
         let (mut a, mut b) = (open(), open());
         let plain = path(&mut a, b.ip(), 0xc123);
-        let marked = crate::net::Path { traffic_class: 0xba, hop_limit: 17, ..plain };
+        let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
         let lens = [&[4112; 14][..], &[20]].concat();
         let bursts = [burst(plain, &lens), burst(marked, &lens)];
         assert_eq!(a.transmit(NOW, &bursts), Ok(2));
@@ -422,13 +422,7 @@ mod tests {
         let (mut a, mut b) = (open(), open());
         let call = || meeting::call(a.ip(), b.ip()).unwrap();
         // One says nothing, one says nonsense, one writes it into his ring, and one goes at once.
-        let silent =
-            socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
-        let name = format!("\0softroce/{}/shm", b.ip());
-        silent.connect(&socket2::SockAddr::unix(&name).unwrap()).unwrap();
-        let rude =
-            socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
-        rude.connect(&socket2::SockAddr::unix(&name).unwrap()).unwrap();
+        let (_silent, rude) = (meeting::knock(b.ip()).unwrap(), meeting::knock(b.ip()).unwrap());
         rude.send(&[7; 32]).unwrap();
         let (_kept, segment) = call();
         segment.word(4096).unwrap().store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
@@ -443,7 +437,7 @@ mod tests {
     fn a_refusal_counts_all_that_were_taken_before() {
         let (mut a, b, c) = (open(), open(), UdpPort::open(&config()).unwrap());
         let (good, other) = (path(&mut a, b.ip(), 0xc000), path(&mut a, c.info().ip, 0xc000));
-        let bad = crate::net::Path { source_port: 0xd000, ..other };
+        let bad = Path { source_port: 0xd000, ..other };
         let bursts = [good, other, bad, good].map(|path| burst(path, &[64]));
         let refused = TransmitError { taken: 2, kind: TransmitErrorKind::Other };
         assert_eq!(a.transmit(NOW, &bursts), Err(refused));

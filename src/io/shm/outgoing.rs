@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -93,7 +93,11 @@ impl Outgoing {
 
     /// Whoever was there has gone, or was one too many there.
     pub(super) fn forget(&mut self, now: Instant, to: IpAddr) {
-        self.receivers.retain(|(ip, _)| *ip != to);
+        if let Some(place) = self.place_of(to) {
+            let (_, receiver) = self.receivers.swap_remove(place);
+            // Also where a forked process has it too. Who has gone already need not be told.
+            let _ = receiver.connection.shutdown(Shutdown::Both);
+        }
         self.absent.insert(to, now + AGAIN);
     }
 

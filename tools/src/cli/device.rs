@@ -37,8 +37,8 @@ pub(crate) struct DeviceArgs {
     /// outage, every, truncate, mark, mark-above, jitter, rate, queue, refuse, dir: docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC")]
     pub(crate) impair: Option<Impairments>,
-    /// Send and receive by UDP sockets (udp); through shared memory between programs of this machine that have it too,
-    /// and by UDP sockets elsewhere (shm); by packet sockets, which need CAP_NET_RAW and see whole packets
+    /// Send and receive by UDP sockets (udp); through shared memory between programs of this machine that have
+    /// it too, and by UDP sockets elsewhere (shm); by packet sockets, which need CAP_NET_RAW and see whole packets
     /// (packet); or on a TAP interface, as a host of its own on that link, with addresses that this machine does
     /// not have: tap:NAME,ip=ADDRESS/PREFIX. What may follow: more addresses, gateway=ADDRESS, mac=MAC
     /// [default: one that follows from the address], bridge=NAME. A TAP that does not exist is made, which needs

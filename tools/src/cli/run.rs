@@ -35,8 +35,9 @@ pub(crate) struct RunArgs {
     /// docs/IMPAIRMENTS.md.
     #[arg(long, value_name = "SPEC", value_parser = spec)]
     pub(crate) impair: Option<String>,
-    /// Send and receive by udp, shm, packet or tap:NAME,ip=ADDRESS/PREFIX, as other commands have it: UDP sockets;
-    /// shared memory on this machine; packet sockets; a TAP interface, on which one process is a host of its own [default: udp].
+    /// Send and receive by udp, shm, packet or tap:NAME,ip=ADDRESS/PREFIX, as other commands have it: UDP
+    /// sockets; shared memory on this machine; packet sockets; a TAP interface, on which one process is a host of
+    /// its own [default: udp].
     #[arg(long, value_name = "PORT")]
     pub(crate) via: Option<PortKind>,
     /// Receive buffer of the socket [default: as large as allowed, up to 8 MiB].
