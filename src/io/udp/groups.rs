@@ -76,6 +76,10 @@ impl Groups {
         };
         let (_, _, socket) = self.sockets.swap_remove(at);
         self.drops += of(&socket);
+        if let Some(readiness) = &self.readiness {
+            // A forked process may have it as well, and then it is not out when it is closed.
+            let _ = readiness.remove(socket.as_fd());
+        }
         drop(socket);
         if self.sockets.is_empty() {
             self.readiness = None;
@@ -161,6 +165,8 @@ mod tests {
             member.join(group).unwrap();
         }
         assert_eq!(member.descriptors().len(), 2, "however many groups there are");
+        // As a forked process would have it.
+        let _held = member.groups.sockets[0].2.try_clone().unwrap();
         member.leave(groups[0]);
         for group in groups {
             let path = path(&mut sender, group, 0xc000);
