@@ -5,6 +5,7 @@
 //! process of a host that has joined gets what is sent there.
 
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -64,7 +65,7 @@ impl Groups {
                 && readiness.add(fresh.as_fd(), *token).is_ok()
             {
                 self.drops += of(socket);
-                *socket = fresh;
+                forget(readiness, &mem::replace(socket, fresh));
             }
         }
     }
@@ -77,8 +78,7 @@ impl Groups {
         let (_, _, socket) = self.sockets.swap_remove(at);
         self.drops += of(&socket);
         if let Some(readiness) = &self.readiness {
-            // A forked process may have it as well, and then it is not out when it is closed.
-            let _ = readiness.remove(socket.as_fd());
+            forget(readiness, &socket);
         }
         drop(socket);
         if self.sockets.is_empty() {
@@ -107,6 +107,12 @@ impl Groups {
     pub(super) fn drops(&self) -> u64 {
         self.drops + self.sockets.iter().map(|(_, _, socket)| of(socket)).sum::<u64>()
     }
+}
+
+/// A socket that will be closed is looked at no more. A forked process may have it as well, and then it is
+/// not out when it is closed here.
+fn forget(readiness: &Readiness, socket: &Socket) {
+    let _ = readiness.remove(socket.as_fd());
 }
 
 /// Datagrams that found no room in a socket. Not every sandbox tells.
@@ -178,6 +184,21 @@ mod tests {
         member.leave(groups[1]);
         member.leave(groups[1]);
         assert_eq!(member.descriptors().len(), 1);
+    }
+
+    #[test]
+    fn groups_that_have_followed_to_an_interface_are_heard_there_alone() {
+        let group = group(5);
+        let (mut sender, mut member) = (open(&config()), open(&config()));
+        member.join(group).unwrap();
+        // As a forked process would have it.
+        let _held = member.groups.sockets[0].2.try_clone().unwrap();
+        let (config, interface) = (member.config.clone(), member.info().interface);
+        member.groups.follow(&config, interface);
+        let path = path(&mut sender, group, 0xc000);
+        assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
+        assert_eq!(receive(&mut member, 1).len(), 1);
+        assert!(!wait_readable(&member.descriptors(), Some(Default::default())).unwrap());
     }
 
     #[test]
