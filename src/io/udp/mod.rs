@@ -13,23 +13,20 @@
 //! A device with several shards has a port for each of them, at the same address (`steer`).
 
 use std::io;
-use std::mem;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use socket2::Socket;
 use thiserror::Error;
 
-use super::cmsg::integer;
-use super::sys::{self, Inbox, Received};
+use super::sys;
 use super::{JoinError, LinkState, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
-use crate::net::{Burst, ROCE_PORT, RxBuffer, RxMeta};
+use crate::net::{Burst, ROCE_PORT, RxBuffer};
 use crate::time::Instant;
 use backlog::Backlogs;
-use batch::Batch;
 use groups::Groups;
+use receive::Intake;
 use send::{Senders, Stop};
 use socket::Receiver;
 use steer::Group;
@@ -40,6 +37,8 @@ pub(super) mod batch;
 pub(super) mod filter;
 mod groups;
 mod holder;
+mod merging;
+mod receive;
 mod route;
 pub(super) mod send;
 pub(super) mod socket;
@@ -69,7 +68,7 @@ pub struct UdpConfig {
     pub source_port: Option<u16>,
     /// Whether to let the kernel cut bursts.
     pub gso: bool,
-    /// Whether to let the kernel merge what arrives.
+    /// Whether to let the kernel merge what arrives, while more than lone datagrams do.
     pub gro: bool,
 }
 
@@ -149,9 +148,7 @@ impl OpenError {
 pub struct UdpPort {
     config: UdpConfig,
     info: PortInfo,
-    receiver: Socket,
-    inbox: Inbox,
-    batch: Batch,
+    intake: Intake,
     groups: Groups,
     /// Where the system tells of changes, once somebody has asked.
     watch: Option<Watch>,
@@ -197,7 +194,6 @@ impl UdpPort {
     ) -> Result<Self, OpenError> {
         let ip = config.ip;
         receiver.bind(ip)?;
-        let socket = receiver.socket;
         let sources = group.as_ref().map(Group::sources);
         let mut senders = Senders::new(ip, info.interface, info.gso, sources);
         if let Some(port) = config.source_port {
@@ -207,9 +203,7 @@ impl UdpPort {
         Ok(Self {
             config: config.clone(),
             info,
-            receiver: socket,
-            inbox: Inbox::new(),
-            batch: Batch::new(),
+            intake: Intake::new(ip, receiver, info.receive_buffer),
             groups: Groups::default(),
             watch: None,
             senders,
@@ -255,12 +249,12 @@ impl UdpPort {
         let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
         let sent = match whole {
             0 => Err(Stop::NotCut),
-            _ => self.senders.send(&bursts[..whole], &self.receiver, &mut self.counters),
+            _ => self.senders.send(&bursts[..whole], self.intake.socket(), &mut self.counters),
         };
         if sent != Err(Stop::NotCut) {
             return sent;
         }
-        self.senders.send_pieces(first, &self.receiver, &mut self.counters)?;
+        self.senders.send_pieces(first, self.intake.socket(), &mut self.counters)?;
         self.counters.gso_refused += 1;
         Ok(1)
     }
@@ -271,25 +265,15 @@ impl UdpPort {
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
         let mut messages = 0;
-        for (group, socket) in self.groups.readable()? {
-            let from = (socket, group);
-            let got = receive(&mut self.inbox, from, GROUP_BATCH, &mut self.counters, sink)?;
-            messages += got.messages;
+        for group in self.groups.readable()? {
+            messages += self.intake.receive_of_group(group, &mut self.counters, sink)?;
         }
         Ok(messages)
     }
 
-    /// Somebody else has closed the socket that receives. By now its number may be that of a file of
-    /// theirs, which is not to be closed with the port.
-    fn forget_receiver(&mut self) {
-        if let Ok(fresh) = socket::open(self.info.ip) {
-            mem::forget(mem::replace(&mut self.receiver, fresh));
-        }
-    }
-
     /// Another interface has the address: the old one is gone, or the address has moved.
     fn follow(&mut self, interface: u32) {
-        socket::multicast_from(&self.receiver, self.info.ip, interface);
+        socket::multicast_from(self.intake.socket(), self.info.ip, interface);
         self.senders.follow(interface);
         self.groups.follow(&self.config, interface);
     }
@@ -298,7 +282,7 @@ impl UdpPort {
 impl Port for UdpPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.retry_at = None;
-        self.batch.sends(bursts.iter().map(|burst| burst.data().len()).sum());
+        self.intake.sends(bursts.iter().map(|burst| burst.data().len()).sum());
         let mut taken = 0;
         while taken < bursts.len() {
             match self.send(&bursts[taken..]) {
@@ -318,16 +302,10 @@ impl Port for UdpPort {
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let from = (self.receiver.as_fd(), self.info.ip);
-        let got = receive(&mut self.inbox, from, self.batch.next(), &mut self.counters, sink);
-        if got.as_ref().is_err_and(sys::is_closed) {
-            self.forget_receiver();
-        }
-        let got = got?;
-        self.batch.received(got.messages, got.datagrams, got.bytes);
+        let messages = self.intake.receive(&mut self.counters, sink)?;
         // Most ports have none, and this is asked some million times a second.
         let of_groups = if self.groups.is_empty() { 0 } else { self.receive_of_groups(sink)? };
-        Ok(got.messages + of_groups)
+        Ok(messages + of_groups)
     }
 
     fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
@@ -338,7 +316,7 @@ impl Port for UdpPort {
     }
 
     fn tell_ip_fields(&mut self) {
-        socket::tell_ip_fields(&self.receiver, self.info.ip);
+        self.intake.tell_ip_fields();
     }
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
@@ -347,6 +325,11 @@ impl Port for UdpPort {
 
     fn leave(&mut self, group: IpAddr) {
         self.groups.leave(group);
+    }
+
+    fn arm(&mut self) -> bool {
+        self.intake.rest();
+        true
     }
 
     fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
@@ -365,7 +348,7 @@ impl Port for UdpPort {
             return None;
         }
         // What cannot be asked is taken to be as before.
-        let interface = sys::interface_of(self.info.ip, self.receiver.as_fd()).ok()?;
+        let interface = sys::interface_of(self.info.ip, self.intake.socket().as_fd()).ok()?;
         if let Some(interface) = interface {
             if interface.index != self.info.interface {
                 self.follow(interface.index);
@@ -391,82 +374,20 @@ impl Port for UdpPort {
 
     fn counters(&self) -> PortCounters {
         // Not every sandbox has the option.
-        let kernel_drops = u64::from(sys::drops(self.receiver.as_fd()).unwrap_or(0));
+        let kernel_drops = u64::from(sys::drops(self.intake.socket().as_fd()).unwrap_or(0));
         PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
     }
 
     fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        let mut descriptors = smallvec![self.receiver.as_raw_fd()];
+        let mut descriptors = smallvec![self.intake.socket().as_raw_fd()];
         descriptors.extend(self.groups.descriptor());
         descriptors.extend(self.watch.as_ref().and_then(Watch::descriptor));
         descriptors
     }
 }
 
-/// How much was received.
-struct Got {
-    messages: usize,
-    datagrams: usize,
-    bytes: usize,
-}
-
-/// Receives up to `most` messages from a socket and the address that it is bound to.
-#[inline]
-fn receive(
-    inbox: &mut Inbox,
-    (socket, ip): (BorrowedFd<'_>, IpAddr),
-    most: usize,
-    counters: &mut PortCounters,
-    sink: &mut dyn FnMut(RxBuffer<'_>),
-) -> io::Result<Got> {
-    let messages = match inbox.receive(socket, most) {
-        Ok(messages) => messages,
-        Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
-            _ => return Err(error),
-        },
-    };
-    let mut got = Got { messages, datagrams: 0, bytes: 0 };
-    for message in inbox.messages(messages) {
-        got.bytes += message.data.len();
-        if let Some(buffer) = buffer(&message, ip) {
-            got.datagrams += buffer.segments().len();
-            counters.received(&buffer);
-            sink(buffer);
-        }
-    }
-    Ok(got)
-}
-
-/// What the kernel says of a received message. `None` when it is from no IP address.
-fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a>> {
-    let source = message.from.get()?;
-    let (mut segment_len, mut traffic_class, mut hop_limit) = (message.data.len(), 0, 0);
-    for (level, kind, data) in message.control.iter() {
-        let value = integer(data);
-        let byte = value.and_then(|value| u8::try_from(value).ok());
-        match (level, kind) {
-            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                traffic_class = byte?;
-            }
-            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                hop_limit = byte?;
-            }
-            (libc::IPPROTO_UDP, libc::UDP_GRO) => {
-                segment_len = value.and_then(|value| usize::try_from(value).ok())?;
-            }
-            _ => {}
-        }
-    }
-    let meta = RxMeta { source, destination, traffic_class, hop_limit, ipv4: None };
-    Some(RxBuffer { data: message.data, segment_len, meta })
-}
-
 /// How long to wait for the kernel to make room: what an interface of 10 Gb/s takes for a burst.
 pub(super) const RETRY: Duration = Duration::from_micros(50);
-
-/// Messages to receive in one call from the socket of a group.
-const GROUP_BATCH: usize = 8;
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -478,7 +399,7 @@ pub(super) mod tests {
 
     use super::super::wait_readable;
     use super::*;
-    use crate::net::{BurstToken, Path, TransmitErrorKind};
+    use crate::net::{BurstToken, Path, RxMeta, TransmitErrorKind};
     use crate::wire::Opcode;
     use crate::wire::icrc::{Flow, Verdict};
 

@@ -86,7 +86,7 @@ impl UdpPort {
         };
         let ports = (0..shards).map(open).collect::<Result<Vec<_>, _>>()?;
         if let Some(first) = ports.first() {
-            sys::attach_reuseport(first.receiver.as_fd(), &by_destination(shards))
+            sys::attach_reuseport(first.intake.socket().as_fd(), &by_destination(shards))
                 .map_err(os("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         Ok(ports)
