@@ -48,7 +48,7 @@ fn lent(data: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() }
 }
 
-// The calls that one small datagram waits for are made past the C library, where they are
+// The three calls that one small datagram waits for are made past the C library, where they are
 // cancellation points. That saves a tenth of a poll, and no thread is cancelled in the middle of a
 // turn, with the device locked.
 
@@ -82,17 +82,6 @@ unsafe fn receive_message(fd: RawFd, message: &mut libc::msghdr) -> io::Result<u
     let (at, flags) = (ptr::from_mut(message), libc::MSG_DONTWAIT);
     // SAFETY: the caller has seen to what `message` points to; the kernel keeps to the lengths in it.
     let n = unsafe { libc::syscall(libc::SYS_recvmsg, fd, at, flags) };
-    usize::try_from(n).map_err(|_| io::Error::last_os_error())
-}
-
-/// `recvfrom`. Returns the length of what came, and writes who sent it to `from`.
-fn receive_from(fd: RawFd, data: &mut [u8], from: &mut [u8]) -> io::Result<usize> {
-    let (at, flags, name) = (data.as_mut_ptr(), libc::MSG_DONTWAIT, from.as_mut_ptr());
-    let mut len: libc::socklen_t = length(from.len());
-    let at_len = ptr::from_mut(&mut len);
-    // SAFETY: `at` and `name` point to exclusively borrowed bytes of the lengths given, and `at_len` to the
-    // length of the name; the kernel writes no more than those.
-    let n = unsafe { libc::syscall(libc::SYS_recvfrom, fd, at, data.len(), flags, name, at_len) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
@@ -184,16 +173,6 @@ impl Inbox {
             data: buffer.get(..slot.len).unwrap_or_default(),
             control: &slot.control,
         })
-    }
-
-    /// Receives one message of which the kernel tells only who sent it, without waiting. This is faster than
-    /// [`receive`](Self::receive) by a twentieth of what a small datagram takes.
-    pub(in crate::io) fn receive_bare(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        let Some(slot) = self.slots.first_mut() else { return Ok(0) };
-        slot.control.clear();
-        let buffer = &mut self.memory[..BUFFER_BYTES];
-        slot.len = receive_from(socket.as_raw_fd(), buffer, slot.name.room())?;
-        Ok(1)
     }
 
     fn receive_one(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {

@@ -37,7 +37,6 @@ pub(super) mod batch;
 pub(super) mod filter;
 mod groups;
 mod holder;
-mod merging;
 mod receive;
 mod route;
 pub(super) mod send;
@@ -68,7 +67,7 @@ pub struct UdpConfig {
     pub source_port: Option<u16>,
     /// Whether to let the kernel cut bursts.
     pub gso: bool,
-    /// Whether to let the kernel merge what arrives, while more than lone datagrams do.
+    /// Whether to let the kernel merge what arrives.
     pub gro: bool,
 }
 
@@ -203,7 +202,7 @@ impl UdpPort {
         Ok(Self {
             config: config.clone(),
             info,
-            intake: Intake::new(ip, receiver, info.receive_buffer),
+            intake: Intake::new(ip, receiver.socket),
             groups: Groups::default(),
             watch: None,
             senders,
@@ -316,7 +315,7 @@ impl Port for UdpPort {
     }
 
     fn tell_ip_fields(&mut self) {
-        self.intake.tell_ip_fields();
+        socket::tell_ip_fields(self.intake.socket(), self.info.ip);
     }
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
@@ -325,11 +324,6 @@ impl Port for UdpPort {
 
     fn leave(&mut self, group: IpAddr) {
         self.groups.leave(group);
-    }
-
-    fn arm(&mut self) -> bool {
-        self.intake.rest();
-        true
     }
 
     fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {

@@ -94,7 +94,7 @@ pub(super) fn member(
     let _ = set(&socket, level, name, 0);
     let _ = c_int::try_from(interface)
         .map(|interface| set(&socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX, interface));
-    let _ = config.gro && merge(&socket, true).is_ok();
+    let _ = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
     filter::attach(&socket);
     size_receive_buffer(&socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
     tell_ip_fields(&socket, group);
@@ -128,8 +128,6 @@ pub(super) struct Receiver {
     pub(super) interface: Interface,
     /// Whether datagrams may come merged.
     pub(super) gro: bool,
-    /// Whether the kernel tells fields of the IP header.
-    pub(super) tells: bool,
 }
 
 impl Receiver {
@@ -144,12 +142,14 @@ impl Receiver {
             interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU, running: true });
         take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
         multicast_from(&socket, ip, interface.index);
-        // Routers mark congestion in it. Not every sandbox has the option.
-        let tells = !ip.is_loopback() && tell_traffic_class(&socket, ip).is_ok();
-        let gro = config.gro && merge(&socket, true).is_ok();
+        if !ip.is_loopback() {
+            // Routers mark congestion in it. Not every sandbox has the option.
+            let _ = tell_traffic_class(&socket, ip);
+        }
+        let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
         filter::attach(&socket);
         size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
-        Ok(Self { socket, interface, gro, tells })
+        Ok(Self { socket, interface, gro })
     }
 
     /// Takes the RoCEv2 port of its address.
@@ -173,11 +173,6 @@ pub(super) fn tell_ip_fields(socket: &Socket, ip: IpAddr) {
         IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
         IpAddr::V6(_) => socket.set_recv_hoplimit_v6(true),
     };
-}
-
-/// Whether the kernel is to merge what arrives, and to tell how long the parts are.
-pub(super) fn merge(socket: &Socket, on: bool) -> io::Result<()> {
-    set(socket, libc::IPPROTO_UDP, libc::UDP_GRO, c_int::from(on))
 }
 
 /// Whether the kernel cuts bursts for this socket.
