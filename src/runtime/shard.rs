@@ -29,6 +29,9 @@ const SOON: Duration = Duration::from_micros(20);
 /// takes within a machine.
 const POLLS: u32 = 128;
 
+/// How long a turn may take at the end of the process, its thread having lost the processor.
+const LAST_TURN: Duration = Duration::from_millis(20);
+
 /// Why a device can do nothing any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
@@ -214,12 +217,16 @@ impl Shard {
         }
     }
 
-    /// Sends what is owed if the lock is free, for the end of the process.
+    /// Sends what is owed, for the end of the process. Whoever has the lock may be in the middle of a turn,
+    /// and is waited for; not without end, for he may be the one who has called this.
     pub(crate) fn flush_at_exit(&self) {
-        if self.check().is_ok()
-            && let Ok(mut core) = self.core.try_lock()
-        {
-            core.flush(clock::now());
+        let until = clock::now() + LAST_TURN;
+        while self.check().is_ok() {
+            match self.core.try_lock() {
+                Ok(mut core) => return core.flush(clock::now()),
+                Err(TryLockError::WouldBlock) if clock::now() < until => thread::yield_now(),
+                Err(_) => return,
+            }
         }
     }
 
