@@ -14,20 +14,10 @@
 //!
 //! The CRC is that of Ethernet and zlib. It stands at the end of the packet with its least
 //! significant byte first, although every other field is big-endian.
-//!
-//! # The hidden identification
-//!
-//! A UDP socket does not show the IPv4 identification, which the ICRC covers. But the CRC is
-//! affine: over packets of one length, changing the identification by a pattern of bits changes the
-//! CRC by a pattern that depends on nothing else. With `n` bytes between identification and ICRC,
-//! an identification polynomial `I(x)` of degree 15 contributes `I(x)·x^(8n+32) mod P`. So the
-//! difference between the CRC found and the CRC computed with an assumed identification, multiplied
-//! by `x^-(8n+32)`, is the difference of the identifications; if that has more than 16 bits,
-//! something else has changed too, and the packet is bad. A corrupt packet passes once in 2^16
-//! times instead of once in 2^32; one with a single flipped bit never does, at any length in use.
 
 mod crc32;
 mod head;
+mod hidden;
 mod series;
 
 use std::net::SocketAddr;
@@ -38,15 +28,14 @@ use super::Opcode;
 use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 use super::packet::ICRC_LEN;
 use head::{Head, over_bth};
+use hidden::id_difference;
 pub(crate) use series::Series;
 
 pub use crc32::{by_shifts, crc32};
+pub use hidden::renumber;
 
 /// The CRC-32 of the 8 bytes of ones at the start.
 const SEED: u32 = 0x2144_df1c;
-
-/// The longest UDP payload there is: what IPv4's 16-bit total length leaves.
-const MAX_DATAGRAM: usize = 0xffff - IPV4_LEN - UDP_LEN;
 
 /// What [`Flow::check`] says of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -181,80 +170,12 @@ fn over_datagram(crc: u32, datagram: &[u8]) -> u32 {
     crc32(over_bth(crc, &masked), rest)
 }
 
-/// The bits of the IPv4 identification that must differ for the ICRC to differ by `difference`, in
-/// a packet with a datagram of `len` bytes, ICRC included; `None` when other bits must differ too.
-fn id_difference(difference: u32, len: usize) -> Option<u16> {
-    if len > MAX_DATAGRAM {
-        return None;
-    }
-    // Bytes after the identification, ICRC included: the 32 in `x^(8n+32)` is its four bytes.
-    let after = IPV4_LEN - 6 + UDP_LEN + len;
-    let back = multiply(BACK[after & 0xff], BACK_256[after >> 8]);
-    // The polynomial's coefficient of x^0 is the top bit, so its lowest 16 are the upper half, and
-    // bytes come last first.
-    match multiply(difference, back).to_be_bytes() {
-        [low, high, 0, 0] => Some(u16::from_be_bytes([high, low])),
-        _ => None,
-    }
-}
-
-/// The polynomial P of the CRC, without x^32; the coefficient of x^0 is the top bit.
-const POLYNOMIAL: u32 = 0xedb8_8320;
-
-/// The polynomial 1.
-const ONE: u32 = 1 << 31;
-
-/// `x^(-8n) mod P`.
-static BACK: [u32; 256] = powers(back_by_one_byte());
-
-/// `x^(-8·256n) mod P`.
-static BACK_256: [u32; 256] = {
-    let by_one = back_by_one_byte();
-    powers(multiply(powers(by_one)[255], by_one))
-};
-
-/// `x^-8 mod P`.
-const fn back_by_one_byte() -> u32 {
-    let mut power = ONE;
-    let mut i = 0;
-    while i < 8 {
-        // Division by x. Where there is a coefficient of x^0, adding P (its x^32 becomes the x^31
-        // that is shifted in) takes it away.
-        power = if power & ONE == 0 { power << 1 } else { (power ^ POLYNOMIAL) << 1 | 1 };
-        i += 1;
-    }
-    power
-}
-
-/// `base^n mod P`.
-const fn powers(base: u32) -> [u32; 256] {
-    let mut powers = [ONE; 256];
-    let mut n = 1;
-    while n < powers.len() {
-        powers[n] = multiply(powers[n - 1], base);
-        n += 1;
-    }
-    powers
-}
-
-/// `a·b mod P`.
-const fn multiply(a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
-    let mut bit = 32;
-    while bit > 0 {
-        bit -= 1;
-        // Masks instead of branches: the bits are as good as random.
-        product ^= b & (a >> bit & 1).wrapping_neg();
-        b = b >> 1 ^ POLYNOMIAL & (b & 1).wrapping_neg();
-    }
-    product
-}
-
 #[cfg(test)]
 mod tests {
     use crc32fast::Hasher;
 
     use super::super::encap::be_length;
+    use super::hidden::MAX_DATAGRAM;
     use super::*;
 
     const NONE: Ipv4Fields = Ipv4Fields { id: 0, dont_fragment: true };
@@ -268,18 +189,6 @@ mod tests {
         bytes.extend_from_slice(b"hello\0\0\0");
         bytes.extend_from_slice(&[0x87, 0x8f, 0x76, 0x05]);
         bytes
-    }
-
-    /// A byte back and a byte on is where it began: `x^-8 · x^8 = 1`.
-    #[test]
-    fn what_goes_back_by_bytes_is_undone_by_going_on() {
-        let (back, on) = (back_by_one_byte(), ONE >> 8);
-        assert_eq!(multiply(back, on), ONE);
-        let mut power = ONE;
-        for (n, found) in powers(back).into_iter().enumerate() {
-            assert_eq!(found, power, "x^-{}", 8 * n);
-            power = multiply(power, back);
-        }
     }
 
     #[test]

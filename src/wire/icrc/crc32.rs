@@ -135,7 +135,7 @@ fn by_crc32fast(crc: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{ONE, back_by_one_byte, multiply, powers};
+    use super::super::hidden::{ONE, back_by_one_byte, multiply, powers};
     use super::*;
 
     /// `x^-n mod P`.

@@ -8,7 +8,8 @@ use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
 
-use super::{POLYNOMIAL, SEED, crc32};
+use super::hidden::POLYNOMIAL;
+use super::{SEED, crc32};
 
 /// Flags and fragment offset of an IPv4 header with DF.
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
