@@ -154,6 +154,19 @@ fn what_the_network_has_doubled_was_not_sent_again() {
     assert_eq!((stream.requests, stream.duplicates, again), (5, 1, (1, 1)));
 }
 
+/// A sender of UDP that begins to count, from a number of its own, sends the first packets both ways.
+#[test]
+fn what_a_sender_begins_to_count_with_was_not_sent_again() {
+    let mut analyzer = Analyzer::new(Limits::default(), Filter::default());
+    for (number, (psn, id)) in (1..).zip([(1, 0), (2, 0), (2, 900), (3, 0), (3, 901), (4, 902)]) {
+        let now = Duration::from_micros(number * 10);
+        analyzer.ip_packet(number, Some(now), &send(2, psn, id));
+    }
+    let flow = analyzer.finish().flows.remove(0);
+    let stream = &flow.streams[0];
+    assert_eq!((stream.requests, stream.duplicates, stream.again.total()), (6, 2, 0));
+}
+
 /// Queue pair 0x11 talks with 0x21, and then is connected to 0x22: what it is asked in between tells
 /// nothing, the answers from another port do.
 #[test]

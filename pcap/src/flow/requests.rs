@@ -341,11 +341,11 @@ impl Requests {
             read.ask_again(read.psn);
         }
         // Only a packet that is numbered anew is certainly none that the network has made two of.
-        let anew = match (known.and_then(|record| record.id), seen.id) {
-            (Some(before), Some(now)) => before != now,
-            _ => false,
-        };
+        let before = known.and_then(|record| record.id);
+        let mut anew = before.zip(seen.id).is_some_and(|(before, now)| before != now);
         let cause = self.cause(seen, anew, out);
+        // Who numbers nothing, and begins to, sends the first both ways: that is to double it, too.
+        anew &= cause != Cause::Unknown || before != Some(0);
         let has_to_ask = bth.opcode.position().is_end()
             && matches!(bth.opcode.operation(), Operation::Send | Operation::Write)
             && bth.opcode.transport() != Transport::Uc;
