@@ -18,6 +18,9 @@ pub const MAX_BURST_BYTES: usize = 65_535 - 40 - 8;
 /// Segments that one burst may carry (`UDP_MAX_SEGMENTS` of older kernels).
 pub const MAX_BURST_SEGMENTS: usize = 64;
 
+/// Bytes of a datagram that is short, at most.
+pub(crate) const SHORT: usize = 256;
+
 /// Which IP header a packet has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IpVersion {
@@ -346,7 +349,8 @@ impl Burst {
         self.segments == 0
     }
 
-    /// The datagrams in order. Segment `i` leaves with IPv4 identification `i`, DF set.
+    /// The datagrams in order. Segment `i` is sealed for IPv4 identification `i`, and leaves with that, DF
+    /// set, unless the port [seals it anew](crate::io::Port::keep_identifications).
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.data().chunks(self.segment_len.max(1))
     }

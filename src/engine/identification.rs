@@ -1,13 +1,20 @@
 //! How far to trust an IPv4 identification that was solved for.
 //!
 //! A socket hides the identification, and the ICRC covers it. It can be solved for, at the price of
-//! 16 of the ICRC's 32 bits. A peer that numbers its packets predictably, as this stack does and any
-//! unconnected UDP socket, is held to that, and the price is saved.
+//! 16 of the ICRC's 32 bits. A peer that numbers its packets predictably is held to that, and most of the
+//! price is saved. This stack does so: what leaves from a socket without a peer has its place in a burst, and
+//! what goes to and fro through one with a peer is counted, from a number that nobody knows.
+//! So the first packets that are counted are copies of what came otherwise just before.
 
-use crate::wire::icrc::Verdict;
+use crate::net::{Ipv4Fields, SHORT};
+use crate::wire::icrc::{Flow, Verdict};
+use crate::wire::packet::ICRC_LEN;
 
 /// Identifications up to this come from the place in a burst.
 const SMALL: u16 = 64;
+
+/// How far apart two packets of a socket that counts may be: as many are lost, or come late.
+const NEAR: u16 = 64;
 
 /// Predictable packets after which a peer is held to it.
 const HABIT: u8 = 16;
@@ -21,17 +28,72 @@ const CHANGE: u8 = 4;
 pub(crate) struct Identification {
     predictable: u8,
     surprises: u8,
+    /// What was counted last.
+    count: Option<u16>,
+    /// The ICRC of the last packet that was as expected, without a count.
+    last: u32,
 }
 
 impl Identification {
-    /// Whether a packet with this verdict is to be taken.
-    pub(crate) fn admits(&mut self, verdict: Verdict) -> bool {
-        match verdict {
-            Verdict::Good => self.expected(),
-            Verdict::Recovered { id } if id < SMALL => self.expected(),
-            Verdict::Recovered { .. } => self.surprised(),
-            Verdict::Bad => false,
+    /// What the ICRC of a datagram tells, as [`Flow::check`]: bad when it is not to be trusted.
+    #[inline]
+    pub(crate) fn check(
+        &mut self,
+        flow: &Flow,
+        seen: Option<Ipv4Fields>,
+        segment: u16,
+        datagram: &[u8],
+    ) -> Verdict {
+        if seen.is_none()
+            && segment == 0
+            && datagram.len() <= SHORT
+            && let Some(id) = self.counts_on(flow, datagram)
+        {
+            return Verdict::Recovered { id };
         }
+        let verdict = flow.check(seen, segment, datagram);
+        let is_admitted = match verdict {
+            Verdict::Good => {
+                self.last = icrc(datagram);
+                self.expected()
+            }
+            Verdict::Recovered { id } => self.admits(id, flow, datagram),
+            Verdict::Bad => false,
+        };
+        if is_admitted { verdict } else { Verdict::Bad }
+    }
+
+    /// The identification of the datagram that is counted next, if this is it.
+    fn counts_on(&mut self, flow: &Flow, datagram: &[u8]) -> Option<u16> {
+        let id = self.count?.wrapping_add(1);
+        let next = Ipv4Fields { id, dont_fragment: true };
+        (flow.check(Some(next), 0, datagram) == Verdict::Good).then(|| {
+            self.count = Some(id);
+            self.surprises = 0;
+            id
+        })
+    }
+
+    /// Whether a datagram with this identification is to be taken.
+    fn admits(&mut self, id: u16, flow: &Flow, datagram: &[u8]) -> bool {
+        if self.is_near(id) {
+            return true;
+        }
+        if id < SMALL {
+            return self.expected();
+        }
+        let is_habit = self.predictable >= HABIT;
+        if is_habit && self.is_copy(flow, datagram) {
+            (self.count, self.surprises) = (Some(id), 0);
+            return true;
+        }
+        self.surprises += 1;
+        let is_taken = !is_habit || self.surprises >= CHANGE;
+        if is_taken {
+            // It numbers its packets as it likes. If it counts, this is where it is.
+            *self = Self { count: Some(id), ..Self::default() };
+        }
+        is_taken
     }
 
     fn expected(&mut self) -> bool {
@@ -40,39 +102,145 @@ impl Identification {
         true
     }
 
-    fn surprised(&mut self) -> bool {
-        if self.predictable < HABIT {
-            self.predictable = 0;
-            return true;
+    /// Whether this is about what is counted next. What is further on is what was counted last.
+    fn is_near(&mut self, id: u16) -> bool {
+        let Some(count) = self.count else { return false };
+        let (on, back) = (id.wrapping_sub(count), count.wrapping_sub(id));
+        if on <= NEAR {
+            self.count = Some(id);
         }
-        self.surprises += 1;
-        if self.surprises < CHANGE {
-            return false;
+        let is_near = on <= NEAR || back <= NEAR;
+        if is_near {
+            self.surprises = 0;
         }
-        *self = Self::default();
-        true
+        is_near
     }
+
+    /// Whether this is what came last, but for its identification.
+    #[cold]
+    fn is_copy(&self, flow: &Flow, datagram: &[u8]) -> bool {
+        let covered = &datagram[..datagram.len().saturating_sub(ICRC_LEN)];
+        flow.compute(Ipv4Fields { id: 0, dont_fragment: true }, covered) == self.last
+    }
+}
+
+/// The ICRC at the end of a datagram.
+fn icrc(datagram: &[u8]) -> u32 {
+    datagram.last_chunk::<ICRC_LEN>().map_or(0, |icrc| u32::from_le_bytes(*icrc))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ODD: Verdict = Verdict::Recovered { id: 0xbeef };
+    /// A peer, and the datagrams that it sends.
+    struct Peer {
+        flow: Flow,
+        seen: Identification,
+    }
+
+    impl Peer {
+        fn new() -> Self {
+            let flow =
+                Flow::new("10.0.0.1:49443".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
+            Self { flow, seen: Identification::default() }
+        }
+
+        /// One that is known to number its packets predictably.
+        fn predictable() -> Self {
+            let mut peer = Self::new();
+            assert!((0..HABIT).all(|number| peer.sends(number, 0)));
+            peer
+        }
+
+        /// A datagram filled with a number, which leaves with this identification.
+        fn datagram(&self, number: u8, id: u16) -> [u8; 84] {
+            let mut datagram = [number; 84];
+            self.flow.seal(id, &mut datagram);
+            datagram
+        }
+
+        fn check(&mut self, datagram: &[u8]) -> Verdict {
+            self.seen.check(&self.flow, None, 0, datagram)
+        }
+
+        /// Whether it is taken, for what it is.
+        fn sends(&mut self, number: u8, id: u16) -> bool {
+            let good = if id == 0 { Verdict::Good } else { Verdict::Recovered { id } };
+            let verdict = self.check(&self.datagram(number, id));
+            assert!(
+                [good, Verdict::Recovered { id }, Verdict::Bad].contains(&verdict),
+                "{verdict:?}"
+            );
+            verdict != Verdict::Bad
+        }
+    }
 
     #[test]
     fn a_peer_with_varying_identifications_is_taken_as_it_is() {
-        let mut peer = Identification::default();
-        assert!((0..100).all(|_| peer.admits(ODD)));
+        let mut peer = Peer::new();
+        let ids = (0..100).map(|n| 0x1234_u16.wrapping_mul(n) | 0x100);
+        // In a row past zero, which looks like places in a burst, and with gaps.
+        let ids = ids.chain(0xffc0..=0xffff).chain(0..400).chain((500..60_000).step_by(777));
+        for (id, number) in ids.zip((0..100).cycle()) {
+            assert!(peer.sends(number, id), "{id:#x}");
+        }
     }
 
     #[test]
     fn a_predictable_peer_is_held_to_it_until_it_has_clearly_changed() {
-        let mut peer = Identification::default();
-        assert!((0..HABIT).all(|_| peer.admits(Verdict::Good)));
-        assert!(!peer.admits(ODD), "more likely corrupt than true");
-        assert!(peer.admits(Verdict::Recovered { id: 3 }));
-        let taken: Vec<_> = (0..5).map(|_| peer.admits(ODD)).collect();
+        let mut peer = Peer::predictable();
+        assert!(!peer.sends(100, 0xbeef), "more likely corrupt than true");
+        assert!(peer.sends(101, 3));
+        let taken: Vec<_> = (0..5).map(|number| peer.sends(number, 0xbeef)).collect();
         assert_eq!(taken, [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_predictable_peer_begins_to_count_with_a_copy() {
+        let mut peer = Peer::predictable();
+        assert!(peer.sends(200, 0) && peer.sends(200, 0xfff0), "the same");
+        // Past the end, past packets that are lost, and late ones; what is not counted meanwhile as well.
+        for id in
+            [0xfff1, 0xfff2, 0xfff8, 0xfff7, 0, 0xffff, 0, 1, 2, 60, 30, 61, 100, 1, 0, 101, 164]
+        {
+            assert!(peer.sends(7, id), "{id:#x}");
+        }
+        assert!(!peer.sends(8, 164 + NEAR + 1) && !peer.sends(8, 164 - NEAR - 1));
+        assert!(peer.sends(8, 164 + NEAR));
+    }
+
+    #[test]
+    fn a_peer_that_counts_is_followed_past_zero_whatever_is_lost() {
+        for lost in 0..100 {
+            let mut peer = Peer::predictable();
+            assert!(peer.sends(200, 0) && peer.sends(200, 0xffc0));
+            for step in (1..300_u16).filter(|step| *step != lost) {
+                let id = 0xffc0_u16.wrapping_add(step);
+                assert!(peer.sends(7, id), "{id:#x} behind {lost}");
+                assert!(peer.sends(8, 0) && peer.sends(9, step % SMALL), "burst behind {id:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_copy_begins_no_count() {
+        let mut peer = Peer::predictable();
+        assert!(peer.sends(200, 0));
+        assert!(!peer.sends(201, 0xfff0), "another");
+        let mut damaged = peer.datagram(200, 0xfff0);
+        damaged[40] ^= 1;
+        assert_eq!(peer.check(&damaged), Verdict::Bad);
+        assert!(peer.sends(201, 0) && !peer.sends(200, 0xfff0), "not the last");
+    }
+
+    #[test]
+    fn what_the_port_sees_is_all_that_counts_then() {
+        let mut peer = Peer::predictable();
+        let datagram = peer.datagram(1, 0xbeef);
+        let fields = |id| Some(Ipv4Fields { id, dont_fragment: true });
+        for (id, verdict) in [(0xbeef, Verdict::Good), (0xbeee, Verdict::Bad)] {
+            assert_eq!(peer.seen.check(&peer.flow, fields(id), 0, &datagram), verdict);
+        }
     }
 }

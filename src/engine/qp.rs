@@ -9,7 +9,7 @@ use crate::engine::receives::Receives;
 use crate::engine::send_ops::SendOps;
 use crate::engine::service::{Arrival, Broken, Peering, Service};
 use crate::ids::Srqn;
-use crate::net::{Burst, BurstToken, RxMeta};
+use crate::net::{Burst, BurstToken, Ipv4Fields, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
@@ -20,7 +20,7 @@ use crate::transport::recv::RecvQueue;
 use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
-use crate::wire::icrc::Verdict;
+use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::{Datagram, Opcode, Position, Transport};
 
 /// A queue pair of the engine.
@@ -210,12 +210,19 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether the ICRC of a packet lets it pass. The peer of a connection is held to the way in which it
-    /// numbers its packets; of those who send datagrams each has his own.
-    pub(crate) fn trusts(&mut self, verdict: Verdict) -> bool {
+    /// What the ICRC of a datagram tells, as [`Flow::check`]. The peer of a connection is held to the way in
+    /// which it numbers its packets; of those who send datagrams each has his own.
+    #[inline]
+    pub(crate) fn check(
+        &mut self,
+        flow: &Flow,
+        seen: Option<Ipv4Fields>,
+        segment: u16,
+        datagram: &[u8],
+    ) -> Verdict {
         match self.qp_type {
-            QpType::Ud => verdict != Verdict::Bad,
-            _ => self.identification.admits(verdict),
+            QpType::Ud => flow.check(seen, segment, datagram),
+            _ => self.identification.check(flow, seen, segment, datagram),
         }
     }
 

@@ -177,8 +177,8 @@ impl QpTable {
         cx.slot = Some(slot);
         let qp = self.get_mut(slot).ok_or(DropReason::UnknownQp)?;
         qp.admits(&packet, meta)?;
-        let verdict = flow.check(meta.ipv4, segment, bytes);
-        if !qp.trusts(verdict) {
+        let verdict = qp.check(flow, meta.ipv4, segment, bytes);
+        if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);
         }
         let id = identification(verdict, meta, segment, cx.counters());

@@ -27,6 +27,7 @@ impl<P: Port, S: Sink> Capture<P, S> {
     /// Shows to `sink` what `port` carries from now on.
     pub fn new(mut port: P, sink: S) -> Self {
         port.tell_ip_fields();
+        port.keep_identifications();
         Self { port, recorder: Recorder { sink, packet: Vec::new() } }
     }
 
@@ -62,7 +63,7 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
         })
     }
 
-    left_to!(port: source_port tell_ip_fields groups arm backlog poll_link poll_timeout);
+    left_to!(port: source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout);
     left_to!(port: info counters descriptors);
 }
 

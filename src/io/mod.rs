@@ -211,6 +211,11 @@ pub trait Port: Send {
     /// a system that does not tell leaves them so.
     fn tell_ip_fields(&mut self);
 
+    /// From now on every datagram leaves with the IPv4 identification that it was sealed for, so that who
+    /// sees it here sees what is on the wire. Else a port may give one that leaves alone another, and seal it
+    /// for that.
+    fn keep_identifications(&mut self) {}
+
     /// Joins a multicast group: what anybody sends there, this host included, is received from now on, once,
     /// with the group as its destination. To join it twice is to join it once.
     ///
@@ -286,6 +291,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).tell_ip_fields();
     }
 
+    fn keep_identifications(&mut self) {
+        (**self).keep_identifications();
+    }
+
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
         (**self).join(group)
     }
@@ -336,6 +345,11 @@ macro_rules! left_to {
     (@ tell_ip_fields $port:ident) => {
         fn tell_ip_fields(&mut self) {
             self.$port.tell_ip_fields();
+        }
+    };
+    (@ keep_identifications $port:ident) => {
+        fn keep_identifications(&mut self) {
+            self.$port.keep_identifications();
         }
     };
     (@ groups $port:ident) => {
@@ -483,6 +497,8 @@ counters! {
         busy: "Times that the port took fewer bursts than it was offered.";
         refused: "Bursts that the socket refused for good.";
         gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
+        tx_connected: "Datagrams of those sent that went to and fro, and so left from a connected socket.";
+        tx_copies: "Datagrams of those that were sent by the usual socket before: over IPv4 the first three that go to and fro.";
         strays: "Datagrams that came to another shard's socket than that of their queue pair, and were handed over: somebody mixes in his bursts what goes to several.";
         strays_lost: "Datagrams that came to another shard's socket, when too many waited to be handed over.";
         shm_tx_bursts: "Bursts of those sent that went through shared memory.";

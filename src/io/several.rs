@@ -119,6 +119,10 @@ impl<P: Port> Port for Several<P> {
         self.ports_mut().for_each(Port::tell_ip_fields);
     }
 
+    fn keep_identifications(&mut self) {
+        self.ports_mut().for_each(Port::keep_identifications);
+    }
+
     /// Joins on each interface that has one of the addresses, and there once: what is sent to the group
     /// there would otherwise be received as often as the interface has addresses.
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {

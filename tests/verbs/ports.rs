@@ -1,6 +1,10 @@
-//! All of these tests once more, on devices with another port.
+//! What ports have for themselves, and all of these tests once more on devices with another port.
 
-use softroce::io::PortKind;
+use std::thread;
+
+use softroce::io::impair::Impairments;
+use softroce::io::{Conditions, PortKind};
+use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
 use crate::node::{Node, open_with};
@@ -24,6 +28,84 @@ fn shared_memory_carries_what_goes_to_one_that_has_it_and_nothing_else() {
     assert_eq!((b.tx_bursts, b.rx_buffers), (b.shm_tx_bursts, b.shm_rx_buffers));
     assert_eq!((a.shm_tx_bursts, a.shm_lost), (b.shm_rx_buffers, 0));
     assert_eq!((c.shm_tx_bursts, c.shm_rx_buffers), (0, 0));
+}
+
+/// Waits for what was received, and returns how long it is. What was sent before has succeeded.
+fn received(node: &Node) -> u32 {
+    loop {
+        let completion = node.next();
+        assert_eq!(completion.status, WcStatus::Success);
+        if completion.wr_id == RECEIVED {
+            return completion.byte_len;
+        }
+    }
+}
+
+const RECEIVED: u64 = 1;
+const SENT: u64 = 2;
+
+/// One side sends messages of 64 bytes, each when the other has sent the last one back, while `goes_on` for
+/// their number, and expects them to be what they were.
+fn to_and_fro(a: &Node, b: &Node, mut goes_on: impl FnMut(u32) -> bool) {
+    b.recv(RECEIVED, 0..64);
+    let echo = || {
+        for turn in (0..2).cycle() {
+            if received(b) == 0 {
+                break;
+            }
+            let places = [0..64, 64..128];
+            b.recv(RECEIVED, places[1 - turn].clone());
+            b.send(SendRequest::send(SENT, b.mr.sge(places[turn].clone())));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(echo);
+        for number in (0..).take_while(|number| goes_on(*number)) {
+            let sent = a.fill(0, 64, number);
+            a.recv(RECEIVED, 100..164);
+            a.send(SendRequest::send(SENT, a.mr.sge(..64)));
+            assert_eq!(received(a), 64);
+            assert_eq!(a.bytes(100, 64), sent, "message {number}");
+        }
+        a.send(SendRequest::send(SENT, a.mr.sge(..0)));
+    });
+}
+
+/// Has two sides talk until much has left from connected sockets, and returns what they have counted.
+fn talk(a: &Node, b: &Node) -> [DeviceCounters; 2] {
+    let counters = || [a, b].map(|node| node.ctx.counters().unwrap());
+    // A processor that was busy elsewhere for long makes a pause, and so does what is sent again.
+    to_and_fro(a, b, |number| {
+        assert!(number < 100_000, "{:?}", counters());
+        number % 100 > 0 || counters().iter().any(|of| of.port.tx_connected < 1000)
+    });
+    counters()
+}
+
+#[test]
+fn what_goes_to_and_fro_leaves_from_connected_sockets_and_nothing_is_lost_by_it() {
+    let (a, b) = Node::pair();
+    for side in talk(&a, &b) {
+        let DeviceCounters { protocol, port, .. } = &side;
+        assert_eq!(port.tx_copies, 3, "{side:?}");
+        assert!(protocol.recovered_ids >= 1000 && protocol.duplicate_requests <= 3, "{side:?}");
+        let lost = (protocol.dropped(DropReason::BadIcrc), protocol.retransmitted);
+        assert_eq!(lost, (0, 0), "{side:?}");
+    }
+}
+
+#[test]
+fn what_goes_to_and_fro_is_what_was_sent_whatever_is_lost_or_damaged() {
+    let impaired = |seed| {
+        let conditions = Conditions { loss: 0.001, corrupt: 0.003, ..Conditions::default() };
+        let impairments = Impairments { conditions, seed, ..Impairments::default() };
+        OpenOptions::default().impair(impairments)
+    };
+    let (a, b) = (Node::on(open_with(impaired(1))), Node::on(open_with(impaired(2))));
+    let timeout = AckTimeout::new(11).unwrap();
+    a.connect(&b, &ConnectOptions { timeout, ..ConnectOptions::default() });
+    let [a, b] = talk(&a, &b).map(|side| side.protocol.retransmitted);
+    assert!(a > 0 && b > 0);
 }
 
 /// Left out is what has several shards, what fails a device by closing the socket that it would send by, and

@@ -180,7 +180,7 @@ impl<P: Port> Port for Impair<P> {
     }
 
     // Of what waits at others it tells nothing, for what it holds back itself waits nowhere.
-    left_to!(port: source_port tell_ip_fields groups arm poll_link info descriptors);
+    left_to!(port: source_port tell_ip_fields keep_identifications groups arm poll_link info descriptors);
 
     fn poll_timeout(&self) -> Option<Instant> {
         let received = self.received.as_ref().and_then(Lane::next);

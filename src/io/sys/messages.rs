@@ -48,13 +48,14 @@ fn lent(data: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() }
 }
 
-// The three calls that one small datagram waits for are made past the C library, where they are
+// The calls that one small datagram waits for are made past the C library, where they are
 // cancellation points. That saves a tenth of a poll, and no thread is cancelled in the middle of a
 // turn, with the device locked.
 
-/// `sendto`.
+/// `sendto`; without a name to the peer that the socket is connected to.
 fn send_to(fd: RawFd, data: &[u8], to: &[u8]) -> io::Result<usize> {
-    let (at, name, flags) = (data.as_ptr(), to.as_ptr(), libc::MSG_DONTWAIT);
+    let (at, flags) = (data.as_ptr(), libc::MSG_DONTWAIT);
+    let name = if to.is_empty() { ptr::null() } else { to.as_ptr() };
     // SAFETY: `at` and `name` point to borrowed bytes of the lengths given, which are only read.
     let n = unsafe { libc::syscall(libc::SYS_sendto, fd, at, data.len(), flags, name, to.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
@@ -101,6 +102,21 @@ pub(in crate::io) fn send_one(
     // SAFETY: the name, the data and the control bytes that `message` points to are borrowed until
     // this function returns, with the lengths given.
     unsafe { send_message(fd, &message) }.map(drop)
+}
+
+/// Sends one datagram to the peer that the socket is connected to, without waiting.
+pub(in crate::io) fn send_to_peer(socket: BorrowedFd<'_>, data: &[u8]) -> io::Result<()> {
+    send_to(socket.as_raw_fd(), data, &[]).map(drop)
+}
+
+/// Receives what the kernel has put into the error queue of a socket, without waiting, and returns how many
+/// bytes it wrote.
+pub(in crate::io) fn receive_error(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
+    let (at, len) = (to.as_mut_ptr().cast(), to.len());
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: `at` points to `len` bytes that are borrowed exclusively; the kernel writes no more than those.
+    let n = unsafe { libc::recv(socket.as_raw_fd(), at, len, flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
 /// Sends up to [`MAX_MESSAGES`] messages, one an envelope, without waiting. Returns how many the

@@ -22,8 +22,8 @@ pub(super) use interface::{
     raise_link_address, set_link_up, set_mtu, set_queue_len, tap_name,
 };
 pub(super) use messages::{
-    Envelope, Inbox, MAX_MESSAGES, Received, receive_descriptor, send_descriptor, send_many,
-    send_one,
+    Envelope, Inbox, MAX_MESSAGES, Received, receive_descriptor, receive_error, send_descriptor,
+    send_many, send_one, send_to_peer,
 };
 
 /// Whether a call failed because its descriptor is no socket any more: somebody else has closed it.

@@ -1,9 +1,12 @@
 //! A port on ordinary UDP sockets: no root, no capabilities.
 //!
 //! One socket, bound to port 4791 of one address, receives. Packets leave from others, one for each
-//! UDP source port agreed on, none of which is ever connected: so the kernel gives a packet IPv4
+//! UDP source port agreed on, none of which is connected: so the kernel gives a packet IPv4
 //! identification 0, and the segments of a burst 0, 1, 2, …, which the sender of an ICRC must know.
 //! Receiving hides the identification, and `wire::icrc` solves for it.
+//!
+//! Short datagrams that go to and fro leave from sockets that are connected, and faster (`talks`). Those count
+//! identifications from a number that has to be found out, and what they send is sealed anew for them.
 //!
 //! The receiving socket is bound to its address, so the destination of what it receives is known,
 //! and the source of what the others send is right, without asking the kernel for either.
@@ -34,6 +37,7 @@ use watch::Watch;
 
 mod backlog;
 pub(super) mod batch;
+mod connected;
 pub(super) mod filter;
 mod groups;
 mod holder;
@@ -42,6 +46,7 @@ mod route;
 pub(super) mod send;
 pub(super) mod socket;
 mod steer;
+mod talks;
 pub(super) mod watch;
 
 pub use holder::{Holder, holders};
@@ -243,12 +248,12 @@ impl UdpPort {
     }
 
     /// Sends what it can of `bursts`; the first is sent in pieces when it must be.
-    fn send(&mut self, bursts: &[Burst]) -> Result<usize, Stop> {
+    fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, Stop> {
         let Some(first) = bursts.first() else { return Ok(0) };
         let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
         let sent = match whole {
             0 => Err(Stop::NotCut),
-            _ => self.senders.send(&bursts[..whole], self.intake.socket(), &mut self.counters),
+            _ => self.senders.send(now, &bursts[..whole], self.intake.socket(), &mut self.counters),
         };
         if sent != Err(Stop::NotCut) {
             return sent;
@@ -284,7 +289,7 @@ impl Port for UdpPort {
         self.intake.sends(bursts.iter().map(|burst| burst.data().len()).sum());
         let mut taken = 0;
         while taken < bursts.len() {
-            match self.send(&bursts[taken..]) {
+            match self.send(now, &bursts[taken..]) {
                 Ok(sent) => taken += sent,
                 Err(Stop::Refused(kind)) => {
                     self.counters.refused += 1;
@@ -316,6 +321,10 @@ impl Port for UdpPort {
 
     fn tell_ip_fields(&mut self) {
         socket::tell_ip_fields(self.intake.socket(), self.info.ip);
+    }
+
+    fn keep_identifications(&mut self) {
+        self.senders.keep_identifications();
     }
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
@@ -546,16 +555,21 @@ pub(super) mod tests {
         assert_eq!((counters.tx_datagrams, counters.gso_refused), (5, 1));
     }
 
-    #[test]
-    fn ipv6_works_alike() {
-        // There is one loopback address, so tests that run at the same time take turns.
+    /// A port at the loopback address of IPv6; `None` where there is no IPv6. There is one such address, so
+    /// tests that run at the same time take turns.
+    pub(super) fn ipv6_loopback() -> Option<(File, UdpPort)> {
         let lock = File::create(std::env::temp_dir().join("softroce-test-ipv6-loopback")).unwrap();
         lock.lock().unwrap();
-        let mut port = match UdpPort::open(&UdpConfig::new("::1".parse().unwrap())) {
-            Ok(port) => port,
+        match UdpPort::open(&UdpConfig::new("::1".parse().unwrap())) {
+            Ok(port) => Some((lock, port)),
             Err(OpenError::InUse { .. }) => panic!("another program serves ::1"),
-            Err(_) => return, // No IPv6 here.
-        };
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn ipv6_works_alike() {
+        let Some((_turn, mut port)) = ipv6_loopback() else { return };
         let own = port.info().ip;
         port.tell_ip_fields();
         let plain = path(&mut port, own, 0xc777);

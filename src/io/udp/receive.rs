@@ -149,6 +149,7 @@ mod tests {
     #[test]
     fn a_burst_arrives_whole_however_many_lone_datagrams_were_polled_for_before() {
         let (mut a, mut b) = (open(&config()), open(&config()));
+        a.keep_identifications();
         let path = path(&mut a, b.info().ip, 0xc000);
         for lens in [&[84][..]; 1000].into_iter().chain([&[1040; 62][..]]) {
             assert_eq!(a.transmit(Instant::ZERO, &[burst(path, lens)]), Ok(1));

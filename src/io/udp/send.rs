@@ -11,9 +11,11 @@ use socket2::Socket;
 
 use super::socket::{self, HOP_LIMIT};
 use super::steer::Sources;
+use super::talks::{Outlet, Talks};
 use crate::io::sys::{self, Envelope, MAX_MESSAGES};
 use crate::io::{PortCounters, SOURCE_PORTS};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
+use crate::time::Instant;
 use crate::wire::icrc;
 
 /// Source ports that sockets are opened for at most; more queue pairs share them.
@@ -65,6 +67,7 @@ pub(super) struct Senders {
     /// Those of the ports that share the address, if any do.
     shared: Option<Sources>,
     envelopes: Box<[Envelope]>,
+    talks: Talks,
     /// For a datagram that is sealed again.
     scratch: Vec<u8>,
 }
@@ -85,6 +88,7 @@ impl Senders {
             sockets: Vec::new(),
             shared,
             envelopes: vec![Envelope::default(); MAX_MESSAGES].into_boxed_slice(),
+            talks: Talks::default(),
             scratch: Vec::new(),
         }
     }
@@ -103,6 +107,7 @@ impl Senders {
     /// What is sent to groups leaves by another interface, which has the address by now.
     pub(super) fn follow(&mut self, interface: u32) {
         self.scope = interface;
+        self.talks.end();
         for socket in self.sockets.iter().filter_map(|sender| sender.socket.as_ref()) {
             socket::multicast_from(socket, self.ip, interface);
         }
@@ -132,9 +137,15 @@ impl Senders {
         self.sockets.get(folded).map_or(ROCE_PORT, |sender| sender.port)
     }
 
+    /// Every datagram leaves with the identification that it was sealed for.
+    pub(super) fn keep_identifications(&mut self) {
+        self.talks.stop();
+    }
+
     /// Sends the bursts at the front that share a source port, and returns how many were taken.
     pub(super) fn send(
         &mut self,
+        now: Instant,
         bursts: &[Burst],
         receiver: &Socket,
         counters: &mut PortCounters,
@@ -148,6 +159,17 @@ impl Senders {
         let Some(sender) = self.find(port) else {
             return Err(Stop::Refused(TransmitErrorKind::Other));
         };
+        let outlet = match &self.sockets[sender].socket {
+            Some(usual) if self.shared.is_none() => self.talks.follow(now, run, self.scope, usual),
+            _ => Outlet::Usual,
+        };
+        if let Outlet::Talk(talk) = outlet
+            && self.talks.send(talk, first)
+        {
+            counters.sent(first);
+            counters.tx_connected += 1;
+            return Ok(1);
+        }
         for (envelope, burst) in self.envelopes.iter_mut().zip(run) {
             address(envelope, burst, self.scope);
             if burst.len() > 1 {
@@ -163,6 +185,13 @@ impl Senders {
         let taken = sent.map_err(stop)?;
         for burst in &run[..taken] {
             counters.sent(burst);
+        }
+        if let Outlet::Both(talk) = outlet
+            && self.talks.send(talk, first)
+        {
+            counters.sent(first);
+            counters.tx_connected += 1;
+            counters.tx_copies += 1;
         }
         Ok(taken)
     }

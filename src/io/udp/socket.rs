@@ -1,15 +1,15 @@
-//! Sockets as the ports need them: never connected, DF set, options in one place.
+//! Sockets as the ports need them: DF set, options in one place.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 
 use libc::c_int;
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
 
 use super::{OpenError, UdpConfig, filter};
 use crate::io::sys::{self, Interface};
-use crate::net::ROCE_PORT;
+use crate::net::{Path, ROCE_PORT};
 
 /// The TTL or hop limit that needs no control message.
 pub(super) const HOP_LIMIT: u8 = 64;
@@ -21,7 +21,7 @@ const SEND_BYTES: usize = 1 << 20;
 const ETHERNET_MTU: usize = 1500;
 
 /// A datagram socket whose packets have DF and, over IPv4, identification 0 (in a burst the segment's
-/// index). It must never be connected: it would then count from a random start.
+/// index): until it is connected, for then it counts from a random start.
 pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
     let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -40,13 +40,17 @@ pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
 }
 
 fn bind(socket: &Socket, ip: IpAddr, scope: u32, port: u16) -> io::Result<()> {
-    let address = match ip {
+    socket.bind(&address(ip, scope, port))
+}
+
+/// An address with the interface that it is of, if it is of one.
+fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
+    match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => {
             SocketAddrV6::new(ip, port, 0, scope).into()
         }
-        _ => SocketAddr::new(ip, port),
-    };
-    socket.bind(&address.into())
+        _ => SocketAddr::new(ip, port).into(),
+    }
 }
 
 /// Opens a socket that only sends. What a stranger sends to it takes no memory.
@@ -56,6 +60,28 @@ pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     socket.attach_filter(&[filter::DROP])?;
     multicast_from(&socket, ip, scope);
     bind(&socket, ip, scope, port)?;
+    Ok(socket)
+}
+
+/// Opens a socket that sends along one path only, beside another that has its source port. Whoever may
+/// have the port as well allows it ([`Socket::set_reuse_address`]).
+pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
+    let socket = open(path.source)?;
+    let (traffic_class, hop_limit) = (path.traffic_class.into(), path.hop_limit.into());
+    match path.source {
+        IpAddr::V4(_) => {
+            socket.set_tos_v4(traffic_class)?;
+            socket.set_ttl_v4(hop_limit)?;
+        }
+        IpAddr::V6(_) => {
+            socket.set_tclass_v6(traffic_class)?;
+            socket.set_unicast_hops_v6(hop_limit)?;
+        }
+    }
+    socket.attach_filter(&[filter::DROP])?;
+    socket.set_reuse_address(true)?;
+    bind(&socket, path.source, scope, path.source_port)?;
+    socket.connect(&address(path.destination, scope, ROCE_PORT))?;
     Ok(socket)
 }
 
