@@ -32,7 +32,7 @@ use hidden::id_difference;
 pub(crate) use series::Series;
 
 pub use crc32::{by_shifts, crc32};
-pub use hidden::renumber;
+pub use hidden::Renumbering;
 
 /// The CRC-32 of the 8 bytes of ones at the start.
 const SEED: u32 = 0x2144_df1c;

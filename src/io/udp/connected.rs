@@ -19,7 +19,7 @@ use super::socket;
 use crate::io::sys::{self, Envelope};
 use crate::net::{Path, SHORT};
 use crate::wire::encap;
-use crate::wire::icrc::renumber;
+use crate::wire::icrc::Renumbering;
 
 /// Bytes that a frame without payload has: more is not looked at.
 const FRAME_LEN: usize = 128;
@@ -33,6 +33,8 @@ pub(super) struct Connected {
     count: Count,
     /// For a datagram that is sealed anew.
     sealed: [u8; SHORT],
+    /// How the last was.
+    renumbering: Renumbering,
 }
 
 /// What a socket numbers its packets with.
@@ -61,6 +63,7 @@ impl Connected {
             own: SocketAddr::new(path.source, path.source_port),
             count: if is_counted { Count::Unknown } else { Count::Nothing },
             sealed: [0; SHORT],
+            renumbering: Renumbering::of(0),
         })
     }
 
@@ -112,7 +115,10 @@ impl Connected {
         let too_long = || io::Error::from(io::ErrorKind::InvalidInput);
         let sealed = self.sealed.get_mut(..datagram.len()).ok_or_else(too_long)?;
         sealed.copy_from_slice(datagram);
-        renumber(id, sealed);
+        if self.renumbering.datagram_len() != sealed.len() {
+            self.renumbering = Renumbering::of(sealed.len());
+        }
+        self.renumbering.apply(id, sealed);
         sys::send_to_peer(self.socket.as_fd(), sealed)?;
         self.count = Count::Next(id.wrapping_add(1));
         Ok(())

@@ -16,15 +16,52 @@ use crate::wire::packet::ICRC_LEN;
 /// The longest UDP payload there is: what IPv4's 16-bit total length leaves.
 pub(super) const MAX_DATAGRAM: usize = 0xffff - IPV4_LEN - UDP_LEN;
 
-/// Has the ICRC of a sealed datagram hold for an IPv4 identification of which these bits are others. The
-/// ICRC of a damaged datagram holds as little as before.
+/// What an IPv4 identification adds to the ICRCs of datagrams of one length.
 ///
 /// Not for a FLUSH that is [sealed twice](super::Flow::seal_twice), nor over IPv6, where there is no
 /// identification.
-pub fn renumber(bits: u16, datagram: &mut [u8]) {
-    let len = datagram.len().min(MAX_DATAGRAM);
-    if let Some(icrc) = datagram.last_chunk_mut::<ICRC_LEN>() {
-        *icrc = (u32::from_le_bytes(*icrc) ^ icrc_difference(bits, len)).to_le_bytes();
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Renumbering {
+    len: usize,
+    /// What each bit adds, the lowest first.
+    added: [u32; 16],
+}
+
+impl Renumbering {
+    /// For datagrams of `len` bytes, ICRC included.
+    pub fn of(len: usize) -> Self {
+        let after = bytes_after(len.min(MAX_DATAGRAM));
+        let mut power = multiply(ON_256[after >> 8], ON[after & 0xff]);
+        let mut added = [0; 16];
+        for degree in 0..added.len() {
+            // The low byte comes last, and of each byte its top bit.
+            added[degree ^ 7] = power;
+            power = times_x(power);
+        }
+        Self { len, added }
+    }
+
+    /// Bytes of the datagrams.
+    pub fn datagram_len(&self) -> usize {
+        self.len
+    }
+
+    /// Has the ICRC of a sealed datagram hold for an identification of which these bits are others. The ICRC
+    /// of a damaged datagram holds as little as before.
+    ///
+    /// A datagram of another length is left alone.
+    pub fn apply(&self, bits: u16, datagram: &mut [u8]) {
+        if datagram.len() != self.len {
+            return;
+        }
+        let sum = |sum, (bit, added): (usize, &u32)| {
+            // Masks instead of branches: the bits are as good as random.
+            sum ^ added & u32::from(bits >> bit & 1).wrapping_neg()
+        };
+        let difference = self.added.iter().enumerate().fold(0, sum);
+        if let Some(icrc) = datagram.last_chunk_mut::<ICRC_LEN>() {
+            *icrc = (u32::from_le_bytes(*icrc) ^ difference).to_le_bytes();
+        }
     }
 }
 
@@ -36,20 +73,12 @@ pub(super) fn id_difference(difference: u32, len: usize) -> Option<u16> {
     }
     let after = bytes_after(len);
     let back = multiply(BACK_256[after >> 8], BACK[after & 0xff]);
+    // The polynomial's coefficient of x^0 is the top bit, so its lowest 16 are the upper half, and
+    // bytes come last first.
     match multiply(difference, back).to_be_bytes() {
         [low, high, 0, 0] => Some(u16::from_be_bytes([high, low])),
         _ => None,
     }
-}
-
-/// The inverse of [`id_difference`].
-fn icrc_difference(bits: u16, len: usize) -> u32 {
-    let [high, low] = bits.to_be_bytes();
-    let after = bytes_after(len);
-    let on = multiply(ON_256[after >> 8], ON[after & 0xff]);
-    // The polynomial's coefficient of x^0 is the top bit, so its lowest 16 are the upper half, and
-    // bytes come last first.
-    multiply(u32::from_be_bytes([low, high, 0, 0]), on)
 }
 
 /// Bytes after the identification of a packet, ICRC included: the 32 in `x^(8n+32)` is its four bytes.
@@ -113,10 +142,15 @@ pub(super) const fn multiply(mut a: u32, mut b: u32) -> u32 {
     while a != 0 {
         // Masks instead of branches: the bits are as good as random.
         product ^= b & (a >> 31).wrapping_neg();
-        b = b >> 1 ^ POLYNOMIAL & (b & 1).wrapping_neg();
+        b = times_x(b);
         a <<= 1;
     }
     product
+}
+
+/// `a·x mod P`.
+const fn times_x(a: u32) -> u32 {
+    a >> 1 ^ POLYNOMIAL & (a & 1).wrapping_neg()
 }
 
 #[cfg(test)]
@@ -144,11 +178,11 @@ mod tests {
     fn what_is_renumbered_is_as_if_sealed_so() {
         for len in (4..300).chain([4124, 65_000, MAX_DATAGRAM]) {
             let mut bytes = vec![0x5a; len];
-            for (from, to) in [(0, 0), (0, 1), (0, 0xbeef), (0xffff, 2)] {
+            for (from, to) in [(0, 0), (0, 1), (0, 0x8100), (0, 0xbeef), (0xffff, 2)] {
                 flow().seal(to, &mut bytes);
                 let wanted = bytes.clone();
                 flow().seal(from, &mut bytes);
-                renumber(from ^ to, &mut bytes);
+                Renumbering::of(len).apply(from ^ to, &mut bytes);
                 assert_eq!(bytes, wanted, "{len} bytes from {from} to {to}");
             }
         }
@@ -159,17 +193,20 @@ mod tests {
         let mut bytes = vec![0x5a; 84];
         flow().seal(0, &mut bytes);
         bytes[40] ^= 1;
-        renumber(0xbeef, &mut bytes);
+        Renumbering::of(84).apply(0xbeef, &mut bytes);
         assert_eq!(flow().check(None, 0, &bytes), Verdict::Bad);
-        renumber(0xbeef, &mut bytes);
+        Renumbering::of(84).apply(0xbeef, &mut bytes);
         bytes[40] ^= 1;
         assert_eq!(flow().check(None, 0, &bytes), Verdict::Good);
     }
 
     #[test]
-    fn what_has_no_icrc_or_too_many_bytes_is_taken_too() {
-        for len in [0, 3, MAX_DATAGRAM + 1, 70_000] {
-            renumber(1, &mut vec![0; len]);
+    fn what_has_no_icrc_or_another_length_is_left_alone() {
+        for (len, of) in [(0, 0), (3, 3), (84, 80)] {
+            let mut bytes = vec![7; len];
+            Renumbering::of(of).apply(1, &mut bytes);
+            assert_eq!(bytes, vec![7; len]);
         }
+        Renumbering::of(usize::MAX).apply(1, &mut [0; 84]);
     }
 }
