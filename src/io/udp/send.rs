@@ -205,6 +205,7 @@ impl Senders {
         counters: &mut PortCounters,
     ) -> Result<(), Stop> {
         self.check(burst)?;
+        self.talks.interrupt(burst);
         let path = &burst.path;
         let Some(sender) = self.find(path.source_port) else {
             return Err(Stop::Refused(TransmitErrorKind::Other));

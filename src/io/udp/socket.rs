@@ -67,7 +67,8 @@ pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
 /// have the port as well allows it ([`Socket::set_reuse_address`]).
 pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
     let socket = open(path.source)?;
-    let (traffic_class, hop_limit) = (path.traffic_class.into(), path.hop_limit.into());
+    // The kernel does not send zero.
+    let (traffic_class, hop_limit) = (path.traffic_class.into(), path.hop_limit.max(1).into());
     match path.source {
         IpAddr::V4(_) => {
             socket.set_tos_v4(traffic_class)?;

@@ -66,7 +66,7 @@ struct Talk {
     datagrams: u8,
     /// How many of the next are to be sent both ways.
     both_ways: u8,
-    /// How often in a row it was cut short.
+    /// How often in a row it was cut short; [`TRIES`] as well when the system does not carry it.
     cut_short: u8,
     socket: Option<Connected>,
 }
@@ -75,7 +75,7 @@ struct Talk {
 #[derive(Debug, Default)]
 pub(super) struct Talks {
     talks: Vec<Talk>,
-    /// There are to be none, or the system does not carry them.
+    /// There are to be none.
     is_off: bool,
 }
 
@@ -137,7 +137,7 @@ impl Talks {
         }
         if let Err(error) = talk.prepare(scope, usual) {
             talk.fail(&error);
-            self.stop();
+            talk.cut_short = TRIES;
             return Outlet::Usual;
         }
         if talk.both_ways > 0 { Outlet::Both(Place(at)) } else { Outlet::Talk(Place(at)) }
@@ -160,7 +160,7 @@ impl Talks {
     }
 
     /// Something else is sent to a queue pair.
-    fn interrupt(&mut self, burst: &Burst) {
+    pub(super) fn interrupt(&mut self, burst: &Burst) {
         if !self.talks.is_empty()
             && let Some(at) = With::of(burst).and_then(|with| self.find(with))
         {
@@ -425,17 +425,18 @@ mod tests {
     fn every_talk_has_its_own_path() {
         let mut pair = Pair::new();
         pair.peer.tell_ip_fields();
-        for path in [
-            Path { traffic_class: 0xba, ..pair.path },
-            Path { hop_limit: 17, ..pair.path },
-            pair.path,
+        for (path, hop_limit) in [
+            (Path { traffic_class: 0xba, ..pair.path }, 64),
+            (Path { hop_limit: 17, ..pair.path }, 17),
+            (Path { hop_limit: 0, ..pair.path }, 1),
+            (pair.path, 64),
         ] {
             pair.path = path;
             pair.talk();
             pair.send(&pair.message());
             let meta = receive(&mut pair.peer, 1)[0].meta;
             assert_eq!(meta.source, SocketAddr::new(path.source, path.source_port));
-            assert_eq!((meta.traffic_class, meta.hop_limit), (path.traffic_class, path.hop_limit));
+            assert_eq!((meta.traffic_class, meta.hop_limit), (path.traffic_class, hop_limit));
         }
     }
 
