@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use softroce::engine::{Config, CreateError, PostError, QpAttr, QpState, QpType, SendOps};
 use softroce::io::sim::HostConfig;
+use softroce::net::Burst;
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{RemoteAddr, SendData, SendOp, SendRequest, Sge, WcStatus};
@@ -171,6 +172,32 @@ fn a_queue_pair_is_destroyed_with_work_outstanding() {
     world.run(Duration::from_secs(5));
     let ends: Vec<_> = world.nodes[0].sends.iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(ends, [(7, WcStatus::Success)]);
+}
+
+/// A queue pair that is reset while it has requests to send sends nothing: the burst of the queue pair
+/// before it does not leave again.
+#[test]
+fn reset_queue_pair_sends_nothing() {
+    for (qp_type, to) in [
+        (QpType::Rc, QpState::Reset),
+        (QpType::Rc, QpState::Err),
+        (QpType::Uc, QpState::Reset),
+        (QpType::Uc, QpState::Err),
+    ] {
+        let mut world = World::new(1, 2);
+        let link = Link { qp_type, ..Link::default() };
+        let [first, second] = [world.pair(&link), world.pair(&link)].map(|[qpn, _]| qpn);
+        let source = world.nodes[0].region(64, 0x1000, full_access());
+        for qpn in [first, second] {
+            world.post_send(0, qpn, request(1, SendOp::Send, &[sge(&source, 0, 64)]));
+        }
+        let (now, engine) = (world.now, &mut world.nodes[0].engine);
+        let mut burst = Burst::new();
+        assert!(engine.poll_transmit(now, &mut burst) && burst.len() == 1, "{qp_type}");
+        engine.modify_qp(now, second, &QpAttr::to(to), |_, wanted| wanted).unwrap();
+        assert!(!engine.poll_transmit(now, &mut burst) && burst.is_empty(), "{qp_type} in {to}");
+        assert_eq!(engine.counters().tx_packets, 1, "{qp_type} in {to}");
+    }
 }
 
 /// SQE: what has failed is told, the rest is flushed, and RTS leads on.

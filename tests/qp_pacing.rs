@@ -5,9 +5,12 @@
 mod support;
 
 use softroce::engine::{AttrMask, ModifyError, QpAttr, QpState, QpType, RateLimit};
+use softroce::ids::Gid;
+use softroce::net::{AddressVector, Burst};
 use softroce::time::Instant;
-use support::Link;
+use softroce::transport::work::{SendOp, UdTarget};
 use support::script::{Script, Sent, rts_qp_of};
+use support::{Link, QKEY, World, full_access, request, sge};
 
 /// A byte a microsecond.
 const LIMIT: RateLimit = RateLimit::kbps(8_000);
@@ -46,6 +49,34 @@ fn requests_go_at_the_rate_and_not_before() {
         }
         assert!(through > 4000, "{qp_type}: {through} bytes in all");
         t.sends();
+    }
+}
+
+/// The limit counts the bytes of the queue pair's own burst, not those of the burst before it.
+#[test]
+fn a_limited_burst_is_short_behind_a_long_one() {
+    for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        let mut world = World::new(1, 2);
+        let link = Link { qp_type, ..Link::default() };
+        let [long, limited] = [world.pair(&link), world.pair(&link)];
+        let attr = QpAttr { rate_limit: Some(LIMIT), ..QpAttr::default() };
+        world.modify(0, limited[0], attr);
+        let source = world.nodes[0].region(4096, 0x1000, full_access());
+        let av = AddressVector::to(Gid::from(world.nodes[1].ip));
+        for ([from, to], count, len) in [(long, 1, 4096), (limited, 20, 200)] {
+            for wr_id in 0..count {
+                let send = request(wr_id, SendOp::Send, &[sge(&source, 0, len)]);
+                let send = match qp_type {
+                    QpType::Ud => send.to(UdTarget { av, qpn: to, qkey: QKEY }),
+                    _ => send,
+                };
+                world.post_send(0, from, send);
+            }
+        }
+        let mut burst = Burst::new();
+        let (now, engine) = (world.now, &mut world.nodes[0].engine);
+        assert!(engine.poll_transmit(now, &mut burst) && burst.data().len() > 4096, "{qp_type}");
+        assert!(engine.poll_transmit(now, &mut burst) && burst.data().len() <= 1000, "{qp_type}");
     }
 }
 

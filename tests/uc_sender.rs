@@ -223,6 +223,25 @@ fn a_request_that_loses_its_memory_on_its_way_fails() {
     assert_eq!(t.sends(), [ok(2, SEND, 8)]);
 }
 
+/// QPS-09: a request that fails in SQD leads to SQE, and RTS resumes sending.
+#[test]
+fn rts_resumes_a_queue_pair_that_failed_in_sqd() {
+    let mut t = Script::requester(uc());
+    let region = t.region(1 << 20, 0x90_0000, full_access());
+    t.post(request(1, SendOp::Send, &[sge(&region, 0, 1 << 20)])).unwrap();
+    t.tx(0, "SEND_FIRST psn=5 len=256");
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    t.memory.deregister(&region);
+    t.all(1000);
+    assert_eq!(t.sends(), [failed(1, WcStatus::LocProtErr)]);
+    assert_eq!((t.state(), t.events()), (QpState::Sqe, vec![]));
+
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.send(2, 8);
+    t.tx(1000, "SEND_ONLY psn=4101 len=8");
+    assert_eq!((t.sends(), t.events()), (vec![ok(2, SEND, 8)], vec![]));
+}
+
 /// QPS-09: what has begun is sent to its end, and the rest is held.
 #[test]
 fn in_sqd_a_message_that_has_begun_is_finished() {

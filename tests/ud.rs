@@ -544,6 +544,20 @@ fn in_sqd_nothing_leaves() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
+/// QPS-09: SQD holds a message that was posted before it and has not left.
+#[test]
+fn sqd_holds_a_posted_message() {
+    let mut t = ud();
+    t.send(1, 8);
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+    t.quiet(1000);
+    assert_eq!(t.sends(), []);
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.tx(1000, &format!("SEND_ONLY psn=5 qkey=0x00001234 srcqp={} len=8", t.qpn));
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+}
+
 /// QPS-07, QPS-08: in INIT nothing is taken, in RTR it is, and no event tells of the first.
 #[test]
 fn messages_are_taken_from_rtr_on() {

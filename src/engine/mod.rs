@@ -532,7 +532,7 @@ impl Engine {
                 qp.start_sending(self.config.receive_buffer, cx.windows)
             }
             (QpState::Rts, QpState::Sqd) => qp.set_draining(&mut cx, true),
-            (QpState::Sqd, QpState::Rts) => qp.set_draining(&mut cx, false),
+            (QpState::Sqd | QpState::Sqe, QpState::Rts) => qp.set_draining(&mut cx, false),
             _ => {}
         }
         drop(turn);
@@ -749,9 +749,12 @@ impl Engine {
         extent: Extent,
         out: &mut Burst,
     ) -> bool {
+        // Senders append. The packets of an earlier burst must not leave again.
+        out.clear();
         let turn = self.gate.enter();
         let mut cx = Context { in_turn, ..context!(self, now, turn, Some(slot)) };
         let Some(qp) = self.qps.get_mut(slot) else { return false };
+        out.token = BurstToken(qp.id.qpn.value().into());
         let left = qp.transmit(&mut cx, extent, out);
         if let Some((window, want)) = left.blocked
             && qp.waiting.is_none()

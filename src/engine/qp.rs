@@ -9,7 +9,7 @@ use crate::engine::receives::Receives;
 use crate::engine::send_ops::SendOps;
 use crate::engine::service::{Arrival, Broken, Peering, Service};
 use crate::ids::Srqn;
-use crate::net::{Burst, BurstToken, Ipv4Fields, RxMeta};
+use crate::net::{Burst, Ipv4Fields, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
@@ -378,8 +378,8 @@ impl QueuePair {
         self.service.deadline().into_iter().chain(self.paced).min()
     }
 
-    /// Builds the next burst: answers to READs and atomics, requests, and the acknowledgement, which
-    /// is shorter than either and may close any burst.
+    /// Fills the next burst, which is empty: answers to READs and atomics, requests, and the
+    /// acknowledgement, which is shorter than either and may close any burst.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
@@ -390,9 +390,8 @@ impl QueuePair {
         out.set_limit(room);
         let mut left = Left { more: false, blocked: None };
         let Some(peering) = &self.peering else { return left };
-        out.token = BurstToken(self.id.qpn.value().into());
         if let Peering::Connection(connection) = peering {
-            out.reset(connection.path, out.token);
+            out.path = connection.path;
             if let Some(responder) = self.service.responder()
                 && extent == Extent::Everything
             {
@@ -411,11 +410,12 @@ impl QueuePair {
         }
         let mut result = Ok(());
         let grant = self.pacer.grant(cx.now);
-        if self.may_request() && self.service.may_transmit() {
+        let has_requests = self.may_request() && self.service.may_transmit();
+        if has_requests {
             self.paced = grant.err();
         }
         if let Ok(bytes) = grant
-            && self.may_request()
+            && has_requests
         {
             let before = out.data().len();
             out.set_limit(bytes.min(room));
@@ -484,7 +484,7 @@ impl QueuePair {
         self.peering = Some(peering);
     }
 
-    /// RTS → SQD, or SQD → RTS.
+    /// RTS → SQD, or SQD or SQE → RTS.
     pub(crate) fn set_draining(&mut self, cx: &mut Context<'_>, draining: bool) {
         self.service.set_draining(draining);
         self.draining = draining;

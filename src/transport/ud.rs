@@ -104,7 +104,7 @@ impl UdSender {
     ) -> Result<Progress, WcStatus> {
         let Some(&to) = self.destinations.front() else { return Ok(Progress::Idle) };
         let path = to.path;
-        out.reset(path, out.token);
+        out.path = path;
         let flow = Flow::new(
             SocketAddr::new(path.source, path.source_port),
             SocketAddr::new(path.destination, ROCE_PORT),

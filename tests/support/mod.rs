@@ -74,7 +74,10 @@ pub struct Node {
     pub sends: Vec<Completion>,
     pub recvs: Vec<Completion>,
     pub events: Vec<AsyncEvent>,
-    kept: Option<Burst>,
+    /// The burst that the engine fills again and again, as a shard of the runtime does.
+    burst: Burst,
+    /// Whether `burst` was built, and the port has refused it so far.
+    is_refused: bool,
     /// It is not scheduled before.
     stalled_until: Instant,
 }
@@ -103,7 +106,8 @@ impl Node {
             sends: Vec::new(),
             recvs: Vec::new(),
             events: Vec::new(),
-            kept: None,
+            burst: Burst::new(),
+            is_refused: false,
             stalled_until: Instant::ZERO,
         }
     }
@@ -122,30 +126,24 @@ impl Node {
         let mut active = false;
         self.engine.handle_timeout(now);
         loop {
-            let mut burst = match self.kept.take() {
-                Some(burst) => burst,
-                None => {
-                    let mut burst = Burst::new();
-                    let wanted = self.engine.wants_to_transmit();
-                    if !self.engine.poll_transmit(now, &mut burst) {
-                        let Some(host) = self.engine.poll_backlog() else { break };
-                        let waiting = self.port.backlog(now, host);
-                        self.engine.handle_backlog(now, host, waiting);
-                        continue;
-                    }
-                    assert!(wanted, "who sleeps until the engine wants something oversleeps");
-                    burst
+            if !std::mem::take(&mut self.is_refused) {
+                let wanted = self.engine.wants_to_transmit();
+                if !self.engine.poll_transmit(now, &mut self.burst) {
+                    let Some(host) = self.engine.poll_backlog() else { break };
+                    let waiting = self.port.backlog(now, host);
+                    self.engine.handle_backlog(now, host, waiting);
+                    continue;
                 }
-            };
-            match self.port.transmit(now, std::slice::from_ref(&burst)) {
+                assert!(wanted, "who sleeps until the engine wants something oversleeps");
+            }
+            match self.port.transmit(now, std::slice::from_ref(&self.burst)) {
                 Ok(0) => {
-                    self.kept = Some(burst);
+                    self.is_refused = true;
                     break;
                 }
                 Ok(_) => active = true,
                 Err(error) => {
-                    self.engine.handle_transmit_error(now, burst.token, error.kind);
-                    burst.clear();
+                    self.engine.handle_transmit_error(now, self.burst.token, error.kind);
                 }
             }
         }
@@ -161,7 +159,7 @@ impl Node {
         while let Some(event) = self.engine.poll_event() {
             self.events.push(event);
         }
-        active || self.engine.wants_to_transmit() && self.kept.is_none()
+        active || self.engine.wants_to_transmit() && !self.is_refused
     }
 }
 

@@ -112,6 +112,8 @@ pub struct Script {
     /// Sent and not named yet.
     sent: VecDeque<Sent>,
     bursts: usize,
+    /// The burst that the engine fills again and again, as a shard of the runtime does.
+    burst: Burst,
     sends: Vec<Completion>,
     recvs: Vec<Completion>,
     events: Vec<AsyncEvent>,
@@ -226,6 +228,7 @@ impl Script {
             now: Instant::ZERO,
             sent: VecDeque::new(),
             bursts: 0,
+            burst: Burst::new(),
             sends: Vec::new(),
             recvs: Vec::new(),
             events: Vec::new(),
@@ -292,16 +295,16 @@ impl Script {
 
     /// Takes one burst off the engine.
     fn poll(&mut self) -> bool {
-        let mut burst = Burst::new();
         let wanted = self.engine.wants_to_transmit();
-        if !self.engine.poll_transmit(self.now, &mut burst) {
+        if !self.engine.poll_transmit(self.now, &mut self.burst) {
+            assert!(self.burst.is_empty(), "a burst that was not built holds packets");
             return false;
         }
         assert!(wanted, "who sleeps until the engine wants something oversleeps");
         self.bursts += 1;
-        for (id, bytes) in (0..).zip(burst.segments()) {
-            conventions(&self.link, &burst, id, bytes);
-            let (at, path) = (self.now, burst.path);
+        for (id, bytes) in (0..).zip(self.burst.segments()) {
+            conventions(&self.link, &self.burst, id, bytes);
+            let (at, path) = (self.now, self.burst.path);
             let sent = Sent { at, burst: self.bursts, path, bytes: bytes.to_vec() };
             self.sent.push_back(sent);
         }
