@@ -79,13 +79,14 @@ impl Identification {
         if self.is_near(id) {
             return true;
         }
-        if id < SMALL {
-            return self.expected();
-        }
         let is_habit = self.predictable >= HABIT;
-        if is_habit && self.is_copy(flow, datagram) {
+        // A count may begin at a number that is also a place in a burst.
+        if is_habit && datagram.len() <= SHORT && self.is_copy(flow, datagram) {
             (self.count, self.surprises) = (Some(id), 0);
             return true;
+        }
+        if id < SMALL {
+            return self.expected();
         }
         self.surprises += 1;
         let is_taken = !is_habit || self.surprises >= CHANGE;
@@ -219,6 +220,21 @@ mod tests {
                 let id = 0xffc0_u16.wrapping_add(step);
                 assert!(peer.sends(7, id), "{id:#x} behind {lost}");
                 assert!(peer.sends(8, 0) && peer.sends(9, step % SMALL), "burst behind {id:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn count_may_begin_at_any_identification() {
+        for start in (1..200).chain(0xff00..=0xffff) {
+            let mut peer = Peer::predictable();
+            assert!(peer.sends(200, 0) && peer.sends(200, start), "copy with {start}");
+            // The sender repeats its first three datagrams, and all later ones leave once.
+            for step in 1..200_u16 {
+                let (id, number) = (start.wrapping_add(step), (step % 100) as u8);
+                let is_copied = step < 3;
+                assert!(!is_copied || peer.sends(number, 0), "{step} behind {start}");
+                assert!(peer.sends(number, id), "{step} behind {start}");
             }
         }
     }
