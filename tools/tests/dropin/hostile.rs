@@ -66,3 +66,11 @@ fn children_have_devices_of_their_own() {
         assert_eq!(output(&[&forks, when]), "all have ended well\n");
     }
 }
+
+/// The connection goes on after each PSN has been used once.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn connection_survives_a_lap_of_psns() {
+    let _alone = alone();
+    assert_eq!(output(&[&compiled("lap")]), "the lap is complete\n");
+}

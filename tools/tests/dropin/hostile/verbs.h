@@ -98,12 +98,13 @@ static inline int to_init(struct ibv_qp *qp)
 }
 
 /* From RESET to RTS. */
-static inline void connect_qp(struct ibv_qp *qp, uint32_t to, union ibv_gid at)
+static inline void connect_with_mtu(struct ibv_qp *qp, uint32_t to, union ibv_gid at,
+                                    enum ibv_mtu mtu)
 {
     CHECK(to_init(qp) == 0);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
-        .path_mtu = IBV_MTU_1024,
+        .path_mtu = mtu,
         .dest_qp_num = to,
         .max_dest_rd_atomic = 1,
         .min_rnr_timer = 12,
@@ -118,6 +119,11 @@ static inline void connect_qp(struct ibv_qp *qp, uint32_t to, union ibv_gid at)
     CHECK(ibv_modify_qp(qp, &attr,
                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static inline void connect_qp(struct ibv_qp *qp, uint32_t to, union ibv_gid at)
+{
+    connect_with_mtu(qp, to, at, IBV_MTU_1024);
 }
 
 static inline int post_recv(struct ibv_qp *qp, uint64_t id, struct ibv_mr *mr, void *at,
