@@ -2,10 +2,10 @@
 //! `unsafe` of that.
 //!
 //! An access without a page behind it raises SIGSEGV, or SIGBUS where a file that is mapped has become
-//! shorter. Copies are made here by two instructions, which say by a number in a register that they are
-//! ours. A handler of both signals that finds such an instruction, with the number, skips it, and the copy
-//! is a short one. What anything else has raised goes the way that it would have gone: the handler gives
-//! way to the default action, and the instruction is tried again.
+//! shorter. Copies are made here by two instructions, each the first of a function in assembly, so both are
+//! known by their addresses. A handler of both signals that finds a fault at one of these addresses skips
+//! the instruction, and the copy is a short one. Any other fault takes its usual course: the handler
+//! restores the default action, and the processor tries the instruction again.
 //!
 //! Signals belong to the program. So this is done only where a program leaves both of them alone, which is
 //! [looked at](is_ready) again and again:
@@ -16,28 +16,25 @@
 //!
 //! # Why this is sound
 //!
-//! The instructions are `asm!`, of which the compiler knows nothing but the registers, so it expects of
-//! them what the memory's other users may do as well. That what they touch may be touched is for the caller
-//! to promise. The handler changes registers of a frame that the kernel has made for it, and only of one
-//! that stopped at one of the two instructions; whoever else has the number in that register and one of the
-//! instructions right there does not exist: it is 64 random bits.
+//! The functions are naked, so the compiler neither inlines nor copies them, and each instruction exists
+//! once. The compiler knows only their signatures, so it expects of them what the memory's other users may
+//! do as well. The caller promises that they may touch what they touch. The handler changes registers of a
+//! frame that the kernel has made for it, and only of a frame that stopped at one of the two instructions.
+//! Register values of other code never matter.
 
-use std::arch::asm;
+use std::arch::naked_asm;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Once;
 
-use libc::{REG_R8, REG_RCX, REG_RIP, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
+use libc::{REG_RCX, REG_RIP, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
 
-/// What register 8 holds while an instruction is ours.
-const OURS: u64 = 0x9d0b_61f3_57c2_e84a;
+/// Length of `rep movsb`, in bytes.
+const REP_MOVSB_LEN: libc::greg_t = 2;
 
-/// `rep movsb`: on a fault `rcx` holds how many bytes are left.
-const MOVE_BYTES: [u8; 2] = [0xf3, 0xa4];
-
-/// `mov qword ptr [rdi], rax`.
-const STORE_WORD: [u8; 3] = [0x48, 0x89, 0x07];
+/// Length of `mov qword ptr [rdi], rsi`, in bytes.
+const MOV_WORD_LEN: libc::greg_t = 3;
 
 /// Copies between two looks at who handles the signals.
 const TRUST: u32 = 64;
@@ -77,18 +74,8 @@ pub(super) fn is_ready() -> bool {
 /// What is mapped at `from` may be read and what is mapped at `to` overwritten, as memory shared with another
 /// process; and [`is_ready`] has said so, unless everything is mapped.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
-    let left: usize;
     // SAFETY: it reads and writes what the caller has promised, up to the first page that is not there.
-    unsafe {
-        asm!(
-            "rep movsb",
-            in("r8") OURS,
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            inout("rcx") len => left,
-            options(nostack, preserves_flags),
-        );
-    }
+    let left = unsafe { rep_movsb(to, from, 0, len) };
     len - left
 }
 
@@ -102,18 +89,8 @@ pub(super) unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) -> bool {
     const LINE: usize = 64;
     match bytes.try_into() {
         Ok(word) if to.addr() % LINE <= LINE - size_of::<u64>() => {
-            let missed: usize;
             // SAFETY: it writes eight bytes, as the caller has promised, or none.
-            unsafe {
-                asm!(
-                    "mov qword ptr [rdi], rax",
-                    in("r8") OURS,
-                    in("rdi") to,
-                    in("rax") u64::from_ne_bytes(word),
-                    inout("rcx") 0_usize => missed,
-                    options(nostack, preserves_flags),
-                );
-            }
+            let missed = unsafe { mov_word(to, u64::from_ne_bytes(word), 0, 0) };
             missed == 0
         }
         // The processor stores in the order of its instructions.
@@ -122,6 +99,26 @@ pub(super) unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) -> bool {
             unsafe { copy(to.wrapping_add(n), byte, 1) == 1 }
         }),
     }
+}
+
+/// Copies `len` bytes, and returns how many are left after a fault that [`on_fault`] has skipped. The first
+/// instruction is the only one that faults; `len` is the fourth argument because it counts in `rcx`.
+///
+/// # Safety
+/// As [`copy`].
+#[unsafe(naked)]
+unsafe extern "sysv64" fn rep_movsb(to: *mut u8, from: *const u8, _: usize, len: usize) -> usize {
+    naked_asm!("rep movsb", "mov rax, rcx", "ret")
+}
+
+/// Stores `word`, and returns `missed`, which [`on_fault`] makes 1 when it skips the store. The first
+/// instruction is the only one that faults.
+///
+/// # Safety
+/// As [`copy`].
+#[unsafe(naked)]
+unsafe extern "sysv64" fn mov_word(to: *mut u8, word: u64, _: usize, missed: usize) -> usize {
+    naked_asm!("mov qword ptr [rdi], rsi", "mov rax, rcx", "ret")
 }
 
 fn own() -> libc::sighandler_t {
@@ -189,30 +186,26 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, frame: *mut c_void) 
     }
 }
 
-/// Has a copy end that is ours. False if it is none.
+/// Ends a copy of [`rep_movsb`] or [`mov_word`]. Returns false when the fault is at another instruction.
 fn skip(registers: &mut [libc::greg_t; 23]) -> bool {
     let at = |register: c_int| usize::try_from(register).unwrap_or_default();
-    if registers[at(REG_R8)].cast_unsigned() != OURS {
-        return false;
-    }
-    let Ok(address) = usize::try_from(registers[at(REG_RIP)]) else { return false };
-    let code = ptr::with_exposed_provenance::<[u8; 3]>(address);
-    // SAFETY: the processor has read an instruction there, and no function ends with it.
-    let code = unsafe { code.read_unaligned() };
-    let length = if code.starts_with(&MOVE_BYTES) {
-        MOVE_BYTES.len()
-    } else if code == STORE_WORD {
+    let Ok(instruction) = usize::try_from(registers[at(REG_RIP)]) else { return false };
+    let copy: unsafe extern "sysv64" fn(*mut u8, *const u8, usize, usize) -> usize = rep_movsb;
+    let store: unsafe extern "sysv64" fn(*mut u8, u64, usize, usize) -> usize = mov_word;
+    if instruction == copy as usize {
+        registers[at(REG_RIP)] += REP_MOVSB_LEN;
+    } else if instruction == store as usize {
         registers[at(REG_RCX)] = 1;
-        STORE_WORD.len()
+        registers[at(REG_RIP)] += MOV_WORD_LEN;
     } else {
         return false;
-    };
-    registers[at(REG_RIP)] += length as libc::greg_t;
+    }
     true
 }
 
 #[cfg(test)]
 mod tests {
+    use std::arch::asm;
     use std::thread;
 
     use super::*;
@@ -284,6 +277,37 @@ mod tests {
                 assert_eq!(stored, space >= len, "{len} bytes where there are {space}");
             }
         }
+    }
+
+    #[test]
+    fn foreign_copy_with_the_old_marker_dies() {
+        /// Identified our copies, in `r8`, before their addresses did.
+        const OLD_MARKER: u64 = 0x9d0b_61f3_57c2_e84a;
+        take_signals();
+        let pages = Pages::new();
+        let (byte, target) = (0_u8, pages.end(0));
+        // SAFETY: the child calls `_exit` alone, which is async-signal-safe.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: the copy faults, which ends the child.
+            unsafe {
+                asm!(
+                    "rep movsb",
+                    in("r8") OLD_MARKER,
+                    inout("rdi") target => _,
+                    inout("rsi") &byte => _,
+                    inout("rcx") 1_usize => _,
+                );
+            }
+            // SAFETY: it ends the child, which shares nothing with the test.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is the test's, and so is the child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status), "{status:#x}");
+        assert_eq!(libc::WTERMSIG(status), SIGSEGV);
     }
 
     #[test]

@@ -52,6 +52,18 @@ fn memory_goes_away_under_its_requests() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn bad_copy_of_the_program_ends_it() {
+    let _alone = alone();
+    let copies = compiled("copies");
+    for how in ["memcpy", "movsb"] {
+        let ended = run(&[&copies, how]).output().unwrap();
+        assert_eq!(text(&ended.stdout), "", "{how}");
+        assert_eq!(ended.status.signal(), Some(SIGSEGV), "{how}: {}", ended.status);
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn threads_use_everything_at_once() {
     let _alone = alone();
     assert_eq!(output(&[&compiled("threads")]), "every message has come once\n");
