@@ -21,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use softroce::wire::packet::ICRC_LEN;
-use softroce::wire::{Bth, Datagram};
+use softroce::wire::{Bth, Datagram, ParseError};
 
 use crate::flow::{Direction, Limits, Seen, Tracker};
 use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
@@ -116,6 +116,9 @@ impl Checker {
             Err(error) if packet::is_roce_behind(ip) => {
                 self.counts.roce_packets += 1;
                 self.counts.icrc.unknown += 1;
+                if matches!(error, ParseError::Truncated { .. }) && packet::is_cut(ip) {
+                    return &self.findings;
+                }
                 self.found.push(packet::malformed(&error));
                 let who = source(ip).map_or(Who::Unknown, Who::HostOrWay);
                 self.tell(number, time, None, |_| who);

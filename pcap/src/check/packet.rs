@@ -6,13 +6,14 @@ use softroce::wire::cm::GSI_QKEY;
 use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::{Bth, Cnp, Datagram, Mad, Operation, ParseError, Position, Reth, Transport};
 
-use super::{Found, Rule, Severity};
+use super::{Found, Role, Rule, Severity};
 use crate::RocePacket;
 
 const SOURCE_PORTS: u16 = 0xc000;
 const MULTICAST: Qpn = Qpn::new(0xff_ffff);
 /// The longest message.
 const LONGEST: u32 = 1 << 31;
+const IPV6_LEN: usize = 40;
 /// The largest path MTU.
 const LARGEST_MTU: usize = 4096;
 
@@ -57,13 +58,18 @@ fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
     let reserved = [bits[0] & 0x3f, bits[1] & 0x7f];
     if reserved != [0, 0] {
         let seen = format!("reserved bits 0x{:02x} and 0x{:02x}", reserved[0], reserved[1]);
-        found.push(Found::violation(Rule::Pkt15, seen, "0 and 0"));
+        // The ICRC covers those of byte 8 only: a switch may have set the others.
+        found.push(match reserved[1] {
+            0 => Found::new(Rule::Pkt15, Severity::Quirk, Role::Unknown, seen, "0 and 0"),
+            _ => Found::violation(Rule::Pkt15, seen, "0 and 0"),
+        });
     }
     if bth.fecn || bth.becn {
         let names = [(bth.fecn, "FECN"), (bth.becn, "BECN")];
         let set = names.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect::<Vec<_>>();
         let seen = format!("{} set in {}", set.join(" and "), bth.opcode);
-        found.push(Found::violation(Rule::Pkt15, seen, "clear: RoCEv2 uses IP's ECN bits"));
+        let expected = "clear: RoCEv2 uses IP's ECN bits";
+        found.push(Found::new(Rule::Pkt15, Severity::Quirk, Role::Unknown, seen, expected));
     }
     if !bth.migreq {
         found.push(Found::sender(Rule::Pkt15, Severity::Quirk, "MigReq 0", "1, as adapters send"));
@@ -223,11 +229,29 @@ pub(super) fn malformed(error: &ParseError) -> Found {
     }
 }
 
-/// Whether an IPv4 packet whose header we do not read is, behind it, one to the RoCE port.
+/// Whether an IP packet that cannot be taken apart is one to the RoCE port.
 pub(super) fn is_roce_behind(ip_packet: &[u8]) -> bool {
-    let Some(first) = ip_packet.first().filter(|first| *first >> 4 == 4) else { return false };
-    let udp = usize::from(first & 0x0f) * 4;
-    let offset = ip_packet.get(6..8).map_or(0, |at| u16::from_be_bytes([at[0], at[1]]) & 0x1fff);
-    let port = ip_packet.get(udp + 2..udp + 4).map(|at| u16::from_be_bytes([at[0], at[1]]));
-    ip_packet.get(9) == Some(&17) && offset == 0 && udp >= 20 && port == Some(ROCE_PORT)
+    let (udp, protocol, offset) = match ip_packet.first() {
+        Some(first) if first >> 4 == 4 => {
+            let offset = field(ip_packet, 6).map_or(0, |at| at & 0x1fff);
+            (usize::from(first & 0x0f) * 4, ip_packet.get(9), offset)
+        }
+        Some(first) if first >> 4 == 6 => (IPV6_LEN, ip_packet.get(6), 0),
+        _ => return false,
+    };
+    let port = field(ip_packet, udp + 2);
+    protocol == Some(&17) && offset == 0 && udp >= 20 && port == Some(ROCE_PORT)
+}
+
+/// Whether a capture holds less of an IP packet than the length in its header.
+pub(super) fn is_cut(ip_packet: &[u8]) -> bool {
+    let len = match ip_packet.first().map(|first| first >> 4) {
+        Some(4) => field(ip_packet, 2).map(usize::from),
+        _ => field(ip_packet, 4).map(|len| usize::from(len) + IPV6_LEN),
+    };
+    len.is_none_or(|len| ip_packet.len() < len)
+}
+
+fn field(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|field| u16::from_be_bytes([field[0], field[1]]))
 }

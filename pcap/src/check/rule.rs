@@ -106,6 +106,7 @@ impl Rule {
                 | Self::Rsp20
                 | Self::Rsp32
                 | Self::Cm01
+                | Self::Cc01
         )
     }
 }

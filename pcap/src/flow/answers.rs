@@ -20,6 +20,8 @@ pub(super) struct Answers {
     /// The first PSN that no answer acknowledged.
     una: Option<Psn>,
     base: Option<Base>,
+    /// The base that the last answer had if its MSN did not fit. Another answer has to confirm it.
+    other_base: Option<Base>,
     nak: Option<Nak>,
     /// Why the next retransmission comes, when an answer gave the reason.
     reason: Option<(Psn, Reason)>,
@@ -57,6 +59,15 @@ struct Nak {
     packet: u64,
     time: Option<Duration>,
     rnr: bool,
+    /// Something was sent again since: what the NAK asked for, too, and the capture lacks it.
+    is_heeded: bool,
+}
+
+impl Nak {
+    const fn new(seen: &Seen<'_>, rnr: bool) -> Self {
+        let psn = seen.datagram.bth.psn;
+        Self { psn, packet: seen.number, time: seen.time, rnr, is_heeded: false }
+    }
 }
 
 /// What made a requester send again.
@@ -68,6 +79,8 @@ pub(super) struct Reason {
     pub(super) timer: Option<Duration>,
     /// It was an answer to something later.
     pub(super) implied: bool,
+    /// The request that an RNR NAK refused, when the capture has it before the NAK.
+    pub(super) refused: Option<Psn>,
 }
 
 impl Reason {
@@ -107,8 +120,10 @@ impl Answers {
     /// A request came again.
     pub(super) fn asked_again(&mut self, psn: Psn, acknowledged: bool) {
         self.duplicate |= acknowledged;
-        if self.nak.is_some_and(|nak| nak.psn == psn) {
-            self.nak = None;
+        match &mut self.nak {
+            Some(nak) if nak.psn == psn => self.nak = None,
+            Some(nak) => nak.is_heeded = true,
+            None => {}
         }
     }
 
@@ -134,7 +149,7 @@ impl Answers {
 
     /// How many messages were complete before is not known any more.
     pub(super) fn forget_msn(&mut self) {
-        self.base = None;
+        (self.base, self.other_base) = (None, None);
     }
 
     /// Everything before `psn` is acknowledged.
@@ -168,6 +183,25 @@ impl Answers {
             self.base = Some(found);
             return Ok(());
         };
+        if let Some(base) = base.and(found) {
+            self.base = Some(base);
+            self.other_base = None;
+            return Ok(());
+        }
+        let low = base.low.wrapping_add(ends.min) & MSN_MASK;
+        let high = base.low.wrapping_add(base.width).wrapping_add(ends.max) & MSN_MASK;
+        match self.other_base.and_then(|other| other.and(found)) {
+            Some(confirmed) => (self.base, self.other_base) = (Some(confirmed), None),
+            None => self.other_base = Some(found),
+        }
+        Err((low, high))
+    }
+}
+
+impl Base {
+    /// The bases that are both in `self` and in `found`.
+    fn and(self, found: Self) -> Option<Self> {
+        let base = self;
         // Where `found` begins, seen from where `base` begins; the circle is cut opposite.
         let from = found.low.wrapping_sub(base.low) & MSN_MASK;
         let before = base.low.wrapping_sub(found.low) & MSN_MASK;
@@ -176,15 +210,8 @@ impl Answers {
             false if before <= found.width => (0, found.width - before),
             false => (1, 0),
         };
-        if skip > reach.min(base.width) {
-            let low = base.low.wrapping_add(ends.min) & MSN_MASK;
-            let high = base.low.wrapping_add(base.width).wrapping_add(ends.max) & MSN_MASK;
-            self.base = Some(found);
-            return Err((low, high));
-        }
-        let low = base.low.wrapping_add(skip) & MSN_MASK;
-        self.base = Some(Base { low, width: reach.min(base.width) - skip });
-        Ok(())
+        let width = reach.min(base.width).checked_sub(skip)?;
+        Some(Self { low: base.low.wrapping_add(skip) & MSN_MASK, width })
     }
 }
 
@@ -200,7 +227,8 @@ impl Requests {
         let ahead = psn.since(next);
         let sequence_nak = matches!(syndrome(seen), Some(Syndrome::Nak(NakCode::PsnSequence)));
         if ahead < FAR && !self.may_answer(psn) && !(sequence_nak && ahead == 0) {
-            if !self.is_unsure() {
+            // A READ may take these PSNs, or requests that were not captured do.
+            if !self.take_unsure() {
                 out.push(Answering::Ahead { next }.into());
             }
             self.skip_to(psn.next(), &mut Vec::new());
@@ -250,8 +278,11 @@ impl Requests {
             }
             Syndrome::Rnr { timer } => {
                 self.check_nak_msn(psn, aeth, out);
+                let before = self.answers.nak.filter(|nak| nak.psn == psn).map(|nak| nak.packet);
+                let is_refused = self.has_refused(seen, timer.wait(), before);
                 self.rnr(seen, out);
-                let reason = self.reason_of(seen, Some(timer.wait()));
+                let refused = is_refused.then_some(psn);
+                let reason = Reason { refused, ..self.reason_of(seen, Some(timer.wait())) };
                 self.answers.reason = Some((psn, reason));
                 self.answers.acknowledge(psn);
             }
@@ -270,7 +301,8 @@ impl Requests {
         let after_duplicate = std::mem::take(&mut self.answers.duplicate);
         if self.answers.has_acknowledged(psn) {
             let newest = self.answers.una.unwrap_or(psn).previous();
-            self.check_old_msn(aeth, out);
+            // To a repeated request it has the MSN of now, and that of then if it is late.
+            self.check_msn(known, aeth, 0, out);
             if self.records.acknowledges(psn.next(), newest) {
                 out.push(Answering::Older { newest, after_duplicate }.into());
             }
@@ -313,7 +345,7 @@ impl Requests {
     }
 
     fn reason_of(&self, seen: &Seen<'_>, timer: Option<Duration>) -> Reason {
-        Reason { packet: seen.number, time: seen.time, timer, implied: false }
+        Reason { packet: seen.number, time: seen.time, timer, implied: false, refused: None }
     }
 
     fn mark_answered(&mut self, psn: Psn) {
@@ -347,13 +379,16 @@ impl Requests {
             }
             Some(nak) if nak.psn == psn => {
                 let apart = seen.time.zip(nak.time).and_then(|(now, then)| now.checked_sub(then));
-                let certain = self.holes == 0 && apart.is_some_and(|apart| apart >= COPIES);
+                let certain = self.holes == 0
+                    && !nak.is_heeded
+                    && self.newest > nak.packet
+                    && apart.is_some_and(|apart| apart >= COPIES);
                 out.push(Refusal::SequenceNakAgain { first: nak.packet, certain }.into());
                 return;
             }
             _ => out.push(Refusal::SequenceNak { captured }.into()),
         }
-        self.answers.nak = Some(Nak { psn, packet: seen.number, time: seen.time, rnr: false });
+        self.answers.nak = Some(Nak::new(seen, false));
         self.pass(psn, seen, out);
         // A READ without its answer takes the requester further back.
         let implied = self.answers.reason.filter(|(_, reason)| reason.implied);
@@ -370,7 +405,7 @@ impl Requests {
             }
             _ => out.push(Refusal::RnrNak { request }.into()),
         }
-        self.answers.nak = Some(Nak { psn, packet: seen.number, time: seen.time, rnr: true });
+        self.answers.nak = Some(Nak::new(seen, true));
     }
 
     fn refuse(&mut self, seen: &Seen<'_>, code: NakCode, out: &mut Vec<Event>) {
@@ -489,6 +524,9 @@ impl Requests {
     fn data_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let psn = seen.datagram.bth.psn;
         let mtu = self.mtu;
+        if mtu.is_none() && seen.datagram.bth.opcode.position().is_end() {
+            self.end_read(psn);
+        }
         let found = self.reads.iter_mut().rev().find(|read| psn.is_within(read.psn, read.count));
         let Some(read) = found else { return };
         if let Some(by) = read.overtaken.take() {
@@ -508,20 +546,21 @@ impl Requests {
         }
     }
 
+    /// Ends the answer of a READ of unknown length in packets at `psn`.
+    fn end_read(&mut self, psn: Psn) {
+        let found = self.reads.iter_mut().rev().find(|read| psn.is_within(read.psn, read.count));
+        let Some(read) = found else { return };
+        read.count = psn.since(read.psn) + 1;
+        let freed = self.records.shorten(read.psn, read.count);
+        self.ends.max += freed;
+        self.holes += u64::from(freed);
+    }
+
     /// Checks the MSN of an answer that acknowledges `known`; `early` messages may be missing.
     fn check_msn(&mut self, known: Option<Record>, aeth: Aeth, early: u32, out: &mut Vec<Event>) {
         let Some(record) = known else { return };
-        let psn = record.psn.plus(record.count - 1);
-        let min = match self.answers.has_acknowledged(psn) {
-            true => 0,
-            false => record.ends.min.saturating_sub(early),
-        };
+        let min = record.ends.min.saturating_sub(early);
         self.expect_msn(aeth, Ends { min, max: self.ends.max }, out);
-    }
-
-    /// Checks the MSN of an answer to a repeated request: it is of now.
-    fn check_old_msn(&mut self, aeth: Aeth, out: &mut Vec<Event>) {
-        self.expect_msn(aeth, Ends { min: 0, max: self.ends.max }, out);
     }
 
     /// Checks the MSN of a NAK: what comes before `psn` is complete, and no more.

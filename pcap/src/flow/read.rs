@@ -24,6 +24,8 @@ pub(super) struct Read {
     due: u32,
     /// Where it was asked for from its middle on, at some time.
     resumed: Vec<Psn>,
+    /// A request right before it was not captured: it may be the rest of an earlier READ.
+    pub(super) may_be_rest: bool,
     /// Some of the answer was not captured, and not asked for again.
     pub(super) has_holes: bool,
     /// The packet that answered something later, before any of this was.
@@ -41,6 +43,7 @@ impl Read {
             again: None,
             due: 0,
             resumed: Vec::new(),
+            may_be_rest: false,
             has_holes: false,
             overtaken: None,
         }
@@ -72,7 +75,12 @@ impl Read {
         let expected = position(psn.since(self.psn), self.count);
         let anew = position(0, self.psn.plus(self.count).since(psn));
         let asked = self.again.take() == Some(psn) && psn != self.psn;
-        if found != expected && !(found == anew && self.may_begin_at(psn)) {
+        // rxe answers the rest of a READ without a FIRST.
+        let is_rest = self.may_be_rest
+            && psn == self.psn
+            && found.is_end() == expected.is_end()
+            && matches!(found, Position::Middle | Position::Last);
+        if found != expected && !is_rest && !(found == anew && self.may_begin_at(psn)) {
             let expected = if asked { anew } else { expected };
             out.push(Answering::ResponsePosition { expected }.into());
         } else if asked && found != anew && psn != self.next && psn.is_before(self.newest) {

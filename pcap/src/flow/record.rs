@@ -88,7 +88,28 @@ impl Records {
     /// Messages that ended before `psn`, when something before it is remembered.
     pub(super) fn ends_before(&self, psn: Psn) -> Option<Ends> {
         let record = self.records.get(self.position(psn)?)?;
-        Some(if record.psn == psn { record.ends_before() } else { record.ends })
+        if record.psn == psn {
+            return Some(record.ends_before());
+        }
+        // Each PSN of a hole may have ended a message.
+        let Ends { min, max } = record.ends;
+        Some(Ends { min, max: max + psn.since(record.psn).saturating_sub(record.count) })
+    }
+
+    /// Shortens the READ at `psn` to `count` PSNs. The PSNs behind it are of requests that were not
+    /// captured, if others come after. Returns how many.
+    pub(super) fn shorten(&mut self, psn: Psn, count: u32) -> u32 {
+        let Some(at) = self.position(psn) else { return 0 };
+        let Some(read) = self.records.get_mut(at).filter(|read| read.psn == psn) else { return 0 };
+        let freed = read.count.saturating_sub(count);
+        read.count = count;
+        if freed == 0 || at + 1 == self.records.len() {
+            return 0;
+        }
+        for later in self.records.iter_mut().skip(at + 1) {
+            later.ends.max += freed;
+        }
+        freed
     }
 
     /// The first that begins within the `count` PSNs from `psn` on.
@@ -105,14 +126,16 @@ impl Records {
         self.records.back().map(|record| record.ends)
     }
 
-    /// Puts a request into the hole it belongs in. `false` when it is older than all.
-    pub(super) fn fill(&mut self, mut record: Record, limit: usize) -> bool {
+    /// Puts a request into the hole it belongs in, of which it takes `taken` PSNs. `false` when it is
+    /// older than all.
+    pub(super) fn fill(&mut self, mut record: Record, taken: u32, limit: usize) -> bool {
         let Some(before) = self.position(record.psn) else { return false };
         let Some(known) = self.records.get(before) else { return false };
         let own = u32::from(record.opcode.position().is_end());
         // The hole may have ended as many messages as it has PSNs; now it is known of these.
-        let less = record.count - own;
-        record.ends = Ends { min: known.ends.min + own, max: known.ends.max + own };
+        let less = taken.saturating_sub(own);
+        let hole = record.psn.since(known.psn).saturating_sub(known.count);
+        record.ends = Ends { min: known.ends.min + own, max: known.ends.max + hole + own };
         for later in self.records.iter_mut().skip(before + 1) {
             later.ends.min += own;
             later.ends.max = later.ends.max.saturating_sub(less).max(later.ends.min);

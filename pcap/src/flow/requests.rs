@@ -17,6 +17,8 @@ use super::{Asking, Cause, Event, Repetition, Seen};
 pub(super) const FAR: u32 = 1 << 16;
 /// READs remembered: more than any adapter has outstanding.
 const READS: usize = 128;
+/// Request packets among which the original of a copy is looked for.
+const SENT: usize = 64;
 /// A shorter wait than this is no timeout.
 const SHORTEST_TIMEOUT: Duration = Duration::from_micros(500);
 
@@ -43,9 +45,20 @@ pub(super) struct Requests {
     /// The packet with the newest request.
     pub(super) newest: u64,
     again: Option<Again>,
+    /// The newest request packets in the order of the capture.
+    sent: VecDeque<Sent>,
     pub(super) answers: Answers,
     last: Option<Duration>,
     limit: usize,
+}
+
+/// A request packet that was captured, new or again.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    psn: Psn,
+    id: Option<u16>,
+    time: Option<Duration>,
+    number: u64,
 }
 
 /// A row of retransmissions that have one cause.
@@ -62,12 +75,18 @@ impl Requests {
 
     /// Begins anew, as the connection managers agreed.
     pub(super) fn begin(&mut self, beginning: &Beginning) {
+        // The capture may hold requests of the connection before the managers' last message.
+        let is_late = self.next.is_some();
         *self = Self::new(self.limit);
         self.next = Some(beginning.first);
         self.sequence = Some(Sequence::Idle);
         self.mtu = beginning.mtu.map(Mtu::bytes);
         self.outstanding = Some(beginning.outstanding);
         self.answers.begin(beginning.first);
+        if is_late {
+            self.sequence = None;
+            self.answers.forget_msn();
+        }
     }
 
     /// Whether `psn` may be that of an answer to what was asked.
@@ -109,6 +128,11 @@ impl Requests {
             self.skip_to(psn, out);
             self.fresh(seen, out);
         }
+        if self.sent.len() == SENT {
+            self.sent.pop_front();
+        }
+        let (id, time, number) = (seen.id, seen.time, seen.number);
+        self.sent.push_back(Sent { psn, id, time, number });
         self.transport = Some(seen.datagram.bth.opcode.transport());
         self.newest = seen.number;
         self.last = seen.time.or(self.last);
@@ -176,6 +200,7 @@ impl Requests {
     fn fresh(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let bth = &seen.datagram.bth;
         self.again = None;
+        let is_rest = self.sequence.is_none();
         self.follow(bth.opcode, out);
         self.measure(seen, out);
         if takes_receive(bth.opcode)
@@ -195,7 +220,7 @@ impl Requests {
         }
         let record = self.record(seen, count);
         self.records.push(record, self.limit);
-        self.remember_read(seen, count);
+        self.remember_read(seen, count, is_rest);
         self.answers.expect_from(bth.psn);
     }
 
@@ -273,7 +298,14 @@ impl Requests {
             let end = read.psn.plus(count);
             let Some(record) = self.records.covering(read.psn) else { continue };
             let newest = self.next == Some(record.psn.plus(record.count));
-            (record.count, read.count) = (count, count);
+            if count < record.count {
+                let freed = self.records.shorten(read.psn, count);
+                self.ends.max += freed;
+                self.holes += u64::from(freed);
+            } else {
+                record.count = count;
+            }
+            read.count = count;
             match self.records.within(read.psn.next(), count - 1) {
                 Some(void) => {
                     self.ends = self.records.truncate(void.psn).unwrap_or(self.ends);
@@ -297,7 +329,8 @@ impl Requests {
         }
     }
 
-    fn remember_read(&mut self, seen: &Seen<'_>, count: u32) {
+    /// Remembers a READ; one that `may_be_rest` is perhaps the rest of a READ that was not captured.
+    fn remember_read(&mut self, seen: &Seen<'_>, count: u32, may_be_rest: bool) {
         if seen.datagram.bth.opcode.operation() != Operation::ReadRequest {
             return;
         }
@@ -306,7 +339,9 @@ impl Requests {
         if self.reads.len() == READS {
             self.reads.pop_front();
         }
-        self.reads.push_back(Read::new(psn, count, reth));
+        let mut read = Read::new(psn, count, reth);
+        read.may_be_rest = may_be_rest;
+        self.reads.push_back(read);
     }
 
     /// A request whose PSN was sent before.
@@ -342,7 +377,8 @@ impl Requests {
         }
         // Only a packet that is numbered anew is certainly none that the network has made two of.
         let before = known.and_then(|record| record.id);
-        let mut anew = before.zip(seen.id).is_some_and(|(before, now)| before != now);
+        let mut anew = before.zip(seen.id).is_some_and(|(before, now)| before != now)
+            && !self.sent.iter().any(|sent| sent.psn == bth.psn && sent.id == seen.id);
         let cause = self.cause(seen, anew, out);
         // Who numbers nothing, and begins to, sends the first both ways: that is to double it, too.
         anew &= cause != Cause::Unknown || before != Some(0);
@@ -401,11 +437,17 @@ impl Requests {
             return Some(record);
         }
         let record = self.record(seen, count);
-        if self.records.fill(record, self.limit) {
+        let (end, next) = (psn.plus(count), self.next.unwrap_or(psn));
+        let taken = if next.is_before(end) { next.since(psn) } else { count };
+        if self.records.fill(record, taken, self.limit) {
+            if next.is_before(end) {
+                self.next = Some(end);
+            }
             let own = u32::from(record.opcode.position().is_end());
+            let less = taken.saturating_sub(own);
             self.ends.min += own;
-            self.ends.max = self.ends.max.saturating_sub(count - own).max(self.ends.min);
-            self.remember_read(seen, count);
+            self.ends.max = self.ends.max.saturating_sub(less).max(self.ends.min);
+            self.remember_read(seen, count, true);
         }
         None
     }
@@ -448,9 +490,9 @@ impl Requests {
             match between(asked.time, seen.time) {
                 // The capture's own clock may be late by a little.
                 Some(waited) if waited < timer - timer / 10 => {
+                    let certain = anew && asked.refused == Some(seen.datagram.bth.psn);
                     out.push(
-                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain: anew }
-                            .into(),
+                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain }.into(),
                     );
                 }
                 _ => {}
@@ -464,6 +506,22 @@ impl Requests {
         }
     }
 
+    /// Whether the capture holds the request that an RNR NAK refuses for `timer`: one that came
+    /// before the NAK, after the NAK before, and so shortly before that no other NAK is missing.
+    pub(super) fn has_refused(
+        &self,
+        seen: &Seen<'_>,
+        timer: Duration,
+        before: Option<u64>,
+    ) -> bool {
+        let psn = seen.datagram.bth.psn;
+        let sent = self.sent.iter().rev().find(|sent| sent.psn == psn);
+        sent.is_some_and(|sent| {
+            before.is_none_or(|nak| nak < sent.number)
+                && between(sent.time, seen.time).is_some_and(|waited| waited < timer / 2)
+        })
+    }
+
     /// Why a request comes again for which no answer asked.
     fn unasked(&self, seen: &Seen<'_>) -> Cause {
         match between(self.last, seen.time) {
@@ -472,9 +530,9 @@ impl Requests {
         }
     }
 
-    /// Whether a READ hides how many PSNs it takes.
-    pub(super) const fn is_unsure(&self) -> bool {
-        self.unsure
+    /// Whether the newest READ hides how many PSNs it takes. From now on it is taken to take one.
+    pub(super) const fn take_unsure(&mut self) -> bool {
+        std::mem::replace(&mut self.unsure, false)
     }
 }
 
@@ -497,7 +555,8 @@ fn compare(record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
 fn is_same(record: &Record, seen: &Seen<'_>) -> bool {
     match (record.digest, seen.digest) {
         (Some(before), Some(now)) => before == now,
-        _ => record.len == seen.datagram.payload_len,
+        // It may be a burst, of which only the first packet is known.
+        _ => true,
     }
 }
 
