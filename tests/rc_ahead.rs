@@ -263,3 +263,28 @@ fn what_is_sent_alone_and_lost_is_sent_again_after_the_timeout() {
     t.rx(1062, "NAK_PSN psn=16 msn=1");
     assert_eq!(psns(&mut t, 1062), [16]);
 }
+
+/// The answer that ends the repair shows it, before anything else is lost.
+#[test]
+fn timeout_of_a_peer_that_keeps_packets_sends_one_packet_twice() {
+    let mut t = after_three_losses("ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+    t.send(2, 256);
+    assert_eq!(psns(&mut t, 10), [15]);
+    let again = t.all(1100);
+    assert_eq!(
+        again.iter().map(Sent::line).collect::<Vec<_>>(),
+        ["SEND_ONLY psn=15 ackreq len=256"; 2]
+    );
+    assert_ne!(again[0].burst, again[1].burst);
+    t.leave();
+}
+
+/// The second NAK names the next packet, so the peer has kept nothing.
+#[test]
+fn second_nak_during_a_repair_sends_everything_again() {
+    let mut t = after_three_losses("NAK_PSN psn=9 msn=0");
+    assert_eq!(psns(&mut t, 9), [9, 10, 11, 12, 13, 14]);
+    t.rx(10, "ACK psn=14 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
+}

@@ -1,0 +1,170 @@
+//! How an RC queue pair sends after timeouts, losses and late acknowledgements.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use softroce::transport::work::WcOpcode;
+use support::script::{Script, Sent, ok, rts_qp};
+
+const SEND: WcOpcode = WcOpcode::Send;
+
+fn lines(sent: &[Sent]) -> Vec<String> {
+    sent.iter().map(Sent::line).collect()
+}
+
+/// The acknowledgement does not wait until all requests have left.
+#[test]
+fn acknowledgement_without_room_goes_before_further_requests() {
+    let mut t = Script::responder(rts_qp());
+    for wr_id in 1..=100 {
+        t.send(wr_id, 8);
+    }
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
+    let sent = lines(&t.all(0));
+    assert_eq!(sent.len(), 101);
+    // Sixty-four packets fill a burst.
+    assert_eq!(sent.iter().position(|line| line.starts_with("ACK")), Some(64));
+    t.leave();
+}
+
+/// REQ-16: a late answer moves the place where the READ is asked for again.
+#[test]
+fn read_continues_behind_a_late_answer() {
+    let mut t = Script::requester(rts_qp());
+    t.write(1, 8);
+    t.read(2, 1024);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.rx(2, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
+    assert_eq!(t.sends(), [ok(1, WcOpcode::RdmaWrite, 8)]);
+    t.tx(2, "READ_REQUEST psn=7 ackreq va=0x8100 rkey=0x00000100 dmalen=768");
+    t.rx(3, "READ_RESPONSE_FIRST psn=7 msn=2 len=256");
+    t.rx(3, "READ_RESPONSE_MIDDLE psn=8 len=256");
+    t.rx(3, "READ_RESPONSE_LAST psn=9 msn=2 len=256");
+    assert_eq!(t.sends(), [ok(2, WcOpcode::RdmaRead, 1024)]);
+}
+
+/// REQ-28: after a timeout each answer lets one more packet go, new requests included.
+#[test]
+fn new_messages_go_one_by_one_after_a_timeout() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.tx(1049, "SEND_ONLY psn=5 ackreq len=8");
+    for wr_id in 3..=6 {
+        t.send(wr_id, 8);
+    }
+    t.rx(1050, "ACK psn=5 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 8)]);
+    assert_eq!(lines(&t.all(1050)), [6, 7].map(|psn| format!("SEND_ONLY psn={psn} ackreq len=8")));
+    t.leave();
+}
+
+/// Packets that may be in flight after a loss on a path of which one round trip was seen, that of the first
+/// message. `retransmitted` says whether it was sent again before its acknowledgement came.
+fn in_flight_after_a_loss(retransmitted: bool) -> usize {
+    let mut t = Script::requester(rts_qp());
+    let mut now = 0;
+    t.send(1, 8);
+    assert_eq!(t.all(now).len(), 1);
+    if retransmitted {
+        now = 1049;
+        assert_eq!(t.all(now).len(), 1);
+    }
+    now += 1;
+    t.rx(now, "ACK psn=5 msn=1");
+    // The second message is lost, and missed 100 µs later.
+    t.send(2, 8);
+    t.send(3, 8);
+    assert_eq!(t.all(now).len(), 2);
+    now += 100;
+    t.rx(now, "NAK_PSN psn=6 msn=1");
+    assert_eq!(t.all(now).len(), 2);
+    now += 1;
+    t.rx(now, "ACK psn=7 msn=3");
+    for wr_id in 4..=123 {
+        t.send(wr_id, 8);
+    }
+    let sent = t.all(now).len();
+    t.leave();
+    sent
+}
+
+/// Karn's rule (RFC 6298, section 3).
+#[test]
+fn retransmitted_packet_gives_no_round_trip_time() {
+    let known = in_flight_after_a_loss(false);
+    let unknown = in_flight_after_a_loss(true);
+    assert!(known < 120, "{known}");
+    assert_eq!(unknown, 120, "without a round trip time nothing but the window limits");
+}
+
+/// Returns the number of bursts.
+fn bursts(sent: &[Sent]) -> usize {
+    let mut bursts: Vec<_> = sent.iter().map(|sent| sent.burst).collect();
+    bursts.dedup();
+    bursts.len()
+}
+
+/// Eight bursts of which only the first packets arrive, as after a card that numbers the packets otherwise.
+#[test]
+fn bursts_that_end_in_timeouts_are_given_up() {
+    let mut t = Script::requester(rts_qp());
+    let (mut us, mut psn) = (0, 5);
+    for n in 1..=9 {
+        t.send(2 * n, 8);
+        t.send(2 * n + 1, 8);
+        let sent = t.all(us);
+        assert_eq!((sent.len(), bursts(&sent)), (2, if n == 9 { 2 } else { 1 }), "{n}");
+        if n < 9 {
+            us += 1100;
+            assert_eq!(t.all(us).len(), 1);
+        }
+        for _ in 0..2 {
+            us += 1;
+            t.rx(us, &format!("ACK psn={psn} msn={}", psn - 4));
+            if n < 9 {
+                t.all(us);
+            }
+            psn += 1;
+        }
+        assert_eq!(t.sends(), [ok(2 * n, SEND, 8), ok(2 * n + 1, SEND, 8)]);
+    }
+    assert_eq!(t.engine.counters().bursts_given_up, 1);
+}
+
+/// The peer asks each time for the second packet of an answer again, which followed the first in its burst.
+#[test]
+fn answers_leave_one_by_one_when_no_burst_arrives() {
+    let mut t = Script::responder(rts_qp());
+    for n in 0..9_u32 {
+        let (us, psn) = (u64::from(n), 5 + 2 * n);
+        t.rx(us, &format!("READ_REQUEST psn={psn} ackreq va=0x1000 rkey=mem dmalen=512"));
+        let sent = t.all(us);
+        assert_eq!((sent.len(), bursts(&sent)), (2, if n == 8 { 2 } else { 1 }), "{n}");
+        if n < 8 {
+            t.rx(us, &format!("READ_REQUEST psn={} ackreq va=0x1100 rkey=mem dmalen=256", psn + 1));
+            assert_eq!(t.all(us).len(), 1, "{n}");
+        }
+    }
+    assert_eq!(t.engine.counters().bursts_given_up, 1);
+}
+
+/// The peer asks each time for the third packet of an answer again, so it has the second, which followed the first.
+#[test]
+fn answers_leave_in_bursts_where_some_of_each_arrives() {
+    let mut t = Script::responder(rts_qp());
+    for n in 0..20_u32 {
+        let (us, psn) = (u64::from(n), 5 + 3 * n);
+        t.rx(us, &format!("READ_REQUEST psn={psn} ackreq va=0x1000 rkey=mem dmalen=768"));
+        // The MIDDLE is shorter than the others, so that it ends a burst.
+        let sent = t.all(us);
+        assert_eq!((sent.len(), bursts(&sent)), (3, 2), "{n}");
+        t.rx(us, &format!("READ_REQUEST psn={} ackreq va=0x1200 rkey=mem dmalen=256", psn + 2));
+        assert_eq!(t.all(us).len(), 1);
+    }
+    assert_eq!(t.engine.counters().bursts_given_up, 0);
+}
