@@ -1,6 +1,7 @@
 //! `roce run`: a program with our libibverbs in the place of the system's.
 
 mod checked;
+mod folder;
 mod tree;
 
 use std::env;

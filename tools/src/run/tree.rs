@@ -1,18 +1,17 @@
 //! The files that programs find where the kernel would tell of its RDMA devices: what some of them look
 //! up themselves, past libibverbs. The library `softroce_paths` leads them there.
 
-use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::env;
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::{env, process};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
-use nix::unistd::geteuid;
 use softroce::verbs::Gid;
+
+use super::folder::Folder;
 
 /// The longest name that `ibv_device` has room for.
 const LONGEST_NAME: usize = 63;
@@ -26,8 +25,7 @@ pub(super) struct Described<'a> {
 }
 
 impl Described<'_> {
-    /// Writes the files into a folder of their own below `base`, or below one for temporary files, and
-    /// answers where. What is there already and right stays as it is: other programs may be looking.
+    /// Writes the files into a folder of their own below `base`, or below one of this user, and answers where. What is there already and right stays as it is: other programs may be looking.
     pub(super) fn write(self, base: Option<&Path>) -> anyhow::Result<PathBuf> {
         ensure!(
             !["", ".", ".."].contains(&self.name)
@@ -37,20 +35,27 @@ impl Described<'_> {
             self.name
         );
         let base = match base {
-            Some(base) => std::path::absolute(base)?,
-            None => own()?,
+            Some(base) => Folder::named(base)?,
+            None => {
+                let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+                Folder::own(runtime.as_deref(), &env::temp_dir())?
+            }
         };
         let ips: Vec<_> = self.ips.iter().map(ToString::to_string).collect();
         let at = if ips.is_empty() { String::new() } else { format!("@{}", ips.join(",")) };
-        let root = base.join(format!("{}{at}", self.name));
+        let root = base.below(format!("{}{at}", self.name).as_ref())?;
+        let written = |path: &str| root.path().join(path).display().to_string();
         for (path, text) in self.files()? {
-            let path = root.join(path);
-            put(&path, &text).with_context(|| path.display().to_string())?;
+            let (folder, name) = parent(&root, &path)?;
+            let folder = folder.as_ref().unwrap_or(&root);
+            folder.put(name, &text).with_context(|| written(&path))?;
         }
         // A device of characters that may be opened.
-        let device = root.join("dev/infiniband/uverbs0");
-        link(&device).with_context(|| device.display().to_string())?;
-        Ok(root)
+        let device = "dev/infiniband/uverbs0";
+        let (folder, name) = parent(&root, device)?;
+        let folder = folder.as_ref().unwrap_or(&root);
+        folder.link(name, "/dev/null").with_context(|| written(device))?;
+        Ok(root.path().to_owned())
     }
 
     /// The files, and what is in them.
@@ -103,60 +108,20 @@ fn has(interface: &InterfaceAddress, ip: IpAddr) -> bool {
     }
 }
 
-/// The folder of this user among those for temporary files. There anybody could have made it, to tell our
-/// programs what he likes.
-fn own() -> anyhow::Result<PathBuf> {
-    let user = geteuid();
-    let path = env::temp_dir().join(format!("softroce-{user}"));
-    if let Err(error) = DirBuilder::new().mode(0o755).create(&path)
-        && error.kind() != ErrorKind::AlreadyExists
-    {
-        return Err(error).with_context(|| {
-            format!("{}: SOFTROCE_PATHS can name another directory", path.display())
-        });
+/// Opens the folder of a file below `root`, and answers with the file's name.
+fn parent<'a>(root: &Folder, path: &'a str) -> anyhow::Result<(Option<Folder>, &'a OsStr)> {
+    let Some((folders, name)) = path.rsplit_once('/') else { return Ok((None, path.as_ref())) };
+    let mut folder = None;
+    for name in folders.split('/') {
+        folder = Some(folder.as_ref().unwrap_or(root).below(name.as_ref())?);
     }
-    let found = fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
-    if !found.is_dir() || found.uid() != user.as_raw() || found.mode() & 0o022 != 0 {
-        bail!(
-            "{}: not a directory of ours that only we may write to; SOFTROCE_PATHS can name another",
-            path.display()
-        );
-    }
-    Ok(path)
-}
-
-/// Has a file say `text`, at once for whoever reads it.
-fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    let text = format!("{text}\n");
-    if fs::read(path).is_ok_and(|found| found == text.as_bytes()) {
-        return Ok(());
-    }
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let new = path.with_extension(process::id().to_string());
-    fs::write(&new, text)?;
-    Ok(fs::rename(&new, path)?)
-}
-
-/// Has `path` lead to a device that may be opened.
-fn link(path: &Path) -> anyhow::Result<()> {
-    const DEVICE: &str = "/dev/null";
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    match symlink(DEVICE, path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            ensure!(fs::read_link(path)? == Path::new(DEVICE), "not a link to {DEVICE}");
-            Ok(())
-        }
-        made => Ok(made?),
-    }
+    Ok((folder, name.as_ref()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::{fs, process};
 
     use super::*;
 

@@ -1,7 +1,10 @@
 //! Programs that do what they should not, or more than they should: written here in C, against Debian's
 //! `verbs.h`, and as ignorant of softroce as any.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 use super::{output, run, text};
 use crate::roce::alone;
@@ -85,4 +88,36 @@ fn children_have_devices_of_their_own() {
 fn connection_survives_a_lap_of_psns() {
     let _alone = alone();
     assert_eq!(output(&[&compiled("lap")]), "the lap is complete\n");
+}
+
+/// As another user, creates names of this user's directories among the temporary files.
+const PLANT: &str = r#"
+cd "$1"
+setpriv --reuid=65533 --regid=65533 --clear-groups bash -e -c '
+    mkdir theirs softroce-0-000000
+    ln -s "$1/theirs" softroce-0
+    ln -s "$1/theirs" softroce-0-000001
+' - "$1"
+"#;
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn names_that_another_user_planted_are_left_alone() {
+    let temporary = tempfile::tempdir().unwrap();
+    let everybody = fs::Permissions::from_mode(0o1777);
+    fs::set_permissions(temporary.path(), everybody).unwrap();
+    let planted =
+        Command::new("bash").args(["-e", "-c", PLANT, "-"]).arg(temporary.path()).output();
+    let planted = planted.unwrap();
+    assert!(planted.status.success(), "as root only: {}", text(&planted.stderr));
+    for _ in 0..2 {
+        let mut run = run(&["ibv_devinfo"]);
+        run.env("TMPDIR", temporary.path()).env_remove("XDG_RUNTIME_DIR");
+        let ended = run.output().unwrap();
+        assert!(ended.status.success(), "{}", text(&ended.stderr));
+    }
+    for theirs in ["theirs", "softroce-0-000000"] {
+        assert_eq!(fs::read_dir(temporary.path().join(theirs)).unwrap().count(), 0, "{theirs}");
+    }
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 5, "four planted, one of ours");
 }
