@@ -174,6 +174,13 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
             let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
             Found::sender(Rule::Rsp11, Severity::Quirk, seen, "one, to ask for credits")
         }
+        Asking::OtherTransport { before } => {
+            Found::violation(Rule::Pkt11, line(datagram), format!("{before:?}, as before"))
+        }
+        Asking::OtherPartition { before } => {
+            let seen = format!("P_Key 0x{:04x}", datagram.bth.pkey.0);
+            Found::violation(Rule::Pkt12, seen, format!("0x{:04x}, as before", before.0))
+        }
         Asking::AgainWithoutAckReq => {
             Found::violation(Rule::Req07, format!("{} again", line(datagram)), "AckReq set")
         }

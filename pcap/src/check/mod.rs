@@ -45,7 +45,7 @@ pub use rule::Rule;
 pub struct Checker {
     tracker: Tracker,
     /// Habits that were told.
-    quirks: HashSet<(Direction, Rule)>,
+    quirks: HashSet<(Direction, Rule, Role)>,
     counts: Counts,
     found: Vec<Found>,
     findings: Vec<Finding>,
@@ -244,7 +244,7 @@ impl Checker {
                 if self.quirks.len() >= QUIRKS {
                     self.quirks.clear();
                 }
-                if !self.quirks.insert((direction, rule)) {
+                if !self.quirks.insert((direction, rule, role)) {
                     continue;
                 }
             }
@@ -266,7 +266,7 @@ struct Found {
 }
 
 /// Whose doing something is, seen from a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Role {
     Sender,
     Receiver,

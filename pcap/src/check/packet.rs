@@ -14,6 +14,8 @@ const MULTICAST: Qpn = Qpn::new(0xff_ffff);
 /// The longest message.
 const LONGEST: u32 = 1 << 31;
 const IPV6_LEN: usize = 40;
+/// The bits of a P_Key that name a partition.
+const PKEY_INDEX_MASK: u16 = 0x7fff;
 /// The largest path MTU.
 const LARGEST_MTU: usize = 4096;
 
@@ -30,6 +32,17 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
     let bth = &datagram.bth;
     if bth.dest_qp == Qpn::new(0) {
         found.push(Found::violation(Rule::Pkt10, "destination queue pair 0", "any other"));
+    }
+    let transport = bth.opcode.transport();
+    if matches!(transport, Transport::Rc | Transport::Xrc | Transport::Uc)
+        && [Qpn::GSI, MULTICAST].contains(&bth.dest_qp)
+    {
+        let seen = format!("{} to queue pair {}", bth.opcode, bth.dest_qp);
+        found.push(Found::violation(Rule::Pkt10, seen, "a connected queue pair"));
+    }
+    if bth.pkey.0 & PKEY_INDEX_MASK == 0 {
+        let seen = format!("P_Key 0x{:04x}", bth.pkey.0);
+        found.push(Found::violation(Rule::Pkt12, seen, "a key with low 15 bits other than 0"));
     }
     if bth.opcode.operation() == Operation::Cnp {
         cnp(roce, bth, found);
@@ -126,6 +139,10 @@ pub(super) fn content(
 ) {
     pad(roce, datagram, whole, found);
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
+    if len > 0 && has_no_payload(opcode.operation()) {
+        let seen = format!("{opcode} with {len} bytes of payload");
+        found.push(Found::violation(Rule::Pkt07, seen, "none"));
+    }
     if opcode.position() == Position::Last && len == 0 && opcode.is_request() {
         found.push(Found::violation(Rule::Rsp19, format!("{opcode} without payload"), "1 byte"));
     }
@@ -152,6 +169,15 @@ pub(super) fn content(
     if opcode.transport() == Transport::Ud {
         unreliable_datagram(roce, datagram, found);
     }
+}
+
+/// Whether packets of an operation end with their headers.
+const fn has_no_payload(operation: Operation) -> bool {
+    use Operation::{Acknowledge, AtomicAcknowledge, CompareSwap, FetchAdd, Flush, ReadRequest};
+    matches!(
+        operation,
+        Acknowledge | AtomicAcknowledge | CompareSwap | FetchAdd | Flush | ReadRequest
+    )
 }
 
 fn pad(roce: &RocePacket<'_>, datagram: &Datagram<'_>, whole: bool, found: &mut Vec<Found>) {

@@ -31,10 +31,12 @@ macro_rules! rules {
 rules! {
     Pkt01 "PKT-01" "the UDP source port is one of 0xC000 to 0xFFFF",
     Pkt03 "PKT-03" "an IPv4 header has no options, DF set, and is no fragment's",
-    Pkt07 "PKT-07" "a datagram has room for the headers of its opcode, padding and ICRC",
+    Pkt07 "PKT-07" "a datagram has room for headers, padding and ICRC, and payload only where its opcode has it",
     Pkt08 "PKT-08" "the transport version is 0",
     Pkt09 "PKT-09" "the opcode is assigned",
-    Pkt10 "PKT-10" "no packet goes to queue pair 0",
+    Pkt10 "PKT-10" "no packet goes to queue pair 0, and none of RC or UC to 1 or 0xFFFFFF",
+    Pkt11 "PKT-11" "all packets of a connection are of its transport",
+    Pkt12 "PKT-12" "a P_Key names a partition, one and the same in all packets of a connection",
     Pkt15 "PKT-15" "reserved bits, FECN and BECN are 0, MigReq is 1",
     Pkt16 "PKT-16" "padding fills four bytes and is zero",
     Pkt18 "PKT-18" "FIRST and MIDDLE carry exactly the path MTU, which both sides share",
@@ -98,7 +100,8 @@ impl Rule {
     pub(super) const fn is_of_length(self) -> bool {
         matches!(
             self,
-            Self::Pkt16
+            Self::Pkt07
+                | Self::Pkt16
                 | Self::Pkt18
                 | Self::Req17
                 | Self::Req40

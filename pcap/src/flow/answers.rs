@@ -286,6 +286,8 @@ impl Requests {
                 self.answers.reason = Some((psn, reason));
                 self.answers.acknowledge(psn);
             }
+            // What a requester makes of these is not defined.
+            Syndrome::Nak(NakCode::Reserved(_) | NakCode::InvalidRdRequest) => {}
             Syndrome::Nak(code) => {
                 self.check_nak_msn(psn, aeth, out);
                 self.refuse(seen, code, out);

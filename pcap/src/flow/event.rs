@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use softroce::ids::Qpn;
+use softroce::ids::{PKey, Qpn};
 use softroce::psn::Psn;
-use softroce::wire::{Opcode, Position, Reth, SequenceError};
+use softroce::wire::{Opcode, Position, Reth, SequenceError, Transport};
 
 /// Something about a packet that only its place in its connection shows. A packet may have any
 /// number of them; one that is as it should be has none.
@@ -126,6 +126,16 @@ pub enum Asking {
     BeyondCredits {
         /// Messages by which it is beyond the last that was allowed.
         by: u32,
+    },
+    /// A packet of another transport than those before it. It changes nothing else.
+    OtherTransport {
+        /// The transport of those before.
+        before: Transport,
+    },
+    /// A packet of another partition than those before it.
+    OtherPartition {
+        /// The P_Key of those before.
+        before: PKey,
     },
     /// The end of a message, sent again without a request to acknowledge it.
     AgainWithoutAckReq,

@@ -28,7 +28,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softroce::ids::Qpn;
+use softroce::ids::{PKey, Qpn};
 use softroce::wire::cm::Message;
 use softroce::wire::{Datagram, Transport};
 
@@ -135,6 +135,8 @@ struct Half {
     /// The sender's, as this connection began.
     source_port: u16,
     last_seen: u64,
+    /// The partition of the packets.
+    pkey: Option<PKey>,
     /// Answers that could not be assigned; the search is repeated ever more rarely.
     unassigned: u32,
 }
@@ -158,6 +160,14 @@ impl Tracker {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         let opcode = seen.datagram.bth.opcode;
+        if let Some(before) = self.other_transport(seen) {
+            events.push(Asking::OtherTransport { before }.into());
+            if let Some(half) = self.directions.get_mut(&seen.direction()) {
+                half.requests.pass_over(seen.datagram.bth.psn);
+            }
+            self.events = events;
+            return &self.events;
+        }
         match opcode.transport() {
             Transport::Rc | Transport::Xrc if opcode.is_request() => {
                 self.request(seen, &mut events)
@@ -195,6 +205,18 @@ impl Tracker {
         self.forgotten
     }
 
+    /// The transport of the connection that a request belongs to by its PSN and its sender's port,
+    /// if its own is another.
+    fn other_transport(&self, seen: &Seen<'_>) -> Option<Transport> {
+        let bth = &seen.datagram.bth;
+        let half = self.directions.get(&seen.direction())?;
+        let before = half.requests.transport?;
+        let is_other = before != bth.opcode.transport()
+            && bth.opcode.is_request()
+            && half.source_port == seen.source_port;
+        (is_other && half.requests.is_near(bth.psn)).then_some(before)
+    }
+
     fn request(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let direction = seen.direction();
         let half = self.touch(direction, seen);
@@ -213,6 +235,13 @@ impl Tracker {
         half.source_port = seen.source_port;
         half.is_over = false;
         let is_new = half.requests.request(seen, moved, out);
+        let pkey = seen.datagram.bth.pkey;
+        match half.pkey {
+            Some(before) if !is_new && !moved && (before.0 ^ pkey.0) & 0x7fff != 0 => {
+                out.push(Asking::OtherPartition { before }.into());
+            }
+            _ => half.pkey = Some(pkey),
+        }
         let after = half.requests.records.len();
         self.packets = self.packets + after - before;
         if is_new {
@@ -262,6 +291,7 @@ impl Tracker {
                 is_over: false,
                 source_port: seen.source_port,
                 last_seen: seen.number,
+                pkey: None,
                 unassigned: 0,
             }
         });

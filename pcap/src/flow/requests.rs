@@ -163,6 +163,11 @@ impl Requests {
         }
     }
 
+    /// Whether `psn` may be that of a request of this connection.
+    pub(super) fn is_near(&self, psn: Psn) -> bool {
+        self.next.is_some_and(|next| psn.since(next) < FAR) || self.behind(psn)
+    }
+
     /// Whether `psn` was sent before, as far as can be told.
     fn behind(&self, psn: Psn) -> bool {
         let Some(next) = self.next else { return false };
@@ -185,6 +190,13 @@ impl Requests {
         self.ends.max += count;
         self.sequence = None;
         self.write = None;
+    }
+
+    /// Takes a request at `psn` that cannot be judged by its connection. It may end a message.
+    pub(super) fn pass_over(&mut self, psn: Psn) {
+        if self.next == Some(psn) {
+            self.skip_to(psn.next(), &mut Vec::new());
+        }
     }
 
     /// The newest READ takes all PSNs before `end`.
