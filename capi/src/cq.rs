@@ -3,7 +3,6 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use softroce::verbs::{Completion, CompletionQueue, CqConfig, IpVersion, Moderation, WcFlags};
 
@@ -149,17 +148,15 @@ pub(crate) extern "C" fn modify_cq(cq: Handle<Cq>, attr: In<ModifyCqAttr>) -> c_
     })
 }
 
-/// Waits for events that are not acknowledged, as the manual page has it.
+/// Waits until its events are acknowledged, if nothing else keeps it.
 pub(crate) extern "C" fn destroy_cq(cq: Handle<Cq>) -> c_int {
     number(|| {
         let known = cq.get()?;
-        let patience: Option<Duration> = None;
-        if let Err((_, error)) = known.verbs.clone().destroy() {
-            if known.verbs.wait_acknowledged(Duration::ZERO).is_ok() {
+        while let Err((_, error)) = known.verbs.clone().destroy() {
+            if !error.is_unacknowledged() {
                 return Err(error.into());
             }
-            known.verbs.wait_acknowledged(patience)?;
-            known.verbs.clone().destroy().map_err(|(_, error)| error)?;
+            known.verbs.wait_acknowledged(None)?;
         }
         lock(&known.objects).cqs.remove(&known.verbs.id().0);
         if let Some(channel) = known.c.channel.optional()? {

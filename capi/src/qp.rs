@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use softroce::engine::{AttrMask, CreateError};
 use softroce::verbs::{
@@ -68,10 +67,10 @@ impl Qp {
 }
 
 impl End {
-    fn wait_acknowledged(&self, patience: Option<Duration>) -> Result<(), Error> {
+    fn wait_acknowledged(&self) -> Result<(), Error> {
         match self {
-            Self::Pair(pair) => pair.wait_acknowledged(patience),
-            Self::Target(target) => target.wait_acknowledged(patience),
+            Self::Pair(pair) => pair.wait_acknowledged(None),
+            Self::Target(target) => target.wait_acknowledged(None),
         }
     }
 
@@ -299,16 +298,15 @@ pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<Qp>) -> Handle<Qp> {
     pointer(|| Ok(if qp.get()?.is_extended { qp } else { Handle::NULL }))
 }
 
-/// Waits for events that are not acknowledged, as the manual page has it.
+/// Waits until its events are acknowledged, if nothing else keeps it.
 pub(crate) extern "C" fn destroy_qp(qp: Handle<Qp>) -> c_int {
     number(|| {
         let known = qp.get()?;
-        if let Err(error) = known.end.check_destroy() {
-            if known.end.wait_acknowledged(Some(Duration::ZERO)).is_ok() {
+        while let Err(error) = known.end.check_destroy() {
+            if !error.is_unacknowledged() {
                 return Err(error.into());
             }
-            known.end.wait_acknowledged(None)?;
-            known.end.check_destroy()?;
+            known.end.wait_acknowledged()?;
         }
         lock(&known.objects).qps.remove(&known.end.qpn());
         qp.destroy();

@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify, XrcDomain, XrcdOptions};
 
@@ -145,16 +144,15 @@ pub(crate) extern "C" fn query_srq(srq: Handle<Srq>, to: Out<SrqAttr>) -> c_int 
     })
 }
 
-/// Waits for events that are not acknowledged, as the manual page has it.
+/// Waits until its events are acknowledged, if nothing else keeps it.
 pub(crate) extern "C" fn destroy_srq(srq: Handle<Srq>) -> c_int {
     number(|| {
         let known = srq.get()?;
-        if let Err((_, error)) = known.verbs.clone().destroy() {
-            if known.verbs.wait_acknowledged(Duration::ZERO).is_ok() {
+        while let Err((_, error)) = known.verbs.clone().destroy() {
+            if !error.is_unacknowledged() {
                 return Err(error.into());
             }
             known.verbs.wait_acknowledged(None)?;
-            known.verbs.clone().destroy().map_err(|(_, error)| error)?;
         }
         lock(&known.objects).srqs.remove(&known.verbs.srqn());
         debug_assert!(!known.c.pd.is_null());

@@ -11,8 +11,15 @@ use crate::io::{JoinError, udp};
 use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
 use crate::runtime::{Down, OpenError, XrcdError};
 use crate::verbs::Error;
+use crate::verbs::usage::UNACKNOWLEDGED_EVENTS;
 
 impl Error {
+    /// Whether the object could be destroyed if its events were acknowledged: a call that destroys it
+    /// may wait for that.
+    pub fn is_unacknowledged(&self) -> bool {
+        matches!(self, Self::InUse { by: UNACKNOWLEDGED_EVENTS, .. })
+    }
+
     /// The error number that a C program is told: what the manual pages of libibverbs say, or what
     /// the kernel answers where they say nothing.
     ///

@@ -614,7 +614,7 @@ impl QueuePair {
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let checked =
-            self.inner.async_events.check("queue pair").and_then(|()| self.check_groups());
+            self.check_groups().and_then(|()| self.inner.async_events.check("queue pair"));
         checked.map_err(|error| (self, error))
     }
 

@@ -32,6 +32,9 @@ impl Users {
     }
 }
 
+/// The users that an application removes by acknowledging events.
+pub(super) const UNACKNOWLEDGED_EVENTS: &str = "unacknowledged events";
+
 /// Events of one object that were handed out and not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Unacknowledged {
@@ -93,7 +96,7 @@ impl Unacknowledged {
     pub(super) fn check(&self, what: &'static str) -> Result<(), Error> {
         match self.count() {
             0 => Ok(()),
-            count => Err(Error::InUse { what, by: "unacknowledged events", count }),
+            count => Err(Error::InUse { what, by: UNACKNOWLEDGED_EVENTS, count }),
         }
     }
 

@@ -28,6 +28,12 @@ fn the_wrong_order_is_refused() {
     assert_eq!(output(&[&compiled("order")]), "all is refused\n");
 }
 
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn objects_in_use_are_refused_before_their_events_are_acknowledged() {
+    assert_eq!(output(&[&compiled("unacknowledged")]), "all is refused\n");
+}
+
 /// A thousand contexts, one after the other and at once, and ten thousand queue pairs.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
