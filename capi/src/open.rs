@@ -88,7 +88,8 @@ pub(crate) extern "C" fn complete_capture() {
 
 /// How a thread is to be while others are started from it: a thread inherits the signals that are
 /// blocked, and ours must not get the program's; and the processors that it may run on, which the
-/// program may have chosen for one of its own threads.
+/// program may have chosen for one of its own threads. Ours run where the first thread may: `taskset`
+/// and MPI's launchers bind a process by that one.
 struct Manners {
     signals: Option<SigSet>,
     processors: Option<CpuSet>,
@@ -105,11 +106,10 @@ impl Manners {
         blocked.remove(Signal::SIGBUS);
         let signals = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok();
         let processors = sched_getaffinity(THIS).ok();
-        let mut all = CpuSet::new();
-        let every = (0..CpuSet::count()).all(|processor| all.set(processor).is_ok());
-        if every && processors.is_some() {
-            // The system takes of them those that the process may have.
-            let _ = sched_setaffinity(THIS, &all);
+        if processors.is_some()
+            && let Ok(of_first) = sched_getaffinity(Pid::this())
+        {
+            let _ = sched_setaffinity(THIS, &of_first);
         }
         Self { signals, processors }
     }

@@ -34,6 +34,15 @@ fn objects_in_use_are_refused_before_their_events_are_acknowledged() {
     assert_eq!(output(&[&compiled("unacknowledged")]), "all is refused\n");
 }
 
+/// The first thread of the process is the program's.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn threads_stay_on_the_processors_of_their_process() {
+    let told = output(&["taskset", "-c", "0", &compiled("affinity")]);
+    assert!(told.lines().count() > 1, "{told}");
+    assert!(told.lines().all(|line| line == "Cpus_allowed_list:\t0"), "{told}");
+}
+
 /// A thousand contexts, one after the other and at once, and ten thousand queue pairs.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
