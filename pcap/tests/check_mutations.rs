@@ -44,6 +44,11 @@ fn mutations() -> Vec<Mutation> {
         let severity = Severity::Quirk;
         Mutation { name, rule: Rule::Pkt15, severity, opcode: SEND_ONLY, change }
     };
+    // The requests may be missing from the capture.
+    let ahead = |name, change| {
+        let severity = Severity::Note;
+        Mutation { name, rule: Rule::Rsp12, severity, opcode: ACKNOWLEDGE, change }
+    };
     vec![
         quirk("FECN", |p| p[BTH + 4] |= 0x80),
         quirk("BECN", |p| p[BTH + 4] |= 0x40),
@@ -69,6 +74,9 @@ fn mutations() -> Vec<Mutation> {
             p[EXTENSION..EXTENSION + 8].fill(0xff)
         }),
         violation("MSN", Rule::Rsp14, ACKNOWLEDGE, |p| p[EXTENSION + 2] ^= 0x40),
+        ahead("ACK ahead by 200", |p| move_psn(p, 200)),
+        ahead("ACK ahead by 1,200", |p| move_psn(p, 1200)),
+        ahead("ACK ahead by 0x20000", |p| move_psn(p, 0x2_0000)),
         violation("NAK code", Rule::Req22, ACKNOWLEDGE, |p| p[EXTENSION] = 0x7f),
     ]
 }
@@ -85,6 +93,12 @@ fn append(packet: &mut Vec<u8>) {
 fn to_queue_pair(packet: &mut [u8], qpn: u32) {
     packet[BTH + 1] |= 0x40;
     packet[BTH + 5..BTH + 8].copy_from_slice(&qpn.to_be_bytes()[1..]);
+}
+
+fn move_psn(packet: &mut [u8], by: u32) {
+    let psn = &mut packet[BTH + 9..BTH + 12];
+    let moved = u32::from_be_bytes([0, psn[0], psn[1], psn[2]]) + by;
+    psn.copy_from_slice(&moved.to_be_bytes()[1..]);
 }
 
 fn seal(packet: &mut [u8]) {
@@ -152,4 +166,20 @@ fn a_broken_rule_is_named_for_its_packet_alone() {
         assert!(cases > 0, "{name}");
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn constant_msn_breaks_rsp_14() {
+    let (_, mut packets) =
+        captures().into_iter().find(|(name, _)| name == "rxe/rc_send.pcap").unwrap();
+    for packet in &mut packets {
+        if packet.bytes[BTH] == ACKNOWLEDGE {
+            packet.bytes[EXTENSION + 1..EXTENSION + 4].copy_from_slice(&[0, 0, 1]);
+            seal(&mut packet.bytes);
+        }
+    }
+    let found = check(&packets);
+    let count = found.iter().flatten().filter(|finding| finding.rule == Rule::Rsp14).count();
+    let acks = packets.iter().filter(|packet| packet.bytes[BTH] == ACKNOWLEDGE).count();
+    assert_eq!(count, acks - 1);
 }

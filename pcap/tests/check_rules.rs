@@ -600,3 +600,27 @@ fn a_partition_of_its_own_is_no_finding() {
     assert!(check(&[packet]).is_empty());
     assert_eq!(datagram_len(RcSendOnly, 8), 24);
 }
+
+#[test]
+fn an_atomic_a_lap_of_psns_later_may_have_another_result() {
+    let first_response = |psn| data(RcReadResponseFirst, psn, 2, 256);
+    let half = 1 << 23;
+    let result =
+        |psn, msn, old| p(RcAtomicAcknowledge, psn).with(|p| (p.aeth.msn, p.old) = (msn, old));
+    let packets = [
+        p(RcFetchAdd, 1).asking(),
+        result(1, 1, 5),
+        read(2, 1 << 31),
+        first_response(2),
+        read(2 + half, (half - 1) << 8),
+        p(RcFetchAdd, 1).asking(),
+        result(1, 4, 6),
+    ];
+    let mut checker = Checker::new(Limits { window: 1, ..Limits::default() });
+    let mut found = Vec::new();
+    for (number, packet) in (1..).zip(&packets) {
+        found.extend_from_slice(checker.ip_packet(number, None, &packet.build()));
+    }
+    assert!(found.iter().all(|finding| finding.rule != Rule::Rsp08), "{found:?}");
+    assert!(found.iter().all(|finding| finding.packet < 6), "{found:?}");
+}

@@ -31,6 +31,9 @@ pub(super) struct Answers {
     duplicate: bool,
     /// The last message for which there is a receive request, when the responder counts them.
     limit: Option<u32>,
+    /// The last answer was ahead of all requests. A second one shows that requests are missing from
+    /// the capture; one alone may be wrong.
+    is_ahead: bool,
     /// More READs and atomics were outstanding than may be, and that was told.
     is_beyond: bool,
 }
@@ -147,6 +150,11 @@ impl Answers {
         }
     }
 
+    /// A new atomic has this PSN. The answer to one a lap of PSNs ago is no longer of interest.
+    pub(super) fn forget_atomic(&mut self, psn: Psn) {
+        self.atomics.retain(|(known, _, _)| *known != psn);
+    }
+
     /// How many messages were complete before is not known any more.
     pub(super) fn forget_msn(&mut self) {
         (self.base, self.other_base) = (None, None);
@@ -226,11 +234,18 @@ impl Requests {
         let Some(next) = self.next else { return };
         let ahead = psn.since(next);
         let sequence_nak = matches!(syndrome(seen), Some(Syndrome::Nak(NakCode::PsnSequence)));
-        if ahead < FAR && !self.may_answer(psn) && !(sequence_nak && ahead == 0) {
-            // A READ may take these PSNs, or requests that were not captured do.
-            if !self.take_unsure() {
-                out.push(Answering::Ahead { next }.into());
+        let is_far = ahead >= FAR && !self.behind(psn);
+        let is_ahead = (ahead < FAR || is_far) && !self.may_answer(psn);
+        let is_ahead = is_ahead && !(sequence_nak && ahead == 0);
+        let was_ahead = std::mem::replace(&mut self.answers.is_ahead, is_ahead);
+        // A READ may take these PSNs, or requests that were not captured do.
+        if is_ahead && (is_far || !self.take_unsure()) {
+            out.push(Answering::Ahead { next }.into());
+            if is_far || !was_ahead {
+                return;
             }
+        }
+        if is_ahead {
             self.skip_to(psn.next(), &mut Vec::new());
         }
         if self.is_after_refusal(seen, out) {

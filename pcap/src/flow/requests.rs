@@ -169,7 +169,7 @@ impl Requests {
     }
 
     /// Whether `psn` was sent before, as far as can be told.
-    fn behind(&self, psn: Psn) -> bool {
+    pub(super) fn behind(&self, psn: Psn) -> bool {
         let Some(next) = self.next else { return false };
         let behind = next.since(psn);
         let known = self.records.first().map_or(0, |first| next.since(first.psn));
@@ -234,6 +234,9 @@ impl Requests {
         self.records.push(record, self.limit);
         self.remember_read(seen, count, is_rest);
         self.answers.expect_from(bth.psn);
+        if matches!(bth.opcode.operation(), Operation::CompareSwap | Operation::FetchAdd) {
+            self.answers.forget_atomic(bth.psn);
+        }
     }
 
     fn record(&self, seen: &Seen<'_>, count: u32) -> Record {
