@@ -57,7 +57,7 @@ fn merged_middles_of_an_answer_release_the_last_that_was_kept() {
     assert_eq!(t.sends(), [ok(1, WcOpcode::RdmaRead, 1024)]);
 }
 
-/// REQ-28: after a timeout each packet of an answer lets one more packet go.
+/// After a timeout each packet of an answer lets one more packet go.
 #[test]
 fn merged_middles_of_an_answer_let_as_many_packets_go_after_a_timeout() {
     let mut t = Script::requester(rts_qp());

@@ -46,7 +46,7 @@ fn read_continues_behind_a_late_answer() {
     assert_eq!(t.sends(), [ok(2, WcOpcode::RdmaRead, 1024)]);
 }
 
-/// REQ-28: after a timeout each answer lets one more packet go, new requests included.
+/// After a timeout each answer lets one more packet go, new requests included.
 #[test]
 fn new_messages_go_one_by_one_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
