@@ -1,11 +1,11 @@
 //! A descriptor that wakes who sleeps on it.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sys::event_fd;
+use super::sys::{clear_event_fd, event_fd};
 
 /// An eventfd: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Bell {
     pub(crate) fn silence(&self) {
         if self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::Acquire) {
             // It fails when the ring has been silenced already.
-            let _ = (&self.file).read(&mut [0; 8]);
+            let _ = clear_event_fd(self.file.as_fd());
         }
     }
 }

@@ -214,6 +214,33 @@ pub(crate) fn event_fd() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Sets the counter of an [`event_fd`] back to zero. Never waits, even if an application has cleared
+/// `O_NONBLOCK`, which the descriptor shares with all its copies.
+pub(crate) fn clear_event_fd(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut count = [0_u8; 8];
+    let part = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
+    // The offset of a descriptor without a position.
+    let none = -1;
+    // SAFETY: `part` names 8 writable bytes that live until the call returns.
+    let n = unsafe { libc::preadv2(fd.as_raw_fd(), &part, 1, none, libc::RWF_NOWAIT) };
+    if n >= 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+        return Err(error);
+    }
+    // Before Linux 5.8 an eventfd has no such flag.
+    if wait_readable(&[fd.as_raw_fd()], Some(Duration::ZERO))? {
+        // SAFETY: `count` has 8 writable bytes that live until the call returns.
+        let n = unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        if n < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Has `hook` run when the process exits by `exit` or by the end of `main`. Other threads may still
 /// run then.
 pub(crate) fn at_exit(hook: extern "C" fn()) {

@@ -43,6 +43,12 @@ fn threads_stay_on_the_processors_of_their_process() {
     assert!(told.lines().all(|line| line == "Cpus_allowed_list:\t0"), "{told}");
 }
 
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn a_channel_that_the_program_reads_itself_blocks_no_call() {
+    assert_eq!(output(&[&compiled("drained")]), "every event has come\n");
+}
+
 /// A thousand contexts, one after the other and at once, and ten thousand queue pairs.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
