@@ -82,7 +82,7 @@ pub const VARIABLES: [Variable; 12] = [
     Variable {
         name: "SOFTROCE_PATHS",
         value: "a directory",
-        meaning: "where roce run puts what its programs find under /sys/class/infiniband and /dev/infiniband; without it one in the directory for temporary files",
+        meaning: "where roce run puts what its programs find under /sys/class/infiniband and /dev/infiniband; without it one below XDG_RUNTIME_DIR or the directory for temporary files",
     },
 ];
 
