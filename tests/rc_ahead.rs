@@ -54,6 +54,7 @@ fn what_was_kept_and_is_sent_again_is_a_duplicate() {
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8), ok(2, WcOpcode::Recv, 8)]);
 }
 
+/// RSP-02: a packet that is kept while the gap is open is no reason for a second NAK.
 #[test]
 fn a_message_of_which_the_middle_came_last_is_whole() {
     let mut t = Script::responder(rts_qp());
