@@ -321,7 +321,7 @@ impl QueuePair {
         if let Some(status) = result.err().or_else(|| self.service.failure()) {
             self.service.fail_oldest(cx, &self.id, status);
             match self.qp_type {
-                QpType::Rc | QpType::XrcIni | QpType::XrcTgt => self.enter_error(cx),
+                QpType::Rc | QpType::XrcIni | QpType::XrcTgt => self.stop(cx),
                 // Receiving goes on where nobody waits for an answer (IBTA vol 1, §10.3.1.6).
                 QpType::Uc | QpType::Ud => {
                     self.state = QpState::Sqe;
@@ -341,8 +341,12 @@ impl QueuePair {
         }
     }
 
-    /// The responder has refused a request for good. The NAK it owes is still sent.
+    /// The responder has refused a request for good. The NAK it owes is still sent, behind the responses to earlier
+    /// requests. Those fail in ERR without another event.
     fn fail_responder(&mut self, cx: &mut Context<'_>, failure: Failure) {
+        if self.state == QpState::Err {
+            return;
+        }
         let Consequence { nak, event, .. } = failure.fault.consequence();
         if !failure.told {
             cx.outputs.events.push_back(event(self.id.qpn));
@@ -496,7 +500,8 @@ impl QueuePair {
         self.state == QpState::Sqd && !self.service.is_drained()
     }
 
-    /// The application, or a full completion queue, has ended it: nothing is owed any more.
+    /// The application, a full completion queue, or a failed send request has ended it: the responder sends nothing
+    /// more.
     pub(crate) fn stop(&mut self, cx: &mut Context<'_>) {
         if let Some(responder) = self.service.responder() {
             responder.clear();

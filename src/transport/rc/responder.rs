@@ -4,7 +4,7 @@
 //! sequence, rights of the queue pair, resources, length, key. The first that fails decides.
 //!
 //! Answers are not queued. What is owed follows from three things: the READs and the like that still
-//! have packets to send ([`Resources`]), one closing acknowledgement or NAK, and the expected PSN.
+//! have packets to send ([`ReplayCache`]), one closing acknowledgement or NAK, and the expected PSN.
 
 use crate::ids::Qpn;
 use crate::mem::{Access, AtomicError, FlushError};
@@ -17,7 +17,7 @@ use crate::transport::inbound::{Inbound, Refusal, at_once, open_remote, permit, 
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::ahead::Ahead;
 use crate::transport::rc::bursts::Bursts;
-use crate::transport::rc::resources::{Class, Kind, Resource, Resources};
+use crate::transport::rc::replay::{Class, Kind, ReadSource, ReplayCache, ReplayEntry};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
 use crate::transport::work::{FlushPlacement, WcStatus};
@@ -33,13 +33,15 @@ use crate::wire::{
 pub(crate) struct Responder {
     /// The PSN of the next request packet.
     expected: Psn,
+    /// Number of request PSNs executed since RTR, which does not wrap: the position of `expected`.
+    position: u64,
     /// Messages completed, modulo 2^24.
     msn: u32,
     sequence: Sequence,
     gap: Gap,
     ahead: Ahead,
     message: Inbound,
-    resources: Resources,
+    replay: ReplayCache,
     /// Whether answers get through in bursts.
     bursts: Bursts,
     closing: Option<Closing>,
@@ -67,6 +69,16 @@ enum Closing {
     Rnr,
     /// The request with this PSN failed for good.
     Fatal(Psn, NakCode),
+}
+
+/// How a duplicate is answered again.
+#[derive(Debug)]
+struct Repetition {
+    position: u64,
+    /// Number of response packets.
+    packets: u32,
+    /// The memory of a READ.
+    source: Option<ReadSource>,
 }
 
 /// How the responder's message ended when a fault struck.
@@ -205,6 +217,7 @@ impl Responder {
     /// The requests with the next `psns` PSNs have been executed.
     fn pass(&mut self, psns: u32, closing: Option<Closing>) {
         self.expected = self.expected.plus(psns);
+        self.position += u64::from(psns);
         self.gap = Gap::None;
         self.closing = closing;
     }
@@ -271,9 +284,10 @@ impl Responder {
         let reth = packet.reth().filter(|_| packet.payload.is_empty()).ok_or(Fault::Length)?;
         self.admit_answer(connection, Class::Counted)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
+        let source = span.map(|span| ReadSource { span, offset: 0 });
         let packets = Segmentation { length: reth.length, mtu: connection.mtu }.packets();
         cx.counters().rx_read_requests += 1;
-        Ok(self.owe(connection, packet, packets, Kind::Read { reth, span }))
+        Ok(self.owe(connection, packet, packets, Kind::Read { reth, source }))
     }
 
     fn execute_atomic(
@@ -355,7 +369,7 @@ impl Responder {
     /// Room for one more response, or the requester has not kept to `max_dest_rd_atomic`.
     fn admit_answer(&self, connection: &Connection, class: Class) -> Result<(), Fault> {
         let limit = usize::from(connection.max_dest_rd_atomic);
-        if limit == 0 || !self.resources.has_room(limit, class) {
+        if limit == 0 || !self.replay.has_room(limit, class) {
             return Err(Fault::TooManyReads);
         }
         Ok(())
@@ -370,8 +384,8 @@ impl Responder {
         kind: Kind,
     ) -> u32 {
         self.count_message(true);
-        let resource = Resource::new(packet.bth.psn, packets, self.msn, kind);
-        if let Some(end) = self.resources.push(connection.max_dest_rd_atomic.into(), resource) {
+        let entry = ReplayEntry::new(packet.bth.psn, self.position, packets, self.msn, kind);
+        if let Some(end) = self.replay.push(connection.max_dest_rd_atomic.into(), entry) {
             self.bursts.acknowledged(end);
         }
         packets
@@ -384,7 +398,7 @@ impl Responder {
         packet: &Datagram<'_>,
     ) {
         cx.counters().duplicate_requests += 1;
-        let again = match packet.bth.opcode.operation() {
+        let repeated = match packet.bth.opcode.operation() {
             Operation::Send | Operation::Write => {
                 if self.closing.is_none() {
                     self.closing = Some(Closing::Ack);
@@ -401,62 +415,72 @@ impl Responder {
             }
             _ => None,
         };
-        match again {
-            Some(packets) => {
+        match repeated {
+            Some(Repetition { position, packets, source }) => {
                 // It has what is before this, and no more.
                 self.bursts.acknowledged(packet.bth.psn);
                 cx.counters().bursts_given_up += u64::from(self.bursts.lost());
-                self.resources.repeat(packet.bth.psn, packets);
+                self.replay.repeat(position, packets, source);
             }
             None => cx.counters().drop(DropReason::StaleDuplicate),
         }
     }
 
-    /// The one packet that answered a request, if it is remembered and was one of this kind. It is
-    /// answered again and not executed again.
-    fn remembered(&self, packet: &Datagram<'_>, is_kind: fn(&Kind) -> bool) -> Option<u32> {
-        self.resources.find(packet.bth.psn).filter(|entry| is_kind(&entry.kind)).map(|_| 1)
+    /// Returns the position of a duplicate. `None` if its PSN was never executed.
+    fn position_of(&self, duplicate: Psn) -> Option<u64> {
+        self.position.checked_sub(self.expected.since(duplicate).into())
     }
 
-    /// How many packets answer a repeated READ request: it must ask for a part of a remembered
-    /// READ, with its key, and the memory must still be there. What is not so is dropped: the
-    /// packet may be a late copy from the network, and no reason to fail.
+    /// Returns how to answer a duplicate with one response packet, if the cache has the request and it was of this
+    /// kind. The request is not executed again.
+    fn remembered(&self, packet: &Datagram<'_>, is_kind: fn(&Kind) -> bool) -> Option<Repetition> {
+        let position = self.position_of(packet.bth.psn)?;
+        let entry = self.replay.find(position)?;
+        is_kind(&entry.kind).then_some(Repetition { position, packets: 1, source: None })
+    }
+
+    /// Returns how to answer a duplicate READ request: it must request a part of a READ in the cache, with the key of
+    /// that READ, and the memory must still be readable. Any other is dropped: it may be a late copy from the network,
+    /// which is no reason to fail.
     fn repeated_read(
         &self,
         cx: &Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-    ) -> Option<u32> {
+    ) -> Option<Repetition> {
         let again = packet.reth().filter(|_| packet.payload.is_empty())?;
-        let entry = self.resources.find(packet.bth.psn)?;
-        let Kind::Read { reth, span } = &entry.kind else { return None };
+        let position = self.position_of(packet.bth.psn)?;
+        let entry = self.replay.find(position)?;
+        let Kind::Read { reth, .. } = &entry.kind else { return None };
         let from = packet.bth.psn.since(entry.first);
         let skipped = from.checked_mul(connection.mtu)?;
         let length = reth.length.checked_sub(skipped)?;
-        let packets = Segmentation { length: again.length, mtu: connection.mtu }.packets();
         let fits = again.rkey == reth.rkey
             && again.addr == reth.addr.wrapping_add(skipped.into())
             && again.length <= length
             && (again.length == length || again.length.is_multiple_of(connection.mtu));
-        let readable = span.is_none()
-            || remote(cx, connection, again.rkey, again.addr, again.length, Access::REMOTE_READ)
-                .is_ok();
-        (fits && readable).then_some(packets)
+        if !fits {
+            return None;
+        }
+        let span = open_remote(cx, connection, again, Access::REMOTE_READ).ok()?;
+        let source = span.map(|span| ReadSource { span, offset: skipped as usize });
+        let packets = Segmentation { length: again.length, mtu: connection.mtu }.packets();
+        Some(Repetition { position, packets, source })
     }
 
     /// Whether anything is owed to the peer.
     pub(crate) fn owes(&self) -> bool {
-        self.closing.is_some() || self.resources.is_pending()
+        self.closing.is_some() || self.replay.is_pending()
     }
 
     /// Whether an acknowledgement is owed, and nothing else: no answer, no NAK.
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
-        matches!(self.closing, Some(Closing::Ack)) && !self.resources.is_pending()
+        matches!(self.closing, Some(Closing::Ack)) && !self.replay.is_pending()
     }
 
     /// Whether an answer is owed that is no acknowledgement.
     pub(crate) fn owes_answer(&self) -> bool {
-        self.resources.is_pending()
+        self.replay.is_pending()
     }
 
     /// Appends answers to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`. True when there are more than it holds.
@@ -467,10 +491,10 @@ impl Responder {
     pub(crate) fn answer(
         &mut self,
         connection: &Connection,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         out: &mut Burst,
     ) -> Result<bool, Failure> {
-        while let Some(entry) = self.resources.next_pending() {
+        while let Some(entry) = self.replay.next_pending() {
             let due = entry.due();
             let psn = entry.first.plus(due.index);
             let aeth = ack(entry.msn);
@@ -508,14 +532,19 @@ impl Responder {
                 extension,
             };
             let fill = |to: &mut [u8]| match &entry.kind {
-                Kind::Read { span: Some(span), .. } => span.copy_out(cx.turn, offset, to),
+                Kind::Read { source: Some(source), .. } => {
+                    source.span.copy_out(cx.turn, offset.wrapping_sub(source.offset), to)
+                }
                 _ => Ok(()),
             };
             if build::push(out, connection, header, payload, fill).is_err() {
-                self.resources.clear();
-                let fault = Fault::RemoteAccess;
-                self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
-                return Err(Failure { fault, told: false });
+                if due.answered {
+                    // The duplicate may be a copy from the network, whose sender has its response.
+                    self.replay.abandon();
+                    cx.counters().drop(DropReason::StaleDuplicate);
+                    continue;
+                }
+                return Err(self.fail_response(psn));
             }
             if out.len() > 1 {
                 self.bursts.followed(psn);
@@ -525,18 +554,28 @@ impl Responder {
             if more > 0 {
                 self.bursts.followed(psn.next());
             }
-            self.resources.advance(1 + more);
+            self.replay.advance(1 + more);
             if goes_alone {
-                return Ok(self.resources.is_pending());
+                return Ok(self.replay.is_pending());
             }
         }
         Ok(false)
     }
 
+    /// Drops all responses, since the memory of one is gone, and queues the NAK for its PSN unless another one is due.
+    fn fail_response(&mut self, psn: Psn) -> Failure {
+        self.replay.clear();
+        let fault = Fault::RemoteAccess;
+        if !matches!(self.closing, Some(Closing::Fatal(..))) {
+            self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
+        }
+        Failure { fault, told: false }
+    }
+
     /// Appends the closing acknowledgement or NAK to `out`, if one is due and there is room. It
     /// follows the answers that are owed, or it would overtake them.
     pub(crate) fn close(&mut self, connection: &Connection, out: &mut Burst) {
-        let Some(closing) = self.closing.filter(|_| !self.resources.is_pending()) else { return };
+        let Some(closing) = self.closing.filter(|_| !self.replay.is_pending()) else { return };
         if !out.has_room(datagram_len(Opcode::RcAcknowledge, 0)) {
             return;
         }
@@ -564,7 +603,7 @@ impl Responder {
     /// answers, which may have been lost, and a requester may take the acknowledgement of a repeated
     /// request for the end of an atomic whose value never came (kernel rxe does).
     fn acknowledged(&self) -> Psn {
-        self.resources.answered_up_to(self.expected).previous()
+        self.replay.first_before(self.position).unwrap_or(self.expected).previous()
     }
 
     /// Ends the message that is arriving, if a receive request belongs to it, with `status`. Tells
@@ -597,7 +636,7 @@ impl Responder {
 
     /// Forgets what is owed: the queue pair was told to stop.
     pub(crate) fn clear(&mut self) {
-        self.resources.clear();
+        self.replay.clear();
         self.ahead.clear();
         self.closing = None;
     }
@@ -613,19 +652,20 @@ fn may_be_kept(packet: &Datagram<'_>) -> bool {
 fn more_middles(
     cx: &Context<'_>,
     connection: &Connection,
-    entry: &Resource,
+    entry: &ReplayEntry,
     before: &Header,
     out: &mut Burst,
 ) -> u32 {
     let due = entry.due();
-    let Kind::Read { span: Some(span), .. } = &entry.kind else { return 0 };
+    let Kind::Read { source: Some(source), .. } = &entry.kind else { return 0 };
     if due.opens || due.closes {
         return 0;
     }
     let count = due.middles.min(u32::try_from(out.room()).unwrap_or(u32::MAX));
     let (mtu, next) = (connection.mtu as usize, due.index as usize + 1);
     let fill = |index: u32, _: &mut [u8], to: &mut [u8]| {
-        span.copy_out(cx.turn, (next + index as usize) * mtu, to).is_ok()
+        let offset = (next + index as usize) * mtu - source.offset;
+        source.span.copy_out(cx.turn, offset, to).is_ok()
     };
     build::repeat(out, connection, before.opcode, before.psn.next(), count, fill)
 }

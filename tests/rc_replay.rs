@@ -1,0 +1,115 @@
+//! Duplicates of requests with a response while memory or state changes: the replay cache of the RC responder.
+//!
+//! It expects PSN 5 first, the path MTU is 256, four READs or atomics may be outstanding, and `va=0x1000 rkey=mem` is
+//! 64 KiB that the peer may write, read and count in.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use softroce::engine::QpState;
+use softroce::transport::outputs::{AsyncEvent, DropReason};
+use softroce::transport::work::{WcOpcode, WcStatus};
+use support::Link;
+use support::script::{Script, failed, ok, rts_qp};
+
+const READ: &str = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600";
+
+fn answered_read() -> Script {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, READ);
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(0, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t
+}
+
+/// A network may deliver a copy of a request at any time.
+#[test]
+fn copy_of_a_read_is_dropped_after_its_region_was_deregistered() {
+    let mut t = answered_read();
+    t.memory.deregister(&t.mem);
+    t.rx(0, READ);
+    t.post_recv(64);
+    t.rx(0, "SEND_ONLY psn=8 ackreq len=8");
+    t.tx(0, "ACK psn=8 msn=2");
+    assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
+    assert_eq!((t.dropped(DropReason::StaleDuplicate), t.state()), (1, QpState::Rts));
+}
+
+#[test]
+fn copy_of_a_read_is_dropped_when_its_region_goes_before_the_response() {
+    let mut t = answered_read();
+    t.rx(0, READ);
+    t.memory.deregister(&t.mem);
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1100 rkey=mem dmalen=256");
+    assert_eq!((t.dropped(DropReason::StaleDuplicate), t.state()), (1, QpState::Rts));
+    t.quiet(1_000);
+    assert_eq!((t.dropped(DropReason::StaleDuplicate), t.state()), (2, QpState::Rts));
+}
+
+/// The requester waits for the last packet, which was never sent.
+#[test]
+fn read_fails_when_its_region_goes_before_the_end_of_its_first_response() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, READ);
+    t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.tx(0, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.rx(0, READ);
+    t.memory.deregister(&t.mem);
+    t.tx(0, "NAK_ACCESS psn=5 msn=1");
+    assert_eq!((t.events(), t.state()), (vec![AsyncEvent::QpAccessErr(t.qpn)], QpState::Err));
+}
+
+/// The requester fails, which ends the queue pair. What it had still to answer is not sent in ERR.
+#[test]
+fn read_responses_end_when_the_requester_fails() {
+    let mut t = Script::responder(Link { retry_cnt: 0, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=65536");
+    t.rx(0, "NAK_OP psn=5 msn=0");
+    assert_eq!(t.sends(), [failed(1, WcStatus::RemOpErr)]);
+    assert_eq!(t.state(), QpState::Err);
+    t.memory.deregister(&t.mem);
+    t.quiet(10_000);
+    assert_eq!(t.events(), [] as [AsyncEvent; 0]);
+}
+
+/// A NAK follows the responses to the requests before it. Their memory may go meanwhile, which is one failure.
+#[test]
+fn region_that_goes_in_err_raises_no_second_event() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
+    t.rx(0, "READ_REQUEST psn=6 ackreq va=0x0 rkey=mem dmalen=8");
+    assert_eq!(t.events(), [AsyncEvent::QpAccessErr(t.qpn)]);
+    t.memory.deregister(&t.mem);
+    t.tx(0, "NAK_ACCESS psn=6 msn=1");
+    assert_eq!((t.events(), t.state()), (vec![], QpState::Err));
+}
+
+#[cfg(feature = "runtime")]
+#[test]
+fn answered_read_keeps_no_memory() {
+    use softroce::mem::HostMemory;
+    use support::{PD, full_access};
+
+    let mut t = Script::responder(rts_qp());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    let is_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.contains(file.path().to_str().unwrap())
+    };
+    let memory = HostMemory::map_file(file.as_file(), 0, 4096).unwrap();
+    let region = t.memory.register(PD, memory, Some(0x50_0000), full_access()).unwrap();
+    let read = format!("READ_REQUEST psn=5 ackreq va=0x500000 rkey={} dmalen=8", region.rkey());
+    for _ in 0..2 {
+        t.rx(0, &read);
+        t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    }
+    t.memory.deregister(&region);
+    assert!(is_mapped());
+    drop(region);
+    assert!(!is_mapped(), "the queue pair holds the memory of a READ that it has answered");
+}
