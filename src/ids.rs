@@ -267,7 +267,9 @@ pub struct PdId(pub u32);
 pub struct XrcdId(pub u32);
 
 /// A completion queue, by its number in the device.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+///
+/// It has no default: every number may be a queue, and `Option` says that there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CqId(pub u32);
 
 /// A memory window, by its number in the device: the upper 24 bits of every key it has.

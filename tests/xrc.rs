@@ -17,7 +17,7 @@ use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{RecvRequest, SendOp, SendRequest, SendTarget, WcOpcode, WcStatus};
 use support::script::{REMOTE, Script, failed, ok, rts_qp, rts_qp_of};
-use support::{Link, PD, RECV_CQ, XRCD, full_access, pattern, qp_init, sge};
+use support::{Link, PD, RECV_CQ, SEND_CQ, XRCD, full_access, pattern, qp_init, sge};
 
 const RECV: WcOpcode = WcOpcode::Recv;
 const SEND: WcOpcode = WcOpcode::Send;
@@ -287,6 +287,18 @@ fn a_queue_fails_with_its_completion_queue_and_whoever_names_it_with_it() {
     assert_eq!(t.events(), events);
 }
 
+/// CC-10: a target completes nothing, and an initiator no receive requests.
+#[test]
+fn a_completion_queue_takes_only_the_halves_with_it_that_complete_there() {
+    for (mut t, failed_by_send_cq) in [(target(), false), (initiator(), true)] {
+        t.engine.handle_cq_overflow(Instant::ZERO, RECV_CQ);
+        assert_eq!(t.state(), QpState::Rts);
+        t.engine.handle_cq_overflow(Instant::ZERO, SEND_CQ);
+        assert_eq!(t.state() == QpState::Err, failed_by_send_cq);
+        t.events();
+    }
+}
+
 #[test]
 fn each_half_takes_requests_of_its_own_and_no_others() {
     let mut t = target();
@@ -329,6 +341,24 @@ fn queues_of_xrc_and_others_are_not_confused() {
     }
     assert_eq!(create(&mut t, QpType::XrcTgt, None, None), Err(CreateError::NoXrcd));
     assert!(create(&mut t, QpType::XrcIni, None, None).is_ok());
+}
+
+#[test]
+fn each_queue_needs_a_completion_queue() {
+    let mut t = target();
+    let mut create = |qp_type, send_cq, recv_cq| {
+        let link = Link { qp_type, xrcd: Some(XRCD), ..rts_qp() };
+        let init = QpInit { send_cq, recv_cq, ..qp_init(&link) };
+        t.engine.create_qp(Instant::ZERO, init).map(|_| ())
+    };
+    let missing = |qp_type, queue| Err(CreateError::NoCq { qp_type, queue });
+    for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        assert_eq!(create(qp_type, None, Some(RECV_CQ)), missing(qp_type, "send"));
+        assert_eq!(create(qp_type, Some(SEND_CQ), None), missing(qp_type, "receive"));
+    }
+    assert_eq!(create(QpType::XrcIni, None, Some(RECV_CQ)), missing(QpType::XrcIni, "send"));
+    assert_eq!(create(QpType::XrcIni, Some(SEND_CQ), None), Ok(()));
+    assert_eq!(create(QpType::XrcTgt, None, None), Ok(()));
 }
 
 // ---- initiators ----

@@ -43,8 +43,8 @@ impl Side {
         let init = QpInit {
             qp_type: QpType::Rc,
             pd: PdId(1),
-            send_cq: CqId(1),
-            recv_cq: CqId(2),
+            send_cq: Some(CqId(1)),
+            recv_cq: Some(CqId(2)),
             cap: QpCap { max_send_wr: depth, max_recv_wr: depth, ..QpCap::default() },
             sq_sig_all: true,
             srq: None,

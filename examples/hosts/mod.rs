@@ -38,8 +38,8 @@ impl Host {
         let qp = QpInit {
             qp_type: QpType::Rc,
             pd,
-            send_cq: cq,
-            recv_cq: cq,
+            send_cq: Some(cq),
+            recv_cq: Some(cq),
             cap: QpCap::default(),
             sq_sig_all: false,
             srq: None,

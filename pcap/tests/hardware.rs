@@ -95,8 +95,8 @@ impl Host {
         let init = QpInit {
             qp_type: QpType::Rc,
             pd: PD,
-            send_cq: CQ,
-            recv_cq: CQ,
+            send_cq: Some(CQ),
+            recv_cq: Some(CQ),
             cap: QpCap::default(),
             sq_sig_all: false,
             srq: None,

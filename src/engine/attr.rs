@@ -38,6 +38,17 @@ impl QpType {
     /// Every type.
     pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::XrcIni, Self::XrcTgt];
 
+    /// Whether it has a queue for send requests: all but XRC targets.
+    pub(crate) const fn has_send_queue(self) -> bool {
+        !matches!(self, Self::XrcTgt)
+    }
+
+    /// Whether it has a queue for receive requests, its own or a shared one, from its creation on: all
+    /// but XRC, where each message names one.
+    pub(crate) const fn has_receive_queue(self) -> bool {
+        !matches!(self, Self::XrcIni | Self::XrcTgt)
+    }
+
     /// Whether nothing is lost: RC and XRC.
     pub(crate) const fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::XrcIni | Self::XrcTgt)

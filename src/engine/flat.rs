@@ -345,8 +345,8 @@ mod tests {
         let init = QpInit {
             qp_type: QpType::Uc,
             pd: PdId(1),
-            send_cq: CqId(2),
-            recv_cq: CqId(3),
+            send_cq: Some(CqId(2)),
+            recv_cq: Some(CqId(3)),
             cap: QpCap { max_inline_data: 10, ..QpCap::default() },
             sq_sig_all: true,
             srq: None,

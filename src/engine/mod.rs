@@ -161,10 +161,10 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// The protection domain of its memory.
     pub pd: PdId,
-    /// Where send requests complete.
-    pub send_cq: CqId,
-    /// Where receive requests complete.
-    pub recv_cq: CqId,
+    /// Where send requests complete. XRC targets have no send queue and ignore it; others need it.
+    pub send_cq: Option<CqId>,
+    /// Where receive requests complete. XRC queue pairs have no receive queue and ignore it; others need it.
+    pub recv_cq: Option<CqId>,
     /// Its limits.
     pub cap: QpCap,
     /// Every send request is announced, signaled or not.
@@ -177,6 +177,20 @@ pub struct QpInit {
     /// Of an XRC target: the domain of the shared receive queues that requests may name. It needs
     /// neither protection domain nor completion queues.
     pub xrcd: Option<XrcdId>,
+}
+
+impl QpInit {
+    /// The completion queues of its send and its receive requests, as far as it has such queues.
+    fn cqs(&self) -> Result<(Option<CqId>, Option<CqId>), CreateError> {
+        let qp_type = self.qp_type;
+        let needed = |cq: Option<CqId>, has_queue: bool, queue| match cq {
+            _ if !has_queue => Ok(None),
+            Some(cq) => Ok(Some(cq)),
+            None => Err(CreateError::NoCq { qp_type, queue }),
+        };
+        let sends = needed(self.send_cq, qp_type.has_send_queue(), "send")?;
+        Ok((sends, needed(self.recv_cq, qp_type.has_receive_queue(), "receive")?))
+    }
 }
 
 /// Why a queue pair was not created.
@@ -224,6 +238,15 @@ pub enum CreateError {
     /// An XRC target takes from the shared receive queues of a domain.
     #[error("an XRC target needs an XRC domain")]
     NoXrcd,
+    /// The requests of a queue have to complete somewhere.
+    #[doc(alias = "EINVAL")]
+    #[error("{qp_type} queue pairs need a completion queue for {queue} requests")]
+    NoCq {
+        /// The type of the queue pair.
+        qp_type: QpType,
+        /// The queue: send or receive.
+        queue: &'static str,
+    },
 }
 
 /// What a queue pair looks like from outside.
@@ -452,12 +475,13 @@ impl Engine {
     ///
     /// [`CreateError`]; nothing has changed.
     pub fn create_qp(&mut self, now: Instant, init: QpInit) -> Result<Qpn, CreateError> {
-        let QpInit { qp_type, pd, send_cq, recv_cq, send_ops, srq, .. } = init;
+        let QpInit { qp_type, pd, send_ops, srq, .. } = init;
         let surplus = send_ops.unwrap_or_default().difference(SendOps::of(qp_type));
         if !surplus.is_empty() {
             return Err(CreateError::SendOps { qp_type, surplus });
         }
         self.check_sources(&init)?;
+        let (send_cq, recv_cq) = init.cqs()?;
         let qpn = self.qps.free_number(now)?;
         let mut cap = init.cap.granted();
         if let Some(shared) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
@@ -466,7 +490,8 @@ impl Engine {
         }
         cap = cap.of(qp_type);
         let id = Identity { qpn, pd, send_cq, recv_cq };
-        let slot = self.qps.insert(QueuePair::new(id, QpInit { cap, ..init }));
+        let init = QpInit { cap, send_cq, recv_cq, ..init };
+        let slot = self.qps.insert(QueuePair::new(id, init));
         self.tally.begin(slot);
         Ok(qpn)
     }

@@ -154,7 +154,7 @@ impl QpTable {
 
     /// The queue pairs that send completions to `cq`.
     pub(crate) fn completing_at(&self, cq: CqId) -> Vec<usize> {
-        let uses = |qp: &QueuePair| qp.id.send_cq == cq || qp.id.recv_cq == cq;
+        let uses = |qp: &QueuePair| [qp.id.send_cq, qp.id.recv_cq].contains(&Some(cq));
         (0..self.slots.len()).filter(|slot| self.get(*slot).is_some_and(uses)).collect()
     }
 

@@ -207,8 +207,8 @@ impl End {
         let init = QpInit {
             qp_type,
             pd: PdId(1),
-            send_cq: cq,
-            recv_cq: cq,
+            send_cq: Some(cq),
+            recv_cq: Some(cq),
             cap,
             sq_sig_all: false,
             srq: None,

@@ -18,8 +18,10 @@ use crate::wire::{Opcode, Transport};
 pub(crate) struct Identity {
     pub(crate) qpn: Qpn,
     pub(crate) pd: PdId,
-    pub(crate) send_cq: CqId,
-    pub(crate) recv_cq: CqId,
+    /// The completion queue of send requests, if it has a send queue.
+    pub(crate) send_cq: Option<CqId>,
+    /// The completion queue of receive requests, if it has a receive queue.
+    pub(crate) recv_cq: Option<CqId>,
 }
 
 impl From<&Identity> for Via {
@@ -123,11 +125,11 @@ impl Context<'_> {
             ip_version: None,
             solicited: status != WcStatus::Success,
         };
-        self.outputs.completions.push_back((id.send_cq, completion));
+        self.outputs.complete(id.send_cq, completion);
     }
 
     /// Announces the end of a receive request that a message to `qpn` has taken, at `cq`.
-    pub(crate) fn complete_recv(&mut self, cq: CqId, qpn: Qpn, wr_id: u64, end: RecvEnd) {
+    pub(crate) fn complete_recv(&mut self, cq: Option<CqId>, qpn: Qpn, wr_id: u64, end: RecvEnd) {
         self.counters().received(end.status);
         let completion = Completion {
             wr_id,
@@ -141,7 +143,7 @@ impl Context<'_> {
             ip_version: end.ip_version,
             solicited: end.solicited || end.status != WcStatus::Success,
         };
-        self.outputs.completions.push_back((cq, completion));
+        self.outputs.complete(cq, completion);
     }
 }
 

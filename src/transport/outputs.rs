@@ -69,6 +69,17 @@ pub(crate) struct Outputs {
     pub(crate) shortage: Shortage,
 }
 
+impl Outputs {
+    /// Announces a completion at `cq`. Halves of queue pairs without a completion queue complete nothing.
+    #[inline]
+    pub(crate) fn complete(&mut self, cq: Option<CqId>, completion: Completion) {
+        debug_assert!(cq.is_some(), "{completion:?} has nowhere to go");
+        if let Some(cq) = cq {
+            self.completions.push_back((cq, completion));
+        }
+    }
+}
+
 /// How near UC and UD are to losing messages for want of receive requests.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage {

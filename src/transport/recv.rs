@@ -14,15 +14,15 @@ pub(crate) struct RecvQueue {
     capacity: usize,
     /// Where the memory of its requests is looked for.
     pub(crate) pd: PdId,
-    /// Where its requests complete.
-    pub(crate) cq: CqId,
+    /// Where its requests complete: somewhere, unless it is empty for ever.
+    pub(crate) cq: Option<CqId>,
     /// Several queue pairs take from it, so that none may put back what it has taken.
     pub(crate) shared: bool,
 }
 
 impl RecvQueue {
     /// The queue of one queue pair.
-    pub(crate) fn new(capacity: usize, pd: PdId, cq: CqId) -> Self {
+    pub(crate) fn new(capacity: usize, pd: PdId, cq: Option<CqId>) -> Self {
         Self { capacity, pd, cq, ..Self::default() }
     }
 

@@ -113,10 +113,10 @@ impl SrqTable {
 
     /// Lends a queue to a queue pair whose receive requests complete at `cq`, unless the queue has a
     /// completion queue of its own.
-    pub(crate) fn lend(&mut self, srqn: Srqn, cq: CqId) -> RecvQueue {
+    pub(crate) fn lend(&mut self, srqn: Srqn, cq: Option<CqId>) -> RecvQueue {
         let Some(srq) = self.by_number.get_mut(&srqn) else { return RecvQueue::default() };
         srq.lent_with = srq.queue.len();
-        srq.queue.cq = srq.xrc.map_or(cq, |xrc| xrc.cq);
+        srq.queue.cq = srq.xrc.map_or(cq, |xrc| Some(xrc.cq));
         std::mem::take(&mut srq.queue)
     }
 

@@ -168,9 +168,10 @@ fn of_create(error: &CreateError) -> i32 {
     match error {
         CreateError::TooMany { .. } | CreateError::NumbersRest { .. } => libc::ENOMEM,
         CreateError::SendOps { .. } => libc::EOPNOTSUPP,
-        CreateError::NoSuchSrq(_) | CreateError::SrqType { .. } | CreateError::NoXrcd => {
-            libc::EINVAL
-        }
+        CreateError::NoSuchSrq(_)
+        | CreateError::SrqType { .. }
+        | CreateError::NoXrcd
+        | CreateError::NoCq { .. } => libc::EINVAL,
     }
 }
 

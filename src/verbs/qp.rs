@@ -221,8 +221,8 @@ impl QueuePair {
         let init = QpInit {
             qp_type: config.qp_type,
             pd: pd.id,
-            send_cq: config.send_cq.id(),
-            recv_cq: config.recv_cq.id(),
+            send_cq: Some(config.send_cq.id()),
+            recv_cq: Some(config.recv_cq.id()),
             cap: config.cap,
             sq_sig_all: config.sq_sig_all,
             srq: config.srq.map(SharedReceiveQueue::srqn),

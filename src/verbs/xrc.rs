@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{FlatAttr, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType};
-use crate::ids::{CqId, PdId, Qpn};
+use crate::ids::{PdId, Qpn};
 use crate::psn::Psn;
 use crate::runtime::{Shard, Xrcd};
 use crate::verbs::context::ContextInner;
@@ -106,8 +106,8 @@ impl XrcDomain {
         let init = QpInit {
             qp_type: QpType::XrcTgt,
             pd: PdId::default(),
-            send_cq: CqId::default(),
-            recv_cq: CqId::default(),
+            send_cq: None,
+            recv_cq: None,
             cap: QpCap::default(),
             sq_sig_all: false,
             srq: None,

@@ -165,7 +165,7 @@ impl Play {
             if end.exists {
                 self.world.modify(host, end.qpn, QpAttr::to(QpState::Reset));
             } else {
-                let [send_cq, recv_cq]: [CqId; 2] = end.cqs;
+                let [send_cq, recv_cq]: [Option<CqId>; 2] = end.cqs.map(Some);
                 let init = QpInit { send_cq, recv_cq, ..qp_init(&link) };
                 let now = self.world.now;
                 end.qpn = self.world.nodes[host].engine.create_qp(now, init).unwrap();

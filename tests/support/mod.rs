@@ -334,8 +334,8 @@ pub fn qp_init(link: &Link) -> QpInit {
     QpInit {
         qp_type: link.qp_type,
         pd: PD,
-        send_cq: SEND_CQ,
-        recv_cq: RECV_CQ,
+        send_cq: Some(SEND_CQ),
+        recv_cq: Some(RECV_CQ),
         cap: link.cap,
         sq_sig_all: link.sq_sig_all,
         srq: link.srq,

@@ -41,6 +41,26 @@ impl Xrc {
 }
 
 #[test]
+fn an_overflow_of_the_first_completion_queue_leaves_targets_alone() {
+    let ctx = open();
+    let cq = ctx.create_cq(1, None).unwrap();
+    let hub = Node::with_cq(ctx, cq);
+    let domain = hub.ctx.open_xrcd(&XrcdOptions::default()).unwrap();
+    let target = domain.create_target().unwrap();
+    let sender = Node::on(open());
+    let initiator = sender.pd.create_qp(&QpConfig::xrc(&sender.cq)).unwrap();
+    target.connect(&initiator.endpoint(), &ConnectOptions::default()).unwrap();
+    hub.connect(&sender, &ConnectOptions::default());
+    for wr_id in 0..2 {
+        hub.recv(wr_id, 0..64);
+        sender.send(SendRequest::send(wr_id, SendData::inline(b"!")));
+    }
+    let event = hub.ctx.wait_event(crate::node::PATIENCE).unwrap();
+    assert_eq!(event, AsyncEvent::CqErr(hub.cq.id()));
+    assert_eq!([hub.qp.state(), target.state()].map(Result::unwrap), [QpState::Err, QpState::Rts]);
+}
+
+#[test]
 fn each_message_reaches_the_program_it_is_for() {
     let x = Xrc::new();
     for (round, which) in [0, 1, 1, 0].into_iter().enumerate() {

@@ -60,8 +60,8 @@ mod tests {
         let init = QpInit {
             qp_type: QpType::Ud,
             pd: PdId(1),
-            send_cq: end.cq,
-            recv_cq: end.cq,
+            send_cq: Some(end.cq),
+            recv_cq: Some(end.cq),
             cap: QpCap::default(),
             sq_sig_all: false,
             srq: None,
