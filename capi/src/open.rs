@@ -64,13 +64,13 @@ fn capturing(path: &Path) -> Result<OpenOptions, Error> {
     Ok(OpenOptions::default().capture(sink))
 }
 
-/// The end of the process by `_exit`, before which nothing else of ours runs.
+/// The end of the process by `_exit`, before which nothing else of ours runs. It may come in the handler of
+/// a signal, so every step is async-signal-safe. Of a capture each packet is in the file by then.
 pub(crate) extern "C" fn flush() {
     // A child that `vfork` has made, and that could not be another program, ends like this: it has the
     // memory of its parent, whose devices are not to be given up.
     if OPENER.load(Ordering::Relaxed) == process::id() {
         softroce::runtime::flush();
-        complete_capture();
     }
 }
 

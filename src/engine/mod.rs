@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`poll_transmit`](Engine::poll_transmit) | the next burst |
 //! | [`poll_requests`](Engine::poll_requests) | the next burst of requests, ahead of its turn |
+//! | [`poll_acknowledgement`](Engine::poll_acknowledgement) | the next acknowledgement, at the end of the process |
 //! | [`poll_completion`](Engine::poll_completion) | the next completion |
 //! | [`poll_event`](Engine::poll_event) | the next asynchronous event |
 //! | [`poll_backlog`](Engine::poll_backlog) | a host of which to tell what waits there |
@@ -661,6 +662,27 @@ impl Engine {
             qp.ready = false;
         }
         built
+    }
+
+    /// Builds the next acknowledgement that a queue pair owes into `out`, ahead of everything else that there is
+    /// to send. False when there is none; `out` is empty then.
+    ///
+    /// It is for the end of the process: queue pairs that owe none are taken out of their turn. It reads no
+    /// registered memory, takes no lock and allocates nothing.
+    pub fn poll_acknowledgement(&mut self, out: &mut Burst) -> bool {
+        out.clear();
+        while let Some(slot) = self.ready.pop_front() {
+            let Some(qp) = self.qps.get_mut(slot) else { continue };
+            qp.ready = false;
+            qp.acknowledge(out);
+            if !out.is_empty() {
+                let counters = self.tally.row(Some(slot));
+                counters.tx_packets += out.len() as u64;
+                counters.tx_bytes += out.data().len() as u64;
+                return true;
+            }
+        }
+        false
     }
 
     /// The next host of which it matters how much waits there: somebody has more to send than would

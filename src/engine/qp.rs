@@ -446,6 +446,16 @@ impl QueuePair {
         left
     }
 
+    /// Appends the acknowledgement or NAK that is owed to an empty burst, unless an answer goes before it.
+    pub(crate) fn acknowledge(&mut self, out: &mut Burst) {
+        if let Some(Peering::Connection(connection)) = &self.peering
+            && let Some(responder) = self.service.responder()
+        {
+            out.path = connection.path;
+            responder.close(connection, out);
+        }
+    }
+
     // ---- states ----
 
     /// RESET: as if it had just been created. Nothing completes.

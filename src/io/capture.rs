@@ -63,7 +63,7 @@ impl<P: Port, S: Sink> Port for Capture<P, S> {
         })
     }
 
-    left_to!(port: source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout);
+    left_to!(port: send_last source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout);
     left_to!(port: info counters descriptors);
 }
 

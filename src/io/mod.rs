@@ -193,6 +193,14 @@ pub trait Port: Send {
     /// were not looked at.
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError>;
 
+    /// Sends a last burst as the process ends, perhaps in the handler of a signal: only async-signal-safe
+    /// steps are taken. No lock is taken, nothing is allocated, and nothing of it is counted or captured.
+    ///
+    /// A port that cannot do so sends nothing, as this does.
+    fn send_last(&mut self, burst: &Burst) {
+        let _ = burst;
+    }
+
     /// Receives a bounded batch, calls `sink` for each buffer and returns how many there were: 0
     /// when nothing is there.
     ///
@@ -279,6 +287,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
         (**self).transmit(now, bursts)
     }
 
+    fn send_last(&mut self, burst: &Burst) {
+        (**self).send_last(burst);
+    }
+
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         (**self).receive(now, sink)
     }
@@ -337,6 +349,11 @@ impl<P: Port + ?Sized> Port for Box<P> {
 /// is not named the port has for itself, or has not.
 macro_rules! left_to {
     ($port:ident: $($method:ident)*) => { $(crate::io::left_to!(@ $method $port);)* };
+    (@ send_last $port:ident) => {
+        fn send_last(&mut self, burst: &crate::net::Burst) {
+            self.$port.send_last(burst);
+        }
+    };
     (@ source_port $port:ident) => {
         fn source_port(&mut self, source: std::net::IpAddr, wanted: u16) -> u16 {
             self.$port.source_port(source, wanted)

@@ -96,6 +96,12 @@ impl<P: Port> Port for Several<P> {
         Ok(taken)
     }
 
+    fn send_last(&mut self, burst: &Burst) {
+        if let Some(port) = self.with(burst.path.source) {
+            port.send_last(burst);
+        }
+    }
+
     /// A batch of the next port that has one, so that none is kept waiting by what another receives.
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let count = self.ips.len();

@@ -169,7 +169,7 @@ impl<P: Port> Port for Sorted<P> {
         Ok(count)
     }
 
-    left_to!(port: source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout info);
+    left_to!(port: send_last source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout info);
 
     fn counters(&self) -> PortCounters {
         PortCounters { strays: self.handed_on, strays_lost: self.lost, ..self.port.counters() }

@@ -297,6 +297,23 @@ impl Core {
         self.deliver(now);
     }
 
+    /// Sends bursts that are built already, and acknowledgements that are owed, `max` of them together at most,
+    /// and returns how many. Every step is async-signal-safe.
+    pub(crate) fn send_last(&mut self, max: usize) -> usize {
+        let mut sent = 0;
+        for burst in self.bursts[self.taken..self.built].iter().take(max) {
+            self.port.send_last(burst);
+            sent += 1;
+        }
+        (self.built, self.taken) = (0, 0);
+        let Some(burst) = self.bursts.first_mut() else { return sent };
+        while sent < max && self.engine.poll_acknowledgement(burst) {
+            self.port.send_last(burst);
+            sent += 1;
+        }
+        sent
+    }
+
     /// Sends what the engine has, a few rounds of it. True when something was sent.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
         self.hold.end();

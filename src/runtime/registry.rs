@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::process;
 use std::sync::{Arc, Condvar, MutexGuard, Once, PoisonError, Weak};
 
 use crate::io::at_exit;
 use crate::lock::Mutex;
 use crate::runtime::device::Device;
 use crate::runtime::fork;
+use crate::runtime::shards::Shards;
 
 static REGISTRY: Mutex<Option<HashMap<IpAddr, Entry>>> = Mutex::new(None);
 static RELEASED: Condvar = Condvar::new();
@@ -66,7 +68,10 @@ impl Claim {
 
     /// Enters a device at its addresses, which have been claimed for it.
     pub(crate) fn enter(device: &Arc<Device>) {
-        device.shards.first().claim().fill(&mut lock(), &Arc::downgrade(device));
+        let mut entries = lock();
+        device.shards.first().claim().fill(&mut entries, &Arc::downgrade(device));
+        remember(device);
+        drop(entries);
         RELEASED.notify_all();
     }
 
@@ -127,14 +132,8 @@ fn first_of(entries: &mut Entries<'_>, ips: &[IpAddr]) -> Option<(IpAddr, Weak<D
     ips.iter().find_map(|ip| of(entries, *ip).map(|device| (*ip, device)))
 }
 
+/// Sends what the devices of this process owe their peers, for its end by `exit`.
 extern "C" fn flush_all() {
-    flush();
-}
-
-/// Sends what the devices of this process owe their peers, acknowledgements above all, as is done when it
-/// exits. It is for a process that is to end in another way, by `_exit`, and right after: the devices
-/// cannot be closed any more.
-pub fn flush() {
     // Another thread may hold it, and go on for as long as it likes.
     let Ok(entries) = REGISTRY.try_lock() else { return };
     let devices: Vec<_> = entries
@@ -147,5 +146,59 @@ pub fn flush() {
         device.shards.iter().for_each(|shard| shard.flush_at_exit());
         // To close it is the system's part now.
         std::mem::forget(device);
+    }
+}
+
+/// A device that [`flush`] finds, and the process that has opened it.
+type Open = (u32, Weak<Shards>);
+
+/// Devices that [`flush`] finds at most.
+const MAX_FLUSHED: usize = 64;
+
+/// Bursts that [`flush`] sends at most.
+const MAX_LAST_BURSTS: usize = 64;
+
+/// The devices that are open, where a signal handler finds them. Their places are taken under the
+/// registry's lock.
+static OPEN: [Mutex<Option<Open>>; MAX_FLUSHED] = [const { Mutex::new(None) }; MAX_FLUSHED];
+
+/// Lets [`flush`] find a device, if there is a place.
+fn remember(device: &Device) {
+    let me = process::id();
+    for place in &OPEN {
+        // A thread that flushes has it: the process ends.
+        let Ok(mut place) = place.try_lock() else { continue };
+        let is_taken = |(opener, shards): &Open| *opener == me && shards.strong_count() > 0;
+        if !place.as_ref().is_some_and(is_taken) {
+            *place = Some((me, Arc::downgrade(&device.shards)));
+            return;
+        }
+    }
+}
+
+/// Sends the acknowledgements that the devices of this process owe their peers, for its end by `_exit`.
+///
+/// Every step is async-signal-safe, so that it may stand in the handler of a signal: it allocates nothing,
+/// waits for no lock, and sends 64 packets at most, of 64 devices at most. A device that another thread
+/// uses at the moment, or that the signal has interrupted, sends nothing. In a child of the process that
+/// has opened a device it does nothing.
+///
+/// The process ends right after: the devices cannot be closed any more.
+pub fn flush() {
+    let me = process::id();
+    let mut left = MAX_LAST_BURSTS;
+    for place in &OPEN {
+        let Ok(place) = place.try_lock() else { continue };
+        let Some((opener, shards)) = &*place else { continue };
+        // A child of `vfork` has the memory of its parent, and no hook has told that it is one.
+        if *opener != me {
+            continue;
+        }
+        let Some(shards) = shards.upgrade() else { continue };
+        for shard in shards.iter() {
+            left = left.saturating_sub(shard.send_last(left));
+        }
+        // To close the device is the system's part now, and not that of a signal handler.
+        std::mem::forget(shards);
     }
 }

@@ -230,6 +230,16 @@ impl Shard {
         }
     }
 
+    /// Sends the acknowledgements that are owed, `max` at most, unless somebody has the lock, and returns how
+    /// many. For the end of the process in the handler of a signal: every step is async-signal-safe.
+    pub(crate) fn send_last(&self, max: usize) -> usize {
+        if self.check().is_err() {
+            return 0;
+        }
+        // Whoever has the lock may be what the signal has interrupted.
+        self.core.try_lock().map_or(0, |mut core| core.send_last(max))
+    }
+
     /// Unlocks, and wakes who sleeps for longer than is right by now, or while there is something to receive.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
@@ -442,6 +452,20 @@ mod tests {
         assert!(ring.completions.pop().is_some());
         shard.turn_for(&ring.completions).unwrap();
         assert_eq!(log(&wire), ["tx 1"]);
+    }
+
+    #[test]
+    fn the_end_of_the_process_sends_what_is_owed_and_waits_for_no_lock() {
+        let (shard, wire, ring) = shard([10, 255, 1, 11]);
+        shard.turn_for(&ring.completions).unwrap();
+        assert_eq!(log(&wire), ["rx"]);
+        let held = shard.lock().unwrap();
+        assert_eq!(shard.send_last(8), 0);
+        drop(held);
+        assert_eq!(shard.send_last(0), 0);
+        assert_eq!(log(&wire), [""; 0]);
+        assert_eq!([shard.send_last(8), shard.send_last(8)], [1, 0]);
+        assert_eq!(log(&wire), ["last 1"]);
     }
 
     #[test]

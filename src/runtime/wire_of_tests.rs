@@ -70,6 +70,10 @@ impl Port for TestPort {
         Ok(bursts.len())
     }
 
+    fn send_last(&mut self, burst: &Burst) {
+        self.own.lock().unwrap().log.push(format!("last {}", burst.len()));
+    }
+
     fn receive(&mut self, _: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let mut own = self.own.lock().unwrap();
         if let Some(errno) = own.receive_error.take() {

@@ -173,7 +173,8 @@ functions! {
 /// A function that ends the process.
 type End = unsafe extern "C" fn(c_int) -> !;
 
-/// Ends the process by a function of libc, when what is owed to peers has been sent.
+/// Ends the process by a function of libc, when what is owed to peers has been sent. It may be called in the
+/// handler of a signal and in the child of a fork: all steps are async-signal-safe.
 fn end(next: &Next<End>, status: c_int) -> ! {
     if let Some(flush) = FLUSH.get() {
         // SAFETY: of our libibverbs, and of this type. Without devices it does nothing.

@@ -4,7 +4,7 @@
 //! `roce run` writes a small tree of files that says of softroce what the kernel says of its devices, and
 //! has this library loaded before the program. It stands before the functions of libc that take a path,
 //! and has them look into the tree instead; nothing else is changed. It also stands before `_exit`, so
-//! that what is owed to peers is sent before a process ends that way.
+//! that acknowledgements are sent that are owed when a process ends that way.
 //!
 //! * [`place`]: which paths these are, and where they lead;
 //! * [`border`]: the functions, in the place of libc's.

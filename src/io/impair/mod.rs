@@ -157,6 +157,13 @@ impl<P: Port> Port for Impair<P> {
         Ok(bursts.len())
     }
 
+    /// A packet that would be held back here is lost.
+    fn send_last(&mut self, burst: &Burst) {
+        if self.sent.is_none() {
+            self.port.send_last(burst);
+        }
+    }
+
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         self.release(now);
         let Some(lane) = &mut self.received else { return self.port.receive(now, sink) };

@@ -240,7 +240,7 @@ impl Port for PacketPort {
     }
 
     // Of what waits at others it tells nothing: that is not known of packet sockets.
-    left_to!(udp: source_port keep_identifications groups);
+    left_to!(udp: send_last source_port keep_identifications groups);
 
     // Every frame has them.
     fn tell_ip_fields(&mut self) {}

@@ -193,7 +193,7 @@ impl Port for ShmPort {
         descriptors
     }
 
-    left_to!(udp: source_port tell_ip_fields keep_identifications groups poll_link info);
+    left_to!(udp: send_last source_port tell_ip_fields keep_identifications groups poll_link info);
 }
 
 #[cfg(test)]

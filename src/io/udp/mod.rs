@@ -305,6 +305,10 @@ impl Port for UdpPort {
         Ok(taken)
     }
 
+    fn send_last(&mut self, burst: &Burst) {
+        self.senders.send_last(burst, self.intake.socket());
+    }
+
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let messages = self.intake.receive(&mut self.counters, sink)?;
         // Most ports have none, and this is asked some million times a second.
@@ -506,6 +510,21 @@ pub(super) mod tests {
         assert_eq!((tx.tx_bursts, tx.tx_datagrams), (2, 30));
         assert_eq!((rx.rx_buffers, rx.rx_datagrams), (2, 30));
         assert_eq!((tx.tx_bytes, rx.rx_bytes), (2 * 57_588, 2 * 57_588));
+    }
+
+    #[test]
+    fn the_last_burst_arrives_and_is_not_counted() {
+        let (mut a, mut b) = (open(&config()), open(&config()));
+        let plain = path(&mut a, b.info().ip, 0xc123);
+        let marked = Path { traffic_class: 0xba, ..plain };
+        for burst in [burst(plain, &[20]), burst(marked, &[20]), burst(plain, &[64, 20])] {
+            a.send_last(&burst);
+            assert_eq!(receive(&mut b, burst.len())[0].segments[0].len(), burst.segment_len());
+        }
+        assert_eq!(a.counters().tx_bursts, 0);
+        a.send_last(&burst(Path { source: b.info().ip, ..plain }, &[20]));
+        a.send_last(&burst(plain, &[28]));
+        assert_eq!(receive(&mut b, 1)[0].lens(), [28], "that of another address has not been sent");
     }
 
     #[test]

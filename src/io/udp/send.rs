@@ -196,6 +196,22 @@ impl Senders {
         Ok(taken)
     }
 
+    /// Sends one burst by one call, and takes no note of it: [`Port::send_last`](crate::io::Port::send_last).
+    pub(super) fn send_last(&mut self, burst: &Burst, receiver: &Socket) {
+        if self.check(burst).is_err() || self.in_pieces(burst) {
+            return;
+        }
+        let Some(sender) = self.find(burst.path.source_port) else { return };
+        let [envelope, ..] = &mut self.envelopes[..] else { return };
+        address(envelope, burst, self.scope);
+        if burst.len() > 1 {
+            cut(envelope, burst);
+        }
+        let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
+        // Lost, as on the way: nobody is left to send it again.
+        let _ = sys::send_one(socket, envelope, burst.data());
+    }
+
     /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those that
     /// were sealed as a later segment are sealed again.
     pub(super) fn send_pieces(

@@ -103,6 +103,17 @@ fn children_have_devices_of_their_own() {
     }
 }
 
+/// In the handler of a signal, and in a child that has no device of its own.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn processes_end_at_once_wherever_they_call_exit() {
+    let _alone = alone();
+    let exits = compiled("exits");
+    for place in ["handler", "child"] {
+        assert_eq!(output(&[&exits, place]), "all have ended at once\n");
+    }
+}
+
 /// The connection goes on after each PSN has been used once.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
