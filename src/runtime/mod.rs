@@ -56,7 +56,7 @@ pub(crate) use crate::io::Bell;
 pub(crate) use device::{Address, Device, DeviceConfig, may_be_shards, random};
 pub(crate) use queue::Queue;
 pub(crate) use registry::find as find_device;
-pub(crate) use ring::{Announce, Armed, Ring, Stamped};
+pub(crate) use ring::{Announce, Armed, Ring, Stamped, WaiterKey};
 pub(crate) use rings::CqNumbers;
 pub(crate) use shard::Shard;
 pub(crate) use shards::{ShardSet, Shards};

@@ -1,5 +1,6 @@
 //! The device's side of a completion queue.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -43,11 +44,22 @@ pub(crate) struct Ring {
     /// That it is full has been told.
     told: AtomicBool,
     /// Tasks that wait for completions, and whether there are any.
-    wakers: Mutex<Vec<Waker>>,
+    waiters: Mutex<Waiters>,
     awaited: AtomicBool,
     /// Where it is told that the queue was full.
     pub(crate) events: Arc<Queue<AsyncEvent>>,
 }
+
+/// Tasks that wait for completions, each with a key of its own.
+#[derive(Debug, Default)]
+struct Waiters {
+    wakers: BTreeMap<WaiterKey, Waker>,
+    next: WaiterKey,
+}
+
+/// The key of a future that has waited for completions of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct WaiterKey(u64);
 
 /// A completion, and when it was put in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +123,7 @@ impl Ring {
             ignore_overrun,
             overrun: AtomicBool::new(false),
             told: AtomicBool::new(false),
-            wakers: Mutex::default(),
+            waiters: Mutex::default(),
             awaited: AtomicBool::new(false),
             events,
         }
@@ -190,30 +202,55 @@ impl Ring {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Has the next completion wake a task. What came before wakes nobody, so look once more.
-    pub(crate) fn wake_with(&self, waker: &Waker) {
-        let mut wakers = self.wakers();
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
+    /// Has the next completion wake the task of the future with this key, which is given one if it has none.
+    /// Completions that came before wake no task, so the future looks once more.
+    ///
+    /// Each completion wakes all tasks that wait. So if one of them is dropped before it looks, the others
+    /// have been woken too, and none needs to pass it on.
+    pub(crate) fn wake_with(&self, key: &mut Option<WaiterKey>, waker: &Waker) {
+        let mut waiters = self.waiters();
+        let Waiters { wakers, next } = &mut *waiters;
+        let key = *key.get_or_insert_with(|| {
+            next.0 += 1;
+            *next
+        });
+        let known = wakers.get(&key).is_some_and(|known| known.will_wake(waker));
+        let replaced = if known { None } else { wakers.insert(key, waker.clone()) };
         self.awaited.store(true, Ordering::SeqCst);
+        drop(waiters);
+        // It may be the last reference to a task, whose futures are dropped with it and come here.
+        drop(replaced);
     }
 
-    /// The tasks that wait. They are woken when the device's lock is free.
-    pub(crate) fn take_wakers(&self) -> Vec<Waker> {
-        let mut wakers = self.wakers();
+    /// The future with this key waits no more: its task is not woken for it.
+    pub(crate) fn forget(&self, key: WaiterKey) {
+        // False since its own registration: that has been taken.
+        if !self.awaited.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut waiters = self.waiters();
+        let forgotten = waiters.wakers.remove(&key);
+        if waiters.wakers.is_empty() {
+            self.awaited.store(false, Ordering::SeqCst);
+        }
+        drop(waiters);
+        drop(forgotten);
+    }
+
+    /// Moves the tasks that wait to `to`. They are woken when the device's lock is free.
+    pub(crate) fn take_wakers(&self, to: &mut Vec<Waker>) {
+        let mut waiters = self.waiters();
         self.awaited.store(false, Ordering::SeqCst);
-        std::mem::take(&mut wakers)
+        to.extend(std::mem::take(&mut waiters.wakers).into_values());
     }
 
-    fn wakers(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device has failed.
+    /// The device has failed. Tasks that wait are still to be [woken](Self::take_wakers).
     pub(crate) fn close(&self) {
         self.completions.close();
-        self.take_wakers().into_iter().for_each(Waker::wake);
         if let Some(announce) = &self.announce {
             announce.close();
         }

@@ -111,11 +111,13 @@ impl Rings {
         let mut put = slot.ring.put(now, completions);
         // Of each shard the engine is to know it, once.
         put.overrun = put.overrun && !std::mem::replace(&mut slot.overrun, true);
-        let wakers = if put.awaited { slot.ring.take_wakers() } else { Vec::new() };
+        if put.awaited {
+            let ring = Arc::clone(&slot.ring);
+            ring.take_wakers(&mut self.wakers);
+        }
         if put.wanted > 0 {
             self.hold(now, id, put.wanted);
         }
-        self.wakers.extend(wakers);
         put
     }
 
@@ -202,9 +204,10 @@ impl Rings {
     }
 
     /// The device has failed.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&mut self) {
         for slot in self.slots.iter().flatten() {
             slot.ring.close();
+            slot.ring.take_wakers(&mut self.wakers);
         }
     }
 }

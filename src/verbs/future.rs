@@ -8,14 +8,18 @@ use std::task::{Context, Poll};
 #[cfg(feature = "futures")]
 use futures_core::Stream;
 
-use crate::runtime::ShardSet;
+use crate::runtime::{Ring, ShardSet, WaiterKey};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
+use crate::verbs::cq::CqInner;
 use crate::verbs::{CompletionQueue, Error};
 
 impl CompletionQueue {
     /// The next completion, for a task that waits for it. The device's thread wakes the task: any
     /// executor will do, and no channel is needed.
+    ///
+    /// Several tasks may wait for completions of one queue: each completion wakes all of them, and one of them
+    /// takes it. A future that is dropped takes none with it.
     ///
     /// ```
     /// use std::future::Future;
@@ -40,7 +44,7 @@ impl CompletionQueue {
     /// [`Error::Overrun`] when completions have been lost and those before them are taken;
     /// [`Error::Down`].
     pub fn next(&self) -> NextCompletion<'_> {
-        NextCompletion { cq: self, seat: None }
+        NextCompletion { cq: self, waiter: None }
     }
 
     /// The completions to come, for a task. It ends with the first error.
@@ -62,15 +66,20 @@ impl CompletionQueue {
     /// ```
     #[cfg(feature = "futures")]
     pub fn completions(&self) -> Completions {
-        Completions { cq: self.clone(), seat: None, over: false }
+        Completions { cq: self.clone(), waiter: None, over: false }
     }
 
-    /// What a task finds; it is woken when that may be more.
-    fn look(&self, seat: &mut Option<Seat>, cx: &Context<'_>) -> Poll<Result<Completion, Error>> {
+    /// Takes a completion for a task, or has the next one wake it.
+    fn look(
+        &self,
+        waiter: &mut Option<Waiter>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<Completion, Error>> {
         let inner = &self.inner;
         let mut found = self.take();
         if found.is_none() {
-            inner.ring.wake_with(cx.waker());
+            let waiter = waiter.get_or_insert_with(|| Waiter::of(inner));
+            inner.ring.wake_with(&mut waiter.key, cx.waker());
             // What came before that wakes nobody.
             found = inner.ring.completions.pop();
         }
@@ -80,34 +89,53 @@ impl CompletionQueue {
             None => match inner.context.device.shards.check() {
                 Err(down) => Err(down.into()),
                 Ok(()) => {
-                    seat.get_or_insert_with(|| Seat::take(&inner.context, inner.ring.feeders()));
+                    if let Some(waiter) = waiter {
+                        waiter.board();
+                    }
                     return Poll::Pending;
                 }
             },
         };
-        *seat = None;
+        *waiter = None;
         Poll::Ready(end)
     }
 }
 
-/// A task waits for something of this device.
+/// A future that waits for completions of a queue. When it is dropped nothing of it stays there.
 #[derive(Debug)]
-struct Seat {
+struct Waiter {
     context: Arc<ContextInner>,
-    /// The shards that bring it.
+    ring: Arc<Ring>,
+    key: Option<WaiterKey>,
+    /// The shards that bring completions, once the future waits for them.
     aboard: ShardSet,
 }
 
-impl Seat {
-    fn take(context: &Arc<ContextInner>, aboard: ShardSet) -> Self {
-        context.device.shards.board(aboard);
-        Self { context: Arc::clone(context), aboard }
+impl Waiter {
+    fn of(cq: &CqInner) -> Self {
+        Self {
+            context: Arc::clone(&cq.context),
+            ring: Arc::clone(&cq.ring),
+            key: None,
+            aboard: ShardSet::EMPTY,
+        }
+    }
+
+    /// Has the threads of the shards bring completions.
+    fn board(&mut self) {
+        if self.aboard.is_empty() {
+            self.aboard = self.ring.feeders();
+            self.context.device.shards.board(self.aboard);
+        }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Waiter {
     fn drop(&mut self) {
         self.context.device.shards.alight(self.aboard);
+        if let Some(key) = self.key {
+            self.ring.forget(key);
+        }
     }
 }
 
@@ -116,14 +144,14 @@ impl Drop for Seat {
 #[must_use = "it does nothing until it is awaited"]
 pub struct NextCompletion<'a> {
     cq: &'a CompletionQueue,
-    seat: Option<Seat>,
+    waiter: Option<Waiter>,
 }
 
 impl Future for NextCompletion<'_> {
     type Output = Result<Completion, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.cq.look(&mut self.seat, cx)
+        self.cq.look(&mut self.waiter, cx)
     }
 }
 
@@ -133,7 +161,7 @@ impl Future for NextCompletion<'_> {
 #[must_use = "it does nothing until it is polled"]
 pub struct Completions {
     cq: CompletionQueue,
-    seat: Option<Seat>,
+    waiter: Option<Waiter>,
     over: bool,
 }
 
@@ -146,7 +174,7 @@ impl Stream for Completions {
         if this.over {
             return Poll::Ready(None);
         }
-        let end = this.cq.look(&mut this.seat, cx);
+        let end = this.cq.look(&mut this.waiter, cx);
         this.over = matches!(end, Poll::Ready(Err(_)));
         end.map(Some)
     }

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -80,6 +81,133 @@ fn tasks_share_a_thread() {
     let (a, b) = Node::pair();
     b.recv(0, 0..64);
     block_on(Both(Box::pin(ask(&a)), Box::pin(echo(&b)), [false; 2]));
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Woken {
+    /// Looks once for this task, which finds nothing.
+    fn waits(self: &Arc<Self>, next: &mut NextCompletion<'_>) {
+        let waker = Waker::from(Arc::clone(self));
+        assert!(Pin::new(next).poll(&mut TaskContext::from_waker(&waker)).is_pending());
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has been woken.
+    fn wait(&self) {
+        let start = softroce::runtime::now();
+        while self.count() == 0 {
+            assert!(softroce::runtime::now() - start < PATIENCE, "the task has not been woken");
+            thread::yield_now();
+        }
+    }
+}
+
+/// A queue pair that is connected to itself.
+fn alone() -> Node {
+    let node = Node::on(open());
+    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node
+}
+
+fn write(node: &Node, wr_id: u64) {
+    node.send(SendRequest::write(wr_id, SendData::inline(b"x"), node.mr.remote(0)));
+}
+
+#[test]
+fn cancelled_futures_leave_no_wakers() {
+    let node = alone();
+    for _ in 0..100_000 {
+        let woken = Arc::<Woken>::default();
+        let mut next = node.cq.next();
+        woken.waits(&mut next);
+        drop(next);
+        assert_eq!(Arc::strong_count(&woken), 1, "the queue has kept a waker");
+    }
+}
+
+#[test]
+fn a_cancelled_future_is_not_woken() {
+    let node = alone();
+    let [cancelled, waiting] = <[Arc<Woken>; 2]>::default();
+    let (mut first, mut second) = (node.cq.next(), node.cq.next());
+    cancelled.waits(&mut first);
+    waiting.waits(&mut second);
+    drop(first);
+    write(&node, 7);
+    waiting.wait();
+    assert_eq!(cancelled.count(), 0);
+    assert_eq!(block_on(second).unwrap().wr_id, 7);
+}
+
+#[test]
+fn a_future_wakes_the_task_that_polled_it_last() {
+    let node = alone();
+    let [before, after] = <[Arc<Woken>; 2]>::default();
+    let mut next = node.cq.next();
+    before.waits(&mut next);
+    after.waits(&mut next);
+    assert_eq!(Arc::strong_count(&before), 1, "the queue has kept a waker");
+    write(&node, 7);
+    after.wait();
+    assert_eq!((before.count(), block_on(next).unwrap().wr_id), (0, 7));
+}
+
+#[test]
+fn a_completion_reaches_another_task_when_the_first_is_dropped_before_it_looks() {
+    let node = alone();
+    let tasks = <[Arc<Woken>; 3]>::default();
+    let mut futures = [(); 3].map(|()| node.cq.next());
+    for (task, next) in tasks.iter().zip(&mut futures) {
+        task.waits(next);
+    }
+    write(&node, 7);
+    tasks.iter().for_each(|task| task.wait());
+    let [first, second, third] = futures;
+    drop(first);
+    assert_eq!(block_on(second).unwrap().wr_id, 7);
+    write(&node, 8);
+    assert_eq!(block_on(third).unwrap().wr_id, 8);
+}
+
+#[test]
+fn a_waker_may_hold_the_future_that_it_wakes() {
+    /// A task that is gone with its last waker, as tasks of executors are.
+    struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    let node = alone();
+    let cq = node.cq.clone();
+    let future = async move { while cq.next().await.is_ok() {} };
+    let task = Arc::new(Task(Mutex::new(Some(Box::pin(future)))));
+    let waker = Waker::from(Arc::clone(&task));
+    let mut slot = task.0.lock().unwrap();
+    let running = slot.as_mut().unwrap().as_mut();
+    assert!(running.poll(&mut TaskContext::from_waker(&waker)).is_pending());
+    let gone = Arc::downgrade(&task);
+    drop(slot);
+    drop((task, waker));
+    // The queue has the last reference, and drops it when it has woken the task.
+    write(&node, 7);
+    let start = softroce::runtime::now();
+    while gone.strong_count() > 0 {
+        assert!(softroce::runtime::now() - start < PATIENCE, "the waker has not been dropped");
+        thread::yield_now();
+    }
 }
 
 #[test]
