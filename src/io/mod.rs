@@ -60,6 +60,10 @@ pub mod tap;
 pub mod udp;
 mod way;
 
+#[cfg(all(test, feature = "runtime"))]
+#[path = "../../tests/support/prerequisite.rs"]
+mod prerequisite;
+
 #[cfg(feature = "runtime")]
 pub(crate) use bell::Bell;
 pub use conditions::{Bursts, Conditions, Outages};

@@ -404,7 +404,7 @@ pub(super) mod tests {
     use std::process;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::super::wait_readable;
+    use super::super::{prerequisite, wait_readable};
     use super::*;
     use crate::net::{BurstToken, Path, RxMeta, TransmitErrorKind};
     use crate::wire::Opcode;
@@ -588,7 +588,9 @@ pub(super) mod tests {
 
     #[test]
     fn ipv6_works_alike() {
-        let Some((_turn, mut port)) = ipv6_loopback() else { return };
+        let Some((_turn, mut port)) = ipv6_loopback() else {
+            return prerequisite::missing("IPv6 (::1)");
+        };
         let own = port.info().ip;
         port.tell_ip_fields();
         let plain = path(&mut port, own, 0xc777);

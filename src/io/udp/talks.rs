@@ -265,7 +265,7 @@ mod tests {
     use super::super::tests::{config, ipv6_loopback, open, path, receive};
     use super::super::{UdpConfig, UdpPort};
     use super::*;
-    use crate::io::Port;
+    use crate::io::{Port, prerequisite};
     use crate::net::{BurstToken, ROCE_PORT};
     use crate::wire::icrc::{Flow, Verdict};
 
@@ -512,7 +512,9 @@ mod tests {
 
     #[test]
     fn over_ipv6_nothing_is_counted() {
-        let Some((_turn, mut port)) = ipv6_loopback() else { return };
+        let Some((_turn, mut port)) = ipv6_loopback() else {
+            return prerequisite::missing("IPv6 (::1)");
+        };
         let own = port.info().ip;
         let path = path(&mut port, own, 0xc000);
         let message = datagram(path, Opcode::RcSendOnly, &[1; 64]);
