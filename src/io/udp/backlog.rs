@@ -9,22 +9,18 @@
 //! is the most that waits at any of them. How many there are nobody says: of two none is missed, of 64 some.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
-use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::net::ROCE_PORT;
+use super::sock_diag::{SockDiag, SocketMemory, Unanswered};
+use crate::time::Instant;
 
 /// A way to ask.
 #[derive(Debug)]
 pub(super) struct Backlogs {
-    /// `None` where the system has none.
-    netlink: Option<Socket>,
-    /// Numbers the questions, so that an answer is to the right one.
-    asked: u32,
+    probe: SockDiag,
     /// The sockets at each address that was asked about.
     known: HashMap<IpAddr, SmallVec<[Known; 1]>>,
 }
@@ -46,45 +42,66 @@ const REMEMBERED: usize = 1024;
 
 impl Backlogs {
     pub(super) fn new() -> Self {
-        let (domain, protocol) =
-            (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_SOCK_DIAG));
-        let netlink = Socket::new(domain, Type::DGRAM, Some(protocol))
-            .and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
-        Self { netlink: netlink.ok(), asked: 0, known: HashMap::new() }
+        Self { probe: SockDiag::new(), known: HashMap::new() }
     }
 
     /// What the socket at the RoCEv2 port of `to` has; of several the fullest. `None` when no socket of this
-    /// machine has it, or the kernel does not tell.
-    pub(super) fn ask(&mut self, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
+    /// machine has it, or the kernel does not tell, or not now.
+    pub(super) fn ask(&mut self, now: Instant, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
+        self.fullest(now, from, to).ok().flatten()
+    }
+
+    fn fullest(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<Option<SocketMemory>, Unanswered> {
         let known = match self.known.get(&to) {
             Some(known) => known.clone(),
-            None => self.find_all(from, to)?,
+            None => match self.find_all(now, from, to)? {
+                Some(known) => known,
+                None => return Ok(None),
+            },
         };
         let mut fullest: Option<SocketMemory> = None;
         for Known { source_port, cookie } in known {
-            let found = self.ask_from(source_port, from, to);
+            let found = self.probe.ask(now, (from, source_port), to)?;
             if found.is_none_or(|found| found.cookie != cookie) {
                 // Others have the address by now.
                 self.known.remove(&to);
             }
-            let found = found?;
+            let Some(found) = found else { return Ok(None) };
             if fullest.is_none_or(|fullest| found.waiting > fullest.waiting) {
                 fullest = Some(found);
             }
         }
-        fullest
+        Ok(fullest)
     }
 
     /// What one of the sockets has at the RoCEv2 port of `to`, whichever that is.
-    pub(super) fn ask_any(&mut self, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
-        self.ask_from(*TRIED.start(), from, to)
+    pub(super) fn ask_any(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Option<SocketMemory> {
+        self.probe.ask(now, (from, *TRIED.start()), to).ok().flatten()
     }
 
     /// Finds the sockets at an address.
-    fn find_all(&mut self, from: IpAddr, to: IpAddr) -> Option<SmallVec<[Known; 1]>> {
+    fn find_all(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<Option<SmallVec<[Known; 1]>>, Unanswered> {
         let mut all: SmallVec<[Known; 1]> = SmallVec::new();
         for source_port in TRIED {
-            let cookie = self.ask_from(source_port, from, to)?.cookie;
+            let Some(found) = self.probe.ask(now, (from, source_port), to)? else {
+                return Ok(None);
+            };
+            let cookie = found.cookie;
             if all.iter().all(|known| known.cookie != cookie) {
                 all.push(Known { source_port, cookie });
             }
@@ -93,113 +110,8 @@ impl Backlogs {
             self.known.clear();
         }
         self.known.insert(to, all.clone());
-        Some(all)
+        Ok(Some(all))
     }
-
-    /// What the socket has that a datagram from this port would reach.
-    fn ask_from(&mut self, port: u16, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
-        self.asked = self.asked.wrapping_add(1);
-        let mut netlink = self.netlink.as_ref()?;
-        netlink.write_all(&question(self.asked, (from, port), to)).ok()?;
-        let mut answer = [0; ANSWER_LEN];
-        // The kernel has answered by the time that it was asked.
-        let len = netlink.read(&mut answer).ok()?;
-        memory(self.asked, answer.get(..len)?)
-    }
-}
-
-/// What a socket has to receive with, in bytes as the kernel counts them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SocketMemory {
-    /// What waits.
-    pub(super) waiting: u64,
-    /// What may wait: the size of its receive buffer.
-    pub(super) buffer: u64,
-    /// What the kernel tells it from others by.
-    cookie: u64,
-}
-
-/// The kernel's answer is much shorter.
-const ANSWER_LEN: usize = 1024;
-
-/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
-const BY_FAMILY: u16 = 20;
-
-/// `INET_DIAG_SKMEMINFO` of `linux/inet_diag.h`: the memory of a socket, of which the first number is
-/// what waits to be received, and the second what may.
-const MEMORY: u16 = 7;
-
-/// Bytes of a `nlmsghdr`, and of an `inet_diag_msg`.
-const HEADER: usize = 16;
-const MESSAGE: usize = 72;
-
-/// Where an `inet_diag_msg` has the cookie of the socket.
-const COOKIE: usize = 44;
-
-/// Bytes of a question.
-const QUESTION: u8 = 72;
-
-/// `nlmsghdr` and `inet_diag_req_v2`: the memory of the one socket that a datagram would reach.
-///
-/// ```text
-///  0 length u32   4 type u16   6 flags u16   8 sequence u32   12 port id u32
-/// 16 family u8   17 protocol u8   18 extensions u8   20 states u32
-/// 24 source port   26 destination port, both big-endian   28 source   44 destination
-/// 60 interface u32   64 cookie [u32; 2]
-/// ```
-fn question(number: u32, (from, port): (IpAddr, u16), to: IpAddr) -> [u8; QUESTION as usize] {
-    const REQUEST: u16 = 1;
-    const UDP: u8 = 17;
-    let family = if to.is_ipv4() { 2 } else { 10 };
-    let mut bytes = [0; QUESTION as usize];
-    bytes[0..4].copy_from_slice(&u32::from(QUESTION).to_ne_bytes());
-    bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&number.to_ne_bytes());
-    bytes[16..19].copy_from_slice(&[family, UDP, 1 << (MEMORY - 1)]);
-    bytes[20..24].fill(0xff);
-    bytes[24..26].copy_from_slice(&port.to_be_bytes());
-    bytes[26..28].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    address(from, &mut bytes[28..44]);
-    address(to, &mut bytes[44..60]);
-    // No cookie: the addresses are enough.
-    bytes[64..72].fill(0xff);
-    bytes
-}
-
-fn address(ip: IpAddr, to: &mut [u8]) {
-    match ip {
-        IpAddr::V4(ip) => to[..4].copy_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => to.copy_from_slice(&ip.octets()),
-    }
-}
-
-/// The memory of the socket, from the answer to a question.
-fn memory(number: u32, answer: &[u8]) -> Option<SocketMemory> {
-    if u16_at(answer, 4)? != BY_FAMILY || u32_at(answer, 8)? != number {
-        return None;
-    }
-    let cookie =
-        answer.get(HEADER + COOKIE..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))?;
-    let mut at = HEADER + MESSAGE;
-    loop {
-        let (len, kind) = (usize::from(u16_at(answer, at)?), u16_at(answer, at + 2)?);
-        if kind == MEMORY {
-            let (waiting, buffer) =
-                (u32_at(answer, at + 4)?.into(), u32_at(answer, at + 8)?.into());
-            return Some(SocketMemory { waiting, buffer, cookie });
-        }
-        // An attribute is 4 bytes at least, and the next is aligned to 4.
-        at += len.max(4).next_multiple_of(4);
-    }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -209,6 +121,13 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::io::prerequisite;
+    use crate::net::ROCE_PORT;
+
+    const NOW: Instant = Instant::ZERO;
+
+    /// Kernels without `CONFIG_INET_UDP_DIAG` do not answer, nor do sandboxes without `NETLINK_SOCK_DIAG`.
+    const NO_ANSWER: &str = "the kernel does not answer sock_diag(7) requests for UDP sockets";
 
     #[test]
     fn the_kernel_tells_what_waits_and_nothing_where_nobody_is() {
@@ -219,12 +138,11 @@ mod tests {
         let mut backlogs = Backlogs::new();
         let buffer = SockRef::from(&there).recv_buffer_size().unwrap() as u64;
         let mut ask = || {
-            let memory = backlogs.ask(here.into(), ip.into())?;
+            let memory = backlogs.ask(NOW, here.into(), ip.into())?;
             assert_eq!(memory.buffer, buffer);
             Some(memory.waiting)
         };
-        // Few kernels are built without an answer.
-        let Some(mut before) = ask() else { return };
+        let Some(mut before) = ask() else { return prerequisite::missing(NO_ANSWER) };
         assert_eq!(before, 0);
         for _ in 0..3 {
             sender.send_to(&[0; 1000], (ip, ROCE_PORT)).unwrap();
@@ -250,42 +168,38 @@ mod tests {
         for shards in [2, 1, 4] {
             let ports = super::super::UdpPort::open_shards(&config, shards).unwrap();
             let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            // Few kernels are built without an answer.
-            let Some(SocketMemory { waiting: 0, .. }) = backlogs.ask(here, ip) else { return };
+            let Some(empty) = backlogs.ask(NOW, here, ip) else {
+                return prerequisite::missing(NO_ANSWER);
+            };
+            assert_eq!(empty.waiting, 0);
             for shard in 0..shards {
                 let mut datagram = [0; 1000];
                 (datagram[0], datagram[7]) = (4, 0x40 | shard);
                 for _ in 0..=shard {
                     sender.send_to(&datagram, (ip, ROCE_PORT)).unwrap();
                 }
-                let waiting = backlogs.ask(here, ip).map(|memory| memory.waiting);
+                let waiting = backlogs.ask(NOW, here, ip).map(|memory| memory.waiting);
                 let least = 1000 * (u64::from(shard) + 1);
                 assert!(waiting >= Some(least), "{waiting:?} at shard {shard} of {shards}");
             }
             drop(ports);
-            assert_eq!(backlogs.ask(here, ip), None);
+            assert_eq!(backlogs.ask(NOW, here, ip), None);
         }
     }
 
     #[test]
-    fn an_answer_is_searched_for_the_memory() {
-        let mut answer = vec![0; HEADER + MESSAGE];
-        answer[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-        answer[8..12].copy_from_slice(&7_u32.to_ne_bytes());
-        let attribute = |len: u16, kind: u16| [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        answer.extend(attribute(5, 8));
-        answer.extend([1, 0, 0, 0]);
-        answer.extend(attribute(40, MEMORY));
-        answer.extend(42_240_u32.to_ne_bytes());
-        answer.extend(212_992_u32.to_ne_bytes());
-        answer[HEADER + COOKIE..][..8].copy_from_slice(&99_u64.to_ne_bytes());
-        let expected = SocketMemory { waiting: 42_240, buffer: 212_992, cookie: 99 };
-        assert_eq!(memory(7, &answer), Some(expected));
-        assert_eq!(memory(6, &answer), None, "the answer to something else");
-        for len in 0..answer.len() {
-            assert_eq!(memory(7, &answer[..len]), None, "{len} bytes");
+    fn stale_answer_in_the_socket_does_not_stop_the_probe() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip: IpAddr = Ipv4Addr::new(127, 60, high, low).into();
+        let _there = UdpSocket::bind((ip, ROCE_PORT)).unwrap();
+        let here = Ipv4Addr::LOCALHOST.into();
+        let mut backlogs = Backlogs::new();
+        let Some(before) = backlogs.ask(NOW, here, ip) else {
+            return prerequisite::missing(NO_ANSWER);
+        };
+        backlogs.probe.leave_an_answer((here, 1), ip);
+        for _ in 0..3 {
+            assert_eq!(backlogs.ask(NOW, here, ip), Some(before));
         }
-        answer[4] = 2;
-        assert_eq!(memory(7, &answer), None, "an error");
     }
 }

@@ -44,6 +44,7 @@ mod holder;
 mod receive;
 mod route;
 pub(super) mod send;
+mod sock_diag;
 pub(super) mod socket;
 mod steer;
 mod talks;
@@ -56,7 +57,7 @@ pub use route::Route;
 /// kernel counts them.
 /// `None` when no socket of this machine has it, or the kernel does not tell.
 pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
-    Backlogs::new().ask_any(from, to).map(|memory| memory.buffer)
+    Backlogs::new().ask_any(Instant::ZERO, from, to).map(|memory| memory.buffer)
 }
 
 /// How a [`UdpPort`] is opened.
@@ -339,8 +340,8 @@ impl Port for UdpPort {
         self.groups.leave(group);
     }
 
-    fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
-        self.backlogs.ask(self.info.ip, to).map(|memory| memory.waiting)
+    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        self.backlogs.ask(now, self.info.ip, to).map(|memory| memory.waiting)
     }
 
     fn poll_link(&mut self) -> Option<LinkState> {

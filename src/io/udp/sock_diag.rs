@@ -1,0 +1,613 @@
+//! Requests to the kernel about the memory of UDP sockets: `sock_diag(7)`, as `ss -um` makes them.
+//!
+//! The kernel answers within the call that sends a request, so by then the answer has arrived or is lost. It repeats
+//! the sequence number of its request; answers to earlier requests are discarded. After a failure the probe
+//! pauses, for a second at most, and tries again. It stops for good only when the kernel has no such facility.
+
+use std::io::{self, Read, Write};
+use std::mem;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::io::sys;
+use crate::net::ROCE_PORT;
+use crate::time::Instant;
+
+/// Pause after the first of several failures; it doubles with each.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest pause after a failure.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// Requests sent for one question.
+const MAX_REQUESTS: usize = 2;
+
+/// System calls made for one request, whatever they return.
+const MAX_CALLS_PER_REQUEST: usize = 256;
+
+/// Bytes read of an answer, which is much shorter as a rule.
+const MAX_ANSWER_BYTES: usize = 1024;
+
+/// Memory that a socket receives into, in bytes as the kernel counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SocketMemory {
+    /// Bytes that wait to be received.
+    pub(super) waiting: u64,
+    /// Size of the receive buffer.
+    pub(super) buffer: u64,
+    /// Number by which the kernel tells the socket from all others.
+    pub(super) cookie: u64,
+}
+
+/// Error for a question that has no answer, or not now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Unanswered;
+
+/// A connection to the kernel that carries requests and answers.
+pub(super) trait Channel: Sized {
+    /// Opens the channel.
+    fn open() -> io::Result<Self>;
+
+    /// Sends a request.
+    fn send(&mut self, request: &[u8]) -> io::Result<()>;
+
+    /// Receives an answer without waiting, and returns the length of what fits `to`.
+    fn receive(&mut self, to: &mut [u8]) -> io::Result<usize>;
+
+    /// Drops the channel without closing its descriptor.
+    fn forget(self);
+}
+
+/// A socket of the netlink protocol `NETLINK_SOCK_DIAG`.
+#[derive(Debug)]
+pub(super) struct Netlink(Socket);
+
+impl Channel for Netlink {
+    fn open() -> io::Result<Self> {
+        let (domain, protocol) =
+            (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_SOCK_DIAG));
+        let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket))
+    }
+
+    fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        // A datagram is sent whole or not at all.
+        self.0.write(request).map(drop)
+    }
+
+    fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.read(to)
+    }
+
+    fn forget(self) {
+        mem::forget(self.0);
+    }
+}
+
+/// Reason why a question has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Failure {
+    /// Another attempt may succeed.
+    Transient,
+    /// Other code has closed the descriptor.
+    Closed,
+    /// The kernel has no such facility.
+    Unsupported,
+}
+
+impl Failure {
+    fn from_os(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(
+                libc::EAFNOSUPPORT
+                | libc::EPROTONOSUPPORT
+                | libc::ESOCKTNOSUPPORT
+                | libc::EOPNOTSUPP
+                | libc::ENOSYS,
+            ) => Self::Unsupported,
+            _ if sys::is_closed(error) => Self::Closed,
+            _ => Self::Transient,
+        }
+    }
+}
+
+/// The asking side of `sock_diag`.
+#[derive(Debug)]
+pub(super) struct SockDiag<C = Netlink> {
+    /// Open from the first question on.
+    channel: Option<C>,
+    is_supported: bool,
+    /// Sequence number of the last request.
+    sequence: u32,
+    /// No request is sent before this time.
+    paused_until: Instant,
+    /// Pause after the next failure.
+    pause: Duration,
+}
+
+impl<C: Channel> SockDiag<C> {
+    pub(super) fn new() -> Self {
+        Self {
+            channel: None,
+            is_supported: true,
+            sequence: 0,
+            paused_until: Instant::ZERO,
+            pause: MIN_PAUSE,
+        }
+    }
+
+    /// Returns the memory of the socket that a datagram from `from` to the RoCEv2 port of `to` would reach;
+    /// `None` when no socket of this machine has that address.
+    ///
+    /// # Errors
+    ///
+    /// [`Unanswered`]: the kernel does not answer, or not now.
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        from: (IpAddr, u16),
+        to: IpAddr,
+    ) -> Result<Option<SocketMemory>, Unanswered> {
+        if !self.is_supported || now < self.paused_until {
+            return Err(Unanswered);
+        }
+        match self.attempt(from, to) {
+            Ok(memory) => {
+                self.pause = MIN_PAUSE;
+                Ok(memory)
+            }
+            Err(failure) => {
+                self.fail(now, failure);
+                Err(Unanswered)
+            }
+        }
+    }
+
+    fn fail(&mut self, now: Instant, failure: Failure) {
+        match failure {
+            Failure::Transient => {}
+            // By now the number may be that of another file, which is not to be closed here.
+            Failure::Closed => self.channel.take().into_iter().for_each(C::forget),
+            Failure::Unsupported => {
+                self.is_supported = false;
+                self.channel = None;
+            }
+        }
+        self.paused_until = now + self.pause;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+    }
+
+    /// Sends a request and leaves its answer unread.
+    #[cfg(test)]
+    pub(super) fn leave_an_answer(&mut self, from: (IpAddr, u16), to: IpAddr) {
+        let channel = self.channel.as_mut().unwrap();
+        channel.send(&request(self.sequence, from, to)).unwrap();
+    }
+
+    /// Sends requests until one is answered.
+    fn attempt(
+        &mut self,
+        from: (IpAddr, u16),
+        to: IpAddr,
+    ) -> Result<Option<SocketMemory>, Failure> {
+        let channel = match &mut self.channel {
+            Some(channel) => channel,
+            None => self.channel.insert(C::open().map_err(|error| Failure::from_os(&error))?),
+        };
+        for _ in 0..MAX_REQUESTS {
+            self.sequence = self.sequence.wrapping_add(1);
+            let request = request(self.sequence, from, to);
+            match exchange(channel, self.sequence, &request) {
+                // The answer is lost.
+                Err(Failure::Transient) => {}
+                ended => return ended,
+            }
+        }
+        Err(Failure::Transient)
+    }
+}
+
+/// Sends a request, and receives until its answer is there.
+fn exchange<C: Channel>(
+    channel: &mut C,
+    sequence: u32,
+    request: &[u8],
+) -> Result<Option<SocketMemory>, Failure> {
+    let mut is_sent = false;
+    let mut answer = [0; MAX_ANSWER_BYTES];
+    for _ in 0..MAX_CALLS_PER_REQUEST {
+        let called = match is_sent {
+            false => channel.send(request).map(|()| 0),
+            true => channel.receive(&mut answer),
+        };
+        match called {
+            Ok(_) if !is_sent => is_sent = true,
+            Ok(len) => match Answer::parse(answer.get(..len).unwrap_or_default()) {
+                Some(answer) if answer.sequence == sequence => return answer.memory,
+                // Late, or cut within its header.
+                _ => {}
+            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // An answer found no room. The kernel says so once; ours may be another.
+            Err(error) if is_sent && error.raw_os_error() == Some(libc::ENOBUFS) => {}
+            Err(error) => return Err(Failure::from_os(&error)),
+        }
+    }
+    Err(Failure::Transient)
+}
+
+/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
+const BY_FAMILY: u16 = 20;
+
+/// `NLMSG_ERROR` of `linux/netlink.h`.
+const ERROR: u16 = 2;
+
+/// `INET_DIAG_SKMEMINFO` of `linux/inet_diag.h`: its first number is the bytes that wait to be received, its
+/// second the size of the receive buffer.
+const MEMORY: u16 = 7;
+
+/// Bytes of a `nlmsghdr`, and of an `inet_diag_msg`.
+const HEADER_BYTES: usize = 16;
+const MESSAGE_BYTES: usize = 72;
+
+/// Offset of the socket's cookie in an `inet_diag_msg`.
+const COOKIE_OFFSET: usize = 44;
+
+/// Bytes of a request.
+const REQUEST_BYTES: u8 = 72;
+
+/// Builds `nlmsghdr` and `inet_diag_req_v2`: a request for the memory of the one socket that a datagram would reach.
+///
+/// ```text
+///  0 length u32   4 type u16   6 flags u16   8 sequence u32   12 port id u32
+/// 16 family u8   17 protocol u8   18 extensions u8   20 states u32
+/// 24 source port   26 destination port, both big-endian   28 source   44 destination
+/// 60 interface u32   64 cookie [u32; 2]
+/// ```
+fn request(sequence: u32, (from, port): (IpAddr, u16), to: IpAddr) -> [u8; REQUEST_BYTES as usize] {
+    const REQUEST: u16 = 1;
+    const UDP: u8 = 17;
+    let family = if to.is_ipv4() { 2 } else { 10 };
+    let mut bytes = [0; REQUEST_BYTES as usize];
+    bytes[0..4].copy_from_slice(&u32::from(REQUEST_BYTES).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+    bytes[16..19].copy_from_slice(&[family, UDP, 1 << (MEMORY - 1)]);
+    bytes[20..24].fill(0xff);
+    bytes[24..26].copy_from_slice(&port.to_be_bytes());
+    bytes[26..28].copy_from_slice(&ROCE_PORT.to_be_bytes());
+    write_address(from, &mut bytes[28..44]);
+    write_address(to, &mut bytes[44..60]);
+    // No cookie: the addresses are enough.
+    bytes[64..72].fill(0xff);
+    bytes
+}
+
+fn write_address(ip: IpAddr, to: &mut [u8]) {
+    match ip {
+        IpAddr::V4(ip) => to[..4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => to.copy_from_slice(&ip.octets()),
+    }
+}
+
+/// An answer of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Answer {
+    /// Sequence number of the request.
+    sequence: u32,
+    /// Content; `Transient` when it cannot be understood or the kernel had no memory for it.
+    memory: Result<Option<SocketMemory>, Failure>,
+}
+
+impl Answer {
+    /// Parses a message, which may be cut. `None` without a whole header.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (kind, sequence) = (u16_at(bytes, 4)?, u32_at(bytes, 8)?);
+        let body = bytes.get(HEADER_BYTES..)?;
+        let memory = match kind {
+            BY_FAMILY => memory(body).map(Some).ok_or(Failure::Transient),
+            ERROR => refusal(body),
+            _ => Err(Failure::Transient),
+        };
+        Some(Self { sequence, memory })
+    }
+}
+
+/// Returns the content of a `nlmsgerr`: no such socket is no failure.
+fn refusal(body: &[u8]) -> Result<Option<SocketMemory>, Failure> {
+    let errno = u32_at(body, 0).and_then(|errno| errno.cast_signed().checked_neg());
+    match errno {
+        Some(libc::ENOENT) => Ok(None),
+        Some(errno) => Err(Failure::from_os(&io::Error::from_raw_os_error(errno))),
+        None => Err(Failure::Transient),
+    }
+}
+
+/// Returns the memory that an `inet_diag_msg` with its attributes tells.
+fn memory(body: &[u8]) -> Option<SocketMemory> {
+    let cookie =
+        body.get(COOKIE_OFFSET..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))?;
+    let mut at = MESSAGE_BYTES;
+    loop {
+        let (len, kind) = (usize::from(u16_at(body, at)?), u16_at(body, at + 2)?);
+        if kind == MEMORY {
+            let (waiting, buffer) = (u32_at(body, at + 4)?.into(), u32_at(body, at + 8)?.into());
+            return Some(SocketMemory { waiting, buffer, cookie });
+        }
+        // An attribute is 4 bytes at least, and the next is aligned to 4.
+        at += len.max(4).next_multiple_of(4);
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::collections::VecDeque;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// What the kernel does with a call.
+    enum Step {
+        /// A request is taken, or an answer with this sequence number relative to the last request arrives.
+        Takes,
+        Answers(i32, Vec<u8>),
+        Fails(i32),
+    }
+    use Step::{Answers, Fails, Takes};
+
+    thread_local! {
+        static SCRIPT: RefCell<VecDeque<Step>> = const { RefCell::new(VecDeque::new()) };
+        static OPENED: Cell<usize> = const { Cell::new(0) };
+        static OPEN_FAILS: Cell<Option<i32>> = const { Cell::new(None) };
+    }
+
+    /// A kernel that follows the script; it has nothing more to say at its end.
+    #[derive(Default)]
+    struct Scripted {
+        sequence: u32,
+    }
+
+    impl Channel for Scripted {
+        fn open() -> io::Result<Self> {
+            if let Some(errno) = OPEN_FAILS.get() {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            OPENED.set(OPENED.get() + 1);
+            Ok(Self::default())
+        }
+
+        fn send(&mut self, request: &[u8]) -> io::Result<()> {
+            match SCRIPT.with_borrow_mut(VecDeque::pop_front) {
+                Some(Takes) => {
+                    self.sequence = u32_at(request, 8).unwrap();
+                    Ok(())
+                }
+                Some(Fails(errno)) => Err(io::Error::from_raw_os_error(errno)),
+                Some(Answers(..)) | None => panic!("a request that the script does not have"),
+            }
+        }
+
+        fn receive(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let step = SCRIPT.with_borrow_mut(|script| match script.front() {
+                Some(Answers(..) | Fails(_)) => script.pop_front(),
+                Some(Takes) | None => None,
+            });
+            match step {
+                Some(Answers(later, mut bytes)) => {
+                    let sequence = self.sequence.wrapping_add_signed(later);
+                    if let Some(at) = bytes.get_mut(8..12) {
+                        at.copy_from_slice(&sequence.to_ne_bytes());
+                    }
+                    let len = bytes.len().min(to.len());
+                    to[..len].copy_from_slice(&bytes[..len]);
+                    Ok(len)
+                }
+                Some(Fails(errno)) => Err(io::Error::from_raw_os_error(errno)),
+                Some(Takes) | None => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }
+
+        fn forget(self) {}
+    }
+
+    const NOW: Instant = Instant::ZERO;
+    const FROM: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    const TO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+    const FOUND: SocketMemory = SocketMemory { waiting: 42_240, buffer: 212_992, cookie: 99 };
+
+    /// A probe of a kernel without a script.
+    fn new_probe() -> SockDiag<Scripted> {
+        SCRIPT.take();
+        OPENED.set(0);
+        OPEN_FAILS.set(None);
+        SockDiag::new()
+    }
+
+    fn script(steps: impl IntoIterator<Item = Step>) {
+        SCRIPT.set(steps.into_iter().collect());
+    }
+
+    fn ask(
+        probe: &mut SockDiag<Scripted>,
+        now: Instant,
+    ) -> Result<Option<SocketMemory>, Unanswered> {
+        let answered = probe.ask(now, FROM, TO);
+        assert!(SCRIPT.with_borrow(VecDeque::is_empty), "the script was not played to its end");
+        answered
+    }
+
+    fn header(kind: u16) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes
+    }
+
+    fn found(memory: SocketMemory) -> Vec<u8> {
+        let mut bytes = header(BY_FAMILY);
+        bytes.resize(HEADER_BYTES + MESSAGE_BYTES, 0);
+        bytes[HEADER_BYTES + COOKIE_OFFSET..][..8].copy_from_slice(&memory.cookie.to_ne_bytes());
+        let attribute = |len: u16, kind: u16| [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(attribute(5, 8));
+        bytes.extend([1, 0, 0, 0]);
+        bytes.extend(attribute(40, MEMORY));
+        bytes.extend(u32::try_from(memory.waiting).unwrap().to_ne_bytes());
+        bytes.extend(u32::try_from(memory.buffer).unwrap().to_ne_bytes());
+        bytes
+    }
+
+    fn error(errno: i32) -> Vec<u8> {
+        [header(ERROR), errno.wrapping_neg().to_ne_bytes().to_vec()].concat()
+    }
+
+    #[test]
+    fn answer_is_searched_for_the_memory() {
+        let bytes = found(FOUND);
+        assert_eq!(Answer::parse(&bytes), Some(Answer { sequence: 0, memory: Ok(Some(FOUND)) }));
+        for len in 0..HEADER_BYTES {
+            assert_eq!(Answer::parse(&bytes[..len]), None, "{len} bytes");
+        }
+        for len in HEADER_BYTES..bytes.len() {
+            let answer = Answer::parse(&bytes[..len]).unwrap();
+            assert_eq!(answer.memory, Err(Failure::Transient), "{len} bytes");
+        }
+        let refused = |errno| Answer::parse(&error(errno)).unwrap().memory;
+        assert_eq!(refused(libc::ENOENT), Ok(None));
+        assert_eq!(refused(libc::ENOMEM), Err(Failure::Transient));
+        assert_eq!(refused(libc::EOPNOTSUPP), Err(Failure::Unsupported));
+        assert_eq!(refused(i32::MIN), Err(Failure::Transient));
+        assert_eq!(Answer::parse(&header(ERROR)).unwrap().memory, Err(Failure::Transient));
+        assert_eq!(Answer::parse(&header(3)).unwrap().memory, Err(Failure::Transient));
+    }
+
+    #[test]
+    fn stale_and_foreign_and_short_answers_are_discarded() {
+        let mut probe = new_probe();
+        let other = SocketMemory { waiting: 1, ..FOUND };
+        script([
+            Takes,
+            Answers(-1, found(other)),
+            Answers(0x7000_0000, found(other)),
+            Answers(-2, error(libc::EOPNOTSUPP)),
+            Answers(0, vec![0; 11]),
+            Answers(0, vec![]),
+            Answers(0, found(FOUND)),
+        ]);
+        assert_eq!(ask(&mut probe, NOW), Ok(Some(FOUND)));
+    }
+
+    #[test]
+    fn lost_answer_is_asked_for_again_and_a_late_one_is_not_taken_for_the_next() {
+        let mut probe = new_probe();
+        let other = SocketMemory { waiting: 1, ..FOUND };
+        script([
+            Takes,
+            Fails(libc::ENOBUFS),
+            Takes,
+            Answers(-1, found(other)),
+            Answers(0, found(FOUND)),
+        ]);
+        // The pause of the script between both requests is `EAGAIN`.
+        assert_eq!(ask(&mut probe, NOW), Ok(Some(FOUND)));
+    }
+
+    #[test]
+    fn interrupted_calls_are_repeated() {
+        let mut probe = new_probe();
+        script([
+            Fails(libc::EINTR),
+            Fails(libc::EINTR),
+            Takes,
+            Fails(libc::EINTR),
+            Answers(0, found(FOUND)),
+        ]);
+        assert_eq!(ask(&mut probe, NOW), Ok(Some(FOUND)));
+    }
+
+    #[test]
+    fn failures_pause_the_probe_for_a_second_at_most_and_then_it_recovers() {
+        let mut probe = new_probe();
+        let (mut now, mut pause) = (NOW, MIN_PAUSE);
+        for errno in [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM, libc::ECONNREFUSED, libc::EPERM]
+            .into_iter()
+            .cycle()
+            .take(20)
+        {
+            script([Fails(errno), Fails(errno)]);
+            assert_eq!(ask(&mut probe, now), Err(Unanswered));
+            // Nothing is sent meanwhile.
+            assert_eq!(ask(&mut probe, now + (pause - Duration::from_nanos(1))), Err(Unanswered));
+            now += pause;
+            pause = (2 * pause).min(MAX_PAUSE);
+        }
+        script([Takes, Answers(0, found(FOUND))]);
+        assert_eq!(ask(&mut probe, now), Ok(Some(FOUND)));
+        // The next pause is short again.
+        script([Takes, Answers(0, header(3)), Takes]);
+        assert_eq!(ask(&mut probe, now), Err(Unanswered));
+        script([Takes, Answers(0, error(libc::ENOENT))]);
+        assert_eq!(ask(&mut probe, now + MIN_PAUSE), Ok(None));
+        assert_eq!(OPENED.get(), 1);
+    }
+
+    #[test]
+    fn flood_of_stale_answers_ends_the_question() {
+        let mut probe = new_probe();
+        let stale = || Answers(-1, found(FOUND));
+        script([Takes].into_iter().chain((1..MAX_CALLS_PER_REQUEST).map(|_| stale())).chain([
+            Takes,
+            stale(),
+            Answers(0, found(FOUND)),
+        ]));
+        assert_eq!(ask(&mut probe, NOW), Ok(Some(FOUND)));
+    }
+
+    #[test]
+    fn channel_that_cannot_be_opened_is_tried_again() {
+        let mut probe = new_probe();
+        OPEN_FAILS.set(Some(libc::EMFILE));
+        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        OPEN_FAILS.set(None);
+        assert_eq!(ask(&mut probe, NOW), Err(Unanswered), "too early");
+        script([Takes, Answers(0, found(FOUND))]);
+        assert_eq!(ask(&mut probe, NOW + MIN_PAUSE), Ok(Some(FOUND)));
+        assert_eq!(OPENED.get(), 1);
+    }
+
+    #[test]
+    fn channel_that_other_code_has_closed_is_opened_anew() {
+        let mut probe = new_probe();
+        script([Fails(libc::EBADF)]);
+        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        script([Takes, Answers(0, found(FOUND))]);
+        assert_eq!(ask(&mut probe, NOW + MIN_PAUSE), Ok(Some(FOUND)));
+        assert_eq!(OPENED.get(), 2);
+    }
+
+    #[test]
+    fn kernel_without_the_facility_is_asked_once() {
+        let later = NOW + Duration::from_secs(3600);
+        let mut probe = new_probe();
+        OPEN_FAILS.set(Some(libc::EPROTONOSUPPORT));
+        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        OPEN_FAILS.set(None);
+        assert_eq!(ask(&mut probe, later), Err(Unanswered));
+        let mut probe = new_probe();
+        script([Takes, Answers(0, error(libc::EOPNOTSUPP))]);
+        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        assert_eq!(ask(&mut probe, later), Err(Unanswered));
+    }
+}
