@@ -99,7 +99,9 @@ fn of_open(error: &OpenError) -> i32 {
 
 fn of_port(error: &udp::OpenError) -> i32 {
     match error {
-        udp::OpenError::NotOneHost { .. } | udp::OpenError::SourcePort { .. } => libc::EINVAL,
+        udp::OpenError::NotOneHost { .. }
+        | udp::OpenError::SourcePort { .. }
+        | udp::OpenError::Shards { .. } => libc::EINVAL,
         udp::OpenError::NotLocal { .. } => libc::EADDRNOTAVAIL,
         udp::OpenError::InUse { .. } => libc::EADDRINUSE,
         udp::OpenError::Os { source, .. } => of_system(source),

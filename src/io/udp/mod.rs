@@ -25,6 +25,7 @@ use thiserror::Error;
 
 use super::sys;
 use super::{JoinError, LinkState, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use crate::ids::Qpn;
 use crate::net::{Burst, ROCE_PORT, RxBuffer};
 use crate::time::Instant;
 use backlog::Backlogs;
@@ -102,6 +103,17 @@ pub enum OpenError {
     NotLocal {
         /// The address.
         ip: IpAddr,
+    },
+    /// The number of shards is no power of two, or too large.
+    #[error(
+        "{ip} is to be opened for {found} shards; expected a power of two from 1 to {}",
+        Qpn::SHARDS
+    )]
+    Shards {
+        /// The address.
+        ip: IpAddr,
+        /// The number of shards.
+        found: u8,
     },
     /// Someone has the RoCEv2 port of this address.
     #[error("UDP port {ROCE_PORT} of {ip} is held by {holder}; an address can have one holder")]

@@ -67,9 +67,13 @@ impl UdpPort {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); above all [`OpenError::InUse`].
+    /// As [`open`](Self::open); above all [`OpenError::InUse`]. [`OpenError::Shards`]: the program that chooses among
+    /// sockets looks at low bits, so their number is a power of two, and 64 ([`Qpn::SHARDS`]) at most.
     pub fn open_shards(config: &UdpConfig, shards: u8) -> Result<Vec<Self>, OpenError> {
         let ip = config.ip;
+        if !shards.is_power_of_two() || shards > Qpn::SHARDS {
+            return Err(OpenError::Shards { ip, found: shards });
+        }
         let os = |what| move |source| OpenError::Os { ip, what, source };
         let (alone, _) = Self::prepare(config)?;
         let claim = Claim::whole(ip).map_err(|source| match source.kind() {
@@ -148,6 +152,23 @@ mod tests {
                 assert_eq!(port.receive(Instant::ZERO, &mut |_| panic!("a stray")).unwrap(), 0);
             }
         }
+    }
+
+    #[test]
+    fn number_of_shards_is_a_power_of_two_up_to_64() {
+        let config = config();
+        for found in [0, 3, 5, 63, 65, 96, 128, 255] {
+            let opened = UdpPort::open_shards(&config, found).map(|ports| ports.len());
+            assert_eq!(
+                opened.unwrap_err().to_string(),
+                format!(
+                    "{} is to be opened for {found} shards; expected a power of two from 1 to 64",
+                    config.ip
+                )
+            );
+        }
+        // Nothing was left behind.
+        assert_eq!(UdpPort::open_shards(&config, 64).unwrap().len(), 64);
     }
 
     #[test]
