@@ -1,8 +1,8 @@
 //! Reads captures: pcap of either byte order with micro- or nanoseconds, and pcapng.
 //!
 //! `pcap-parser` reads the headers of files and the descriptions of interfaces. Here is the rest:
-//! cutting any `Read` into records, packets without a look at the options that come with them (which
-//! would take many times the memory of the file), clocks, link types, and errors that say where.
+//! cutting any `Read` into records, the directions of packets (a parse of all their options would take
+//! many times the memory of the file), clocks, link types, and errors that say where.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -11,10 +11,12 @@ use pcap_parser::{
     Block, InterfaceDescriptionBlock, OptionCode, PcapHeader, parse_block_be, parse_block_le,
     parse_pcap_header,
 };
+use softroce::io::Direction;
 use thiserror::Error;
 
 use crate::input::Input;
 use crate::link::{LinkType, NotIp};
+use crate::writer::{EPB_FLAGS, OPT_END};
 
 /// A capture being read, a packet at a time and in constant memory.
 ///
@@ -38,6 +40,8 @@ pub struct Packet<'a> {
     pub number: u64,
     /// When it was seen, since the Unix epoch; the format may leave it out.
     pub time: Option<Duration>,
+    /// Whether the capturing host sent or received it; most captures leave it out.
+    pub direction: Option<Direction>,
     /// The IP packet in it, with what follows it in the frame; or why there is none.
     pub ip: Result<&'a [u8], NotIp>,
     /// What `frame` begins with, or the number of a link type that we do not know.
@@ -121,6 +125,7 @@ struct Interface {
 struct Found {
     interface: Interface,
     ticks: Option<u64>,
+    direction: Option<Direction>,
     start: usize,
     len: usize,
     original_len: u32,
@@ -176,6 +181,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Packet {
             number: self.count,
             time: found.ticks.map(|ticks| found.interface.time(ticks)),
+            direction: found.direction,
             ip: match found.interface.link {
                 Ok(link) => link.ip(frame),
                 Err(number) => Err(NotIp::LinkType(number)),
@@ -198,7 +204,9 @@ impl<R: Read> Reader<R> {
         let len = self.length(len)?;
         self.extend_record(len)?;
         let ticks = u64::from(seconds) * interface.ticks_per_second + u64::from(fraction);
-        Ok(Some(Found { interface, ticks: Some(ticks), start: record_header, len, original_len }))
+        let ticks = Some(ticks);
+        let start = record_header;
+        Ok(Some(Found { interface, ticks, direction: None, start, len, original_len }))
     }
 
     fn next_pcapng(&mut self) -> Result<Option<Found>, ReadError> {
@@ -335,6 +343,7 @@ impl Found {
         Ok(Self {
             interface: *interface.ok_or(UNKNOWN_INTERFACE)?,
             ticks: Some(u64::from(word(12)) << 32 | u64::from(word(16))),
+            direction: direction(&record[START..record.len() - 4], len, big_endian),
             start: START,
             len,
             original_len: word(24),
@@ -356,7 +365,7 @@ impl Found {
         if len > room {
             return Err(CONTRADICTION);
         }
-        Ok(Self { interface, ticks: None, start: START, len, original_len })
+        Ok(Self { interface, ticks: None, direction: None, start: START, len, original_len })
     }
 }
 
@@ -421,6 +430,28 @@ impl Interface {
         let fraction = u128::from(ticks % self.ticks_per_second) * 1_000_000_000;
         let ns = fraction / u128::from(self.ticks_per_second);
         Duration::new(seconds, u32::try_from(ns).unwrap_or_default())
+    }
+}
+
+/// The direction that the flags among the options of a packet tell, behind its `len` bytes of data.
+fn direction(body: &[u8], len: usize, big_endian: bool) -> Option<Direction> {
+    let mut rest = body.get(len.next_multiple_of(4)..)?;
+    loop {
+        let ([a, b, c, d], behind) = rest.split_first_chunk::<4>()?;
+        let half =
+            |bytes| if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) };
+        let (code, len) = (half([*a, *b]), usize::from(half([*c, *d])));
+        match code {
+            OPT_END => return None,
+            EPB_FLAGS if len == 4 && behind.len() >= 4 => {
+                return match word(behind, 0, big_endian) & 3 {
+                    1 => Some(Direction::Received),
+                    2 => Some(Direction::Sent),
+                    _ => None,
+                };
+            }
+            _ => rest = behind.get(len.next_multiple_of(4)..)?,
+        }
     }
 }
 

@@ -18,11 +18,11 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const OPT_END: u16 = 0;
+pub(crate) const OPT_END: u16 = 0;
 const OPT_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_TSRESOL: u16 = 9;
-const EPB_FLAGS: u16 = 2;
+pub(crate) const EPB_FLAGS: u16 = 2;
 
 /// A capture file being written.
 ///

@@ -283,6 +283,25 @@ fn records_that_lie_are_malformed() {
 }
 
 #[test]
+fn flags_of_a_packet_tell_its_direction() {
+    for order in [Order::Little, Order::Big] {
+        for (flags, direction) in
+            [(1, Some(Direction::Received)), (2, Some(Direction::Sent)), (0x1c, None)]
+        {
+            let comment = [order.u16(1), order.u16(5), b"hello\0\0\0".to_vec()].concat();
+            let flags = [order.u16(2), order.u16(4), order.u32(flags), order.u32(0)].concat();
+            let words = [0, 0, 0, 5, 5].map(|word| order.u32(word)).concat();
+            let packet = [&PACKET[..], &[0; 3]].concat();
+            let packet = block(order, 6, &[words, packet, comment, flags]);
+            let file = [section(order), interface(order, 101, &[]), packet].concat();
+            let mut reader = Reader::new(&file[..]).unwrap();
+            let packet = reader.next_packet().unwrap().unwrap();
+            assert_eq!((packet.direction, packet.ip), (direction, Ok(&PACKET[..])));
+        }
+    }
+}
+
+#[test]
 fn a_file_cut_anywhere_gives_its_whole_packets() {
     let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
     let mut ends = vec![writer.clone().into_inner().len()];

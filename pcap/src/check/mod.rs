@@ -12,6 +12,7 @@
 
 mod finding;
 mod judge;
+mod looped;
 mod online;
 mod packet;
 mod rule;
@@ -20,11 +21,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use softroce::io;
 use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Bth, Datagram, ParseError};
 
 use crate::flow::{Direction, Limits, Seen, Tracker};
 use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
+
+use looped::Looped;
 
 pub use finding::{Finding, Severity, Who};
 pub use online::OnlineCheck;
@@ -46,6 +50,7 @@ pub struct Checker {
     tracker: Tracker,
     /// Habits that were told.
     quirks: HashSet<(Direction, Rule, Role)>,
+    looped: Looped,
     counts: Counts,
     found: Vec<Found>,
     findings: Vec<Finding>,
@@ -80,6 +85,7 @@ impl Checker {
         Self {
             tracker: Tracker::new(limits),
             quirks: HashSet::new(),
+            looped: Looped::default(),
             counts: Counts::default(),
             found: Vec::new(),
             findings: Vec::new(),
@@ -89,7 +95,7 @@ impl Checker {
     /// Takes a frame of a capture.
     pub fn packet(&mut self, packet: &Packet<'_>) -> &[Finding] {
         match packet.ip {
-            Ok(ip) => self.ip_packet(packet.number, packet.time, ip),
+            Ok(ip) => self.directed(packet.number, packet.time, packet.direction, ip),
             Err(_) => {
                 self.counts.packets += 1;
                 self.findings.clear();
@@ -101,15 +107,27 @@ impl Checker {
     /// Takes an IP packet; a capture may have cut it. Gives what is found of it: of a burst that was
     /// captured before it was cut up, what is found of each of its packets.
     pub fn ip_packet(&mut self, number: u64, time: Option<Duration>, ip: &[u8]) -> &[Finding] {
+        self.directed(number, time, None, ip)
+    }
+
+    /// Takes an IP packet that the capturing device sent or received. The received copy of a packet
+    /// that the device sent to itself is counted, and has no findings.
+    fn directed(
+        &mut self,
+        number: u64,
+        time: Option<Duration>,
+        direction: Option<io::Direction>,
+        ip: &[u8],
+    ) -> &[Finding] {
         self.counts.packets += 1;
         self.findings.clear();
         self.found.clear();
         match dissect(ip) {
             // Of a burst none does, so this is all there is.
-            Ok(Some(roce)) if roce.icrc == Icrc::Good => self.roce(number, time, &roce),
+            Ok(Some(roce)) if roce.icrc == Icrc::Good => self.roce(number, time, direction, &roce),
             Ok(Some(datagram)) => {
                 for roce in datagram.segments() {
-                    self.roce(number, time, &roce);
+                    self.roce(number, time, direction, &roce);
                 }
             }
             Ok(None) => {}
@@ -138,9 +156,15 @@ impl Checker {
         &self.tracker
     }
 
-    fn roce(&mut self, number: u64, time: Option<Duration>, roce: &RocePacket<'_>) {
+    fn roce(
+        &mut self,
+        number: u64,
+        time: Option<Duration>,
+        direction: Option<io::Direction>,
+        roce: &RocePacket<'_>,
+    ) {
         self.counts.roce_packets += 1;
-        if !self.icrc(number, time, roce) {
+        if !self.icrc(number, time, roce) || self.looped.is_copy(direction, roce) {
             return;
         }
         let from = roce.ip.source.ip();

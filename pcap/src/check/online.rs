@@ -51,11 +51,11 @@ struct CheckSink {
 }
 
 impl Sink for CheckSink {
-    fn packet(&mut self, at: Instant, _: Direction, ip_packet: &[u8]) {
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]) {
         let State { checker, findings, most } = &mut *lock(&self.state);
         let number = checker.counts().packets + 1;
         let time = Duration::from_nanos(at.as_nanos());
-        let found = checker.ip_packet(number, Some(time), ip_packet);
+        let found = checker.directed(number, Some(time), Some(direction), ip_packet);
         let room = *most - findings.len();
         findings.extend(found.iter().take(room).cloned());
     }
