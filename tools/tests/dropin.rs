@@ -242,6 +242,19 @@ fn what_a_program_does_is_judged_when_it_has_ended() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn a_program_that_talks_to_itself_repeats_nothing() {
+    let _alone = alone();
+    let program = compiled("itself");
+    let ended = command(&["run", "--check", "--", &program]).output().unwrap();
+    let told = text(&ended.stderr);
+    assert_eq!(text(&ended.stdout), "all is done\n", "{told}");
+    let packets = told.lines().last().unwrap();
+    assert!(packets.ends_with("0 bad, 0 unknown; 0 violations, 0 quirks, 0 notes"), "{told}");
+    assert!(!packets.contains(": 0 packets"), "{told}");
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn a_violation_is_no_success_and_a_failure_stays_as_it_is() {
     let bad = golden("rxe/host_handmade_rc.pcap");
     let leaves = format!("cp {} \"${{SOFTROCE_PCAP%/*}}/1.pcapng\"", bad.display());
