@@ -289,6 +289,15 @@ fn what_programs_look_up_themselves_is_there() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn dots_patterns_and_walks_lead_to_the_device() {
+    let program = compiled("paths");
+    let options = ["run", "--name=mine", "--ip=127.9.8.4,::1", "--", &program];
+    let told = command(&options).output().unwrap();
+    assert_eq!((&*text(&told.stdout), &*text(&told.stderr)), ("every path leads there\n", ""));
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn an_address_that_is_taken_is_told() {
     let _taken = std::net::UdpSocket::bind(("127.9.8.8", 4791)).unwrap();
     let told = command(&["run", "--ip=127.9.8.8", "--", "ibv_devinfo"]).output().unwrap();

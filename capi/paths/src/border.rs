@@ -13,7 +13,7 @@ use std::{env, process, ptr};
 
 use libc::{mode_t, size_t, ssize_t};
 
-use crate::place::{Place, is_ours};
+use crate::place::Place;
 
 /// Where the tree is, as `roce run` has said; `None` when it has not.
 fn root() -> Option<&'static [u8]> {
@@ -22,14 +22,14 @@ fn root() -> Option<&'static [u8]> {
     ROOT.get_or_init(read).as_deref().filter(|root| !root.is_empty())
 }
 
-/// Where a path leads that is ours; `None` for all others.
+/// Returns the path to use instead of `path`; `None` for a path that stays as it is.
 fn place(path: *const c_char) -> Option<Place> {
     if path.is_null() {
         return None;
     }
     // SAFETY: it is not null, and the program promises that a zero is at the end.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    if is_ours(path) { Place::new(root()?, path) } else { None }
+    Place::of(root()?, path)
 }
 
 /// A function of the libraries behind this one, of type `F`.
@@ -167,6 +167,12 @@ functions! {
     chdir(; path; ) -> c_int
     opendir(; path; ) -> *mut c_void
     scandir(; path; to: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int
+    ftw(; path; each: *mut c_void, descriptors: c_int) -> c_int
+    ftw64(; path; each: *mut c_void, descriptors: c_int) -> c_int
+    nftw(; path; each: *mut c_void, descriptors: c_int, flags: c_int) -> c_int
+    nftw64(; path; each: *mut c_void, descriptors: c_int, flags: c_int) -> c_int
+    glob(; path; flags: c_int, failed: *mut c_void, to: *mut c_void) -> c_int
+    glob64(; path; flags: c_int, failed: *mut c_void, to: *mut c_void) -> c_int
     scandir64(; path; to: *mut c_void, filter: *mut c_void, order: *mut c_void) -> c_int
 }
 

@@ -16,26 +16,94 @@ pub(crate) fn is_ours(path: &[u8]) -> bool {
     })
 }
 
-/// A path into the tree, kept on the stack: functions of libc are called in signal handlers too, and
-/// between `fork` and `exec`.
-pub(crate) struct Place([u8; PATH_MAX]);
+/// Directories of the system that are no symbolic links, so that `..` leads from each to the one above.
+const PLAIN: [&str; 6] = [
+    "/sys",
+    "/sys/class",
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_verbs",
+    "/dev",
+    "/dev/infiniband",
+];
+
+/// Whether a path may lead to one of [`FOLDERS`], or away from it, by `.`, `..` or empty components.
+fn is_indirect(path: &[u8]) -> bool {
+    path.first() == Some(&b'/')
+        && path.windows(2).any(|pair| matches!(pair, b"/." | b"//"))
+        && path.windows(b"infiniband".len()).any(|part| part == b"infiniband")
+}
+
+/// A path, kept on the stack: functions of libc are called in signal handlers too, and between `fork`
+/// and `exec`.
+pub(crate) struct Place {
+    bytes: [u8; PATH_MAX],
+    /// Where the path begins.
+    start: usize,
+}
 
 impl Place {
-    /// Where `path` is in the tree at `root`; `None` when that is too long for a path.
-    pub(crate) fn new(root: &[u8], path: &[u8]) -> Option<Self> {
-        let mut bytes = [0; PATH_MAX];
-        let len = root.len() + path.len();
-        // The last byte stays zero.
-        let room = bytes.get_mut(..len).filter(|_| len < PATH_MAX)?;
-        let (first, second) = room.split_at_mut(root.len());
-        first.copy_from_slice(root);
-        second.copy_from_slice(path);
-        Some(Self(bytes))
+    /// Returns where `path` leads: into the tree at `root`, or out of it by `..`. `None` when the system
+    /// is to be asked for `path` as it is, or when it is too long.
+    pub(crate) fn of(root: &[u8], path: &[u8]) -> Option<Self> {
+        match (is_indirect(path), is_ours(path)) {
+            (true, _) => Self::resolve(root, path),
+            (false, true) => Self::join(root, path),
+            (false, false) => None,
+        }
+    }
+
+    fn join(root: &[u8], path: &[u8]) -> Option<Self> {
+        let mut place = Self { bytes: [0; PATH_MAX], start: 0 };
+        let mut end = 0;
+        place.append(&mut end, root)?;
+        place.append(&mut end, path)?;
+        Some(place)
+    }
+
+    /// Resolves `.`, `..` and empty components, as long as nothing before `..` can be a symbolic link.
+    fn resolve(root: &[u8], path: &[u8]) -> Option<Self> {
+        let mut place = Self { bytes: [0; PATH_MAX], start: 0 };
+        let mut end = 0;
+        place.append(&mut end, root)?;
+        let mut was_ours = false;
+        for part in path.split(|byte| *byte == b'/') {
+            let before = place.bytes.get(root.len()..end)?;
+            let ours = is_ours(before);
+            was_ours |= ours;
+            match part {
+                b"" | b"." => {}
+                b".." if PLAIN.iter().any(|plain| plain.as_bytes() == before) => {
+                    end = root.len() + before.iter().rposition(|byte| *byte == b'/')?;
+                }
+                // A symbolic link may be before it. Below the folders, the kernel resolves it in the tree.
+                b".." if !ours => return None,
+                _ => {
+                    place.append(&mut end, b"/")?;
+                    place.append(&mut end, part)?;
+                }
+            }
+        }
+        let ours = is_ours(place.bytes.get(root.len()..end)?);
+        if path.last() == Some(&b'/') {
+            place.append(&mut end, b"/")?;
+        }
+        *place.bytes.get_mut(end)? = 0;
+        place.start = if ours { 0 } else { root.len() };
+        (ours || was_ours).then_some(place)
+    }
+
+    /// Appends `part` at `end`. The last byte of all stays zero.
+    fn append(&mut self, end: &mut usize, part: &[u8]) -> Option<()> {
+        let len = *end + part.len();
+        let room = self.bytes.get_mut(*end..len).filter(|_| len < PATH_MAX)?;
+        room.copy_from_slice(part);
+        *end = len;
+        Some(())
     }
 
     /// The path.
     pub(crate) fn as_c_str(&self) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.0).ok()
+        CStr::from_bytes_until_nul(self.bytes.get(self.start..)?).ok()
     }
 }
 
@@ -62,16 +130,44 @@ mod tests {
         }
     }
 
+    fn place(path: &str) -> Option<String> {
+        let place = Place::of(b"/tmp/tree", path.as_bytes())?;
+        Some(place.as_c_str().unwrap().to_str().unwrap().to_owned())
+    }
+
     #[test]
     fn a_place_is_below_the_root() {
-        let place = Place::new(b"/tmp/tree", b"/dev/infiniband").unwrap();
-        assert_eq!(place.as_c_str(), Some(c"/tmp/tree/dev/infiniband"));
+        assert_eq!(place("/dev/infiniband").unwrap(), "/tmp/tree/dev/infiniband");
+        assert_eq!(place("/sys/class/net/lo"), None);
+    }
+
+    #[test]
+    fn dots_lead_into_the_tree_and_out_of_it() {
+        for (path, expected) in [
+            ("/sys/class/../class/infiniband/a", Some("/tmp/tree/sys/class/infiniband/a")),
+            ("//sys/./class//infiniband/", Some("/tmp/tree/sys/class/infiniband/")),
+            ("/dev/../sys/class/infiniband", Some("/tmp/tree/sys/class/infiniband")),
+            ("/dev/infiniband/../infiniband/a", Some("/tmp/tree/dev/infiniband/a")),
+            ("/sys/class/infiniband/../net/lo", Some("/sys/class/net/lo")),
+            ("/sys/class/infiniband/..", Some("/sys/class")),
+            // The kernel resolves what stays in the tree.
+            ("/sys/class/infiniband/a/../b", Some("/tmp/tree/sys/class/infiniband/a/../b")),
+            // There may be a symbolic link.
+            ("/sys/class/net/lo/../../infiniband", None),
+            ("/tmp/../sys/class/infiniband", None),
+            ("/sys/class/net/../net/lo", None),
+            ("/../infiniband", None),
+        ] {
+            assert_eq!(place(path).as_deref(), expected, "{path}");
+        }
     }
 
     #[test]
     fn what_is_too_long_has_no_place() {
-        let room = PATH_MAX - 1 - "/dev/infiniband".len();
-        assert!(Place::new(&vec![b'a'; room], b"/dev/infiniband").is_some());
-        assert!(Place::new(&vec![b'a'; room + 1], b"/dev/infiniband").is_none());
+        for path in ["/dev/infiniband", "/dev/../dev/infiniband"] {
+            let room = PATH_MAX - 1 - "/dev/infiniband".len();
+            assert!(Place::of(&vec![b'a'; room], path.as_bytes()).is_some());
+            assert!(Place::of(&vec![b'a'; room + 1], path.as_bytes()).is_none());
+        }
     }
 }
