@@ -368,6 +368,20 @@ mod tests {
     }
 
     #[test]
+    fn receivers_that_have_gone_make_room_for_others() {
+        let mut a = open();
+        let mut now = NOW;
+        for count in 1..=incoming::MOST + 1 {
+            let b = open();
+            let way = path(&mut a, b.ip(), 0xc000);
+            assert_eq!(a.transmit(now, &[burst(way, &[61])]), Ok(1));
+            let rings = u64::try_from(count).unwrap();
+            assert_eq!((sent(&a), a.outgoing.len()), ([rings, rings, 0], 1), "{count}");
+            now += AGAIN;
+        }
+    }
+
+    #[test]
     fn who_takes_the_place_of_somebody_who_has_gone_is_met() {
         let mut a = open();
         let at = config();

@@ -35,6 +35,8 @@ pub(super) struct Outgoing {
     last: usize,
     /// Until when nobody is looked for at other addresses.
     absent: HashMap<IpAddr, Instant>,
+    /// When receivers that have gone were last removed.
+    swept: Instant,
 }
 
 /// Somebody to whom we send.
@@ -68,7 +70,7 @@ pub(super) struct Sent {
 impl Outgoing {
     /// Of what is sent from `ip`.
     pub(super) fn new(ip: IpAddr) -> Self {
-        Self { ip, receivers: Vec::new(), last: 0, absent: HashMap::new() }
+        Self { ip, receivers: Vec::new(), last: 0, absent: HashMap::new(), swept: Instant::ZERO }
     }
 
     /// Who receives at an address, if that is somebody to send to through a ring.
@@ -91,14 +93,35 @@ impl Outgoing {
         self.receivers.get_mut(place)?.1.writer.waiting().ok()
     }
 
+    /// Receivers with a ring.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.receivers.len()
+    }
+
     /// Whoever was there has gone, or was one too many there.
     pub(super) fn forget(&mut self, now: Instant, to: IpAddr) {
         if let Some(place) = self.place_of(to) {
             let (_, receiver) = self.receivers.swap_remove(place);
-            // Also where a forked process has it too. Who has gone already need not be told.
-            let _ = receiver.connection.shutdown(Shutdown::Both);
+            receiver.end();
         }
         self.absent.insert(to, now + AGAIN);
+    }
+
+    /// Removes receivers that have gone: nothing may ever be sent to them again, and their rings take memory and the
+    /// places of others.
+    fn sweep(&mut self, now: Instant) {
+        if now - self.swept < AGAIN {
+            return;
+        }
+        self.swept = now;
+        self.receivers.retain(|(_, receiver)| {
+            let is_there = receiver.check().is_ok();
+            if !is_there {
+                receiver.end();
+            }
+            is_there
+        });
     }
 
     /// Looks for somebody, and returns his place.
@@ -106,6 +129,7 @@ impl Outgoing {
         if self.absent.get(&to).is_some_and(|until| now < *until) {
             return None;
         }
+        self.sweep(now);
         let may_be = !to.is_multicast() && self.receivers.len() < incoming::MOST;
         let Some((connection, segment)) = may_be.then(|| meeting::call(self.ip, to).ok()).flatten()
         else {
@@ -171,6 +195,11 @@ impl Receiver {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(_) => Err(Gone),
         }
+    }
+
+    /// Ends the connection, also where a forked process has it too. The peer may have ended it already.
+    fn end(&self) {
+        let _ = self.connection.shutdown(Shutdown::Both);
     }
 
     /// Whether he is still there. He never says anything.
