@@ -532,6 +532,29 @@ fn changed_attributes_leave_the_timers_as_they_are() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
+/// REQ-24, REQ-29: an attribute of something else is no progress.
+#[test]
+fn changed_attributes_leave_the_budgets_as_they_are() {
+    let attr = || QpAttr { min_rnr_timer: RnrTimer::new(5), ..QpAttr::to(QpState::Rts) };
+    let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.modify(attr()).unwrap();
+    t.tx(1049, "SEND_ONLY psn=5 ackreq len=8");
+    t.modify(attr()).unwrap();
+    t.quiet(10_000);
+    assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr)]);
+
+    let mut t = Script::requester(Link { rnr_retry: 1, ..rts_qp() });
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(10, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    t.modify(attr()).unwrap();
+    t.tx(650, "SEND_ONLY psn=5 ackreq len=8");
+    t.rx(660, "RNR_NAK psn=5 msn=0 timer=0.64ms");
+    assert_eq!(t.sends(), [failed(1, WcStatus::RnrRetryExcErr)]);
+}
+
 /// REQ-29: a peer that is not ready has answered, so what was lost before does not count any more.
 #[test]
 fn an_rnr_nak_fills_the_budget_of_retries() {

@@ -50,10 +50,16 @@ impl Retry {
         }
     }
 
-    /// Takes changed attributes over; full budgets, timers as they are.
+    /// Takes changed attributes over. A budget is full when its size has changed, and otherwise as it was; timers
+    /// that run go on.
     pub(crate) fn configure(&mut self, timeout: AckTimeout, retry_cnt: u8, rnr_retry: u8) {
-        let (ack_deadline, rnr_until) = (self.ack_deadline, self.rnr_until);
-        *self = Self { ack_deadline, rnr_until, ..Self::new(timeout, retry_cnt, rnr_retry) };
+        self.interval = timeout.interval();
+        if self.retry_cnt != retry_cnt {
+            (self.retry_cnt, self.retries_left) = (retry_cnt, retry_cnt);
+        }
+        if self.rnr_retry != rnr_retry {
+            (self.rnr_retry, self.rnr_left) = (rnr_retry, rnr_retry);
+        }
     }
 
     /// Something was sent that asks for an answer.
