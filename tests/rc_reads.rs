@@ -8,8 +8,8 @@
 
 mod support;
 
-use softroce::engine::{PostError, QpState};
-use softroce::transport::outputs::DropReason;
+use softroce::engine::{ModifyError, PostError, QpAttr, QpState};
+use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{SendFlags, SendOp, Sge, WcOpcode, WcStatus};
 use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp};
 use support::{Link, pattern, request, sge};
@@ -439,6 +439,30 @@ fn without_agreed_reads_none_is_taken() {
     assert_eq!(t.post(read), Err(PostError::NoReads));
     let add = request(1, SendOp::FetchAdd { at: REMOTE, add: 1 }, &sges);
     assert_eq!(t.post(add), Err(PostError::NoReads));
+}
+
+/// REQ-32: kernel rxe takes the attribute, and its send queue stands still.
+#[test]
+fn reads_are_not_taken_away_from_requests_that_wait_for_them() {
+    let none = QpAttr { max_rd_atomic: Some(0), ..QpAttr::to(QpState::Sqd) };
+    let mut t = Script::requester(rts_qp());
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+    t.read(1, 8);
+    t.fetch_add(2, 1);
+    t.send(3, 8);
+    assert_eq!(t.modify(none), Err(ModifyError::ReadsPosted { posted: 2 }));
+    t.modify(QpAttr::to(QpState::Rts)).unwrap();
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=8");
+    t.tx(0, "FETCH_ADD psn=6 ackreq va=0x8000 rkey=0x00000100 add=0x1");
+    t.tx(0, "SEND_ONLY psn=7 ackreq len=8");
+    t.rx(1, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
+    t.rx(1, "ATOMIC_ACK psn=6 msn=2 value=0x0");
+    t.modify(QpAttr::to(QpState::Sqd)).unwrap();
+    t.rx(2, "ACK psn=7 msn=3");
+    assert_eq!(t.sends(), [ok(1, READ, 8), ok(2, ADD, 8), ok(3, SEND, 8)]);
+    assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
+    assert_eq!(t.modify(none), Ok(()));
 }
 
 /// REQ-33

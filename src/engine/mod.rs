@@ -526,6 +526,10 @@ impl Engine {
         if qp.is_draining() && !matches!(to, QpState::Err | QpState::Reset) {
             return Err(ModifyError::Draining);
         }
+        // They would never be sent, nor anything behind them.
+        if let (Some(0), posted @ 1..) = (attr.max_rd_atomic, qp.awaited()) {
+            return Err(ModifyError::ReadsPosted { posted });
+        }
         let from = qp.state;
         match to {
             QpState::Reset => {

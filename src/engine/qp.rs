@@ -505,6 +505,11 @@ impl QueuePair {
         self.check_drained(cx);
     }
 
+    /// How many READs, atomics and the like are posted and unfinished.
+    pub(crate) fn awaited(&self) -> usize {
+        self.service.awaited()
+    }
+
     /// Whether requests started before SQD are still unfinished.
     pub(crate) fn is_draining(&self) -> bool {
         self.state == QpState::Sqd && !self.service.is_drained()

@@ -104,6 +104,14 @@ impl Service {
         (queue.room() <= ahead).then_some(queue.capacity())
     }
 
+    /// How many READs, atomics and the like are unfinished.
+    pub(crate) fn awaited(&self) -> usize {
+        match self {
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.awaited(),
+            Self::Uc { .. } | Self::Ud { .. } | Self::XrcTgt { .. } => 0,
+        }
+    }
+
     /// Appends a request. Only UD has a destination for each.
     #[inline]
     pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32, to: Option<Destination>) {

@@ -260,6 +260,13 @@ pub enum ModifyError {
     /// The send queue is still draining. The event `SQ_DRAINED` tells when it is not any more.
     #[error("the send queue is still draining")]
     Draining,
+    /// READs, atomics or FLUSHes that were posted in SQD need what is to be taken away: none of them could be
+    /// sent, nor what is behind them. Flush them by way of ERR or RESET, or let them end in RTS.
+    #[error("MAX_QP_RD_ATOMIC is 0, and the send queue holds {posted} requests that need it")]
+    ReadsPosted {
+        /// How many such requests there are.
+        posted: usize,
+    },
     /// A number is too large or too small.
     #[error("{attribute} is {found}, {}", Range { min: *min, max: *max })]
     OutOfRange {

@@ -185,6 +185,7 @@ fn of_modify(error: &ModifyError) -> i32 {
         | ModifyError::Attributes { .. }
         | ModifyError::CurState { .. }
         | ModifyError::Draining
+        | ModifyError::ReadsPosted { .. }
         | ModifyError::OutOfRange { .. }
         | ModifyError::UnknownAttributes { .. }
         | ModifyError::Cap

@@ -163,6 +163,12 @@ impl Requester {
         &self.queue
     }
 
+    /// How many unfinished requests have a response.
+    pub(crate) fn awaited(&self) -> usize {
+        let all = (0..self.queue.len()).filter_map(|index| self.queue.get(index));
+        all.filter(|wqe| wqe.op.has_response()).count()
+    }
+
     /// Appends a request of `length` bytes.
     #[inline]
     pub(crate) fn post(&mut self, request: &mut SendRequest, length: u32) {
