@@ -165,6 +165,10 @@ fn a_full_packet_has_no_padding() {
 fn the_packets_of_a_write_make_its_length() {
     // dmalen, packets after the FIRST, the one that is wrong
     for (dmalen, rest, wrong) in [
+        (0, &[][..], 5),
+        (255, &[][..], 5),
+        (256, &[][..], 5),
+        (257, &["WRITE_LAST psn=6 ackreq len=2"][..], 6),
         (511, &["WRITE_LAST psn=6 ackreq len=256"][..], 6),
         (513, &["WRITE_LAST psn=6 ackreq len=256"][..], 6),
         (600, &["WRITE_MIDDLE psn=6 len=256", "WRITE_MIDDLE psn=7 len=256"][..], 7),
@@ -177,6 +181,7 @@ fn the_packets_of_a_write_make_its_length() {
         }
         t.tx(0, &format!("NAK_INV psn={wrong} msn=0"));
         assert_eq!(t.events(), [QpReqErr(t.qpn)], "{dmalen}");
+        assert_eq!(bytes(&t.mem, 0, 16) == [0; 16], wrong == 5, "{dmalen}");
     }
     for dmalen in [0, 7, 9, 256] {
         let mut t = Script::responder(rts_qp());

@@ -386,6 +386,7 @@ fn a_message_with_a_wrong_length_is_dropped() {
         &["SEND_FIRST psn=5 len=256", "SEND_LAST psn=6 len=0"],
         &["SEND_FIRST psn=5 len=256", "SEND_LAST psn=6 len=257"],
         &["WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=8"],
+        &["WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=256 len=256"],
         &["WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=9 len=8"],
         &["WRITE_ONLY_IMM psn=5 va=0x1000 rkey=mem dmalen=7 imm=0x00000001 len=8"],
         &["WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=0 len=8"],

@@ -97,6 +97,10 @@ impl Inbound {
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         if let Some(reth) = packet.reth() {
+            // An ONLY carries messages that fit one packet.
+            if position == Position::First && reth.length <= connection.mtu {
+                return Err(Fault::Length.into());
+            }
             if !takes_receive && reth.length as usize == packet.payload.len() {
                 write_at_once(cx, connection, reth, packet.payload)?;
                 return Ok(true);
