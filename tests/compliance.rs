@@ -20,7 +20,7 @@ const SECTIONS: [(&str, usize); 10] = [
     ("PKT", 24),
     ("CRC", 13),
     ("REQ", 43),
-    ("RSP", 46),
+    ("RSP", 47),
     ("UC", 7),
     ("UD", 12),
     ("MR", 11),

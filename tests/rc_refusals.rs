@@ -490,11 +490,48 @@ fn a_terminal_nak_follows_the_answers_before_it() {
     t.tx(0, "NAK_ACCESS psn=8 msn=1");
 }
 
-/// §4.3: a WRITE with immediate that fails takes no receive with it.
+/// RSP-47: its receive tells of it, and no event does.
 #[test]
-fn a_write_with_immediate_to_a_wrong_key_flushes_the_receive() {
+fn a_write_with_immediate_to_a_wrong_key_fails_its_receive() {
+    let only =
+        "WRITE_ONLY_IMM psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 imm=0x00000001 len=8";
     let mut t = Script::responder(rts_qp());
-    let write = "WRITE_ONLY_IMM psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 imm=0x00000001 \
-                 len=8";
-    refused(&mut t, write, "NAK_ACCESS psn=5 msn=0", QpAccessErr);
+    t.post_recv(64);
+    t.post_recv(64);
+    t.rx(0, only);
+    t.tx(0, "NAK_ACCESS psn=5 msn=0");
+    let ends = [failed(1, WcStatus::LocAccessErr), failed(2, WcStatus::WrFlushErr)];
+    assert_eq!((t.recvs(), t.events(), t.state()), (ends.to_vec(), vec![], QpState::Err));
+
+    // From a shared queue it takes one too.
+    let mut t = Script::sharing(rts_qp(), 4);
+    t.post_recv(64);
+    t.rx(0, only);
+    t.tx(0, "NAK_ACCESS psn=5 msn=0");
+    assert_eq!(t.recvs(), [failed(1, WcStatus::LocAccessErr)]);
+    assert_eq!(t.events(), [AsyncEvent::QpLastWqeReached(t.qpn)]);
+}
+
+/// RSP-47: the region goes away under the message.
+#[test]
+fn a_write_with_immediate_that_loses_its_region_fails_its_receive() {
+    let mut t = Script::responder(rts_qp());
+    t.post_recv(64);
+    t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=264 len=256");
+    t.memory.deregister(&t.mem);
+    t.rx(0, "WRITE_LAST_IMM psn=6 ackreq imm=0x00000001 len=8");
+    t.tx(0, "NAK_ACCESS psn=6 msn=0");
+    let ends = [failed(1, WcStatus::LocAccessErr)];
+    assert_eq!((t.recvs(), t.events(), t.state()), (ends.to_vec(), vec![], QpState::Err));
+}
+
+/// RSP-47: before its last packet nothing says that it will take a receive.
+#[test]
+fn a_write_to_a_wrong_key_takes_no_receive_before_its_end() {
+    for write in [
+        "WRITE_FIRST psn=5 va=0x1000 rkey=0x00000001 dmalen=264 len=256",
+        "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8",
+    ] {
+        refused(&mut Script::responder(rts_qp()), write, "NAK_ACCESS psn=5 msn=0", QpAccessErr);
+    }
 }

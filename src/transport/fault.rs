@@ -25,7 +25,8 @@ pub(crate) enum Fault {
     Unsupported,
     /// The queue pair's access flags do not allow the operation.
     NotPermitted,
-    /// The R_Key, range or region rights do not allow the access, or the region is gone.
+    /// The R_Key, range or region rights do not allow the access, or the region is gone. Of the requests that
+    /// name an R_Key only a WRITE with immediate has a receive request.
     RemoteAccess,
     /// A receive request's memory has no such key, range or permission.
     LocalProtection,
@@ -54,14 +55,18 @@ pub(crate) struct Consequence {
 impl Fault {
     /// The table.
     ///
-    /// Kernel rxe differs in three places: a receive that is too short gives it 0x63, a missing
-    /// permission of the queue pair 0x61, and a SEND whose key cannot be invalidated is acknowledged.
+    /// Kernel rxe differs in four places: a receive that is too short gives it 0x63, a missing
+    /// permission of the queue pair 0x61, a SEND whose key cannot be invalidated is acknowledged, and the
+    /// receive of a WRITE with immediate whose key is wrong ends with REM_ACCESS_ERR (IBTA vol 1, §11.6.2,
+    /// has that for send requests).
     /// Hardware answers the first two as here. Of the third no NAK is asked (class J), and none is
     /// forbidden: without one its sender would take for received what nobody will have.
     pub(crate) const fn consequence(self) -> Consequence {
         use AsyncEvent::{QpAccessErr, QpFatal, QpReqErr};
         use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};
-        use WcStatus::{LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr};
+        use WcStatus::{
+            LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr,
+        };
 
         let (nak, status, event): (_, _, fn(Qpn) -> AsyncEvent) = match self {
             Self::Sequence => (InvalidRequest, RemInvReqErr, QpReqErr),
@@ -71,7 +76,7 @@ impl Fault {
             Self::Misaligned => (InvalidRequest, RemInvReqErr, QpReqErr),
             Self::Unsupported => (InvalidRequest, RemInvReqErr, QpReqErr),
             Self::NotPermitted => (RemoteAccess, RemAccessErr, QpAccessErr),
-            Self::RemoteAccess => (RemoteAccess, RemAccessErr, QpAccessErr),
+            Self::RemoteAccess => (RemoteAccess, LocAccessErr, QpAccessErr),
             Self::LocalProtection => (RemoteOperational, LocProtErr, QpReqErr),
             Self::Storage => (RemoteOperational, LocQpOpErr, QpFatal),
             Self::Invalidate => (RemoteAccess, RemInvReqErr, QpAccessErr),

@@ -194,6 +194,27 @@ impl Inbound {
         true
     }
 
+    /// Ends the receive request that a refused packet would have taken, with `status`: that of a WRITE with immediate
+    /// whose key opens nothing (IBTA vol 1, §11.6.2). Tells whether there was one.
+    pub(crate) fn end_notice(
+        cx: &mut Context<'_>,
+        qpn: Qpn,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+        fault: Fault,
+    ) -> bool {
+        let opcode = packet.bth.opcode;
+        let is_notice = opcode.operation() == Operation::Write && opcode.has_imm();
+        if fault != Fault::RemoteAccess || !is_notice {
+            return false;
+        }
+        let Some(request) = receives.take() else { return false };
+        let end = RecvEnd::failed(fault.consequence().status);
+        cx.complete_recv(receives.cq, qpn, request.wr_id, end);
+        receives.finish();
+        true
+    }
+
     /// Gives the message up and puts its receive request back for the next. What was taken from a
     /// shared queue cannot be put back (IBTA vol 1, §9.9.3, class E): it ends as `fault` has it.
     pub(crate) fn abandon(

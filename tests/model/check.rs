@@ -100,7 +100,7 @@ fn receives(to: &End, from: &End) {
         let may = match end.status {
             WcStatus::WrFlushErr => failed || to.harmed.error || at_fault || own,
             WcStatus::LocProtErr => !failed && to.harmed.inbox,
-            WcStatus::RemAccessErr | WcStatus::LocAccessErr => !failed && to.harmed.target,
+            WcStatus::LocAccessErr => !failed && to.harmed.target,
             _ => false,
         };
         assert!(may, "{end:?}, {:?}", to.harmed);

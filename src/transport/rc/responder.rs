@@ -131,7 +131,9 @@ impl Responder {
             Err(Refusal::Fault(fault)) => {
                 self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
                 let status = fault.consequence().status;
-                let told = self.end_message(cx, connection.id.qpn, receives, status);
+                let qpn = connection.id.qpn;
+                let told = self.end_message(cx, qpn, receives, status)
+                    || Inbound::end_notice(cx, qpn, receives, packet, fault);
                 Err(Failure { fault, told })
             }
         }
