@@ -391,7 +391,7 @@ fn queue_pairs_behind_one_window_ask_for_the_acknowledgements_that_open_it() {
         let link = Link { mtu, timeout: 14, ..Link::default() };
         let region = world.nodes[0].region(256 << 10, 0x10_0000, full_access());
         let peer = IpAddr::from([10, 0, 0, 9]);
-        world.nodes[0].engine.set_peer_receive_buffer(peer, window);
+        world.nodes[0].engine.set_peer_receive_buffer(world.now, peer, window);
         let qps: Vec<_> = (0..16).map(|_| world.create_qp(0, &link)).collect();
         for (i, qpn) in (0..).zip(&qps) {
             world.modify(0, *qpn, support::init_attr(&link));
@@ -455,7 +455,7 @@ fn clean_run(seed: u8) {
     let window = [8 << 10, 20_000, 65_536, 100_000, 212_992, 1 << 20][below(6)];
     for node in [0, 1] {
         let peer = world.nodes[1 - node].ip;
-        world.nodes[node].engine.set_peer_receive_buffer(peer, window);
+        world.nodes[node].engine.set_peer_receive_buffer(world.now, peer, window);
     }
     let link = Link { mtu, timeout: 16, rd_atomic: 1 + below(8) as u8, ..Link::default() };
     let qps: Vec<_> = (0..1 + below(20)).map(|_| world.pair(&link)).collect();

@@ -26,7 +26,7 @@ impl Full {
         let link = Link { timeout: 20, ..Link::default() };
         let (first, second) = (world.pair(&link)[0], world.pair(&link)[0]);
         let peer = world.nodes[1].ip;
-        world.nodes[0].engine.set_peer_receive_buffer(peer, 64 << 10);
+        world.nodes[0].engine.set_peer_receive_buffer(world.now, peer, 64 << 10);
         let mut full = Self { world, qps: [first, second], burst: Burst::new() };
         full.write(first, 1, LONG);
         let mut bursts = 0;
@@ -67,7 +67,7 @@ fn larger_receive_buffer_wakes_the_queue_pairs_that_wait() {
     full.write(second, 2, 8);
     assert!(!full.poll());
     let peer = full.world.nodes[1].ip;
-    full.world.nodes[0].engine.set_peer_receive_buffer(peer, 4 << 20);
+    full.world.nodes[0].engine.set_peer_receive_buffer(full.world.now, peer, 4 << 20);
     assert!(full.world.nodes[0].engine.wants_to_transmit() && full.poll());
     full.world.run(Duration::from_secs(60));
     let mut ends: Vec<_> = full.world.nodes[0].sends.iter().map(|c| (c.wr_id, c.status)).collect();

@@ -91,7 +91,7 @@ fn goodput(traffic: Traffic, p: f64, setting: Setting, messages: usize) -> f64 {
     });
     for node in [0, 1] {
         let peer = world.nodes[1 - node].ip;
-        world.nodes[node].engine.set_peer_receive_buffer(peer, receive_buffer);
+        world.nodes[node].engine.set_peer_receive_buffer(world.now, peer, receive_buffer);
     }
     let conditions =
         Conditions { loss: p, delay: DELAY, rate_bits_per_s: Some(RATE), ..Conditions::default() };

@@ -10,6 +10,7 @@ use crate::engine::service::Peering;
 use crate::engine::{Config, Engine};
 use crate::ids::Qpn;
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
+use crate::time::Instant;
 use crate::transport::connection::Connection;
 use crate::transport::ud::{Destination, Endpoint};
 use crate::transport::window::Windows;
@@ -22,7 +23,7 @@ use crate::wire::icrc::Flow;
 pub(super) fn peering(
     qp: &QueuePair,
     config: &Config,
-    windows: &mut Windows,
+    (windows, now): (&mut Windows, Instant),
     mut agree: impl FnMut(IpAddr, u16) -> u16,
 ) -> Option<Peering> {
     let pkey = *config.pkeys.get(usize::from(qp.attr.pkey_index.unwrap_or_default()))?;
@@ -44,12 +45,25 @@ pub(super) fn peering(
     }
     let attr = &qp.attr;
     let (av, dest_qpn, mtu) = (attr.av?, attr.dest_qpn?, attr.path_mtu?);
+    let mtu = u32::try_from(mtu.bytes()).ok()?;
     let mut path = path(&av, config)?;
     path.source_port = match &qp.peering {
         Some(Peering::Connection(before)) if before.path.source == path.source => {
             before.path.source_port
         }
         _ => agree(path.source, source_port(av.flow_label, qp.id.qpn, dest_qpn)),
+    };
+    let window = match &qp.peering {
+        Some(Peering::Connection(before)) if before.path.destination == path.destination => {
+            before.window
+        }
+        before => {
+            // Nothing of it is in flight where its path may change.
+            if let Some(window) = before.as_ref().and_then(Peering::window) {
+                windows.leave(window);
+            }
+            windows.join(path.destination, now)
+        }
     };
     let source = SocketAddr::new(path.source, path.source_port);
     Some(Peering::Connection(Connection {
@@ -58,9 +72,9 @@ pub(super) fn peering(
         dest_qpn,
         path,
         flow: Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT)),
-        window: windows.to(path.destination),
+        window,
         pkey,
-        mtu: u32::try_from(mtu.bytes()).ok()?,
+        mtu,
         access: attr.access.unwrap_or_default(),
         min_rnr_timer: attr.min_rnr_timer.unwrap_or_default(),
         timeout: attr.timeout.unwrap_or_default(),
@@ -124,4 +138,67 @@ fn path(av: &AddressVector, config: &Config) -> Option<Path> {
         traffic_class: av.traffic_class,
         hop_limit: av.hop_limit,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{InitAttr, Peer, QpAttr, QpInit, QpState, RtrAttr, RtsAttr};
+    use crate::ids::{CqId, Mtu, PdId};
+    use crate::mem::{Access, Memory};
+    use crate::psn::Psn;
+
+    fn peer(number: u32) -> Peer {
+        let address = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        Peer {
+            av: AddressVector::to(address.into()),
+            dest_qpn: Qpn::new(0x12),
+            rq_psn: Psn::new(5),
+            path_mtu: Mtu::Mtu1024,
+        }
+    }
+
+    #[test]
+    fn queue_pairs_that_have_ended_leave_a_bounded_number_of_windows() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let mut engine = Engine::new(Config::new(ip), Memory::new([1; 32]).into(), [1; 32]);
+        let init = QpInit {
+            qp_type: QpType::Uc,
+            pd: PdId(1),
+            send_cq: Some(CqId(0)),
+            recv_cq: Some(CqId(0)),
+            cap: Default::default(),
+            sq_sig_all: false,
+            srq: None,
+            send_ops: None,
+            xrcd: None,
+        };
+        let now = Instant::ZERO;
+        let mut most = 0;
+        let reused = engine.create_qp(now, init).unwrap();
+        for number in 0..3000 {
+            let qpn = match number % 3 {
+                0 => reused,
+                _ => engine.create_qp(now, init).unwrap(),
+            };
+            let mut modify = |attr: QpAttr| {
+                engine.modify_qp(now, qpn, &attr, |_, wanted| wanted).unwrap();
+            };
+            modify(InitAttr::Connected { access: Access::empty() }.into());
+            modify(RtrAttr::Uc { peer: peer(2 * number) }.into());
+            modify(RtsAttr::Unreliable { sq_psn: Psn::new(5) }.into());
+            modify(QpAttr::to(QpState::Sqd));
+            // To the same address, and to another.
+            for number in [2 * number, 2 * number + 1] {
+                let av = Some(peer(number).av);
+                modify(QpAttr { av, ..QpAttr::to(QpState::Sqd) });
+            }
+            match number % 3 {
+                0 => modify(QpAttr::to(QpState::Reset)),
+                _ => engine.destroy_qp(now, qpn),
+            }
+            most = most.max(engine.windows.count());
+        }
+        assert!((1000..1100).contains(&most), "{most} windows");
+    }
 }

@@ -550,7 +550,7 @@ impl Engine {
         if let Some(limit) = attr.rate_limit {
             qp.set_rate(limit);
         }
-        let peering = connect::peering(qp, &self.config, cx.windows, agree);
+        let peering = connect::peering(qp, &self.config, (cx.windows, now), agree);
         if let Some(peering) = peering {
             match (from, to) {
                 (QpState::Init, QpState::Rtr) => qp.start_receiving(peering),
@@ -594,8 +594,10 @@ impl Engine {
 
     /// Tells the receive buffer of the socket at `peer`, in bytes as its kernel counts: up to three
     /// quarters of it are filled.
-    pub fn set_peer_receive_buffer(&mut self, peer: IpAddr, bytes: u64) {
-        let window = self.windows.to(peer);
+    ///
+    /// It holds as long as there are connections to it. Later it may be forgotten, where there are many peers.
+    pub fn set_peer_receive_buffer(&mut self, now: Instant, peer: IpAddr, bytes: u64) {
+        let window = self.windows.passing_to(peer, now);
         self.windows.set_limit(window, usable(bytes));
     }
 
@@ -632,13 +634,10 @@ impl Engine {
                 self.tally.prefetch(*next);
             }
             let Some(qp) = self.qps.get_mut(slot) else { continue };
-            if in_turn.is_none() {
-                qp.ready = false;
-            } else if qp.waiting == in_turn {
-                qp.waiting = None;
-            } else {
-                // It has been reset since, or another has its place.
-                continue;
+            debug_assert!(in_turn.is_none() || qp.waiting == in_turn, "waits elsewhere");
+            match in_turn {
+                None => qp.ready = false,
+                Some(_) => qp.waiting = None,
             }
             if self.build(now, slot, in_turn, Extent::Everything, out) {
                 return true;

@@ -467,6 +467,12 @@ impl QueuePair {
         // What it has taken from a shared queue is not lost with it.
         let service = &mut self.service;
         self.receives.with(cx, &self.id, |_, receives| service.forget_message(receives));
+        if let (Some(waits_for), Some(slot)) = (self.waiting, cx.slot) {
+            cx.windows.forget_waiter(waits_for, slot);
+        }
+        if let Some(window) = window {
+            cx.windows.leave(window);
+        }
         let ready = self.ready;
         *self = Self::new(self.id, self.init);
         self.ready = ready;

@@ -726,7 +726,7 @@ mod tests {
     fn a_long_message_is_sent_over_several_turns() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         let to = b.region.addr();
-        a.core.engine.set_peer_receive_buffer([10, 255, 0, 2].into(), 8 << 20);
+        a.core.engine.set_peer_receive_buffer(NOW, [10, 255, 0, 2].into(), 8 << 20);
         let write = SendRequest::write(1, a.sge(1 << 20), RemoteAddr { addr: to, ..b.remote() });
         a.core.post_send(NOW, a.qpn, write.signaled()).unwrap();
         let first = a.log().len();

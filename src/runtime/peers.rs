@@ -35,8 +35,9 @@ impl Peers {
         receive_buffer: Option<u64>,
     ) -> Result<(), Down> {
         if shards.is_one() {
-            let tell =
-                |bytes| shard.with(|core, _| core.engine.set_peer_receive_buffer(peer, bytes));
+            let tell = |bytes| {
+                shard.with(|core, now| core.engine.set_peer_receive_buffer(now, peer, bytes))
+            };
             return receive_buffer.map_or(Ok(()), tell);
         }
         // Held until all know of it, so that they know the same.
@@ -47,7 +48,7 @@ impl Peers {
         known.shards |= shard.set();
         let part = known.part();
         shards.among(known.shards).try_for_each(|sharing| {
-            sharing.with(|core, _| core.engine.set_peer_receive_buffer(peer, part))
+            sharing.with(|core, now| core.engine.set_peer_receive_buffer(now, peer, part))
         })
     }
 }

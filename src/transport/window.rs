@@ -31,8 +31,8 @@ pub(crate) const fn lone_cost(len: usize) -> u64 {
     ((len + 384).next_power_of_two() + 512) as u64
 }
 
-/// Windows to addresses that only datagrams go to, which are kept for the next. Who answers datagrams
-/// answers whatever source address they name.
+/// Windows to addresses without connections, which are kept for the next datagram or connection there. A UD server
+/// answers whatever source address a datagram names.
 const PASSING: usize = 1024;
 
 /// Of those, how many are looked at for one that a new address may have.
@@ -61,8 +61,12 @@ struct Window {
     local: Option<IpAddr>,
     /// It stands in [`Windows::asked`].
     asked: bool,
-    /// The address that it is found by, as long as only datagrams go there: another may have it then.
-    passing: Option<IpAddr>,
+    /// The address that it is found by. A window of its own has none.
+    address: Option<IpAddr>,
+    /// Connections to the address. Without them another address may have the window when it is idle.
+    connections: usize,
+    /// It stands in [`Windows::passing`].
+    listed: bool,
 }
 
 /// A queue pair that waits for room.
@@ -83,7 +87,9 @@ impl Window {
             opened: false,
             local: None,
             asked: false,
-            passing: None,
+            address: None,
+            connections: 0,
+            listed: false,
         }
     }
 
@@ -99,8 +105,7 @@ impl Window {
 pub(crate) struct Windows {
     by_address: HashMap<IpAddr, WindowId>,
     windows: Vec<Window>,
-    /// Windows that only datagrams use, or that once only datagrams used: those looked at last are
-    /// behind.
+    /// Windows without connections, and some that have got connections since: those looked at last are behind.
     passing: VecDeque<WindowId>,
     limit: u64,
     /// The device's own addresses.
@@ -132,24 +137,30 @@ impl Windows {
         }
     }
 
-    /// The window to `destination`, for as long as the device lives.
-    pub(crate) fn to(&mut self, destination: IpAddr) -> WindowId {
-        if let Some(id) = self.by_address.get(&destination) {
-            self.windows[id.0].passing = None;
-            return *id;
-        }
-        let window = self.towards(destination);
-        let id = self.push(window);
-        self.by_address.insert(destination, id);
+    /// The window to `destination` for a connection, until that [leaves](Self::leave) it.
+    pub(crate) fn join(&mut self, destination: IpAddr, now: Instant) -> WindowId {
+        let id = self.passing_to(destination, now);
+        self.windows[id.0].connections += 1;
         id
     }
 
-    /// The window to `destination`, for a datagram that goes there now.
+    /// A connection of which nothing is in flight any more ends. The last one leaves the window to the datagrams
+    /// and connections to come.
+    pub(crate) fn leave(&mut self, id: WindowId) {
+        let window = &mut self.windows[id.0];
+        window.connections = window.connections.saturating_sub(1);
+        if window.connections == 0 && !std::mem::replace(&mut window.listed, true) {
+            self.passing.push_back(id);
+        }
+    }
+
+    /// The window to `destination` as long as it is not idle, or has connections: for a datagram that goes there now.
     pub(crate) fn passing_to(&mut self, destination: IpAddr, now: Instant) -> WindowId {
         if let Some(id) = self.by_address.get(&destination) {
             return *id;
         }
-        let window = Window { passing: Some(destination), ..self.towards(destination) };
+        let window =
+            Window { address: Some(destination), listed: true, ..self.towards(destination) };
         let id = match self.vacate(now) {
             Some(id) => {
                 self.windows[id.0] = window;
@@ -162,22 +173,21 @@ impl Windows {
         id
     }
 
-    /// Takes a window that only datagrams used from its address, if there are many.
+    /// Takes an idle window without connections from its address, if there are many.
     fn vacate(&mut self, now: Instant) -> Option<WindowId> {
         for _ in 0..LOOKS {
             if self.passing.len() < PASSING {
                 return None;
             }
             let id = self.passing.pop_front()?;
-            let window = &self.windows[id.0];
-            match window.passing {
-                Some(address) if window.is_idle(now) => {
+            let window = &mut self.windows[id.0];
+            match window.address {
+                Some(address) if window.connections == 0 && window.is_idle(now) => {
                     self.by_address.remove(&address);
                     return Some(id);
                 }
-                Some(_) => self.passing.push_back(id),
-                // A connection has it now.
-                None => {}
+                Some(_) if window.connections == 0 => self.passing.push_back(id),
+                _ => window.listed = false,
             }
         }
         None
@@ -199,6 +209,12 @@ impl Windows {
     fn push(&mut self, window: Window) -> WindowId {
         self.windows.push(window);
         WindowId(self.windows.len() - 1)
+    }
+
+    /// How many windows there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.windows.len()
     }
 
     /// Sets how much one destination bears.
@@ -263,6 +279,13 @@ impl Windows {
     pub(crate) fn wait(&mut self, id: WindowId, slot: usize, want: u64) {
         self.windows[id.0].queue.push_back(Waiter { slot, want });
         self.ask(id);
+    }
+
+    /// The queue pair in `slot` waits no more: it is reset.
+    pub(crate) fn forget_waiter(&mut self, id: WindowId, slot: usize) {
+        self.windows[id.0].queue.retain(|waiter| waiter.slot != slot);
+        // Others may fit that wanted less.
+        self.open(id);
     }
 
     /// Time has passed, which makes room where nobody acknowledges.
@@ -488,7 +511,7 @@ mod tests {
         let own = IpAddr::from([10, 0, 0, 1]);
         let mut windows = Windows::new(100_000, vec![own], false);
         let mut costs = |address: IpAddr| {
-            let id = windows.to(address);
+            let id = windows.join(address, Instant::ZERO);
             let window = windows.allowance(id, Instant::ZERO);
             [window.takes(4112, true), window.run(4112, 16), window.burst(4112, 16)]
         };
@@ -502,7 +525,7 @@ mod tests {
     #[test]
     fn whoever_waits_for_room_has_a_turn_when_there_is_enough() {
         let mut windows = Windows::new(1000, vec![], false);
-        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        let id = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);
         let now = Instant::ZERO;
         windows.charge(id, 1500);
         assert_eq!((windows.room(id, now), windows.next_in_turn(now)), (0, None));
@@ -515,13 +538,13 @@ mod tests {
         windows.release(id, 400);
         let turns: Vec<_> = std::iter::from_fn(|| windows.next_in_turn(now)).collect();
         assert_eq!(turns, [(id, 7), (id, 8)]);
-        assert_eq!(windows.to(IpAddr::from([10, 0, 0, 1])), id);
+        assert_eq!(windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO), id);
     }
 
     #[test]
     fn whoever_wants_more_than_the_limit_waits_for_an_empty_window() {
         let mut windows = Windows::new(1000, vec![], false);
-        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        let id = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);
         windows.charge(id, 10);
         windows.wait(id, 7, 5000);
         windows.open(id);
@@ -533,7 +556,7 @@ mod tests {
     #[test]
     fn what_nobody_acknowledges_drains_with_time() {
         let mut windows = Windows::new(100_000, vec![], false);
-        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        let id = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);
         windows.charge_unacknowledged(id, Instant::ZERO, 80_000);
         assert_eq!(windows.room(id, Instant::ZERO), 20_000);
         let opens = windows.opens_at(id, Instant::ZERO);
@@ -546,7 +569,7 @@ mod tests {
     #[test]
     fn bursts_that_nobody_acknowledges_are_counted_once() {
         let mut windows = Windows::new(100_000, vec![], false);
-        let id = windows.to(IpAddr::from([10, 0, 0, 1]));
+        let id = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);
         for cost in [1000, 0, 500] {
             windows.charge_unacknowledged(id, Instant::ZERO, cost);
         }
@@ -558,7 +581,10 @@ mod tests {
     fn an_address_is_asked_about_once_and_only_where_that_can_be_known() {
         let near = IpAddr::from([127, 0, 0, 2]);
         let mut windows = Windows::new(100_000, vec![], true);
-        let (watched, far) = (windows.to(near), windows.to(IpAddr::from([192, 168, 0, 1])));
+        let (watched, far) = (
+            windows.join(near, Instant::ZERO),
+            windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO),
+        );
         windows.charge_unacknowledged(watched, Instant::ZERO, 1000);
         for (slot, id) in [watched, watched, far].into_iter().enumerate() {
             windows.wait(id, slot, 10);
@@ -570,7 +596,10 @@ mod tests {
     fn an_address_is_asked_about_while_there_is_room() {
         let near = IpAddr::from([127, 0, 0, 2]);
         let mut windows = Windows::new(100_000, vec![], true);
-        let (watched, far) = (windows.to(near), windows.to(IpAddr::from([192, 168, 0, 1])));
+        let (watched, far) = (
+            windows.join(near, Instant::ZERO),
+            windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO),
+        );
         let mut sent = |id, cost| {
             windows.charge_unacknowledged(id, Instant::ZERO, cost);
             windows.next_asked()
@@ -582,7 +611,7 @@ mod tests {
     #[test]
     fn what_is_closed_admits_nothing() {
         let mut windows = Windows::new(100_000, vec![], false);
-        let id = windows.to(IpAddr::from([192, 168, 0, 1]));
+        let id = windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO);
         let allowance = windows.allowance(id, Instant::ZERO);
         assert_eq!([allowance, allowance.closed()].map(|it| it.admits(1)), [true, false]);
     }
@@ -590,9 +619,9 @@ mod tests {
     #[test]
     fn what_can_be_watched_does_not_drain_by_itself() {
         let mut windows = Windows::new(100_000, vec![], true);
-        let far = windows.to(IpAddr::from([10, 0, 0, 1]));
+        let far = windows.join(IpAddr::from([10, 0, 0, 1]), Instant::ZERO);
         let ip = IpAddr::from([127, 0, 0, 2]);
-        let near = windows.to(ip);
+        let near = windows.join(ip, Instant::ZERO);
         let at = Instant::from_micros;
         for id in [far, near] {
             windows.charge_unacknowledged(id, at(0), 80_000);
@@ -613,10 +642,14 @@ mod tests {
     fn datagrams_to_any_number_of_addresses_leave_a_bounded_number_of_windows() {
         let mut windows = Windows::new(100_000, vec![], false);
         let stranger = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
-        let connected = windows.to(IpAddr::from([192, 168, 0, 1]));
+        let connected = windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO);
         let held = windows.passing_to(stranger(0), Instant::ZERO);
         windows.charge_unacknowledged(held, Instant::ZERO, 1000);
-        assert_eq!(windows.to(stranger(0)), held, "a connection goes where datagrams went");
+        assert_eq!(
+            windows.join(stranger(0), Instant::ZERO),
+            held,
+            "a connection goes where datagrams went"
+        );
         for i in 1..10 * PASSING {
             let now = Instant::from_micros(i as u64);
             let id = windows.passing_to(stranger(i), now);
@@ -625,8 +658,51 @@ mod tests {
         }
         assert!(windows.windows.len() <= PASSING + 2, "{} windows", windows.windows.len());
         assert_eq!(windows.by_address.len(), windows.windows.len());
-        assert_eq!(windows.to(stranger(0)), held);
-        assert_eq!(windows.to(IpAddr::from([192, 168, 0, 1])), connected);
+        assert_eq!(windows.join(stranger(0), Instant::ZERO), held);
+        assert_eq!(windows.join(IpAddr::from([192, 168, 0, 1]), Instant::ZERO), connected);
+    }
+
+    #[test]
+    fn connections_to_any_number_of_addresses_leave_a_bounded_number_of_windows() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let peer = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
+        let now = Instant::ZERO;
+        let stays = windows.join(peer(0), now);
+        for i in 1..10 * PASSING {
+            let id = windows.join(peer(i), now);
+            assert_eq!(windows.join(peer(i), now), id);
+            windows.charge(id, 1000);
+            windows.release(id, 1000);
+            windows.leave(id);
+            windows.leave(id);
+            // One comes back.
+            let often = windows.join(peer(1), now);
+            windows.leave(often);
+        }
+        assert!(windows.windows.len() <= PASSING + 1, "{} windows", windows.windows.len());
+        assert!(windows.passing.len() <= PASSING, "{} entries", windows.passing.len());
+        assert_eq!(windows.by_address.len(), windows.windows.len());
+        assert_eq!(windows.join(peer(0), now), stays);
+    }
+
+    #[test]
+    fn the_last_connection_leaves_datagrams_on_their_way_in_the_window() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let peer = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
+        let now = Instant::ZERO;
+        let id = windows.join(peer(0), now);
+        let busy = windows.join(peer(0), now);
+        windows.charge_unacknowledged(id, now, 60_000);
+        windows.charge(busy, 10_000);
+        windows.leave(id);
+        assert_eq!(windows.room(busy, now), 30_000, "the other connection's and what drains");
+        windows.release(busy, 10_000);
+        windows.leave(busy);
+        for i in 1..3 * PASSING {
+            windows.passing_to(peer(i), now);
+        }
+        let again = windows.join(peer(0), now);
+        assert_eq!((again, windows.room(again, now)), (id, 40_000));
     }
 
     #[test]
