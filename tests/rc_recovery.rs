@@ -4,7 +4,10 @@
 
 mod support;
 
+use softroce::engine::QpState;
+use softroce::time::Instant;
 use softroce::transport::work::WcOpcode;
+use support::qp_init;
 use support::script::{Script, Sent, ok, rts_qp};
 
 const SEND: WcOpcode = WcOpcode::Send;
@@ -109,31 +112,62 @@ fn bursts(sent: &[Sent]) -> usize {
     bursts.len()
 }
 
-/// Eight bursts of which only the first packets arrive, as after a card that numbers the packets otherwise.
-#[test]
-fn bursts_that_end_in_timeouts_are_given_up() {
-    let mut t = Script::requester(rts_qp());
+/// Sends eight bursts of two messages, of which only the first packets arrive, as after a card that numbers the
+/// packets otherwise. Returns the time and the next PSN.
+fn lose_ends_of_eight_bursts(t: &mut Script) -> (u64, u32) {
     let (mut us, mut psn) = (0, 5);
-    for n in 1..=9 {
+    for n in 1..=8 {
         t.send(2 * n, 8);
         t.send(2 * n + 1, 8);
         let sent = t.all(us);
-        assert_eq!((sent.len(), bursts(&sent)), (2, if n == 9 { 2 } else { 1 }), "{n}");
-        if n < 9 {
-            us += 1100;
-            assert_eq!(t.all(us).len(), 1);
-        }
+        assert_eq!((sent.len(), bursts(&sent)), (2, 1), "{n}");
+        us += 1100;
+        assert_eq!(t.all(us).len(), 1);
         for _ in 0..2 {
             us += 1;
             t.rx(us, &format!("ACK psn={psn} msn={}", psn - 4));
-            if n < 9 {
-                t.all(us);
-            }
+            t.all(us);
             psn += 1;
         }
         assert_eq!(t.sends(), [ok(2 * n, SEND, 8), ok(2 * n + 1, SEND, 8)]);
     }
     assert_eq!(t.engine.counters().bursts_given_up, 1);
+    (us, psn)
+}
+
+/// Sends two messages, and checks that each of them leaves alone.
+#[track_caller]
+fn leave_alone(t: &mut Script, (us, psn): (u64, u32)) {
+    t.send(101, 8);
+    t.send(102, 8);
+    let sent = t.all(us);
+    assert_eq!((sent.len(), bursts(&sent)), (2, 2));
+    t.rx(us + 1, &format!("ACK psn={} msn={}", psn + 1, psn - 3));
+    assert_eq!(t.sends(), [ok(101, SEND, 8), ok(102, SEND, 8)]);
+}
+
+#[test]
+fn bursts_that_end_in_timeouts_are_given_up() {
+    let mut t = Script::requester(rts_qp());
+    let next = lose_ends_of_eight_bursts(&mut t);
+    leave_alone(&mut t, next);
+}
+
+/// The limit of the burst is not that of the one before, of another queue pair.
+#[test]
+fn packets_leave_alone_behind_a_long_burst() {
+    let mut t = Script::requester(rts_qp());
+    let next = lose_ends_of_eight_bursts(&mut t);
+    let alone = t.qpn;
+    t.qpn = t.engine.create_qp(Instant::ZERO, qp_init(&t.link)).unwrap();
+    t.bring_to(QpState::Rts);
+    t.send(1, 4096);
+    let sent = t.all(next.0);
+    assert_eq!((sent.len(), bursts(&sent)), (16, 1));
+    t.rx(next.0, "ACK psn=20 msn=1");
+    assert_eq!(t.sends(), [ok(1, SEND, 4096)]);
+    t.qpn = alone;
+    leave_alone(&mut t, next);
 }
 
 /// The peer asks each time for the second packet of an answer again, which followed the first in its burst.
