@@ -24,7 +24,7 @@ const SECTIONS: [(&str, usize); 10] = [
     ("UC", 7),
     ("UD", 12),
     ("MR", 11),
-    ("QPS", 14),
+    ("QPS", 16),
     ("CM", 19),
     ("CC", 10),
 ];

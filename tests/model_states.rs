@@ -232,25 +232,25 @@ fn run(qp_type: QpType) {
     assert_eq!(total[QpState::Sqe as usize] > 500, has_sqe, "{total:?}");
 }
 
-/// QPS-09
+/// QPS-09, QPS-16
 #[test]
 fn rc_sends_nothing_new_outside_rts() {
     run(QpType::Rc);
 }
 
-/// QPS-09
+/// QPS-09, QPS-16
 #[test]
 fn uc_sends_nothing_new_outside_rts() {
     run(QpType::Uc);
 }
 
-/// QPS-09
+/// QPS-09, QPS-16
 #[test]
 fn ud_sends_nothing_new_outside_rts() {
     run(QpType::Ud);
 }
 
-/// QPS-09
+/// QPS-09, QPS-16
 #[test]
 fn xrc_initiator_sends_nothing_new_outside_rts() {
     run(QpType::XrcIni);

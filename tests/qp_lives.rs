@@ -200,7 +200,7 @@ fn reset_queue_pair_sends_nothing() {
     }
 }
 
-/// SQE: what has failed is told, the rest is flushed, and RTS leads on.
+/// QPS-15: requests that are posted in SQE are flushed too.
 #[test]
 fn a_send_queue_in_error_can_be_taken_up_again() {
     for qp_type in [QpType::Uc, QpType::Ud] {

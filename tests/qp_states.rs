@@ -555,7 +555,7 @@ fn err_flushes_sends_and_receives_in_order() {
     t.quiet(1_000_000);
 }
 
-/// QPS-04: nothing is owed to the peer any more.
+/// QPS-16
 #[test]
 fn err_by_the_program_ends_the_answers() {
     let mut t = in_state(QpState::Rts);

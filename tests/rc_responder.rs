@@ -385,7 +385,7 @@ fn a_read_is_resumed_where_the_requester_says() {
     t.quiet(100);
 }
 
-/// RSP-06: the requester has given up the rest of the answer under way.
+/// RSP-05: the requester has given up the rest of the answer under way.
 #[test]
 fn a_read_repeated_during_its_answer_starts_over() {
     let mut t = Script::responder(rts_qp());
@@ -399,7 +399,7 @@ fn a_read_repeated_during_its_answer_starts_over() {
     t.tx(0, "READ_RESPONSE_LAST psn=8 msn=1 len=256");
 }
 
-/// RSP-05: what is answered again goes alone, as a burst of one.
+/// Repeated answers go alone, each as a burst of one.
 #[test]
 fn a_repeated_answer_does_not_rely_on_bursts() {
     let mut t = Script::responder(rts_qp());

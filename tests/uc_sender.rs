@@ -177,7 +177,7 @@ fn answers_are_dropped() {
 
 // ---- states ----
 
-/// §4.6: an error of sending leads to SQE, where receiving goes on, and from there is a way back.
+/// QPS-15
 #[test]
 fn a_request_without_its_memory_stops_sending_only() {
     let mut t = Script::requester(uc());
@@ -223,7 +223,7 @@ fn a_request_that_loses_its_memory_on_its_way_fails() {
     assert_eq!(t.sends(), [ok(2, SEND, 8)]);
 }
 
-/// QPS-09: a request that fails in SQD leads to SQE, and RTS resumes sending.
+/// QPS-15: in SQD too.
 #[test]
 fn rts_resumes_a_queue_pair_that_failed_in_sqd() {
     let mut t = Script::requester(uc());

@@ -509,7 +509,7 @@ fn a_message_without_a_way_is_refused() {
 
 // ---- states ----
 
-/// §4.6, §4.7: an error of sending leads to SQE, where receiving goes on.
+/// QPS-15
 #[test]
 fn a_request_without_its_memory_stops_sending_only() {
     let mut t = ud();
