@@ -21,8 +21,11 @@ use crate::net::{Burst, Path, SHORT};
 use crate::time::Instant;
 use crate::wire::{Bth, Opcode, Operation, Syndrome, Transport};
 
-/// How many talks at a time have a socket. More go on without.
-const MOST: usize = 8;
+/// Number of talks that have a socket at a time. Others go on without.
+const MAX_SOCKETS: usize = 8;
+
+/// Number of talks that are followed, with and without a socket.
+const MAX_TALKS: usize = 2 * MAX_SOCKETS;
 
 /// Datagrams after which it is a talk.
 const ENOUGH: u8 = 64;
@@ -37,6 +40,15 @@ const FEW: u8 = 8;
 
 /// Times in a row that a talk is cut short before it is given up.
 const TRIES: u8 = 3;
+
+/// Longest time that a paused talk keeps its socket while others ask for one: see [`Retention`].
+const MAX_RETENTION: Duration = Duration::from_secs(8);
+
+/// Time without displacements after which the retention time halves.
+const RETENTION_HALF_LIFE: Duration = Duration::from_secs(8);
+
+/// Longest time that a talk which was refused a socket waits until it asks again.
+const MAX_REFUSAL: Duration = Duration::from_millis(128);
 
 /// Datagrams of a talk that are sent both ways: any of them will do, and they may be lost.
 const BOTH_WAYS: u8 = 3;
@@ -69,12 +81,17 @@ struct Talk {
     /// How often in a row it was cut short; [`TRIES`] as well when the system does not carry it.
     cut_short: u8,
     socket: Option<Connected>,
+    /// Pause before it asks for a socket again; zero as long as it was not refused one.
+    refusal: Duration,
+    /// It does not ask for a socket before this time.
+    refused_until: Instant,
 }
 
 /// The talks of a port.
 #[derive(Debug, Default)]
 pub(super) struct Talks {
     talks: Vec<Talk>,
+    retention: Retention,
     /// There are to be none.
     is_off: bool,
 }
@@ -131,10 +148,10 @@ impl Talks {
             self.begin(now, with);
             return Outlet::Usual;
         };
-        let talk = &mut self.talks[at];
-        if !talk.goes_on(now) {
+        if !self.talks[at].goes_on(now) || !self.has_room_for(at, now) {
             return Outlet::Usual;
         }
+        let talk = &mut self.talks[at];
         if let Err(error) = talk.prepare(scope, usual) {
             talk.fail(&error);
             talk.cut_short = TRIES;
@@ -170,11 +187,41 @@ impl Talks {
 
     /// The first datagram of what may become a talk.
     fn begin(&mut self, now: Instant, with: With) {
-        let talk = Talk { with, last: now, datagrams: 1, both_ways: 0, cut_short: 0, socket: None };
-        if self.talks.len() < MOST {
+        let talk = Talk::new(now, with);
+        let may_end = |talk: &&mut Talk| !talk.holds_place() && talk.is_paused(now);
+        if self.talks.len() < MAX_TALKS {
             self.talks.push(talk);
-        } else if let Some(ended) = self.talks.iter_mut().find(|talk| talk.is_paused(now)) {
+        } else if let Some(ended) = self.talks.iter_mut().find(may_end) {
             *ended = talk;
+        }
+    }
+
+    /// Whether a talk has a socket or may open one. If there are enough it takes the place of the one that has paused
+    /// longest, if that is long enough.
+    fn has_room_for(&mut self, at: usize, now: Instant) -> bool {
+        let Some(talk) = self.talks.get(at) else { return false };
+        if talk.holds_place() {
+            return true;
+        }
+        if now < talk.refused_until {
+            return false;
+        }
+        let holders = || self.talks.iter().enumerate().filter(|(_, talk)| talk.holds_place());
+        if holders().count() < MAX_SOCKETS {
+            return true;
+        }
+        let paused = holders().min_by_key(|(_, talk)| talk.last);
+        let retained = self.retention.at(now);
+        match paused.filter(|(_, talk)| now.since(talk.last) > retained).map(|(at, _)| at) {
+            Some(paused) => {
+                self.talks[paused] = Talk::new(self.talks[paused].last, self.talks[paused].with);
+                self.retention.displaced(now);
+                true
+            }
+            None => {
+                self.talks[at].refuse(now);
+                false
+            }
         }
     }
 
@@ -183,7 +230,62 @@ impl Talks {
     }
 }
 
+/// The time that a paused talk keeps its socket although another talk asks for one.
+///
+/// It is [`PAUSE`] at first, so that sockets of talks that have ended are soon free. Each displacement doubles it: where
+/// more talks than sockets alternate, few displacements follow each other.
+#[derive(Debug)]
+struct Retention {
+    time: Duration,
+    /// Time of the last displacement.
+    displaced: Instant,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { time: PAUSE, displaced: Instant::ZERO }
+    }
+}
+
+impl Retention {
+    fn at(&self, now: Instant) -> Duration {
+        let half_lives = now.since(self.displaced).as_nanos() / RETENTION_HALF_LIFE.as_nanos();
+        let shift = u32::try_from(half_lives).unwrap_or(u32::MAX).min(31);
+        (self.time / (1 << shift)).max(PAUSE)
+    }
+
+    fn displaced(&mut self, now: Instant) {
+        *self = Self { time: (self.at(now) * 2).min(MAX_RETENTION), displaced: now };
+    }
+}
+
 impl Talk {
+    /// A talk with one datagram.
+    fn new(now: Instant, with: With) -> Self {
+        Self {
+            with,
+            last: now,
+            datagrams: 1,
+            both_ways: 0,
+            cut_short: 0,
+            socket: None,
+            refusal: Duration::ZERO,
+            refused_until: now,
+        }
+    }
+
+    /// Whether it counts as one of [`MAX_SOCKETS`]. A talk that was given up keeps its place: it would try again
+    /// otherwise.
+    fn holds_place(&self) -> bool {
+        self.socket.is_some() || self.is_given_up()
+    }
+
+    /// There is no room for its socket.
+    fn refuse(&mut self, now: Instant) {
+        self.refusal = (self.refusal * 2).clamp(PAUSE, MAX_REFUSAL);
+        self.refused_until = now + self.refusal;
+    }
+
     /// The next datagram. True when there were enough.
     fn goes_on(&mut self, now: Instant) -> bool {
         if self.is_paused(now) {
@@ -326,6 +428,17 @@ mod tests {
             datagram(self.path, Opcode::RcSendOnly, &[1; 64])
         }
 
+        /// The same, to another queue pair.
+        fn message_to(&self, qpn: u8) -> Burst {
+            let mut bytes = self.message().data().to_vec();
+            bytes[7] = qpn;
+            flow(&self.path).seal(0, &mut bytes);
+            let mut burst = Burst::new();
+            burst.reset(self.path, BurstToken(0));
+            burst.push(bytes.len()).copy_from_slice(&bytes);
+            burst
+        }
+
         /// Sends messages until there is a talk, and one more, of which it returns the identification.
         fn talk(&mut self) -> u16 {
             let message = self.message();
@@ -443,28 +556,96 @@ mod tests {
     #[test]
     fn there_are_so_many_at_a_time_and_those_that_have_ended_make_room() {
         let mut pair = Pair::new();
-        let to = |pair: &Pair, qpn| {
-            let mut bytes = pair.message().data().to_vec();
-            bytes[7] = qpn;
-            flow(&pair.path).seal(0, &mut bytes);
-            let mut burst = Burst::new();
-            burst.reset(pair.path, BurstToken(0));
-            burst.push(bytes.len()).copy_from_slice(&bytes);
-            burst
-        };
         let goes_on = |pair: &mut Pair, qpn| {
-            let burst = to(pair, qpn);
+            let burst = pair.message_to(qpn);
             for _ in 0..2 * ENOUGH {
                 pair.sent(&burst);
             }
             pair.sent(&burst) != [Verdict::Good]
         };
-        let many = u8::try_from(MOST).unwrap();
+        let many = u8::try_from(MAX_SOCKETS).unwrap();
         assert!((0..many).all(|qpn| goes_on(&mut pair, qpn)));
         assert!(!goes_on(&mut pair, many));
         assert!(goes_on(&mut pair, many - 1), "that goes on");
         pair.now += PAUSE;
         assert!(goes_on(&mut pair, many));
+    }
+
+    /// How many sockets were opened: the first datagrams from each are sent both ways.
+    fn opened(pair: &Pair) -> u64 {
+        pair.port.counters().tx_copies / u64::from(BOTH_WAYS)
+    }
+
+    /// So many flows send in turn, each long enough for a socket, so often. Returns the sockets opened.
+    fn alternate(pair: &mut Pair, flows: u8, rounds: usize) -> u64 {
+        let before = opened(pair);
+        let bursts: Vec<_> = (0..flows).map(|qpn| pair.message_to(qpn)).collect();
+        for _ in 0..rounds {
+            for burst in &bursts {
+                for _ in 0..ENOUGH + 2 * usize::from(BOTH_WAYS) {
+                    pair.sent(burst);
+                }
+                pair.now += PAUSE / 8;
+            }
+        }
+        opened(pair) - before
+    }
+
+    #[test]
+    fn thirty_two_alternating_flows_open_few_sockets() {
+        let mut pair = Pair::new();
+        let first = alternate(&mut pair, 32, 10);
+        assert!((8..24).contains(&first), "{first} sockets");
+        // Ever fewer, and those that have sockets send from them.
+        assert_eq!(alternate(&mut pair, 32, 10), 0);
+        assert!(pair.port.counters().tx_connected > 0);
+    }
+
+    #[test]
+    fn eight_alternating_flows_keep_their_sockets() {
+        let mut pair = Pair::new();
+        assert_eq!(alternate(&mut pair, 8, 10), 8);
+    }
+
+    #[test]
+    fn datagrams_without_a_socket_displace_none() {
+        let mut pair = Pair::new();
+        assert_eq!(alternate(&mut pair, 8, 1), 8);
+        pair.now += MAX_RETENTION;
+        for qpn in 8..200 {
+            pair.send(&pair.message_to(qpn));
+        }
+        receive(&mut pair.peer, 192);
+        assert_eq!(alternate(&mut pair, 8, 1), 0);
+    }
+
+    #[test]
+    fn retention_grows_with_each_displacement_and_shrinks_with_time() {
+        let mut retention = Retention::default();
+        let mut now = Instant::ZERO;
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8000, 8000] {
+            assert_eq!(retention.at(now).as_millis(), expected);
+            now += Duration::from_millis(1);
+            retention.displaced(now);
+        }
+        for (half_lives, expected) in [(0, 8000), (1, 4000), (2, 2000), (12, 1), (1000, 1)] {
+            let later = now + RETENTION_HALF_LIFE * half_lives;
+            assert_eq!(retention.at(later).as_millis(), expected, "{half_lives}");
+        }
+    }
+
+    #[test]
+    fn refused_flow_asks_less_and_less_often() {
+        let mut now = Instant::ZERO;
+        let with = With { qpn: [0; 3], path: Pair::new().path };
+        let mut talk = Talk::new(now, with);
+        let pauses = (0..10).map(|_| {
+            talk.refuse(now);
+            let pause = talk.refused_until.since(now);
+            now = talk.refused_until;
+            pause.as_millis()
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);
     }
 
     #[test]
