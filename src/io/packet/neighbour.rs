@@ -1,6 +1,7 @@
 //! What the kernel knows of the link: addresses of interfaces and neighbours, and what is behind which
 //! (`rtnetlink(7)`). It answers before a request returns.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::mem;
@@ -29,13 +30,16 @@ const FRESH: Duration = Duration::from_millis(500);
 /// How long it is believed that it does not know: an answer may be on its way.
 const SOON: Duration = Duration::from_millis(1);
 
+/// Reads for one answer.
+const MAX_READS: usize = 256;
+
 /// Destinations that are remembered at most.
 const MOST: usize = 4096;
 
 /// The interface of a port, and who can be reached on its link.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    netlink: Socket,
+    netlink: Netlink,
     ip: IpAddr,
     interface: u32,
     hardware: [u8; 6],
@@ -90,10 +94,7 @@ enum Neighbour {
 impl Neighbours {
     /// Those of an interface that has the address `ip`; `None` when its frames are not of Ethernet.
     pub(super) fn new(ip: IpAddr, interface: u32) -> io::Result<Option<Self>> {
-        let (domain, protocol) =
-            (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_ROUTE));
-        let netlink = Socket::new(domain, Type::DGRAM, Some(protocol))?;
-        netlink.set_nonblocking(true)?;
+        let netlink = Netlink::open()?;
         let Some(hardware) = hardware(&netlink, interface)? else { return Ok(None) };
         let waiting = Waiting::default();
         Ok(Some(Self { netlink, ip, interface, hardware, known: HashMap::new(), waiting }))
@@ -154,7 +155,7 @@ impl Neighbours {
             RouteAttribute::Destination(destination.into()),
             RouteAttribute::Source(self.ip.into()),
         ];
-        let answer = ask(&self.netlink, RouteNetlinkMessage::GetRoute(message))?;
+        let answer = self.netlink.ask(RouteNetlinkMessage::GetRoute(message))?;
         let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(None) };
         let (mut hop, mut mtu) = (Some(destination), usize::MAX);
         for attribute in &route.attributes {
@@ -192,7 +193,7 @@ impl Neighbours {
             IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
         };
         message.attributes = vec![NeighbourAttribute::Destination(address)];
-        let answer = ask(&self.netlink, RouteNetlinkMessage::GetNeighbour(message))?;
+        let answer = self.netlink.ask(RouteNetlinkMessage::GetNeighbour(message))?;
         let Some(RouteNetlinkMessage::NewNeighbour(neighbour)) = answer else {
             return Ok(Neighbour::Nowhere);
         };
@@ -211,10 +212,10 @@ impl Neighbours {
 }
 
 /// The link address of an interface of Ethernet, or of the loopback interface, whose frames look the same.
-fn hardware(netlink: &Socket, interface: u32) -> io::Result<Option<[u8; 6]>> {
+fn hardware(netlink: &Netlink, interface: u32) -> io::Result<Option<[u8; 6]>> {
     let mut message = LinkMessage::default();
     message.header.index = interface;
-    let answer = ask(netlink, RouteNetlinkMessage::GetLink(message))?;
+    let answer = netlink.ask(RouteNetlinkMessage::GetLink(message))?;
     let Some(RouteNetlinkMessage::NewLink(link)) = answer else { return Ok(None) };
     let kind = link.header.link_layer_type;
     if !matches!(kind, LinkLayerType::Ether | LinkLayerType::Loopback) {
@@ -226,27 +227,66 @@ fn hardware(netlink: &Socket, interface: u32) -> io::Result<Option<[u8; 6]>> {
     }))
 }
 
-/// What the kernel answers; `None` when that is an error: there is no such thing.
-fn ask(
-    mut netlink: &Socket,
-    message: RouteNetlinkMessage,
-) -> io::Result<Option<RouteNetlinkMessage>> {
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
-    let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    netlink.write_all(&bytes)?;
-    // An interface says much of itself.
-    let mut answer = vec![0; 16 << 10];
-    let len = netlink.read(&mut answer)?;
-    let answer = answer.get(..len).unwrap_or_default();
-    let answer = NetlinkMessage::deserialize(answer).map_err(io::Error::other)?;
-    Ok(match answer.payload {
-        NetlinkPayload::InnerMessage(message) => Some(message),
-        _ => None,
-    })
+/// A socket of the netlink protocol `NETLINK_ROUTE`.
+#[derive(Debug)]
+struct Netlink {
+    socket: Socket,
+    /// Sequence number of the last request.
+    sequence: Cell<u32>,
+}
+
+impl Netlink {
+    fn open() -> io::Result<Self> {
+        let (domain, protocol) =
+            (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_ROUTE));
+        let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, sequence: Cell::new(0) })
+    }
+
+    /// Sends a request, and returns its sequence number.
+    fn send(&self, message: RouteNetlinkMessage) -> io::Result<u32> {
+        let sequence = self.sequence.get().wrapping_add(1);
+        self.sequence.set(sequence);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST;
+        header.sequence_number = sequence;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        (&self.socket).write_all(&bytes)?;
+        Ok(sequence)
+    }
+
+    /// Returns what the kernel answers; `None` when that is an error: there is no such thing.
+    ///
+    /// An earlier answer may still be unread, after a failure. It is about something else.
+    fn ask(&self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
+        let sequence = self.send(message)?;
+        // An interface says much of itself.
+        let mut answer = vec![0; 16 << 10];
+        for _ in 0..MAX_READS {
+            let len = match (&self.socket).read(&mut answer) {
+                Ok(len) => len,
+                // An answer found no room. The kernel says so once; ours may be another.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let answer = answer.get(..len).unwrap_or_default();
+            let found = answer.get(8..).and_then(|rest| rest.first_chunk());
+            if found.is_none_or(|found| u32::from_ne_bytes(*found) != sequence) {
+                continue;
+            }
+            let answer = NetlinkMessage::deserialize(answer).map_err(io::Error::other)?;
+            return Ok(match answer.payload {
+                NetlinkPayload::InnerMessage(message) => Some(message),
+                _ => None,
+            });
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
 }
 
 fn family(ip: IpAddr) -> AddressFamily {
@@ -271,6 +311,16 @@ mod tests {
         let now = Instant::ZERO;
         assert_eq!(neighbours.way_to(now, "127.0.0.2".parse().unwrap()), Way::Kernel);
         assert!(neighbours.next_hop("127.0.0.2".parse().unwrap()).unwrap().is_none());
+    }
+
+    #[test]
+    fn earlier_answer_is_not_taken_for_the_next() {
+        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
+        let mut of_loopback = LinkMessage::default();
+        of_loopback.header.index = index.trim().parse().unwrap();
+        let netlink = Netlink::open().unwrap();
+        netlink.send(RouteNetlinkMessage::GetLink(of_loopback)).unwrap();
+        assert_eq!(hardware(&netlink, 0x7fff_fff0).unwrap(), None);
     }
 
     #[test]
