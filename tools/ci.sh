@@ -109,7 +109,7 @@ fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() {
     cargo test --release --package softroce-tools --test namespaces -- --ignored
-    cargo test --package softroce --features tap --test verbs -- --ignored
+    cargo test --package softroce --features tap --lib --test verbs -- --ignored
 }
 
 # The main command of the README, as its reader runs it.

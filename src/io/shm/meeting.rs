@@ -12,7 +12,7 @@
 //! wakes who sleeps, and it ends with either of the two, however that goes.
 //!
 //! Both look at the user that the other acts for, and know nobody but themselves: through a ring who receives could be
-//! told any sender's address.
+//! told any sender's address. A user that is not told apart from others ([`user`]) is nobody.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,6 +21,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::ring::SEGMENT;
+use super::user;
 use crate::io::claim::name_of;
 use crate::io::sys;
 use crate::mem::Segment;
@@ -50,7 +51,7 @@ pub(super) fn knock(at: IpAddr) -> io::Result<Socket> {
 
 /// Refuses a connection whose other end does not act for this user.
 fn only_of(user: u32, connection: &Socket) -> io::Result<()> {
-    match sys::user_of_peer(connection.as_fd())? == user {
+    match user::is_same(user, sys::user_of_peer(connection.as_fd())?) {
         true => Ok(()),
         false => Err(io::ErrorKind::PermissionDenied.into()),
     }
@@ -114,8 +115,15 @@ fn mapped(ip: IpAddr) -> Ipv6Addr {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
     use super::super::super::udp::tests::config;
     use super::*;
+    use crate::io::wait_readable;
 
     #[test]
     fn a_hello_says_from_where_and_brings_a_ring() {
@@ -163,5 +171,81 @@ mod tests {
         only_of(sys::user(), &ours).unwrap();
         let refused = only_of(sys::user() + 1, &theirs).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    /// Set for [`one_of_two_users`], to its part and the address.
+    const PART: &str = "SOFTROCE_TEST_PART";
+
+    /// How long a process may take for its part.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Listens, or calls, in a user namespace in which neither of the users has a number.
+    #[test]
+    #[ignore = "played by unmapped_users_do_not_meet"]
+    fn one_of_two_users() {
+        let part = env::var(PART).unwrap_or_else(|_| "none".into());
+        match part.split_once(' ') {
+            Some(("listens", ip)) => {
+                let listener = listen(ip.parse().unwrap()).unwrap();
+                println!("\nuser {}", sys::user());
+                assert!(wait_readable(&[listener.as_raw_fd()], Some(PATIENCE)).unwrap());
+                println!("\nlets in {}", accept(&listener).unwrap().is_some());
+                // The other end is judged until this is closed.
+                io::stdin().read_to_end(&mut Vec::new()).unwrap();
+            }
+            Some(("calls", ip)) => {
+                println!("\nuser {}", sys::user());
+                let ip = ip.parse().unwrap();
+                // One that does not look who listens.
+                drop(knock(ip).unwrap());
+                let called = call(ip, ip).map(drop).map_err(|error| error.kind());
+                println!("\ncalled {called:?}");
+            }
+            // All ignored tests are run.
+            _ => assert_eq!(part, "none"),
+        }
+    }
+
+    /// Plays a part in the user namespace of a process, as the user that `setpriv` makes of us.
+    fn start(part: &str, setpriv: &[&str], namespace_of: u32) -> Child {
+        let mut command = Command::new("setpriv");
+        command.args(setpriv).args(["nsenter", "--preserve-credentials", "-U", "-t"]);
+        command.arg(namespace_of.to_string()).arg(env::current_exe().unwrap());
+        command.args(["--exact", "--ignored", "--nocapture"]);
+        command.arg("io::shm::meeting::tests::one_of_two_users").env(PART, part);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn line(lines: &mut impl BufRead, key: &str) -> String {
+        lines.lines().find_map(|line| Some(line.unwrap().strip_prefix(key)?.to_owned())).unwrap()
+    }
+
+    /// Root and another user, both of which the kernel calls by the overflow uid.
+    #[test]
+    #[ignore = "needs root, and makes a user namespace"]
+    fn unmapped_users_do_not_meet() {
+        const OTHER: [&str; 3] = ["--reuid=1234", "--regid=1234", "--clear-groups"];
+        let mut namespace = Command::new("setpriv")
+            .args(OTHER)
+            .args(["unshare", "-U", "bash", "-c", "echo here; read"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(namespace.stdout.take().unwrap());
+        line(&mut said, "here");
+        let ip = config().ip;
+        let mut listens = start(&format!("listens {ip}"), &OTHER, namespace.id());
+        let mut listener = BufReader::new(listens.stdout.take().unwrap());
+        assert_eq!(line(&mut listener, "user "), "65534");
+        let calls = start(&format!("calls {ip}"), &["--reuid=0"], namespace.id());
+        let mut caller = BufReader::new(calls.stdout.unwrap());
+        assert_eq!(line(&mut caller, "user "), "65534");
+        assert_eq!(line(&mut caller, "called "), "Err(PermissionDenied)");
+        assert_eq!(line(&mut listener, "lets in "), "false");
+        drop(listens.stdin.take());
+        assert!(listens.wait().unwrap().success());
+        namespace.stdin.take().unwrap().write_all(b"\n").unwrap();
+        namespace.wait().unwrap();
     }
 }

@@ -17,7 +17,7 @@
 //!
 //! A ring takes a mebibyte, and of those that send to one address 64 have one at a time.
 //!
-//! Programs of one user, in one network namespace, meet so. Whoever is of another is reached by UDP, as is one that has no
+//! Programs of one user, in one network namespace, meet so; in a user namespace only if the user has a number there. Whoever is of another is reached by UDP, as is one that has no
 //! such port. Somebody who opens his later is found within a tenth of a second.
 
 use std::io;
@@ -37,6 +37,7 @@ mod incoming;
 mod meeting;
 mod outgoing;
 mod ring;
+mod user;
 
 /// Who polls, and has received from rings last, asks the socket as often as this: that takes ten times as long as
 /// to look into a ring, and 15 times where the processor is emulated.

@@ -1,0 +1,61 @@
+//! The users at both ends of a Unix socket.
+//!
+//! In a user namespace the kernel names every user that has no number there by one and the same number, the overflow
+//! uid. Two users that are both called so may be different ones.
+
+use std::fs;
+
+/// Overflow uid of kernels that nobody has told another one.
+const DEFAULT_OVERFLOW_UID: u32 = 65_534;
+
+/// Whether the kernel's name for the user of a peer says that it is the user with the number `own`, of this process.
+pub(super) fn is_same(own: u32, peer: u32) -> bool {
+    own == peer && is_certain(own, overflow_uid(), || fs::read_to_string("/proc/self/uid_map").ok())
+}
+
+/// Whether no other user may have the number `uid`: it is not the overflow uid, or every user of the system has a
+/// number of its own in this namespace, which has the map `read_map`.
+fn is_certain(uid: u32, overflow_uid: u32, read_map: impl FnOnce() -> Option<String>) -> bool {
+    uid != overflow_uid || read_map().is_some_and(|map| maps_all_users(&map))
+}
+
+fn overflow_uid() -> u32 {
+    let told = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    told.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
+}
+
+/// Whether a uid map (`user_namespaces(7)`) has all numbers, as that of the initial namespace.
+fn maps_all_users(map: &str) -> bool {
+    let mut lines = map.lines();
+    let first = lines.next().unwrap_or_default().split_ascii_whitespace();
+    // The last number is no user's.
+    lines.next().is_none() && first.eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INITIAL: &str = "         0          0 4294967295\n";
+
+    #[test]
+    fn overflow_uid_is_nobodys_where_users_have_no_number() {
+        let certain = |uid, map: &str| is_certain(uid, 65_534, || Some(map.to_owned()));
+        for map in [INITIAL, "", "0 1000 1\n", "0 100000 65536\n"] {
+            assert!(certain(0, map) && certain(1000, map), "{map:?}");
+        }
+        assert!(certain(65_534, INITIAL));
+        for map in ["", "0 1000 1\n", "0 100000 65536\n", "0 0 65536\n", "0 0 1\n1 1 4294967294\n"]
+        {
+            assert!(!certain(65_534, map), "{map:?}");
+        }
+        assert!(!is_certain(65_534, 65_534, || None), "the map cannot be read");
+    }
+
+    #[test]
+    fn users_with_different_numbers_are_different() {
+        assert!(is_same(1000, 1000));
+        assert!(!is_same(1000, 1001));
+        assert!(!is_same(0, overflow_uid()));
+    }
+}
