@@ -54,6 +54,8 @@ mod several;
 mod shards;
 #[path = "verbs/sharing.rs"]
 mod sharing;
+#[path = "verbs/squatted.rs"]
+mod squatted;
 #[cfg(feature = "tap")]
 #[path = "verbs/taps.rs"]
 mod taps;

@@ -62,7 +62,7 @@ pub const VARIABLES: [Variable; 12] = [
     Variable {
         name: "SOFTROCE_LOG",
         value: "off, error, warn, info, debug or trace",
-        meaning: "how much a program that logs tells on standard error; roce does not log",
+        meaning: "how much is told on standard error; without it warnings, and errors of programs in C",
     },
     Variable {
         name: "SOFTROCE_SOURCE_PORT",
@@ -89,7 +89,7 @@ pub const VARIABLES: [Variable; 12] = [
 /// What the environment says.
 ///
 /// [`Context::open`](crate::verbs::Context::open) does as it says, where its options do not say
-/// otherwise; but to write a capture and to log is up to programs.
+/// otherwise; but to write a capture is up to programs.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct Environment {

@@ -26,6 +26,7 @@ mod fork;
 mod hold;
 #[cfg(test)]
 mod hot_path;
+mod log;
 mod moderation;
 mod opener;
 mod peers;
@@ -46,6 +47,7 @@ pub use counters::DeviceCounters;
 pub use device::{OpenError, loopback_addresses};
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
 pub use fork::generation;
+pub use log::log;
 pub use moderation::Moderation;
 pub use registry::flush;
 pub use shard::Down;

@@ -13,6 +13,7 @@ use crate::io::tap::{TapConfig, TapPort};
 use crate::io::udp::{UdpConfig, UdpPort};
 use crate::io::{Port, PortKind};
 use crate::runtime::device::OpenError;
+use crate::runtime::{LogLevel, log};
 
 /// What opens the ports of one device.
 pub(crate) enum Opener {
@@ -93,7 +94,13 @@ impl Opener {
                 let ports = UdpPort::open_shards(config, *shards)?;
                 Ok(ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
             }
-            Self::Shm => Ok(vec![Box::new(ShmPort::open(config)?)]),
+            Self::Shm => {
+                let port = ShmPort::open(config)?;
+                if let Some(taken) = port.name_taken() {
+                    log(LogLevel::Warn, &taken);
+                }
+                Ok(vec![Box::new(port)])
+            }
             #[cfg(feature = "packet")]
             Self::Packet(place) => {
                 Ok(vec![Box::new(PacketPort::open(config, place).map_err(of_packets)?)])

@@ -23,6 +23,9 @@ const BATCH: usize = 8;
 /// Calls in which what has come by UDP is received before anything of somebody new.
 const MOST_BEFORE: u32 = 64;
 
+/// Without a listener it is tried in every so many looks to have one.
+const LISTEN_EVERY: u32 = 64;
+
 /// What the listener is told by.
 const LISTENER: u64 = u64::MAX;
 
@@ -32,9 +35,13 @@ pub(super) struct Incoming {
     ip: IpAddr,
     /// While there is room for one more. Who finds nobody listening sends by UDP.
     listener: Option<Socket>,
+    /// Another program had the name when this was opened.
+    is_name_taken: bool,
     /// Of the listener and the connections.
     readiness: Readiness,
     senders: Vec<Sender>,
+    /// Calls of [`look`](Self::look), around and around.
+    looks: u32,
     /// Names the next to [`Readiness`].
     next: u64,
     /// The one that is asked next.
@@ -62,19 +69,37 @@ struct Ring {
 }
 
 impl Incoming {
-    /// Of those that send to `ip`, from now on.
+    /// Of those that send to `ip`, from now on; of nobody if a program of another user has the
+    /// name for it.
     pub(super) fn open(ip: IpAddr) -> io::Result<Self> {
         let readiness = Readiness::new()?;
+        let listener = match listen(ip, &readiness) {
+            Ok(listener) => Some(listener),
+            // Those who send here would not take it for us: they send by UDP.
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && !meeting::is_listened_at(ip) =>
+            {
+                None
+            }
+            Err(error) => return Err(error),
+        };
         Ok(Self {
             ip,
-            listener: Some(listen(ip, &readiness)?),
+            is_name_taken: listener.is_none(),
+            listener,
             readiness,
             senders: Vec::new(),
+            looks: 0,
             next: 0,
             turn: 0,
             before_new: 0,
             buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
         })
+    }
+
+    /// Whether another program had the name when this was opened.
+    pub(super) fn is_name_taken(&self) -> bool {
+        self.is_name_taken
     }
 
     /// Nobody sends through a ring.
@@ -112,6 +137,7 @@ impl Incoming {
     ///
     /// Somebody else in this process has closed what is looked at.
     pub(super) fn look(&mut self) -> io::Result<()> {
+        self.listen_again();
         for token in self.readiness.readable()? {
             if token == LISTENER {
                 self.accept();
@@ -123,9 +149,11 @@ impl Incoming {
     }
 
     fn accept(&mut self) {
-        // Who has gone again is an error, and the next may be there.
-        let Some(Ok(Some(connection))) = self.listener.as_ref().map(meeting::accept) else {
-            return;
+        let connection = match self.listener.as_ref().map(meeting::accept) {
+            Some(Ok(Some(connection))) => connection,
+            Some(Err(error)) if is_out_of_resources(&error) => return self.stop_listening(),
+            // Who has gone again is an error, and the next may be there.
+            _ => return,
         };
         let token = self.next;
         // Who is let go sees that the connection has ended.
@@ -134,12 +162,26 @@ impl Incoming {
         }
         self.next += 1;
         self.senders.push(Sender { token, connection: Some(connection), ring: None });
-        if self.senders.len() == MOST
-            && let Some(listener) = self.listener.take()
-        {
-            close(&self.readiness, &listener);
+        if self.senders.len() == MOST {
+            self.stop_listening();
         }
         self.hear(self.senders.len() - 1);
+    }
+
+    fn stop_listening(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            close(&self.readiness, &listener);
+        }
+    }
+
+    /// Listens again, now and then, if there is no listener although there is room for one more: the name was taken, or
+    /// the process was out of descriptors.
+    fn listen_again(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        let is_to_be = self.listener.is_none() && self.senders.len() < MOST;
+        if is_to_be && self.looks.is_multiple_of(LISTEN_EVERY) {
+            self.listener = listen(self.ip, &self.readiness).ok();
+        }
     }
 
     /// Takes what somebody has said on his connection.
@@ -242,6 +284,12 @@ impl Incoming {
     }
 }
 
+/// Whether a connection cannot be accepted for want of descriptors or memory. It stays where it is then, and the
+/// listener readable, so that nobody could sleep any more.
+fn is_out_of_resources(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
 fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
     let listener = meeting::listen(ip)?;
     readiness.add(listener.as_fd(), LISTENER)?;
@@ -279,11 +327,79 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::fs::File;
+    use std::process::Command;
     use std::time::Duration;
 
     use super::*;
     use crate::io::udp::tests::config;
     use crate::io::wait_readable;
+
+    fn is_readable(incoming: &Incoming) -> bool {
+        wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap()
+    }
+
+    /// Looks as often as it takes to listen again.
+    fn look_often(incoming: &mut Incoming) {
+        for _ in 0..LISTEN_EVERY {
+            incoming.look().unwrap();
+        }
+    }
+
+    #[test]
+    fn name_that_was_taken_is_listened_at_when_it_is_free() {
+        let (here, there) = (config().ip, config().ip);
+        let squatter = meeting::squat(there);
+        let mut incoming = Incoming::open(there).unwrap();
+        look_often(&mut incoming);
+        assert!(incoming.is_name_taken() && incoming.listener.is_none());
+        // One of this user, whom others would send to, is an error.
+        let other = config().ip;
+        let _listener = meeting::listen(other).unwrap();
+        let refused = Incoming::open(other).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(squatter);
+        look_often(&mut incoming);
+        let _called = meeting::call(here, there).unwrap();
+        incoming.look().unwrap();
+        assert_eq!(incoming.len(), 1);
+    }
+
+    /// Set for [`without_descriptors`] by the test that plays it.
+    const ALONE: &str = "SOFTROCE_TEST_WITHOUT_DESCRIPTORS";
+
+    /// Somebody comes while the process has no descriptor for him.
+    #[test]
+    #[ignore = "played by listener_is_closed_while_there_is_no_descriptor_for_a_connection"]
+    fn without_descriptors() {
+        // All ignored tests are run.
+        let most = if env::var_os(ALONE).is_some() { usize::MAX } else { 0 };
+        let there = config().ip;
+        let mut incoming = Incoming::open(there).unwrap();
+        let called = meeting::knock(there).unwrap();
+        let held: Vec<_> = (0..most).map_while(|_| File::open("/dev/null").ok()).collect();
+        assert!(is_readable(&incoming), "somebody has come");
+        incoming.look().unwrap();
+        assert_eq!((is_readable(&incoming), incoming.len()), (false, usize::from(most == 0)));
+        drop((held, called));
+        look_often(&mut incoming);
+        let _called = meeting::knock(there).unwrap();
+        incoming.look().unwrap();
+        assert_eq!(incoming.len(), 1);
+        println!("\nhas seen everything");
+    }
+
+    #[test]
+    fn listener_is_closed_while_there_is_no_descriptor_for_a_connection() {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).arg(env::current_exe().unwrap());
+        bash.args(["--exact", "--ignored", "--nocapture"]);
+        bash.arg("io::shm::incoming::tests::without_descriptors").env(ALONE, "yes");
+        let output = bash.output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && out.contains("has seen everything"), "{out}");
+    }
 
     #[test]
     fn who_has_gone_is_forgotten_though_another_process_has_his_connection() {

@@ -29,6 +29,9 @@ use crate::mem::Segment;
 /// What a hello begins with: the version of all that is shared.
 const MAGIC: [u8; 16] = *b"softroce shm 1\0\0";
 
+/// Last part of the name at an address.
+pub(super) const NAME: &str = "shm";
+
 /// Those that may wait to be accepted.
 const WAITING: i32 = 128;
 
@@ -39,7 +42,7 @@ fn socket() -> io::Result<Socket> {
 
 /// The name at an address: an abstract one begins with a zero.
 fn name(ip: IpAddr) -> io::Result<SockAddr> {
-    SockAddr::unix(format!("\0{}", name_of(ip, "shm")))
+    SockAddr::unix(format!("\0{}", name_of(ip, NAME)))
 }
 
 /// A connection to whoever listens at an address, without a word.
@@ -63,6 +66,19 @@ pub(super) fn listen(at: IpAddr) -> io::Result<Socket> {
     listener.bind(&name(at)?)?;
     listener.listen(WAITING)?;
     Ok(listener)
+}
+
+/// Whether somebody of this user listens at an address: those who send there would find him.
+pub(super) fn is_listened_at(at: IpAddr) -> bool {
+    knock(at).is_ok_and(|connection| only_of(sys::user(), &connection).is_ok())
+}
+
+/// Takes the name at an address, as a program may that does not listen there.
+#[cfg(test)]
+pub(super) fn squat(at: IpAddr) -> Socket {
+    let socket = socket().unwrap();
+    socket.bind(&name(at).unwrap()).unwrap();
+    socket
 }
 
 /// Somebody that has come; nobody of another user.

@@ -25,7 +25,9 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use smallvec::SmallVec;
+use thiserror::Error;
 
+use super::claim::name_of;
 use super::udp::{OpenError, RETRY, UdpConfig, UdpPort};
 use super::{Port, PortCounters, TransmitError, left_to};
 use crate::net::{Burst, RxBuffer};
@@ -45,6 +47,18 @@ const SOCKET_EVERY: u32 = 64;
 
 /// Who polls looks whether somebody has come or gone as often as this.
 const LOOK_EVERY: u32 = 128;
+
+/// Reason why other ports do not send to this one through shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error(
+    "another program has the Unix socket @{name}: what programs of this machine send to {ip} comes by UDP, not \
+     through shared memory",
+    name = name_of(*ip, meeting::NAME)
+)]
+pub struct NameTaken {
+    /// The port's address.
+    pub ip: IpAddr,
+}
 
 /// A port with rings of shared memory to others like it, and UDP sockets.
 #[derive(Debug)]
@@ -70,12 +84,18 @@ impl ShmPort {
     ///
     /// # Errors
     ///
-    /// As for a [`UdpPort`]; or the name at the address by which others find it is not to be had.
+    /// As for a [`UdpPort`]; or the system refuses a Unix socket. If a program of another user has the name by which ports
+    /// find this one, it is reached by UDP: see [`name_taken`](Self::name_taken).
     pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
         let udp = UdpPort::open(config)?;
         let ip = config.ip;
         let os = |source| OpenError::Os { ip, what: "an abstract Unix socket beside", source };
         Ok(Self::over(udp, Incoming::open(ip).map_err(os)?))
+    }
+
+    /// Returns the reason if other ports cannot find this one, because another program has the name for it.
+    pub fn name_taken(&self) -> Option<NameTaken> {
+        self.incoming.is_name_taken().then(|| NameTaken { ip: self.ip() })
     }
 
     fn over(udp: UdpPort, incoming: Incoming) -> Self {
@@ -299,6 +319,27 @@ mod tests {
         assert_eq!(a.transmit(NOW + AGAIN, &[burst(way, &[63])]), Ok(1));
         assert_eq!(sent(&a), [3, 1, 0]);
         assert_eq!(drained(&mut b), [61, 62, 63]);
+    }
+
+    #[test]
+    fn port_whose_name_is_taken_is_reached_by_udp() {
+        let at = config();
+        let squatter = meeting::squat(at.ip);
+        let mut b = ShmPort::open(&at).unwrap();
+        let said = b.name_taken().unwrap().to_string();
+        assert!(said.starts_with("another program has the Unix socket @softroce/127."), "{said}");
+        let mut a = open();
+        let way = path(&mut a, at.ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        assert_eq!((sent(&a), drained(&mut b)), ([1, 0, 0], vec![61]));
+        // It reaches others through shared memory as ever.
+        let mut c = open();
+        let way = path(&mut b, c.ip(), 0xc000);
+        assert_eq!(b.transmit(NOW, &[burst(way, &[62])]), Ok(1));
+        assert_eq!((sent(&b), drained(&mut c)), ([1, 1, 0], vec![62]));
+        assert_eq!(c.name_taken(), None);
+        drop((b, squatter));
+        assert_eq!(ShmPort::open(&at).unwrap().name_taken(), None);
     }
 
     #[test]

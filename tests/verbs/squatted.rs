@@ -1,0 +1,41 @@
+//! A device with shared memory, the name of which another program has.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::process::{Command, Stdio};
+
+use softroce::verbs::*;
+
+use crate::node::{Node, fresh_ip, open};
+use crate::process::{SEEN_EVERYTHING, role, start_by};
+
+/// The test that is the program with the device.
+const ALONE: &str = "squatted::alone_in_a_process";
+
+#[test]
+fn alone_in_a_process() {
+    let Some(role) = role() else { return };
+    let ip = role.strip_prefix("squatted ").unwrap().parse().unwrap();
+    let options = OpenOptions::default().ip(ip).via("shm".parse().unwrap());
+    let (a, b) = Node::pair_on(Context::open(options).unwrap(), open());
+    a.run(SendRequest::write(1, a.mr.sge(..100_000), b.mr.remote(0)));
+    b.run(SendRequest::write(2, b.mr.sge(..100_000), a.mr.remote(0)));
+    println!("\n{SEEN_EVERYTHING}");
+}
+
+#[test]
+fn device_whose_name_is_taken_says_so_and_works_by_udp() {
+    let ip = fresh_ip();
+    let name = format!("softroce/{ip}/shm");
+    // Nobody can connect to it, as to that of another user.
+    let _squatter =
+        UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env_remove("SOFTROCE_LOG").stderr(Stdio::piped());
+    let output =
+        start_by(&mut command, ALONE, &format!("squatted {ip}")).wait_with_output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success() && out.contains(SEEN_EVERYTHING), "{out}{err}");
+    let said = format!("softroce: another program has the Unix socket @{name}: ");
+    assert!(err.lines().any(|line| line.starts_with(&said)), "{err}");
+}
