@@ -55,9 +55,9 @@ fn every_statement_is_shown_by_a_test_or_says_why_not() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     let rewritten = rewritten.join("\n") + "\n";
     if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
-        fs::write(root().join(PAGE), rewritten).unwrap();
-        return;
+        fs::write(root().join(PAGE), &rewritten).unwrap();
     }
+    let page = read(PAGE);
     let differs = page.lines().zip(rewritten.lines()).find(|(is, should)| is != should);
     assert_eq!(differs, None, "{PAGE} is old; write it with SNAPSHOTS=write");
     assert_eq!(page, rewritten);

@@ -42,6 +42,8 @@ mod partitions;
 mod places;
 #[path = "verbs/ports.rs"]
 mod ports;
+#[path = "support/prerequisite.rs"]
+mod prerequisite;
 #[path = "verbs/process.rs"]
 mod process;
 #[path = "verbs/progress.rs"]

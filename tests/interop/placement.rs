@@ -10,12 +10,14 @@ use super::peer::{Peer, PeerDevice, PeerRegion, pattern};
 
 const GLOBAL: FlushPlacement = FlushPlacement::GLOBAL_VISIBILITY;
 
+/// Said where [`pair`] has none.
+const NEITHER: &str = "the peer has neither FLUSH nor ATOMIC WRITE";
+
 /// Two ends between which FLUSH is allowed, to us also to persistence, and memory of each that allows
-/// it to global visibility.
+/// it to global visibility. `None` where the peer has neither FLUSH nor ATOMIC WRITE.
 fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
     let device = Peer::device_there();
     if !device.has(PeerDevice::FLUSH) || !device.has(PeerDevice::ATOMIC_WRITE) {
-        not_tried("the peer has neither FLUSH nor ATOMIC WRITE");
         return None;
     }
     let access = all() | Access::FLUSH_GLOBAL;
@@ -32,7 +34,7 @@ fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
 #[test]
 #[ignore = "needs a peer"]
 fn a_flush_is_answered_whichever_icrc_the_peer_wants() {
-    let Some((mut pair, ours, theirs)) = pair() else { return };
+    let Some((mut pair, ours, theirs)) = pair() else { return not_tried(NEITHER) };
     for id in 0..3 {
         pair.qp
             .post_send(SendRequest::flush(id, theirs.remote(64), 100, GLOBAL).signaled())
@@ -60,7 +62,7 @@ fn a_flush_is_answered_whichever_icrc_the_peer_wants() {
 #[test]
 #[ignore = "needs a peer"]
 fn an_atomic_write_puts_eight_bytes() {
-    let Some((mut pair, ours, theirs)) = pair() else { return };
+    let Some((mut pair, ours, theirs)) = pair() else { return not_tried(NEITHER) };
     for (id, word) in [(1, 0x0102_0304_0506_0708_u64), (2, u64::MAX)] {
         pair.peer.store(0, 0);
         let data = SendData::inline(&word.to_ne_bytes());
@@ -84,7 +86,7 @@ fn an_atomic_write_puts_eight_bytes() {
 #[test]
 #[ignore = "needs a peer"]
 fn they_are_done_in_order_with_everything_else() {
-    let Some((mut pair, ours, theirs)) = pair() else { return };
+    let Some((mut pair, ours, theirs)) = pair() else { return not_tried(NEITHER) };
     let lkey = pair.peer.mr.lkey;
     for round in 0..20_u64 {
         let seed = round as u32;
@@ -118,7 +120,7 @@ fn they_are_done_in_order_with_everything_else() {
 #[test]
 #[ignore = "needs a peer"]
 fn the_peer_flushes_a_file_of_ours() {
-    let Some((mut pair, ..)) = pair() else { return };
+    let Some((mut pair, ..)) = pair() else { return not_tried(NEITHER) };
     let lkey = pair.peer.mr.lkey;
     let file = NamedTempFile::new().unwrap();
     file.as_file().set_len(64 << 10).unwrap();
@@ -139,7 +141,7 @@ fn the_peer_flushes_a_file_of_ours() {
 
 /// One request of ours fails, and one of the peer's.
 fn refused(ours: impl Fn(&PeerRegion) -> SendRequest, status: WcStatus) {
-    let Some((pair, _, theirs)) = pair() else { return };
+    let Some((pair, _, theirs)) = pair() else { return not_tried(NEITHER) };
     pair.qp.post_send(ours(&theirs)).unwrap();
     assert_eq!(pair.ours().status, status);
 }
@@ -153,7 +155,7 @@ fn what_is_out_of_range_or_not_aligned_is_refused() {
     refused(|at| SendRequest::atomic_write(1, word(), beyond(at)), WcStatus::RemAccessErr);
     refused(|at| SendRequest::atomic_write(1, word(), at.remote(4)), WcStatus::RemInvReqErr);
 
-    let Some((mut pair, ours, _)) = pair() else { return };
+    let Some((mut pair, ours, _)) = pair() else { return not_tried(NEITHER) };
     pair.peer.post_send(1, &SendOp::AtomicWrite { to: ours.remote(1 << 20) }, 2, &[]);
     assert_eq!(pair.theirs().status, WcStatus::RemAccessErr as u8);
 }
@@ -162,12 +164,12 @@ fn what_is_out_of_range_or_not_aligned_is_refused() {
 #[ignore = "needs a peer"]
 fn a_flush_to_persistence_needs_the_right() {
     let persist = FlushPlacement::PERSISTENCE;
-    let Some((pair, _, theirs)) = pair() else { return };
+    let Some((pair, _, theirs)) = pair() else { return not_tried(NEITHER) };
     pair.qp.post_send(SendRequest::flush(1, theirs.remote(0), 8, persist).signaled()).unwrap();
     let expected = pair.peer.device.deviates(WcStatus::RemInvReqErr, WcStatus::RemAccessErr);
     assert_eq!(pair.ours().status, expected);
 
-    let Some((mut pair, ours, _)) = self::pair() else { return };
+    let Some((mut pair, ours, _)) = self::pair() else { return not_tried(NEITHER) };
     let target = FlushTarget::Range { at: ours.remote(0), length: 8 };
     pair.peer.post_send(1, &SendOp::Flush { target, placement: persist }, 2, &[]);
     assert_eq!(pair.theirs().status, WcStatus::RemAccessErr as u8);

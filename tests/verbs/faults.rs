@@ -18,7 +18,9 @@ use softroce::time::Instant;
 use softroce::verbs::*;
 
 use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_with};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, line, role, start, start_by};
+use crate::process::{
+    SEEN_EVERYTHING, in_namespaces, ip, line, played_by_another_test, role, start, start_by,
+};
 
 /// The test that has a process to itself.
 const ALONE: &str = "faults::alone_in_a_process";
@@ -32,7 +34,7 @@ fn alone_in_a_process() {
         Some("sockets") => without_sockets(),
         Some("interface") => without_an_interface(),
         Some("peer") => as_a_peer_that_stops(),
-        _ => return,
+        _ => return played_by_another_test(),
     }
     println!("\n{SEEN_EVERYTHING}");
 }

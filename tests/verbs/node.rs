@@ -1,5 +1,6 @@
 //! One end of a connection with all that it needs.
 
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process;
 use std::sync::RwLock;
@@ -43,6 +44,21 @@ pub(crate) fn open() -> Context {
         !matches!(opened, Err(Error::Open(OpenError::Port(udp::OpenError::InUse { .. }))))
     };
     opened.find(is_ours).unwrap().unwrap()
+}
+
+/// Opens a device with the address `::1`, and perhaps others, and with it the turn to use that address: there is one, and
+/// tests run at the same time. `None` where this machine has no IPv6.
+pub(crate) fn open_ipv6_loopback(options: OpenOptions) -> Option<(File, Context)> {
+    let turn = std::env::temp_dir().join("softroce-test-ipv6-loopback");
+    // Never cut, should it be another file.
+    let turn = File::options().append(true).create(true).open(turn).unwrap();
+    turn.lock().unwrap();
+    match Context::open(options) {
+        Err(Error::Open(OpenError::Port(
+            udp::OpenError::NotLocal { .. } | udp::OpenError::Os { .. },
+        ))) => None,
+        opened => Some((turn, opened.unwrap())),
+    }
 }
 
 /// Opens a device of its own in a certain way.

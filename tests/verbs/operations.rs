@@ -2,7 +2,8 @@
 
 use softroce::verbs::*;
 
-use crate::node::{MEMORY, Node, open, open_with, pattern};
+use crate::node::{MEMORY, Node, open, open_ipv6_loopback, open_with, pattern};
+use crate::prerequisite;
 
 /// Runs a test with both ends on one device, and with each on its own.
 fn both_ways(test: impl Fn(Node, Node)) {
@@ -229,14 +230,9 @@ fn what_comes_behind_a_lost_packet_is_kept_unless_a_device_is_told_otherwise() {
 
 #[test]
 fn ipv6_works_alike() {
-    // There is one loopback address, so tests that run at the same time take turns.
-    let lock = std::env::temp_dir().join("softroce-test-ipv6-loopback");
-    let lock = std::fs::File::create(lock).unwrap();
-    lock.lock().unwrap();
-    let ctx = match Context::open(OpenOptions::default().ip("::1".parse().unwrap())) {
-        Ok(ctx) => ctx,
-        Err(error) if error.to_string().contains("is held by") => panic!("{error}"),
-        Err(_) => return, // No IPv6 here.
+    let options = OpenOptions::default().ip("::1".parse().unwrap());
+    let Some((_turn, ctx)) = open_ipv6_loopback(options) else {
+        return prerequisite::missing("IPv6 (::1)");
     };
     let (a, b) = Node::pair_on(ctx.clone(), ctx);
     assert_eq!(a.qp.endpoint().gid.to_string(), "::1");

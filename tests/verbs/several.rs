@@ -1,13 +1,15 @@
 //! Several addresses on one device.
 
-use std::fs::File;
 use std::net::{IpAddr, Ipv6Addr};
 
 use softroce::verbs::*;
 
 use crate::multicast::fresh_group;
-use crate::node::{KEY, Node, PATIENCE, ROOM, STARTING, datagrams, fresh_ip, open, patient};
-use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, role};
+use crate::node::{
+    KEY, Node, PATIENCE, ROOM, STARTING, datagrams, fresh_ip, open, open_ipv6_loopback, patient,
+};
+use crate::prerequisite;
+use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, played_by_another_test, role};
 
 /// A device with so many addresses.
 fn device(addresses: usize) -> (Context, Vec<IpAddr>) {
@@ -16,8 +18,12 @@ fn device(addresses: usize) -> (Context, Vec<IpAddr>) {
 }
 
 fn open_at(ips: &[IpAddr]) -> Result<Context, Error> {
+    Context::open(options_at(ips))
+}
+
+fn options_at(ips: &[IpAddr]) -> OpenOptions {
     let options = OpenOptions::default().ip(ips[0]);
-    Context::open(ips[1..].iter().fold(options, |options, ip| options.also_ip(*ip)))
+    ips[1..].iter().fold(options, |options, ip| options.also_ip(*ip))
 }
 
 /// Connects two queue pairs, each at the address with its index.
@@ -208,14 +214,9 @@ fn a_device_is_shared_by_those_who_want_it_as_it_is() {
 /// What crosses a device with addresses of both IP versions.
 #[test]
 fn ipv4_and_ipv6_work_on_one_device() {
-    // There is one loopback address, so tests that run at the same time take turns.
-    let lock = File::create(std::env::temp_dir().join("softroce-test-ipv6-loopback")).unwrap();
-    lock.lock().unwrap();
     let ips = [fresh_ip(), Ipv6Addr::LOCALHOST.into()];
-    let ctx = match open_at(&ips) {
-        // No IPv6 here.
-        Err(error) if !error.to_string().contains("is held by") => return,
-        opened => opened.unwrap(),
+    let Some((_turn, ctx)) = open_ipv6_loopback(options_at(&ips)) else {
+        return prerequisite::missing("IPv6 (::1)");
     };
     let other = Node::on(open());
     let v4 = Node::on(ctx.clone());
@@ -236,7 +237,7 @@ const WITH_AN_INTERFACE: &str = "several::with_an_interface";
 #[test]
 fn with_an_interface() {
     if role().as_deref() != Some("several") {
-        return;
+        return played_by_another_test();
     }
     let ips = ["10.8.0.1", "fd08::1"].map(|text| text.parse::<IpAddr>().unwrap());
     let ctx = open_at(&ips).unwrap();
