@@ -27,7 +27,7 @@ fn alone_in_a_process() {
 fn device_whose_name_is_taken_says_so_and_works_by_udp() {
     let ip = fresh_ip();
     let name = format!("softroce/{ip}/shm");
-    // Nobody can connect to it, as to that of another user.
+    // Connections to it are refused, as those to a socket of another user.
     let _squatter =
         UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());

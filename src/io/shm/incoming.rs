@@ -69,13 +69,13 @@ struct Ring {
 }
 
 impl Incoming {
-    /// Of those that send to `ip`, from now on; of nobody if a program of another user has the
-    /// name for it.
+    /// Starts to listen for programs that send to `ip`. The listener is absent if a program of another
+    /// user has the name for it.
     pub(super) fn open(ip: IpAddr) -> io::Result<Self> {
         let readiness = Readiness::new()?;
         let listener = match listen(ip, &readiness) {
             Ok(listener) => Some(listener),
-            // Those who send here would not take it for us: they send by UDP.
+            // Senders refuse the holder of the name and send by UDP.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && !meeting::is_listened_at(ip) =>
             {
@@ -152,7 +152,7 @@ impl Incoming {
         let connection = match self.listener.as_ref().map(meeting::accept) {
             Some(Ok(Some(connection))) => connection,
             Some(Err(error)) if is_out_of_resources(&error) => return self.stop_listening(),
-            // Who has gone again is an error, and the next may be there.
+            // The caller has hung up, or acts for another user.
             _ => return,
         };
         let token = self.next;
@@ -284,8 +284,8 @@ impl Incoming {
     }
 }
 
-/// Whether a connection cannot be accepted for want of descriptors or memory. It stays where it is then, and the
-/// listener readable, so that nobody could sleep any more.
+/// Whether a connection cannot be accepted for want of descriptors or memory. It then stays in the
+/// queue and keeps the listener readable, and a thread that waits for it never sleeps.
 fn is_out_of_resources(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
@@ -354,7 +354,7 @@ mod tests {
         let mut incoming = Incoming::open(there).unwrap();
         look_often(&mut incoming);
         assert!(incoming.is_name_taken() && incoming.listener.is_none());
-        // One of this user, whom others would send to, is an error.
+        // A listener of this user is an error: senders would take it for the port.
         let other = config().ip;
         let _listener = meeting::listen(other).unwrap();
         let refused = Incoming::open(other).unwrap_err();
@@ -369,7 +369,7 @@ mod tests {
     /// Set for [`without_descriptors`] by the test that plays it.
     const ALONE: &str = "SOFTROCE_TEST_WITHOUT_DESCRIPTORS";
 
-    /// Somebody comes while the process has no descriptor for him.
+    /// A connection arrives while the process has no descriptor for it.
     #[test]
     #[ignore = "played by listener_is_closed_while_there_is_no_descriptor_for_a_connection"]
     fn without_descriptors() {

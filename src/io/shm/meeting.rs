@@ -12,7 +12,7 @@
 //! wakes who sleeps, and it ends with either of the two, however that goes.
 //!
 //! Both look at the user that the other acts for, and know nobody but themselves: through a ring who receives could be
-//! told any sender's address. A user that is not told apart from others ([`user`]) is nobody.
+//! told any sender's address. Users that the kernel does not tell apart ([`user`]) are refused.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -68,7 +68,7 @@ pub(super) fn listen(at: IpAddr) -> io::Result<Socket> {
     Ok(listener)
 }
 
-/// Whether somebody of this user listens at an address: those who send there would find him.
+/// Whether a socket of this user listens at an address, which senders would find.
 pub(super) fn is_listened_at(at: IpAddr) -> bool {
     knock(at).is_ok_and(|connection| only_of(sys::user(), &connection).is_ok())
 }
@@ -212,7 +212,7 @@ mod tests {
             Some(("calls", ip)) => {
                 println!("\nuser {}", sys::user());
                 let ip = ip.parse().unwrap();
-                // One that does not look who listens.
+                // A connection from a program that does not check the listener.
                 drop(knock(ip).unwrap());
                 let called = call(ip, ip).map(drop).map_err(|error| error.kind());
                 println!("\ncalled {called:?}");

@@ -332,7 +332,7 @@ mod tests {
         let way = path(&mut a, at.ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         assert_eq!((sent(&a), drained(&mut b)), ([1, 0, 0], vec![61]));
-        // It reaches others through shared memory as ever.
+        // The port still sends through shared memory.
         let mut c = open();
         let way = path(&mut b, c.ip(), 0xc000);
         assert_eq!(b.transmit(NOW, &[burst(way, &[62])]), Ok(1));

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-/// Overflow uid of kernels that nobody has told another one.
+/// Overflow uid of kernels with the default configuration.
 const DEFAULT_OVERFLOW_UID: u32 = 65_534;
 
 /// Whether the kernel's name for the user of a peer says that it is the user with the number `own`, of this process.

@@ -21,10 +21,10 @@ use crate::net::{Burst, Path, SHORT};
 use crate::time::Instant;
 use crate::wire::{Bth, Opcode, Operation, Syndrome, Transport};
 
-/// Number of talks that have a socket at a time. Others go on without.
+/// Maximum number of flows with a connected socket.
 const MAX_SOCKETS: usize = 8;
 
-/// Number of talks that are followed, with and without a socket.
+/// Maximum number of flows that are tracked, with and without a connected socket.
 const MAX_TALKS: usize = 2 * MAX_SOCKETS;
 
 /// Datagrams after which it is a talk.
@@ -41,13 +41,13 @@ const FEW: u8 = 8;
 /// Times in a row that a talk is cut short before it is given up.
 const TRIES: u8 = 3;
 
-/// Longest time that a paused talk keeps its socket while others ask for one: see [`Retention`].
+/// Longest time that a paused flow keeps its socket while other flows ask for one: see [`Retention`].
 const MAX_RETENTION: Duration = Duration::from_secs(8);
 
 /// Time without displacements after which the retention time halves.
 const RETENTION_HALF_LIFE: Duration = Duration::from_secs(8);
 
-/// Longest time that a talk which was refused a socket waits until it asks again.
+/// Longest time after which a flow that was refused a socket asks again.
 const MAX_REFUSAL: Duration = Duration::from_millis(128);
 
 /// Datagrams of a talk that are sent both ways: any of them will do, and they may be lost.
@@ -196,8 +196,8 @@ impl Talks {
         }
     }
 
-    /// Whether a talk has a socket or may open one. If there are enough it takes the place of the one that has paused
-    /// longest, if that is long enough.
+    /// Whether a flow has a socket or may open one. At the maximum it displaces the flow that has paused longest, if
+    /// that is longer than the retention time.
     fn has_room_for(&mut self, at: usize, now: Instant) -> bool {
         let Some(talk) = self.talks.get(at) else { return false };
         if talk.holds_place() {
@@ -230,10 +230,10 @@ impl Talks {
     }
 }
 
-/// The time that a paused talk keeps its socket although another talk asks for one.
+/// The time that a paused flow keeps its socket although another flow asks for one.
 ///
-/// It is [`PAUSE`] at first, so that sockets of talks that have ended are soon free. Each displacement doubles it: where
-/// more talks than sockets alternate, few displacements follow each other.
+/// It is [`PAUSE`] at first, so that sockets of flows that have ended are soon free. Each displacement doubles it: where
+/// more flows than sockets alternate, few displacements follow each other.
 #[derive(Debug)]
 struct Retention {
     time: Duration,
@@ -260,7 +260,7 @@ impl Retention {
 }
 
 impl Talk {
-    /// A talk with one datagram.
+    /// Returns a flow with one datagram.
     fn new(now: Instant, with: With) -> Self {
         Self {
             with,
@@ -274,7 +274,7 @@ impl Talk {
         }
     }
 
-    /// Whether it counts as one of [`MAX_SOCKETS`]. A talk that was given up keeps its place: it would try again
+    /// Whether it counts as one of [`MAX_SOCKETS`]. A flow that was given up keeps its place: it would try again
     /// otherwise.
     fn holds_place(&self) -> bool {
         self.socket.is_some() || self.is_given_up()
