@@ -100,6 +100,8 @@ fn requests() -> Vec<Case> {
         ),
         // Whether the READ takes 4 PSNs, or less and requests were lost, cannot be told.
         (vec![read(1, 1000), send(RcSendOnly, 5, 8), send(RcSendOnly, 3, 8)], &["3 note REQ-19"]),
+        // The READ may take less PSNs, and a FIRST may be missing.
+        (vec![read(1, 1000), send(RcSendLast, 3, 8)], &[]),
         (
             vec![first(), send(RcSendLast, 2, 8), read(3, 600), send(RcSendOnly, 4, 8)],
             &["4 violation REQ-03"],
@@ -265,8 +267,19 @@ fn answers() -> Vec<Case> {
             &["3 note RSP-02", "4 note RSP-02"],
         ),
         (
-            vec![only(1), only(2), sequence_nak(1, 0), only(3), sequence_nak(1, 0).after(20_000)],
+            vec![
+                only(1),
+                only(2),
+                sequence_nak(1, 0),
+                only(3).after(19_000),
+                sequence_nak(1, 0).after(1000),
+            ],
             &["3 note RSP-02", "5 violation RSP-02"],
+        ),
+        // The request that made the responder send it is missing, and perhaps the first one again.
+        (
+            vec![only(1), only(2), sequence_nak(1, 0), only(3), sequence_nak(1, 0).after(20_000)],
+            &["3 note RSP-02", "5 note RSP-02"],
         ),
         (
             vec![only(1), only(2), sequence_nak(1, 0), sequence_nak(1, 0)],
@@ -340,6 +353,59 @@ fn answers() -> Vec<Case> {
         (reading(&[ack(1, 1)]), &["2 violation REQ-12"]),
         // The READ has the PSNs 1 to 3.
         (reading(&[first(), middle(), ack(3, 1)]), &["4 violation REQ-12"]),
+        // Each request before the READ was acknowledged before that was asked.
+        (vec![only(1), ack(1, 1), read(2, 8), ack(2, 2)], &["4 violation REQ-12"]),
+        (vec![only(1), read(2, 8), ack(1, 1), ack(2, 2)], &["4 note REQ-12"]),
+        // A READ that is asked again is executed again; its memory may have changed.
+        (
+            reading(&[
+                first(),
+                middle(),
+                last(88),
+                read(1, 600).after(2000),
+                first(),
+                middle().with(|p| p.fill = 1),
+                last(88),
+            ]),
+            &["5 note REQ-28", "7 note RSP-05"],
+        ),
+        // As ONLY or MIDDLE it has the same data.
+        (
+            reading(&[
+                first(),
+                middle(),
+                last(88),
+                read(2, 344).dma(0x1100, 344).after(2000),
+                data(RcReadResponseFirst, 2, 1, 256),
+                last(88),
+            ]),
+            &["5 note REQ-28"],
+        ),
+        // The rest of a READ that was not captured, which follows a READ of unknown length in packets.
+        (
+            vec![
+                read(1, 512),
+                read(4, 344),
+                data(RcReadResponseMiddle, 4, 0, 256),
+                data(RcReadResponseLast, 5, 3, 88),
+            ],
+            &["3 note REQ-12"],
+        ),
+        // Answers to nothing that was asked.
+        (
+            vec![only(1), ack(0x2_0001, 1), ack(0x2_0001, 1), ack(1, 1), only(2), ack(2, 2)],
+            &["2 note RSP-12", "3 note RSP-12"],
+        ),
+        // Which NAK is the later cannot be told, for nothing before the first request was captured.
+        (
+            vec![
+                send(RcSendMiddle, 3, 256),
+                sequence_nak(3, 4),
+                send(RcSendMiddle, 2, 256),
+                sequence_nak(2, 4),
+            ],
+            &["2 note RSP-02", "3 note REQ-19", "4 note RSP-02"],
+        ),
         // The answer to what came later was first.
         (
             vec![read(1, 8), only(2), ack(2, 2), data(RcReadResponseOnly, 1, 1, 8)],

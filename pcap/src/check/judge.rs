@@ -302,6 +302,17 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
             let why = "no second question was captured; the network may have changed the order";
             Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
         }
+        Answering::ReadChanged { first } => {
+            let why = format!(
+                "packet {first} has other data: the READ was executed again, and its memory had changed"
+            );
+            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
+        }
+        Answering::Unasked => {
+            let why = "no captured request has this PSN: requests are missing from the capture, \
+                       or the responder answers what was not sent";
+            Found::new(Rule::Rsp12, Severity::Note, Role::Unknown, seen, why)
+        }
         Answering::WrongAnswer { request } => {
             let (rule, expected) = match request.operation() {
                 Operation::ReadRequest => (Rule::Req12, "READ responses"),

@@ -6,7 +6,7 @@ use softroce::io::Direction;
 
 use crate::RocePacket;
 
-/// Number of sent packets whose received copy may still come. A socket queues fewer.
+/// Number of sent packets of which a copy may still be received. A socket queues fewer.
 const MAX_IN_FLIGHT_PACKETS: usize = 1 << 16;
 /// The part of the BTH with AckReq and PSN.
 const PSN_WORD: std::ops::Range<usize> = 8..12;

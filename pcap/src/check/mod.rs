@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use softroce::io;
 use softroce::wire::packet::ICRC_LEN;
-use softroce::wire::{Bth, Datagram, ParseError};
+use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
 use crate::flow::{Direction, Limits, Seen, Tracker};
 use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
@@ -333,11 +333,14 @@ impl Found {
     }
 }
 
-/// Of what must be the same when a packet is sent again, besides opcode and length.
+/// Of what must be the same when a packet is sent again, besides opcode and length. The AETH of a READ
+/// response may be another, and is left out.
 fn digest(roce: &RocePacket<'_>, datagram: &Datagram<'_>) -> u32 {
     let bytes = roce.ip.payload;
     let end = bytes.len().saturating_sub(ICRC_LEN + usize::from(datagram.bth.pad));
-    crc32fast::hash(bytes.get(Bth::LEN..end).unwrap_or_default())
+    let is_response = datagram.bth.opcode.operation() == Operation::ReadResponse;
+    let aeth = if is_response && datagram.aeth().is_some() { Aeth::LEN } else { 0 };
+    crc32fast::hash(bytes.get(Bth::LEN + aeth..end).unwrap_or_default())
 }
 
 /// The source address in an IP header.

@@ -8,11 +8,14 @@ use softroce::psn::Psn;
 use softroce::wire::{Aeth, NakCode, Opcode, Operation, Position, Syndrome, aeth};
 
 use super::record::{Ends, Record};
-use super::requests::{FAR, Requests};
+use super::requests::{FAR, Requests, between};
 use super::{Answering, Asking, Event, Refusal, Seen};
 
 /// Answers to atomics remembered: as many as any adapter keeps for those who ask again.
 const ATOMICS: usize = 128;
+
+/// READ responses remembered, to compare those that come again.
+const RESPONSES: usize = 256;
 
 /// How far the answers to the requests of one direction have come.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub(super) struct Answers {
     reason: Option<(Psn, Reason)>,
     refused: Option<Refused>,
     atomics: VecDeque<(Psn, u64, u64)>,
+    /// The newest READ responses.
+    responses: VecDeque<Response>,
     /// Something acknowledged was sent again.
     duplicate: bool,
     /// The last message for which there is a receive request, when the responder counts them.
@@ -36,6 +41,15 @@ pub(super) struct Answers {
     is_ahead: bool,
     /// More READs and atomics were outstanding than may be, and that was told.
     is_beyond: bool,
+}
+
+/// A READ response that was captured whole.
+#[derive(Clone, Copy, Debug)]
+struct Response {
+    psn: Psn,
+    /// Of its payload.
+    digest: u32,
+    packet: u64,
 }
 
 /// A NAK that ended the connection.
@@ -153,6 +167,22 @@ impl Answers {
     /// A new atomic has this PSN. The answer to one a lap of PSNs ago is no longer of interest.
     pub(super) fn forget_atomic(&mut self, psn: Psn) {
         self.atomics.retain(|(known, _, _)| *known != psn);
+    }
+
+    /// Remembers a READ response. Gives the packet that had another payload, if it `is_repeated`.
+    fn compare_response(&mut self, seen: &Seen<'_>, is_repeated: bool) -> Option<u64> {
+        let (psn, packet) = (seen.datagram.bth.psn, seen.number);
+        let digest = seen.digest?;
+        let known = self.responses.iter_mut().rev().filter(|_| is_repeated);
+        if let Some(known) = known.into_iter().find(|known| known.psn == psn) {
+            let before = std::mem::replace(known, Response { psn, digest, packet });
+            return (before.digest != digest).then_some(before.packet);
+        }
+        if self.responses.len() == RESPONSES {
+            self.responses.pop_front();
+        }
+        self.responses.push_back(Response { psn, digest, packet });
+        None
     }
 
     /// How many messages were complete before is not known any more.
@@ -331,9 +361,7 @@ impl Requests {
         match exact {
             // Of a request that was repeated behind the point of capture, it may be the answer.
             Some(record)
-                if !record.answered
-                    && !after_duplicate
-                    && !self.records.acknowledges_before(record.psn) =>
+                if !record.answered && !after_duplicate && record.is_first_unacknowledged =>
             {
                 out.push(Answering::WrongAnswer { request: record.opcode }.into());
                 self.mark_answered(psn);
@@ -375,16 +403,7 @@ impl Requests {
         let psn = seen.datagram.bth.psn;
         if self.answers.has_acknowledged(psn) {
             let newest = self.answers.una.unwrap_or(psn).previous();
-            // The MSN tells which was sent first, when a message ended between the two.
-            let certain =
-                self.records.ends_before(self.answers.una.unwrap_or(psn)).is_some_and(|ends| {
-                    let base = self.answers.base;
-                    base.is_some_and(|base| {
-                        let now = base.low.wrapping_add(ends.min) & MSN_MASK;
-                        base.width == 0 && ends.min == ends.max && aeth.msn == now
-                    })
-                }) && self.records.ends_before(psn)
-                    != self.records.ends_before(self.answers.una.unwrap_or(psn));
+            let certain = self.is_nak_newer(psn, aeth);
             out.push(Refusal::NakOfAcknowledged { newest, certain }.into());
             return;
         }
@@ -396,9 +415,12 @@ impl Requests {
             }
             Some(nak) if nak.psn == psn => {
                 let apart = seen.time.zip(nak.time).and_then(|(now, then)| now.checked_sub(then));
+                // A request that comes ahead of its turn makes a responder send a NAK.
+                let is_prompt = between(self.last, seen.time).is_some_and(|since| since < COPIES);
                 let certain = self.holes == 0
                     && !nak.is_heeded
                     && self.newest > nak.packet
+                    && is_prompt
                     && apart.is_some_and(|apart| apart >= COPIES);
                 out.push(Refusal::SequenceNakAgain { first: nak.packet, certain }.into());
                 return;
@@ -411,6 +433,17 @@ impl Requests {
         let implied = self.answers.reason.filter(|(_, reason)| reason.implied);
         let implied = implied.filter(|(_, reason)| reason.is_fresh(seen.time));
         self.answers.reason = implied.or(Some((psn, self.reason_of(seen, None))));
+    }
+
+    /// Whether the MSN shows that the NAK of an acknowledged `psn` was sent after the acknowledgement.
+    fn is_nak_newer(&self, psn: Psn, aeth: Aeth) -> bool {
+        let acknowledged = self.records.ends_before(self.answers.una.unwrap_or(psn));
+        let known = acknowledged.zip(self.records.ends_before(psn)).zip(self.answers.base);
+        // A message has to have ended between the two.
+        known.is_some_and(|((ends, before), base)| {
+            let now = base.low.wrapping_add(ends.min) & MSN_MASK;
+            before != ends && base.width == 0 && ends.min == ends.max && aeth.msn == now
+        })
     }
 
     fn rnr(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
@@ -476,12 +509,19 @@ impl Requests {
     /// Now that the answer to `psn` is whole: whether more was outstanding until now than may be.
     fn check_outstanding(&mut self, psn: Psn, out: &mut Vec<Event>) {
         let Some(limit) = self.outstanding.map(usize::from) else { return };
+        if self.records.asked_after(psn) < limit {
+            self.answers.is_beyond = false;
+            return;
+        }
+        // It was told.
+        if self.answers.is_beyond {
+            return;
+        }
         let (later, newest) = self.records.outstanding_after(psn);
-        let is_beyond = later >= limit;
-        if is_beyond && !self.answers.is_beyond {
+        self.answers.is_beyond = later >= limit;
+        if self.answers.is_beyond {
             out.push(Answering::TooManyOutstanding { count: later + 1, newest, limit }.into());
         }
-        self.answers.is_beyond = is_beyond;
     }
 
     fn read_response(&mut self, seen: &Seen<'_>, aeth: Option<Aeth>, out: &mut Vec<Event>) {
@@ -551,6 +591,9 @@ impl Requests {
         }
         read.position(seen.datagram.bth.opcode.position(), psn, out);
         read.measure(seen, mtu, out);
+        if let Some(first) = self.answers.compare_response(seen, read.has_come(psn)) {
+            out.push(Answering::ReadChanged { first }.into());
+        }
         let missing = read.advance(psn, out);
         let is_over = psn.next() == read.psn.plus(read.count) && !read.has_holes;
         if let Some(missing) = missing {

@@ -255,6 +255,14 @@ pub enum Answering {
     },
     /// A READ response again, though nobody asked again.
     ResponseAgain,
+    /// A READ response that comes again has other data. A READ that is asked for again is executed
+    /// again, so that its memory may have changed: this is no violation.
+    ReadChanged {
+        /// The packet that had the other data.
+        first: u64,
+    },
+    /// An answer to none of the requests that were captured between these hosts.
+    Unasked,
     /// An answer of the wrong kind.
     WrongAnswer {
         /// What it answers.

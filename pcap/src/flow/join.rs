@@ -8,6 +8,8 @@ use super::{Answering, Direction, Event, Half, Joined, Seen, Tracker};
 
 /// Directions that are looked at to find the one that an answer belongs to.
 const CANDIDATES: usize = 256;
+/// Directions between two hosts among which each answer is looked for.
+const CHEAP_CANDIDATES: usize = 8;
 
 impl Tracker {
     /// The direction whose requests a packet in `direction` answers.
@@ -30,9 +32,12 @@ impl Tracker {
                 }
                 Some(found)
             }
-            // One in 1, 2, 4, 8, … searches, so that a stranger's answers cost little.
-            None if half.unassigned.is_power_of_two() || half.unassigned == 0 => {
-                self.search(direction, seen, |_| true)
+            None if self.is_worth_search(direction, half.unassigned) => {
+                let found = self.search(direction, seen, |_| true);
+                if found.is_none() && self.is_unasked(direction, seen) {
+                    out.push(Answering::Unasked.into());
+                }
+                found
             }
             None => None,
         };
@@ -84,6 +89,32 @@ impl Tracker {
         self.search(direction, seen, |half| {
             half.requests.awaits(psn) && half.requests.newest > known.newest
         })
+    }
+
+    /// Whether to search for the requests that an answer belongs to, after so many searches in vain.
+    /// Among many directions one in 1, 2, 4, 8, … does, so that answers without requests cost little.
+    fn is_worth_search(&self, direction: Direction, unassigned: u32) -> bool {
+        let back = self.between.get(&(direction.destination, direction.source));
+        back.is_some_and(|back| {
+            back.len() <= CHEAP_CANDIDATES || unassigned.is_power_of_two() || unassigned == 0
+        })
+    }
+
+    /// Whether requests were captured that an answer could belong to, and none has its PSN.
+    fn is_unasked(&self, direction: Direction, seen: &Seen<'_>) -> bool {
+        let Some(back) = self.between.get(&(direction.destination, direction.source)) else {
+            return false;
+        };
+        let psn = seen.datagram.bth.psn;
+        let mut asked = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
+            let half = self.directions.get(candidate)?;
+            let is_free = half.other.is_none() && !half.is_over && *candidate != direction;
+            let reliable = half.requests.transport.is_some_and(|of| of != Transport::Uc);
+            (is_free && reliable).then_some(&half.requests)
+        });
+        let Some(first) = asked.next() else { return false };
+        let has = |requests: &Requests| requests.may_answer(psn) || requests.next == Some(psn);
+        !has(first) && !asked.any(has)
     }
 
     /// The one direction that asked what `seen` answers, if it is only one.

@@ -49,8 +49,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// What fits 160 MiB: a packet takes 64 bytes, twice that while the list of them grows, a
-    /// direction with all the READs and atomics that it remembers 24 KiB.
+    /// What fits 176 MiB: a packet takes 64 bytes, twice that while the list of them grows, a
+    /// direction with all the READs and atomics that it remembers 28 KiB.
     fn default() -> Self {
         Self { directions: 4096, window: 8192, packets: 1 << 19 }
     }
@@ -73,7 +73,7 @@ pub struct Seen<'a> {
     pub id: Option<u16>,
     /// What it says.
     pub datagram: &'a Datagram<'a>,
-    /// A checksum of extension headers and payload; `None` when some of it was not captured.
+    /// A checksum of extension headers but AETH, and payload; `None` when some of it was not captured.
     pub digest: Option<u32>,
 }
 

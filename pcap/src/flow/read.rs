@@ -65,6 +65,11 @@ impl Read {
         psn == self.psn || self.resumed.contains(&psn) || self.resumed.len() == RESUMED
     }
 
+    /// Whether this part of the answer, or a later one, was captured before.
+    pub(super) fn has_come(&self, psn: Psn) -> bool {
+        psn.is_before(self.newest)
+    }
+
     /// Bytes of the whole answer.
     fn len(&self) -> u64 {
         u64::from(self.reth.length)

@@ -24,6 +24,10 @@ pub(super) struct Record {
     pub(super) ends: Ends,
     /// The answer of a READ or atomic was captured, or its absence was told.
     pub(super) answered: bool,
+    /// The capture has an acknowledgement of each request before it that is answered by one.
+    pub(super) is_first_unacknowledged: bool,
+    /// Number of READs and atomics up to this one, from any start.
+    pub(super) asked: u32,
 }
 
 impl Record {
@@ -36,6 +40,14 @@ impl Record {
                 | Operation::FetchAdd
                 | Operation::Flush
                 | Operation::AtomicWrite
+        )
+    }
+
+    /// Whether it counts towards the READs and atomics that a responder takes at once.
+    const fn is_limited(&self) -> bool {
+        matches!(
+            self.opcode.operation(),
+            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
         )
     }
 
@@ -52,6 +64,12 @@ pub(super) struct Ends {
     pub(super) min: u32,
     pub(super) max: u32,
 }
+
+/// Largest number of newer requests among which the place of an older one is still found. More than an
+/// adapter has outstanding.
+const MAX_NEWER_REQUESTS: usize = 1024;
+/// Largest number of READs and atomics in a row among which one with an acknowledgement is looked for.
+const MAX_ROW: usize = 256;
 
 /// Requests in the order of their PSNs, with holes, the newest so many of them.
 #[derive(Debug, Default)]
@@ -70,7 +88,9 @@ impl Records {
     }
 
     /// Appends what has the newest PSN, and forgets the oldest when there are more than `limit`.
-    pub(super) fn push(&mut self, record: Record, limit: usize) {
+    pub(super) fn push(&mut self, mut record: Record, limit: usize) {
+        let asked = self.records.back().map_or(0, |record| record.asked);
+        record.asked = asked.wrapping_add(u32::from(record.is_limited()));
         // First out, then in: a list that is longer for a moment takes twice the memory for good.
         if self.records.len() >= limit {
             self.records.pop_front();
@@ -127,16 +147,22 @@ impl Records {
     }
 
     /// Puts a request into the hole it belongs in, of which it takes `taken` PSNs. `false` when it is
-    /// older than all.
+    /// older than all, or than [`MAX_NEWER_REQUESTS`].
     pub(super) fn fill(&mut self, mut record: Record, taken: u32, limit: usize) -> bool {
         let Some(before) = self.position(record.psn) else { return false };
+        if self.records.len() - before > MAX_NEWER_REQUESTS {
+            return false;
+        }
         let Some(known) = self.records.get(before) else { return false };
+        let limited = u32::from(record.is_limited());
+        record.asked = known.asked.wrapping_add(limited);
         let own = u32::from(record.opcode.position().is_end());
         // The hole may have ended as many messages as it has PSNs; now it is known of these.
         let less = taken.saturating_sub(own);
         let hole = record.psn.since(known.psn).saturating_sub(known.count);
         record.ends = Ends { min: known.ends.min + own, max: known.ends.max + hole + own };
         for later in self.records.iter_mut().skip(before + 1) {
+            later.asked = later.asked.wrapping_add(limited);
             later.ends.min += own;
             later.ends.max = later.ends.max.saturating_sub(less).max(later.ends.min);
         }
@@ -147,16 +173,14 @@ impl Records {
         true
     }
 
-    /// Whether an acknowledgement is what answers any of the requests before `psn`.
-    pub(super) fn acknowledges_before(&self, psn: Psn) -> bool {
-        self.records.iter().any(|record| record.psn.is_before(psn) && !record.wants_answer())
-    }
-
     /// Whether an acknowledgement is what answers any of the requests from `first` to `last`, or may be,
     /// because not all of them were captured.
     pub(super) fn acknowledges(&self, first: Psn, last: Psn) -> bool {
         let mut next = last.next();
-        while next != first {
+        for _ in 0..MAX_ROW {
+            if next == first {
+                return false;
+            }
             let answered = self
                 .position(next.previous())
                 .and_then(|at| self.records.get(at))
@@ -167,7 +191,7 @@ impl Records {
                 None => return true,
             }
         }
-        false
+        true
     }
 
     /// The READs and atomics without an answer that end before `psn`, newest first; `seen` is what
@@ -190,15 +214,21 @@ impl Records {
         found
     }
 
+    /// READs and atomics that were asked after `psn`, whether they were answered or not.
+    pub(super) fn asked_after(&self, psn: Psn) -> usize {
+        let record = self.position(psn).and_then(|at| self.records.get(at));
+        let newest = self.records.back();
+        let count =
+            newest.zip(record).map(|(newest, record)| newest.asked.wrapping_sub(record.asked));
+        count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
+    }
+
     /// READs and atomics from `psn` on of which no answer was captured, that at `psn` not counted,
     /// and the packet with the newest of them.
     pub(super) fn outstanding_after(&self, psn: Psn) -> (usize, u64) {
         let after = self.position(psn).map_or(0, |at| at + 1);
-        let asked = self.records.iter().skip(after).filter(|record| {
-            use Operation::{CompareSwap, FetchAdd, ReadRequest};
-            matches!(record.opcode.operation(), ReadRequest | CompareSwap | FetchAdd)
-                && !record.answered
-        });
+        let asked = self.records.iter().skip(after);
+        let asked = asked.filter(|record| record.is_limited() && !record.answered);
         asked.fold((0, 0), |(count, newest), record| (count + 1, newest.max(record.number)))
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Requests {
     /// The length that an open WRITE announced, and what came of it.
     write: Option<(u32, u64)>,
     pub(super) ends: Ends,
+    /// The newest PSN that an acknowledgement answers, or may, since its request was not captured.
+    newest_acknowledgeable: Option<Psn>,
     pub(super) reads: VecDeque<Read>,
     pub(super) mtu: Option<usize>,
     /// READs and atomics that the responder takes at once, when the managers have told.
@@ -48,7 +50,7 @@ pub(super) struct Requests {
     /// The newest request packets in the order of the capture.
     sent: VecDeque<Sent>,
     pub(super) answers: Answers,
-    last: Option<Duration>,
+    pub(super) last: Option<Duration>,
     limit: usize,
 }
 
@@ -176,11 +178,15 @@ impl Requests {
         behind != 0 && behind <= known.max(FAR)
     }
 
-    /// Requests before `psn` were not captured, unless a READ takes their PSNs.
+    /// Requests before `psn` were not captured, unless a READ takes their PSNs. Either may be so while
+    /// the path MTU is unknown.
     pub(super) fn skip_to(&mut self, psn: Psn, out: &mut Vec<Event>) {
         let Some(next) = self.next else { return };
         let count = psn.since(next);
         self.next = Some(psn);
+        self.newest_acknowledgeable = Some(psn.previous());
+        self.sequence = None;
+        self.write = None;
         if std::mem::take(&mut self.unsure) {
             self.stretch(psn);
             return;
@@ -188,8 +194,6 @@ impl Requests {
         out.push(Repetition::Hole { first: next, count }.into());
         self.holes += u64::from(count);
         self.ends.max += count;
-        self.sequence = None;
-        self.write = None;
     }
 
     /// Takes a request at `psn` that cannot be judged by its connection. It may end a message.
@@ -230,7 +234,13 @@ impl Requests {
             self.ends.min += 1;
             self.ends.max += 1;
         }
-        let record = self.record(seen, count);
+        let mut record = self.record(seen, count);
+        let before = self.newest_acknowledgeable;
+        record.is_first_unacknowledged =
+            before.is_none_or(|psn| self.answers.has_acknowledged(psn));
+        if !record.wants_answer() {
+            self.newest_acknowledgeable = Some(bth.psn);
+        }
         self.records.push(record, self.limit);
         self.remember_read(seen, count, is_rest);
         self.answers.expect_from(bth.psn);
@@ -250,6 +260,8 @@ impl Requests {
             id: seen.id,
             ends: self.ends,
             answered: false,
+            is_first_unacknowledged: false,
+            asked: 0,
         }
     }
 
@@ -575,7 +587,7 @@ fn is_same(record: &Record, seen: &Seen<'_>) -> bool {
     }
 }
 
-fn between(then: Option<Duration>, now: Option<Duration>) -> Option<Duration> {
+pub(super) fn between(then: Option<Duration>, now: Option<Duration>) -> Option<Duration> {
     now?.checked_sub(then?)
 }
 
