@@ -191,13 +191,14 @@ fn the_first_bad_request_of_a_list_is_named() {
     connect(context, qp);
     let receive = |wr_id, next| RecvWr { wr_id, next, ..zeroed() };
     // The queue holds four.
-    let mut list = vec![receive(6, In::NULL)];
-    for wr_id in (1..6).rev() {
-        let next = In::to(Box::leak(Box::new(list[list.len() - 1])));
-        list.push(receive(wr_id, next));
-    }
+    let sixth = receive(6, In::NULL);
+    let fifth = receive(5, In::to(&sixth));
+    let fourth = receive(4, In::to(&fifth));
+    let third = receive(3, In::to(&fourth));
+    let second = receive(2, In::to(&third));
+    let first = receive(1, In::to(&second));
     let mut bad = In::NULL;
-    assert_eq!(post::post_recv(qp, In::to(&list[5]), Out::to(&mut bad)), ENOMEM);
+    assert_eq!(post::post_recv(qp, In::to(&first), Out::to(&mut bad)), ENOMEM);
     assert_eq!(bad.read().unwrap().wr_id, 5);
 
     // An opcode that there is not, behind one that there is.

@@ -1,5 +1,6 @@
 //! What goes wrong, and how it is told.
 
+use std::cell::RefCell;
 use std::net::UdpSocket;
 
 use softroce::engine::InitAttr;
@@ -20,6 +21,8 @@ fn refused(request: impl Fn(&Node, &Node) -> SendRequest) -> (WcStatus, AsyncEve
 
 #[test]
 fn wrong_keys_ranges_and_rights_are_access_errors() {
+    // Regions that stay registered.
+    let kept = RefCell::new(Vec::new());
     let write = |a: &Node, to| SendRequest::write(1, a.mr.sge(..8), to);
     let stranger = |a: &Node, b: &Node| {
         let rkey = Rkey(b.mr.rkey().0 ^ 0x100);
@@ -29,14 +32,14 @@ fn wrong_keys_ranges_and_rights_are_access_errors() {
     let read_only = |a: &Node, b: &Node| {
         let mr = b.pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
         let to = mr.remote(0);
-        std::mem::forget(mr);
+        kept.borrow_mut().push(mr);
         write(a, to)
     };
     let other_domain = |a: &Node, b: &Node| {
         let pd = b.ctx.alloc_pd();
         let mr = pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
         let to = mr.remote(0);
-        std::mem::forget(mr);
+        kept.borrow_mut().push(mr);
         write(a, to)
     };
     let deregistered = |a: &Node, b: &Node| {

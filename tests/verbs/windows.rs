@@ -253,21 +253,22 @@ fn a_domain_is_not_deallocated_while_it_has_windows() {
 
 #[test]
 fn what_is_dropped_takes_the_key_along() {
-    let window_first = |_: &Node, mr: MemoryRegion, mw: MemoryWindow| {
+    let window_first = |mr: MemoryRegion, mw: MemoryWindow| {
         drop(mw);
         drop(mr);
+        None
     };
-    let region_first = |_: &Node, mr: MemoryRegion, mw: MemoryWindow| {
+    let region_first = |mr: MemoryRegion, mw: MemoryWindow| {
         drop(mr);
-        std::mem::forget(mw);
+        Some(mw)
     };
-    for end in [window_first as fn(&Node, _, _), region_first] {
+    for end in [window_first as fn(_, _) -> Option<MemoryWindow>, region_first] {
         let (a, b) = Node::pair();
         let mr = closed(&b);
         let mw = b.pd.alloc_mw(MwType::Type1).unwrap();
         let window = bind(&b, &mw, mr.bind_info(..64, ALL));
         a.run(SendRequest::write(1, a.mr.sge(..8), window));
-        end(&b, mr, mw);
+        let _kept = end(mr, mw);
         a.send(SendRequest::write(2, a.mr.sge(..8), window));
         assert_eq!(a.end(), (2, WcStatus::RemAccessErr));
     }
