@@ -6,11 +6,10 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process;
 
 use anyhow::{Context, ensure};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat, renameat};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, geteuid, mkdtemp, symlinkat, unlinkat};
 
@@ -101,7 +100,8 @@ impl Folder {
         Self { fd, path }.checked(WRITABLE_BY_OTHERS)
     }
 
-    /// Makes a file have `text`, in one step for its readers.
+    /// Makes a file have `text`, in one step for its readers. A process that is killed meanwhile leaves one file at
+    /// most, which the next to write takes over.
     pub(super) fn put(&self, name: &OsStr, text: &str) -> anyhow::Result<()> {
         let text = format!("{text}\n");
         let existing = openat(
@@ -118,8 +118,10 @@ impl Folder {
             return Ok(());
         }
         let mut new = name.to_owned();
-        new.push(format!(".{}", process::id()));
-        // A process with this number may have ended before it renamed its file.
+        new.push(".new");
+        // One process writes at a time, so that a file of that name is one that a killed process has left.
+        let directory = self.fd.try_clone()?;
+        let _alone = Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         match unlinkat(&self.fd, new.as_os_str(), UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
