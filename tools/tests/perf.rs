@@ -6,9 +6,12 @@ mod roce;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::process::Stdio;
 
-use roce::{Listener, alone, error, fresh_ip, json, lines, scratch};
+use nix::poll::{PollFd, PollFlags, poll};
+use roce::{Listener, alone, command, error, fresh_ip, json, lines, scratch};
 use serde_json::Value;
 
 const BANDWIDTH: [&str; 3] = ["write-bw", "send-bw", "read-bw"];
@@ -93,6 +96,22 @@ fn the_gid_that_is_chosen_is_measured() {
     }
     let text = error(&["perf", "ceiling", "-x", "2", &ips]);
     assert_eq!(text, "roce: GID 2: --ip names 2\n");
+}
+
+#[test]
+fn second_side_ends_with_the_process_that_started_it() {
+    let options = ["perf", "write-bw", "--listen", "--port=0", "--announce", "--second-core"];
+    let mut side = command(&options);
+    side.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut side = side.spawn().unwrap();
+    let mut stdout = BufReader::new(side.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    drop(side.stdin.take());
+    let mut end = [PollFd::new(stdout.get_ref().as_fd(), PollFlags::POLLIN)];
+    let has_ended = poll(&mut end, 20_000_u16).unwrap() > 0;
+    side.kill().unwrap();
+    assert!(has_ended, "it waits for a connection");
+    assert_eq!(side.wait().unwrap().code(), Some(2));
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! The side that does as it is asked, for one session or several at a time.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::panic;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
@@ -27,6 +31,9 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
         placement::settle(placement::Core::Second);
     }
     let listener = tcp::listen(args.port, args.announce)?;
+    if args.second_core {
+        wait_for_starter(&listener)?;
+    }
     let device = Mutex::default();
     let serve = |control| {
         let mut control = control?;
@@ -48,6 +55,22 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
         result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))?;
     }
     kept_rules
+}
+
+/// Waits until the process that has started this one connects.
+///
+/// # Errors
+///
+/// It has ended instead.
+fn wait_for_starter(listener: &TcpListener) -> anyhow::Result<()> {
+    let stdin = io::stdin();
+    let of = |fd| PollFd::new(fd, PollFlags::POLLIN);
+    let mut either = [of(listener.as_fd()), of(stdin.as_fd())];
+    while let Err(error) = poll(&mut either, PollTimeout::NONE) {
+        ensure!(error == Errno::EINTR, "waiting for the other side: {error}");
+    }
+    ensure!(either[0].any() == Some(true), "the other side has ended before it connected");
+    Ok(())
 }
 
 struct Session<'a> {

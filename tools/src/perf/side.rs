@@ -47,7 +47,8 @@ impl Side {
         for variable in ["SOFTROCE_IP", "SOFTROCE_PCAP", "SOFTROCE_IMPAIR"] {
             command.env_remove(variable);
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        // Its standard input ends with this process, however that ends.
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
         let mut side = Self { child, stdout };
         let mut line = String::new();
