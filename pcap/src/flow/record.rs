@@ -177,21 +177,20 @@ impl Records {
     /// because not all of them were captured.
     pub(super) fn acknowledges(&self, first: Psn, last: Psn) -> bool {
         let mut next = last.next();
-        for _ in 0..MAX_ROW {
+        let until = self.position(last).map_or(0, |at| at + 1);
+        for record in self.records.range(..until).rev().take(MAX_ROW) {
             if next == first {
                 return false;
             }
-            let answered = self
-                .position(next.previous())
-                .and_then(|at| self.records.get(at))
-                .filter(|record| record.wants_answer() && record.psn.plus(record.count) == next);
-            match answered {
-                Some(record) if !record.psn.is_before(first) => next = record.psn,
-                Some(_) => return false,
-                None => return true,
+            if !record.wants_answer() || record.psn.plus(record.count) != next {
+                return true;
             }
+            if record.psn.is_before(first) {
+                return false;
+            }
+            next = record.psn;
         }
-        true
+        next != first
     }
 
     /// The READs and atomics without an answer that end before `psn`, newest first; `seen` is what
