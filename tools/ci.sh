@@ -10,10 +10,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests linkers examples docs capture speed fuzz namespaces unprivileged dropin rxe)
+ALL=(packages format lints tests asan tsan memcheck linkers examples docs capture speed fuzz namespaces unprivileged dropin rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
+SANITIZER_PACKAGES=(binutils gcc ibverbs-utils libc6-dbg libc6-dev libibverbs-dev llvm python3 util-linux valgrind)
 RXE_PACKAGES=(qemu-system-x86 iproute2 cpio kmod xz-utils gcc tshark util-linux perftest)
 
 # Where cargo puts what it builds.
@@ -63,6 +64,16 @@ tests() {
     cargo test --package softroce --test rc_responder -- --ignored
     cargo test --package softroce --no-default-features --lib
 }
+
+# Memory, leaks and data races: tools/sanitize.sh has what each looks at.
+sanitize() {
+    installed "${SANITIZER_PACKAGES[@]}"
+    tools/sanitize.sh "$1"
+}
+
+asan() { sanitize asan; }
+tsan() { sanitize tsan; }
+memcheck() { sanitize memcheck; }
 
 # The drop-in library as GNU ld links it, where rustc brings no other linker: it exports the same.
 linkers() {
