@@ -10,7 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests asan tsan memcheck linkers examples docs capture speed fuzz namespaces unprivileged dropin rxe)
+ALL=(packages format lints tests asan tsan memcheck linkers examples docs capture speed fuzz namespaces unprivileged
+    dropin soak rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
@@ -146,6 +147,12 @@ dropin() {
     cp "$built"/release/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
+}
+
+# Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.
+soak() {
+    installed "${DROPIN_PACKAGES[@]}"
+    tools/soak.sh --seconds 40 --kills 60
 }
 
 # Kernel rxe at the other end, in two Debian guests one after the other: about fifteen minutes, of which

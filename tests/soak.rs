@@ -1,0 +1,180 @@
+//! Long life: objects that come and go by the thousand, and peers that are killed, leave nothing behind.
+//!
+//! `tools/soak.sh` runs these tests. `SOAK_SECONDS` says how long one takes, `SOAK_KILLS` how many peers are killed,
+//! and `SOAK_SEED` when.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+#[path = "support/census.rs"]
+mod census;
+#[allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+#[path = "support/choice.rs"]
+mod choice;
+#[path = "soak/churn.rs"]
+mod churn;
+#[path = "soak/heap.rs"]
+mod heap;
+#[allow(dead_code, reason = "the verbs' tests use the rest")]
+#[path = "verbs/node.rs"]
+mod node;
+#[path = "soak/peers.rs"]
+mod peers;
+#[allow(dead_code, reason = "the verbs' tests use the rest")]
+#[path = "verbs/process.rs"]
+mod process;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use census::{Census, Censuses, Figure, Places, grown, of_this_process};
+use choice::Choice;
+use churn::Churn;
+use node::{PATIENCE, fresh_ip};
+use peers::Killed;
+use softroce::io::PortKind;
+use softroce::runtime::now;
+use softroce::verbs::*;
+
+/// Addresses of devices that come and go. Each is opened again and again.
+const ADDRESSES: usize = 128;
+
+/// A number from the environment.
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+fn addresses(count: usize) -> Vec<IpAddr> {
+    (0..count).map(|_| fresh_ip()).collect()
+}
+
+fn places(addresses: &[IpAddr]) -> Places {
+    let is_v4 = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => Some(*ip),
+        IpAddr::V6(_) => None,
+    };
+    Places::new(addresses.iter().filter_map(is_v4).collect::<Vec<Ipv4Addr>>(), [])
+}
+
+/// All figures of this process.
+fn census(places: &Places, via: &PortKind) -> Census {
+    let [blocks, bytes] = heap::held();
+    let mut census = of_this_process();
+    census.push(Figure { name: "heap blocks", tolerance: 400, value: blocks });
+    // The numbers of destroyed queue pairs rest for ten seconds.
+    census.push(Figure { name: "heap KiB", tolerance: 2 << 10, value: bytes >> 10 });
+    census.extend(places.census());
+    if *via == PortKind::Shm {
+        // Connections to devices that have gone are removed within a tenth of a second, when another is looked for.
+        let of_connections =
+            |figure: &&mut Figure| matches!(figure.name, "descriptors" | "abstract names");
+        census.iter_mut().filter(of_connections).for_each(|figure| figure.tolerance = 24);
+    }
+    census
+}
+
+/// The figures when they are as they were, or at last: a device's thread takes a moment to see what has gone.
+fn settled(places: &Places, via: &PortKind, before: &Census) -> Census {
+    let start = now();
+    loop {
+        let census = census(places, via);
+        if grown(before, &census).is_empty() || now() - start > PATIENCE {
+            return census;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Runs rounds for a time and prints the figures.
+fn soak(via: &PortKind, time: Duration) {
+    let addresses = addresses(2 + ADDRESSES);
+    let places = places(&addresses);
+    Churn::new(via.clone(), &addresses).round();
+    let closed = census(&places, via);
+
+    let mut churn = Churn::new(via.clone(), &addresses);
+    let start = now();
+    let mut censuses = Censuses::default();
+    // Until each address has been used, and a tenth of the time has gone by.
+    while churn.rounds * 4 < 256 || now() - start < time / 10 {
+        churn.round();
+    }
+    for quarter in 0..=4 {
+        while (now() - start) * 40 < time * (4 + 9 * quarter) {
+            churn.round();
+        }
+        let when = if quarter == 0 { "warm".into() } else { format!("{} %", 25 * quarter) };
+        censuses.push(when, census(&places, via));
+    }
+    let counts = churn.counts;
+    drop(churn);
+    let mut ends = Censuses::default();
+    ends.push("before", closed);
+    ends.push("closed", census(&places, via));
+    println!("\nvia {via}, {} s: {counts}", (now() - start).as_secs());
+    println!("{}\nall devices closed:\n{}", censuses.table(), ends.table());
+    let grown = [censuses, ends].map(|of| of.grown()).concat();
+    assert!(grown.is_empty(), "via {via}: {grown:?}");
+}
+
+#[test]
+#[ignore = "takes SOAK_SECONDS: tools/soak.sh"]
+fn objects_that_come_and_go_leave_nothing_behind() {
+    let time = Duration::from_secs(setting("SOAK_SECONDS", 10)) / 2;
+    for via in [PortKind::Udp, PortKind::Shm] {
+        soak(&via, time);
+    }
+}
+
+/// Connects as many queue pairs as have a device open all sockets that it sends from: 64.
+fn fill_source_ports(ctx: &Context) {
+    let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1, None).unwrap());
+    for _ in 0..400 {
+        let qp = pd.create_qp(&QpConfig::rc(&cq)).unwrap();
+        qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+    }
+}
+
+/// The test that is a peer.
+const PEER: &str = "peer";
+
+#[test]
+fn peer() {
+    if let Some(role) = process::role() {
+        peers::write_for_ever(&role);
+    }
+}
+
+#[test]
+#[ignore = "takes SOAK_KILLS: tools/soak.sh"]
+fn killed_peers_leave_nothing_behind_in_the_survivor() {
+    let (kills, seed) = (setting("SOAK_KILLS", 20).div_ceil(2), setting("SOAK_SEED", 1));
+    println!("\nSOAK_SEED={seed}");
+    let mut choice = Choice::new(seed);
+    for via in [PortKind::Udp, PortKind::Shm] {
+        let (at, hub_ip) = (addresses(16), fresh_ip());
+        let places = places(&at);
+        let hub = Context::open(OpenOptions::default().ip(hub_ip).via(via.clone())).unwrap();
+        let mut connected = 0;
+        let mut kill = |number: u64, after: Duration| {
+            let ip = at[number as usize % at.len()];
+            if peers::kill(PEER, &hub, &via, ip, after) == Killed::Connected {
+                connected += 1;
+            }
+        };
+        // It opens as many sockets to send from as it ever will.
+        fill_source_ports(&hub);
+        for number in 0..at.len() as u64 {
+            kill(number, Duration::from_millis(100));
+        }
+        let before = census(&places, &via);
+        let mut censuses = Censuses::default();
+        censuses.push("warm", before.clone());
+        for number in 0..kills {
+            let after = Duration::from_micros(choice.below(150_000));
+            kill(number, after);
+        }
+        censuses.push("end", settled(&places, &via, &before));
+        println!("via {via}: {kills} killed, {connected} of them connected\n{}", censuses.table());
+        assert_eq!(censuses.grown(), Vec::<String>::new(), "via {via}, seed {seed}");
+    }
+}

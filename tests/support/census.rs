@@ -1,0 +1,165 @@
+//! Figures of a process and of the names it leaves in the system, and whether they grow.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// A figure that must not grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    /// How much it may be above its value after warm-up.
+    pub(crate) tolerance: i64,
+    pub(crate) value: i64,
+}
+
+/// All figures at one moment.
+pub(crate) type Census = Vec<Figure>;
+
+const fn figure(name: &'static str, tolerance: i64, value: i64) -> Figure {
+    Figure { name, tolerance, value }
+}
+
+/// Figures of this process. The system's allocator keeps freed memory and maps more for each thread, so mappings
+/// and resident memory vary.
+pub(crate) fn of_this_process() -> Census {
+    // Reading the directory takes a descriptor.
+    let descriptors = count("/proc/self/fd") - 1;
+    vec![
+        figure("descriptors", 0, descriptors),
+        figure("threads", 0, count("/proc/self/task")),
+        figure("mappings", 24, lines("/proc/self/maps").count() as i64),
+        figure("resident KiB", 16 << 10, sum("/proc/self/smaps_rollup", "Rss:")),
+        figure("proportional KiB", 16 << 10, sum("/proc/self/smaps_rollup", "Pss:")),
+    ]
+}
+
+/// Where programs may leave something that outlives them.
+pub(crate) struct Places {
+    addresses: BTreeSet<Ipv4Addr>,
+    folders: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Of programs that have devices at these addresses, and write below these directories.
+    pub(crate) fn new(
+        addresses: impl IntoIterator<Item = Ipv4Addr>,
+        folders: impl IntoIterator<Item = PathBuf>,
+    ) -> Self {
+        Self { addresses: addresses.into_iter().collect(), folders: folders.into_iter().collect() }
+    }
+
+    /// Figures of what is left there, whichever process has left it.
+    pub(crate) fn census(&self) -> Census {
+        let shm = names_below(Path::new("/dev/shm"));
+        vec![
+            figure("UDP sockets", 0, self.udp_sockets()),
+            figure("abstract names", 0, self.abstract_names()),
+            figure(
+                "files",
+                0,
+                self.folders.iter().map(|path| names_below(path).len()).sum::<usize>() as i64,
+            ),
+            figure(
+                "names in /dev/shm",
+                0,
+                shm.iter().filter(|name| name.contains("roce")).count() as i64,
+            ),
+        ]
+    }
+
+    /// Rows such as `  12: 0100007F:12B7 00000000:0000 07 …`.
+    fn udp_sockets(&self) -> i64 {
+        let is_ours = |line: &String| {
+            let local = line.split_whitespace().nth(1).unwrap_or_default();
+            let address = local.split(':').next().unwrap_or_default();
+            let address = u32::from_str_radix(address, 16).map(|bits| bits.to_ne_bytes());
+            address.is_ok_and(|bytes| self.addresses.contains(&Ipv4Addr::from(bytes)))
+        };
+        lines("/proc/net/udp").filter(is_ours).count() as i64
+    }
+
+    /// Rows that end in a name such as `@softroce/127.0.0.1/shm`.
+    fn abstract_names(&self) -> i64 {
+        let is_ours = |line: &String| {
+            let name = line.rsplit_once("@softroce/").map(|(_, name)| name);
+            let address = name.and_then(|name| name.split('/').next()?.parse().ok());
+            address.is_some_and(|address| self.addresses.contains(&address))
+        };
+        lines("/proc/net/unix").filter(is_ours).count() as i64
+    }
+}
+
+fn lines(path: &str) -> impl Iterator<Item = String> {
+    let text = fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let text = String::from_utf8_lossy(&text).into_owned();
+    text.lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+fn count(directory: &str) -> i64 {
+    fs::read_dir(directory).unwrap().count() as i64
+}
+
+/// The number behind a word.
+fn sum(path: &str, word: &str) -> i64 {
+    let line = lines(path).find(|line| line.starts_with(word)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Paths of everything below a directory.
+pub(crate) fn names_below(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        found.push(entry.path().display().to_string());
+        if entry.file_type().is_ok_and(|file_type| file_type.is_dir()) {
+            found.extend(names_below(&entry.path()));
+        }
+    }
+    found
+}
+
+/// Censuses of one program, the first of them after warm-up.
+#[derive(Default)]
+pub(crate) struct Censuses(Vec<(String, Census)>);
+
+impl Censuses {
+    pub(crate) fn push(&mut self, when: impl Into<String>, census: Census) {
+        self.0.push((when.into(), census));
+    }
+
+    /// The figures that are above their first value by more than their tolerance in the last census.
+    pub(crate) fn grown(&self) -> Vec<String> {
+        let (Some((_, first)), Some((_, last))) = (self.0.first(), self.0.last()) else {
+            return Vec::new();
+        };
+        grown(first, last)
+    }
+
+    /// A line for each figure, a column for each census.
+    pub(crate) fn table(&self) -> String {
+        let mut table = format!("{:<20}", "");
+        for (when, _) in &self.0 {
+            write!(table, "{when:>14}").unwrap();
+        }
+        writeln!(table, "{:>14}", "may grow by").unwrap();
+        for (row, figure) in self.0.first().map_or(&[][..], |(_, first)| first).iter().enumerate() {
+            write!(table, "{:<20}", figure.name).unwrap();
+            for (_, census) in &self.0 {
+                write!(table, "{:>14}", census[row].value).unwrap();
+            }
+            writeln!(table, "{:>14}", figure.tolerance).unwrap();
+        }
+        table
+    }
+}
+
+/// The figures of `last` that are above those of `first` by more than their tolerance.
+pub(crate) fn grown(first: &[Figure], last: &[Figure]) -> Vec<String> {
+    let pairs = first.iter().zip(last);
+    let pairs = pairs.filter(|(first, last)| last.value > first.value + first.tolerance);
+    pairs
+        .map(|(first, last)| format!("{}: {} to {}", first.name, first.value, last.value))
+        .collect()
+}

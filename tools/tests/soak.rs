@@ -1,0 +1,128 @@
+//! Long life of whole programs: one that makes and destroys objects through the C API, and pairs of programs of which
+//! one is killed at a random moment.
+//!
+//! `tools/soak.sh` runs these tests. `SOAK_SECONDS` says how long the program runs, `SOAK_KILLS` how many programs are
+//! killed, and `SOAK_SEED` when.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../tests/support/census.rs"]
+#[allow(dead_code, reason = "the library's test uses the rest")]
+mod census;
+#[path = "soak/kills.rs"]
+mod kills;
+mod roce;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use census::{Census, Censuses, Figure, Places};
+use roce::{command, fresh_ip, scratch};
+
+/// A number from the environment.
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// Compiles a program in C with Debian's header and library.
+fn compiled(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soak").join(name);
+    let program = scratch(&format!("soak-{name}"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    let told = cc.arg(source.with_extension("c")).arg("-libverbs").output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    program
+}
+
+/// Directories in which programs find nothing of others.
+struct Folders(tempfile::TempDir);
+
+impl Folders {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["tmp", "run"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let owner = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(folder.path().join("run"), owner).unwrap();
+        Self(folder)
+    }
+
+    fn lend<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        let path = |name: &str| self.0.path().join(name);
+        command.env("TMPDIR", path("tmp")).env("XDG_RUNTIME_DIR", path("run"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn places(&self, addresses: &[&str]) -> Places {
+        let addresses = addresses.iter().map(|ip| ip.parse::<Ipv4Addr>().unwrap());
+        Places::new(addresses, [self.0.path().to_owned()])
+    }
+}
+
+/// A figure of the program, with what it may grow by.
+fn figure(line: &str) -> Figure {
+    let (name, value) = line.split_once(' ').unwrap();
+    let (name, tolerance) = match name {
+        "descriptors" => ("descriptors", 0),
+        "threads" => ("threads", 0),
+        "mappings" => ("mappings", 24),
+        "resident" => ("resident KiB", 16 << 10),
+        "proportional" => ("proportional KiB", 16 << 10),
+        // The numbers of destroyed queue pairs rest for ten seconds.
+        "heap" => ("heap KiB", 2 << 10),
+        other => panic!("no figure is called {other}"),
+    };
+    Figure { name, tolerance, value: value.parse().unwrap() }
+}
+
+/// The censuses of one stage of the program.
+fn censuses(told: &str, stage: &str) -> Censuses {
+    let mut censuses = Censuses::default();
+    for part in told.split("census ").skip(1) {
+        let (head, rest) = part.split_once('\n').unwrap();
+        if let Some(when) = head.strip_prefix(stage) {
+            let figures = rest.lines().take_while(|line| !line.starts_with("counts"));
+            censuses.push(when.trim(), figures.map(figure).collect::<Census>());
+        }
+    }
+    censuses
+}
+
+#[test]
+#[ignore = "takes SOAK_SECONDS: tools/soak.sh"]
+fn a_program_that_makes_and_destroys_objects_leaves_nothing_behind() {
+    let (program, seconds) = (compiled("churn"), setting("SOAK_SECONDS", 10));
+    for (number, via) in (0..).zip(["udp", "shm"]) {
+        let (ip, folders) = (fresh_ip(60 + number), Folders::new());
+        let places = folders.places(&[&ip]);
+        // The files that tell of the device stay for the next program.
+        let listed = folders.lend(&mut command(&["run", "--ip", &ip, "--", "true"])).status();
+        assert!(listed.unwrap().success());
+        let mut left = Censuses::default();
+        left.push("before", places.census());
+        let seconds = (seconds as f64 / 2.0).to_string();
+        let mut run = command(&["run", "--via", via, "--ip", &ip, "--"]);
+        let ended = folders.lend(run.arg(&program).arg(&seconds)).output().unwrap();
+        let [told, wrong] =
+            [&ended.stdout, &ended.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(ended.status.success(), "via {via}: {}: {told}{wrong}", ended.status);
+        left.push("after", places.census());
+        let counts = told.lines().find_map(|line| line.strip_prefix("counts ")).unwrap();
+        println!("\nC program via {via}, {seconds} s: {counts}");
+        let stages = ["open", "closed"].map(|stage| censuses(&told, stage));
+        println!(
+            "a device stays open:\n{}\nno device stays open:\n{}",
+            stages[0].table(),
+            stages[1].table()
+        );
+        println!("outside the program:\n{}", left.table());
+        let grown = [&stages[0], &stages[1], &left].map(Censuses::grown).concat();
+        assert!(grown.is_empty(), "via {via}: {grown:?}");
+    }
+}

@@ -1,0 +1,374 @@
+//! Pairs of programs, of which one is killed at a random moment of its life.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollTimeout, poll};
+use softroce::runtime::now;
+use softroce::verbs::Instant;
+
+use super::census::{Censuses, grown, names_below};
+use super::roce::{command, fresh_ip, scratch};
+use super::{Folders, compiled, setting};
+
+/// How long a survivor may go on. Its retry time is below a second; the machine may have other things to do.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long `ibv_rc_pingpong` may go on: one that waits for a message, and has none of its own under way, waits for
+/// ever on any adapter.
+const PINGPONG_PATIENCE: Duration = Duration::from_secs(6);
+
+/// How long a pair has to write to each other, in milliseconds.
+const TRAFFIC: u64 = 300;
+
+/// Numbers from a seed (SplitMix64).
+struct Choice(u64);
+
+impl Choice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % bound
+    }
+
+    /// A moment of a program's life: as likely in its first millisecond as in the tenth part of a second after that,
+    /// and as likely again around its end.
+    fn moment(&mut self) -> Duration {
+        Duration::from_micros(match self.below(4) {
+            0 => self.below(3_000),
+            1 => self.below(30_000),
+            2 => 30_000 + self.below(TRAFFIC * 1000),
+            _ => TRAFFIC * 1000 + self.below(150_000),
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Program {
+    Perf,
+    Pingpong,
+    Writers,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Server,
+    Client,
+}
+
+/// Two programs on this machine with an address each.
+struct Pair<'a> {
+    program: Program,
+    via: &'a str,
+    ips: [String; 2],
+    writers: &'a Path,
+    folders: Folders,
+}
+
+/// What has become of two programs.
+#[derive(Debug)]
+struct Ends {
+    server: Option<ExitStatus>,
+    client: Option<ExitStatus>,
+    /// How long the survivor went on.
+    after: Duration,
+    text: String,
+}
+
+/// A program that runs, and what it says.
+struct Running {
+    child: Child,
+    text: PathBuf,
+}
+
+impl Running {
+    fn start(command: &mut Command, name: &str) -> Self {
+        let text = scratch(&format!("soak-{}-{name}", std::process::id()));
+        let file = File::create(&text).unwrap();
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        Self { child: command.spawn().unwrap(), text }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.text).unwrap()
+    }
+
+    /// Waits for its end.
+    fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let start = now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status);
+            }
+            if now() - start > patience {
+                return None;
+            }
+            pause(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After its end it is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.text);
+    }
+}
+
+fn pause(time: Duration) {
+    poll(&mut [], PollTimeout::try_from(time).unwrap()).unwrap();
+}
+
+/// Waits for a moment, to the microsecond.
+fn wait_until(start: Instant, after: Duration) {
+    while now() - start < after {
+        match (after - (now() - start).min(after)).saturating_sub(Duration::from_millis(2)) {
+            Duration::ZERO => thread::yield_now(),
+            time => pause(time),
+        }
+    }
+}
+
+fn free_port() -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+/// Whether a socket of this machine listens at a TCP port: state 0A of the kernel's table.
+fn listens(port: &str) -> bool {
+    let port: u16 = port.parse().unwrap();
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        fs::read_to_string(table).unwrap().lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let local = words.next().unwrap_or_default();
+            local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some("0A")
+        })
+    })
+}
+
+impl Pair<'_> {
+    /// A side; `brief` for one that is to end soon.
+    fn command(&self, role: Role, port: &str, is_brief: bool) -> Command {
+        let [ip, via] = [self.ips[role as usize].as_str(), self.via];
+        let host: &[&str] = if role == Role::Client { &["127.0.0.1"] } else { &[] };
+        let run = ["run", "--via", via, "--ip", ip, "--"];
+        let time = if is_brief { 5 } else { TRAFFIC };
+        let mut command = match self.program {
+            Program::Perf => {
+                let seconds = format!("{}", time as f64 / 1000.0);
+                let listen = ["perf", "write-bw", "--listen", "--port", port];
+                let measure = ["perf", "write-bw", "127.0.0.1", "--port", port, "-D", &seconds];
+                let device = ["--no-ceiling", "--via", via, "--ip", ip];
+                let side: &[&str] = if role == Role::Server { &listen } else { &measure };
+                command(&[side, &device].concat())
+            }
+            Program::Pingpong => {
+                let messages = if is_brief { "20" } else { "4000" };
+                let program = ["ibv_rc_pingpong", "-g", "0", "-p", port, "-n", messages];
+                command(&[&run[..], &program, host].concat())
+            }
+            Program::Writers => {
+                let mut command = command(&run);
+                command.arg(self.writers).args([port, &time.to_string()]).args(host);
+                command
+            }
+        };
+        self.folders.lend(&mut command);
+        command
+    }
+
+    /// Starts both, the client when the server listens. The victim, if there is one, is killed at a moment of its
+    /// life.
+    fn run(&self, victim: Option<(Role, Duration)>) -> Ends {
+        let port = free_port();
+        let name = |role: &str| format!("{:?}-{}-{role}", self.program, self.via);
+        let is_brief = victim.is_none();
+        let patience = match self.program {
+            Program::Pingpong => PINGPONG_PATIENCE,
+            Program::Perf | Program::Writers => PATIENCE,
+        };
+        let mut server =
+            Running::start(&mut self.command(Role::Server, &port, is_brief), &name("server"));
+        let of = |role: Role| victim.and_then(|(whom, after)| (whom == role).then_some(after));
+        let (mut start, mut client) = (now(), None);
+        let due = of(Role::Server);
+        // Nothing tells when another process listens.
+        while due.is_none_or(|after| now() - start < after) {
+            if listens(&port) {
+                let mut command = self.command(Role::Client, &port, is_brief);
+                client = Some(Running::start(&mut command, &name("client")));
+                break;
+            }
+            if server.child.try_wait().unwrap().is_some() {
+                break;
+            }
+            assert!(
+                now() - start < PATIENCE,
+                "{self}: the server does not listen: {}",
+                server.said()
+            );
+            pause(Duration::from_millis(1));
+        }
+        let killed = match of(Role::Client) {
+            Some(after) => {
+                start = now();
+                client.as_mut().map(|client| (client, after))
+            }
+            None => due.map(|after| (&mut server, after)),
+        };
+        if let Some((killed, after)) = killed {
+            wait_until(start, after);
+            // It may have ended already.
+            let _ = killed.child.kill();
+            killed.child.wait().unwrap();
+        }
+        start = now();
+        let client_end = client.as_mut().and_then(|client| client.end(patience));
+        // A server that its client has not reached goes on to wait for one.
+        let server_end = if listens(&port) { None } else { server.end(patience) };
+        let after = now() - start;
+        let text = [Some(&server), client.as_ref()].into_iter().flatten().map(Running::said);
+        Ends { server: server_end, client: client_end, after, text: text.collect() }
+    }
+
+    /// A pair from which nothing is taken succeeds.
+    fn succeed(&self) {
+        let ends = self.run(None);
+        let is_good = |status: Option<ExitStatus>| status.is_some_and(|status| status.success());
+        assert!(is_good(ends.server) && is_good(ends.client), "{self}, next start: {ends:?}");
+    }
+
+    /// Kills one of them. Returns how long the other went on, and whether it had to be killed too.
+    fn kill(&self, victim: Role, moment: Duration) -> (Duration, bool) {
+        let ends = self.run(Some((victim, moment)));
+        let survivor = if victim == Role::Server { ends.client } else { ends.server };
+        // A client is killed before it connects, or a server before there is a client.
+        let is_alone = survivor.is_none() && ends.after < PINGPONG_PATIENCE;
+        let waits = survivor.is_none() && !is_alone;
+        let allowed: &[i32] = match self.program {
+            Program::Perf => &[0, 1, 2],
+            Program::Pingpong => &[0, 1],
+            Program::Writers => &[0, 3, 4],
+        };
+        let is_allowed = |status: ExitStatus| {
+            status.code().is_some_and(|code| allowed.contains(&code)) && status.signal().is_none()
+        };
+        assert!(
+            survivor.is_none_or(is_allowed) && !ends.text.contains("panicked"),
+            "{self}, {victim:?} killed after {moment:?}: {ends:?}"
+        );
+        assert!(
+            !waits || self.program == Program::Pingpong,
+            "{self}, {victim:?} killed after {moment:?}: {ends:?}"
+        );
+        (ends.after, waits)
+    }
+}
+
+impl fmt::Display for Pair<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} via {}", self.program, self.via)
+    }
+}
+
+/// Kills so many, each followed by a pair on the same addresses, and returns what there is to say.
+fn kill_many(pair: &Pair<'_>, kills: u64, seed: u64) -> String {
+    let ips = pair.ips.each_ref().map(String::as_str);
+    let places = pair.folders.places(&ips);
+    pair.succeed();
+    let mut censuses = Censuses::default();
+    let before = places.census();
+    censuses.push("before", before.clone());
+    let mut choice = Choice(seed);
+    let (mut longest, mut waiting) = (Duration::ZERO, 0);
+    for number in 0..kills {
+        let victim = if choice.below(2) == 0 { Role::Server } else { Role::Client };
+        let moment = choice.moment();
+        let (after, waits) = pair.kill(victim, moment);
+        let left = grown(&before, &places.census());
+        assert!(left.is_empty(), "{pair}, {number}, {victim:?} killed after {moment:?}: {left:?}");
+        pair.succeed();
+        waiting += u64::from(waits);
+        if !waits {
+            longest = longest.max(after);
+        }
+    }
+    censuses.push("after", places.census());
+    assert_eq!(censuses.grown(), Vec::<String>::new(), "{pair}");
+    let all = censuses.table();
+    format!(
+        "{pair}: {kills} killed, survivors ended within {longest:.1?}, {waiting} waited for a message\n{all}"
+    )
+}
+
+/// The files that `roce run` tells programs of the device by.
+#[test]
+#[ignore = "takes SOAK_KILLS: tools/soak.sh"]
+fn files_of_a_killed_run_are_completed_by_the_next() {
+    let (kills, mut choice) = (setting("SOAK_KILLS", 12), Choice(setting("SOAK_SEED", 1)));
+    let ip = fresh_ip(69);
+    let start = |folders: &Folders| {
+        let mut command = command(&["run", "--ip", &ip, "--", "true"]);
+        Running::start(folders.lend(&mut command), "files")
+    };
+    let names = |folders: &Folders| {
+        let mut names = names_below(folders.path());
+        names.iter_mut().for_each(|name| *name = name.split_off(folders.path().as_os_str().len()));
+        names.sort();
+        names
+    };
+    let complete = |folders: &Folders| {
+        let ended = start(folders).end(PATIENCE).unwrap();
+        assert!(ended.success(), "{ended}");
+        names(folders)
+    };
+    let expected = complete(&Folders::new());
+    let mut interrupted = 0;
+    for _ in 0..kills {
+        let folders = Folders::new();
+        let mut running = start(&folders);
+        let moment = Duration::from_micros(choice.below(5_000));
+        wait_until(now(), moment);
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        let found = names(&folders).len();
+        interrupted += u64::from((4..expected.len()).contains(&found));
+        assert_eq!(complete(&folders), expected, "killed after {moment:?}");
+    }
+    println!("roce run: {kills} killed, {interrupted} of them while they wrote");
+}
+
+#[test]
+#[ignore = "takes SOAK_KILLS: tools/soak.sh"]
+fn killed_programs_leave_nothing_behind_and_hinder_no_other() {
+    let (kills, seed) = (setting("SOAK_KILLS", 12), setting("SOAK_SEED", 1));
+    println!("\nSOAK_SEED={seed}");
+    let writers = compiled("writers");
+    let programs = [Program::Perf, Program::Pingpong, Program::Writers];
+    let lane = |number: u8, via: &'static str| {
+        let kinds = (0..).zip(programs).map(|(kind, program)| {
+            let ips = [0, 1].map(|side| fresh_ip(70 + number * 10 + kind * 2 + side));
+            let pair = Pair { program, via, ips, writers: &writers, folders: Folders::new() };
+            let share = kills.div_ceil(2 * programs.len() as u64);
+            kill_many(&pair, share, seed + u64::from(number * 10 + kind))
+        });
+        kinds.collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let shm = scope.spawn(|| lane(1, "shm"));
+        let udp = lane(0, "udp");
+        for text in udp.into_iter().chain(shm.join().unwrap()) {
+            println!("{text}");
+        }
+    });
+}
