@@ -1,4 +1,4 @@
-//! Captures that lose, repeat, exchange or cut packets: the checker accuses no host of it.
+//! Captures that lose, repeat, exchange or cut packets, or begin late: the checker accuses no host of it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,6 +14,8 @@ use softroce_pcap::check::Severity;
 const SEEDS: u64 = 500;
 /// Largest distance between two packets that are exchanged, or a packet and its copy.
 const MAX_DISTANCE_PACKETS: usize = 8;
+/// Largest number of packets in a row that are missing.
+const MAX_RUN_PACKETS: usize = 12;
 /// Longest time that a network holds a packet back. A rule about time judges what comes later.
 const MAX_DELAY: Duration = Duration::from_millis(1);
 
@@ -43,7 +45,7 @@ fn damage(packets: &mut Vec<Captured>, seed: u64) -> String {
         while delay(&packets[at], &packets[other]) > MAX_DELAY {
             other -= 1;
         }
-        match random.below(4) {
+        match random.below(6) {
             0 if packets.len() > 1 => {
                 done.push(format!("drop {}", at + 1));
                 packets.remove(at);
@@ -58,6 +60,17 @@ fn damage(packets: &mut Vec<Captured>, seed: u64) -> String {
                 let times = [packets[at].time, packets[other].time];
                 packets.swap(at, other);
                 (packets[at].time, packets[other].time) = (times[0], times[1]);
+            }
+            3 if packets.len() > 1 => {
+                let count = (1 + random.below(MAX_RUN_PACKETS)).min(packets.len() - 1);
+                let at = at.min(packets.len() - count);
+                done.push(format!("drop {} to {}", at + 1, at + count));
+                packets.drain(at..at + count);
+            }
+            4 if packets.len() > 1 => {
+                let count = at.min(packets.len() - 1);
+                done.push(format!("begin behind {count}"));
+                packets.drain(..count);
             }
             _ => {
                 let len = random.below(packets[at].bytes.len() + 1);

@@ -275,11 +275,12 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
             let why = format!("psn={newest} was acknowledged before: the order was changed");
             Found::new(Rule::Rsp04, Severity::Note, Role::Network, seen, why)
         }
-        Answering::Msn { low, high } if low == high => {
-            Found::violation(Rule::Rsp14, seen, format!("msn={low}"))
+        Answering::Msn { low, high, may_count_more: true } => {
+            let why = format!("{}, or the capture lacks requests", msn_range(low, high));
+            Found::new(Rule::Rsp14, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::Msn { low, high } => {
-            Found::violation(Rule::Rsp14, seen, format!("msn={low} to {high}"))
+        Answering::Msn { low, high, may_count_more: false } => {
+            Found::violation(Rule::Rsp14, seen, msn_range(low, high))
         }
         Answering::ResponsePosition { expected } => {
             let expected = format!("READ_RESPONSE_{}", format!("{expected:?}").to_uppercase());
@@ -368,6 +369,10 @@ fn managing(event: &Managing) -> Found {
             Found::violation(Rule::Cm07, format!("initiator depth {found}"), expected)
         }
     }
+}
+
+fn msn_range(low: u32, high: u32) -> String {
+    if low == high { format!("msn={low}") } else { format!("msn={low} to {high}") }
 }
 
 fn line(datagram: &Datagram<'_>) -> String {

@@ -7,6 +7,7 @@ use softroce::ids::Mtu;
 use softroce::psn::Psn;
 use softroce::wire::{Aeth, NakCode, Opcode, Operation, Position, Syndrome, aeth};
 
+use super::read::Read;
 use super::record::{Ends, Record};
 use super::requests::{FAR, Requests, between};
 use super::{Answering, Asking, Event, Refusal, Seen};
@@ -349,7 +350,7 @@ impl Requests {
         if self.answers.has_acknowledged(psn) {
             let newest = self.answers.una.unwrap_or(psn).previous();
             // To a repeated request it has the MSN of now, and that of then if it is late.
-            self.check_msn(known, aeth, 0, out);
+            self.check_msn(known, aeth, out);
             if self.records.acknowledges(psn.next(), newest) {
                 out.push(Answering::Older { newest, after_duplicate }.into());
             }
@@ -368,7 +369,7 @@ impl Requests {
             }
             _ => {}
         }
-        self.check_msn(known, aeth, 0, out);
+        self.check_msn(known, aeth, out);
         self.pass(psn.next(), seen, out);
     }
 
@@ -502,7 +503,7 @@ impl Requests {
         if is_first {
             self.check_outstanding(psn, out);
         }
-        self.check_msn(known, aeth, 0, out);
+        self.check_response_msn(psn, known, (aeth, 0), out);
         self.pass(psn.next(), seen, out);
     }
 
@@ -543,7 +544,7 @@ impl Requests {
         if let Some(aeth) = aeth {
             // A READ may count as complete when its answer begins, or when that ends.
             let early = u32::from(bth.opcode.position() == Position::First);
-            self.check_msn(known, aeth, early, out);
+            self.check_response_msn(bth.psn, known, (aeth, early), out);
         }
         if let Some(record) = known {
             self.pass(record.psn, seen, out);
@@ -616,11 +617,34 @@ impl Requests {
         self.holes += u64::from(freed);
     }
 
-    /// Checks the MSN of an answer that acknowledges `known`; `early` messages may be missing.
-    fn check_msn(&mut self, known: Option<Record>, aeth: Aeth, early: u32, out: &mut Vec<Event>) {
+    /// Checks the MSN of an acknowledgement of `known`.
+    fn check_msn(&mut self, known: Option<Record>, aeth: Aeth, out: &mut Vec<Event>) {
+        let Some(record) = known else { return };
+        self.expect_msn(aeth, Ends { min: record.ends.min, max: self.ends.max }, out);
+    }
+
+    /// Checks the MSN of a response to the READ or atomic `known`; `early` messages may be missing. A response that is
+    /// sent again may count requests that the capture lacks, so it sets no bound for later answers.
+    fn check_response_msn(
+        &mut self,
+        psn: Psn,
+        known: Option<Record>,
+        (aeth, early): (Aeth, u32),
+        out: &mut Vec<Event>,
+    ) {
         let Some(record) = known else { return };
         let min = record.ends.min.saturating_sub(early);
-        self.expect_msn(aeth, Ends { min, max: self.ends.max }, out);
+        let read = self.reads.iter().rev().find(|read| psn.is_within(read.psn, read.count));
+        let repeated = record.answered || read.is_some_and(Read::was_repeated);
+        let before = (self.answers.base, self.answers.other_base);
+        let fits = self.answers.fits(aeth.msn, Ends { min, max: self.ends.max });
+        let is_above = |high| (aeth.msn.wrapping_sub(high) & MSN_MASK) < MSN_MASK / 2;
+        if repeated || fits.is_err_and(|(_, high)| is_above(high)) {
+            (self.answers.base, self.answers.other_base) = before;
+        }
+        if let Err((low, high)) = fits {
+            out.push(Answering::Msn { low, high, may_count_more: is_above(high) }.into());
+        }
     }
 
     /// Checks the MSN of a NAK: what comes before `psn` is complete, and no more.
@@ -635,7 +659,7 @@ impl Requests {
 
     fn expect_msn(&mut self, aeth: Aeth, ends: Ends, out: &mut Vec<Event>) {
         if let Err((low, high)) = self.answers.fits(aeth.msn, ends) {
-            out.push(Answering::Msn { low, high }.into());
+            out.push(Answering::Msn { low, high, may_count_more: false }.into());
         }
     }
 }

@@ -233,6 +233,9 @@ pub enum Answering {
         low: u32,
         /// The largest.
         high: u32,
+        /// It is above the largest, in a response that may have been sent again: it may count requests that the
+        /// capture lacks.
+        may_count_more: bool,
     },
     /// A READ response of another position than its PSN has in the READ.
     ResponsePosition {

@@ -49,6 +49,11 @@ impl Read {
         }
     }
 
+    /// Whether some of it was requested again.
+    pub(super) fn was_repeated(&self) -> bool {
+        self.due > 0 || self.again.is_some() || !self.resumed.is_empty()
+    }
+
     /// It was asked for again, from a PSN on.
     pub(super) fn ask_again(&mut self, from: Psn) {
         self.again = Some(from);
