@@ -26,18 +26,20 @@ const BIND_MW: c_uint = 8;
 const SEND_INV: c_uint = 9;
 const ATOMIC_WRITE: c_uint = 15;
 
-/// More than any queue takes, and few enough to be looked at before it says so.
-const MOST_PIECES: usize = 1024;
-
 /// The same of inline bytes.
 const MOST_INLINE: usize = 1 << 16;
 
-/// A list of pieces.
-pub(crate) fn pieces(list: In<Sge>, count: usize) -> Result<SgeList, Errno> {
-    if count > MOST_PIECES {
-        return Err(Errno::INVALID);
+/// Reads a list of at most `max` pieces. Nothing is read of a longer one: its count may be wrong.
+pub(crate) fn pieces(list: In<Sge>, count: usize, max: u32) -> Result<SgeList, Errno> {
+    Ok(list.array(bounded(count, max)?)?.map(sge).collect())
+}
+
+fn bounded(count: usize, max: u32) -> Result<usize, Errno> {
+    if u32::try_from(count).is_ok_and(|count| count <= max) {
+        Ok(count)
+    } else {
+        Err(Errno::INVALID)
     }
-    Ok(list.array(count)?.map(sge).collect())
 }
 
 /// Bytes that are taken over at once, from several places.
@@ -83,17 +85,17 @@ fn operation(wr: &SendWr) -> Result<SendOp, Errno> {
     })
 }
 
-/// A request of C to a queue pair of this type.
-fn request(qp_type: QpType, wr: &SendWr) -> Result<SendRequest, Errno> {
+/// A request of C to a queue pair of this type, with at most `max_sge` pieces.
+fn request(qp_type: QpType, max_sge: u32, wr: &SendWr) -> Result<SendRequest, Errno> {
     let op = operation(wr)?;
     let pieces_of = count(wr.num_sge)?;
     let data = if op.is_local() {
         // What has no message may have anything in those fields.
         SendData::none()
     } else if wr.send_flags & SEND_INLINE == 0 {
-        SendData::Sges(pieces(wr.sg_list, pieces_of)?)
+        SendData::Sges(pieces(wr.sg_list, pieces_of, max_sge)?)
     } else {
-        let places = wr.sg_list.array(pieces_of.min(MOST_PIECES))?;
+        let places = wr.sg_list.array(bounded(pieces_of, max_sge)?)?;
         inline(places.map(|piece| {
             (In::at(piece.addr), usize::try_from(piece.length).unwrap_or(usize::MAX))
         }))?
@@ -168,19 +170,21 @@ pub(crate) extern "C" fn post_send(
 ) -> c_int {
     number(|| {
         let qp = qp.get()?;
-        let (pair, qp_type) = match qp.initiator() {
-            Ok(pair) => (pair, qp.qp_type()),
+        let (pair, qp_type, max_sge) = match qp.initiator() {
+            Ok(pair) => (pair, qp.qp_type(), qp.cap().max_send_sge),
             Err(errno) => {
                 bad.write(first);
                 return Err(errno);
             }
         };
-        post_list(first, bad, |wr| request(qp_type, wr), |requests| pair.post_sends(requests))
+        let translate = |wr: &SendWr| request(qp_type, max_sge, wr);
+        post_list(first, bad, translate, |requests| pair.post_sends(requests))
     })
 }
 
-fn receive(wr: &RecvWr) -> Result<RecvRequest, Errno> {
-    Ok(RecvRequest { wr_id: wr.wr_id, sges: pieces(wr.sg_list, count(wr.num_sge)?)? })
+fn receive(max_sge: u32, wr: &RecvWr) -> Result<RecvRequest, Errno> {
+    let sges = pieces(wr.sg_list, count(wr.num_sge)?, max_sge)?;
+    Ok(RecvRequest { wr_id: wr.wr_id, sges })
 }
 
 pub(crate) extern "C" fn post_recv(
@@ -189,8 +193,10 @@ pub(crate) extern "C" fn post_recv(
     bad: Out<In<RecvWr>>,
 ) -> c_int {
     number(|| {
-        let pair = qp.get()?.initiator().inspect_err(|_| bad.write(first))?;
-        post_list(first, bad, receive, |requests| pair.post_recvs(requests))
+        let qp = qp.get()?;
+        let pair = qp.initiator().inspect_err(|_| bad.write(first))?;
+        let translate = |wr: &RecvWr| receive(qp.cap().max_recv_sge, wr);
+        post_list(first, bad, translate, |requests| pair.post_recvs(requests))
     })
 }
 
@@ -200,7 +206,8 @@ pub(crate) extern "C" fn post_srq_recv(
     bad: Out<In<RecvWr>>,
 ) -> c_int {
     number(|| {
-        let srq = &srq.get()?.verbs;
-        post_list(first, bad, receive, |requests| srq.post_recvs(requests))
+        let srq = srq.get()?;
+        let translate = |wr: &RecvWr| receive(srq.max_sge(), wr);
+        post_list(first, bad, translate, |requests| srq.verbs.post_recvs(requests))
     })
 }

@@ -29,6 +29,7 @@ pub(crate) struct Qp {
     pub(crate) c: IbvQpEx,
     end: End,
     qp_type: QpType,
+    cap: softroce::verbs::QpCap,
     /// Of `ibv_wr_start`.
     pub(crate) requests: Requests,
     /// Whether it was created for `ibv_wr_start`.
@@ -56,6 +57,11 @@ impl Qp {
 
     pub(crate) fn qp_type(&self) -> QpType {
         self.qp_type
+    }
+
+    /// The capacities that were granted.
+    pub(crate) fn cap(&self) -> &softroce::verbs::QpCap {
+        &self.cap
     }
 
     pub(crate) fn ack_async_events(&self, events: u32) {
@@ -118,7 +124,7 @@ fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<Qp>, Errn
     let objects = Arc::clone(&of.context.get()?.objects);
     let of_xrcd = of.xrcd.optional()?.map(|domain| domain.users.join());
     let (qpn, info) = (end.qpn(), end.query()?);
-    let qp_type = info.init.qp_type;
+    let (qp_type, cap) = (info.init.qp_type, info.init.cap);
     let base = IbvQp {
         context: of.context,
         qp_context: AtomicPtr::new(of.qp_context),
@@ -143,7 +149,8 @@ fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<Qp>, Errn
     };
     let requests = Requests::default();
     let table = Arc::clone(&objects);
-    let qp = Handle::new(Qp { c, end, qp_type, requests, is_extended, _of_xrcd: of_xrcd, objects });
+    let qp =
+        Handle::new(Qp { c, end, qp_type, cap, requests, is_extended, _of_xrcd: of_xrcd, objects });
     lock(&table).qps.insert(qpn, qp);
     Ok(qp)
 }

@@ -197,8 +197,9 @@ extern "C" fn set_sge(qp: Handle<Qp>, lkey: u32, addr: u64, length: u32) {
 }
 
 extern "C" fn set_sge_list(qp: Handle<Qp>, count: usize, list: In<Sge>) {
+    let max_sge = qp.get().map_or(0, |qp| qp.cap().max_send_sge);
     set(qp, |request| {
-        request.data = SendData::Sges(pieces(list, count)?);
+        request.data = SendData::Sges(pieces(list, count, max_sge)?);
         Ok(())
     });
 }

@@ -18,11 +18,19 @@ use crate::users::{User, Users};
 pub(crate) struct Srq {
     c: IbvSrq,
     pub(crate) verbs: SharedReceiveQueue,
+    max_sge: u32,
     _of_xrcd: Option<User>,
     objects: Arc<Mutex<Objects>>,
 }
 
 impl Object for Srq {}
+
+impl Srq {
+    /// Maximum number of pieces of a receive request.
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+}
 
 /// `ibv_xrcd`.
 #[repr(C)]
@@ -43,6 +51,7 @@ fn make(
 ) -> Result<Handle<Srq>, Errno> {
     let context = pd.get()?.c.context;
     let objects = Arc::clone(&context.get()?.objects);
+    let max_sge = verbs.query()?.max_sge;
     let (srqn, table) = (verbs.srqn(), Arc::clone(&objects));
     let c = IbvSrq {
         context,
@@ -53,7 +62,7 @@ fn make(
         cond: Default::default(),
         events_completed: AtomicU32::new(0),
     };
-    let srq = Handle::new(Srq { c, verbs, _of_xrcd: of_xrcd, objects });
+    let srq = Handle::new(Srq { c, verbs, max_sge, _of_xrcd: of_xrcd, objects });
     lock(&table).srqs.insert(srqn, srq);
     Ok(srq)
 }
