@@ -184,6 +184,10 @@ impl Shard {
 
     pub(super) fn socket(&self, vigil: &mut Vigil) -> Result<State, Down> {
         loop {
+            // There may be something to do without end: a port that stays busy or broken.
+            if self.closing.load(Ordering::SeqCst) {
+                return Ok(State::Socket);
+            }
             let (mut core, after_others) = self.lock_after_others()?;
             let now = clock::now();
             // A turn may take longer than `LINGER`; whoever had the lock has just ended one.
@@ -222,6 +226,8 @@ impl Shard {
             self.release(core, now);
             if found == Found::BrokenPort {
                 self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
+                self.thread_bell.silence();
+                return Ok(State::Socket);
             }
         }
     }

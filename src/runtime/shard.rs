@@ -585,6 +585,24 @@ mod tests {
     }
 
     #[test]
+    fn the_thread_silences_the_bell_after_a_receive_that_fails() {
+        let (shard, wire, _) = shard([10, 255, 1, 11]);
+        wire.lock().unwrap().receive_error = Some(libc::EIO);
+        shard.thread_bell.ring();
+        assert_eq!(shard.socket(&mut Vigil::new()), Ok(State::Socket));
+        assert!(log(&wire).is_empty(), "the next receive is left to the next call");
+        assert!(!rung(&shard.thread_bell));
+    }
+
+    #[test]
+    fn the_thread_takes_no_turn_once_the_device_closes() {
+        let (shard, wire, _) = shard([10, 255, 1, 12]);
+        shard.stop();
+        assert_eq!(shard.socket(&mut Vigil::new()), Ok(State::Socket));
+        assert!(log(&wire).is_empty());
+    }
+
+    #[test]
     fn what_a_device_that_failed_has_flushed_is_there_to_be_waited_for() {
         let (shard, wire, ring) = shard([10, 255, 1, 6]);
         wire.lock().unwrap().receive_error = Some(libc::EBADF);
