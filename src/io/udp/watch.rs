@@ -31,8 +31,9 @@ impl Watch {
         loop {
             match netlink.read(&mut message) {
                 Ok(_) => changed = true,
-                // There was more than the socket holds.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
+                // Changes have overflowed the socket. The next call reads the rest: this one would not end if the
+                // kernel reported that each time.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return true,
                 Err(_) => return changed,
             }
         }

@@ -14,6 +14,9 @@ use crate::runtime::core::Core;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
+/// Changes that are taken in one look, at least.
+const LOOKS: usize = 16;
+
 /// How often one looks at most: a look takes as long as a small datagram.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -55,7 +58,13 @@ impl Core {
 
     /// Takes notice of what the interfaces are like before anybody relies on it.
     pub(super) fn begin_with_link(&mut self) {
-        while let Some(state) = self.port.poll_link() {
+        self.take_links();
+    }
+
+    /// Takes what has become of the interfaces. They may change without end: the rest is left to the next look.
+    fn take_links(&mut self) {
+        for _ in 0..LOOKS.max(2 * self.engine.config().gids.len()) {
+            let Some(state) = self.port.poll_link() else { return };
             self.take_link(state);
         }
     }
@@ -66,9 +75,7 @@ impl Core {
             return;
         }
         self.link.next_look = now + PAUSE;
-        while let Some(state) = self.port.poll_link() {
-            self.take_link(state);
-        }
+        self.take_links();
     }
 
     /// What the interface of an address is like now. The port's MTU is that of the least of them, for who
@@ -159,6 +166,16 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(end.core.link_counters().link_downed, 2);
         assert_eq!(end.core.engine.config().active_mtu, Mtu::Mtu4096);
+    }
+
+    #[test]
+    fn a_look_ends_though_the_interface_changes_all_the_time() {
+        let (mut end, _) = pair(AckPolicy::Lazy, 16);
+        let ip = end.core.port.info().ip;
+        let state = LinkState { ip, interface: 2, has_address: true, running: true, mtu: 1500 };
+        end.wire.lock().unwrap().links.extend([state; LOOKS + 1]);
+        end.core.turn(Instant::ZERO);
+        assert_eq!(end.wire.lock().unwrap().links.len(), 1);
     }
 
     /// CC-07
