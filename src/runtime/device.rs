@@ -502,7 +502,10 @@ pub fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
 /// Bytes that nobody can guess.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    getrandom::fill(&mut bytes).map_err(|error| match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::other(error),
+    })?;
     Ok(bytes)
 }
 
