@@ -43,16 +43,19 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
     let results: Vec<_> = thread::scope(|scope| {
         let accept = |_| {
             let control = tcp::accept_one(&listener).and_then(Control::new);
-            scope.spawn(|| serve(control))
+            let session = thread::Builder::new().spawn_scoped(scope, || serve(control));
+            session.context("starting a thread")
         };
         let sessions: Vec<_> = (0..args.clients).map(accept).collect();
-        let join = |session: thread::ScopedJoinHandle<'_, _>| session.join();
+        let join = |session: anyhow::Result<thread::ScopedJoinHandle<'_, _>>| {
+            session.map(thread::ScopedJoinHandle::join)
+        };
         sessions.into_iter().map(join).collect()
     });
     let opened = device.into_inner().unwrap_or_else(PoisonError::into_inner);
     let kept_rules = opened.map_or(Ok(crate::Answer::Yes), Opened::finish);
     for result in results {
-        result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))?;
+        result?.unwrap_or_else(|panicked| panic::resume_unwind(panicked))?;
     }
     kept_rules
 }
