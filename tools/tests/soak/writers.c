@@ -1,5 +1,5 @@
-/* Two processes that write to each other for a time: "writers PORT MILLISECONDS", and of the one that connects
- * "writers PORT MILLISECONDS HOST". Exit status 3 when a request fails, and 4 when the other has gone before or after
+/* Two processes that write to each other for a time: "writers PORT MILLISECONDS TIMEOUT", and of the one that connects
+ * "writers PORT MILLISECONDS TIMEOUT HOST", with the exponent of the ACK timeout. Exit status 3 when a request fails, and 4 when the other has gone before or after
  * that: nothing else may come of a peer that is killed. */
 
 #include <arpa/inet.h>
@@ -49,8 +49,8 @@ static void swap(int stream, const void *ours, void *theirs, size_t length)
         exit(GONE);
 }
 
-/* Without an answer a request fails after four attempts, of 67 ms at first. */
-static void connect_impatient(struct ibv_qp *qp, const struct place *peer)
+/* Without an answer a request fails after four attempts. */
+static void connect_with_timeout(struct ibv_qp *qp, const struct place *peer, uint8_t timeout)
 {
     CHECK(to_init(qp) == 0);
     struct ibv_qp_attr attr = {
@@ -66,7 +66,7 @@ static void connect_impatient(struct ibv_qp *qp, const struct place *peer)
                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                             IBV_QP_MIN_RNR_TIMER) == 0);
     attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 3, .rnr_retry = 7, .max_rd_atomic = 1};
+        .qp_state = IBV_QPS_RTS, .timeout = timeout, .retry_cnt = 3, .rnr_retry = 7, .max_rd_atomic = 1};
     CHECK(ibv_modify_qp(qp, &attr,
                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
@@ -74,7 +74,7 @@ static void connect_impatient(struct ibv_qp *qp, const struct place *peer)
 
 int main(int count, char **words)
 {
-    CHECK(count == 3 || count == 4);
+    CHECK(count == 4 || count == 5);
     static unsigned char memory[2][LENGTH];
     struct ibv_context *context = open_device();
     struct ibv_pd *pd = ibv_alloc_pd(context);
@@ -84,9 +84,9 @@ int main(int count, char **words)
     struct ibv_qp *qp = make_qp(pd, cq, DEPTH);
     CHECK(pd && mr);
     struct place peer, place = {gid_of(context), qp->qp_num, mr->rkey, (uintptr_t)memory[1]};
-    int stream = meet(words[1], words[3]);
+    int stream = meet(words[1], words[4]);
     swap(stream, &place, &peer, sizeof place);
-    connect_impatient(qp, &peer);
+    connect_with_timeout(qp, &peer, (uint8_t)atoi(words[3]));
     char byte = 0;
     swap(stream, &byte, &byte, 1);
 
