@@ -1,9 +1,8 @@
 //! A device with shared memory, the name of which another program has.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Command, Stdio};
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use softroce::verbs::*;
 
 use crate::node::{Node, fresh_ip, open};
@@ -28,8 +27,8 @@ fn device_whose_name_is_taken_says_so_and_works_by_udp() {
     let ip = fresh_ip();
     let name = format!("softroce/{ip}/shm");
     // Connections to it are refused, as those to a socket of another user.
-    let _squatter =
-        UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let squatter = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    squatter.bind(&SockAddr::unix(format!("\0{name}")).unwrap()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env_remove("SOFTROCE_LOG").stderr(Stdio::piped());
     let output =

@@ -254,10 +254,11 @@ mod tests {
         let mut listens = start(&format!("listens {ip}"), &OTHER, namespace.id());
         let mut listener = BufReader::new(listens.stdout.take().unwrap());
         assert_eq!(line(&mut listener, "user "), "65534");
-        let calls = start(&format!("calls {ip}"), &["--reuid=0"], namespace.id());
-        let mut caller = BufReader::new(calls.stdout.unwrap());
+        let mut calls = start(&format!("calls {ip}"), &["--reuid=0"], namespace.id());
+        let mut caller = BufReader::new(calls.stdout.take().unwrap());
         assert_eq!(line(&mut caller, "user "), "65534");
         assert_eq!(line(&mut caller, "called "), "Err(PermissionDenied)");
+        assert!(calls.wait().unwrap().success());
         assert_eq!(line(&mut listener, "lets in "), "false");
         drop(listens.stdin.take());
         assert!(listens.wait().unwrap().success());
