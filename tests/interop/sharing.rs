@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use softroce::runtime::now;
 use softroce::verbs::*;
 
 use super::pair::{PATIENCE, Pair, Setup, TARGET};
@@ -116,16 +117,20 @@ fn an_empty_queue_makes_the_sender_wait() {
     let lkey = pair.peer.mr.lkey;
     pair.qp.post_send(SendRequest::send(1, pair.mr.sge(..8)).signaled()).unwrap();
     let naks = || pair.ctx.device_info().unwrap().counters.rnr_naks_received;
+    let deadline = now() + PATIENCE;
     while naks() < 2 {
         assert_eq!(pair.cq.poll_one(), None);
+        assert!(now() < deadline, "{} RNR NAKs", naks());
     }
     theirs(&mut pair, 3);
     assert_eq!((pair.ours().wr_id, pair.theirs().id), (1, 3));
 
     pair.peer.post_send(4, &SendOp::Send, SendFlags::SIGNALED.bits(), &[(0, 8, lkey)]);
     let naks = || pair.ctx.device_info().unwrap().counters.rnr_naks_sent;
+    let deadline = now() + PATIENCE;
     while naks() < 2 {
         assert_eq!(pair.cq.poll_one(), None);
+        assert!(now() < deadline, "{} RNR NAKs", naks());
     }
     ours(&pair, 5);
     assert_eq!((pair.ours().wr_id, pair.theirs().id), (5, 4));
