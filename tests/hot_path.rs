@@ -79,17 +79,3 @@ fn a_datagram_allocates_nothing() {
     let message = SendRequest::send(0, a.mr.sge(..64)).to(ah.target(to.qpn, KEY));
     allocates_nothing(&a, &b, &message, WINDOW);
 }
-
-/// The end of the process may be in the handler of a signal that has interrupted the allocator.
-#[test]
-fn the_end_of_the_process_allocates_nothing() {
-    let (a, b) = Node::pair();
-    for wr_id in 0..u64::from(ROUNDS) {
-        b.qp.post_recv(RecvRequest::new(wr_id, b.mr.sge(..64))).unwrap();
-        a.qp.post_send(SendRequest::send(wr_id, a.mr.sge(..64)).signaled()).unwrap();
-        // Whoever polls owes an acknowledgement after that.
-        take(&b, 1);
-        assert_eq!(allocations(softroce::runtime::flush), 0);
-        take(&a, 1);
-    }
-}

@@ -1,0 +1,29 @@
+//! The end of the process in the handler of a signal. It is sent for all devices, so that no other test is here.
+
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
+
+#[path = "support/counting.rs"]
+mod counting;
+#[allow(dead_code, reason = "the verbs' tests use the rest")]
+#[path = "verbs/node.rs"]
+mod node;
+
+use counting::allocations;
+use node::{Node, PATIENCE};
+use softroce::verbs::*;
+
+/// The signal may have interrupted the allocator.
+#[test]
+fn the_end_of_the_process_allocates_nothing() {
+    let (a, b) = Node::pair();
+    for wr_id in 0..300 {
+        b.recv(wr_id, 0..64);
+        a.send(SendRequest::send(wr_id, a.mr.sge(..64)));
+        // A program that polls owes an acknowledgement after that.
+        let received = std::iter::repeat_with(|| b.cq.poll_one()).take(1000).flatten().next();
+        let received = received.map_or_else(|| b.cq.wait_one(PATIENCE), Ok);
+        assert_eq!(received.unwrap().status, WcStatus::Success);
+        assert_eq!(allocations(softroce::runtime::flush), 0);
+        assert_eq!(a.end(), (wr_id, WcStatus::Success));
+    }
+}
