@@ -65,5 +65,8 @@ mod taps;
 mod tasks;
 #[path = "verbs/windows.rs"]
 mod windows;
+#[allow(dead_code, reason = "each user takes its part")]
+#[path = "support/within.rs"]
+mod within;
 #[path = "verbs/xrc.rs"]
 mod xrc;

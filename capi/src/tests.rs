@@ -24,6 +24,17 @@ fn errno() -> c_int {
     System::last_raw()
 }
 
+/// The next completion. Without one the test fails after a minute.
+#[track_caller]
+fn next_completion(cq: Handle<Cq>) -> Wc {
+    let (start, limit) = (softroce::runtime::now(), std::time::Duration::from_secs(60));
+    let mut next: Wc = zeroed();
+    while cq::poll_cq(cq, 1, Out::to(&mut next)) == 0 {
+        assert!(softroce::runtime::now() - start < limit, "no completion within {limit:?}");
+    }
+    next
+}
+
 /// A structure of numbers and pointers, all zero, as `memset` makes it.
 fn zeroed<T: crate::border::Plain>() -> T {
     let zeros = [0_u64; 64];
@@ -142,15 +153,9 @@ fn a_message_goes_through_structures_of_c() {
     };
     assert_eq!(post::post_send(qp, In::to(&send), Out::NULL), 0);
 
-    let mut seen: Vec<Wc> = Vec::new();
-    while seen.len() < 2 {
-        let mut next: Wc = zeroed();
-        if cq::poll_cq(cq, 1, Out::to(&mut next)) == 1 {
-            seen.push(next);
-        }
-    }
+    let mut seen = [(); 2].map(|()| next_completion(cq));
     seen.sort_by_key(|wc| wc.wr_id);
-    let [received, sent] = seen[..] else { panic!("two") };
+    let [received, sent] = seen;
     assert_eq!((received.status, received.opcode, received.byte_len), (0, 128, 5));
     assert_eq!((received.wc_flags, received.imm_or_key), (abi::WC_WITH_IMM, imm));
     assert_eq!((sent.status, sent.opcode), (0, 0));
@@ -256,8 +261,7 @@ fn memory_that_has_gone_is_an_error_of_the_request() {
     let gone = Sge { addr, length: 8, lkey: mr.get().unwrap().lkey() };
     let send = SendWr { sg_list: In::to(&gone), num_sge: 1, opcode: 2, ..zeroed() };
     assert_eq!(post::post_send(qp, In::to(&send), Out::NULL), 0);
-    let mut wc: Wc = zeroed();
-    while cq::poll_cq(cq, 1, Out::to(&mut wc)) == 0 {}
+    let wc = next_completion(cq);
     // IBV_WC_LOC_PROT_ERR.
     assert_eq!(wc.status, 4);
     assert_eq!((qp::destroy_qp(qp), mr::dereg_mr(mr)), (0, 0));

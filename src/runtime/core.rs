@@ -732,7 +732,7 @@ mod tests {
         let first = a.log().len();
         assert!(first <= BURSTS * ROUNDS, "{first} bursts under one lock");
         assert_eq!(a.core.deadline(NOW), Some(NOW), "there is more");
-        while a.ring.completions.is_empty() {
+        for _ in 0..1000 {
             a.core.turn(NOW);
             b.core.turn(NOW);
         }

@@ -36,8 +36,10 @@ pub(super) fn post_in_pieces<T>(
 #[cfg(test)]
 mod tests {
     use std::iter;
+    use std::time::Duration;
 
     use crate::lock::taken;
+    use crate::runtime::now;
     use crate::verbs::*;
 
     /// What `runtime::hot_path` counts within the device, seen from outside.
@@ -56,7 +58,9 @@ mod tests {
 
         let (shard, queue) = ("Core", "State<Stamped>");
         let mut completions = Vec::new();
+        let (start, limit) = (now(), Duration::from_secs(60));
         while completions.len() < count {
+            assert!(now() - start < limit, "{} of {count} completions", completions.len());
             let mut found = 0;
             let locks = taken(|| found = cq.poll(&mut completions, count));
             // The device's thread may take the turn, or have the shard's lock.

@@ -23,3 +23,6 @@ mod placement;
 mod refusals;
 mod sharing;
 mod windows;
+#[allow(dead_code, reason = "each user takes its part")]
+#[path = "../support/within.rs"]
+mod within;

@@ -6,6 +6,7 @@ use softroce::runtime::now;
 use softroce::verbs::*;
 
 use super::pair::{PATIENCE, Pair, Setup, TARGET};
+use crate::within::until;
 
 /// `IBV_EVENT_SRQ_LIMIT_REACHED`.
 const LIMIT_REACHED: u32 = 15;
@@ -117,21 +118,19 @@ fn an_empty_queue_makes_the_sender_wait() {
     let lkey = pair.peer.mr.lkey;
     pair.qp.post_send(SendRequest::send(1, pair.mr.sge(..8)).signaled()).unwrap();
     let naks = || pair.ctx.device_info().unwrap().counters.rnr_naks_received;
-    let deadline = now() + PATIENCE;
-    while naks() < 2 {
+    until("two RNR NAKs", || {
         assert_eq!(pair.cq.poll_one(), None);
-        assert!(now() < deadline, "{} RNR NAKs", naks());
-    }
+        naks() >= 2
+    });
     theirs(&mut pair, 3);
     assert_eq!((pair.ours().wr_id, pair.theirs().id), (1, 3));
 
     pair.peer.post_send(4, &SendOp::Send, SendFlags::SIGNALED.bits(), &[(0, 8, lkey)]);
     let naks = || pair.ctx.device_info().unwrap().counters.rnr_naks_sent;
-    let deadline = now() + PATIENCE;
-    while naks() < 2 {
+    until("two RNR NAKs", || {
         assert_eq!(pair.cq.poll_one(), None);
-        assert!(now() < deadline, "{} RNR NAKs", naks());
-    }
+        naks() >= 2
+    });
     ours(&pair, 5);
     assert_eq!((pair.ours().wr_id, pair.theirs().id), (5, 4));
 }

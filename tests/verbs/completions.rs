@@ -7,6 +7,7 @@ use softroce::verbs::*;
 
 use crate::choice::Choice;
 use crate::node::{Node, PATIENCE, open, patient};
+use crate::within::{found, until};
 
 /// A queue pair that is its own peer, with a completion queue made as `config` says.
 fn alone(ctx: Context, config: &CqConfig<'_>) -> Node {
@@ -26,10 +27,11 @@ fn write(node: &Node, wr_ids: std::ops::Range<u64>) {
 /// Waits until so many WRITEs have succeeded, without looking at their completions.
 fn settle(node: &Node, writes: u64) {
     let other = node.ctx.create_cq(1, None).unwrap();
-    while node.ctx.device_info().unwrap().counters.writes_completed < writes {
+    until("the WRITEs to succeed", || {
         // To look at an empty queue takes a turn.
         assert_eq!(other.poll_one(), None);
-    }
+        node.ctx.device_info().unwrap().counters.writes_completed >= writes
+    });
 }
 
 #[test]
@@ -108,11 +110,7 @@ fn each_field_of_a_completion_can_be_asked_for() {
     let wall_before = wall_clock(before);
     node.recv(7, 0..64);
     node.qp.post_send(SendRequest::send_imm(1, SendData::inline(b"abc"), 0x1234)).unwrap();
-    let mut polling = loop {
-        if let Some(polling) = node.cq.start_poll() {
-            break polling;
-        }
-    };
+    let mut polling = found("the message", || node.cq.start_poll());
     assert_eq!((polling.wr_id(), polling.status()), (7, WcStatus::Success));
     assert_eq!((polling.opcode(), polling.vendor_err()), (WcOpcode::Recv, 0));
     assert_eq!((polling.byte_len(), polling.imm_data()), (3, Some(0x1234)));

@@ -10,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{self, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use softroce::engine::QpAttr;
 use softroce::io::{Direction, Sink};
@@ -21,6 +20,7 @@ use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_wit
 use crate::process::{
     SEEN_EVERYTHING, in_namespaces, ip, line, played_by_another_test, role, start, start_by,
 };
+use crate::within::until;
 
 /// The test that has a process to itself.
 const ALONE: &str = "faults::alone_in_a_process";
@@ -272,9 +272,7 @@ fn a_peer_that_is_stopped_for_longer_than_its_timeouts_goes_on() {
     writeln!(input, "at {} {}", node.mr.remote(0).addr, node.mr.remote(0).rkey.0).unwrap();
     line(&mut output, "connected");
     let status = format!("/proc/{}/stat", child.id());
-    while !fs::read_to_string(&status).unwrap().contains(") T ") {
-        thread::yield_now();
-    }
+    until("the process to stop", || fs::read_to_string(&status).unwrap().contains(") T "));
     node.send(SendRequest::send(1, node.mr.sge(..8)));
     assert_eq!(node.end(), (1, WcStatus::RetryExcErr));
 

@@ -9,6 +9,7 @@ use softroce::verbs::*;
 use crate::far::{Far, lasting};
 use crate::node::{KEY, Node, datagrams};
 use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, played_by_another_test, role};
+use crate::within::{found, until};
 
 /// The test that has a process to itself.
 const ALONE: &str = "frames::alone_in_a_process";
@@ -142,13 +143,13 @@ impl Link {
         let interface = || near.ctx.device_info().unwrap().port.interface;
         let before = interface();
         ip("link del a0");
-        while near.event() != AsyncEvent::PortErr {}
+        until("PortErr", || near.event() == AsyncEvent::PortErr);
         near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
         // So that the new one has another number.
         ip("link add c0 type veth peer name c1");
         self.lay();
         assert_eq!(near.end(), (1, WcStatus::Success));
-        while near.event() != AsyncEvent::PortActive {}
+        until("PortActive", || near.event() == AsyncEvent::PortActive);
         assert_ne!(interface(), before);
         self.frames_only("add");
         near.run(SendRequest::write(2, near.mr.sge(..64), far.at));
@@ -193,13 +194,11 @@ pub(crate) fn nobody_waits_for_the_silent(nobodys: &str, near: &Node, far: &Far)
             assert_eq!(crowd.end(), (99, WcStatus::Success));
         }
     }
-    let end = loop {
+    let end = found("the end of the request", || {
         far.takes(near);
         inside.run(SendRequest::write(1, inside.mr.sge(..8), inside.mr.remote(8)));
-        if let Some(end) = silent.cq.poll_one() {
-            break end;
-        }
-    };
+        silent.cq.poll_one()
+    });
     assert_eq!((end.wr_id, end.status), (1, WcStatus::RetryExcErr));
     assert!(near.ctx.counters().unwrap().port.unresolved > before + 49);
 }
@@ -208,12 +207,12 @@ pub(crate) fn nobody_waits_for_the_silent(nobodys: &str, near: &Node, far: &Far)
 /// again.
 pub(crate) fn outlives(near: &Node, far: &Far, down: impl FnOnce(), up: impl FnOnce()) {
     down();
-    while near.event() != AsyncEvent::PortErr {}
+    until("PortErr", || near.event() == AsyncEvent::PortErr);
     near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
     assert_eq!(near.cq.poll_one(), None);
     up();
     assert_eq!(near.end(), (1, WcStatus::Success));
-    while near.event() != AsyncEvent::PortActive {}
+    until("PortActive", || near.event() == AsyncEvent::PortActive);
     far.takes(near);
 }
 

@@ -7,6 +7,7 @@ use softroce::verbs::*;
 
 use crate::node::{Node, PATIENCE, STARTING, fresh_ip, open, patient};
 use crate::process::{line, played_by_another_test, role, start};
+use crate::within::found;
 
 #[test]
 fn a_queue_pair_keeps_what_it_needs() {
@@ -82,7 +83,7 @@ fn a_destroyed_queue_pair_has_acknowledged_what_it_received() {
         a.connect(&b, &patient());
         b.recv(7, 0..64);
         a.send(SendRequest::send(1, a.mr.sge(..8)));
-        while b.cq.poll_one().is_none() {}
+        found("the message", || b.cq.poll_one());
         drop(b);
         assert_eq!(a.end(), (1, WcStatus::Success));
     }
@@ -111,7 +112,7 @@ fn other_half() {
             node.qp.connect(&peer, &ConnectOptions::default()).unwrap();
             node.recv(7, 0..64);
             println!("connected");
-            while node.cq.poll_one().is_none() {}
+            found("the message", || node.cq.poll_one());
             // Without a destructor.
             std::process::exit(0);
         }

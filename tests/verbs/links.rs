@@ -6,6 +6,7 @@ use softroce::verbs::*;
 
 use crate::node::{KEY, PATIENCE, ROOM, datagrams};
 use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, played_by_another_test, role};
+use crate::within::until;
 
 /// The test that has an interface to itself.
 const WITH_AN_INTERFACE: &str = "links::with_an_interface";
@@ -82,7 +83,7 @@ fn in_a_group() {
         ip(&format!("addr del {}", words.trim_end_matches(" nodad")));
         assert_eq!(ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::GidChange);
         ip(&format!("addr add {words}"));
-        while ctx.wait_event(PATIENCE).unwrap() != AsyncEvent::PortActive {}
+        until("PortActive", || ctx.wait_event(PATIENCE).unwrap() == AsyncEvent::PortActive);
         hears(2);
     }
     println!("\n{SEEN_EVERYTHING}");

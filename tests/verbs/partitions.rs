@@ -3,6 +3,7 @@
 use softroce::verbs::*;
 
 use crate::node::{Node, fresh_ip, open_with, patient};
+use crate::within::until;
 
 const STORAGE: PKey = PKey(0x8001);
 const GUESTS: PKey = PKey(0x0002);
@@ -31,9 +32,10 @@ fn write(a: &[PKey], b: &[PKey], key: [PKey; 2], gets_through: bool) {
     }
     assert_eq!(a.end(), (1, WcStatus::RetryExcErr));
     // It has given up, maybe before the other has looked.
-    while dropped() == 0 {
+    until("the packet to be dropped", || {
         assert_eq!(b.cq.poll_one(), None);
-    }
+        dropped() > 0
+    });
 }
 
 #[test]

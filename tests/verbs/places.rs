@@ -10,6 +10,7 @@ use crate::far::{Far, lasting};
 use crate::multicast::fresh_group;
 use crate::node::{KEY, Node, datagrams};
 use crate::process::{SEEN_EVERYTHING, in_namespaces, played_by_another_test, role};
+use crate::within::until;
 
 /// The test that has a process to itself.
 const ALONE: &str = "places::alone_in_a_process";
@@ -77,9 +78,10 @@ fn datagrams_are_told_apart(node: &Node, b: &mut Far, c: &mut Far) {
     // Nobody has these numbers.
     let [mine, theirs] = [0x40, 0x41].map(Qpn::new);
     crowd.qp.post_all([theirs, Qpn::GSI, mine].map(to)).unwrap();
-    while strangers() < 2 {
+    until("the packets to be dropped", || {
         assert_eq!(node.cq.poll_one(), None);
-    }
+        strangers() >= 2
+    });
     assert_eq!(strangers(), 2);
 }
 

@@ -4,9 +4,9 @@ use std::env;
 use std::fs;
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 
 use crate::node::STARTING;
+use crate::within::until;
 
 /// Set in a process that a test has started, to what it is to do.
 pub(crate) const ROLE: &str = "SOFTROCE_TEST_ROLE";
@@ -78,9 +78,7 @@ fn spawn(command: &mut Command) -> Child {
     let _alone = STARTING.write().unwrap();
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // The system lets us go on before it has closed what the child has inherited.
-    while child.try_wait().unwrap().is_none() && !has_begun(child.id()) {
-        thread::yield_now();
-    }
+    until("the program to begin", || child.try_wait().unwrap().is_some() || has_begun(child.id()));
     child
 }
 

@@ -12,6 +12,7 @@ use softroce::wire::encap::parse_ip;
 use softroce::wire::{Datagram, Operation};
 
 use crate::node::{MEMORY, Node, PATIENCE, open, open_with, patient};
+use crate::within::found;
 
 #[test]
 fn a_side_that_never_looks_is_written_and_read() {
@@ -31,7 +32,7 @@ fn a_side_that_has_looked_and_now_computes_is_written_and_read() {
     for seed in 0..50 {
         b.recv(7, 0..64);
         a.run(SendRequest::send(1, a.mr.sge(..8)));
-        while b.cq.poll_one().is_none() {}
+        found("the message", || b.cq.poll_one());
         let sent = a.fill(0, 1000, seed);
         a.run(SendRequest::write(1, a.mr.sge(..1000), b.mr.remote(1000)));
         assert_eq!(b.bytes(1000, 1000), sent);
@@ -212,7 +213,7 @@ fn message_to(options: OpenOptions) -> (Node, Node, Sent) {
 fn a_side_that_has_looked_and_now_computes_has_acknowledged() {
     for _ in 0..100 {
         let (a, b, sent) = message_to(OpenOptions::default());
-        while b.cq.poll_one().is_none() {}
+        found("the message", || b.cq.poll_one());
         assert_eq!(a.end(), (1, WcStatus::Success));
         // It may have left, and its capture not yet come to an end.
         b.ctx.device_info().unwrap();
@@ -224,7 +225,7 @@ fn a_side_that_has_looked_and_now_computes_has_acknowledged() {
 fn the_drop_of_a_context_has_acknowledged() {
     for _ in 0..100 {
         let (_a, b, sent) = message_to(OpenOptions::default());
-        while b.cq.poll_one().is_none() {}
+        found("the message", || b.cq.poll_one());
         drop(b.ctx);
         assert_eq!(sent.acknowledgements(), 1);
     }
@@ -235,7 +236,7 @@ fn with_that_policy_a_completion_is_seen_after_it_is_acknowledged() {
     for _ in 0..100 {
         let policy = AckPolicy::BeforeCompletion;
         let (_a, b, sent) = message_to(OpenOptions::default().ack_policy(policy));
-        while b.cq.poll_one().is_none() {}
+        found("the message", || b.cq.poll_one());
         assert_eq!(sent.acknowledgements(), 1);
     }
 }

@@ -10,6 +10,7 @@ use crate::node::{
 };
 use crate::prerequisite;
 use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, played_by_another_test, role};
+use crate::within::until;
 
 /// A device with so many addresses.
 fn device(addresses: usize) -> (Context, Vec<IpAddr>) {
@@ -74,9 +75,10 @@ fn packets_from_another_address_than_agreed_are_dropped() {
     near.send(SendRequest::write(1, near.mr.sge(..8), far.mr.remote(0)));
     assert_eq!(near.end(), (1, WcStatus::RetryExcErr));
     // Who asks has given up, maybe before the other has looked.
-    while far.qp.counters().unwrap().dropped(DropReason::WrongAddress) == 0 {
+    until("the packet to be dropped", || {
         assert_eq!(far.cq.poll_one(), None);
-    }
+        far.qp.counters().unwrap().dropped(DropReason::WrongAddress) > 0
+    });
 }
 
 /// Sends a number from one of the node's addresses.

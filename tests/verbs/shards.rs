@@ -24,6 +24,7 @@ use crate::node::{
 };
 use crate::process;
 use crate::tasks::block_on;
+use crate::within::until;
 
 /// A device with so many shards.
 fn sharded(count: u8) -> Context {
@@ -153,9 +154,10 @@ fn who_polls_finds_what_any_shard_has_brought() {
         hub.listen();
         hub.call();
         let mut found = Vec::new();
-        while found.len() < 4 {
+        until("a message by each shard", || {
             hub.node.cq.poll(&mut found, 16);
-        }
+            found.len() >= 4
+        });
         hub.heard(found);
     }
 }
@@ -286,12 +288,13 @@ fn a_queue_that_overflows_is_told_of_once() {
     }
     let event = hub.node.ctx.wait_event(PATIENCE).unwrap();
     assert_eq!(event, AsyncEvent::CqErr(hub.node.cq.id()));
-    while hub.qps.iter().any(|qp| qp.state().unwrap() != QpState::Err) {
+    until("the queue pairs to fail", || {
         let event = hub.node.ctx.poll_event();
         assert!(!matches!(event, Some(AsyncEvent::CqErr(_))), "told twice");
-    }
-    assert!(hub.node.cq.wait_one(None).is_ok(), "what was in it");
-    assert!(matches!(hub.node.cq.wait_one(None), Err(Error::Overrun { .. })));
+        hub.qps.iter().all(|qp| qp.state().unwrap() == QpState::Err)
+    });
+    assert!(hub.node.cq.wait_one(PATIENCE).is_ok(), "what was in it");
+    assert!(matches!(hub.node.cq.wait_one(PATIENCE), Err(Error::Overrun { .. })));
 }
 
 // ---- what belongs to one shard ----
@@ -471,9 +474,10 @@ fn a_region_is_at_rest_when_it_has_been_deregistered() {
                     }
                 });
             }
-            while writing.load(Ordering::Relaxed) != 0xf {
+            until("all to write", || {
                 assert_eq!(hub.node.cq.poll_one(), None);
-            }
+                writing.load(Ordering::Relaxed) == 0xf
+            });
             region.deregister().unwrap();
             let words = || [0, 8, 16, 24].map(|at| region.load_u64(at).unwrap());
             let before = words();

@@ -3,6 +3,7 @@
 use softroce::verbs::*;
 
 use crate::node::{Node, PATIENCE, open, open_with};
+use crate::within::until;
 
 /// A device whose queue pairs share a receive queue, and peers of its queue pairs.
 struct Sharing {
@@ -58,9 +59,10 @@ fn who_finds_no_request_gets_one_that_is_posted_later() {
         spoke.send(SendRequest::send(1, spoke.mr.sge(..8)));
     }
     let told = |node: &Node| node.ctx.device_info().unwrap().counters.rnr_naks_received > 0;
-    while !s.spokes.iter().all(told) {
+    until("RNR NAKs at all", || {
         assert_eq!(s.hub.cq.poll_one(), None);
-    }
+        s.spokes.iter().all(told)
+    });
     s.post(1);
     s.post(2);
     let mut ids = [s.hub.end(), s.hub.end()];

@@ -10,6 +10,7 @@ use std::thread::{self, Thread};
 use softroce::verbs::*;
 
 use crate::node::{Node, PATIENCE, open, patient};
+use crate::within::until;
 
 struct Unpark(Thread);
 
@@ -106,11 +107,7 @@ impl Woken {
 
     /// Waits until it has been woken.
     fn wait(&self) {
-        let start = softroce::runtime::now();
-        while self.count() == 0 {
-            assert!(softroce::runtime::now() - start < PATIENCE, "the task has not been woken");
-            thread::yield_now();
-        }
+        until("the task to be woken", || self.count() > 0);
     }
 }
 
@@ -203,11 +200,7 @@ fn a_waker_may_hold_the_future_that_it_wakes() {
     drop((task, waker));
     // The queue has the last reference, and drops it when it has woken the task.
     write(&node, 7);
-    let start = softroce::runtime::now();
-    while gone.strong_count() > 0 {
-        assert!(softroce::runtime::now() - start < PATIENCE, "the waker has not been dropped");
-        thread::yield_now();
-    }
+    until("the waker to be dropped", || gone.strong_count() == 0);
 }
 
 #[test]

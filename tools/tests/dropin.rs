@@ -26,6 +26,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use roce::{alone, command, golden};
 
@@ -71,11 +72,7 @@ impl Server {
     fn start(program: &[&str], port: u16) -> Self {
         let mut command = run(program);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Nothing tells when another process listens.
-        while !listens(port) {
-            assert!(child.try_wait().unwrap().is_none(), "{program:?}: {}", said(&mut child));
-            thread::yield_now();
-        }
+        until_it_listens(&mut child, port);
         Self { child, program: program.join(" ") }
     }
 
@@ -101,6 +98,17 @@ fn said(child: &mut Child) -> String {
     child.stdout.take().unwrap().read_to_end(&mut said).unwrap();
     child.stderr.take().unwrap().read_to_end(&mut said).unwrap();
     text(&said)
+}
+
+/// Waits until a process listens at a port; it must not have ended, and takes no more than a minute.
+fn until_it_listens(child: &mut Child, port: u16) {
+    let (start, limit) = (softroce::runtime::now(), Duration::from_secs(60));
+    // Nothing tells when another process listens.
+    while !listens(port) {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended: {}", said(child));
+        assert!(softroce::runtime::now() - start < limit, "port {port} is silent after {limit:?}");
+        thread::yield_now();
+    }
 }
 
 /// Whether a socket of this machine listens at a port: state 0A of the kernel's table.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{free_port, listens, output};
+use super::{free_port, output, until_it_listens};
 use crate::roce::{alone, command};
 
 #[test]
@@ -43,10 +43,7 @@ fn who_is_killed_does_not_answer() {
     let port = free_port();
     let at = port.to_string();
     let mut server = Endless::start(&["-p", &at]);
-    while !listens(port) {
-        assert!(server.0.try_wait().unwrap().is_none());
-        std::thread::yield_now();
-    }
+    until_it_listens(&mut server.0, port);
     let mut client = Endless::start(&["-p", &at, "127.0.0.1"]);
     let mut told = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(told.any(|line| line.starts_with(" 65536 ")));
