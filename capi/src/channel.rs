@@ -74,7 +74,7 @@ pub(crate) extern "C" fn get_cq_event(
         let channel = channel.get()?;
         let patience = patience(channel.verbs.as_fd())?;
         loop {
-            let event = channel.verbs.wait(patience)?;
+            let event = channel.verbs.wait_interruptible(patience)?;
             let found = lock(&channel.objects).cqs.get(&event.id().0).copied();
             // It may be about to be destroyed; then its event counts no more.
             let Some(found) = found else { continue };

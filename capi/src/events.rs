@@ -62,7 +62,7 @@ pub(crate) extern "C" fn get_async_event(
         let context = context.get()?;
         let patience = patience(context.verbs.event_fd()?)?;
         loop {
-            let event = context.verbs.get_async_event(patience)?;
+            let event = context.verbs.get_async_event_interruptible(patience)?;
             let Some(told) = told(&lock(&context.objects), *event) else { continue };
             event.keep();
             if let QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR = told.event_type {

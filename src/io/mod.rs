@@ -21,7 +21,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 #[cfg(unix)]
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 #[cfg(feature = "runtime")]
 use std::str::FromStr;
 
@@ -70,7 +70,10 @@ pub use conditions::{Bursts, Conditions, Outages};
 #[cfg(feature = "runtime")]
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]
-pub(crate) use sys::{at_exit, at_fork, is_closed, monotonic, processor_time};
+pub(crate) use sys::{
+    Restarts, Sleepers, Woken, at_exit, at_fork, is_closed, monotonic, processor_time, restarts,
+    sleep_on,
+};
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.
 pub const SOURCE_PORTS: RangeInclusive<u16> = 0xc000..=0xffff;
@@ -281,7 +284,7 @@ pub trait Port: Send {
     /// [waited for](Self::arm). None for a port that is not fed by the kernel. They are others after
     /// [`join`](Self::join) and [`leave`](Self::leave).
     #[cfg(unix)]
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
         SmallVec::new()
     }
 }
@@ -344,7 +347,7 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
 
     #[cfg(unix)]
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
         (**self).descriptors()
     }
 }
@@ -414,7 +417,7 @@ macro_rules! left_to {
     };
     (@ descriptors $port:ident) => {
         #[cfg(unix)]
-        fn descriptors(&self) -> smallvec::SmallVec<[std::os::fd::RawFd; 4]> {
+        fn descriptors(&self) -> smallvec::SmallVec<[std::os::fd::BorrowedFd<'_>; 4]> {
             self.$port.descriptors()
         }
     };

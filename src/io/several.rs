@@ -7,7 +7,7 @@ use std::io;
 use std::iter;
 use std::net::IpAddr;
 #[cfg(unix)]
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 
 use smallvec::SmallVec;
 
@@ -190,8 +190,8 @@ impl<P: Port> Port for Several<P> {
     }
 
     #[cfg(unix)]
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        self.ports().flat_map(Port::descriptors).collect()
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        self.ports().flat_map(|port| port.descriptors()).collect()
     }
 }
 

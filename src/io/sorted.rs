@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -175,9 +175,9 @@ impl<P: Port> Port for Sorted<P> {
         PortCounters { strays: self.handed_on, strays_lost: self.lost, ..self.port.counters() }
     }
 
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
         let mut descriptors = self.port.descriptors();
-        descriptors.push(self.trays[self.index].bell.as_raw_fd());
+        descriptors.push(self.trays[self.index].bell.as_fd());
         descriptors
     }
 }

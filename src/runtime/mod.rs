@@ -37,6 +37,7 @@ mod ring;
 mod rings;
 mod shard;
 mod shards;
+mod signals;
 #[cfg(test)]
 mod wire_of_tests;
 mod xrcd;
@@ -56,7 +57,7 @@ pub use xrcd::XrcdError;
 pub(crate) use self::core::{AttachError, Core};
 pub(crate) use crate::io::Bell;
 pub(crate) use device::{Address, Device, DeviceConfig, may_be_shards, random};
-pub(crate) use queue::Queue;
+pub(crate) use queue::{OnSignal, Queue, Waited};
 pub(crate) use registry::find as find_device;
 pub(crate) use ring::{Announce, Armed, Ring, Stamped, WaiterKey};
 pub(crate) use rings::CqNumbers;

@@ -50,11 +50,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::io::{Bell, processor_time, wait_readable};
-use crate::runtime::clock;
+use crate::io::{Bell, Woken, processor_time, sleep_on};
 use crate::runtime::core::{Found, LINGER};
-use crate::runtime::queue::Queue;
+use crate::runtime::queue::{OnSignal, Queue, Waited};
 use crate::runtime::shard::{Down, Due, Shard, Watch};
+use crate::runtime::{clock, signals};
 use crate::time::Instant;
 
 /// How long the thread may watch without a look.
@@ -294,38 +294,55 @@ impl Shard {
     }
 
     /// Waits for something in `queue`, until `until`, and drives the device meanwhile if nobody else
-    /// does. `None` when the time is over.
+    /// does.
     pub(crate) fn wait<T>(
         &self,
         queue: &Queue<T>,
         until: Option<Instant>,
-    ) -> Result<Option<T>, Down> {
+        on_signal: OnSignal,
+    ) -> Result<Waited<T>, Down> {
         if let Err(down) = self.check() {
             return rest(queue, down);
         }
         if let Some(item) = queue.pop() {
-            return Ok(Some(item));
+            return Ok(Waited::Item(item));
         }
         self.passengers.fetch_add(1, Ordering::SeqCst);
         let driving = !self.driven.swap(true, Ordering::SeqCst);
         if !driving {
-            let item = queue.block(until);
+            let waited = self.block(queue, until, on_signal);
             self.passengers.fetch_sub(1, Ordering::SeqCst);
-            return match self.check() {
-                Err(down) if item.is_none() => rest(queue, down),
-                _ => Ok(item),
-            };
+            return waited;
         }
         self.passengers.fetch_sub(1, Ordering::SeqCst);
         let seat = Seat { shard: self, queue };
         queue.set_driven(self.set(), true);
         let _watch = Watch(self);
-        let item = self.drive(queue, until);
+        let waited = self.drive(queue, until, on_signal);
         drop(seat);
-        item.or_else(|down| rest(queue, down))
+        waited.or_else(|down| rest(queue, down))
     }
 
-    fn drive<T>(&self, queue: &Queue<T>, until: Option<Instant>) -> Result<Option<T>, Down> {
+    /// Waits for something in `queue` that others bring.
+    pub(super) fn block<T>(
+        &self,
+        queue: &Queue<T>,
+        until: Option<Instant>,
+        on_signal: OnSignal,
+    ) -> Result<Waited<T>, Down> {
+        let waited = queue.block(until, on_signal);
+        match self.check() {
+            Err(down) if !matches!(waited, Waited::Item(_)) => rest(queue, down),
+            _ => Ok(waited),
+        }
+    }
+
+    fn drive<T>(
+        &self,
+        queue: &Queue<T>,
+        until: Option<Instant>,
+        on_signal: OnSignal,
+    ) -> Result<Waited<T>, Down> {
         loop {
             self.check()?;
             let mut core = self.lock()?;
@@ -343,19 +360,25 @@ impl Shard {
             self.release(core, now);
             if let Some(item) = queue.pop() {
                 self.driver_sleep.set(None);
-                return Ok(Some(item));
+                return Ok(Waited::Item(item));
             }
             if over {
-                return Ok(None);
+                return Ok(Waited::Over);
             }
             if may_sleep {
                 let until = match found {
                     Found::BrokenPort => Some(now + LINGER),
                     _ => sleep_until,
                 };
-                self.sleep(&self.driver_bell, found != Found::BrokenPort, until, now);
+                let woken = self.sleep(&self.driver_bell, found != Found::BrokenPort, until, now);
                 self.driver_sleep.set(None);
                 self.driver_bell.silence();
+                if woken == Woken::Interrupted
+                    && on_signal == OnSignal::AsRead
+                    && signals::has_ended_the_call()
+                {
+                    return Ok(queue.pop().map_or(Waited::Interrupted, Waited::Item));
+                }
             }
         }
     }
@@ -369,24 +392,25 @@ impl Shard {
         Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 
-    /// Sleeps until `bell`, a packet if `on_port`, or `until`.
-    fn sleep(&self, bell: &Bell, on_port: bool, until: Option<Instant>, now: Instant) {
+    /// Sleeps until `bell`, a packet if `on_port`, or `until`; or until a signal interrupts it.
+    fn sleep(&self, bell: &Bell, on_port: bool, until: Option<Instant>, now: Instant) -> Woken {
         let timeout = until.map(|until| until - now);
-        // When the kernel refuses to wait there is no better than to look again.
-        let _ = if on_port {
-            wait_readable(&self.descriptors_and(bell), timeout)
+        let woken = if on_port {
+            sleep_on(&self.descriptors_and(bell), timeout)
         } else {
-            wait_readable(&[bell.as_raw_fd()], timeout)
+            sleep_on(&[bell.as_raw_fd()], timeout)
         };
+        // When the kernel refuses to wait there is no better than to look again.
+        woken.unwrap_or(Woken::TimedOut)
     }
 }
 
 /// What is left in a queue of a device that has failed: above all what it has flushed. A forked child has
 /// no part in it.
-fn rest<T>(queue: &Queue<T>, down: Down) -> Result<Option<T>, Down> {
+fn rest<T>(queue: &Queue<T>, down: Down) -> Result<Waited<T>, Down> {
     match down {
         Down::Forked => Err(down),
-        Down::Failed | Down::SocketClosed => queue.pop().map(Some).ok_or(down),
+        Down::Failed | Down::SocketClosed => queue.pop().map(Waited::Item).ok_or(down),
     }
 }
 

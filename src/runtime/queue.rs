@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
-use crate::io::Bell;
+use crate::io::{Bell, Sleepers, Woken};
 use crate::lock::Mutex;
-use crate::runtime::clock;
 use crate::runtime::shards::ShardSet;
+use crate::runtime::{clock, signals};
 use crate::time::Instant;
 
 /// A bounded queue with three ways to learn that something is in it: to look, to block, and to wait
@@ -17,7 +17,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     /// How many there are, for a look without the lock.
     len: AtomicUsize,
-    arrived: Condvar,
+    arrived: Sleepers,
     /// The descriptor, once somebody has asked for it: readable while there is something.
     bell: OnceLock<Arc<Bell>>,
 }
@@ -60,6 +60,37 @@ impl Pushed {
     }
 }
 
+/// The effect of a signal on a thread that waits, when its handler has run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnSignal {
+    /// The thread waits on.
+    Wait,
+    /// That on a thread that reads from a pipe: with `SA_RESTART` it waits on, without the wait ends.
+    AsRead,
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waited<T> {
+    /// There is something.
+    Item(T),
+    /// The time is over, or the queue is closed.
+    Over,
+    /// A signal has ended the wait.
+    Interrupted,
+}
+
+#[cfg(test)]
+impl<T> Waited<T> {
+    /// The item, if there is one.
+    pub(crate) fn item(self) -> Option<T> {
+        match self {
+            Self::Item(item) => Some(item),
+            Self::Over | Self::Interrupted => None,
+        }
+    }
+}
+
 impl<T> Queue<T> {
     /// Room that is made at once; a longer queue grows.
     const ROOM: usize = 1024;
@@ -76,7 +107,7 @@ impl<T> Queue<T> {
         Self {
             state: Mutex::new(state),
             len: AtomicUsize::new(0),
-            arrived: Condvar::new(),
+            arrived: Sleepers::default(),
             bell: OnceLock::new(),
         }
     }
@@ -147,26 +178,33 @@ impl<T> Queue<T> {
         count
     }
 
-    /// Blocks until there is something, `until`, or the queue is closed.
-    pub(crate) fn block(&self, until: Option<Instant>) -> Option<T> {
+    /// Blocks until there is something, `until`, or the queue is closed; and where a signal is to end that,
+    /// until one does.
+    pub(crate) fn block(&self, until: Option<Instant>, on_signal: OnSignal) -> Waited<T> {
         let mut state = self.lock();
         state.sleepers += 1;
+        let mut end = Waited::Over;
         while state.items.is_empty() && !state.closed {
-            let Some(until) = until else {
-                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let now = clock::now();
-            if now >= until {
+            let rest = until.map(|until| until - clock::now());
+            if rest.is_some_and(|rest| rest.is_zero()) {
                 break;
             }
-            let waited = self.arrived.wait_timeout(state, until - now);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // Under the lock: what is pushed after it is let go wakes.
+            let ticket = self.arrived.ticket();
+            drop(state);
+            let woken = self.arrived.sleep(ticket, rest);
+            state = self.lock();
+            // The kernel restarts only sleeps without timeout.
+            let is_over = || until.is_none() || signals::has_ended_the_call();
+            if woken == Woken::Interrupted && on_signal == OnSignal::AsRead && is_over() {
+                end = Waited::Interrupted;
+                break;
+            }
         }
         state.sleepers -= 1;
         let item = state.items.pop_front();
         self.taken(&mut state);
-        item
+        item.map_or(end, Waited::Item)
     }
 
     /// Whether a push is to wake the thread that drives a shard.
@@ -179,7 +217,7 @@ impl<T> Queue<T> {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        self.arrived.notify_all();
+        self.arrived.wake(i32::MAX);
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }
@@ -254,8 +292,8 @@ impl<T> Filling<'_, T> {
         queue.len.store(state.items.len(), Ordering::SeqCst);
         match state.sleepers.min(state.items.len()) {
             0 => {}
-            1 => queue.arrived.notify_one(),
-            _ => queue.arrived.notify_all(),
+            1 => queue.arrived.wake(1),
+            _ => queue.arrived.wake(i32::MAX),
         }
         queue.sound(state);
         state.driven
@@ -264,12 +302,16 @@ impl<T> Filling<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
+    use std::os::fd::AsFd;
     use std::thread;
     use std::time::Duration;
 
     use super::*;
     use crate::io::wait_readable;
+
+    fn block(queue: &Queue<i32>) -> Option<i32> {
+        queue.block(None, OnSignal::Wait).item()
+    }
 
     const QUIETLY: Pushed = Pushed::Waking(ShardSet::EMPTY);
 
@@ -301,7 +343,7 @@ mod tests {
     #[test]
     fn the_descriptor_is_readable_while_there_is_something() {
         let bell = Arc::new(Bell::new().unwrap());
-        let readable = || wait_readable(&[bell.as_raw_fd()], Some(Duration::ZERO)).unwrap();
+        let readable = || wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
         let queue = Queue::new(4);
         queue.push(1);
         assert!(!readable(), "not exported yet");
@@ -319,17 +361,17 @@ mod tests {
         let queue = Queue::new(4);
         thread::scope(|scope| {
             let waiters: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| queue.block(None).unwrap_or(0))).collect();
+                (0..3).map(|_| scope.spawn(|| block(&queue).unwrap_or(0))).collect();
             for i in 1..=3 {
                 queue.push(i);
             }
             let sum: i32 = waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum();
             assert_eq!(sum, 6);
-            let waiter = scope.spawn(|| queue.block(None));
+            let waiter = scope.spawn(|| block(&queue));
             queue.close();
             assert_eq!(waiter.join().unwrap(), None);
         });
-        assert_eq!(queue.block(None), None);
-        assert_eq!(queue.block(Some(clock::now())), None);
+        assert_eq!(block(&queue), None);
+        assert_eq!(queue.block(Some(clock::now()), OnSignal::Wait).item(), None);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::io::{Bell, wait_readable};
+use crate::io::{Bell, Port, Woken, sleep_on};
 use crate::lock::Mutex;
 use crate::runtime::core::{Core, Found, Notices};
 use crate::runtime::progress::State;
@@ -95,7 +95,7 @@ impl Shard {
         Ok(Self {
             index,
             all: OnceLock::new(),
-            descriptors: Mutex::new(core.port.descriptors()),
+            descriptors: Mutex::new(numbers(core.port.as_ref())),
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
@@ -249,7 +249,7 @@ impl Shard {
         });
         let notices = core.take_notices();
         if notices.as_ref().is_some_and(|notices| notices.moved) {
-            *self.port_descriptors() = core.port.descriptors();
+            *self.port_descriptors() = numbers(core.port.as_ref());
         }
         drop(core);
         if let Some(notices) = notices {
@@ -361,7 +361,8 @@ impl Shard {
     pub(super) fn has_waiting(&self) -> Result<bool, Down> {
         let has = !self.lock()?.port.arm();
         let descriptors = self.port_descriptors();
-        Ok(has || wait_readable(&descriptors, Some(Duration::ZERO)).unwrap_or(false))
+        let woken = sleep_on(&descriptors, Some(Duration::ZERO));
+        Ok(has || woken.is_ok_and(|woken| woken == Woken::Ready))
     }
 
     /// The port's descriptors and one more.
@@ -372,6 +373,12 @@ impl Shard {
     pub(super) fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The numbers of a port's descriptors. A thread that sleeps on them has not borrowed the port, which may close
+/// some meanwhile, and wakes the thread then.
+fn numbers(port: &dyn Port) -> SmallVec<[RawFd; 4]> {
+    port.descriptors().iter().map(AsRawFd::as_raw_fd).collect()
 }
 
 /// Why a device has failed that remembers this number.
@@ -415,12 +422,14 @@ impl Due {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::os::fd::AsFd;
     use std::thread;
 
     use super::*;
     use crate::io::wait_readable;
     use crate::runtime::AckPolicy;
     use crate::runtime::progress::Vigil;
+    use crate::runtime::queue::{OnSignal, Waited};
     use crate::runtime::ring::{Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
@@ -439,7 +448,7 @@ mod tests {
     }
 
     fn rung(bell: &Bell) -> bool {
-        let rung = wait_readable(&[bell.as_raw_fd()], Some(Duration::ZERO)).unwrap();
+        let rung = wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
         bell.silence();
         rung
     }
@@ -573,13 +582,14 @@ mod tests {
         let (shard, _, ring) = shard([10, 255, 1, 5]);
         thread::scope(|scope| {
             let asleep = Queue::<()>::new(1);
-            let waiter = scope.spawn(|| ring.completions.block(None).is_some());
+            let waiter =
+                scope.spawn(|| ring.completions.block(None, OnSignal::Wait).item().is_some());
             let panicking = scope.spawn(|| shard.with(|_, _| panic!("for a test")).is_ok());
             assert!(panicking.join().is_err());
             // Nobody has come to the device since.
             assert!(waiter.join().unwrap(), "the receive request is flushed");
             assert_eq!(shard.turn_for(&asleep), Err(Down::Failed));
-            assert_eq!(shard.wait(&asleep, None), Err(Down::Failed));
+            assert_eq!(shard.wait(&asleep, None, OnSignal::Wait), Err(Down::Failed));
             assert!(!shard.core.is_poisoned());
         });
     }
@@ -607,9 +617,10 @@ mod tests {
         let (shard, wire, ring) = shard([10, 255, 1, 6]);
         wire.lock().unwrap().receive_error = Some(libc::EBADF);
         shard.turn_for(&ring.completions).unwrap();
-        let status = |stamped: Option<Stamped>| stamped.map(|stamped| stamped.status);
-        assert_eq!(shard.wait(&ring.completions, None).map(status), Ok(Some(WcStatus::WrFlushErr)));
-        assert_eq!(shard.wait(&ring.completions, None), Err(Down::SocketClosed));
+        let wait = || shard.wait(&ring.completions, None, OnSignal::Wait);
+        let status = |waited: Waited<Stamped>| waited.item().map(|stamped| stamped.status);
+        assert_eq!(wait().map(status), Ok(Some(WcStatus::WrFlushErr)));
+        assert_eq!(wait(), Err(Down::SocketClosed));
         assert_eq!(shard.with(|_, _| ()), Err(Down::SocketClosed));
     }
 }

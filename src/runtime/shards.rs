@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::ids::Qpn;
-use crate::runtime::queue::Queue;
+use crate::runtime::queue::{OnSignal, Queue, Waited};
 use crate::runtime::shard::{Down, Shard};
+use crate::runtime::signals;
 use crate::time::Instant;
 
 /// Some of a device's shards.
@@ -143,25 +144,45 @@ impl Shards {
 
     /// Waits for something in `queue`, until `until`. Of the shards that put something into it the caller
     /// drives one that nobody drives, and the others are left to those who drive them, or to their
-    /// threads. `None` when the time is over.
+    /// threads.
     pub(crate) fn wait<T>(
         &self,
         feeders: ShardSet,
         queue: &Queue<T>,
         until: Option<Instant>,
-    ) -> Result<Option<T>, Down> {
-        if self.is_one() || self.check().is_err() {
-            return self.first().wait(queue, until);
+        on_signal: OnSignal,
+    ) -> Result<Waited<T>, Down> {
+        // Whether there is something is mostly known at once.
+        if self.check().is_ok()
+            && let Some(item) = queue.pop()
+        {
+            return Ok(Waited::Item(item));
         }
-        if let Some(item) = queue.pop() {
-            return Ok(Some(item));
+        if on_signal == OnSignal::AsRead && until.is_none() && signals::are_mixed() {
+            return self.leave_it_to_threads(feeders, queue);
+        }
+        if self.is_one() || self.check().is_err() {
+            return self.first().wait(queue, until, on_signal);
         }
         let free = self.among(feeders).find(|shard| !shard.is_driven());
         let driven = free.or_else(|| self.among(feeders).next()).unwrap_or(self.first());
         let these = feeders.without(ShardSet::of(driven.index()));
         self.board(these);
         let _boarded = Boarded { shards: self, these };
-        driven.wait(queue, until)
+        driven.wait(queue, until, on_signal)
+    }
+
+    /// Waits for something in `queue`, and drives nothing: in a call that the kernel restarts or not, as the
+    /// handler of the signal wants.
+    fn leave_it_to_threads<T>(
+        &self,
+        feeders: ShardSet,
+        queue: &Queue<T>,
+    ) -> Result<Waited<T>, Down> {
+        self.check()?;
+        self.board(feeders);
+        let _boarded = Boarded { shards: self, these: feeders };
+        self.first().block(queue, None, OnSignal::AsRead)
     }
 
     /// Somebody waits for what these shards bring, and leaves it to others to drive them, until

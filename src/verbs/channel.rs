@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::runtime::{Announce, Bell, Queue, ShardSet, now};
+use crate::runtime::{Announce, Bell, OnSignal, Queue, ShardSet, Waited, now};
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::CqInner;
 use crate::verbs::usage::Users;
@@ -77,13 +77,32 @@ impl CompletionChannel {
     /// [`Error::Timeout`], [`Error::Down`].
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CqEvent, Error> {
+        self.wait_with(timeout.into(), OnSignal::Wait)
+    }
+
+    /// The same for a thread that signals are to interrupt as they interrupt a `read` from a pipe: a handler
+    /// without `SA_RESTART` ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Down`].
+    pub fn wait_interruptible(
+        &self,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<CqEvent, Error> {
+        self.wait_with(timeout.into(), OnSignal::AsRead)
+    }
+
+    fn wait_with(&self, timeout: Option<Duration>, on_signal: OnSignal) -> Result<CqEvent, Error> {
         let ChannelInner { announced, context, .. } = &*self.inner;
-        let timeout = timeout.into();
         let until = timeout.map(|timeout| now() + timeout);
+        let what = "announcement";
         loop {
-            let Some(cq) = context.device.shards.wait(ShardSet::ALL, announced, until)? else {
-                let after = timeout.unwrap_or(Duration::MAX);
-                return Err(Error::Timeout { what: "announcement", after });
+            let shards = &context.device.shards;
+            let cq = match shards.wait(ShardSet::ALL, announced, until, on_signal)? {
+                Waited::Item(cq) => cq,
+                Waited::Over => return Err(Error::timeout(what, timeout)),
+                Waited::Interrupted => return Err(Error::Interrupted { what }),
             };
             // A completion queue may be gone by now.
             if let Some(inner) = cq.upgrade() {

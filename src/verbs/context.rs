@@ -13,8 +13,8 @@ use crate::io::impair::Impairments;
 use crate::io::{PortKind, Sink};
 use crate::mem::MwType;
 use crate::runtime::{
-    AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OpenError, Queue,
-    ShardSet, now,
+    AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OnSignal, OpenError,
+    Queue, ShardSet, Waited, now,
 };
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
@@ -388,7 +388,16 @@ impl Context {
     /// [`Error::Timeout`], [`Error::Down`].
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait_event(&self, timeout: impl Into<Option<Duration>>) -> Result<AsyncEvent, Error> {
-        self.inner.wait(ShardSet::ALL, &self.inner.events, timeout.into(), "asynchronous event")
+        self.wait_event_with(timeout.into(), OnSignal::Wait)
+    }
+
+    pub(super) fn wait_event_with(
+        &self,
+        timeout: Option<Duration>,
+        on_signal: OnSignal,
+    ) -> Result<AsyncEvent, Error> {
+        let (events, what) = (&self.inner.events, "asynchronous event");
+        self.inner.wait(ShardSet::ALL, events, timeout, on_signal, what)
     }
 
     /// A descriptor that is readable while there are asynchronous events.
@@ -530,11 +539,14 @@ impl ContextInner {
         feeders: ShardSet,
         queue: &Queue<T>,
         timeout: Option<Duration>,
+        on_signal: OnSignal,
         what: &'static str,
     ) -> Result<T, Error> {
         let until = timeout.map(|timeout| now() + timeout);
-        let found = self.device.shards.wait(feeders, queue, until)?;
-        let after = timeout.unwrap_or(Duration::MAX);
-        found.ok_or(Error::Timeout { what, after })
+        match self.device.shards.wait(feeders, queue, until, on_signal)? {
+            Waited::Item(item) => Ok(item),
+            Waited::Over => Err(Error::timeout(what, timeout)),
+            Waited::Interrupted => Err(Error::Interrupted { what }),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::CqId;
-use crate::runtime::{Armed, Moderation, Ring, Stamped};
+use crate::runtime::{Armed, Moderation, OnSignal, Ring, Stamped};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
 use crate::verbs::event::Subject;
@@ -219,6 +219,7 @@ impl CompletionQueue {
             ring.feeders(),
             &ring.completions,
             timeout.into(),
+            OnSignal::Wait,
             "completion",
         )?;
         Ok(found.completion)

@@ -64,6 +64,7 @@ impl Error {
             // Who did not want to wait at all has a descriptor that does not block.
             Self::Timeout { after, .. } if after.is_zero() => libc::EAGAIN,
             Self::Timeout { .. } => libc::ETIMEDOUT,
+            Self::Interrupted { .. } => libc::EINTR,
             Self::Overrun { .. } => libc::EOVERFLOW,
             Self::Os { source, .. } => of_system(source),
         }
@@ -276,6 +277,7 @@ mod tests {
             (in_use, libc::EBUSY),
             (timeout(Duration::ZERO), libc::EAGAIN),
             (timeout(Duration::from_secs(1)), libc::ETIMEDOUT),
+            (Error::Interrupted { what: "announcement" }, libc::EINTR),
             (CreateError::TooMany { max: 4 }.into(), libc::ENOMEM),
             (DmError::Exhausted { len: 2, left: 1 }.into(), libc::ENOMEM),
             (Error::Register(RegisterError::NotPersistent), libc::EINVAL),

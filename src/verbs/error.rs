@@ -213,6 +213,13 @@ pub enum Error {
         /// How long.
         after: Duration,
     },
+    /// The handler of a signal has ended a wait.
+    #[doc(alias = "EINTR")]
+    #[error("a signal has interrupted the wait for the next {what}")]
+    Interrupted {
+        /// What was waited for.
+        what: &'static str,
+    },
     /// The completion queue was full when a completion came, and those that came since are lost.
     #[error("completion queue {} has overrun: {depth} completions were not enough", cq.0)]
     Overrun {
@@ -229,4 +236,11 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// Nothing has come within the timeout of a wait.
+    pub(super) fn timeout(what: &'static str, timeout: Option<Duration>) -> Self {
+        Self::Timeout { what, after: timeout.unwrap_or(Duration::MAX) }
+    }
 }

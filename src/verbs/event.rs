@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::ids::{CqId, Qpn, Srqn};
 use crate::lock::Mutex;
+use crate::runtime::OnSignal;
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{CompletionQueue, Context, Error};
@@ -121,7 +122,28 @@ impl Context {
         &self,
         timeout: impl Into<Option<Duration>>,
     ) -> Result<PendingEvent, Error> {
-        let event = self.wait_event(timeout)?;
+        self.pending(timeout.into(), OnSignal::Wait)
+    }
+
+    /// The same for a thread that signals are to interrupt as they interrupt a `read` from a pipe: a handler
+    /// without `SA_RESTART` ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Down`].
+    pub fn get_async_event_interruptible(
+        &self,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<PendingEvent, Error> {
+        self.pending(timeout.into(), OnSignal::AsRead)
+    }
+
+    fn pending(
+        &self,
+        timeout: Option<Duration>,
+        on_signal: OnSignal,
+    ) -> Result<PendingEvent, Error> {
+        let event = self.wait_event_with(timeout, on_signal)?;
         Ok(PendingEvent { event, owed: self.inner.subjects.take(event) })
     }
 }

@@ -1,6 +1,6 @@
 //! Devices answer whatever their program does, and who waits is woken.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn the_wider_wish_counts() {
 #[test]
 fn a_channel_s_descriptor_is_readable_while_there_are_announcements() {
     let (a, b, channel) = announced_pair();
-    let fd = channel.as_fd().as_raw_fd();
+    let fd = channel.as_fd();
     for i in 0..3 {
         b.recv(i, 0..64);
         b.cq.req_notify(false);
@@ -132,7 +132,7 @@ fn a_channel_s_descriptor_is_readable_while_there_are_announcements() {
 #[test]
 fn a_context_s_descriptor_is_readable_while_there_are_events() {
     let (a, b) = Node::pair();
-    let fd = b.ctx.event_fd().unwrap().as_raw_fd();
+    let fd = b.ctx.event_fd().unwrap();
     assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
     a.send(SendRequest::write(1, a.mr.sge(..8), RemoteAddr::default()));
     assert!(wait_readable(&[fd], Some(PATIENCE)).unwrap());

@@ -226,7 +226,7 @@ fn the_descriptor_of_a_channel_is_readable_whichever_shard_brings_something() {
     let hub = Hub::new(4);
     let cq = &hub.node.cq;
     let channel = cq.channel().unwrap();
-    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&channel.as_fd());
+    let descriptor = channel.as_fd();
     for peer in &hub.peers {
         hub.listen();
         cq.req_notify(false);

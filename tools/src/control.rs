@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -72,8 +72,8 @@ impl Control {
     }
 
     /// Readable when there is a word.
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.stream.get_ref().as_raw_fd()
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
     }
 
     /// Our address on the way to the other side.

@@ -24,7 +24,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::slice;
 use std::sync::Arc;
 
@@ -275,7 +275,7 @@ impl Port for PacketPort {
         counters
     }
 
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
         let mut descriptors: SmallVec<_> = self.sockets.descriptors().collect();
         descriptors.extend(self.udp.descriptors());
         descriptors

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -124,8 +124,8 @@ impl Sockets {
         self.sockets.iter().map(|socket| sys::drops(socket.as_fd()).map_or(0, u64::from)).sum()
     }
 
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.sockets.iter().map(Socket::as_raw_fd)
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(Socket::as_fd)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
@@ -127,8 +127,8 @@ impl Incoming {
     }
 
     /// What is readable when somebody comes or goes, or has put something into his ring while we slept.
-    pub(super) fn descriptor(&self) -> RawFd {
-        self.readiness.as_raw_fd()
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
     }
 
     /// Looks who has come and gone, and takes note of having been woken.

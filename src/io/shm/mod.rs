@@ -22,7 +22,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -208,7 +208,7 @@ impl Port for ShmPort {
         counters
     }
 
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
         let mut descriptors = self.udp.descriptors();
         descriptors.push(self.incoming.descriptor());
         descriptors

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 mod interface;
 mod messages;
+mod signals;
 
 #[cfg(feature = "packet")]
 pub(super) use interface::bind_to_link;
@@ -25,6 +26,8 @@ pub(super) use messages::{
     Envelope, Inbox, MAX_MESSAGES, Received, receive_descriptor, receive_error, send_descriptor,
     send_many, send_one, send_to_peer,
 };
+
+pub(crate) use signals::{Restarts, Sleepers, restarts};
 
 /// Whether a call failed because its descriptor is no socket any more: somebody else has closed it.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
@@ -90,29 +93,76 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(info[DROPS]) }
 }
 
+/// What has ended a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Woken {
+    /// What was waited for.
+    Ready,
+    /// The time is over.
+    TimedOut,
+    /// A signal, of which a handler has run.
+    Interrupted,
+}
+
 /// Waits until one of the descriptors is readable, for at most `timeout` (`None`: for ever). Returns
 /// whether one is; it may also return early with `false`, when a signal came in.
+///
+/// ```
+/// use std::io::Write;
+/// use std::net::{Ipv4Addr, TcpListener, TcpStream};
+/// use std::os::fd::AsFd;
+/// use std::time::Duration;
+///
+/// use softroce::io::wait_readable;
+///
+/// let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+/// assert!(!wait_readable(&[listener.as_fd()], Some(Duration::ZERO))?);
+/// let _client = TcpStream::connect(listener.local_addr()?)?;
+/// assert!(wait_readable(&[listener.as_fd()], None)?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
 ///
 /// When the kernel refuses to wait: too many descriptors.
-pub fn wait_readable(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Result<bool> {
+pub fn wait_readable(
+    descriptors: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
+    let numbers: SmallVec<[RawFd; 8]> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    sleep_on(&numbers, timeout).map(|woken| woken == Woken::Ready)
+}
+
+/// The same by the numbers of descriptors, which may be closed meanwhile: then it is another file that is
+/// waited for, or none.
+///
+/// # Errors
+///
+/// As above.
+pub(crate) fn sleep_on(descriptors: &[RawFd], timeout: Option<Duration>) -> io::Result<Woken> {
     let poll = |fd: &RawFd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
     let mut polls: SmallVec<[libc::pollfd; 8]> = descriptors.iter().map(poll).collect();
-    let timeout = timeout.map(|time| libc::timespec {
-        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: time.subsec_nanos() as _,
-    });
+    let timeout = timeout.map(timespec);
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let (first, count) = (polls.as_mut_ptr(), length(polls.len()));
     // SAFETY: `first` points to `count` entries that live until the call returns; the timeout is
     // null or lives as long; a null signal mask leaves the signals as they are.
     let n = unsafe { libc::ppoll(first, count, timeout, ptr::null()) };
     if n >= 0 {
-        return Ok(n > 0);
+        return Ok(if n > 0 { Woken::Ready } else { Woken::TimedOut });
     }
     let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(Woken::Interrupted),
+        _ => Err(error),
+    }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos() as _,
+    }
 }
 
 /// Descriptors of which one asks at once which are readable, however many there are.
@@ -159,10 +209,10 @@ impl Readiness {
     }
 }
 
-impl AsRawFd for Readiness {
+impl AsFd for Readiness {
     /// Readable when one of them is.
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -231,7 +281,7 @@ pub(crate) fn clear_event_fd(fd: BorrowedFd<'_>) -> io::Result<()> {
         return Err(error);
     }
     // Before Linux 5.8 an eventfd has no such flag.
-    if wait_readable(&[fd.as_raw_fd()], Some(Duration::ZERO))? {
+    if wait_readable(&[fd], Some(Duration::ZERO))? {
         // SAFETY: `count` has 8 writable bytes that live until the call returns.
         let n = unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
         if n < 0 {

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use socket2::{Domain, Socket, Type};
@@ -146,8 +146,8 @@ impl Interface {
     }
 
     /// What is readable when there is a frame, or something has changed.
-    pub(super) fn descriptor(&self) -> RawFd {
-        self.readiness.as_raw_fd()
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
     }
 }
 

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 
 use smallvec::{SmallVec, smallvec};
 use smoltcp::iface::MulticastError;
@@ -508,7 +508,7 @@ impl Port for TapPort {
         PortCounters { kernel_drops: drops + self.inside.drops(), ..self.counters }
     }
 
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
         smallvec![self.interface.descriptor()]
     }
 }

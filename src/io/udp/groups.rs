@@ -7,7 +7,7 @@
 use std::io;
 use std::mem;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
@@ -99,8 +99,8 @@ impl Groups {
     }
 
     /// What is readable when one of the sockets is.
-    pub(super) fn descriptor(&self) -> Option<RawFd> {
-        self.readiness.as_ref().map(Readiness::as_raw_fd)
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.readiness.as_ref().map(Readiness::as_fd)
     }
 
     /// Datagrams that found no room, so far.

@@ -17,7 +17,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -398,10 +398,10 @@ impl Port for UdpPort {
         PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
     }
 
-    fn descriptors(&self) -> SmallVec<[RawFd; 4]> {
-        let mut descriptors = smallvec![self.intake.socket().as_raw_fd()];
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        let mut descriptors = smallvec![self.intake.socket().as_fd()];
         descriptors.extend(self.groups.descriptor());
-        descriptors.extend(self.watch.as_ref().and_then(Watch::descriptor));
+        descriptors.extend(self.watch.as_ref().and_then(Watch::as_fd));
         descriptors
     }
 }

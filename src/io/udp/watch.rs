@@ -1,7 +1,7 @@
 //! Changes of interfaces and addresses, as the kernel tells them to anybody who listens (`rtnetlink(7)`).
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::c_int;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -42,11 +42,6 @@ impl Watch {
     /// What is readable when something has changed.
     pub(in crate::io) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.netlink.as_ref().map(Socket::as_fd)
-    }
-
-    /// The same, as a number.
-    pub(in crate::io) fn descriptor(&self) -> Option<RawFd> {
-        self.as_fd().map(|fd| fd.as_raw_fd())
     }
 }
 

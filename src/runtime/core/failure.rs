@@ -43,7 +43,7 @@ mod tests {
     use crate::io::is_closed;
     use crate::net::TransmitErrorKind;
     use crate::runtime::AckPolicy;
-    use crate::runtime::queue::Queue;
+    use crate::runtime::queue::{OnSignal, Queue, Waited};
     use crate::runtime::ring::Armed;
     use crate::runtime::wire_of_tests::{End, pair};
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
@@ -72,7 +72,8 @@ mod tests {
         let flushed = [1, 2, 7].map(|wr_id| (wr_id, WcStatus::WrFlushErr));
         assert_eq!((ends(&a), a.log()), (flushed.to_vec(), vec!["announce".to_owned()]));
         assert_eq!((events.pop(), events.pop()), (Some(AsyncEvent::DeviceFatal), None));
-        assert_eq!((a.ring.completions.block(None), events.block(None)), (None, None), "closed");
+        assert_eq!(a.ring.completions.block(None, OnSignal::Wait), Waited::Over, "closed");
+        assert_eq!(events.block(None, OnSignal::Wait), Waited::Over, "closed");
     }
 
     #[test]

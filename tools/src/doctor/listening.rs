@@ -53,11 +53,10 @@ struct Host {
 
 impl Host {
     fn serve(&mut self, control: &mut Control) -> anyhow::Result<()> {
-        let descriptor = control.descriptor();
         let mut silent = 0;
         loop {
             let step = Duration::from_secs(1);
-            let arrivals = self.prober.receive(step, Some(descriptor))?;
+            let arrivals = self.prober.receive(step, Some(control.descriptor()))?;
             silent = if arrivals.is_empty() { silent + 1 } else { 0 };
             self.take(arrivals);
             // A visitor that has gone without a word is gone as well.

@@ -4,7 +4,7 @@
 //! odd. No queue pair is behind them: the port shows of each packet what an engine would not.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -244,16 +244,18 @@ impl Prober {
     pub(super) fn receive(
         &mut self,
         at_most: Duration,
-        also: Option<RawFd>,
+        also: Option<BorrowedFd<'_>>,
     ) -> anyhow::Result<Vec<Arrival>> {
         let found = self.take()?;
         if !found.is_empty() {
             return Ok(found);
         }
         let due = self.port.poll_timeout().map_or(at_most, |at| at.since(now()));
-        let mut descriptors = self.port.descriptors();
-        descriptors.extend(also);
-        wait_readable(&descriptors, Some(at_most.min(due)))?;
+        {
+            let mut descriptors = self.port.descriptors();
+            descriptors.extend(also);
+            wait_readable(&descriptors, Some(at_most.min(due)))?;
+        }
         self.take()
     }
 

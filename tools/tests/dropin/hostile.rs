@@ -114,6 +114,13 @@ fn processes_end_at_once_wherever_they_call_exit() {
     }
 }
 
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn signals_interrupt_the_waits_for_events() {
+    let _alone = alone();
+    assert_eq!(output(&[&compiled("interrupted")]), "every signal has done what it should\n");
+}
+
 /// The connection goes on after each PSN has been used once.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]

@@ -1,0 +1,45 @@
+//! What a signal does to a thread that waits as if it read from a descriptor.
+//!
+//! A `read` that a handler interrupts is restarted if the handler was installed with `SA_RESTART`, and fails with
+//! `EINTR` otherwise. A thread that drives a device sleeps in `ppoll`, which is never restarted, and it does not
+//! learn which handler has run. So:
+//!
+//! * where all handlers of the program agree, they decide;
+//! * where they do not ([`are_mixed`]), the thread leaves the device to the device's thread, and sleeps in a call that
+//!   the kernel restarts or not.
+
+use std::cell::Cell;
+
+use crate::io::{Restarts, restarts};
+
+/// A thread looks at the handlers again each time that it has waited so often: it takes as long as some system
+/// calls.
+const WAITS: u32 = 256;
+
+thread_local! {
+    /// The handlers as this thread has seen them last, and how often it has waited since.
+    static SEEN: Cell<(Restarts, u32)> = const { Cell::new((Restarts::empty(), WAITS)) };
+}
+
+/// Whether some handlers restart calls and others do not.
+pub(crate) fn are_mixed() -> bool {
+    let look = |seen: &Cell<(Restarts, u32)>| {
+        let (known, waits) = seen.get();
+        let (known, waits) = if waits < WAITS { (known, waits + 1) } else { (restarts(), 1) };
+        seen.set((known, waits));
+        known.is_all()
+    };
+    // A thread that ends has no place to keep it.
+    SEEN.try_with(look).unwrap_or_default()
+}
+
+/// Whether the handler that has just run in this thread ends a call such as `read`.
+pub(crate) fn has_ended_the_call() -> bool {
+    let look = |seen: &Cell<(Restarts, u32)>| {
+        let now = restarts();
+        // It may have removed itself (`SA_RESETHAND`).
+        let all = now | seen.replace((now, 1)).0;
+        all.contains(Restarts::INTERRUPT)
+    };
+    SEEN.try_with(look).unwrap_or_default()
+}
