@@ -71,8 +71,8 @@ pub use conditions::{Bursts, Conditions, Outages};
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]
 pub(crate) use sys::{
-    Restarts, Sleepers, Woken, at_exit, at_fork, is_closed, monotonic, processor_time, restarts,
-    sleep_on,
+    Restarts, Sleepers, Woken, at_exit, at_fork, is_closed, is_privileged, monotonic,
+    processor_time, restarts, sleep_on,
 };
 
 /// UDP source ports that RoCEv2 packets leave from, by which switches tell flows apart.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::io::PortKind;
 use crate::io::impair::Impairments;
+use crate::io::{PortKind, is_privileged};
 use crate::runtime::may_be_shards;
 
 /// An environment variable.
@@ -137,13 +137,15 @@ pub enum LogLevel {
 }
 
 impl Environment {
-    /// Reads the environment of this process.
+    /// Reads the environment of this process. For a set-uid program, or another with privileges of its own, no
+    /// variable is set (`secure_getenv`).
     ///
     /// # Errors
     ///
     /// A variable has a value that it cannot have.
     pub fn read() -> Result<Self, EnvError> {
-        Self::from_variables(|name| env::var_os(name))
+        let trusted = !is_privileged();
+        Self::from_variables(|name| env::var_os(name).filter(|_| trusted))
     }
 
     /// Reads what `lookup` says of each variable.

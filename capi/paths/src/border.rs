@@ -18,7 +18,10 @@ use crate::place::Place;
 /// Where the tree is, as `roce run` has said; `None` when it has not.
 fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    let read = || env::var_os("SOFTROCE_PATHS").map(OsString::into_vec);
+    // As `secure_getenv` has it: a set-uid program does not trust its environment.
+    // SAFETY: the call takes a number, and answers 0 where there is no such entry.
+    let trusted = unsafe { libc::getauxval(libc::AT_SECURE) } == 0;
+    let read = || env::var_os("SOFTROCE_PATHS").filter(|_| trusted).map(OsString::into_vec);
     ROOT.get_or_init(read).as_deref().filter(|root| !root.is_empty())
 }
 

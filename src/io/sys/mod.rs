@@ -233,6 +233,13 @@ pub(super) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Whether the program has more privileges than the program that started it: it is set-uid, set-gid, or has
+/// file capabilities (`AT_SECURE`). The environment is not to be trusted then.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: the call takes a number, and answers 0 where there is no such entry.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// Nanoseconds since the system was started: what the standard library's clock says, without the
 /// arithmetic around it. A poll that finds nothing reads it once.
 pub(crate) fn monotonic() -> u64 {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{output, run, text};
@@ -159,4 +160,43 @@ fn names_that_another_user_planted_are_left_alone() {
         assert_eq!(fs::read_dir(temporary.path().join(theirs)).unwrap().count(), 0, "{theirs}");
     }
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 5, "four planted, one of ours");
+}
+
+/// A program that finds our libraries by itself, as the environment names none to a set-uid one.
+fn linked_with_ours(name: &str, directory: &Path) -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_roce")).parent().unwrap();
+    for (built_as, found_as) in
+        [("libibverbs.so", "libibverbs.so.1"), ("libsoftroce_paths.so", "libsoftroce_paths.so")]
+    {
+        fs::copy(built.join(built_as), directory.join(found_as)).unwrap();
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin/hostile").join(name);
+    let (paths, program) = (directory.join("libsoftroce_paths.so"), directory.join(name));
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-Wl,--no-as-needed", "-o"]).arg(&program);
+    cc.arg(source.with_extension("c")).arg(paths).arg("-libverbs");
+    let told = cc.arg(format!("-Wl,-rpath,{}", directory.display())).output().unwrap();
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    program
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn set_uid_programs_do_not_trust_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
+    fs::create_dir_all(tree.join("sys/class/infiniband/probe")).unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = linked_with_ours("privileged", directory.path());
+    let said = || {
+        let mut nobody = Command::new("setpriv");
+        nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        nobody.env("SOFTROCE_NAME", "theirs").env("SOFTROCE_PATHS", &tree);
+        let ended = nobody.output().unwrap();
+        assert!(ended.status.success(), "as root only: {}", text(&ended.stderr));
+        text(&ended.stdout)
+    };
+    assert_eq!(said(), "theirs\nled\n", "as any program");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    assert_eq!(said(), "softroce0\nnot led\n", "set-uid; is {} mounted nosuid?", program.display());
 }
