@@ -135,7 +135,7 @@ impl Memory {
         }
         let dm_len = dm.len();
         let part = dm.inner.memory.part(offset, len);
-        self.register_any(
+        self.register(
             pd,
             part.ok_or(RegisterError::OutsideDm { offset, len, dm_len })?,
             None,

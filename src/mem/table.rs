@@ -177,25 +177,12 @@ impl Memory {
     /// Registers memory under a new key.
     ///
     /// Peers and work requests address it from `iova`, or from its host address when there is none,
-    /// or from zero with [`Access::ZERO_BASED`], whatever `iova` is.
+    /// or from zero with [`Access::ZERO_BASED`], whatever `iova` is. The memory may have no bytes: then
+    /// every request for some is out of range.
     ///
     /// # Errors
     /// See [`RegisterError`]. The memory is dropped.
     pub fn register(
-        &self,
-        pd: PdId,
-        memory: HostMemory,
-        iova: Option<u64>,
-        access: Access,
-    ) -> Result<Arc<Region>, RegisterError> {
-        if memory.is_empty() {
-            return Err(RegisterError::Empty);
-        }
-        self.register_any(pd, memory, iova, access)
-    }
-
-    /// The same, of no bytes too.
-    pub(super) fn register_any(
         &self,
         pd: PdId,
         memory: HostMemory,
@@ -417,8 +404,8 @@ impl Hasher for KeyHasher {
 /// Why memory was not registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RegisterError {
-    /// There are no bytes.
-    #[error("cannot register 0 bytes")]
+    /// The memory that a region is to move to has no bytes.
+    #[error("a region cannot move to 0 bytes")]
     Empty,
     /// Peers would write what the host itself may not.
     #[error("{access} needs LOCAL_WRITE")]
@@ -543,6 +530,29 @@ mod tests {
             };
             assert_eq!(find(addr, len).unwrap_err(), refused);
         }
+    }
+
+    #[test]
+    fn a_region_of_no_bytes_opens_no_byte() {
+        let memory = memory();
+        let nothing = page().part(0, 0).unwrap();
+        let region = memory.register(PD, nothing, Some(0x1000), REMOTE).unwrap();
+        let local = |addr, len| memory.local(PD, region.lkey(), addr, len, Need::Read);
+        let remote = |addr, len| memory.remote(PD, region.rkey(), addr, len, Access::REMOTE_WRITE);
+        for addr in [0, 0x0fff, 0x1000, 0x1001, u64::MAX] {
+            assert_eq!([local(addr, 0), remote(addr, 0)].map(|found| found.unwrap().len()), [0; 2]);
+            for len in [1, u32::MAX] {
+                let key = region.rkey().0;
+                let (region_addr, region_len) = (0x1000, 0);
+                let refused = AccessError::OutOfRange { key, addr, len, region_addr, region_len };
+                assert_eq!(
+                    [local(addr, len), remote(addr, len)].map(Result::unwrap_err),
+                    [refused; 2]
+                );
+            }
+        }
+        let change = Reregister { access: Some(Access::LOCAL_WRITE), ..Reregister::default() };
+        assert_eq!(memory.reregister(&region, change).unwrap().len(), 0);
     }
 
     #[test]

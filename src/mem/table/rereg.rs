@@ -35,15 +35,15 @@ impl Memory {
         old: &Region,
         change: Reregister,
     ) -> Result<Arc<Region>, RegisterError> {
+        if change.memory.as_ref().is_some_and(|(memory, _)| memory.is_empty()) {
+            return Err(RegisterError::Empty);
+        }
         let access = change.access.unwrap_or(old.access());
         let (memory, iova) = change.memory.unwrap_or_else(|| {
             // The addresses of a zero-based region are of no use to one that is not.
             let has_addresses = !old.access().contains(Access::ZERO_BASED);
             (old.memory.memory().share(), has_addresses.then_some(old.addr()))
         });
-        if memory.is_empty() {
-            return Err(RegisterError::Empty);
-        }
         let (addr, access) = self.check(&memory, iova, access)?;
         let pd = change.pd.unwrap_or(old.pd());
         let mut table = self.write();

@@ -122,6 +122,12 @@ fn signals_interrupt_the_waits_for_events() {
     assert_eq!(output(&[&compiled("interrupted")]), "every signal has done what it should\n");
 }
 
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn regions_of_no_bytes_open_no_byte() {
+    assert_eq!(output(&[&compiled("empty")]), "all is as it should be\n");
+}
+
 /// The connection goes on after each PSN has been used once.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
