@@ -130,6 +130,14 @@ key! {
     /// The queue key that a UD packet must carry to be taken.
     QKey(u32), "8"
 }
+impl QKey {
+    /// Whether it is a controlled one, of bit 31, that only the privileged give to queue pairs (IBTA vol 1,
+    /// §10.2.5).
+    pub const fn is_controlled(self) -> bool {
+        self.0 >> 31 == 1
+    }
+}
+
 key! {
     /// A partition key; bit 15 marks a full member.
     PKey(u16), "4"

@@ -330,7 +330,7 @@ pub enum InitAttr {
     },
     /// UD.
     Datagram {
-        /// What a packet must carry to be taken. Bit 31 is for the privileged.
+        /// What a packet must carry to be taken. Bit 31 needs `CAP_NET_RAW`.
         qkey: QKey,
     },
 }

@@ -286,6 +286,8 @@ pub struct Engine {
     flows: FlowPorts,
     /// Slots of the GID table whose address is gone.
     empty_gids: Vec<usize>,
+    /// Queue pairs may be given controlled Q_Keys.
+    controlled_qkeys: bool,
     arriving: Arriving,
     outputs: Outputs,
     tally: Tally,
@@ -357,6 +359,7 @@ impl Engine {
             groups: Groups::default(),
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),
+            controlled_qkeys: false,
             arriving: Arriving::default(),
             outputs: Outputs::default(),
             tally: Tally::default(),
@@ -497,6 +500,12 @@ impl Engine {
         Ok(qpn)
     }
 
+    /// Sets whether queue pairs may be given [controlled](crate::ids::QKey::is_controlled) Q_Keys, as privileged
+    /// programs do. At first they may not.
+    pub fn allow_controlled_qkeys(&mut self, allowed: bool) {
+        self.controlled_qkeys = allowed;
+    }
+
     /// Changes state or attributes of a queue pair. `agree` is asked for the UDP source port when
     /// the queue pair gets its path: it is given our address and the port wanted there, and returns the
     /// one to be used. Of a UD queue pair it is asked for each of our addresses.
@@ -521,6 +530,7 @@ impl Engine {
             gids: &self.config.gids,
             empty_gids: &self.empty_gids,
             pkeys: self.config.pkeys.len(),
+            controlled_qkeys: self.controlled_qkeys,
         };
         let to = transitions::check(qp.qp_type, qp.state, attr, &bounds)?;
         if qp.is_draining() && !matches!(to, QpState::Err | QpState::Reset) {

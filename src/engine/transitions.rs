@@ -148,6 +148,8 @@ pub(super) struct Bounds<'a> {
     pub empty_gids: &'a [usize],
     /// Entries of the P_Key table.
     pub pkeys: usize,
+    /// Whether Q_Keys may be controlled ones.
+    pub controlled_qkeys: bool,
 }
 
 /// Checks a modification of a queue pair that is in state `from`, and returns the state that it
@@ -194,7 +196,9 @@ fn check_values(from: QpState, attr: &QpAttr, bounds: &Bounds<'_>) -> Result<(),
     if let Some(found) = attr.path_mtu.filter(|mtu| *mtu > bounds.active_mtu) {
         return Err(ModifyError::PathMtu { found, active: bounds.active_mtu });
     }
-    if let Some(qkey) = attr.qkey.filter(|qkey| qkey.0 >> 31 == 1) {
+    if let Some(qkey) = attr.qkey.filter(|qkey| qkey.is_controlled())
+        && !bounds.controlled_qkeys
+    {
         return Err(ModifyError::PrivilegedQkey { qkey });
     }
     if attr.alt_path.is_some() {
@@ -307,9 +311,9 @@ pub enum ModifyError {
         /// What the port has.
         active: Mtu,
     },
-    /// A Q_Key of the privileged.
+    /// A controlled Q_Key, of a program without privilege.
     #[doc(alias = "EPERM")]
-    #[error("QKEY {qkey} has bit 31 set, which is for the privileged")]
+    #[error("QKEY {qkey} has bit 31 set, which needs CAP_NET_RAW")]
     PrivilegedQkey {
         /// What was given.
         qkey: QKey,
@@ -465,6 +469,7 @@ mod tests {
         gids: &[GID],
         empty_gids: &[],
         pkeys: 1,
+        controlled_qkeys: false,
     };
 
     /// The attributes by the abbreviations of the notes.
@@ -661,12 +666,14 @@ mod tests {
     }
 
     #[test]
-    fn a_privileged_qkey_is_refused() {
+    fn a_controlled_qkey_needs_privilege() {
         let attr = QpAttr { qkey: Some(QKey(0x8001_0000)), ..QpAttr::default() };
         assert_eq!(
             check(QpType::Ud, QpState::Rts, &attr, &BOUNDS),
             Err(ModifyError::PrivilegedQkey { qkey: QKey(0x8001_0000) })
         );
+        let privileged = Bounds { controlled_qkeys: true, ..BOUNDS };
+        assert_eq!(check(QpType::Ud, QpState::Rts, &attr, &privileged), Ok(QpState::Rts));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub use conditions::{Bursts, Conditions, Outages};
 pub use sys::wait_readable;
 #[cfg(feature = "runtime")]
 pub(crate) use sys::{
-    Restarts, Sleepers, Woken, at_exit, at_fork, is_closed, is_privileged, monotonic,
+    Restarts, Sleepers, Woken, at_exit, at_fork, has_net_raw, is_closed, is_privileged, monotonic,
     processor_time, restarts, sleep_on,
 };
 

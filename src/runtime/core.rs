@@ -17,8 +17,8 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
-use crate::ids::{Qpn, Srqn};
-use crate::io::{Port, TransmitError, is_closed};
+use crate::ids::{QKey, Qpn, Srqn};
+use crate::io::{Port, TransmitError, has_net_raw, is_closed};
 use crate::net::{Burst, TransmitErrorKind};
 use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
@@ -270,6 +270,10 @@ impl Core {
         attr: &QpAttr,
     ) -> Result<(), ModifyError> {
         self.flush(now);
+        if attr.qkey.is_some_and(QKey::is_controlled) {
+            // The thread that asks may have given it up since.
+            self.engine.allow_controlled_qkeys(has_net_raw());
+        }
         let port = &mut self.port;
         self.engine.modify_qp(now, qpn, attr, |from, wanted| port.source_port(from, wanted))?;
         self.transmit(now);

@@ -290,7 +290,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`]: a key with bit 31 set is for the privileged; [`Error::Down`].
+    /// [`Error::Modify`]: a key with bit 31 set needs `CAP_NET_RAW`; [`Error::Down`].
     pub fn activate(&self, qkey: QKey) -> Result<(), Error> {
         self.modify(InitAttr::Datagram { qkey })?;
         self.modify(RtrAttr::Ud)?;

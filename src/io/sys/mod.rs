@@ -233,6 +233,20 @@ pub(super) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Whether this thread may do what takes `CAP_NET_RAW`.
+pub(crate) fn has_net_raw() -> bool {
+    /// `CAP_NET_RAW`, and the version of the call that has two words for each set (capability.h).
+    const NET_RAW: u32 = 13;
+    const VERSION: u32 = 0x2008_0522;
+    // The version, and the number of the calling thread.
+    let header = [VERSION, 0];
+    // Effective, permitted and inheritable capabilities, twice.
+    let mut sets = [0_u32; 6];
+    // SAFETY: `header` is a version and a thread, and `sets` has room for what the call returns in that version.
+    let rc = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    rc == 0 && (sets[0] >> NET_RAW) & 1 == 1
+}
+
 /// Whether the program has more privileges than the program that started it: it is set-uid, set-gid, or has
 /// file capabilities (`AT_SECURE`). The environment is not to be trusted then.
 pub(crate) fn is_privileged() -> bool {

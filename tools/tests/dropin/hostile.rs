@@ -128,6 +128,14 @@ fn regions_of_no_bytes_open_no_byte() {
     assert_eq!(output(&[&compiled("empty")]), "all is as it should be\n");
 }
 
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn queue_keys_of_bit_31_need_a_capability() {
+    let root = Command::new("id").arg("-u").output().unwrap();
+    assert_eq!(text(&root.stdout), "0\n", "as root only: others have no CAP_NET_RAW");
+    assert_eq!(output(&[&compiled("qkeys")]), "only the privileged have such keys\n");
+}
+
 /// The connection goes on after each PSN has been used once.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
