@@ -31,9 +31,23 @@ const SAYS_WHY: [&str; 4] = [
     "Err",
 ];
 
+/// Calls that look whether a device, another process or another thread has done something.
+const POLLS: [&str; 6] = ["poll_event", "poll_one", "sleep", "try_iter", "try_recv", "try_wait"];
+
+/// Questions that are polls in the condition of a loop.
+const POLLED: [&str; 2] = ["is_none", "is_empty"];
+
+/// Words of which one is part of a name in a loop that has a limit, in time or in attempts.
+const LIMITS: [&str; 5] = ["attempt", "deadline", "elapsed", "limit", "patience"];
+
 #[test]
 fn tests_say_why_they_return_early() {
     assert_eq!(findings(Rule::EarlyReturn), "");
+}
+
+#[test]
+fn loops_that_poll_name_their_limit() {
+    assert_eq!(findings(Rule::UnboundedPolling), "");
 }
 
 /// Everything that breaks a rule, a line each.
@@ -49,6 +63,7 @@ fn findings(rule: Rule) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
     EarlyReturn,
+    UnboundedPolling,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +76,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.rule {
             Rule::EarlyReturn => "the test returns early and does not say why",
+            Rule::UnboundedPolling => "the loop polls without a limit at which the test fails",
         };
         write!(f, "{}: {what}", self.line)
     }
@@ -69,20 +85,29 @@ impl fmt::Display for Finding {
 /// Checks a file.
 fn check(file: &str, source: &str) -> Vec<Finding> {
     let parsed = syn::parse_file(source).unwrap_or_else(|error| panic!("{file}: {error}"));
-    let mut checker = Checker::default();
+    let mut checker = Checker { source, in_test_code: is_test_file(file), ..Checker::default() };
     checker.visit_file(&parsed);
     checker.found
 }
 
+/// Whether a file has test code only.
+fn is_test_file(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or_default();
+    format!("/{file}").contains("/tests/") || name == "tests.rs" || name.ends_with("_of_tests.rs")
+}
+
 /// Walks through a file.
 #[derive(Default)]
-struct Checker {
+struct Checker<'a> {
+    source: &'a str,
+    /// In a test, or in a module for tests.
+    in_test_code: bool,
     /// Inside the body of a test, and in no function or closure of it.
     in_test: bool,
     found: Vec<Finding>,
 }
 
-impl Checker {
+impl Checker<'_> {
     fn add(&mut self, span: Span, rule: Rule) {
         self.found.push(Finding { line: span.start().line, rule });
     }
@@ -92,6 +117,37 @@ impl Checker {
         let outside = std::mem::replace(&mut self.in_test, in_test);
         visit(self);
         self.in_test = outside;
+    }
+
+    /// The words in a part of the file, without comments.
+    fn words(&self, part: &impl Spanned) -> Vec<String> {
+        let (start, end) = (part.span().start(), part.span().end());
+        let lines = self.source.lines().enumerate().take(end.line).skip(start.line - 1);
+        let text = lines.map(|(index, line)| {
+            let chars = line.chars();
+            let until = if index + 1 == end.line { end.column } else { usize::MAX };
+            let from = if index + 1 == start.line { start.column } else { 0 };
+            let line: String = chars.take(until).skip(from).collect();
+            line.split("//").next().unwrap_or_default().to_owned()
+        });
+        let text = text.collect::<Vec<_>>().join("\n").to_lowercase();
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect()
+    }
+
+    /// Looks at a loop with this condition, if it has one.
+    fn look_at_loop(&mut self, span: Span, condition: Option<&syn::Expr>, body: &syn::Block) {
+        let asked = condition.map(|condition| self.words(condition)).unwrap_or_default();
+        let done = self.words(body);
+        let has =
+            |words: &[String], of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
+        let polls = has(&asked, &POLLS)
+            || has(&done, &POLLS)
+            // Simulations assert their progress in each turn.
+            || has(&asked, &POLLED) && !done.iter().any(|word| word.starts_with("assert"));
+        let names_limit = |word: &String| LIMITS.iter().any(|limit| word.contains(limit));
+        if self.in_test_code && polls && !asked.iter().chain(&done).any(names_limit) {
+            self.add(span, Rule::UnboundedPolling);
+        }
     }
 
     /// Looks for returns among tokens that are not parsed: tests in `proptest!`.
@@ -108,10 +164,33 @@ impl Checker {
     }
 }
 
-impl<'ast> Visit<'ast> for Checker {
+impl<'ast> Visit<'ast> for Checker<'_> {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        let outside = self.in_test_code;
+        self.in_test_code |= module.attrs.iter().any(is_for_tests);
+        visit::visit_item_mod(self, module);
+        self.in_test_code = outside;
+    }
+
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
         let is_test = function.attrs.iter().any(|attribute| attribute.path().is_ident("test"));
+        let outside = self.in_test_code;
+        self.in_test_code |= is_test;
         self.within(is_test, |checker| visit::visit_item_fn(checker, function));
+        self.in_test_code = outside;
+    }
+
+    fn visit_expr_while(&mut self, expression: &'ast syn::ExprWhile) {
+        // One that takes what there is ends by itself.
+        if !matches!(*expression.cond, syn::Expr::Let(_)) {
+            self.look_at_loop(expression.span(), Some(&expression.cond), &expression.body);
+        }
+        visit::visit_expr_while(self, expression);
+    }
+
+    fn visit_expr_loop(&mut self, expression: &'ast syn::ExprLoop) {
+        self.look_at_loop(expression.span(), None, &expression.body);
+        visit::visit_expr_loop(self, expression);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
@@ -138,6 +217,13 @@ impl<'ast> Visit<'ast> for Checker {
             self.scan(called.tokens.clone());
         }
     }
+}
+
+/// Whether an attribute is `#[cfg(test)]`, or another `cfg` with `test`.
+fn is_for_tests(attribute: &syn::Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return false };
+    let words = list.tokens.to_string();
+    list.path.is_ident("cfg") && words.split(|c: char| !c.is_alphanumeric()).any(|w| w == "test")
 }
 
 /// Whether an expression calls one of [`SAYS_WHY`].
@@ -185,6 +271,50 @@ mod the_checker {
                 }
             }";
         assert_eq!(lines(Rule::EarlyReturn, source), [4, 5, 6, 7, 12, 13, 19, 25]);
+    }
+
+    #[test]
+    fn sees_loops_that_poll_without_a_limit() {
+        let source = "
+            #[test]
+            fn a() {
+                while cq.poll_one().is_none() {}
+                while queue.is_empty() { device.turn() }
+                while dropped() == 0 { assert_eq!(cq.poll_one(), None); } // no limit
+                loop { if let Some(event) = ctx.poll_event() { break event } }
+                let closure = || while child.try_wait().unwrap().is_none() { spin_loop() };
+            }
+            #[cfg(all(test, unix))]
+            mod tests {
+                fn helper() {
+                    while x.is_none() {}
+                }
+            }";
+        assert_eq!(lines(Rule::UnboundedPolling, source), [4, 5, 6, 7, 8, 13]);
+        let helper = "fn f() { while x.is_none() {} }";
+        let found = |file| check(file, helper).len();
+        let files =
+            ["tests/verbs/node.rs", "pcap/tests/a.rs", "capi/src/tests.rs", "src/a_of_tests.rs"];
+        assert_eq!(files.map(found), [1; 4]);
+        assert_eq!(["src/io/mod.rs", "tools/src/main.rs"].map(found), [0; 2]);
+    }
+
+    #[test]
+    fn allows_loops_with_a_limit_and_those_of_a_simulation() {
+        let source = "
+            #[test]
+            fn a() {
+                while cq.poll_one().is_none() { assert!(begun.elapsed() < PATIENCE) }
+                while ctx.wait_event(PATIENCE) != Event::PortActive {}
+                loop { if now() > deadline { panic!() } yield_now(); }
+                while sends.is_empty() { assert!(world.advance(), \"it stands still\"); }
+                while let Some(completion) = cq.poll_one() { check(completion) }
+                while x < 3 { x += 1; }
+                loop { match next() { Some(_) => {}, None => break } }
+                for _ in 0..100 { cq.poll_one(); }
+            }
+            fn not_of_a_test() { while cq.poll_one().is_none() {} }";
+        assert_eq!(lines(Rule::UnboundedPolling, source), [0; 0]);
     }
 
     #[test]
