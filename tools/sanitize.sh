@@ -77,9 +77,8 @@ asan() {
     directory=$(drop_in address)
     export ASAN_OPTIONS=$ASAN_OPTIONS:strict_string_checks=1
     in_c address "$directory" "$here/closing.c"
-    # Not `refusals`, which claims longer lists of pieces than it has: up to 1024 of them are read before it is refused.
     local name
-    for name in order unacknowledged drained threads "many queue-pairs" "vanishing default" \
+    for name in order refusals unacknowledged drained threads "many queue-pairs" "vanishing default" \
         "vanishing handler"; do
         # shellcheck disable=SC2086
         in_c address "$directory" "$HOSTILE/${name%% *}.c" ${name#"${name%% *}"}
