@@ -22,6 +22,9 @@ mod peers;
 #[allow(dead_code, reason = "the verbs' tests use the rest")]
 #[path = "verbs/process.rs"]
 mod process;
+#[allow(dead_code, reason = "each user takes its part")]
+#[path = "support/within.rs"]
+mod within;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

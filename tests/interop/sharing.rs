@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use softroce::runtime::now;
 use softroce::verbs::*;
 
 use super::pair::{PATIENCE, Pair, Setup, TARGET};

@@ -133,7 +133,6 @@ fn mapped(ip: IpAddr) -> Ipv6Addr {
 mod tests {
     use std::env;
     use std::io::{BufRead, BufReader, Read, Write};
-    use std::os::fd::AsRawFd;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
@@ -204,7 +203,7 @@ mod tests {
             Some(("listens", ip)) => {
                 let listener = listen(ip.parse().unwrap()).unwrap();
                 println!("\nuser {}", sys::user());
-                assert!(wait_readable(&[listener.as_raw_fd()], Some(PATIENCE)).unwrap());
+                assert!(wait_readable(&[listener.as_fd()], Some(PATIENCE)).unwrap());
                 println!("\nlets in {}", accept(&listener).unwrap().is_some());
                 // The other end is judged until this is closed.
                 io::stdin().read_to_end(&mut Vec::new()).unwrap();
