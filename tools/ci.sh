@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 ALL=(packages format lints tests asan tsan memcheck linkers examples docs capture speed fuzz namespaces unprivileged
-    dropin soak rxe)
+    dropin soak faults rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
@@ -153,6 +153,14 @@ dropin() {
 soak() {
     installed "${DROPIN_PACKAGES[@]}"
     tools/soak.sh --seconds 40 --kills 60
+}
+
+# System calls that fail: docs/FAULTS.md.
+faults() {
+    installed strace ibverbs-utils perftest
+    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo build --release --package softroce-tools --example life
+    cargo test --release --package softroce-tools --test faults -- --ignored
 }
 
 # Kernel rxe at the other end, in two Debian guests one after the other: about fifteen minutes, of which

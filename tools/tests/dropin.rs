@@ -28,7 +28,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use roce::{alone, command, golden};
+use roce::{alone, command, golden, listens};
 
 /// How long one program may take; it is ended then, with exit status 124.
 const SECONDS: &str = "90";
@@ -109,17 +109,6 @@ fn until_it_listens(child: &mut Child, port: u16) {
         assert!(softroce::runtime::now() - start < limit, "port {port} is silent after {limit:?}");
         thread::yield_now();
     }
-}
-
-/// Whether a socket of this machine listens at a port: state 0A of the kernel's table.
-fn listens(port: u16) -> bool {
-    let tables =
-        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap());
-    tables.iter().flat_map(|table| table.lines()).any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let local = words.next().unwrap_or_default();
-        local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some("0A")
-    })
 }
 
 fn free_port() -> u16 {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -17,11 +18,25 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the environment may tell the command.
+pub(crate) use softroce::runtime::VARIABLES as VARIABLES_OF_THE_COMMAND;
+
+/// Whether a socket of this machine listens at a port: state 0A of the kernel's table.
+pub(crate) fn listens(port: u16) -> bool {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap());
+    tables.iter().flat_map(|table| table.lines()).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let local = words.next().unwrap_or_default();
+        local.ends_with(&format!(":{port:04X}")) && words.nth(1) == Some("0A")
+    })
+}
+
 /// The command, with nothing in its environment that is for it.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
     command.args(args);
-    for variable in softroce::runtime::VARIABLES {
+    for variable in VARIABLES_OF_THE_COMMAND {
         command.env_remove(variable.name);
     }
     command

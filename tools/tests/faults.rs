@@ -1,0 +1,78 @@
+//! Every system call in the life of a device fails once, and from then on, with every error that its manual page names.
+//!
+//! strace counts the calls of each thread, and has one of them fail, or that one and those after it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "faults/errors.rs"]
+mod errors;
+#[path = "faults/program.rs"]
+mod program;
+mod roce;
+#[path = "faults/table.rs"]
+mod table;
+#[path = "faults/trace.rs"]
+mod trace;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, thread};
+
+use errors::Fault;
+use program::{Outcome, Program};
+use table::Table;
+
+/// Programs that run at once.
+const WORKERS: usize = 2;
+
+/// Runs a program with each fault, and returns how it has ended.
+fn outcomes(program: &Program, all: bool) -> Vec<(Fault, Outcome)> {
+    let sites = program.sites();
+    let faults: Vec<_> = sites.iter().flat_map(|site| errors::faults(site, all)).collect();
+    let (next, faults) = (AtomicUsize::new(0), &faults);
+    let work = |worker| {
+        let claim = || faults.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(claim)
+            .map(|fault| {
+                let outcome = program.outcome(worker, fault);
+                if env::var_os("FAULTS_VERBOSE").is_some() {
+                    eprintln!("{}: {} {:?}", program.name, fault.inject(), outcome);
+                }
+                (fault.clone(), outcome)
+            })
+            .collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> =
+            (0..WORKERS).map(|worker| scope.spawn(move || work(worker))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+/// `FAULTS` names one program, or `all`. Without it those run that do not take long.
+fn is_wanted(program: &Program) -> bool {
+    match env::var("FAULTS") {
+        Ok(name) => name == "all" || name == program.name,
+        Err(_) => !program.takes_long,
+    }
+}
+
+#[test]
+#[ignore = "needs strace and Debian's ibverbs-utils: tools/ci.sh faults"]
+fn a_system_call_that_fails_is_got_over_or_named() {
+    let mut table = Table::read();
+    let mut wrong = Vec::new();
+    // Without a wish, all errors with the first program, and one of each call with the others.
+    let wishes = env::var_os("FAULTS").is_some();
+    for (at, program) in program::all().iter().filter(|program| is_wanted(program)).enumerate() {
+        let all = wishes || at == 0;
+        let outcomes = outcomes(program, all);
+        for (fault, outcome) in &outcomes {
+            if let Outcome::Bad(why) = outcome {
+                wrong.push(format!("{}: {} {why}", program.name, fault.inject()));
+            }
+        }
+        wrong.extend(table.compare(program, &outcomes));
+    }
+    assert_eq!(wrong, [""; 0]);
+}
