@@ -105,12 +105,12 @@ fn without_memory() {
     let qp = node.pd.create_qp(&QpConfig::rc(&cq)).unwrap();
     qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
     qp.modify(QpAttr::to(QpState::Err)).unwrap();
-    let mut flushed = 0_usize;
+    let (mut flushed, limit) = (0_usize, CompletionQueue::MAX_DEPTH);
     // To look for the event takes longer than to flush.
     while !flushed.is_multiple_of(1024) || node.ctx.poll_event().is_none() {
         qp.post_send(SendRequest::send(0, SendData::inline(b""))).unwrap();
         flushed += 1;
-        assert!(flushed < CompletionQueue::MAX_DEPTH, "there was room for all");
+        assert!(flushed < limit, "there was room for all");
     }
     drop(held);
     node.qp.connect(&node.qp.endpoint(), &ConnectOptions::default()).unwrap();

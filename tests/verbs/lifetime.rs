@@ -33,8 +33,7 @@ fn handles_can_be_dropped_in_any_order() {
         let mut handles: Vec<Box<dyn Send>> =
             vec![Box::new(qp), Box::new(cq), Box::new(mr), Box::new(pd), Box::new(ctx)];
         let mut rest = order;
-        while !handles.is_empty() {
-            let count = handles.len();
+        for count in (1..=handles.len()).rev() {
             drop(handles.remove(rest % count));
             rest /= count;
         }

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -215,8 +216,10 @@ impl Server {
         let arguments = [&["run", "--", "timeout", "-s", "KILL", SECONDS], program].concat();
         let mut command = command(&arguments);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let (start, limit) = (softroce::runtime::now(), Duration::from_secs(60));
         while !listens(port) {
             assert_eq!(child.try_wait().unwrap(), None, "{program:?}");
+            assert!(softroce::runtime::now() - start < limit, "{program:?} does not listen");
             thread::yield_now();
         }
         Self(child)
