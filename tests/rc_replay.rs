@@ -61,7 +61,7 @@ fn read_fails_when_its_region_goes_before_the_end_of_its_first_response() {
     assert_eq!((t.events(), t.state()), (vec![AsyncEvent::QpAccessErr(t.qpn)], QpState::Err));
 }
 
-/// The requester fails, which ends the queue pair. What it had still to answer is not sent in ERR.
+/// The requester fails, which ends the queue pair. The responder sends nothing more in ERR.
 #[test]
 fn read_responses_end_when_the_requester_fails() {
     let mut t = Script::responder(Link { retry_cnt: 0, ..rts_qp() });

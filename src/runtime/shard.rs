@@ -230,13 +230,13 @@ impl Shard {
         }
     }
 
-    /// Sends the acknowledgements that are owed, `max` at most, unless somebody has the lock, and returns how
+    /// Sends the acknowledgements that are owed, `max` at most, unless a thread holds the lock, and returns how
     /// many. For the end of the process in the handler of a signal: every step is async-signal-safe.
     pub(crate) fn send_last(&self, max: usize) -> usize {
         if self.check().is_err() {
             return 0;
         }
-        // Whoever has the lock may be what the signal has interrupted.
+        // The thread that holds the lock may be the one that the signal has interrupted.
         self.core.try_lock().map_or(0, |mut core| core.send_last(max))
     }
 

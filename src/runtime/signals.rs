@@ -1,4 +1,4 @@
-//! What a signal does to a thread that waits as if it read from a descriptor.
+//! The effect of signals on a thread that waits as if it read from a descriptor.
 //!
 //! A `read` that a handler interrupts is restarted if the handler was installed with `SA_RESTART`, and fails with
 //! `EINTR` otherwise. A thread that drives a device sleeps in `ppoll`, which is never restarted, and it does not

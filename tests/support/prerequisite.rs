@@ -23,7 +23,7 @@ fn report(is_ci: bool, what: &dyn Display) {
     assert!(!is_ci, "a prerequisite is missing: {what}");
     let (place, thread) = (Location::caller(), thread::current());
     let test = thread.name().unwrap_or("a test");
-    // Nobody may be there to read it.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "NOT RUN: {test} ({place}): missing: {what}");
 }
 

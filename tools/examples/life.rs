@@ -83,7 +83,7 @@ fn settled(before: Option<(usize, usize)>) -> Option<(usize, usize)> {
     held()
 }
 
-/// A message arrives with bytes that nobody has sent.
+/// A message that arrived with other bytes than were sent.
 #[derive(Debug, Clone, Copy)]
 struct WrongData(&'static str);
 
@@ -162,7 +162,7 @@ fn live() -> Result<()> {
     near.complete("READ")?;
     near.check(&data, "READ")?;
 
-    // By SEND, to somebody who sleeps until the event.
+    // By SEND, to a receiver that sleeps until the event.
     far.mr.write_at(0, &vec![0; HALF])?;
     far.rc.post_recv(RecvRequest::new(3, far.mr.sge(..HALF)))?;
     far.cq.req_notify(false);

@@ -332,7 +332,7 @@ impl Requests {
                 self.answers.reason = Some((psn, reason));
                 self.answers.acknowledge(psn);
             }
-            // What a requester makes of these is not defined.
+            // The specification does not define how a requester handles these.
             Syndrome::Nak(NakCode::Reserved(_) | NakCode::InvalidRdRequest) => {}
             Syndrome::Nak(code) => {
                 self.check_nak_msn(psn, aeth, out);

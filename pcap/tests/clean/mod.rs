@@ -7,7 +7,7 @@ use softroce_pcap::Reader;
 use softroce_pcap::check::{Checker, Finding};
 use softroce_pcap::flow::Limits;
 
-/// Captures with a packet that somebody made wrong.
+/// Captures with a packet that was made wrong on purpose.
 const MADE_WRONG: [&str; 2] = ["rxe/host_handmade_rc.pcap", "rxe/k612_awrite_misaligned.pcap"];
 
 /// An IP packet of a capture.

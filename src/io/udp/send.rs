@@ -208,7 +208,7 @@ impl Senders {
             cut(envelope, burst);
         }
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
-        // Lost, as on the way: nobody is left to send it again.
+        // A failure loses the packet, as a network may: the process ends before a retransmission.
         let _ = sys::send_one(socket, envelope, burst.data());
     }
 

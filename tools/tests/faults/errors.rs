@@ -64,7 +64,7 @@ const TRANSLATED: &[(&str, &str, &str)] = &[
     ("clone3", "ENOMEM", "starting a thread: Resource temporarily unavailable"),
     ("mmap", "ENOMEM", "starting a thread: Resource temporarily unavailable"),
     ("mprotect", "ENOMEM", "starting a thread: Resource temporarily unavailable"),
-    // What a connection tells of packets that are lost.
+    // Completions of a connection that loses all packets.
     ("send", "", "RETRY_EXC_ERR"),
     ("recv", "", "RETRY_EXC_ERR"),
     ("send", "", "within 4s"),

@@ -124,7 +124,7 @@ fn named(call: &str, arguments: &str) -> String {
     }
 }
 
-/// What kind of file the descriptor is that a call's arguments begin with: `3<UDP:[…]>` is a `UDP`.
+/// Returns the kind of file of a call's first argument: `UDP` for `3<UDP:[…]>`.
 fn descriptor(arguments: &str) -> String {
     let Some((number, rest)) = arguments.split_once('<') else { return String::new() };
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
