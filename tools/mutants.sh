@@ -4,6 +4,7 @@
 #
 #   tools/mutants.sh               150 changes of seed 1: twenty minutes on two cores that are idle
 #   tools/mutants.sh COUNT [SEED]  so many, others with another seed
+#   tools/mutants.sh --since REV   every change of the lines that differ from a revision
 #
 # It fails when a change survives. Results are in target/mutants.out; cargo-mutants is installed in target/tools.
 set -euo pipefail
@@ -12,11 +13,21 @@ cd "$(dirname "$0")/.."
 FOLDERS=(--file 'src/transport/**' --file 'src/wire/**')
 # What prints is read by people, and its tests are in other packages.
 LEAVE_OUT=(--exclude 'src/wire/cm/**' --exclude '**/tests.rs' --exclude-re 'fmt|Display|Debug')
-TESTS=(counters qp_states rc_packets rc_placement rc_reads rc_refusals rc_requester rc_responder rc_retries srq
-    uc_receiver uc_sender ud unreliable_packets vectors windows xrc)
+TESTS=(counters hostile_peers merged_packets peer_buffer psn_laps qp_lives qp_pacing qp_states rc_ahead rc_packets
+    rc_placement rc_reads rc_recovery rc_refusals rc_replay rc_requester rc_responder rc_retries srq uc_receiver uc_sender
+    ud unreliable_packets vectors windows xrc)
 # These take longer than all the others together, and look for other mistakes.
 SLOW=(mem:: io:: engine::transitions survived random_bytes)
 
+since=
+if [ "${1:-}" = --since ]; then
+    if ! git rev-parse --quiet --verify "${2:-}^{commit}" >/dev/null; then
+        echo "mutants.sh: found '${2:-nothing}' behind --since, expected a revision" >&2
+        exit 2
+    fi
+    since=$2
+    shift 2
+fi
 count=${1:-150}
 seed=${2:-1}
 if ! [[ $count =~ ^[1-9][0-9]*$ && $seed =~ ^[0-9]+$ ]]; then
@@ -33,11 +44,10 @@ unset CARGO_TARGET_DIR
 # Most of the time goes into compiling.
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0
 
-# The sample, as a configuration that names each change.
-config=$(mktemp --suffix .toml)
-trap 'rm -f "$config"' EXIT
-cargo mutants --package softroce --list --json "${FOLDERS[@]}" "${LEAVE_OUT[@]}" |
-    python3 -c '
+# Prints the sample, as a configuration that names each change.
+sample() {
+    cargo mutants --package softroce --list --json "${FOLDERS[@]}" "${LEAVE_OUT[@]}" |
+        python3 -c '
 import json, random, re, sys
 count, seed = int(sys.argv[1]), int(sys.argv[2])
 names = sorted({mutant["name"] for mutant in json.load(sys.stdin)})
@@ -45,10 +55,21 @@ sample = sorted(random.Random(seed).sample(names, min(count, len(names))))
 patterns = [json.dumps("^" + re.escape(name).replace("\\ ", " ") + "$") for name in sample]
 print("examine_re = [\n  " + ",\n  ".join(patterns) + ",\n]")
 print(f"{len(sample)} of {len(names)} changes, seed {seed}", file=sys.stderr)
-' "$count" "$seed" >"$config"
+' "$count" "$seed"
+}
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+if [ -n "$since" ]; then
+    git diff "$since" -- src/transport src/wire >"$scratch/changed.diff"
+    chosen=(--in-diff "$scratch/changed.diff")
+else
+    sample >"$scratch/sample.toml"
+    chosen=(--config "$scratch/sample.toml")
+fi
 
 # Said to cargo, not to cargo test alone: else all the others are built too, each time.
 only=(--lib "${TESTS[@]/#/--test=}")
-cargo mutants --package softroce --config "$config" --output "$target" --jobs 2 --timeout 300 \
+cargo mutants --package softroce "${chosen[@]}" --output "$target" --jobs 2 --timeout 300 \
     --no-default-features "${FOLDERS[@]}" "${LEAVE_OUT[@]}" "${only[@]/#/--cargo-arg=}" \
     -- -- "${SLOW[@]/#/--skip=}"
