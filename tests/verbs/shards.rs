@@ -595,8 +595,14 @@ fn shards_have_all_the_addresses_of_their_device() {
 /// which port, what has no descriptors to spare, and what closes one socket of them, which may be that of a
 /// shard without a queue pair.
 fn everything_with(shards: u8) {
-    let left_out =
-        ["shards::", "ports::", "without_descriptors", "without_memory", "a_socket_that_is_closed"];
+    let left_out = [
+        "shards::",
+        "ports::",
+        "squatted::",
+        "without_descriptors",
+        "without_memory",
+        "a_socket_that_is_closed",
+    ];
     process::run_all(("SOFTROCE_SHARDS", &shards.to_string()), &left_out);
 }
 
