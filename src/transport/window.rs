@@ -706,6 +706,26 @@ mod tests {
     }
 
     #[test]
+    fn windows_that_were_in_use_are_given_away_later() {
+        let mut windows = Windows::new(100_000, vec![], false);
+        let peer = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
+        let (now, later) = (Instant::ZERO, Instant::from_micros(60_000_000));
+        let connected: Vec<_> = (0..PASSING).map(|i| windows.join(peer(i), now)).collect();
+        // Each of these finds connected ones only, and then those with something under way.
+        for i in PASSING..2 * PASSING + 100 {
+            let id = windows.passing_to(peer(i), now);
+            windows.charge_unacknowledged(id, now, 80_000);
+        }
+        let count = windows.windows.len();
+        assert_eq!(count, 2 * PASSING + 100);
+        connected.into_iter().for_each(|id| windows.leave(id));
+        for i in 0..count {
+            windows.join(peer(10 * PASSING + i), later);
+        }
+        assert_eq!(windows.windows.len(), count, "each was given to another address");
+    }
+
+    #[test]
     fn a_window_with_something_under_way_is_not_given_to_another_address() {
         let mut windows = Windows::new(100_000, vec![], false);
         let stranger = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
