@@ -77,6 +77,9 @@ pub(crate) fn all() -> Vec<Program> {
 /// What `roce perf` measures.
 const PERF: [&str; 7] = ["perf", "write-bw", "-n", "20", "-s", "65536", "--no-ceiling"];
 
+/// The warning of a device that goes on by UDP where it cannot have the name of its shared memory.
+const FALLBACK: &str = "softroce: another program has the Unix socket @";
+
 impl Program {
     /// The places at which its calls can fail.
     pub(crate) fn sites(&self) -> Vec<Site> {
@@ -157,7 +160,9 @@ impl Program {
 
     fn judge(&self, ended: &Output, fault: &Fault) -> Outcome {
         let Output { status, stdout, stderr } = ended;
-        let said = String::from_utf8_lossy(stderr).trim().to_owned();
+        let stderr = String::from_utf8_lossy(stderr);
+        let said: Vec<_> = stderr.lines().filter(|line| !line.starts_with(FALLBACK)).collect();
+        let said = said.join("\n").trim().to_owned();
         let signal = status.signal().or(status.code().filter(|code| *code > 128));
         let is_c = matches!(self.kind, Kind::DropIn | Kind::Run);
         match (signal, status.code()) {
