@@ -70,6 +70,7 @@ const TRANSLATED: &[(&str, &str, &str)] = &[
     ("send", "", "within 4s"),
     ("recv", "", "within 4s"),
     ("accept4", "", "RETRY_EXC_ERR"),
+    ("mmap", "EAGAIN", "RETRY_EXC_ERR"),
 ];
 
 /// Whether a message names the error.
