@@ -17,8 +17,9 @@
 //!
 //! A ring takes a mebibyte, and of those that send to one address 64 have one at a time.
 //!
-//! Programs of one user, in one network namespace, meet so; in a user namespace only if the user has a number there. Whoever is of another is reached by UDP, as is one that has no
-//! such port. Somebody who opens his later is found within a tenth of a second.
+//! Ports of one user in one network namespace connect to each other; in a user namespace, only if it maps that user.
+//! Ports of other users, and ports of other kinds, are reached by UDP. A port that opens later is found within a tenth of
+//! a second.
 
 use std::io;
 use std::net::IpAddr;
