@@ -16,7 +16,7 @@ use softroce::io::{Direction, Sink};
 use softroce::time::Instant;
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_with};
+use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_with, patient};
 use crate::process::{
     SEEN_EVERYTHING, in_namespaces, ip, line, played_by_another_test, role, start, start_by,
 };
@@ -328,7 +328,9 @@ fn trapped() -> (Node, Node, Arc<AtomicBool>) {
     let trap = Arc::new(AtomicBool::new(false));
     let ctx = open_with(OpenOptions::default().capture(Box::new(Trap(Arc::clone(&trap)))));
     let (a, b) = (Node::on(ctx), Node::on(open()));
-    a.connect(&b, &impatient());
+    // What is sent again would be answered again, into the trap.
+    a.qp.connect(&b.qp.endpoint(), &patient()).unwrap();
+    b.qp.connect(&a.qp.endpoint(), &impatient()).unwrap();
     a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
     a.recv(7, 0..64);
     trap.store(true, Ordering::SeqCst);
