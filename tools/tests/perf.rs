@@ -251,9 +251,13 @@ fn what_unreliable_transports_lose_is_counted_and_not_sent_again() {
 fn a_message_that_is_lost_ends_an_unreliable_latency_test() {
     let impair = ["--impair", "loss=1", "-n", "10", "--no-ceiling"];
     let text = error(&[&["perf", "send-lat", "-c", "uc"], &impair[..]].concat());
-    let expected = "roce: no message from the other side for 10 s: one was lost, and nobody sends \
-                    it again\n";
-    assert_eq!(text, expected);
+    let (seconds, reason) = text
+        .strip_prefix("roce: no message from the other side for ")
+        .and_then(|rest| rest.split_once(" s: "))
+        .unwrap_or_else(|| panic!("{text}"));
+    // On a busy machine it is noticed later.
+    assert!(seconds.parse::<u64>().unwrap() >= 10, "{text}");
+    assert_eq!(reason, "one was lost, and nobody sends it again\n");
 }
 
 #[test]
