@@ -7,7 +7,7 @@
 
 use std::error::Error;
 
-use softroce::io::Port;
+use softroce::io::Datapath;
 use softroce::io::sim::{Conditions, Network};
 use softroce::net::Burst;
 use softroce::time::Instant;

@@ -13,7 +13,7 @@ use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use softroce::io::Port;
+use softroce::io::Datapath;
 use softroce::io::sim::{Conditions, Fate, Network};
 use softroce::net::Burst;
 use softroce::psn::Psn;

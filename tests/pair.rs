@@ -12,7 +12,7 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use softroce::engine::{Config, QpAttr, QpState};
 use softroce::ids::{Mtu, Qpn};
-use softroce::io::Port;
+use softroce::io::Datapath;
 use softroce::io::sim::{Conditions, Fate, HostConfig};
 use softroce::mem::Region;
 use softroce::net::Burst;

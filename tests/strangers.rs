@@ -15,7 +15,7 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use softroce::engine::{QpState, QpType};
 use softroce::ids::Qpn;
-use softroce::io::Port;
+use softroce::io::Datapath;
 use softroce::io::sim::HostConfig;
 use softroce::net::{Burst, BurstToken, Path, ROCE_PORT, RxBuffer, RxMeta};
 use softroce::time::Instant;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softroce::engine::{Config, QpType};
 use softroce::ids::{Gid, Mtu, Qpn};
-use softroce::io::Port;
+use softroce::io::Datapath;
 use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;

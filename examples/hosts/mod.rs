@@ -9,7 +9,7 @@ use softroce::engine::{
     Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr,
 };
 use softroce::ids::{CqId, Mtu, PdId, Qpn};
-use softroce::io::Port;
+use softroce::io::Control;
 use softroce::io::sim::{Network, SimPort};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::AddressVector;

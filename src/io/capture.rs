@@ -5,66 +5,95 @@
 //! it, it is found by the ICRC. So the ICRC of every captured packet holds, unless the packet was
 //! corrupted. The UDP checksum, which no socket shows, is 0: none.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
-use super::{Direction, Port, Sink, TransmitError, left_to};
+use super::layer::{Layer, Middleware};
+use super::port::{Datapath, Port, TransmitError};
 use crate::lock::Mutex;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::encap::Headers;
 use crate::wire::icrc::{Flow, Verdict};
 
-/// A port that shows to a [`Sink`] what another port carries.
-#[derive(Debug)]
-pub struct Capture<P, S> {
-    port: P,
-    recorder: Recorder<S>,
+/// Direction of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// The port has sent it.
+    Sent,
+    /// The port has received it.
+    Received,
 }
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sent => "sent",
+            Self::Received => "received",
+        })
+    }
+}
+
+/// Receiver of captured packets: a file writer, a checker, a test.
+pub trait Sink: Send {
+    /// Takes a packet as it was on the wire, from its first IP byte to the last byte of the ICRC.
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]);
+}
+
+impl<S: Sink + ?Sized> Sink for Box<S> {
+    fn packet(&mut self, at: Instant, direction: Direction, ip_packet: &[u8]) {
+        (**self).packet(at, direction, ip_packet);
+    }
+}
+
+/// A port that shows to a [`Sink`] what it carries.
+pub type Capture<P, S> = Layer<P, Recorder<S>>;
 
 impl<P: Port, S: Sink> Capture<P, S> {
     /// Shows to `sink` what `port` carries from now on.
     pub fn new(mut port: P, sink: S) -> Self {
-        port.tell_ip_fields();
+        port.report_ip_fields();
         port.keep_identifications();
-        Self { port, recorder: Recorder { sink, packet: Vec::new() } }
+        let splits_in_kernel = port.info().gso;
+        Self::over(port, Recorder { sink, splits_in_kernel, packet: Vec::new() })
     }
 
-    /// The port inside.
-    pub fn inner(&self) -> &P {
-        &self.port
-    }
-
-    /// The sink, with what it has taken. The port is closed.
+    /// Closes the port and returns the sink.
     pub fn into_sink(self) -> S {
-        self.recorder.sink
+        self.into_middleware().sink
     }
 }
 
-impl<P: Port, S: Sink> Port for Capture<P, S> {
-    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
-        let result = self.port.transmit(now, bursts);
+impl<S: Sink> Middleware for Recorder<S> {
+    fn transmit(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        bursts: &[Burst],
+    ) -> Result<usize, TransmitError> {
+        let result = below.transmit(now, bursts);
         let taken = match result {
             Ok(taken) | Err(TransmitError { taken, .. }) => taken,
         };
-        let whole = self.port.info().gso;
         for burst in bursts.iter().take(taken) {
-            self.recorder.sent(now, burst, whole);
+            self.sent(now, burst);
         }
         result
     }
 
-    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let recorder = &mut self.recorder;
-        self.port.receive(now, &mut |rx| {
-            recorder.received(now, &rx);
+    fn receive(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
+        below.receive(now, &mut |rx| {
+            self.received(now, &rx);
             sink(rx);
         })
     }
-
-    left_to!(port: send_last source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout);
-    left_to!(port: info counters descriptors);
 }
 
 /// A sink that several ports show to what they carry: a packet at a time.
@@ -91,18 +120,21 @@ impl<S: Sink> Sink for Shared<S> {
     }
 }
 
+/// The [`Middleware`] of a [`Capture`]: rebuilds each packet and passes it to the sink.
 #[derive(Debug)]
-struct Recorder<S> {
+pub struct Recorder<S> {
     sink: S,
+    /// The kernel splits bursts, and numbers their datagrams. Otherwise each datagram leaves alone.
+    splits_in_kernel: bool,
     packet: Vec<u8>,
 }
 
 impl<S: Sink> Recorder<S> {
-    /// A burst that has left, cut by the kernel when `whole`, else as datagrams of their own.
-    fn sent(&mut self, at: Instant, burst: &Burst, whole: bool) {
+    /// Shows the datagrams of a burst that has left.
+    fn sent(&mut self, at: Instant, burst: &Burst) {
         let flow = flow(&burst.path);
         for (index, datagram) in (0..).zip(burst.segments()) {
-            let id = if whole { index } else { 0 };
+            let id = if self.splits_in_kernel { index } else { 0 };
             let ipv4 = Ipv4Fields { id, dont_fragment: true };
             self.build(&burst.path, ipv4, datagram);
             if index != id {

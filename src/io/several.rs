@@ -11,7 +11,8 @@ use std::os::fd::BorrowedFd;
 
 use smallvec::SmallVec;
 
-use super::{JoinError, LinkState, Port, PortCounters, PortInfo, TransmitError};
+use super::counters::PortCounters;
+use super::port::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 
@@ -77,7 +78,7 @@ impl<P: Port> Several<P> {
     }
 }
 
-impl<P: Port> Port for Several<P> {
+impl<P: Port> Datapath for Several<P> {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         if bursts.is_empty() {
             // It is a chance for each, and of nothing nothing is refused.
@@ -116,17 +117,43 @@ impl<P: Port> Port for Several<P> {
         Ok(0)
     }
 
+    fn arm(&mut self) -> bool {
+        // Each of them, even when one has something.
+        self.ports_mut().map(Datapath::arm).filter(|armed| !armed).count() == 0
+    }
+
+    fn receive_queue_bytes(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        self.of_version(to).next()?.receive_queue_bytes(now, to)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.ports().filter_map(Datapath::poll_timeout).min()
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut sum = PortCounters { refused: self.refused, ..PortCounters::default() };
+        self.ports().for_each(|port| sum += &port.counters());
+        sum
+    }
+
+    #[cfg(unix)]
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        self.ports().flat_map(|port| port.descriptors()).collect()
+    }
+}
+
+impl<P: Port> Control for Several<P> {
     fn source_port(&mut self, source: IpAddr, wanted: u16) -> u16 {
         // What leaves from nobody's address is refused, whatever port it names.
         self.with(source).map_or(wanted, |port| port.source_port(source, wanted))
     }
 
-    fn tell_ip_fields(&mut self) {
-        self.ports_mut().for_each(Port::tell_ip_fields);
+    fn report_ip_fields(&mut self) {
+        self.ports_mut().for_each(Control::report_ip_fields);
     }
 
     fn keep_identifications(&mut self) {
-        self.ports_mut().for_each(Port::keep_identifications);
+        self.ports_mut().for_each(Control::keep_identifications);
     }
 
     /// Joins on each interface that has one of the addresses, and there once: what is sent to the group
@@ -155,25 +182,12 @@ impl<P: Port> Port for Several<P> {
         self.ports_mut().for_each(|port| port.leave(group));
     }
 
-    fn arm(&mut self) -> bool {
-        // Each of them, even when one has something.
-        self.ports_mut().map(Port::arm).filter(|armed| !armed).count() == 0
-    }
-
-    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.of_version(to).next()?.backlog(now, to)
-    }
-
     fn poll_link(&mut self) -> Option<LinkState> {
-        self.ports_mut().find_map(Port::poll_link)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.ports().filter_map(Port::poll_timeout).min()
+        self.ports_mut().find_map(Control::poll_link)
     }
 
     fn info(&self) -> PortInfo {
-        self.others.iter().map(Port::info).fold(self.first.info(), |all, one| PortInfo {
+        self.others.iter().map(Control::info).fold(self.first.info(), |all, one| PortInfo {
             link_mtu: all.link_mtu.min(one.link_mtu),
             gso: all.gso && one.gso,
             gro: all.gro || one.gro,
@@ -181,17 +195,6 @@ impl<P: Port> Port for Several<P> {
             sees_ip_header: all.sees_ip_header && one.sees_ip_header,
             ..all
         })
-    }
-
-    fn counters(&self) -> PortCounters {
-        let mut sum = PortCounters { refused: self.refused, ..PortCounters::default() };
-        self.ports().for_each(|port| sum += &port.counters());
-        sum
-    }
-
-    #[cfg(unix)]
-    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        self.ports().flat_map(|port| port.descriptors()).collect()
     }
 }
 

@@ -14,9 +14,11 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::bell::Bell;
-use super::{Port, PortCounters, TransmitError, left_to};
+use super::counters::PortCounters;
+use super::layer::{Layer, Middleware};
+use super::port::{Datapath, Port};
 use crate::lock::Mutex;
-use crate::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
+use crate::net::{Ipv4Fields, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::Bth;
 
@@ -83,10 +85,12 @@ impl Tray {
     }
 }
 
-/// A port of a shard among several.
+/// A port of one of several shards.
+pub type Sorted<P> = Layer<P, ShardDemux>;
+
+/// The [`Middleware`] of a [`Sorted`] port: hands misrouted datagrams to the shard of their queue pair.
 #[derive(Debug)]
-pub struct Sorted<P> {
-    port: P,
+pub struct ShardDemux {
     /// Its place among them.
     index: usize,
     /// What each of them is handed.
@@ -104,8 +108,10 @@ impl<P: Port> Sorted<P> {
     /// There are no more descriptors.
     pub fn all(ports: Vec<P>) -> io::Result<Vec<Self>> {
         let trays: Arc<[_]> = ports.iter().map(|_| Tray::new()).collect::<io::Result<_>>()?;
-        let sorted =
-            |(index, port)| Self { port, index, trays: Arc::clone(&trays), handed_on: 0, lost: 0 };
+        let sorted = |(index, port)| {
+            let demux = ShardDemux { index, trays: Arc::clone(&trays), handed_on: 0, lost: 0 };
+            Self::over(port, demux)
+        };
         Ok(ports.into_iter().enumerate().map(sorted).collect())
     }
 }
@@ -129,20 +135,21 @@ fn part<'a>(rx: &RxBuffer<'a>, start: usize, end: usize) -> RxBuffer<'a> {
     }
 }
 
-impl<P: Port> Port for Sorted<P> {
-    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
-        self.port.transmit(now, bursts)
-    }
-
-    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let Self { port, index, trays, handed_on, lost } = self;
+impl Middleware for ShardDemux {
+    fn receive(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
+        let Self { index, trays, handed_on, lost } = self;
         let (own, shards) = (*index, trays.len());
         let mut count = 0;
         for Stray { data, segment_len, meta } in trays[own].take() {
             sink(RxBuffer { data: &data, segment_len, meta });
             count += 1;
         }
-        count += port.receive(now, &mut |rx| {
+        count += below.receive(now, &mut |rx| {
             let of = |datagram: &[u8]| shard_of(datagram, shards).unwrap_or(own);
             // What goes to a group each shard receives by itself.
             if rx.meta.destination.is_multicast() || rx.segments().all(|one| of(one) == own) {
@@ -169,14 +176,12 @@ impl<P: Port> Port for Sorted<P> {
         Ok(count)
     }
 
-    left_to!(port: send_last source_port tell_ip_fields keep_identifications groups arm backlog poll_link poll_timeout info);
-
-    fn counters(&self) -> PortCounters {
-        PortCounters { strays: self.handed_on, strays_lost: self.lost, ..self.port.counters() }
+    fn counters(&self, below: PortCounters) -> PortCounters {
+        PortCounters { strays: self.handed_on, strays_lost: self.lost, ..below }
     }
 
-    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        let mut descriptors = self.port.descriptors();
+    fn descriptors<'a>(&'a self, below: &'a impl Datapath) -> SmallVec<[BorrowedFd<'a>; 4]> {
+        let mut descriptors = below.descriptors();
         descriptors.push(self.trays[self.index].bell.as_fd());
         descriptors
     }
@@ -190,7 +195,7 @@ mod tests {
     use super::super::sim::{Network, SimPort};
     use super::*;
     use crate::io::wait_readable;
-    use crate::net::{BurstToken, Path};
+    use crate::net::{Burst, BurstToken, Path};
 
     const NOW: Instant = Instant::ZERO;
 

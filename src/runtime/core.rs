@@ -255,7 +255,7 @@ impl Core {
     ) -> Result<Qpn, CreateError> {
         if init.qp_type == QpType::Ud {
             // They are in the header that a receive request of UD is given.
-            self.port.tell_ip_fields();
+            self.port.report_ip_fields();
         }
         let qpn = self.engine.create_qp(now, init)?;
         self.owners.insert(qpn, smallvec![Arc::clone(owner)]);
@@ -354,7 +354,7 @@ impl Core {
     fn look(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(host) = self.engine.poll_backlog() {
-            let waiting = self.port.backlog(now, host);
+            let waiting = self.port.receive_queue_bytes(now, host);
             self.engine.handle_backlog(now, host, waiting);
             any = true;
         }

@@ -20,15 +20,15 @@ use crate::io::packet;
 use crate::io::sorted::Sorted;
 #[cfg(feature = "tap")]
 use crate::io::tap;
-use crate::io::udp::{self, UdpConfig};
-use crate::io::{Port, PortInfo, PortKind, Sink};
+use crate::io::udp;
+use crate::io::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
 use crate::lock::Mutex;
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
 use crate::runtime::counters::{DeviceCounters, Report};
 use crate::runtime::env::EnvError;
-use crate::runtime::opener::Opener;
+use crate::runtime::opener;
 use crate::runtime::peers::Peers;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
@@ -75,15 +75,15 @@ impl DeviceConfig {
     fn open_ports(
         &self,
         ips: &[IpAddr],
-        opener: &Opener,
+        opener: &dyn Opener,
     ) -> Result<(Vec<Box<dyn Port>>, Mtu), OpenError> {
         let mut active_mtu = Mtu::Mtu4096;
-        let configured = |ip| UdpConfig {
+        let configured = |ip| PortConfig {
             receive_buffer: self.receive_buffer,
             source_port: self.source_port,
-            ..UdpConfig::new(ip)
+            ..PortConfig::new(ip)
         };
-        let ports = opener.open(ips, &configured, &mut |port| {
+        let ports = opener::open(opener, ips, self.shards, &configured, &mut |port| {
             let PortInfo { ip, link_mtu: mtu, .. } = port.info();
             active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
             Ok(())
@@ -171,6 +171,9 @@ pub enum OpenError {
     #[cfg(feature = "tap")]
     #[error(transparent)]
     TapPort(tap::OpenError),
+    /// A port of another kind cannot be opened, such as a [`CustomPort`](crate::io::CustomPort).
+    #[error(transparent)]
+    OtherPort(Box<dyn std::error::Error + Send + Sync>),
     /// The environment says something that makes no sense.
     #[error(transparent)]
     Environment(#[from] EnvError),
@@ -383,8 +386,8 @@ impl Device {
     }
 
     fn start(ip: IpAddr, claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        let opener = Opener::new(&config.via, claim.ips(), config.shards)?;
-        let (ports, active_mtu) = config.open_ports(claim.ips(), &opener)?;
+        let opener = opener::opener(&config.via, claim.ips(), config.shards)?;
+        let (ports, active_mtu) = config.open_ports(claim.ips(), &*opener)?;
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
         let gids: Vec<_> = claim.ips().iter().copied().map(Gid::from).collect();
@@ -396,7 +399,7 @@ impl Device {
             reorder_buffer: config.reorder_buffer.unwrap_or(receive_buffer),
             gids: gids.clone(),
             pkeys: config.pkeys.clone(),
-            shard: opener.shard(),
+            shard: opener.first_shard(),
             shards: config.shards,
             // What a peer bears is for all of them.
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER / u64::from(config.shards),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::{Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr};
 use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
-use crate::io::{LinkState, Port, PortCounters, PortInfo, TransmitError};
+use crate::io::{Control, Datapath, LinkState, PortCounters, PortInfo, TransmitError};
 use crate::mem::{Access, HostMemory, Memory, Region};
 use crate::net::{AddressVector, Burst, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::psn::Psn;
@@ -45,7 +45,7 @@ struct TestPort {
     peer: Shared,
 }
 
-impl Port for TestPort {
+impl Datapath for TestPort {
     fn transmit(&mut self, _: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         let mut own = self.own.lock().unwrap();
         if own.busy {
@@ -85,18 +85,22 @@ impl Port for TestPort {
         Ok(1)
     }
 
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+impl Control for TestPort {
     fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         wanted
     }
 
-    fn tell_ip_fields(&mut self) {}
-
     fn poll_link(&mut self) -> Option<LinkState> {
         self.own.lock().unwrap().links.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
     }
 
     fn info(&self) -> PortInfo {
@@ -109,10 +113,6 @@ impl Port for TestPort {
             receive_buffer: 1 << 20,
             sees_ip_header: false,
         }
-    }
-
-    fn counters(&self) -> PortCounters {
-        PortCounters::default()
     }
 }
 

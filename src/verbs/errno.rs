@@ -7,7 +7,7 @@ use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::io::packet;
 #[cfg(feature = "tap")]
 use crate::io::tap;
-use crate::io::{JoinError, udp};
+use crate::io::{CustomPortError, JoinError, udp};
 use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
 use crate::runtime::{Down, OpenError, XrcdError};
 use crate::verbs::Error;
@@ -83,6 +83,9 @@ fn of_open(error: &OpenError) -> i32 {
         OpenError::PacketPort(port) => of_packet_port(port),
         #[cfg(feature = "tap")]
         OpenError::TapPort(port) => of_tap_port(port),
+        OpenError::OtherPort(port) => {
+            port.downcast_ref().map_or(libc::EIO, |port: &CustomPortError| of_system(&port.source))
+        }
         OpenError::NoneFree { last } => last.as_ref().map_or(libc::EADDRINUSE, of_port),
         OpenError::AlreadyOpen { .. } | OpenError::Belongs { .. } => libc::EBUSY,
         OpenError::Environment(_)
@@ -112,7 +115,6 @@ fn of_port(error: &udp::OpenError) -> i32 {
 #[cfg(feature = "packet")]
 fn of_packet_port(error: &packet::OpenError) -> i32 {
     match error {
-        packet::OpenError::Udp(port) => of_port(port),
         packet::OpenError::Full { .. } => libc::EADDRINUSE,
         packet::OpenError::NotPermitted { .. } => libc::EPERM,
         packet::OpenError::NoInterface { .. } => libc::EADDRNOTAVAIL,

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use softroce::io::udp::{UdpConfig, UdpPort};
-use softroce::io::{Port, SOURCE_PORTS, wait_readable};
+use softroce::io::udp::UdpPort;
+use softroce::io::{Control, Datapath, PortConfig, SOURCE_PORTS, wait_readable};
 use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
 use softroce::time::Instant;
 use softroce::verbs::*;
@@ -48,7 +48,7 @@ impl Raw {
             ..Setup::default().options
         };
         peer.connect(&ours, &options);
-        let mut port = UdpPort::open(&UdpConfig::new(ip)).unwrap();
+        let mut port = UdpPort::open(&PortConfig::new(ip)).unwrap();
         let path = Path {
             source: ip,
             destination: peer.endpoint.gid.ip(),

@@ -18,7 +18,7 @@ use softroce::engine::{
 };
 use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey, Srqn, XrcdId};
 use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
-use softroce::io::{Port, SOURCE_PORTS};
+use softroce::io::{Control, Datapath, SOURCE_PORTS};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{AddressVector, Burst, ROCE_PORT, RxBuffer, RxMeta};
 use softroce::psn::Psn;
@@ -130,7 +130,7 @@ impl Node {
                 let wanted = self.engine.wants_to_transmit();
                 if !self.engine.poll_transmit(now, &mut self.burst) {
                     let Some(host) = self.engine.poll_backlog() else { break };
-                    let waiting = self.port.backlog(now, host);
+                    let waiting = self.port.receive_queue_bytes(now, host);
                     self.engine.handle_backlog(now, host, waiting);
                     continue;
                 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use softroce::io::udp::{UdpConfig, UdpPort};
-use softroce::io::{Direction, Port, Sink, wait_readable};
+use softroce::io::udp::UdpPort;
+use softroce::io::{Control, Datapath, Direction, PortConfig, Sink, wait_readable};
 use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
@@ -431,7 +431,7 @@ fn mixed(path: Path, destinations: impl IntoIterator<Item = Qpn>) -> Burst {
 fn a_stranger_s_burst_that_mixes_shards_reaches_all_of_them() {
     let ctx = sharded(4);
     let members = crowd(&ctx, 8);
-    let mut stranger = UdpPort::open(&UdpConfig::new(fresh_ip())).unwrap();
+    let mut stranger = UdpPort::open(&PortConfig::new(fresh_ip())).unwrap();
     let source = stranger.info().ip;
     let source_port = stranger.source_port(source, 0xc000);
     let destination = ctx.ip();

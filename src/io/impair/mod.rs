@@ -15,9 +15,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::conditions::Conditions;
-use super::way::{Copies, Way};
-use super::{Port, PortCounters, TransmitError, left_to};
+use super::counters::PortCounters;
+use super::layer::{Layer, Middleware};
+use super::port::{Datapath, Port, TransmitError};
+use super::shared::conditions::Conditions;
+use super::shared::way::{Copies, Way};
 use crate::ids::Gid;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::time::Instant;
@@ -25,24 +27,26 @@ use crate::wire::icrc::Flow;
 
 mod spec;
 
-pub use super::way::WayCounters as ImpairCounters;
+pub use super::shared::way::WayCounters as ImpairCounters;
 pub use spec::{Impairments, Side, SpecError};
 
 /// Datagrams that each direction holds back at most; what comes on top is lost.
 const MAX_HELD: usize = 8192;
 
-/// A port that impairs what another carries.
+/// A port whose datagrams are impaired.
 ///
-/// Delayed datagrams are passed on by calls of [`transmit`](Port::transmit) and
-/// [`receive`](Port::receive) at or after [`poll_timeout`](Port::poll_timeout).
+/// Delayed datagrams are passed on by calls of [`transmit`](Datapath::transmit) and
+/// [`receive`](Datapath::receive) at or after [`poll_timeout`](Datapath::poll_timeout).
+pub type Impair<P> = Layer<P, LinkEmulator>;
+
+/// The [`Middleware`] of an [`Impair`] port: loses, delays, duplicates and damages datagrams.
 #[derive(Debug)]
-pub struct Impair<P> {
-    port: P,
+pub struct LinkEmulator {
     received: Option<Lane<RxMeta>>,
     sent: Option<Lane<Path>>,
-    /// The inner port had no room for a datagram that is due.
+    /// The port below had no room for a datagram that is due.
     blocked: bool,
-    /// This port takes no bursts before.
+    /// The emulator takes no bursts before.
     busy_until: Option<Instant>,
     refused: u64,
     /// A datagram on its way out.
@@ -52,19 +56,28 @@ pub struct Impair<P> {
 
 impl<P: Port> Impair<P> {
     /// Impairs `port`.
-    pub fn new(port: P, impairments: &Impairments) -> Self {
-        let mut port = port;
-        let (ip, conditions) = (port.info().ip, impairments.conditions);
+    pub fn new(mut port: P, impairments: &Impairments) -> Self {
+        let emulator = LinkEmulator::new(port.info().ip, impairments);
+        if emulator.received.as_ref().is_some_and(|lane| lane.conditions.marks()) {
+            // The traffic class of a datagram says whether it may be marked.
+            port.report_ip_fields();
+        }
+        Self::over(port, emulator)
+    }
+
+    /// Returns the number of each impairment so far, of both directions together.
+    pub fn impaired(&self) -> ImpairCounters {
+        self.middleware.impaired()
+    }
+}
+
+impl LinkEmulator {
+    fn new(ip: IpAddr, impairments: &Impairments) -> Self {
+        let conditions = impairments.conditions;
         let wants = |side| [side, Side::Both].contains(&impairments.side);
         let way = |side| Way::new(seed(impairments.seed, ip, side), LEAST_HOLD);
-        let received = wants(Side::Receive).then(|| Lane::new(way(Side::Receive), conditions));
-        if received.is_some() && (conditions.mark > 0.0 || conditions.mark_above_bytes.is_some()) {
-            // What may be marked, its traffic class says.
-            port.tell_ip_fields();
-        }
         Self {
-            port,
-            received,
+            received: wants(Side::Receive).then(|| Lane::new(way(Side::Receive), conditions)),
             sent: wants(Side::Transmit).then(|| Lane::new(way(Side::Transmit), conditions)),
             blocked: false,
             busy_until: None,
@@ -74,16 +87,10 @@ impl<P: Port> Impair<P> {
         }
     }
 
-    /// How often what has happened, in both directions together.
-    pub fn impaired(&self) -> ImpairCounters {
+    fn impaired(&self) -> ImpairCounters {
         let received = self.received.as_ref().map(|lane| lane.way.counters());
         let sent = self.sent.as_ref().map(|lane| lane.way.counters());
         received.unwrap_or_default().plus(sent.unwrap_or_default())
-    }
-
-    /// The port inside.
-    pub fn inner(&self) -> &P {
-        &self.port
     }
 
     /// Whether it is busy instead of taking a burst.
@@ -98,14 +105,14 @@ impl<P: Port> Impair<P> {
     }
 
     /// Sends what is due, as far as the inner port takes it.
-    fn release(&mut self, now: Instant) {
+    fn release(&mut self, below: &mut impl Datapath, now: Instant) {
         self.blocked = false;
         let Some(lane) = &mut self.sent else { return };
         while let Some(held) = lane.pop_due(now) {
             self.single.reset(held.meta, Default::default());
             self.single.push(held.datagram.len()).copy_from_slice(&held.datagram);
             // What the port refuses is lost: whoever sent it was told that it had left.
-            if self.port.transmit(now, std::slice::from_ref(&self.single)) == Ok(0) {
+            if below.transmit(now, std::slice::from_ref(&self.single)) == Ok(0) {
                 lane.held.push(Reverse(held));
                 self.blocked = true;
                 return;
@@ -123,22 +130,27 @@ fn seed(number: u64, ip: IpAddr, side: Side) -> [u8; 32] {
     seed
 }
 
-impl<P: Port> Port for Impair<P> {
-    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
-        self.release(now);
+impl Middleware for LinkEmulator {
+    fn transmit(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        bursts: &[Burst],
+    ) -> Result<usize, TransmitError> {
+        self.release(below, now);
         for (taken, burst) in bursts.iter().enumerate() {
             if self.blocked || self.refuses(now) {
                 return Ok(taken);
             }
             let Some(lane) = &mut self.sent else {
-                let rest = self.port.transmit(now, &bursts[taken..]);
+                let rest = below.transmit(now, &bursts[taken..]);
                 return rest
                     .map(|more| taken + more)
                     .map_err(|error| TransmitError { taken: taken + error.taken, ..error });
             };
             let fates = lane.roll(now, burst.segments());
             if fates.is_empty() {
-                match self.port.transmit(now, std::slice::from_ref(burst)) {
+                match below.transmit(now, std::slice::from_ref(burst)) {
                     Ok(0) => return Ok(taken),
                     Ok(_) => continue,
                     Err(error) => return Err(TransmitError { taken, ..error }),
@@ -152,23 +164,28 @@ impl<P: Port> Port for Impair<P> {
                 }
                 lane.hold(copies, &self.scratch, burst.path);
             }
-            self.release(now);
+            self.release(below, now);
         }
         Ok(bursts.len())
     }
 
     /// A packet that would be held back here is lost.
-    fn send_last(&mut self, burst: &Burst) {
+    fn send_last(&mut self, below: &mut impl Datapath, burst: &Burst) {
         if self.sent.is_none() {
-            self.port.send_last(burst);
+            below.send_last(burst);
         }
     }
 
-    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        self.release(now);
-        let Some(lane) = &mut self.received else { return self.port.receive(now, sink) };
+    fn receive(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
+        self.release(below, now);
+        let Some(lane) = &mut self.received else { return below.receive(now, sink) };
         let mut count = lane.deliver(now, sink);
-        self.port.receive(now, &mut |rx| {
+        below.receive(now, &mut |rx| {
             let fates = lane.roll(now, rx.segments());
             if fates.is_empty() {
                 sink(rx);
@@ -186,19 +203,25 @@ impl<P: Port> Port for Impair<P> {
         Ok(count)
     }
 
-    // Of what waits at others it tells nothing, for what it holds back itself waits nowhere.
-    left_to!(port: source_port tell_ip_fields keep_identifications groups arm poll_link info descriptors);
+    /// Reports nothing: the datagrams that the emulator holds back are in no receive queue.
+    fn receive_queue_bytes(
+        &mut self,
+        _below: &mut impl Datapath,
+        _now: Instant,
+        _to: IpAddr,
+    ) -> Option<u64> {
+        None
+    }
 
-    fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self, below: &impl Datapath) -> Option<Instant> {
         let received = self.received.as_ref().and_then(Lane::next);
         // A blocked port says itself when to try again.
         let sent = self.sent.as_ref().filter(|_| !self.blocked).and_then(Lane::next);
-        [self.port.poll_timeout(), received, sent, self.busy_until].into_iter().flatten().min()
+        [below.poll_timeout(), received, sent, self.busy_until].into_iter().flatten().min()
     }
 
-    fn counters(&self) -> PortCounters {
-        let counters = self.port.counters();
-        PortCounters { busy: counters.busy + self.refused, ..counters }
+    fn counters(&self, below: PortCounters) -> PortCounters {
+        PortCounters { busy: below.busy + self.refused, ..below }
     }
 }
 

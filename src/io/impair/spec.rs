@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::io::conditions::Conditions;
+use crate::io::shared::conditions::Conditions;
 
 /// What an [`Impair`](super::Impair) does to datagrams.
 ///
@@ -217,7 +217,7 @@ fn time(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::conditions::{Bursts, Outages};
+    use crate::io::shared::conditions::{Bursts, Outages};
 
     #[test]
     fn every_key_is_read() {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use socket2::SockFilter;
 
 use crate::ids::Qpn;
-use crate::io::udp::filter::{
+use crate::io::shared::bpf::{
     AND, DEST_QP, DROP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, program, require, step,
 };
 use crate::net::ROCE_PORT;

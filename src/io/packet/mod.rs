@@ -17,11 +17,12 @@
 //! What goes to a neighbour that nobody has a link address of is left to the kernel, which asks for it, as
 //! far as that has room for it (`unresolved`); the rest is lost, and nobody else waits for it.
 //!
-//! The [`UdpPort`] below has the address, so that no port of another kind takes it and the kernel refuses
+//! The port below, on UDP sockets, has the address, so that no port of another kind takes it and the kernel refuses
 //! nothing that arrives, but is deaf to what is sent to it: the filter of its socket drops all of that.
 //! Packet ports of other processes of the same user may have the address too (`SO_REUSEPORT`). Each has a
 //! [`Place`] there, and a UDP socket of its own, so that none of them depends on another.
 
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -31,10 +32,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::frame::{self, Datagrams, Framer};
-use super::udp::send::Stop;
-use super::udp::{self, UdpConfig, UdpPort};
-use super::{LinkState, Port, PortCounters, PortInfo, TransmitError, left_to};
+use super::config::PortConfig;
+use super::counters::PortCounters;
+use super::opener::{Kind, OpenPortError, Opener};
+use super::port::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
+use super::shared::frame::{self, Datagrams, Framer};
+use super::shared::stop::{RETRY, Stop};
 use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -56,9 +59,6 @@ const BATCH: usize = 16;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its UDP port cannot.
-    #[error(transparent)]
-    Udp(#[from] udp::OpenError),
     /// The process may not open packet sockets.
     #[error(
         "a packet socket on the interface of {ip} needs CAP_NET_RAW: run it as root, or give the program \
@@ -110,28 +110,33 @@ fn words(ips: &[IpAddr]) -> String {
     ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A port on packet sockets.
+/// A port on packet sockets, above a port that receives [groups alone](PortConfig::groups_only) and sends what has no
+/// link address yet.
 #[derive(Debug)]
-pub struct PacketPort {
+pub struct PacketPort<P> {
     _place: Arc<Place>,
     sockets: Sockets,
     /// The interface of the sockets has the address. What arrives for an address that is gone is for nobody.
     is_here: bool,
     neighbours: Neighbours,
-    udp: UdpPort,
+    below: P,
     framer: Framer,
     retry_at: Option<Instant>,
     counters: PortCounters,
 }
 
-impl PacketPort {
+impl<P: Port> PacketPort<P> {
     /// Opens the port, for packets to queue pairs of its place. `gro` of the configuration says whether
-    /// groups may be received merged.
+    /// groups may be received merged. `open_below` opens the port below.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: above all when the process may not.
-    pub fn open(config: &UdpConfig, place: &Arc<Place>) -> Result<Self, OpenError> {
+    /// [`OpenError`]: above all when the process may not. Or that of the port below.
+    pub fn open(
+        config: &PortConfig,
+        place: &Arc<Place>,
+        open_below: impl FnOnce(&PortConfig) -> Result<P, OpenPortError>,
+    ) -> Result<Self, OpenPortError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         // First, so that this is said before anything else.
@@ -140,10 +145,10 @@ impl PacketPort {
                 Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
                 _ => os("socket")(source),
             })?;
-        let udp = UdpPort::open_deaf(config)?;
-        let interface = udp.info().interface;
+        let below = open_below(&PortConfig { groups_only: true, ..config.clone() })?;
+        let interface = below.info().interface;
         if interface == 0 {
-            return Err(OpenError::NoInterface { ip });
+            return Err(OpenError::NoInterface { ip }.into());
         }
         let neighbours = Neighbours::new(ip, interface).map_err(os("rtnetlink"))?;
         let neighbours = neighbours.ok_or(OpenError::NotEthernet { ip, interface })?;
@@ -153,7 +158,7 @@ impl PacketPort {
             sockets,
             is_here: true,
             neighbours,
-            udp,
+            below,
             framer: Framer::new(config.gso),
             retry_at: None,
             counters: PortCounters::default(),
@@ -180,7 +185,7 @@ impl PacketPort {
         };
         let datagrams = Datagrams::from(burst);
         // What it is to cut the kernel does not measure.
-        if datagrams.packet_len() > mtu.min(self.udp.info().link_mtu) {
+        if datagrams.packet_len() > mtu.min(self.below.info().link_mtu) {
             return Err(Stop::Refused(TransmitErrorKind::TooLong));
         }
         let Self { framer, sockets, counters, .. } = self;
@@ -193,7 +198,7 @@ impl PacketPort {
 
     /// Has the kernel find the way of a burst.
     fn send_below(&mut self, now: Instant, burst: &Burst) -> Result<(), Stop> {
-        match self.udp.transmit(now, slice::from_ref(burst)) {
+        match self.below.transmit(now, slice::from_ref(burst)) {
             Ok(0) => Err(Stop::Busy),
             Ok(_) => Ok(()),
             Err(error) => Err(Stop::Refused(error.kind)),
@@ -206,7 +211,7 @@ impl PacketPort {
     }
 }
 
-impl Port for PacketPort {
+impl<P: Port> Datapath for PacketPort<P> {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.retry_at = None;
         for (taken, burst) in bursts.iter().enumerate() {
@@ -219,7 +224,7 @@ impl Port for PacketPort {
                 }
                 Err(Stop::Busy | Stop::NotCut) => {
                     self.counters.busy += 1;
-                    self.retry_at = Some(now + udp::RETRY);
+                    self.retry_at = Some(now + RETRY);
                     return Ok(taken);
                 }
             }
@@ -227,7 +232,7 @@ impl Port for PacketPort {
         Ok(bursts.len())
     }
 
-    fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let Self { sockets, counters, is_here, .. } = self;
         let count = sockets.receive(BATCH, &mut |bytes| {
             if let Some(read) = frame::read(bytes).filter(|_| *is_here) {
@@ -236,24 +241,39 @@ impl Port for PacketPort {
                 sink(buffer);
             }
         })?;
-        Ok(count + self.udp.receive_of_groups(sink)?)
-    }
-
-    // Of what waits at others it tells nothing: that is not known of packet sockets.
-    left_to!(udp: send_last source_port keep_identifications groups);
-
-    // Every frame has them.
-    fn tell_ip_fields(&mut self) {}
-
-    fn poll_link(&mut self) -> Option<LinkState> {
-        let state = self.udp.poll_link()?;
-        self.is_here = self.follow(state.interface) && state.has_address;
-        Some(LinkState { running: state.running && self.is_here, ..state })
+        Ok(count + self.below.receive(now, sink)?)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let both = [self.retry_at, self.udp.poll_timeout()];
+        let both = [self.retry_at, self.below.poll_timeout()];
         both.into_iter().flatten().min()
+    }
+
+    fn counters(&self) -> PortCounters {
+        let mut counters = self.counters;
+        // What was left to the port below and did not get through is counted already, and what its socket
+        // has thrown away is here.
+        counters += &PortCounters { busy: 0, refused: 0, ..self.below.counters() };
+        counters.kernel_drops = self.sockets.drops();
+        counters
+    }
+
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        let mut descriptors: SmallVec<_> = self.sockets.descriptors().collect();
+        descriptors.extend(self.below.descriptors());
+        descriptors
+    }
+
+    fn send_last(&mut self, burst: &Burst) {
+        self.below.send_last(burst);
+    }
+}
+
+impl<P: Port> Control for PacketPort<P> {
+    fn poll_link(&mut self) -> Option<LinkState> {
+        let state = self.below.poll_link()?;
+        self.is_here = self.follow(state.interface) && state.has_address;
+        Some(LinkState { running: state.running && self.is_here, ..state })
     }
 
     fn info(&self) -> PortInfo {
@@ -262,22 +282,62 @@ impl Port for PacketPort {
             gro: true,
             receive_buffer: self.sockets.receive_buffer(),
             sees_ip_header: true,
-            ..self.udp.info()
+            ..self.below.info()
         }
     }
 
-    fn counters(&self) -> PortCounters {
-        let mut counters = self.counters;
-        // What was left to the port below and did not get through is counted already, and what its socket
-        // has thrown away is here.
-        counters += &PortCounters { busy: 0, refused: 0, ..self.udp.counters() };
-        counters.kernel_drops = self.sockets.drops();
-        counters
+    fn source_port(&mut self, source: IpAddr, wanted: u16) -> u16 {
+        self.below.source_port(source, wanted)
     }
 
-    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        let mut descriptors: SmallVec<_> = self.sockets.descriptors().collect();
-        descriptors.extend(self.udp.descriptors());
-        descriptors
+    fn keep_identifications(&mut self) {
+        self.below.keep_identifications();
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        self.below.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        self.below.leave(group);
+    }
+}
+
+/// The kind of [`PacketPort`]s above ports of another kind.
+#[derive(Debug)]
+pub(super) struct PacketKind<K>(pub(super) K);
+
+impl<K: Kind> Kind for PacketKind<K> {
+    fn name(&self) -> &'static str {
+        "packet"
+    }
+
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+        let place = Arc::new(Place::take(ips)?);
+        Ok(Box::new(PacketOpener { place, below: self.0.opener(ips)? }))
+    }
+}
+
+struct PacketOpener {
+    place: Arc<Place>,
+    below: Box<dyn Opener>,
+}
+
+impl Opener for PacketOpener {
+    fn open(
+        &self,
+        config: &PortConfig,
+        shards: u8,
+        warn: &mut dyn FnMut(&dyn Display),
+    ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
+        let port = PacketPort::open(config, &self.place, |config| {
+            let mut ports = self.below.open(config, shards, warn)?;
+            ports.pop().ok_or_else(|| "no port below".into())
+        })?;
+        Ok(vec![Box::new(port)])
+    }
+
+    fn first_shard(&self) -> u8 {
+        self.place.shard()
     }
 }

@@ -20,7 +20,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::unresolved::{Share, Waiting};
-use crate::io::frame::Link;
+use crate::io::shared::frame::Link;
 use crate::net::Burst;
 use crate::time::Instant;
 

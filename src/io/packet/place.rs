@@ -2,7 +2,7 @@
 //!
 //! The low 6 bits of a queue pair number name a place at the address, and each packet port has one: its
 //! sockets take what goes to queue pairs of that place, and its engine gives no other numbers. A place is
-//! [claimed](crate::io::claim) as long as its process lives.
+//! [claimed](crate::io::shared::claim) as long as its process lives.
 //!
 //! ```text
 //!   0 ── softroce/10.1.0.1/0 ── queue pairs …000000, and number 1, the general services interface
@@ -19,8 +19,9 @@ use std::net::IpAddr;
 
 use super::OpenError;
 use crate::ids::Qpn;
-use crate::io::claim::Claim;
-use crate::io::udp;
+use crate::io::opener::OpenPortError;
+use crate::io::shared::claim::Claim;
+use crate::io::shared::open_error::OpenError as AddressError;
 
 /// A place of a packet port, at one address or several.
 #[derive(Debug)]
@@ -35,26 +36,26 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Full`] when there is none, [`udp::OpenError::InUse`] when UDP ports share one of the
+    /// [`OpenError::Full`] when there is none, [`InUse`](AddressError::InUse) when UDP ports share one of the
     /// addresses, or what the system says.
-    pub fn take(ips: &[IpAddr]) -> Result<Self, OpenError> {
+    pub fn take(ips: &[IpAddr]) -> Result<Self, OpenPortError> {
         for shard in 0..Qpn::SHARDS {
             let claim = |ip: &IpAddr| Claim::place(*ip, shard).map_err(|error| (*ip, error));
             match ips.iter().map(claim).collect() {
                 Ok(claims) => {
                     // All places there are a device's that has UDP ports.
                     if let Some(ip) = ips.iter().find(|ip| Claim::is_whole(**ip)) {
-                        return Err(udp::OpenError::in_use(*ip).into());
+                        return Err(AddressError::in_use(*ip).into());
                     }
                     return Ok(Self { shard, _claims: claims });
                 }
                 Err((_, error)) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err((ip, source)) => {
-                    return Err(OpenError::Os { ip, what: "claiming a place", source });
+                    return Err(OpenError::Os { ip, what: "claiming a place", source }.into());
                 }
             }
         }
-        Err(OpenError::Full { ips: ips.to_vec() })
+        Err(OpenError::Full { ips: ips.to_vec() }.into())
     }
 
     /// The low bits of the queue pair numbers that belong to it: see [`Qpn::shard`].

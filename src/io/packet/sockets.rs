@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::filter;
-use crate::io::udp::filter::DROP;
-use crate::io::udp::{self, UdpConfig};
-use crate::io::{frame, sys};
+use crate::io::shared::bpf::DROP;
+use crate::io::shared::frame;
+use crate::io::shared::receive_buffer::size_receive_buffer;
+use crate::io::{PortConfig, sys};
 
 /// The interface by which this host sends to itself: the first of every namespace.
 const LOOPBACK: u32 = 1;
@@ -43,14 +44,13 @@ impl Sockets {
     }
 
     /// Begins to receive what is for the port, of this interface.
-    pub(super) fn open(&mut self, config: &UdpConfig, interface: u32) -> Result<(), Refused> {
+    pub(super) fn open(&mut self, config: &PortConfig, interface: u32) -> Result<(), Refused> {
         let at = |what| move |error| (what, error);
         for socket in &self.sockets {
             socket.set_nonblocking(true).map_err(at("O_NONBLOCK"))?;
             sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
                 .map_err(at("PACKET_VNET_HDR"))?;
-            udp::socket::size_receive_buffer(socket, config.receive_buffer)
-                .map_err(at("SO_RCVBUF"))?;
+            size_receive_buffer(socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
         }
         self.follow(interface)
     }

@@ -10,8 +10,8 @@ use socket2::Socket;
 use super::meeting;
 use super::ring::{Broken, Head, Reader};
 use crate::io::PortCounters;
+use crate::io::shared::batch::{MOST_BYTES, MOST_DATAGRAMS};
 use crate::io::sys::Readiness;
-use crate::io::udp::batch::{MOST_BYTES, MOST_DATAGRAMS};
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
 
 /// Those that may have a ring to us at a time; others send by UDP.

@@ -22,7 +22,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::ring::SEGMENT;
 use super::user;
-use crate::io::claim::name_of;
+use crate::io::shared::claim::name_of;
 use crate::io::sys;
 use crate::mem::Segment;
 

@@ -21,6 +21,7 @@
 //! Ports of other users, and ports of other kinds, are reached by UDP. A port that opens later is found within a tenth of
 //! a second.
 
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -28,9 +29,14 @@ use std::os::fd::BorrowedFd;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::claim::name_of;
-use super::udp::{OpenError, RETRY, UdpConfig, UdpPort};
-use super::{Port, PortCounters, TransmitError, left_to};
+use super::config::PortConfig;
+use super::counters::PortCounters;
+use super::layer::{Layer, Middleware};
+use super::opener::{Kind, OpenPortError, Opener};
+use super::port::{Datapath, Port, TransmitError};
+use super::shared::claim::name_of;
+use super::shared::open_error::OpenError;
+use super::shared::stop::RETRY;
 use crate::net::{Burst, RxBuffer};
 use crate::time::Instant;
 use incoming::Incoming;
@@ -61,13 +67,15 @@ pub struct NameTaken {
     pub ip: IpAddr,
 }
 
-/// A port with rings of shared memory to others like it, and UDP sockets.
+/// A port that uses shared memory where it can, and the port below elsewhere.
+pub type ShmPort<P> = Layer<P, SharedMemory>;
+
+/// The [`Middleware`] of a [`ShmPort`]: rings of shared memory to other ports of its kind.
 #[derive(Debug)]
-pub struct ShmPort {
+pub struct SharedMemory {
+    ip: IpAddr,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// Behind `incoming`: whoever has the address next finds its name free.
-    udp: UdpPort,
     /// Calls of `receive`, around and around.
     calls: u32,
     /// The next call looks everywhere.
@@ -80,47 +88,53 @@ pub struct ShmPort {
     counters: PortCounters,
 }
 
-impl ShmPort {
-    /// Opens the port.
+impl<P: Port> ShmPort<P> {
+    /// Opens shared memory above `port`.
+    ///
+    /// A program of another user may have the name by which other ports find this one. Then they send by the port
+    /// below: see [`name_taken`](Self::name_taken).
     ///
     /// # Errors
     ///
-    /// As for a [`UdpPort`]; or the system refuses a Unix socket. If a program of another user has the name by which ports
-    /// find this one, it is reached by UDP: see [`name_taken`](Self::name_taken).
-    pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
-        let udp = UdpPort::open(config)?;
-        let ip = config.ip;
-        let os = |source| OpenError::Os { ip, what: "an abstract Unix socket beside", source };
-        Ok(Self::over(udp, Incoming::open(ip).map_err(os)?))
+    /// The system refuses a Unix socket.
+    pub fn open(port: P) -> io::Result<Self> {
+        let ip = port.info().ip;
+        Ok(Self::with(port, Incoming::open(ip)?))
     }
 
-    /// Returns the reason if other ports cannot find this one, because another program has the name for it.
-    pub fn name_taken(&self) -> Option<NameTaken> {
-        self.incoming.is_name_taken().then(|| NameTaken { ip: self.ip() })
-    }
-
-    fn over(udp: UdpPort, incoming: Incoming) -> Self {
-        Self {
-            outgoing: Outgoing::new(udp.info().ip),
-            udp,
+    fn with(port: P, incoming: Incoming) -> Self {
+        let ip = port.info().ip;
+        let rings = SharedMemory {
+            ip,
             incoming,
+            outgoing: Outgoing::new(ip),
             calls: 0,
             looks: true,
             by_ring: false,
             retry_at: None,
             counters: PortCounters::default(),
-        }
+        };
+        Self::over(port, rings)
     }
 
-    fn ip(&self) -> IpAddr {
-        self.udp.info().ip
+    /// Returns the reason if other ports cannot find this one, because another program has the name for it.
+    pub fn name_taken(&self) -> Option<NameTaken> {
+        let SharedMemory { ip, incoming, .. } = &self.middleware;
+        incoming.is_name_taken().then_some(NameTaken { ip: *ip })
     }
+}
 
+impl SharedMemory {
     /// Sends bursts that go from one address to one other, and returns how many were taken.
-    fn send_run(&mut self, now: Instant, run: &[Burst]) -> Result<usize, TransmitError> {
+    fn send_run(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        run: &[Burst],
+    ) -> Result<usize, TransmitError> {
         let Some(path) = run.first().map(|burst| burst.path) else { return Ok(0) };
-        // Who sends from elsewhere is told so by the sockets.
-        let is_ours = path.source == self.ip();
+        // The port below refuses bursts from another address.
+        let is_ours = path.source == self.ip;
         if is_ours && let Some(receiver) = self.outgoing.to(now, path.destination) {
             if let Ok(Sent { put, lost }) = receiver.send(now, run) {
                 for burst in &run[..put] {
@@ -136,15 +150,20 @@ impl ShmPort {
             }
             self.outgoing.forget(now, path.destination);
         }
-        self.udp.transmit(now, run)
+        below.transmit(now, run)
     }
 }
 
-impl Port for ShmPort {
-    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
+impl Middleware for SharedMemory {
+    fn transmit(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        bursts: &[Burst],
+    ) -> Result<usize, TransmitError> {
         self.retry_at = None;
         if bursts.is_empty() {
-            return self.udp.transmit(now, bursts);
+            return below.transmit(now, bursts);
         }
         let mut taken = 0;
         while let Some((first, others)) = bursts.get(taken..).and_then(<[_]>::split_first) {
@@ -155,7 +174,7 @@ impl Port for ShmPort {
             let run = 1 + others.iter().take_while(goes_along).count();
             let after =
                 |error: TransmitError| TransmitError { taken: taken + error.taken, ..error };
-            let sent = self.send_run(now, &bursts[taken..taken + run]).map_err(after)?;
+            let sent = self.send_run(below, now, &bursts[taken..taken + run]).map_err(after)?;
             taken += sent;
             if sent < run {
                 break;
@@ -164,17 +183,22 @@ impl Port for ShmPort {
         Ok(taken)
     }
 
-    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+    fn receive(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
         self.calls = self.calls.wrapping_add(1);
         let looks = std::mem::take(&mut self.looks);
         if looks || self.calls.is_multiple_of(LOOK_EVERY) {
             self.incoming.look()?;
         }
         if self.incoming.is_empty() {
-            return self.udp.receive(now, sink);
+            return below.receive(now, sink);
         }
         if self.incoming.lets_udp_go_first() {
-            let received = self.udp.receive(now, sink)?;
+            let received = below.receive(now, sink)?;
             if received > 0 {
                 return Ok(received);
             }
@@ -185,37 +209,79 @@ impl Port for ShmPort {
         if self.by_ring && !looks && !self.calls.is_multiple_of(SOCKET_EVERY) {
             return Ok(from_rings);
         }
-        let from_socket = self.udp.receive(now, sink)?;
+        let from_socket = below.receive(now, sink)?;
         self.by_ring &= from_socket == 0;
         Ok(from_rings + from_socket)
     }
 
-    fn arm(&mut self) -> bool {
+    fn arm(&mut self, below: &mut impl Datapath) -> bool {
         self.looks = true;
-        self.udp.arm() && self.incoming.arm()
+        below.arm() && self.incoming.arm()
     }
 
-    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.outgoing.backlog(to).or_else(|| self.udp.backlog(now, to))
+    fn receive_queue_bytes(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        to: IpAddr,
+    ) -> Option<u64> {
+        self.outgoing.backlog(to).or_else(|| below.receive_queue_bytes(now, to))
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        Instant::first(self.udp.poll_timeout(), self.retry_at)
+    fn poll_timeout(&self, below: &impl Datapath) -> Option<Instant> {
+        Instant::first(below.poll_timeout(), self.retry_at)
     }
 
-    fn counters(&self) -> PortCounters {
-        let mut counters = self.udp.counters();
-        counters += &self.counters;
-        counters
+    fn counters(&self, mut below: PortCounters) -> PortCounters {
+        below += &self.counters;
+        below
     }
 
-    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        let mut descriptors = self.udp.descriptors();
+    fn descriptors<'a>(&'a self, below: &'a impl Datapath) -> SmallVec<[BorrowedFd<'a>; 4]> {
+        let mut descriptors = below.descriptors();
         descriptors.push(self.incoming.descriptor());
         descriptors
     }
+}
 
-    left_to!(udp: send_last source_port tell_ip_fields keep_identifications groups poll_link info);
+/// The kind of [`ShmPort`]s above ports of another kind.
+#[derive(Debug)]
+pub(super) struct ShmKind<K>(pub(super) K);
+
+impl<K: Kind> Kind for ShmKind<K> {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+        Ok(Box::new(ShmOpener { below: self.0.opener(ips)? }))
+    }
+}
+
+struct ShmOpener {
+    below: Box<dyn Opener>,
+}
+
+impl Opener for ShmOpener {
+    fn open(
+        &self,
+        config: &PortConfig,
+        shards: u8,
+        warn: &mut dyn FnMut(&dyn Display),
+    ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
+        let mut ports: Vec<Box<dyn Port>> = Vec::new();
+        for port in self.below.open(config, shards, warn)? {
+            let port = ShmPort::open(port).map_err(|source| {
+                let what = "an abstract Unix socket beside";
+                OpenError::Os { ip: config.ip, what, source }
+            })?;
+            if let Some(taken) = port.name_taken() {
+                warn(&taken);
+            }
+            ports.push(Box::new(port));
+        }
+        Ok(ports)
+    }
 }
 
 #[cfg(test)]
@@ -224,17 +290,25 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use super::super::udp::UdpPort;
     use super::super::udp::tests::{Buffer, burst, config, path, receive};
     use super::super::wait_readable;
     use super::outgoing::{AGAIN, PATIENCE};
     use super::*;
+    use crate::io::Control;
     use crate::net::{Path, ROCE_PORT, TransmitErrorKind};
     use crate::wire::icrc::{Flow, Verdict};
 
     const NOW: Instant = Instant::ZERO;
 
+    type ShmPort = super::ShmPort<UdpPort>;
+
+    fn open_at(config: &PortConfig) -> ShmPort {
+        ShmPort::open(UdpPort::open(config).unwrap()).unwrap()
+    }
+
     fn open() -> ShmPort {
-        ShmPort::open(&config()).unwrap()
+        open_at(&config())
     }
 
     /// The lengths of what one call receives.
@@ -262,7 +336,7 @@ mod tests {
     #[test]
     fn what_arrives_through_a_ring_is_what_a_socket_would_have_shown() {
         let (mut a, mut b) = (open(), open());
-        let plain = path(&mut a, b.ip(), 0xc123);
+        let plain = path(&mut a, b.info().ip, 0xc123);
         let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
         let lens = [&[4112; 14][..], &[20]].concat();
         let bursts = [burst(plain, &lens), burst(marked, &lens)];
@@ -289,7 +363,7 @@ mod tests {
     fn ports_of_other_kinds_are_reached_by_their_sockets_and_in_order() {
         let (mut a, mut b) = (open(), open());
         let mut c = UdpPort::open(&config()).unwrap();
-        let (to_b, to_c) = (path(&mut a, b.ip(), 0xc000), path(&mut a, c.info().ip, 0xc000));
+        let (to_b, to_c) = (path(&mut a, b.info().ip, 0xc000), path(&mut a, c.info().ip, 0xc000));
         let bursts: Vec<_> = [to_b, to_c, to_c, to_b, to_c]
             .iter()
             .zip(1..)
@@ -300,7 +374,7 @@ mod tests {
         assert_eq!(lens(receive(&mut b, 2)), [61, 64]);
         assert_eq!(lens(receive(&mut c, 3)), [62, 63, 65]);
         assert_eq!(sent(&a), [5, 2, 0]);
-        let to_a = path(&mut c, a.ip(), 0xc000);
+        let to_a = path(&mut c, a.info().ip, 0xc000);
         assert_eq!(c.transmit(NOW, &[burst(to_a, &[66])]), Ok(1));
         assert_eq!(lens(receive(&mut a, 1)), [66]);
     }
@@ -314,7 +388,7 @@ mod tests {
         let udp = UdpPort::open(&at).unwrap();
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         let incoming = Incoming::open(at.ip).unwrap();
-        let mut b = ShmPort::over(udp, incoming);
+        let mut b = ShmPort::with(udp, incoming);
         assert_eq!(a.transmit(NOW + AGAIN / 2, &[burst(way, &[62])]), Ok(1));
         assert_eq!(sent(&a), [2, 0, 0], "not looked for again yet");
         assert_eq!(a.transmit(NOW + AGAIN, &[burst(way, &[63])]), Ok(1));
@@ -326,7 +400,7 @@ mod tests {
     fn port_whose_name_is_taken_is_reached_by_udp() {
         let at = config();
         let squatter = meeting::squat(at.ip);
-        let mut b = ShmPort::open(&at).unwrap();
+        let mut b = open_at(&at);
         let said = b.name_taken().unwrap().to_string();
         assert!(said.starts_with("another program has the Unix socket @softroce/127."), "{said}");
         let mut a = open();
@@ -335,19 +409,20 @@ mod tests {
         assert_eq!((sent(&a), drained(&mut b)), ([1, 0, 0], vec![61]));
         // The port still sends through shared memory.
         let mut c = open();
-        let way = path(&mut b, c.ip(), 0xc000);
+        let way = path(&mut b, c.info().ip, 0xc000);
         assert_eq!(b.transmit(NOW, &[burst(way, &[62])]), Ok(1));
         assert_eq!((sent(&b), drained(&mut c)), ([1, 1, 0], vec![62]));
         assert_eq!(c.name_taken(), None);
         drop((b, squatter));
-        assert_eq!(ShmPort::open(&at).unwrap().name_taken(), None);
+        assert_eq!(open_at(&at).name_taken(), None);
     }
 
     #[test]
     fn a_flood_by_udp_does_not_keep_out_who_comes() {
         let (mut a, mut b) = (open(), open());
         let mut flood = UdpPort::open(&config()).unwrap();
-        let (way, other) = (path(&mut a, b.ip(), 0xc000), path(&mut flood, b.ip(), 0xc000));
+        let (way, other) =
+            (path(&mut a, b.info().ip, 0xc000), path(&mut flood, b.info().ip, 0xc000));
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         let mut seen = Vec::new();
         for _ in 0..100 {
@@ -360,7 +435,7 @@ mod tests {
     #[test]
     fn who_sleeps_is_woken() {
         let (mut a, mut b) = (open(), open());
-        let way = path(&mut a, b.ip(), 0xc000);
+        let way = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         assert_eq!(drained(&mut b), [61]);
         for number in 0..100 {
@@ -377,12 +452,12 @@ mod tests {
     #[test]
     fn a_ring_that_is_full_is_busy_and_one_that_stays_so_loses() {
         let (mut a, mut b) = (open(), open());
-        let way = path(&mut a, b.ip(), 0xc000);
+        let way = path(&mut a, b.info().ip, 0xc000);
         let large: Vec<_> = (0..20).map(|_| burst(way, &[4112; 15])).collect();
         assert_eq!(a.transmit(NOW, &large), Ok(16));
         assert_eq!(a.poll_timeout(), Some(NOW + RETRY));
         assert_eq!(a.transmit(NOW + RETRY, &large[16..]), Ok(0));
-        assert_eq!(a.backlog(NOW, b.ip()), Some(16 * 61_696));
+        assert_eq!(a.receive_queue_bytes(NOW, b.info().ip), Some(16 * 61_696));
         // Something was taken, so there is hope.
         assert!(!received(&mut b).is_empty());
         assert!(matches!(a.transmit(NOW + PATIENCE, &large), Ok(1..=16)));
@@ -391,7 +466,7 @@ mod tests {
         assert_eq!(sent(&a)[2], 20);
         // To somebody else it goes nevertheless.
         let mut c = open();
-        let other = path(&mut a, c.ip(), 0xc000);
+        let other = path(&mut a, c.info().ip, 0xc000);
         assert_eq!(
             a.transmit(NOW + 2 * PATIENCE, &[burst(way, &[61]), burst(other, &[62])]),
             Ok(2)
@@ -402,11 +477,11 @@ mod tests {
     #[test]
     fn what_was_sent_by_somebody_who_has_gone_arrives() {
         let (mut a, mut b) = (open(), open());
-        let way = path(&mut a, b.ip(), 0xc000);
+        let way = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61]), burst(way, &[62])]), Ok(2));
         drop(a);
         assert_eq!(drained(&mut b), [61, 62]);
-        assert!(b.incoming.is_empty());
+        assert!(b.middleware.incoming.is_empty());
         assert!(b.arm() && !wait_readable(&b.descriptors(), Some(Duration::ZERO)).unwrap());
     }
 
@@ -416,10 +491,10 @@ mod tests {
         let mut now = NOW;
         for count in 1..=incoming::MOST + 1 {
             let b = open();
-            let way = path(&mut a, b.ip(), 0xc000);
+            let way = path(&mut a, b.info().ip, 0xc000);
             assert_eq!(a.transmit(now, &[burst(way, &[61])]), Ok(1));
             let rings = u64::try_from(count).unwrap();
-            assert_eq!((sent(&a), a.outgoing.len()), ([rings, rings, 0], 1), "{count}");
+            assert_eq!((sent(&a), a.middleware.outgoing.len()), ([rings, rings, 0], 1), "{count}");
             now += AGAIN;
         }
     }
@@ -428,12 +503,12 @@ mod tests {
     fn who_takes_the_place_of_somebody_who_has_gone_is_met() {
         let mut a = open();
         let at = config();
-        let mut b = ShmPort::open(&at).unwrap();
+        let mut b = open_at(&at);
         let way = path(&mut a, at.ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         assert_eq!(drained(&mut b), [61]);
         drop(b);
-        let mut b = ShmPort::open(&at).unwrap();
+        let mut b = open_at(&at);
         // Of the one who has gone it is known at the next look.
         let later = [1, 2, 3].map(|times| NOW + times * AGAIN);
         assert_eq!(a.transmit(later[0], &[burst(way, &[62])]), Ok(1));
@@ -453,7 +528,7 @@ mod tests {
         let mut b = open();
         let mut senders: Vec<_> = (0..incoming::MOST + 3).map(|_| open()).collect();
         for (number, a) in (0..).zip(&mut senders) {
-            let way = path(a, b.ip(), 0xc000);
+            let way = path(a, b.info().ip, 0xc000);
             for round in 0..2 {
                 let now = NOW + round * AGAIN;
                 assert_eq!(a.transmit(now, &[burst(way, &[64 + number])]), Ok(1));
@@ -468,7 +543,7 @@ mod tests {
         senders.remove(0);
         drained(&mut b);
         let last = senders.last_mut().unwrap();
-        let way = path(last, b.ip(), 0xc000);
+        let way = path(last, b.info().ip, 0xc000);
         assert_eq!(last.transmit(NOW + 2 * AGAIN, &[burst(way, &[64])]), Ok(1));
         assert_eq!(drained(&mut b), [64]);
         assert_eq!(b.counters().shm_rx_buffers, through_rings + 1);
@@ -477,23 +552,28 @@ mod tests {
     #[test]
     fn strangers_at_the_door_do_no_harm() {
         let (mut a, mut b) = (open(), open());
-        let call = || meeting::call(a.ip(), b.ip()).unwrap();
+        let call = || meeting::call(a.info().ip, b.info().ip).unwrap();
         // One says nothing, one says nonsense, one writes it into his ring, and one goes at once.
-        let (_silent, rude) = (meeting::knock(b.ip()).unwrap(), meeting::knock(b.ip()).unwrap());
+        let (_silent, rude) =
+            (meeting::knock(b.info().ip).unwrap(), meeting::knock(b.info().ip).unwrap());
         rude.send(&[7; 32]).unwrap();
         let (_kept, segment) = call();
         segment.word(4096).unwrap().store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
         drop(call());
-        let way = path(&mut a, b.ip(), 0xc000);
+        let way = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         assert_eq!(drained(&mut b), [61]);
-        assert_eq!(b.incoming.len(), 2, "the silent one, who may still speak, and the good one");
+        assert_eq!(
+            b.middleware.incoming.len(),
+            2,
+            "the silent one, who may still speak, and the good one"
+        );
     }
 
     #[test]
     fn a_refusal_counts_all_that_were_taken_before() {
         let (mut a, b, c) = (open(), open(), UdpPort::open(&config()).unwrap());
-        let (good, other) = (path(&mut a, b.ip(), 0xc000), path(&mut a, c.info().ip, 0xc000));
+        let (good, other) = (path(&mut a, b.info().ip, 0xc000), path(&mut a, c.info().ip, 0xc000));
         let bad = Path { source_port: 0xd000, ..other };
         let bursts = [good, other, bad, good].map(|path| burst(path, &[64]));
         let refused = TransmitError { taken: 2, kind: TransmitErrorKind::Other };

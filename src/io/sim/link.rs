@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ids::Gid;
-use crate::io::conditions::Conditions;
-use crate::io::way::Way;
+use crate::io::shared::conditions::Conditions;
+use crate::io::shared::way::Way;
 
 /// One direction between two hosts.
 pub(super) struct Link {

@@ -7,7 +7,7 @@
 //! [joined](Port::join) it, the sender's too.
 //!
 //! ```
-//! use softroce::io::{Port, sim};
+//! use softroce::io::{Control, Datapath, sim};
 //! use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
 //! use softroce::time::Instant;
 //!
@@ -36,8 +36,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::way::Copies;
-use super::{JoinError, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
+use super::counters::PortCounters;
+use super::port::{Control, Datapath, JoinError, PortInfo, SOURCE_PORTS, TransmitError};
+use super::shared::way::Copies;
 use crate::lock::Mutex;
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -47,8 +48,8 @@ use link::Link;
 mod host;
 mod link;
 
-pub use super::conditions::{Bursts, Conditions, Outages};
-pub use super::way::WayCounters;
+pub use super::shared::conditions::{Bursts, Conditions, Outages};
+pub use super::shared::way::WayCounters;
 pub use host::HostConfig;
 
 /// What an [observer](Network::observe) decides about a datagram.
@@ -297,7 +298,7 @@ impl SimPort {
     }
 }
 
-impl Port for SimPort {
+impl Datapath for SimPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         let network = self.network.clone();
         let mut state = network.lock();
@@ -338,11 +339,23 @@ impl Port for SimPort {
         Ok(count)
     }
 
+    fn receive_queue_bytes(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        self.network.lock().hosts.get_mut(&to).map(|host| host.waiting(now))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.network.lock().hosts.get(&self.ip).and_then(Host::next_event)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+impl Control for SimPort {
     fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         wanted | *SOURCE_PORTS.start()
     }
-
-    fn tell_ip_fields(&mut self) {}
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
         if !group.is_multicast() || group.is_ipv4() != self.ip.is_ipv4() {
@@ -358,14 +371,6 @@ impl Port for SimPort {
         }
     }
 
-    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.network.lock().hosts.get_mut(&to).map(|host| host.waiting(now))
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.network.lock().hosts.get(&self.ip).and_then(Host::next_event)
-    }
-
     fn info(&self) -> PortInfo {
         PortInfo {
             ip: self.ip,
@@ -376,10 +381,6 @@ impl Port for SimPort {
             receive_buffer: self.config.receive_buffer,
             sees_ip_header: self.config.sees_ip_header,
         }
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::io::frame::Kept;
+use crate::io::shared::frame::Kept;
 use crate::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
 
 /// Bursts on their way from the port to itself.

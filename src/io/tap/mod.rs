@@ -17,6 +17,7 @@
 //! sockets have (`frame`), so bursts travel whole where the kernel knows how, Linux 6.2 and later.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -25,10 +26,15 @@ use smallvec::{SmallVec, smallvec};
 use smoltcp::iface::MulticastError;
 use thiserror::Error;
 
-use super::frame::{self, Datagrams, Framer, Link, NOTE_LEN};
-use super::udp::send::Stop;
-use super::udp::{self, UdpConfig};
-use super::{JoinError, LinkState, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError, sys};
+use super::config::PortConfig;
+use super::counters::PortCounters;
+use super::opener::{Kind, OpenPortError, Opener};
+use super::port::{
+    Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
+};
+use super::shared::frame::{self, Datagrams, Framer, Link, NOTE_LEN};
+use super::shared::stop::{RETRY, Stop};
+use super::sys;
 use crate::net::{Burst, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use crate::wire::encap::ETHERNET_LEN;
@@ -230,10 +236,10 @@ impl TapPort {
     /// # Errors
     ///
     /// [`OpenError`]: above all when the process may not, or the interface is somebody else's.
-    pub fn open(config: &TapConfig, ips: &[IpAddr], udp: &UdpConfig) -> Result<Self, OpenError> {
+    pub fn open(config: &TapConfig, ips: &[IpAddr], udp: &PortConfig) -> Result<Self, OpenError> {
         let addresses = addresses(config, ips)?;
         let mac = config.mac.unwrap_or_else(|| Mac::of(udp.ip));
-        let wanted = udp.receive_buffer.unwrap_or(UdpConfig::RECEIVE_BUFFER);
+        let wanted = udp.receive_buffer.unwrap_or(PortConfig::RECEIVE_BUFFER);
         let interface = Interface::open(config, wanted)?;
         let now = Instant::ZERO;
         let host = Host::new(now, mac, &addresses, &config.gateways);
@@ -392,7 +398,7 @@ fn addresses(config: &TapConfig, ips: &[IpAddr]) -> Result<Vec<Network>, OpenErr
     ips.iter().map(address).collect()
 }
 
-impl Port for TapPort {
+impl Datapath for TapPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.retry_at = None;
         self.attend(now);
@@ -405,7 +411,7 @@ impl Port for TapPort {
                 }
                 Err(Stop::Busy | Stop::NotCut) => {
                     self.counters.busy += 1;
-                    self.retry_at = Some(now + udp::RETRY);
+                    self.retry_at = Some(now + RETRY);
                     return Ok(taken);
                 }
             }
@@ -436,12 +442,32 @@ impl Port for TapPort {
         Ok(count)
     }
 
+    fn receive_queue_bytes(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
+        self.us.ips.contains(&to).then(|| self.inside.waiting_for(to))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let inside = (!self.inside.is_empty()).then_some(Instant::ZERO);
+        let due = [self.retry_at, self.neighbours.due(), self.host.due(), inside];
+        due.into_iter().flatten().min()
+    }
+
+    fn counters(&self) -> PortCounters {
+        // A TAP that was made anew counts anew.
+        let drops = self.interface.drops();
+        let drops = drops.checked_sub(self.drops_before).unwrap_or(drops);
+        PortCounters { kernel_drops: drops + self.inside.drops(), ..self.counters }
+    }
+
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        smallvec![self.interface.descriptor()]
+    }
+}
+
+impl Control for TapPort {
     fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         self.source_port.unwrap_or(wanted | *SOURCE_PORTS.start())
     }
-
-    // Every frame has them.
-    fn tell_ip_fields(&mut self) {}
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
         let same = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
@@ -470,22 +496,12 @@ impl Port for TapPort {
         }
     }
 
-    fn backlog(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
-        self.us.ips.contains(&to).then(|| self.inside.waiting_for(to))
-    }
-
     fn poll_link(&mut self) -> Option<LinkState> {
         if !self.is_watched || self.interface.has_changed() {
             self.is_watched = true;
             self.look();
         }
         self.states.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        let inside = (!self.inside.is_empty()).then_some(Instant::ZERO);
-        let due = [self.retry_at, self.neighbours.due(), self.host.due(), inside];
-        due.into_iter().flatten().min()
     }
 
     fn info(&self) -> PortInfo {
@@ -500,15 +516,43 @@ impl Port for TapPort {
             sees_ip_header: true,
         }
     }
+}
 
-    fn counters(&self) -> PortCounters {
-        // A TAP that was made anew counts anew.
-        let drops = self.interface.drops();
-        let drops = drops.checked_sub(self.drops_before).unwrap_or(drops);
-        PortCounters { kernel_drops: drops + self.inside.drops(), ..self.counters }
+/// The kind of [`TapPort`]s with a configuration.
+impl Kind for TapConfig {
+    fn name(&self) -> &'static str {
+        "tap"
     }
 
-    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        smallvec![self.interface.descriptor()]
+    fn is_of_host(&self) -> bool {
+        false
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.networks.iter().map(|network| network.ip).collect()
+    }
+
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+        Ok(Box::new(TapOpener { config: self.clone(), ips: ips.to_vec() }))
+    }
+}
+
+struct TapOpener {
+    config: TapConfig,
+    ips: Vec<IpAddr>,
+}
+
+impl Opener for TapOpener {
+    fn open(
+        &self,
+        config: &PortConfig,
+        _shards: u8,
+        _warn: &mut dyn FnMut(&dyn Display),
+    ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
+        Ok(vec![Box::new(TapPort::open(&self.config, &self.ips, config)?)])
+    }
+
+    fn has_all_addresses(&self) -> bool {
+        true
     }
 }

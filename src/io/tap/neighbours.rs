@@ -26,7 +26,7 @@ use smoltcp::wire::{
 };
 
 use super::config::{Mac, Network};
-use crate::io::frame::Kept;
+use crate::io::shared::frame::Kept;
 use crate::net::Burst;
 use crate::time::Instant;
 

@@ -162,7 +162,7 @@ mod tests {
     fn of_several_sockets_at_an_address_the_fullest_counts() {
         let [.., high, low] = std::process::id().to_be_bytes();
         let ip: IpAddr = Ipv4Addr::new(127, 61, high, low).into();
-        let config = super::super::UdpConfig::new(ip);
+        let config = super::super::PortConfig::new(ip);
         let here = Ipv4Addr::LOCALHOST.into();
         let mut backlogs = Backlogs::new();
         for shards in [2, 1, 4] {

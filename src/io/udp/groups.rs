@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::{UdpConfig, socket};
+use super::{PortConfig, socket};
 use crate::io::JoinError;
 use crate::io::sys::{self, Readiness};
 
@@ -31,7 +31,7 @@ impl Groups {
     /// Joins a group on an interface. `config` is the port's.
     pub(super) fn join(
         &mut self,
-        config: &UdpConfig,
+        config: &PortConfig,
         interface: u32,
         group: IpAddr,
     ) -> Result<(), JoinError> {
@@ -58,7 +58,7 @@ impl Groups {
 
     /// Joins its groups on another interface, which has the port's address by now. Those that cannot be
     /// joined there stay as they are.
-    pub(super) fn follow(&mut self, config: &UdpConfig, interface: u32) {
+    pub(super) fn follow(&mut self, config: &PortConfig, interface: u32) {
         let Some(readiness) = &self.readiness else { return };
         for (token, group, socket) in &mut self.sockets {
             if let Ok(fresh) = socket::member(config, interface, *group)
@@ -127,7 +127,7 @@ mod tests {
 
     use super::super::tests::{burst, config, open, path, receive};
     use super::*;
-    use crate::io::{Port, wait_readable};
+    use crate::io::{Control, Datapath, wait_readable};
     use crate::time::Instant;
 
     /// A group of this run of the tests.

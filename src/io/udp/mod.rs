@@ -15,33 +15,36 @@
 //!
 //! A device with several shards has a port for each of them, at the same address (`steer`).
 
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use thiserror::Error;
 
+use super::config::PortConfig;
+use super::counters::PortCounters;
+use super::opener::{Kind, OpenPortError, Opener};
+use super::port::{
+    Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
+};
+use super::shared::bpf::DROP;
+use super::shared::stop::{RETRY, Stop};
+use super::shared::watch::Watch;
 use super::sys;
-use super::{JoinError, LinkState, Port, PortCounters, PortInfo, SOURCE_PORTS, TransmitError};
-use crate::ids::Qpn;
-use crate::net::{Burst, ROCE_PORT, RxBuffer};
+use crate::net::{Burst, RxBuffer};
 use crate::time::Instant;
 use backlog::Backlogs;
 use groups::Groups;
 use receive::Intake;
-use send::{Senders, Stop};
+use send::Senders;
 use socket::Receiver;
 use steer::Group;
-use watch::Watch;
 
 mod backlog;
-pub(super) mod batch;
 mod connected;
 pub(super) mod filter;
 mod groups;
-mod holder;
 mod receive;
 mod route;
 pub(super) mod send;
@@ -49,9 +52,9 @@ mod sock_diag;
 pub(super) mod socket;
 mod steer;
 mod talks;
-pub(super) mod watch;
 
-pub use holder::{Holder, holders};
+pub use super::shared::holder::{Holder, holders};
+pub use super::shared::open_error::OpenError;
 pub use route::Route;
 
 /// The receive buffer of the socket that has the RoCEv2 port of `to`, or of one of several, in bytes as its
@@ -61,109 +64,10 @@ pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
     Backlogs::new().ask_any(Instant::ZERO, from, to).map(|memory| memory.buffer)
 }
 
-/// How a [`UdpPort`] is opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UdpConfig {
-    /// The address to receive at and to send from: one of this machine's.
-    pub ip: IpAddr,
-    /// Bytes that may wait to be received, as the kernel counts them. `None`: what the system
-    /// allows, up to 8 MiB. It is capped at twice `net.core.rmem_max` without CAP_NET_ADMIN.
-    pub receive_buffer: Option<usize>,
-    /// The one UDP source port to send from, for firewalls that want to know it; 4791 itself is
-    /// allowed. `None`: each queue pair asks for its own.
-    pub source_port: Option<u16>,
-    /// Whether to let the kernel cut bursts.
-    pub gso: bool,
-    /// Whether to let the kernel merge what arrives.
-    pub gro: bool,
-}
-
-impl UdpConfig {
-    /// What a receive buffer is asked to hold when nothing is said, as the kernel counts it.
-    pub const RECEIVE_BUFFER: usize = 8 << 20;
-
-    /// The usual port at `ip`.
-    pub fn new(ip: IpAddr) -> Self {
-        Self { ip, receive_buffer: None, source_port: None, gso: true, gro: true }
-    }
-}
-
-/// Why a [`UdpPort`] cannot be opened.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The address is `0.0.0.0`, `::` or a multicast group.
-    #[error("{ip} is not the address of one host; give the one that peers send to")]
-    NotOneHost {
-        /// The address.
-        ip: IpAddr,
-    },
-    /// No interface has the address.
-    #[error("{ip} is not an address of this machine")]
-    NotLocal {
-        /// The address.
-        ip: IpAddr,
-    },
-    /// The number of shards is no power of two, or too large.
-    #[error(
-        "{ip} is to be opened for {found} shards; expected a power of two from 1 to {}",
-        Qpn::SHARDS
-    )]
-    Shards {
-        /// The address.
-        ip: IpAddr,
-        /// The number of shards.
-        found: u8,
-    },
-    /// Someone has the RoCEv2 port of this address.
-    #[error("UDP port {ROCE_PORT} of {ip} is held by {holder}; an address can have one holder")]
-    InUse {
-        /// The address.
-        ip: IpAddr,
-        /// Who has it.
-        holder: Holder,
-    },
-    /// The source port that was asked for cannot be had.
-    #[error("cannot send from UDP port {port} of {ip}: {source}")]
-    SourcePort {
-        /// The address.
-        ip: IpAddr,
-        /// The port.
-        port: u16,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The system refuses something that the port cannot do without.
-    #[error("{what} on a UDP socket of {ip}: {source}")]
-    Os {
-        /// The address.
-        ip: IpAddr,
-        /// The call or socket option.
-        what: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-impl OpenError {
-    /// Someone has it.
-    pub(super) fn in_use(ip: IpAddr) -> Self {
-        Self::InUse { ip, holder: holder::find(ip) }
-    }
-
-    fn bind(ip: IpAddr, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::AddrInUse => Self::in_use(ip),
-            io::ErrorKind::AddrNotAvailable => Self::NotLocal { ip },
-            _ => Self::Os { ip, what: "bind", source },
-        }
-    }
-}
-
 /// A port on ordinary UDP sockets.
 #[derive(Debug)]
 pub struct UdpPort {
-    config: UdpConfig,
+    config: PortConfig,
     info: PortInfo,
     intake: Intake,
     groups: Groups,
@@ -186,26 +90,27 @@ impl UdpPort {
     ///
     /// When the address is not to be had, above all [`OpenError::InUse`]: another process, or the
     /// kernel's `rdma_rxe`, serves it.
-    pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+    pub fn open(config: &PortConfig) -> Result<Self, OpenError> {
+        if config.groups_only {
+            return Self::open_for_groups(config);
+        }
         Self::take(config, Self::prepare(config)?, None)
     }
 
-    /// Opens a port that has the address, and others like it too, but receives nothing that is sent to that
-    /// alone: somebody else does. The kernel does not even merge it, which it would do without regard to
-    /// who it is for.
-    #[cfg(feature = "packet")]
-    pub(super) fn open_deaf(config: &UdpConfig) -> Result<Self, OpenError> {
+    /// Opens a port that shares the address and receives groups alone. The socket drops what is sent to the address,
+    /// and the kernel does not merge it: it would merge packets of several receivers.
+    fn open_for_groups(config: &PortConfig) -> Result<Self, OpenError> {
         let os = |what| move |source| OpenError::Os { ip: config.ip, what, source };
-        let prepared = Self::prepare(&UdpConfig { gro: false, ..config.clone() })?;
+        let prepared = Self::prepare(&PortConfig { gro: false, ..config.clone() })?;
         let socket = &prepared.0.socket;
-        socket.attach_filter(&[filter::DROP]).map_err(os("SO_ATTACH_FILTER"))?;
+        socket.attach_filter(&[DROP]).map_err(os("SO_ATTACH_FILTER"))?;
         socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
         Self::take(config, prepared, None)
     }
 
     /// Takes the address for what was prepared.
     fn take(
-        config: &UdpConfig,
+        config: &PortConfig,
         (receiver, info): (Receiver, PortInfo),
         group: Option<Group>,
     ) -> Result<Self, OpenError> {
@@ -236,12 +141,12 @@ impl UdpPort {
     /// # Errors
     ///
     /// The system refuses something that a port cannot do without.
-    pub fn survey(config: &UdpConfig) -> Result<PortInfo, OpenError> {
+    pub fn survey(config: &PortConfig) -> Result<PortInfo, OpenError> {
         Self::prepare(config).map(|(_, info)| info)
     }
 
     /// A port's socket that is not bound yet.
-    fn prepare(config: &UdpConfig) -> Result<(Receiver, PortInfo), OpenError> {
+    fn prepare(config: &PortConfig) -> Result<(Receiver, PortInfo), OpenError> {
         let ip = config.ip;
         if ip.is_unspecified() || ip.is_multicast() {
             return Err(OpenError::NotOneHost { ip });
@@ -277,10 +182,7 @@ impl UdpPort {
     }
 
     /// Receives what was sent to groups, and returns how many messages that was.
-    pub(super) fn receive_of_groups(
-        &mut self,
-        sink: &mut dyn FnMut(RxBuffer<'_>),
-    ) -> io::Result<usize> {
+    fn receive_of_groups(&mut self, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let mut messages = 0;
         for group in self.groups.readable()? {
             messages += self.intake.receive_of_group(group, &mut self.counters, sink)?;
@@ -296,7 +198,7 @@ impl UdpPort {
     }
 }
 
-impl Port for UdpPort {
+impl Datapath for UdpPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         self.retry_at = None;
         self.intake.sends(bursts.iter().map(|burst| burst.data().len()).sum());
@@ -323,12 +225,38 @@ impl Port for UdpPort {
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let messages = self.intake.receive(&mut self.counters, sink)?;
+        let messages = match self.config.groups_only {
+            true => 0,
+            false => self.intake.receive(&mut self.counters, sink)?,
+        };
         // Most ports have none, and this is asked some million times a second.
         let of_groups = if self.groups.is_empty() { 0 } else { self.receive_of_groups(sink)? };
         Ok(messages + of_groups)
     }
 
+    fn receive_queue_bytes(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
+        self.backlogs.ask(now, self.info.ip, to).map(|memory| memory.waiting)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    fn counters(&self) -> PortCounters {
+        // Not every sandbox has the option.
+        let kernel_drops = u64::from(sys::drops(self.intake.socket().as_fd()).unwrap_or(0));
+        PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
+    }
+
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        let mut descriptors = smallvec![self.intake.socket().as_fd()];
+        descriptors.extend(self.groups.descriptor());
+        descriptors.extend(self.watch.as_ref().and_then(Watch::as_fd));
+        descriptors
+    }
+}
+
+impl Control for UdpPort {
     fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         match self.config.source_port {
             Some(port) => port,
@@ -336,8 +264,8 @@ impl Port for UdpPort {
         }
     }
 
-    fn tell_ip_fields(&mut self) {
-        socket::tell_ip_fields(self.intake.socket(), self.info.ip);
+    fn report_ip_fields(&mut self) {
+        socket::report_ip_fields(self.intake.socket(), self.info.ip);
     }
 
     fn keep_identifications(&mut self) {
@@ -350,10 +278,6 @@ impl Port for UdpPort {
 
     fn leave(&mut self, group: IpAddr) {
         self.groups.leave(group);
-    }
-
-    fn backlog(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.backlogs.ask(now, self.info.ip, to).map(|memory| memory.waiting)
     }
 
     fn poll_link(&mut self) -> Option<LinkState> {
@@ -384,30 +308,43 @@ impl Port for UdpPort {
         })
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.retry_at
-    }
-
     fn info(&self) -> PortInfo {
         self.info
     }
+}
 
-    fn counters(&self) -> PortCounters {
-        // Not every sandbox has the option.
-        let kernel_drops = u64::from(sys::drops(self.intake.socket().as_fd()).unwrap_or(0));
-        PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
+/// The kind of [`UdpPort`]s.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UdpKind;
+
+impl Kind for UdpKind {
+    fn name(&self) -> &'static str {
+        "udp"
     }
 
-    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        let mut descriptors = smallvec![self.intake.socket().as_fd()];
-        descriptors.extend(self.groups.descriptor());
-        descriptors.extend(self.watch.as_ref().and_then(Watch::as_fd));
-        descriptors
+    fn has_shards(&self) -> bool {
+        true
+    }
+
+    fn opener(&self, _ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+        Ok(Box::new(*self))
     }
 }
 
-/// How long to wait for the kernel to make room: what an interface of 10 Gb/s takes for a burst.
-pub(super) const RETRY: Duration = Duration::from_micros(50);
+impl Opener for UdpKind {
+    fn open(
+        &self,
+        config: &PortConfig,
+        shards: u8,
+        _warn: &mut dyn FnMut(&dyn Display),
+    ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
+        if shards == 1 {
+            return Ok(vec![Box::new(UdpPort::open(config)?)]);
+        }
+        let ports = UdpPort::open_shards(config, shards)?;
+        Ok(ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
+    }
+}
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -416,10 +353,11 @@ pub(super) mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::process;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     use super::super::{prerequisite, wait_readable};
     use super::*;
-    use crate::net::{BurstToken, Path, RxMeta, TransmitErrorKind};
+    use crate::net::{BurstToken, Path, ROCE_PORT, RxMeta, TransmitErrorKind};
     use crate::wire::Opcode;
     use crate::wire::icrc::{Flow, Verdict};
 
@@ -433,11 +371,11 @@ pub(super) mod tests {
         Ipv4Addr::from(0x7f40_0000 | place & 0x003f_ffff).into()
     }
 
-    pub(in crate::io) fn config() -> UdpConfig {
-        UdpConfig::new(fresh_ip())
+    pub(in crate::io) fn config() -> PortConfig {
+        PortConfig::new(fresh_ip())
     }
 
-    pub(super) fn open(config: &UdpConfig) -> UdpPort {
+    pub(super) fn open(config: &PortConfig) -> UdpPort {
         UdpPort::open(config).unwrap()
     }
 
@@ -498,7 +436,7 @@ pub(super) mod tests {
     #[test]
     fn a_burst_arrives_as_one_buffer_with_its_header_fields() {
         let (mut a, mut b) = (open(&config()), open(&config()));
-        b.tell_ip_fields();
+        b.report_ip_fields();
         let plain = path(&mut a, b.info().ip, 0xc123);
         let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
         let lens = [&[4112; 14][..], &[20]].concat();
@@ -557,7 +495,7 @@ pub(super) mod tests {
     #[test]
     fn without_gro_the_segments_arrive_one_by_one() {
         let mut a = open(&config());
-        let mut b = open(&UdpConfig { gro: false, ..config() });
+        let mut b = open(&PortConfig { gro: false, ..config() });
         assert!(!b.info().gro);
         let path = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(a.transmit(NOW, &[burst(path, &[1040, 1040, 1040])]), Ok(1));
@@ -571,7 +509,7 @@ pub(super) mod tests {
 
     #[test]
     fn without_gso_the_segments_are_sealed_for_leaving_alone() {
-        let mut a = open(&UdpConfig { gso: false, ..config() });
+        let mut a = open(&PortConfig { gso: false, ..config() });
         let mut b = open(&config());
         assert!(!a.info().gso);
         let path = path(&mut a, b.info().ip, 0xc000);
@@ -594,7 +532,7 @@ pub(super) mod tests {
         // Never cut, should it be another file.
         let lock = File::options().append(true).create(true).open(lock).unwrap();
         lock.lock().unwrap();
-        match UdpPort::open(&UdpConfig::new("::1".parse().unwrap())) {
+        match UdpPort::open(&PortConfig::new("::1".parse().unwrap())) {
             Ok(port) => Some((lock, port)),
             Err(OpenError::NotLocal { .. }) => None,
             Err(OpenError::Os { source, .. })
@@ -612,7 +550,7 @@ pub(super) mod tests {
             return prerequisite::missing("IPv6 (::1)");
         };
         let own = port.info().ip;
-        port.tell_ip_fields();
+        port.report_ip_fields();
         let plain = path(&mut port, own, 0xc777);
         let marked = Path { traffic_class: 0x2b, hop_limit: 3, ..plain };
         for path in [plain, marked] {
@@ -654,7 +592,10 @@ pub(super) mod tests {
     #[test]
     fn only_own_addresses_can_be_opened() {
         let error = |ip: &str| {
-            UdpPort::open(&UdpConfig::new(ip.parse().unwrap())).map(|_| ()).unwrap_err().to_string()
+            UdpPort::open(&PortConfig::new(ip.parse().unwrap()))
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
         };
         assert_eq!(error("192.0.2.1"), "192.0.2.1 is not an address of this machine");
         let not_one = " is not the address of one host; give the one that peers send to";
@@ -682,7 +623,7 @@ pub(super) mod tests {
         let squatter = std::net::UdpSocket::bind((config.ip, 0xc100)).unwrap();
         let agreed = open(&config).source_port(config.ip, 0xc100);
         assert!(agreed != 0xc100 && SOURCE_PORTS.contains(&agreed), "{agreed:#x}");
-        let fixed = UdpConfig { source_port: Some(0xc100), ..config };
+        let fixed = PortConfig { source_port: Some(0xc100), ..config };
         let error = UdpPort::open(&fixed).unwrap_err().to_string();
         assert!(error.starts_with("cannot send from UDP port 49408 of 127."), "{error}");
         drop(squatter);
@@ -691,7 +632,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_roce_port_can_be_the_source_port() {
-        let mut a = open(&UdpConfig { source_port: Some(ROCE_PORT), ..config() });
+        let mut a = open(&PortConfig { source_port: Some(ROCE_PORT), ..config() });
         let mut b = open(&config());
         let path = path(&mut a, b.info().ip, 0xc000);
         assert_eq!(path.source_port, ROCE_PORT);
@@ -719,7 +660,7 @@ pub(super) mod tests {
     #[test]
     fn what_finds_no_room_is_counted() {
         let mut a = open(&config());
-        let mut b = open(&UdpConfig { receive_buffer: Some(65_536), ..config() });
+        let mut b = open(&PortConfig { receive_buffer: Some(65_536), ..config() });
         assert_eq!(b.info().receive_buffer, 65_536);
         let path = path(&mut a, b.info().ip, 0xc000);
         let lone: Vec<_> = (0..30).map(|_| burst(path, &[4112])).collect();

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::batch::Batch;
 use super::socket;
 use crate::io::PortCounters;
 use crate::io::cmsg::integer;
+use crate::io::shared::batch::Batch;
 use crate::io::sys::{self, Inbox, Received};
 use crate::net::{RxBuffer, RxMeta};
 
@@ -141,7 +141,7 @@ mod tests {
 
     use super::super::tests::{burst, config, open, path};
     use super::*;
-    use crate::io::{Port, wait_readable};
+    use crate::io::{Control, Datapath, wait_readable};
     use crate::time::Instant;
 
     /// Who sends reckons with that (`transport::window`): in pieces a burst takes up to ten times as much of the

@@ -12,6 +12,7 @@ use socket2::Socket;
 use super::socket::{self, HOP_LIMIT};
 use super::steer::Sources;
 use super::talks::{Outlet, Talks};
+use crate::io::shared::stop::Stop;
 use crate::io::sys::{self, Envelope, MAX_MESSAGES};
 use crate::io::{PortCounters, SOURCE_PORTS};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
@@ -23,37 +24,6 @@ pub(super) const MAX_SOCKETS: usize = 64;
 
 /// Ports to try when the one that is wanted belongs to another program.
 const ATTEMPTS: u16 = 16;
-
-/// Why a burst was not sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::io) enum Stop {
-    /// The kernel has no room now.
-    Busy,
-    /// It never will be.
-    Refused(TransmitErrorKind),
-    /// The kernel does not cut this burst.
-    NotCut,
-}
-
-impl Stop {
-    pub(in crate::io) fn from_os(error: &io::Error, segments: usize) -> Self {
-        let kind = match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
-            // A route through IPsec or an interface without checksum offload, or too many segments.
-            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if segments > 1 => {
-                return Self::NotCut;
-            }
-            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
-                TransmitErrorKind::Unreachable
-            }
-            Some(libc::EMSGSIZE) => TransmitErrorKind::TooLong,
-            Some(libc::EPERM | libc::EACCES) => TransmitErrorKind::Forbidden,
-            _ if sys::is_closed(error) => TransmitErrorKind::Closed,
-            _ => TransmitErrorKind::Other,
-        };
-        Self::Refused(kind)
-    }
-}
 
 /// The sockets that packets leave from.
 #[derive(Debug)]

@@ -7,7 +7,9 @@ use std::os::fd::AsFd;
 use libc::c_int;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
 
-use super::{OpenError, UdpConfig, filter};
+use super::{OpenError, PortConfig, filter};
+use crate::io::shared::bpf::DROP;
+use crate::io::shared::receive_buffer::size_receive_buffer;
 use crate::io::sys::{self, Interface};
 use crate::net::{Path, ROCE_PORT};
 
@@ -57,7 +59,7 @@ fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
 pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     let socket = open(ip)?;
     socket.set_recv_buffer_size(0)?;
-    socket.attach_filter(&[filter::DROP])?;
+    socket.attach_filter(&[DROP])?;
     multicast_from(&socket, ip, scope);
     bind(&socket, ip, scope, port)?;
     Ok(socket)
@@ -79,7 +81,7 @@ pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
             socket.set_unicast_hops_v6(hop_limit)?;
         }
     }
-    socket.attach_filter(&[filter::DROP])?;
+    socket.attach_filter(&[DROP])?;
     socket.set_reuse_address(true)?;
     bind(&socket, path.source, scope, path.source_port)?;
     socket.connect(&address(path.destination, scope, ROCE_PORT))?;
@@ -103,7 +105,7 @@ pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
 /// Opens a socket that receives what is sent to a multicast group on one interface, whoever else of this
 /// host does so too. `config` is that of the port whose address the interface has.
 pub(super) fn member(
-    config: &UdpConfig,
+    config: &PortConfig,
     interface: u32,
     group: IpAddr,
 ) -> Result<Socket, (&'static str, io::Error)> {
@@ -124,7 +126,7 @@ pub(super) fn member(
     let _ = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
     filter::attach(&socket);
     size_receive_buffer(&socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
-    tell_ip_fields(&socket, group);
+    report_ip_fields(&socket, group);
     bind(&socket, group, interface, ROCE_PORT).map_err(at("bind"))?;
     let joined = match (group, config.ip) {
         // Where the interface is not known, its address is.
@@ -159,7 +161,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Not bound yet.
-    pub(super) fn new(config: &UdpConfig) -> Result<Self, OpenError> {
+    pub(super) fn new(config: &PortConfig) -> Result<Self, OpenError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         let socket = open(ip).map_err(os("socket"))?;
@@ -193,7 +195,7 @@ fn tell_traffic_class(socket: &Socket, ip: IpAddr) -> io::Result<()> {
 }
 
 /// Has the kernel tell the traffic class and the hop limit of what arrives from now on.
-pub(super) fn tell_ip_fields(socket: &Socket, ip: IpAddr) {
+pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
     // Not every sandbox has the options, and then the fields stay zero.
     let _ = tell_traffic_class(socket, ip);
     let _ = match ip {
@@ -215,15 +217,4 @@ const SO_BINDTOIFINDEX: c_int = 62;
 
 fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     sys::set_option(socket.as_fd(), level, name, value)
-}
-
-/// Asks for what the caller wants, or for much. Without privileges the kernel stops at `rmem_max`.
-pub(in crate::io) fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
-    // The kernel doubles what it is asked for, to account for its own needs.
-    let ask = wanted.unwrap_or(UdpConfig::RECEIVE_BUFFER).div_ceil(2);
-    let forced = c_int::try_from(ask).unwrap_or(c_int::MAX);
-    match set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, forced) {
-        Ok(()) => Ok(()),
-        Err(_) => socket.set_recv_buffer_size(ask),
-    }
 }

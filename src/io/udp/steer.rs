@@ -6,7 +6,7 @@
 //! bound. When one of them is closed the last takes its place, so a group is opened whole and closed whole.
 //!
 //! With the option another process of the same user could bind its sockets to the address too, in silence,
-//! and take part of the packets. So the address is [claimed](crate::io::claim) first, and bound without the
+//! and take part of the packets. So the address is [claimed](crate::io::shared::claim) first, and bound without the
 //! option once, which finds out whoever knows nothing of claims.
 
 use std::io;
@@ -16,11 +16,11 @@ use std::sync::{Arc, PoisonError};
 
 use socket2::{SockFilter, Socket};
 
-use super::filter::{AND, DEST_QP, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
 use super::send::MAX_SOCKETS;
-use super::{OpenError, UdpConfig, UdpPort, socket};
+use super::{OpenError, PortConfig, UdpPort, socket};
 use crate::ids::Qpn;
-use crate::io::claim::Claim;
+use crate::io::shared::bpf::{AND, DEST_QP, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
+use crate::io::shared::claim::Claim;
 use crate::io::sys;
 use crate::lock::Mutex;
 
@@ -69,7 +69,7 @@ impl UdpPort {
     ///
     /// As [`open`](Self::open); above all [`OpenError::InUse`]. [`OpenError::Shards`]: the program that chooses among
     /// sockets looks at low bits, so their number is a power of two, and 64 ([`Qpn::SHARDS`]) at most.
-    pub fn open_shards(config: &UdpConfig, shards: u8) -> Result<Vec<Self>, OpenError> {
+    pub fn open_shards(config: &PortConfig, shards: u8) -> Result<Vec<Self>, OpenError> {
         let ip = config.ip;
         if !shards.is_power_of_two() || shards > Qpn::SHARDS {
             return Err(OpenError::Shards { ip, found: shards });
@@ -116,7 +116,7 @@ fn by_destination(shards: u8) -> [SockFilter; 6] {
 mod tests {
     use super::super::tests::{burst, config, open, path, receive};
     use super::*;
-    use crate::io::Port;
+    use crate::io::{Control, Datapath};
     use crate::net::{Burst, Path};
     use crate::time::Instant;
     use crate::wire::Opcode;

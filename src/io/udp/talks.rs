@@ -365,9 +365,9 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::super::tests::{config, ipv6_loopback, open, path, receive};
-    use super::super::{UdpConfig, UdpPort};
+    use super::super::{PortConfig, UdpPort};
     use super::*;
-    use crate::io::{Port, prerequisite};
+    use crate::io::{Control, Datapath, prerequisite};
     use crate::net::{BurstToken, ROCE_PORT};
     use crate::wire::icrc::{Flow, Verdict};
 
@@ -402,7 +402,7 @@ mod tests {
             Self::between(config(), open(&config()))
         }
 
-        fn between(config: UdpConfig, peer: UdpPort) -> Self {
+        fn between(config: PortConfig, peer: UdpPort) -> Self {
             let mut port = open(&config);
             let path = path(&mut port, peer.info().ip, 0xc000);
             Self { port, peer, path, now: Instant::ZERO }
@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn every_talk_has_its_own_path() {
         let mut pair = Pair::new();
-        pair.peer.tell_ip_fields();
+        pair.peer.report_ip_fields();
         for (path, hop_limit) in [
             (Path { traffic_class: 0xba, ..pair.path }, 64),
             (Path { hop_limit: 17, ..pair.path }, 17),

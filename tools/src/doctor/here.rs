@@ -7,8 +7,9 @@ use anyhow::Context as _;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use softroce::ids::Mtu;
+use softroce::io::PortConfig;
 use softroce::io::PortInfo;
-use softroce::io::udp::{Holder, OpenError, UdpConfig, UdpPort, holders};
+use softroce::io::udp::{Holder, OpenError, UdpPort, holders};
 use softroce::transport::window;
 
 use super::finding::{Finding, Findings};
@@ -34,7 +35,7 @@ pub(super) enum Scope {
 
 /// Looks at this machine. The address of `config` does not count.
 pub(super) fn examine(
-    config: &UdpConfig,
+    config: &PortConfig,
     scope: Scope,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
@@ -50,7 +51,7 @@ pub(super) fn examine(
         findings.add(port(local, scope))?;
     }
     findings.add(kernel_rdma())?;
-    let survey = |local: &Local| UdpPort::survey(&UdpConfig { ip: local.ip, ..config.clone() });
+    let survey = |local: &Local| UdpPort::survey(&PortConfig { ip: local.ip, ..config.clone() });
     for local in &wanted {
         findings.add(interface(local, &survey(local)?))?;
     }
@@ -91,7 +92,7 @@ fn find(all: &[Local], ip: IpAddr) -> Option<Local> {
 fn port(local: &Local, scope: Scope) -> Finding {
     const CHECK: &str = "port";
     let ip = local.ip;
-    let finding = match UdpPort::open(&UdpConfig::new(ip)) {
+    let finding = match UdpPort::open(&PortConfig::new(ip)) {
         Ok(_) => Finding::ok(CHECK, format!("UDP port 4791 of {ip} is free")),
         Err(OpenError::InUse { holder, .. }) => {
             let text = format!("UDP port 4791 of {ip} is held by {holder}");
@@ -212,7 +213,7 @@ fn receive_buffer(asked: Option<usize>, info: &PortInfo) -> Finding {
     let has = info.receive_buffer;
     let (told, untold) =
         (window::usable(has as u64), window::usable(window::DEFAULT_RECEIVE_BUFFER));
-    let wanted = asked.unwrap_or(UdpConfig::RECEIVE_BUFFER);
+    let wanted = asked.unwrap_or(PortConfig::RECEIVE_BUFFER);
     let limit = limit("rmem_max");
     let text = format!(
         "the receive buffer is {has} bytes: peers that know it have {told} in flight, others \

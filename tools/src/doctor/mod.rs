@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use softroce::ids::Mtu;
-use softroce::io::PortKind;
-use softroce::io::udp::{OpenError, Route, UdpConfig, UdpPort};
+use softroce::io::udp::{OpenError, Route, UdpPort};
+use softroce::io::{PortConfig, PortKind};
 use softroce::net::TransmitErrorKind;
 use softroce::runtime::{Environment, loopback_addresses};
 
@@ -85,11 +85,11 @@ struct Doctor<'a> {
 
 impl Doctor<'_> {
     /// A port as the options want it.
-    fn config(&self, ip: IpAddr) -> UdpConfig {
-        UdpConfig {
+    fn config(&self, ip: IpAddr) -> PortConfig {
+        PortConfig {
             receive_buffer: self.args.device.rcvbuf.or(self.environment.receive_buffer),
             source_port: self.environment.source_port,
-            ..UdpConfig::new(ip)
+            ..PortConfig::new(ip)
         }
     }
 

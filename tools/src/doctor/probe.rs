@@ -13,7 +13,7 @@ use softroce::ids::{Mtu, QKey, Qpn};
 use softroce::io::capture::Capture;
 use softroce::io::impair::{Impair, Impairments};
 use softroce::io::udp::UdpPort;
-use softroce::io::{Port, PortInfo, wait_readable};
+use softroce::io::{Control, Datapath, Port, PortInfo, wait_readable};
 use softroce::net::{
     Burst, BurstToken, Path, ROCE_PORT, RxBuffer, TransmitErrorKind, datagram_source_port,
 };
@@ -192,7 +192,7 @@ impl Prober {
         if let Some(impairments) = impairments {
             port = Box::new(Impair::new(port, impairments));
         }
-        port.tell_ip_fields();
+        port.report_ip_fields();
         let source_port = port.source_port(port.info().ip, datagram_source_port(PROBED.qpn));
         Self { port, source_port }
     }

@@ -3,7 +3,7 @@
 //! One is cheaper to ask for, many are cheaper to get. What is received is read while it is in the cache, and
 //! finds receive requests that were posted before.
 
-use super::super::sys::MAX_MESSAGES;
+use crate::io::sys::MAX_MESSAGES;
 
 /// Bytes to receive in one call at most, so that they are still in the cache when they are read.
 pub(in crate::io) const MOST_BYTES: usize = 256 << 10;
@@ -22,24 +22,24 @@ const BEHIND_STREAM: usize = 8;
 
 /// How many messages to ask for, learnt from what was received and sent.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(in crate::io) struct Batch {
     next: usize,
     /// How many are not too much, if they are as long as the last.
     most: usize,
 }
 
 impl Batch {
-    pub(super) const fn new() -> Self {
+    pub(in crate::io) const fn new() -> Self {
         Self { next: 1, most: MAX_MESSAGES }
     }
 
     /// How many to ask for next.
-    pub(super) const fn next(&self) -> usize {
+    pub(in crate::io) const fn next(&self) -> usize {
         self.next
     }
 
     /// So many were received, with so many datagrams and bytes in all.
-    pub(super) fn received(&mut self, messages: usize, datagrams: usize, bytes: usize) {
+    pub(in crate::io) fn received(&mut self, messages: usize, datagrams: usize, bytes: usize) {
         if messages == 0 {
             self.next = 1;
             return;
@@ -54,7 +54,7 @@ impl Batch {
     }
 
     /// So many bytes are being sent at once.
-    pub(super) fn sends(&mut self, bytes: usize) {
+    pub(in crate::io) fn sends(&mut self, bytes: usize) {
         if bytes >= STREAM_BYTES {
             self.next = self.next.max(BEHIND_STREAM.min(self.most));
         }

@@ -16,15 +16,15 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use super::udp::send::Stop;
+use super::stop::Stop;
 use crate::net::{Burst, Path, RxBuffer, RxMeta};
 use crate::wire::encap::{self, ETHERNET_LEN, Headers, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 
 /// Bytes of the note.
-pub(super) const NOTE_LEN: usize = 10;
+pub(in crate::io) const NOTE_LEN: usize = 10;
 
 /// The most that is read: a note, an Ethernet frame with a tag, an IP packet.
-pub(super) const MAX_LEN: usize = NOTE_LEN + ETHERNET_LEN + 4 + 65_535;
+pub(in crate::io) const MAX_LEN: usize = NOTE_LEN + ETHERNET_LEN + 4 + 65_535;
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the UDP checksum is to be computed.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -38,25 +38,25 @@ const ECN: u8 = 0x80;
 const CHECKSUM: usize = 6;
 
 /// The EtherType of IPv4, and of IPv6.
-pub(super) const fn ethertype(is_ipv4: bool) -> u16 {
+pub(in crate::io) const fn ethertype(is_ipv4: bool) -> u16 {
     if is_ipv4 { 0x0800 } else { 0x86dd }
 }
 
 /// The addresses of both ends of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Link {
-    pub(super) source: [u8; 6],
-    pub(super) destination: [u8; 6],
+pub(in crate::io) struct Link {
+    pub(in crate::io) source: [u8; 6],
+    pub(in crate::io) destination: [u8; 6],
 }
 
 /// Datagrams of one size along one path: those of a burst, or what was kept of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Datagrams<'a> {
-    pub(super) path: &'a Path,
+pub(in crate::io) struct Datagrams<'a> {
+    pub(in crate::io) path: &'a Path,
     /// The size of each but the last.
-    pub(super) segment_len: usize,
+    pub(in crate::io) segment_len: usize,
     /// The datagrams, one after the other.
-    pub(super) data: &'a [u8],
+    pub(in crate::io) data: &'a [u8],
 }
 
 impl<'a> From<&'a Burst> for Datagrams<'a> {
@@ -67,7 +67,7 @@ impl<'a> From<&'a Burst> for Datagrams<'a> {
 
 impl Datagrams<'_> {
     /// Bytes of the longest IP packet that one of them makes.
-    pub(super) fn packet_len(&self) -> usize {
+    pub(in crate::io) fn packet_len(&self) -> usize {
         ip_header_len(self.path.destination) + UDP_LEN + self.segment_len
     }
 }
@@ -75,20 +75,20 @@ impl Datagrams<'_> {
 /// A burst that waits for something.
 #[cfg(feature = "tap")]
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) path: Path,
-    pub(super) segment_len: usize,
-    pub(super) data: Box<[u8]>,
+pub(in crate::io) struct Kept {
+    pub(in crate::io) path: Path,
+    pub(in crate::io) segment_len: usize,
+    pub(in crate::io) data: Box<[u8]>,
 }
 
 #[cfg(feature = "tap")]
 impl Kept {
-    pub(super) fn datagrams(&self) -> Datagrams<'_> {
+    pub(in crate::io) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { path: &self.path, segment_len: self.segment_len, data: &self.data }
     }
 
     /// Bytes that it takes, with what is kept besides the datagrams.
-    pub(super) fn cost(&self) -> usize {
+    pub(in crate::io) fn cost(&self) -> usize {
         self.data.len() + 1024
     }
 }
@@ -107,21 +107,21 @@ fn ip_header_len(ip: IpAddr) -> usize {
 
 /// Makes frames of datagrams.
 #[derive(Debug)]
-pub(super) struct Framer {
+pub(in crate::io) struct Framer {
     /// Whether frames may hold several datagrams.
-    pub(super) gso: bool,
+    pub(in crate::io) gso: bool,
     /// The headers of the frame to be sent.
     head: Vec<u8>,
 }
 
 impl Framer {
-    pub(super) fn new(gso: bool) -> Self {
+    pub(in crate::io) fn new(gso: bool) -> Self {
         Self { gso, head: Vec::new() }
     }
 
     /// Hands datagrams to `put` in one frame if they may be, else in one each, in two parts: what comes
     /// before them, and they themselves. `true` if several had to have a frame each.
-    pub(super) fn send(
+    pub(in crate::io) fn send(
         &mut self,
         link: Link,
         datagrams: Datagrams<'_>,
@@ -179,13 +179,13 @@ fn write(link: Link, datagrams: Datagrams<'_>, id: u16, payload: &[u8], out: &mu
 
 /// What a frame holds that was read: datagrams of one size, the first with its headers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read<'a> {
-    pub(super) datagram: IpDatagram<'a>,
+pub(in crate::io) struct Read<'a> {
+    pub(in crate::io) datagram: IpDatagram<'a>,
     segment_len: usize,
 }
 
 impl<'a> Read<'a> {
-    pub(super) fn buffer(&self) -> RxBuffer<'a> {
+    pub(in crate::io) fn buffer(&self) -> RxBuffer<'a> {
         let IpDatagram { source, destination, traffic_class, hop_limit, ipv4, .. } = self.datagram;
         // Without flow label and scope, which are of no datagram.
         let source = SocketAddr::new(source.ip(), source.port());
@@ -196,7 +196,7 @@ impl<'a> Read<'a> {
 }
 
 /// The datagrams of a frame that was read; `None` when there are none.
-pub(super) fn read(bytes: &[u8]) -> Option<Read<'_>> {
+pub(in crate::io) fn read(bytes: &[u8]) -> Option<Read<'_>> {
     let (&[_, kind, _, _, size0, size1, ..], frame) = bytes.split_first_chunk::<NOTE_LEN>()?;
     let segment_len = match kind & !ECN {
         WHOLE => None,

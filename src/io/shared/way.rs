@@ -6,12 +6,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use smallvec::SmallVec;
 
-use crate::io::conditions::Conditions;
+use crate::io::shared::conditions::Conditions;
 use crate::time::Instant;
 
 /// What happens to datagrams of one direction, one after the other.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(in crate::io) struct Way {
     dice: Dice,
     /// The longest that a datagram is held back at least, so that others overtake it.
     least_hold: Duration,
@@ -25,14 +25,14 @@ pub(super) struct Way {
 }
 
 /// The copies of a datagram that arrive. A lost one has none, a duplicated one has two.
-pub(super) type Copies = SmallVec<[Arrival; 2]>;
+pub(in crate::io) type Copies = SmallVec<[Arrival; 2]>;
 
 /// One datagram that arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Arrival {
-    pub(super) at: Instant,
+pub(in crate::io) struct Arrival {
+    pub(in crate::io) at: Instant,
     /// A router on its way had a long queue.
-    pub(super) marked: bool,
+    pub(in crate::io) marked: bool,
     damage: Option<Damage>,
 }
 
@@ -66,7 +66,7 @@ pub struct WayCounters {
 
 impl WayCounters {
     /// Both together.
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(in crate::io) fn plus(self, other: Self) -> Self {
         Self {
             lost: self.lost + other.lost,
             duplicated: self.duplicated + other.duplicated,
@@ -80,7 +80,7 @@ impl WayCounters {
 }
 
 impl Way {
-    pub(super) fn new(seed: [u8; 32], least_hold: Duration) -> Self {
+    pub(in crate::io) fn new(seed: [u8; 32], least_hold: Duration) -> Self {
         Self {
             dice: Dice::new(seed),
             least_hold,
@@ -91,22 +91,27 @@ impl Way {
         }
     }
 
-    pub(super) fn counters(&self) -> WayCounters {
+    pub(in crate::io) fn counters(&self) -> WayCounters {
         self.counters
     }
 
     /// One more was lost because too many waited.
-    pub(super) fn overflow(&mut self) {
+    pub(in crate::io) fn overflow(&mut self) {
         self.counters.overflowed += 1;
     }
 
     /// How long the sender's port is busy instead of taking a burst; `None` when it is not.
-    pub(super) fn refusal(&mut self, conditions: &Conditions) -> Option<Duration> {
+    pub(in crate::io) fn refusal(&mut self, conditions: &Conditions) -> Option<Duration> {
         self.dice.happens(conditions.refuse_send).then(|| self.dice.within(BUSY))
     }
 
     /// What happens to a datagram of `len` bytes that is sent now.
-    pub(super) fn carry(&mut self, now: Instant, conditions: &Conditions, len: usize) -> Copies {
+    pub(in crate::io) fn carry(
+        &mut self,
+        now: Instant,
+        conditions: &Conditions,
+        len: usize,
+    ) -> Copies {
         let Some(departure) = self.depart(now, conditions, len) else { return Copies::new() };
         if self.is_lost(now, conditions) {
             self.lose();
@@ -118,7 +123,7 @@ impl Way {
     }
 
     /// When a datagram is on the wire, and whether it is marked; `None` when the queue has no room.
-    pub(super) fn depart(
+    pub(in crate::io) fn depart(
         &mut self,
         now: Instant,
         conditions: &Conditions,
@@ -135,12 +140,12 @@ impl Way {
     }
 
     /// It never arrives.
-    pub(super) fn lose(&mut self) {
+    pub(in crate::io) fn lose(&mut self) {
         self.counters.lost += 1;
     }
 
     /// Arrives when it should, before those that come after it.
-    pub(super) fn undisturbed(&mut self, departure: Departure, delay: Duration) -> Arrival {
+    pub(in crate::io) fn undisturbed(&mut self, departure: Departure, delay: Duration) -> Arrival {
         self.last_arrival = self.last_arrival.max(departure.at + delay);
         Arrival { at: self.last_arrival, ..departure.held(Duration::ZERO) }
     }
@@ -181,26 +186,26 @@ impl Way {
 
 /// A datagram that is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Departure {
+pub(in crate::io) struct Departure {
     at: Instant,
     marked: bool,
 }
 
 impl Departure {
     /// Arrives so much later; others may overtake it.
-    pub(super) fn held(self, delay: Duration) -> Arrival {
+    pub(in crate::io) fn held(self, delay: Duration) -> Arrival {
         Arrival { at: self.at + delay, marked: self.marked, damage: None }
     }
 }
 
 impl Arrival {
     /// Whether nothing has happened to a datagram that was sent now.
-    pub(super) fn is_unharmed(&self, now: Instant) -> bool {
+    pub(in crate::io) fn is_unharmed(&self, now: Instant) -> bool {
         *self == Self { at: now, marked: false, damage: None }
     }
 
     /// A datagram as it arrives.
-    pub(super) fn damaged(&self, datagram: &[u8]) -> Vec<u8> {
+    pub(in crate::io) fn damaged(&self, datagram: &[u8]) -> Vec<u8> {
         let mut datagram = datagram.to_vec();
         match self.damage {
             Some(Damage::Bit(bit)) => {
@@ -216,14 +221,14 @@ impl Arrival {
 
     /// A traffic class as it arrives. Routers mark nothing whose sender has not set one of the two
     /// bits (RFC 3168, section 5).
-    pub(super) fn traffic_class(&self, sent: u8) -> u8 {
+    pub(in crate::io) fn traffic_class(&self, sent: u8) -> u8 {
         const ECN: u8 = 3;
         if self.marked && sent & ECN != 0 { sent | ECN } else { sent }
     }
 }
 
 /// The longest that a port stays busy.
-pub(super) const BUSY: Duration = Duration::from_micros(20);
+pub(in crate::io) const BUSY: Duration = Duration::from_micros(20);
 
 /// Bytes of an IPv4 and a UDP header.
 const IP_AND_UDP: usize = 28;

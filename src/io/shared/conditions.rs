@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What a network does to datagrams on their way, in one direction. Probabilities are of 0 to 1, for
 /// each datagram.
 ///
-/// The same [simulated](super::sim) and over [another port](super::impair).
+/// The same [simulated](super::super::sim) and over [another port](super::super::impair).
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Conditions {
     /// It never arrives.
@@ -41,8 +41,13 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// Returns whether the network marks datagrams with "congestion experienced".
+    pub(in crate::io) fn marks(&self) -> bool {
+        self.mark > 0.0 || self.mark_above_bytes.is_some()
+    }
+
     /// How long the link takes to put `bytes` on the wire.
-    pub(super) fn serialization(&self, bytes: usize) -> Duration {
+    pub(in crate::io) fn serialization(&self, bytes: usize) -> Duration {
         match self.rate_bits_per_s {
             None => Duration::ZERO,
             Some(rate) => {
@@ -53,7 +58,7 @@ impl Conditions {
     }
 
     /// Bytes that wait for the link when it is busy for `backlog` more.
-    pub(super) fn queued(&self, backlog: Duration) -> u128 {
+    pub(in crate::io) fn queued(&self, backlog: Duration) -> u128 {
         let rate = u128::from(self.rate_bits_per_s.unwrap_or(0));
         backlog.as_nanos() * rate / 8 / 1_000_000_000
     }
@@ -106,7 +111,7 @@ impl Default for Outages {
 
 impl Outages {
     /// Whether one is at a time since the origin.
-    pub(super) fn covers(&self, ns: u64) -> bool {
+    pub(in crate::io) fn covers(&self, ns: u64) -> bool {
         let every = self.every.as_nanos().max(1);
         !self.length.is_zero()
             && u128::from(ns) % every >= every.saturating_sub(self.length.as_nanos())

@@ -49,7 +49,7 @@ pub fn holders() -> Vec<(IpAddr, Holder)> {
 }
 
 /// Finds out who keeps us from binding `ip`.
-pub(super) fn find(ip: IpAddr) -> Holder {
+pub(in crate::io) fn find(ip: IpAddr) -> Holder {
     let rows: Vec<_> = rows().into_iter().filter(|row| row.excludes(ip)).collect();
     holder(&rows)
 }

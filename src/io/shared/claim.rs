@@ -22,12 +22,12 @@ use crate::ids::Qpn;
 
 /// A name at an address, for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Claim(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
+pub(in crate::io) struct Claim(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
 
 impl Claim {
     /// Claims a place of a packet port.
     #[cfg(feature = "packet")]
-    pub(super) fn place(ip: IpAddr, shard: u8) -> io::Result<Self> {
+    pub(in crate::io) fn place(ip: IpAddr, shard: u8) -> io::Result<Self> {
         claim(ip, shard)
     }
 
@@ -36,7 +36,7 @@ impl Claim {
     /// # Errors
     ///
     /// `AddrInUse` when somebody has it, or a place there.
-    pub(super) fn whole(ip: IpAddr) -> io::Result<Self> {
+    pub(in crate::io) fn whole(ip: IpAddr) -> io::Result<Self> {
         let whole = claim(ip, WHOLE)?;
         match (0..Qpn::SHARDS).any(|shard| is_claimed(ip, shard)) {
             true => Err(io::ErrorKind::AddrInUse.into()),
@@ -46,7 +46,7 @@ impl Claim {
 
     /// Whether UDP ports that share the address have it.
     #[cfg(feature = "packet")]
-    pub(super) fn is_whole(ip: IpAddr) -> bool {
+    pub(in crate::io) fn is_whole(ip: IpAddr) -> bool {
         is_claimed(ip, WHOLE)
     }
 }
@@ -54,7 +54,7 @@ impl Claim {
 const WHOLE: &str = "udp";
 
 /// How something at an address is called.
-pub(super) fn name_of(ip: IpAddr, what: impl Display) -> String {
+pub(in crate::io) fn name_of(ip: IpAddr, what: impl Display) -> String {
     format!("softroce/{ip}/{what}")
 }
 

@@ -1,0 +1,22 @@
+//! Parts that several kinds of port share.
+
+#[cfg(feature = "runtime")]
+pub(super) mod batch;
+#[cfg(feature = "runtime")]
+pub(super) mod bpf;
+#[cfg(feature = "runtime")]
+pub(super) mod claim;
+pub(super) mod conditions;
+#[cfg(any(feature = "packet", feature = "tap"))]
+pub(super) mod frame;
+#[cfg(feature = "runtime")]
+pub(super) mod holder;
+#[cfg(feature = "runtime")]
+pub(super) mod open_error;
+#[cfg(feature = "runtime")]
+pub(super) mod receive_buffer;
+#[cfg(feature = "runtime")]
+pub(super) mod stop;
+#[cfg(feature = "runtime")]
+pub(super) mod watch;
+pub(super) mod way;

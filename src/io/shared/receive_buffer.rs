@@ -1,0 +1,22 @@
+//! Size of a socket's receive buffer.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use libc::c_int;
+use socket2::Socket;
+
+use crate::io::config::PortConfig;
+use crate::io::sys;
+
+/// Asks for `wanted` bytes as the kernel counts them, by default for [`PortConfig::RECEIVE_BUFFER`]. Without privileges
+/// the kernel grants up to `rmem_max`.
+pub(in crate::io) fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
+    // The kernel doubles the value, to account for its own needs.
+    let ask = wanted.unwrap_or(PortConfig::RECEIVE_BUFFER).div_ceil(2);
+    let forced = c_int::try_from(ask).unwrap_or(c_int::MAX);
+    match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, forced) {
+        Ok(()) => Ok(()),
+        Err(_) => socket.set_recv_buffer_size(ask),
+    }
+}

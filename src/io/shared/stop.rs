@@ -1,0 +1,42 @@
+//! Reasons why the kernel does not take a burst.
+
+use std::io;
+use std::time::Duration;
+
+use crate::io::sys;
+use crate::net::TransmitErrorKind;
+
+/// Time after which a port tries again when the kernel had no room: the time of a burst on an interface of 10 Gb/s.
+pub(in crate::io) const RETRY: Duration = Duration::from_micros(50);
+
+/// Reason why a burst was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::io) enum Stop {
+    /// The kernel has no room now.
+    Busy,
+    /// It never will be.
+    Refused(TransmitErrorKind),
+    /// The kernel does not cut this burst.
+    NotCut,
+}
+
+impl Stop {
+    /// Returns the reason that an error of a send call stands for, for a burst of this many segments.
+    pub(in crate::io) fn from_os(error: &io::Error, segments: usize) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
+            // A route through IPsec or an interface without checksum offload, or too many segments.
+            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if segments > 1 => {
+                return Self::NotCut;
+            }
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
+                TransmitErrorKind::Unreachable
+            }
+            Some(libc::EMSGSIZE) => TransmitErrorKind::TooLong,
+            Some(libc::EPERM | libc::EACCES) => TransmitErrorKind::Forbidden,
+            _ if sys::is_closed(error) => TransmitErrorKind::Closed,
+            _ => TransmitErrorKind::Other,
+        };
+        Self::Refused(kind)
+    }
+}
