@@ -4,7 +4,7 @@
 //! chances drawn from a stream of its own, so that traffic on one link does not change what happens
 //! on another. The network's time is what its ports are told: a datagram is there when a port is
 //! asked at or after its arrival. What is sent to a multicast group takes the link to each host that has
-//! [joined](Port::join) it, the sender's too.
+//! [joined](Control::join) it, the sender's too.
 //!
 //! ```
 //! use softroce::io::{Control, Datapath, sim};
