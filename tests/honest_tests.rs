@@ -6,12 +6,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
+#[path = "support/rust.rs"]
+mod rust;
 #[path = "support/sources.rs"]
 mod sources;
 
 use std::fmt;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
+use rust::{is_for_tests, parse};
 use sources::{read, sources};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -84,7 +87,7 @@ impl fmt::Display for Finding {
 
 /// Checks a file.
 fn check(file: &str, source: &str) -> Vec<Finding> {
-    let parsed = syn::parse_file(source).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let parsed = parse(file, source);
     let mut checker = Checker { source, in_test_code: is_test_file(file), ..Checker::default() };
     checker.visit_file(&parsed);
     checker.found
@@ -167,7 +170,7 @@ impl Checker<'_> {
 impl<'ast> Visit<'ast> for Checker<'_> {
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
         let outside = self.in_test_code;
-        self.in_test_code |= module.attrs.iter().any(is_for_tests);
+        self.in_test_code |= is_for_tests(&module.attrs);
         visit::visit_item_mod(self, module);
         self.in_test_code = outside;
     }
@@ -217,13 +220,6 @@ impl<'ast> Visit<'ast> for Checker<'_> {
             self.scan(called.tokens.clone());
         }
     }
-}
-
-/// Whether an attribute is `#[cfg(test)]`, or another `cfg` with `test`.
-fn is_for_tests(attribute: &syn::Attribute) -> bool {
-    let syn::Meta::List(list) = &attribute.meta else { return false };
-    let words = list.tokens.to_string();
-    list.path.is_ident("cfg") && words.split(|c: char| !c.is_alphanumeric()).any(|w| w == "test")
 }
 
 /// Whether an expression calls one of [`SAYS_WHY`].
