@@ -29,7 +29,7 @@ pub(crate) struct Import {
     pub(crate) item: String,
 }
 
-/// A crate whose files are read. Modules and items for tests are left out.
+/// The modules and files of a crate, without those for tests.
 #[derive(Debug, Default)]
 pub(crate) struct Crate {
     files: BTreeMap<String, File>,
@@ -67,7 +67,7 @@ struct Mention {
 }
 
 impl Crate {
-    /// Reads the crate whose root file stands in `folder`, from its files and their sources.
+    /// Reads a crate from its files and their sources; `folder` holds the root file.
     pub(crate) fn read(folder: &str, sources: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut this = Self::default();
         let mut for_tests = Vec::new();
@@ -202,7 +202,7 @@ impl Crate {
     }
 
     /// Returns the files that define the item at a path from the root, and the item's name in each.
-    /// A module by itself is no item; a glob gives all files whose items it may bring into scope.
+    /// A module by itself is no item. A glob is an item of each module that defines any.
     fn files_of(&self, path: &Path, depth: usize) -> Vec<(String, String)> {
         let known = (0..=path.len()).rev().find(|len| self.modules.contains_key(&path[..*len]));
         let Some((module, rest)) = known.map(|len| (path[..len].to_vec(), &path[len..])) else {
@@ -273,7 +273,7 @@ impl<'a> FileReader<'a> {
         self.read.named.push(mention);
     }
 
-    /// Adds the paths of a `use` tree, whose beginning is `before`.
+    /// Adds the paths of a `use` tree that continues `before`.
     fn tree(&mut self, tree: &syn::UseTree, before: &Path, is_public: bool) {
         let with = |name: &Ident| {
             let mut path = before.clone();

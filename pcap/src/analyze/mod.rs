@@ -28,9 +28,10 @@ use softroce::ids::Qpn;
 use softroce::wire::cm::{Body, Message};
 use softroce::wire::{Datagram, Operation, Transport};
 
+use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
+use crate::file::Packet;
 use crate::flow::Answering::OtherConnection;
 use crate::flow::{self as tracking, Direction, Event, Joined, Repetition, Seen, Tracker};
-use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
 
 use agreement::Negotiations;
 use progress::Step;

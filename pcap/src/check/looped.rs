@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use softroce::io::Direction;
 
-use crate::RocePacket;
+use crate::dissect::RocePacket;
 
 /// Number of sent packets of which a copy may still be received. A socket queues fewer.
 const MAX_IN_FLIGHT_PACKETS: usize = 1 << 16;

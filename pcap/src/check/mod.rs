@@ -25,8 +25,9 @@ use softroce::io;
 use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
+use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
+use crate::file::Packet;
 use crate::flow::{Direction, Limits, Seen, Tracker};
-use crate::{Extent, Icrc, IcrcCounts, Packet, RocePacket, dissect};
 
 use looped::Looped;
 

@@ -7,7 +7,7 @@ use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::{Bth, Cnp, Datagram, Mad, Operation, ParseError, Position, Reth, Transport};
 
 use super::{Found, Role, Rule, Severity};
-use crate::RocePacket;
+use crate::dissect::RocePacket;
 
 const SOURCE_PORTS: u16 = 0xc000;
 const MULTICAST: Qpn = Qpn::new(0xff_ffff);

@@ -18,39 +18,7 @@ use softroce::wire::icrc::Flow;
 use softroce::wire::packet::{ICRC_LEN, datagram_len};
 use softroce::wire::{Bth, Datagram};
 
-use crate::dissect::{Icrc, RocePacket};
-
-/// How a packet and the UDP datagram in which it was captured belong together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Extent {
-    /// One packet, one datagram.
-    Whole,
-    /// One of several packets: a burst that was captured before it was cut up.
-    Segment {
-        /// Its place in the burst, from 0.
-        index: usize,
-        /// Packets in the burst.
-        of: usize,
-    },
-    /// A burst of which no ICRC proves where its packets end. What is said of it is said of the
-    /// first packet; the payload goes on with packets.
-    Unsplit,
-}
-
-/// The largest payload of a packet.
-const LARGEST_MTU: usize = 4096;
-
-impl Extent {
-    /// What a datagram as a whole may be: one packet if its ICRC says so, however long it is.
-    pub(crate) fn of(datagram: Option<&Datagram<'_>>, icrc: Icrc) -> Self {
-        match datagram {
-            Some(datagram) if icrc != Icrc::Good && datagram.payload_len > LARGEST_MTU => {
-                Self::Unsplit
-            }
-            _ => Self::Whole,
-        }
-    }
-}
+use super::packet::{Extent, Icrc, MAX_MTU, RocePacket};
 
 /// The packets of a captured UDP datagram; see [`RocePacket::segments`].
 #[derive(Clone, Debug)]
@@ -62,13 +30,15 @@ pub struct Segments<'a> {
     index: usize,
 }
 
-impl<'a> Segments<'a> {
-    pub(crate) fn of(whole: &RocePacket<'a>) -> Self {
-        let size = match whole.icrc {
+impl<'a> RocePacket<'a> {
+    /// The packets in a UDP datagram: this one, or those of a burst that was captured before the
+    /// network stack cut it up, where their ICRCs prove where they end.
+    pub fn segments(&self) -> Segments<'a> {
+        let size = match self.icrc {
             Icrc::Good => None,
-            _ => size(whole),
+            _ => size(self),
         };
-        Self { whole: *whole, size: size.unwrap_or(usize::MAX), index: 0 }
+        Segments { whole: *self, size: size.unwrap_or(usize::MAX), index: 0 }
     }
 }
 
@@ -111,7 +81,7 @@ fn size(whole: &RocePacket<'_>) -> Option<usize> {
     let datagram = whole.datagram.as_ref().ok()?;
     let bytes = whole.ip.payload;
     let smallest = datagram_len(datagram.bth.opcode, 0);
-    let largest = datagram_len(datagram.bth.opcode, LARGEST_MTU).min(bytes.len());
+    let largest = datagram_len(datagram.bth.opcode, MAX_MTU).min(bytes.len());
     (smallest..=largest).step_by(4).find(|size| {
         let (first, rest) = bytes.split_at(*size);
         // Most sizes are ruled out by what then would be a BTH, which spares their ICRC.

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use softroce::io::{Direction, Sink};
 use softroce::time::Instant;
 
-use crate::link::LinkType;
-use crate::writer::Writer;
+use super::link::LinkType;
+use super::writer::Writer;
 
 /// A capture file that is being written by a device.
 ///
@@ -124,7 +124,7 @@ fn wall_clock() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reader;
+    use crate::file::Reader;
 
     /// A disk that is full after so many bytes.
     struct Disk {

@@ -1,75 +1,12 @@
-//! What an IP packet of a capture says, if it is RoCEv2.
+//! Takes IP packets apart: UDP, VXLAN tunnels, and the RoCEv2 packet in them.
 
-use softroce::net::{Ipv4Fields, ROCE_PORT};
+use softroce::net::ROCE_PORT;
 use softroce::wire::encap::{self, IpDatagram};
-use softroce::wire::icrc::{self, Flow, Verdict};
+use softroce::wire::icrc;
 use softroce::wire::{Datagram, ParseError};
 
-use crate::burst::{Extent, Segments};
-use crate::link::LinkType;
-
-/// A RoCEv2 packet as captured.
-#[derive(Clone, Copy, Debug)]
-pub struct RocePacket<'a> {
-    /// Addresses, IP header fields, and the UDP payload, or what there is of it.
-    pub ip: IpDatagram<'a>,
-    /// The packet in it; an error when it is none of RoCE's, or when a capture has cut its headers.
-    pub datagram: Result<Datagram<'a>, ParseError>,
-    /// What the ICRC says.
-    pub icrc: Icrc,
-    /// Bytes of UDP payload on the wire.
-    pub udp_len: usize,
-    /// How the packet and the datagram that was captured belong together.
-    pub extent: Extent,
-    /// The network of the tunnel that it was captured in.
-    pub vni: Option<u32>,
-}
-
-/// The ICRC of a captured packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Icrc {
-    /// It holds.
-    Good,
-    /// It does not: the packet was changed on its way, or its sender computes it otherwise.
-    Bad {
-        /// The value that the packet ends with.
-        found: u32,
-        /// The value that belongs to the packet.
-        computed: u32,
-    },
-    /// The capture has not kept it.
-    Cut,
-    /// The packet is too short to have one.
-    Missing,
-}
-
-/// How many packets had which ICRC.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct IcrcCounts {
-    /// It holds.
-    pub good: u64,
-    /// It does not.
-    pub bad: u64,
-    /// The capture does not hold enough to tell.
-    pub unknown: u64,
-}
-
-impl<'a> RocePacket<'a> {
-    /// The packets in a UDP datagram: this one, or those of a burst that was captured before the
-    /// network stack cut it up, where their ICRCs prove where they end.
-    pub fn segments(&self) -> Segments<'a> {
-        Segments::of(self)
-    }
-
-    /// Whether a bad ICRC is the one that kernel rxe gives a FLUSH, of which it covers the datagram
-    /// twice.
-    pub fn is_flush_of_rxe(&self) -> bool {
-        let fields = self.ip.ipv4.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
-        let flow = Flow::new(self.ip.source, self.ip.destination);
-        matches!(self.icrc, Icrc::Bad { .. })
-            && flow.check(Some(fields), 0, self.ip.payload) == Verdict::Good
-    }
-}
+use super::packet::{Extent, Icrc, RocePacket};
+use crate::file::LinkType;
 
 /// Takes an IP packet apart. `None` when it is not sent to UDP port 4791, itself or in a VXLAN
 /// tunnel.

@@ -14,9 +14,9 @@ use pcap_parser::{
 use softroce::io::Direction;
 use thiserror::Error;
 
-use crate::input::Input;
-use crate::link::{LinkType, NotIp};
-use crate::writer::{EPB_FLAGS, OPT_END};
+use super::input::Input;
+use super::link::{LinkType, NotIp};
+use super::writer::{EPB_FLAGS, OPT_END};
 
 /// A capture being read, a packet at a time and in constant memory.
 ///

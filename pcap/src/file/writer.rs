@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use softroce::io::Direction;
 
-use crate::link::LinkType;
+use super::link::LinkType;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
