@@ -135,13 +135,6 @@ const REMAINING_CIRCLES: &[&[&str]] = &[
     ],
     &["pcap/src/check/judge.rs", "pcap/src/check/mod.rs", "pcap/src/check/packet.rs"],
     &[
-        "pcap/src/flow/answers.rs",
-        "pcap/src/flow/managers.rs",
-        "pcap/src/flow/mod.rs",
-        "pcap/src/flow/read.rs",
-        "pcap/src/flow/requests.rs",
-    ],
-    &[
         "capi/src/abi/attr.rs",
         "capi/src/abi/objects.rs",
         "capi/src/abi/post.rs",
@@ -216,7 +209,6 @@ const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("src/verbs/info.rs", "DeviceInfo"),
     ("src/verbs/info.rs", "Limits"),
     ("pcap/src/analyze/stream.rs", "Stream"),
-    ("pcap/src/flow/requests.rs", "Requests"),
     ("capi/src/abi/attr.rs", "QpAttr"),
     ("capi/src/abi/info.rs", "DeviceAttr"),
     ("capi/src/abi/info.rs", "DeviceAttrEx"),

@@ -66,8 +66,8 @@ pub enum Extent {
         /// Packets in the burst.
         of: usize,
     },
-    /// A burst of which no ICRC proves where its packets end. What is said of it is said of the
-    /// first packet; the payload goes on with packets.
+    /// A burst without an ICRC that proves where its packets end. The fields are those of the first
+    /// packet; the payload continues with packets.
     Unsplit,
 }
 

@@ -3,15 +3,16 @@
 use softroce::net;
 use softroce::wire::Transport;
 
+use super::directions::{Directions, HalfConnection};
 use super::requests::Requests;
-use super::{Answering, Direction, Event, Half, Joined, Seen, Tracker};
+use super::{Answering, Direction, Event, Joined, Seen};
 
 /// Directions that are looked at to find the one that an answer belongs to.
 const CANDIDATES: usize = 256;
 /// Directions between two hosts among which each answer is looked for.
 const CHEAP_CANDIDATES: usize = 8;
 
-impl Tracker {
+impl Directions {
     /// The direction whose requests a packet in `direction` answers.
     pub(super) fn assign(
         &mut self,
@@ -19,7 +20,7 @@ impl Tracker {
         seen: &Seen<'_>,
         out: &mut Vec<Event>,
     ) -> Option<Direction> {
-        let half = self.directions.get(&direction)?;
+        let half = self.halves.get(&direction)?;
         let found = match half.other {
             Some((other, _)) => {
                 let Some(found) = self.successor(direction, half, other, seen) else {
@@ -27,7 +28,7 @@ impl Tracker {
                 };
                 out.push(Answering::OtherConnection { before: other.qp }.into());
                 self.begin_anew(direction);
-                if let Some(over) = self.directions.get_mut(&other) {
+                if let Some(over) = self.halves.get_mut(&other) {
                     over.is_over = true;
                 }
                 Some(found)
@@ -42,7 +43,7 @@ impl Tracker {
             None => None,
         };
         let Some((other, joined)) = found else {
-            let half = self.directions.get_mut(&direction)?;
+            let half = self.halves.get_mut(&direction)?;
             half.unassigned = half.unassigned.saturating_add(1);
             return None;
         };
@@ -54,7 +55,7 @@ impl Tracker {
     pub(super) fn join(&mut self, a: Direction, b: Direction, joined: Joined) {
         for (one, other) in [(a, b), (b, a)] {
             self.part(one);
-            if let Some(half) = self.directions.get_mut(&one) {
+            if let Some(half) = self.halves.get_mut(&one) {
                 half.other = Some((other, joined));
             }
         }
@@ -62,9 +63,9 @@ impl Tracker {
 
     /// A direction is of no connection any more, as far as is known.
     pub(super) fn part(&mut self, direction: Direction) {
-        let half = self.directions.get_mut(&direction);
+        let half = self.halves.get_mut(&direction);
         let Some((other, _)) = half.and_then(|half| half.other.take()) else { return };
-        let Some(other) = self.directions.get_mut(&other) else { return };
+        let Some(other) = self.halves.get_mut(&other) else { return };
         if other.other.is_some_and(|(back, _)| back == direction) {
             other.other = None;
         }
@@ -77,17 +78,17 @@ impl Tracker {
     fn successor(
         &self,
         direction: Direction,
-        half: &Half,
+        half: &HalfConnection,
         other: Direction,
         seen: &Seen<'_>,
     ) -> Option<(Direction, Joined)> {
-        let known = &self.directions.get(&other)?.requests;
+        let known = &self.halves.get(&other)?.requests;
         let psn = seen.datagram.bth.psn;
         if known.awaits(psn) || !(known.is_refused() || seen.source_port != half.source_port) {
             return None;
         }
         self.search(direction, seen, |half| {
-            half.requests.awaits(psn) && half.requests.newest > known.newest
+            half.requests.awaits(psn) && half.requests.history.newest > known.history.newest
         })
     }
 
@@ -107,7 +108,7 @@ impl Tracker {
         };
         let psn = seen.datagram.bth.psn;
         let mut asked = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
-            let half = self.directions.get(candidate)?;
+            let half = self.halves.get(candidate)?;
             let is_free = half.other.is_none() && !half.is_over && *candidate != direction;
             let reliable = half.requests.transport.is_some_and(|of| of != Transport::Uc);
             (is_free && reliable).then_some(&half.requests)
@@ -122,13 +123,13 @@ impl Tracker {
         &self,
         direction: Direction,
         seen: &Seen<'_>,
-        may_be: impl Fn(&Half) -> bool,
+        may_be: impl Fn(&HalfConnection) -> bool,
     ) -> Option<(Direction, Joined)> {
         let back = self.between.get(&(direction.destination, direction.source))?;
-        let sender = self.directions.get(&direction)?;
+        let sender = self.halves.get(&direction)?;
         let psn = seen.datagram.bth.psn;
         let mut fitting = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
-            let half = self.directions.get(candidate)?;
+            let half = self.halves.get(candidate)?;
             let free = half.other.is_none() && !half.is_over && *candidate != direction;
             let fits = half.requests.may_answer(psn) || half.requests.next == Some(psn);
             let reliable = half.requests.transport != Some(Transport::Uc);
@@ -149,9 +150,9 @@ impl Tracker {
     /// What was asked in this direction, and of whom it was, is of an earlier connection.
     fn begin_anew(&mut self, direction: Direction) {
         self.part(direction);
-        let Some(half) = self.directions.get_mut(&direction) else { return };
+        let Some(half) = self.halves.get_mut(&direction) else { return };
         self.packets -= half.requests.records.len();
-        half.requests = Requests::new(self.limits.window);
+        half.requests = Requests::new(self.window);
         half.unassigned = 0;
     }
 }

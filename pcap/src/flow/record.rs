@@ -246,3 +246,12 @@ impl Records {
         self.records.partition_point(|record| record.psn.since(first) <= behind).checked_sub(1)
     }
 }
+
+/// Whether a receive request is used up by the packet or by its message's beginning.
+pub(super) fn takes_receive(opcode: Opcode) -> bool {
+    match opcode.operation() {
+        Operation::Send => opcode.position().is_start(),
+        Operation::Write => opcode.has_imm(),
+        _ => false,
+    }
+}

@@ -1,27 +1,23 @@
 //! What one side asks of the other, in the order of its PSNs.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use softroce::ids::Mtu;
 use softroce::psn::Psn;
-use softroce::wire::{Opcode, Operation, Position, Reth, Sequence, Transport};
+use softroce::wire::{Operation, Position, Reth, Transport};
 
-use super::answers::{Answers, Reason, takes_receive};
+use super::answers::Answers;
+use super::history::History;
 use super::managers::Beginning;
+use super::message::OpenMessage;
 use super::read::Read;
-use super::record::{Ends, Record, Records};
+use super::record::{Ends, Record, Records, takes_receive};
 use super::{Asking, Cause, Event, Repetition, Seen};
 
 /// A PSN further off than this is of another connection.
 pub(super) const FAR: u32 = 1 << 16;
 /// READs remembered: more than any adapter has outstanding.
 const READS: usize = 128;
-/// Request packets among which the original of a copy is looked for.
-const SENT: usize = 64;
-/// A shorter wait than this is no timeout.
-const SHORTEST_TIMEOUT: Duration = Duration::from_micros(500);
-
 /// The requests in one direction of a connection, and what is known of their answers.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -32,10 +28,7 @@ pub(super) struct Requests {
     unsure: bool,
     /// Requests that were not captured.
     pub(super) holes: u64,
-    /// `None` when the packet before was not captured.
-    sequence: Option<Sequence>,
-    /// The length that an open WRITE announced, and what came of it.
-    write: Option<(u32, u64)>,
+    message: OpenMessage,
     pub(super) ends: Ends,
     /// The newest PSN that an acknowledgement answers, or may, since its request was not captured.
     newest_acknowledgeable: Option<Psn>,
@@ -44,30 +37,9 @@ pub(super) struct Requests {
     /// READs and atomics that the responder takes at once, when the managers have told.
     pub(super) outstanding: Option<u8>,
     pub(super) transport: Option<Transport>,
-    /// The packet with the newest request.
-    pub(super) newest: u64,
-    again: Option<Again>,
-    /// The newest request packets in the order of the capture.
-    sent: VecDeque<Sent>,
+    pub(super) history: History,
     pub(super) answers: Answers,
-    pub(super) last: Option<Duration>,
     limit: usize,
-}
-
-/// A request packet that was captured, new or again.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    psn: Psn,
-    id: Option<u16>,
-    time: Option<Duration>,
-    number: u64,
-}
-
-/// A row of retransmissions that have one cause.
-#[derive(Clone, Copy, Debug)]
-struct Again {
-    cause: Cause,
-    last: Psn,
 }
 
 impl Requests {
@@ -81,12 +53,12 @@ impl Requests {
         let is_late = self.next.is_some();
         *self = Self::new(self.limit);
         self.next = Some(beginning.first);
-        self.sequence = Some(Sequence::Idle);
+        self.message = OpenMessage::idle();
         self.mtu = beginning.mtu.map(Mtu::bytes);
         self.outstanding = Some(beginning.outstanding);
         self.answers.begin(beginning.first);
         if is_late {
-            self.sequence = None;
+            self.message = OpenMessage::default();
             self.answers.forget_msn();
         }
     }
@@ -130,14 +102,8 @@ impl Requests {
             self.skip_to(psn, out);
             self.fresh(seen, out);
         }
-        if self.sent.len() == SENT {
-            self.sent.pop_front();
-        }
-        let (id, time, number) = (seen.id, seen.time, seen.number);
-        self.sent.push_back(Sent { psn, id, time, number });
+        self.history.push(seen);
         self.transport = Some(seen.datagram.bth.opcode.transport());
-        self.newest = seen.number;
-        self.last = seen.time.or(self.last);
         is_new
     }
 
@@ -185,8 +151,7 @@ impl Requests {
         let count = psn.since(next);
         self.next = Some(psn);
         self.newest_acknowledgeable = Some(psn.previous());
-        self.sequence = None;
-        self.write = None;
+        self.message = OpenMessage::default();
         if std::mem::take(&mut self.unsure) {
             self.stretch(psn);
             return;
@@ -215,10 +180,10 @@ impl Requests {
     /// A request that comes after all others.
     fn fresh(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let bth = &seen.datagram.bth;
-        self.again = None;
-        let is_rest = self.sequence.is_none();
-        self.follow(bth.opcode, out);
-        self.measure(seen, out);
+        self.history.end_row();
+        let is_rest = self.message.is_unknown();
+        self.message.follow(bth.opcode, out);
+        self.message.measure(seen, out);
         if takes_receive(bth.opcode)
             && let Some(by) = self.answers.beyond_credits(self.ends)
         {
@@ -262,38 +227,6 @@ impl Requests {
             answered: false,
             is_first_unacknowledged: false,
             asked: 0,
-        }
-    }
-
-    /// Which opcode may come next.
-    fn follow(&mut self, opcode: Opcode, out: &mut Vec<Event>) {
-        match self.sequence.map(|sequence| sequence.next(opcode)) {
-            Some(Ok(sequence)) => self.sequence = Some(sequence),
-            Some(Err(error)) => {
-                out.push(Asking::Sequence(error).into());
-                self.sequence = Some(after(opcode));
-                self.write = None;
-            }
-            None => self.sequence = Some(after(opcode)),
-        }
-    }
-
-    /// Whether the packets of a WRITE hold what it announced.
-    fn measure(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
-        let opcode = seen.datagram.bth.opcode;
-        if opcode.operation() != Operation::Write {
-            return;
-        }
-        let len = u64::try_from(seen.datagram.payload_len).unwrap_or(u64::MAX);
-        let announced = seen.datagram.reth().map(|reth| (reth.length, 0));
-        let Some((announced, before)) = announced.or(self.write.take()) else { return };
-        let sent = before.saturating_add(len);
-        if opcode.position().is_end() {
-            if sent != u64::from(announced) {
-                out.push(Asking::WriteLength { announced, sent }.into());
-            }
-        } else {
-            self.write = Some((announced, sent));
         }
     }
 
@@ -405,8 +338,8 @@ impl Requests {
         // Only a packet that is numbered anew is certainly none that the network has made two of.
         let before = known.and_then(|record| record.id);
         let mut anew = before.zip(seen.id).is_some_and(|(before, now)| before != now)
-            && !self.sent.iter().any(|sent| sent.psn == bth.psn && sent.id == seen.id);
-        let cause = self.cause(seen, anew, out);
+            && !self.history.has(bth.psn, seen.id);
+        let cause = self.history.cause(&mut self.answers, seen, anew, out);
         // Who numbers nothing, and begins to, sends the first both ways: that is to double it, too.
         anew &= cause != Cause::Unknown || before != Some(0);
         let has_to_ask = bth.opcode.position().is_end()
@@ -446,8 +379,7 @@ impl Requests {
         out.push(Asking::Differs { original, opcode, len }.into());
         let psn = seen.datagram.bth.psn;
         self.next = Some(psn);
-        self.sequence = None;
-        self.write = None;
+        self.message = OpenMessage::default();
         match self.records.truncate(psn) {
             Some(ends) => self.ends = ends,
             None => self.answers.forget_msn(),
@@ -496,67 +428,6 @@ impl Requests {
         }
     }
 
-    /// Why `seen` comes again. A row of retransmissions has the cause of its first.
-    fn cause(&mut self, seen: &Seen<'_>, anew: bool, out: &mut Vec<Event>) -> Cause {
-        let psn = seen.datagram.bth.psn;
-        // What is under way when a NAK comes goes on; then the requester goes back.
-        let goes_on = self.again.is_some_and(|again| again.last.is_before(psn));
-        let asked = self.answers.take_reason(psn, goes_on);
-        let cause = match (asked, self.again) {
-            (Some(asked), _) => self.heeded(asked, seen, anew, out),
-            (None, Some(again)) if goes_on => again.cause,
-            (None, _) => self.unasked(seen),
-        };
-        self.again = Some(Again { cause, last: psn });
-        cause
-    }
-
-    /// What an answer that gave a reason makes of a retransmission.
-    fn heeded(&self, asked: Reason, seen: &Seen<'_>, anew: bool, out: &mut Vec<Event>) -> Cause {
-        if let Some(timer) = asked.timer {
-            match between(asked.time, seen.time) {
-                // The capture's own clock may be late by a little.
-                Some(waited) if waited < timer - timer / 10 => {
-                    let certain = anew && asked.refused == Some(seen.datagram.bth.psn);
-                    out.push(
-                        Repetition::TooEarly { rnr: asked.packet, waited, timer, certain }.into(),
-                    );
-                }
-                _ => {}
-            }
-            return Cause::Rnr { packet: asked.packet };
-        }
-        match asked.implied {
-            _ if !asked.is_fresh(seen.time) => self.unasked(seen),
-            true => Cause::Implied { packet: asked.packet },
-            false => Cause::Nak { packet: asked.packet },
-        }
-    }
-
-    /// Whether the capture holds the request that an RNR NAK refuses for `timer`: one that came
-    /// before the NAK, after the NAK before, and so shortly before that no other NAK is missing.
-    pub(super) fn has_refused(
-        &self,
-        seen: &Seen<'_>,
-        timer: Duration,
-        before: Option<u64>,
-    ) -> bool {
-        let psn = seen.datagram.bth.psn;
-        let sent = self.sent.iter().rev().find(|sent| sent.psn == psn);
-        sent.is_some_and(|sent| {
-            before.is_none_or(|nak| nak < sent.number)
-                && between(sent.time, seen.time).is_some_and(|waited| waited < timer / 2)
-        })
-    }
-
-    /// Why a request comes again for which no answer asked.
-    fn unasked(&self, seen: &Seen<'_>) -> Cause {
-        match between(self.last, seen.time) {
-            Some(waited) if waited >= SHORTEST_TIMEOUT => Cause::Timeout { waited },
-            _ => Cause::Unknown,
-        }
-    }
-
     /// Whether the newest READ hides how many PSNs it takes. From now on it is taken to take one.
     pub(super) const fn take_unsure(&mut self) -> bool {
         std::mem::replace(&mut self.unsure, false)
@@ -584,19 +455,6 @@ fn is_same(record: &Record, seen: &Seen<'_>) -> bool {
         (Some(before), Some(now)) => before == now,
         // It may be a burst, of which only the first packet is known.
         _ => true,
-    }
-}
-
-pub(super) fn between(then: Option<Duration>, now: Option<Duration>) -> Option<Duration> {
-    now?.checked_sub(then?)
-}
-
-/// Where a stream stands after `opcode`, whatever came before.
-fn after(opcode: Opcode) -> Sequence {
-    match (opcode.operation(), opcode.position().is_end()) {
-        (Operation::Send, false) => Sequence::InSend,
-        (Operation::Write, false) => Sequence::InWrite,
-        _ => Sequence::Idle,
     }
 }
 
