@@ -3,8 +3,9 @@
 use softroce::wire::text::Line;
 use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
 
-use super::{Found, Role, Rule, Severity};
-use crate::flow::{Answering, Asking, Cause, Event, Managing, Refusal, Repetition};
+use super::found::{Found, Role};
+use super::{Rule, Severity};
+use crate::flow::{Answering, Asking, Cause, Event, Managing, ReadResponse, Refusal, Repetition};
 
 /// What a syndrome says by itself.
 pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<Found>) {
@@ -32,6 +33,7 @@ pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> Found {
         Event::Asking(event) => asking(event, datagram),
         Event::Refusal(event) => refusal(event, datagram),
         Event::Answering(event) => answering(event, datagram),
+        Event::ReadResponse(event) => read_response(event, datagram),
         Event::Managing(event) => managing(event),
     }
 }
@@ -282,33 +284,6 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
         Answering::Msn { low, high, may_count_more: false } => {
             Found::violation(Rule::Rsp14, seen, msn_range(low, high))
         }
-        Answering::ResponsePosition { expected } => {
-            let expected = format!("READ_RESPONSE_{}", format!("{expected:?}").to_uppercase());
-            Found::violation(Rule::Req17, seen, expected)
-        }
-        Answering::ResponseLength { expected } => {
-            let rule = if expected == 0 { Rule::Req40 } else { Rule::Req17 };
-            Found::violation(rule, seen, format!("len={expected}"))
-        }
-        Answering::ResumedWithoutFirst => {
-            let expected = "FIRST or ONLY where the READ was resumed";
-            Found::sender(Rule::Req17, Severity::Quirk, seen, expected)
-        }
-        Answering::ResponseHole { first, count } => {
-            let missing = format!("{count} READ responses from psn={first} on were not captured");
-            let why = "lost on their way, or not captured";
-            Found::new(Rule::Req14, Severity::Note, Role::Unknown, missing, why)
-        }
-        Answering::ResponseAgain => {
-            let why = "no second question was captured; the network may have changed the order";
-            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
-        }
-        Answering::ReadChanged { first } => {
-            let why = format!(
-                "packet {first} has other data: the READ was executed again, and its memory had changed"
-            );
-            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
-        }
         Answering::Unasked => {
             let why = "no captured request has this PSN: requests are missing from the capture, \
                        or the responder answers what was not sent";
@@ -353,6 +328,40 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
         Answering::AtomicChanged { first, value } => {
             let expected = format!("value=0x{value:x} as in packet {first}");
             Found::violation(Rule::Rsp08, seen, expected)
+        }
+    }
+}
+
+/// READ responses that are not as requested.
+fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> Found {
+    let seen = line(datagram);
+    match *event {
+        ReadResponse::Position { expected } => {
+            let expected = format!("READ_RESPONSE_{}", format!("{expected:?}").to_uppercase());
+            Found::violation(Rule::Req17, seen, expected)
+        }
+        ReadResponse::Length { expected } => {
+            let rule = if expected == 0 { Rule::Req40 } else { Rule::Req17 };
+            Found::violation(rule, seen, format!("len={expected}"))
+        }
+        ReadResponse::ResumedWithoutFirst => {
+            let expected = "FIRST or ONLY where the READ was resumed";
+            Found::sender(Rule::Req17, Severity::Quirk, seen, expected)
+        }
+        ReadResponse::Hole { first, count } => {
+            let missing = format!("{count} READ responses from psn={first} on were not captured");
+            let why = "lost on their way, or not captured";
+            Found::new(Rule::Req14, Severity::Note, Role::Unknown, missing, why)
+        }
+        ReadResponse::Again => {
+            let why = "no second question was captured; the network may have changed the order";
+            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
+        }
+        ReadResponse::Changed { first } => {
+            let why = format!(
+                "packet {first} has other data: the READ was executed again, and its memory had changed"
+            );
+            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }

@@ -6,7 +6,8 @@ use softroce::wire::cm::GSI_QKEY;
 use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::{Bth, Cnp, Datagram, Mad, Operation, ParseError, Position, Reth, Transport};
 
-use super::{Found, Role, Rule, Severity};
+use super::found::{Found, Role};
+use super::{Rule, Severity};
 use crate::dissect::RocePacket;
 
 const SOURCE_PORTS: u16 = 0xc000;

@@ -18,6 +18,8 @@ pub enum Event {
     Refusal(Refusal),
     /// Acknowledgements and responses that are not what they should be, or are missing.
     Answering(Answering),
+    /// READ responses that are not what they should be, or are missing.
+    ReadResponse(ReadResponse),
     /// Messages of the connection managers that do not fit one another.
     Managing(Managing),
 }
@@ -237,33 +239,6 @@ pub enum Answering {
         /// capture lacks.
         may_count_more: bool,
     },
-    /// A READ response of another position than its PSN has in the READ.
-    ResponsePosition {
-        /// What belongs there.
-        expected: Position,
-    },
-    /// A READ response of another length than is due.
-    ResponseLength {
-        /// What is due.
-        expected: usize,
-    },
-    /// A READ that was asked for from its middle on is answered with MIDDLE or LAST.
-    ResumedWithoutFirst,
-    /// READ responses that were not captured.
-    ResponseHole {
-        /// The first PSN that is missing.
-        first: Psn,
-        /// How many are.
-        count: u32,
-    },
-    /// A READ response again, though nobody asked again.
-    ResponseAgain,
-    /// A READ response that comes again has other data. A READ that is asked for again is executed
-    /// again, so that its memory may have changed: this is no violation.
-    ReadChanged {
-        /// The packet that had the other data.
-        first: u64,
-    },
     /// An answer to none of the requests that were captured between these hosts.
     Unasked,
     /// An answer of the wrong kind.
@@ -313,6 +288,44 @@ pub enum Answering {
 impl From<Answering> for Event {
     fn from(event: Answering) -> Self {
         Self::Answering(event)
+    }
+}
+
+/// READ responses that are not what they should be, or are missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadResponse {
+    /// The response has another position than its PSN has in the READ.
+    Position {
+        /// The position of its PSN.
+        expected: Position,
+    },
+    /// The response has another length than its part of the READ.
+    Length {
+        /// The length of that part in bytes.
+        expected: usize,
+    },
+    /// A READ that was resumed in its middle is answered with MIDDLE or LAST.
+    ResumedWithoutFirst,
+    /// Responses are missing from the capture.
+    Hole {
+        /// The PSN of the first.
+        first: Psn,
+        /// How many are missing.
+        count: u32,
+    },
+    /// The response comes again, and the capture has no second request for it.
+    Again,
+    /// A repeated response has other data. The responder executes a repeated READ again, and its
+    /// memory may have changed: this is no violation.
+    Changed {
+        /// The packet with the other data.
+        first: u64,
+    },
+}
+
+impl From<ReadResponse> for Event {
+    fn from(event: ReadResponse) -> Self {
+        Self::ReadResponse(event)
     }
 }
 

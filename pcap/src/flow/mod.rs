@@ -38,6 +38,6 @@ mod responses;
 mod seen;
 mod tracker;
 
-pub use event::{Answering, Asking, Cause, Event, Managing, Refusal, Repetition};
+pub use event::{Answering, Asking, Cause, Event, Managing, ReadResponse, Refusal, Repetition};
 pub use seen::{Direction, Joined, Seen};
 pub use tracker::{Limits, Tracker};

@@ -3,7 +3,7 @@
 use softroce::psn::Psn;
 use softroce::wire::{Position, Reth};
 
-use super::{Answering, Event, Seen};
+use super::{Event, ReadResponse, Seen};
 
 /// Places remembered at which a READ was resumed; when there are more, it may have been at any.
 const RESUMED: usize = 16;
@@ -92,10 +92,10 @@ impl Read {
             && matches!(found, Position::Middle | Position::Last);
         if found != expected && !is_rest && !(found == anew && self.may_begin_at(psn)) {
             let expected = if asked { anew } else { expected };
-            out.push(Answering::ResponsePosition { expected }.into());
+            out.push(ReadResponse::Position { expected }.into());
         } else if asked && found != anew && psn != self.next && psn.is_before(self.newest) {
             // It came before, and is the first since it was asked for again: the answer to that.
-            out.push(Answering::ResumedWithoutFirst.into());
+            out.push(ReadResponse::ResumedWithoutFirst.into());
         }
     }
 
@@ -113,7 +113,7 @@ impl Read {
             return;
         };
         if last && ends && seen.datagram.payload_len != expected {
-            out.push(Answering::ResponseLength { expected }.into());
+            out.push(ReadResponse::Length { expected }.into());
         }
     }
 
@@ -121,14 +121,12 @@ impl Read {
     pub(super) fn advance(&mut self, psn: Psn, out: &mut Vec<Event>) -> Option<Psn> {
         let missing = self.next.is_before(psn).then_some(self.next);
         if missing.is_some() {
-            out.push(
-                Answering::ResponseHole { first: self.next, count: psn.since(self.next) }.into(),
-            );
+            out.push(ReadResponse::Hole { first: self.next, count: psn.since(self.next) }.into());
             self.has_holes = true;
         } else if psn != self.next {
             match self.due.checked_sub(1) {
                 Some(due) => self.due = due,
-                None => out.push(Answering::ResponseAgain.into()),
+                None => out.push(ReadResponse::Again.into()),
             }
         }
         self.next = psn.next();

@@ -10,7 +10,7 @@ use super::answers::{MSN_MASK, Nak, Reason, Refused};
 use super::read::Read;
 use super::record::{Ends, Record, takes_receive};
 use super::requests::{FAR, Requests};
-use super::{Answering, Asking, Event, Refusal, Seen};
+use super::{Answering, Asking, Event, ReadResponse, Refusal, Seen};
 
 /// Copies that a network makes come this close together: also where it is a program that makes them, which the
 /// system lets wait for a processor.
@@ -314,7 +314,7 @@ impl Requests {
             Some(mtu) if mtu != len && Mtu::from_bytes(len).is_some() => {
                 out.push(Asking::OtherMtu { other: mtu }.into());
             }
-            Some(mtu) if mtu != len => out.push(Answering::ResponseLength { expected: mtu }.into()),
+            Some(mtu) if mtu != len => out.push(ReadResponse::Length { expected: mtu }.into()),
             Some(_) => {}
             None if Mtu::from_bytes(len).is_some() => self.set_mtu(len),
             None => out.push(Asking::NotMtu { mtu: None }.into()),
@@ -324,9 +324,9 @@ impl Requests {
     /// The answer to a FLUSH or ATOMIC WRITE.
     fn empty_response(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         if seen.datagram.bth.opcode.position() != Position::Only {
-            out.push(Answering::ResponsePosition { expected: Position::Only }.into());
+            out.push(ReadResponse::Position { expected: Position::Only }.into());
         } else if seen.datagram.payload_len > 0 {
-            out.push(Answering::ResponseLength { expected: 0 }.into());
+            out.push(ReadResponse::Length { expected: 0 }.into());
         }
         self.mark_answered(seen.datagram.bth.psn);
     }
@@ -346,7 +346,7 @@ impl Requests {
         read.position(seen.datagram.bth.opcode.position(), psn, out);
         read.measure(seen, mtu, out);
         if let Some(first) = self.answers.compare_response(seen, read.has_come(psn)) {
-            out.push(Answering::ReadChanged { first }.into());
+            out.push(ReadResponse::Changed { first }.into());
         }
         let missing = read.advance(psn, out);
         let is_over = psn.next() == read.psn.plus(read.count) && !read.has_holes;

@@ -5,7 +5,7 @@ use softroce::wire::{Aeth, NakCode, Operation, Syndrome};
 use super::{Sent, Step};
 use crate::analyze::Room;
 use crate::analyze::stream::{Doing, Kind, Line, Nak, Stream};
-use crate::flow::{Answering, Event, Refusal};
+use crate::flow::{Answering, Event, ReadResponse, Refusal};
 
 impl Stream {
     /// Takes an answer to its requests. The path MTU may be known from it.
@@ -91,7 +91,7 @@ impl Stream {
         }
         self.trace_push(Line::Response, step.now, (place, place), room);
         for event in step.events {
-            if let Event::Answering(Answering::ResponseHole { first, count }) = *event {
+            if let Event::ReadResponse(ReadResponse::Hole { first, count }) = *event {
                 self.missing.responses += u64::from(count);
                 let first = self.progress.place(first);
                 let end = self.progress.at(place).map_or(place + 1, |read| read.end);

@@ -1,0 +1,279 @@
+//! Checks the packets of a capture one by one.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use softroce::io;
+use softroce::wire::packet::ICRC_LEN;
+use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
+
+use super::found::{Found, Role};
+use super::looped::Looped;
+use super::{Finding, Rule, Severity, Who, judge, packet};
+use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
+use crate::file::Packet;
+use crate::flow::{Direction, Limits, Seen, Tracker};
+
+/// Checks packets in the order in which they were captured.
+///
+/// ```
+/// use softroce_pcap::check::Checker;
+/// use softroce_pcap::flow::Limits;
+///
+/// let mut checker = Checker::new(Limits::default());
+/// // One byte: an IP packet of no kind.
+/// assert!(checker.ip_packet(1, None, &[0x45]).is_empty());
+/// assert_eq!(checker.counts().packets, 1);
+/// ```
+#[derive(Debug)]
+pub struct Checker {
+    tracker: Tracker,
+    /// Habits that were told.
+    quirks: HashSet<(Direction, Rule, Role)>,
+    looped: Looped,
+    counts: Counts,
+    found: Vec<Found>,
+    findings: Vec<Finding>,
+}
+
+/// How many there were.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Frames of the capture.
+    pub packets: u64,
+    /// Those that are RoCEv2.
+    pub roce_packets: u64,
+    /// Their ICRCs.
+    pub icrc: IcrcCounts,
+    /// Findings, by rule and severity.
+    pub findings: BTreeMap<(Rule, Severity), u64>,
+}
+
+impl Counts {
+    /// Findings of this severity.
+    pub fn of(&self, severity: Severity) -> u64 {
+        self.findings.iter().filter(|((_, of), _)| *of == severity).map(|(_, n)| n).sum()
+    }
+}
+
+/// Quirks of so many directions are told once; then all may be told again.
+const QUIRKS: usize = 1 << 16;
+
+impl Checker {
+    /// A checker without packets; `limits` bound its memory of connections.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            tracker: Tracker::new(limits),
+            quirks: HashSet::new(),
+            looped: Looped::default(),
+            counts: Counts::default(),
+            found: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Takes a frame of a capture.
+    pub fn packet(&mut self, packet: &Packet<'_>) -> &[Finding] {
+        match packet.ip {
+            Ok(ip) => self.directed(packet.number, packet.time, packet.direction, ip),
+            Err(_) => {
+                self.counts.packets += 1;
+                self.findings.clear();
+                &self.findings
+            }
+        }
+    }
+
+    /// Takes an IP packet; a capture may have cut it. Gives what is found of it: of a burst that was
+    /// captured before it was cut up, what is found of each of its packets.
+    pub fn ip_packet(&mut self, number: u64, time: Option<Duration>, ip: &[u8]) -> &[Finding] {
+        self.directed(number, time, None, ip)
+    }
+
+    /// Takes an IP packet that the capturing device sent or received. The received copy of a packet
+    /// that the device sent to itself is counted, and has no findings.
+    pub(super) fn directed(
+        &mut self,
+        number: u64,
+        time: Option<Duration>,
+        direction: Option<io::Direction>,
+        ip: &[u8],
+    ) -> &[Finding] {
+        self.counts.packets += 1;
+        self.findings.clear();
+        self.found.clear();
+        match dissect(ip) {
+            // Of a burst none does, so this is all there is.
+            Ok(Some(roce)) if roce.icrc == Icrc::Good => self.roce(number, time, direction, &roce),
+            Ok(Some(datagram)) => {
+                for roce in datagram.segments() {
+                    self.roce(number, time, direction, &roce);
+                }
+            }
+            Ok(None) => {}
+            Err(error) if packet::is_roce_behind(ip) => {
+                self.counts.roce_packets += 1;
+                self.counts.icrc.unknown += 1;
+                if matches!(error, ParseError::Truncated { .. }) && packet::is_cut(ip) {
+                    return &self.findings;
+                }
+                self.found.push(packet::malformed(&error));
+                let who = source(ip).map_or(Who::Unknown, Who::HostOrWay);
+                self.tell(number, time, None, |_| who);
+            }
+            Err(_) => {}
+        }
+        &self.findings
+    }
+
+    /// What was counted so far.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// What is remembered of connections.
+    pub const fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    fn roce(
+        &mut self,
+        number: u64,
+        time: Option<Duration>,
+        direction: Option<io::Direction>,
+        roce: &RocePacket<'_>,
+    ) {
+        self.counts.roce_packets += 1;
+        if !self.icrc(number, time, roce) || self.looped.is_copy(direction, roce) {
+            return;
+        }
+        let from = roce.ip.source.ip();
+        match &roce.datagram {
+            Ok(datagram) => self.datagram(number, time, roce, datagram),
+            // Its headers were not captured.
+            Err(_) if roce.icrc == Icrc::Cut => {}
+            Err(error) => {
+                self.found.push(packet::malformed(error));
+                self.tell(number, time, None, |_| Who::Host(from, None));
+            }
+        }
+    }
+
+    /// Whether the packet may be what its sender sent. One with a bad ICRC is not.
+    fn icrc(&mut self, number: u64, time: Option<Duration>, roce: &RocePacket<'_>) -> bool {
+        let from = roce.ip.source.ip();
+        match roce.icrc {
+            _ if roce.extent == Extent::Unsplit => {
+                self.counts.icrc.unknown += 1;
+                let seen = format!("{} bytes of packets that were not yet cut up", roce.udp_len);
+                let why = "no ICRC shows where they end, so nothing can be said of them";
+                self.found.push(Found::note(Rule::Crc08, seen, why));
+                self.tell(number, time, None, |_| Who::Unknown);
+                return false;
+            }
+            Icrc::Good => self.counts.icrc.good += 1,
+            Icrc::Cut | Icrc::Missing => self.counts.icrc.unknown += 1,
+            Icrc::Bad { computed, .. } if roce.is_flush_of_rxe() => {
+                self.counts.icrc.good += 1;
+                let seen = "FLUSH whose ICRC covers its headers twice, as rxe computes it";
+                let expected = format!("0x{:08x}", computed.swap_bytes());
+                self.found.push(Found::sender(Rule::Crc01, Severity::Quirk, seen, expected));
+            }
+            Icrc::Bad { found, computed } => {
+                self.counts.icrc.bad += 1;
+                let seen = format!("ICRC 0x{:08x}", found.swap_bytes());
+                let expected = format!("0x{:08x}", computed.swap_bytes());
+                self.found.push(Found::violation(Rule::Crc08, seen, expected));
+                self.tell(number, time, None, |_| Who::HostOrWay(from));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn datagram(
+        &mut self,
+        number: u64,
+        time: Option<Duration>,
+        roce: &RocePacket<'_>,
+        datagram: &Datagram<'_>,
+    ) {
+        let whole = roce.ip.payload.len() == roce.udp_len;
+        packet::headers(roce, datagram, &mut self.found);
+        packet::content(roce, datagram, whole, &mut self.found);
+        judge::syndrome(datagram, &mut self.found);
+        let seen = Seen {
+            number,
+            time,
+            source: roce.ip.source.ip(),
+            source_port: roce.ip.source.port(),
+            destination: roce.ip.destination.ip(),
+            id: roce.ip.ipv4.map(|ipv4| ipv4.id),
+            datagram,
+            digest: whole.then(|| digest(roce, datagram)),
+        };
+        for event in self.tracker.packet(&seen) {
+            self.found.push(judge::event(event, datagram));
+        }
+        if self.found.is_empty() {
+            return;
+        }
+        if !whole {
+            // It may be a burst, of which only the first packet is known.
+            self.found.iter_mut().filter(|found| found.rule.is_of_length()).for_each(Found::doubt);
+        }
+        let direction = seen.direction();
+        let sender = self.tracker.other(&direction).map(|(other, _)| other.qp);
+        let sender = sender.or(datagram.deth().map(|deth| deth.source_qp));
+        self.tell(number, time, Some(direction), |role| match role {
+            Role::Sender => Who::Host(direction.source, sender),
+            Role::Receiver => Who::Host(direction.destination, Some(direction.qp)),
+            Role::Network => Who::Network,
+            Role::Unknown => Who::Unknown,
+        });
+    }
+
+    /// Turns what was found into findings.
+    fn tell(
+        &mut self,
+        packet: u64,
+        time: Option<Duration>,
+        direction: Option<Direction>,
+        who: impl Fn(Role) -> Who,
+    ) {
+        for found in self.found.drain(..) {
+            let Found { rule, severity, role, seen, expected } = found;
+            if let (Severity::Quirk, Some(direction), true) = (severity, direction, rule.is_habit())
+            {
+                if self.quirks.len() >= QUIRKS {
+                    self.quirks.clear();
+                }
+                if !self.quirks.insert((direction, rule, role)) {
+                    continue;
+                }
+            }
+            *self.counts.findings.entry((rule, severity)).or_default() += 1;
+            let who = who(role);
+            self.findings.push(Finding { rule, severity, packet, time, who, seen, expected });
+        }
+    }
+}
+
+/// Of what must be the same when a packet is sent again, besides opcode and length. The AETH of a READ
+/// response may be another, and is left out.
+fn digest(roce: &RocePacket<'_>, datagram: &Datagram<'_>) -> u32 {
+    let bytes = roce.ip.payload;
+    let end = bytes.len().saturating_sub(ICRC_LEN + usize::from(datagram.bth.pad));
+    let is_response = datagram.bth.opcode.operation() == Operation::ReadResponse;
+    let aeth = if is_response && datagram.aeth().is_some() { Aeth::LEN } else { 0 };
+    crc32fast::hash(bytes.get(Bth::LEN + aeth..end).unwrap_or_default())
+}
+
+/// The source address in an IP header.
+fn source(ip: &[u8]) -> Option<IpAddr> {
+    match ip.first()? >> 4 {
+        4 => Some(Ipv4Addr::from(*ip.get(12..)?.first_chunk::<4>()?).into()),
+        _ => Some(Ipv6Addr::from(*ip.get(8..)?.first_chunk::<16>()?).into()),
+    }
+}
