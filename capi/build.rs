@@ -30,7 +30,7 @@ const PRIVATE: &str = include_str!("private.txt");
 /// How GNU's linkers are called.
 const GNU: [&str; 3] = ["ld", "ld.bfd", "ld.gold"];
 
-/// What the library exports: a line for the macro of `border/exports.rs`, and the names of each version.
+/// What the library exports: a line for the macro of `src/exports.rs`, and the names of each version.
 #[derive(Default)]
 struct Exports {
     lines: String,

@@ -14,26 +14,14 @@
 mod abi;
 #[expect(unsafe_code, reason = "the border to C; its documentation says what it rests on")]
 mod border;
-mod channel;
-mod context;
-mod cq;
-mod cq_ex;
-mod device;
-mod events;
+mod convert;
+mod entry;
+#[cfg(not(test))]
+#[expect(unsafe_code, reason = "an assembler gives symbols their versions")]
+mod exports;
 mod gate;
-mod info;
 mod log;
-mod mr;
+mod objects;
 mod open;
-mod pd;
-mod post;
-mod qp;
-mod qp_attr;
-mod qp_ex;
-mod rates;
-mod srq;
 #[cfg(test)]
 mod tests;
-mod text;
-mod unsupported;
-mod users;

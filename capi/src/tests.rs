@@ -8,16 +8,16 @@ use nix::libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, EOPNOTSUPP};
 use softroce::verbs::{QpState, QpType};
 
 use crate::abi::{self, AhAttr, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc};
-use crate::border::{Handle, In, Out, entry};
-use crate::channel::{self, Channel};
-use crate::context::{self, Context};
-use crate::cq::{self, Cq};
-use crate::device::{self, Device};
-use crate::mr::{self, Mr};
-use crate::pd::{self, Pd};
-use crate::qp::{self, Qp};
-use crate::srq::{self, Srq};
-use crate::{events, info, post};
+use crate::border::{Handle, In, Out, call};
+use crate::entry::channel::{self, Channel};
+use crate::entry::cq::{self, Cq};
+use crate::entry::device::{self, Device};
+use crate::entry::mr::{self, Mr};
+use crate::entry::pd::{self, Pd};
+use crate::entry::qp::{self, Qp};
+use crate::entry::srq::{self, Srq};
+use crate::entry::{events, post, query};
+use crate::objects::context::{self, Context};
 
 /// What a call has left in `errno`.
 fn errno() -> c_int {
@@ -77,7 +77,7 @@ fn make_qp(pd: Handle<Pd>, cq: Handle<Cq>, srq: Handle<Srq>) -> Handle<Qp> {
 /// The way to the device itself.
 fn to_itself(context: Handle<Context>) -> AhAttr {
     let mut gid = [0; 16];
-    assert_eq!(info::query_gid(context, 1, 0, Out::to(&mut gid)), 0);
+    assert_eq!(query::query_gid(context, 1, 0, Out::to(&mut gid)), 0);
     AhAttr { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..zeroed() }
 }
 
@@ -290,21 +290,21 @@ fn no_more_is_written_than_the_caller_has_room_for() {
     let mut attr: abi::PortAttr = zeroed();
     attr.active_speed_ex = 77;
     attr.port_cap_flags2 = 78;
-    assert_eq!(info::query_port(context, 1, Out::to(&mut attr)), 0);
+    assert_eq!(query::query_port(context, 1, Out::to(&mut attr)), 0);
     assert_eq!((attr.state, attr.link_layer, attr.port_cap_flags2), (4, 2, 78));
     assert_eq!(attr.active_speed_ex, 77);
-    assert_eq!(info::query_port(context, 2, Out::to(&mut attr)), EINVAL);
+    assert_eq!(query::query_port(context, 2, Out::to(&mut attr)), EINVAL);
     let mut attr: abi::DeviceAttrEx = zeroed();
     attr.phys_port_cnt_ex = 79;
     let size = size_of::<abi::DeviceAttrEx>() - 8;
-    assert_eq!(info::query_device_ex(context, In::NULL, Out::to(&mut attr), size), 0);
+    assert_eq!(query::query_device_ex(context, In::NULL, Out::to(&mut attr), size), 0);
     assert_eq!((attr.hca_core_clock, attr.phys_port_cnt_ex), (1_000_000, 79));
     assert_eq!(context::close_device(context), 0);
 }
 
 #[test]
 fn what_there_is_not_says_so() {
-    assert_eq!((crate::unsupported::error(), errno()), (EOPNOTSUPP, EOPNOTSUPP));
+    assert_eq!((crate::entry::unsupported::error(), errno()), (EOPNOTSUPP, EOPNOTSUPP));
     let context = open();
     let mut attr: abi::CqInitAttrEx = zeroed();
     // Flow tags.
@@ -316,6 +316,6 @@ fn what_there_is_not_says_so() {
 
 #[test]
 fn a_panic_does_not_get_past_the_border() {
-    let answer = entry::number(|| panic!("this one is meant"));
+    let answer = call::number(|| panic!("this one is meant"));
     assert_eq!((answer, errno()), (nix::libc::EIO, nix::libc::EIO));
 }

@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_uint};
 
 use super::{UserData, layout};
 use crate::border::Handle;
-use crate::channel::Channel;
-use crate::cq::Cq;
-use crate::pd::{Pd, Td};
-use crate::srq::{Srq, Xrcd};
+use crate::entry::channel::Channel;
+use crate::entry::cq::Cq;
+use crate::entry::pd::{Pd, Td};
+use crate::entry::srq::{Srq, Xrcd};
 
 /// `ibv_ah_attr` with its `ibv_global_route`. C sees two numbers of 64 bits in a GID.
 #[repr(C, align(8))]

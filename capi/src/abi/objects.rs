@@ -10,14 +10,14 @@ use super::{
     SendWr, Sge, SrqInitAttrEx, TdInitAttr, ValuesEx, Wc, XrcdInitAttr,
 };
 use crate::border::{Handle, In, Out};
-use crate::channel::Channel;
-use crate::context::Context;
-use crate::cq::Cq;
-use crate::device::Device;
-use crate::mr::{Dm, Mr, Mw};
-use crate::pd::{Ah, Pd, Td};
-use crate::qp::Qp;
-use crate::srq::{Srq, Xrcd};
+use crate::entry::channel::Channel;
+use crate::entry::cq::Cq;
+use crate::entry::device::Device;
+use crate::entry::mr::{Dm, Mr, Mw};
+use crate::entry::pd::{Ah, Pd, Td};
+use crate::entry::qp::Qp;
+use crate::entry::srq::{Srq, Xrcd};
+use crate::objects::context::Context;
 
 /// A place for a function that there is not: null.
 pub(crate) type Missing = usize;

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::layout;
 use crate::border::{Handle, In};
-use crate::mr::{Mr, Mw};
-use crate::pd::Ah;
+use crate::entry::mr::{Mr, Mw};
+use crate::entry::pd::Ah;
 
 /// `ibv_wc`.
 #[repr(C)]

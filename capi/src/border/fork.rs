@@ -7,7 +7,7 @@ use std::sync::Once;
 use nix::libc;
 
 use super::handle;
-use crate::{device, open};
+use crate::{entry::device, open};
 
 /// All that any context may lock, whatever device it is on.
 type Held = (open::Held, device::Held, handle::Held);

@@ -8,19 +8,16 @@
 //! told apart: it is an error with a number, where the real library would crash; and so is what was destroyed
 //! before, for as long as its [place](handle) has not been taken by something else.
 //!
-//! [`entry`] is where each function begins: a panic does not get past it. [`exports`] gives the
-//! functions their names and versions.
+//! [`call`] wraps each function: a panic does not get past it.
 
-pub(crate) mod entry;
+pub(crate) mod call;
 mod exit;
-#[cfg(not(test))]
-mod exports;
 mod fork;
 mod handle;
 mod plain;
 mod pointer;
 
-pub(crate) use entry::{Errno, minus_one, nothing, number, or, pointer};
+pub(crate) use call::{Errno, minus_one, nothing, number, or, pointer};
 pub(crate) use exit::at_exit;
 pub(crate) use handle::{Handle, Object};
 pub(crate) use plain::Plain;

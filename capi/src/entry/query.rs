@@ -6,8 +6,8 @@ use softroce::verbs::{DeviceCaps, DeviceInfo, DropReason, Gid, GidEntry, PKey, Q
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, OdpCaps, PacingCaps, PortAttr, ValuesEx};
 use crate::border::{Errno, Handle, In, Out, minus_one, number, or};
-use crate::context::Context;
-use crate::device::Device;
+use crate::entry::device::Device;
+use crate::objects::context::Context;
 
 /// The only port there is.
 const PORT: u32 = 1;
@@ -348,7 +348,7 @@ pub(crate) extern "C" fn fork_range(_start: Out<u8>, _size: usize) -> c_int {
 /// Nothing is promised of the order in which bytes of a message appear, but that its last 8 do so after
 /// all others.
 pub(crate) extern "C" fn query_qp_data_in_order(
-    qp: Handle<crate::qp::Qp>,
+    qp: Handle<crate::entry::qp::Qp>,
     _opcode: c_uint,
     _flags: u32,
 ) -> c_int {

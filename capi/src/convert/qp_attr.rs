@@ -4,7 +4,7 @@ use softroce::verbs::{self, FlatAttr};
 
 use crate::abi::{AhAttr, QpAttr, QpCap};
 use crate::border::Errno;
-use crate::pd::address;
+use crate::entry::pd::address;
 
 impl From<QpCap> for verbs::QpCap {
     fn from(cap: QpCap) -> Self {

@@ -7,10 +7,10 @@ use softroce::verbs::{AsyncEvent, QpState};
 
 use crate::abi;
 use crate::border::{Handle, In, Out, minus_one, nothing};
-use crate::channel::patience;
-use crate::context::{Context, Objects};
+use crate::entry::channel::patience;
+use crate::entry::{cq::Cq, qp::Qp, srq::Srq};
 use crate::gate::lock;
-use crate::{cq::Cq, qp::Qp, srq::Srq};
+use crate::objects::context::{Context, Objects};
 
 /// `ibv_event_type` of what the library tells of.
 const CQ_ERR: c_uint = 0;

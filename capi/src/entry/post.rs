@@ -9,9 +9,9 @@ use softroce::verbs::{
 
 use crate::abi::{RecvWr, SEND_INLINE, SendWr, Sge};
 use crate::border::{Errno, Handle, In, Out, number};
-use crate::mr::{bind_info, send_flags, sge};
-use crate::qp::Qp;
-use crate::srq::Srq;
+use crate::entry::mr::{bind_info, send_flags, sge};
+use crate::entry::qp::Qp;
+use crate::entry::srq::Srq;
 
 /// `ibv_wr_opcode`.
 const WRITE: c_uint = 0;

@@ -8,10 +8,10 @@ use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify, XrcDomain, XrcdO
 
 use crate::abi::{IbvSrq, OfContext, SrqAttr, SrqInitAttr, SrqInitAttrEx, UserData, XrcdInitAttr};
 use crate::border::{Errno, Handle, In, Object, Out, descriptor, number, pointer};
-use crate::context::{Context, Objects};
+use crate::entry::pd::{Pd, next_handle};
 use crate::gate::lock;
-use crate::pd::{Pd, next_handle};
-use crate::users::{User, Users};
+use crate::objects::context::{Context, Objects};
+use crate::objects::users::{User, Users};
 
 /// `ibv_srq`.
 #[repr(C)]

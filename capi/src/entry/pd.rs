@@ -10,8 +10,8 @@ use softroce::verbs::{
 
 use crate::abi::{AhAttr, IbvAh, IbvPd, OfContext, ParentDomainInitAttr, TdInitAttr, WC_GRH, Wc};
 use crate::border::{Errno, Handle, In, Object, Out, number, pointer};
-use crate::context::Context;
-use crate::users::{User, Users};
+use crate::objects::context::Context;
+use crate::objects::users::{User, Users};
 
 /// `ibv_pd`.
 #[repr(C)]

@@ -11,11 +11,12 @@ use softroce::verbs::{self, Qpn, Srqn};
 
 use crate::abi::{ContextOps, IbvContext, VerbsContext};
 use crate::border::{Errno, Handle, Object, number, pointer};
-use crate::cq::Cq;
-use crate::device::Device;
-use crate::qp::Qp;
-use crate::srq::Srq;
-use crate::{channel, cq, info, log, mr, open, pd, post, qp, srq};
+use crate::entry::cq::Cq;
+use crate::entry::device::Device;
+use crate::entry::qp::Qp;
+use crate::entry::srq::Srq;
+use crate::entry::{channel, cq, mr, pd, post, qp, query, srq};
+use crate::{log, open};
 
 /// `ibv_context`, with more before and behind it.
 #[repr(C)]
@@ -40,8 +41,8 @@ pub(crate) struct Objects {
 
 /// What is inline in the headers of programs, and calls us through these.
 const OPS: ContextOps = ContextOps {
-    query_device: info::query_device,
-    query_port: info::query_port,
+    query_device: query::query_device,
+    query_port: query::query_port,
     none_a: [0; 5],
     alloc_mw: mr::alloc_mw,
     bind_mw: mr::bind_mw,
@@ -61,7 +62,7 @@ const OPS: ContextOps = ContextOps {
 fn extended(device: Handle<Device>, cmd_fd: c_int, async_fd: c_int) -> VerbsContext {
     VerbsContext {
         none_a: [0; 6],
-        query_port: info::query_port_sized,
+        query_port: query::query_port_sized,
         advise_mr: mr::advise_mr,
         alloc_null_mr: mr::alloc_null_mr,
         none_b: [0; 4],
@@ -75,10 +76,10 @@ fn extended(device: Handle<Device>, cmd_fd: c_int, async_fd: c_int) -> VerbsCont
         alloc_td: pd::alloc_td,
         modify_cq: cq::modify_cq,
         none_d: [0; 6],
-        query_rt_values: info::query_rt_values,
+        query_rt_values: query::query_rt_values,
         create_cq_ex: cq::create_cq_ex,
         private: 0,
-        query_device_ex: info::query_device_ex,
+        query_device_ex: query::query_device_ex,
         none_e: [0; 4],
         open_qp: qp::open_qp,
         create_qp_ex: qp::create_qp_ex,

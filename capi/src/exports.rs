@@ -5,9 +5,9 @@
 
 use std::arch::global_asm;
 
-use crate::{
-    channel, context, cq, device, events, info, mr, open, pd, qp, rates, srq, text, unsupported,
-};
+use crate::entry::{channel, cq, device, events, mr, pd, qp, query, rates, srq, text, unsupported};
+use crate::objects::context;
+use crate::open;
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {

@@ -14,14 +14,14 @@ use crate::abi::{
     RateLimitAttr, UserData,
 };
 use crate::border::{Errno, Handle, In, Object, Out, number, or, pointer};
-use crate::context::{Context, Objects};
-use crate::cq::Cq;
+use crate::convert::qp_attr::{flat, told};
+use crate::entry::cq::Cq;
+use crate::entry::pd::{Pd, next_handle};
+use crate::entry::qp_ex::{self, Requests};
+use crate::entry::srq::{Srq, Xrcd};
 use crate::gate::lock;
-use crate::pd::{Pd, next_handle};
-use crate::qp_attr::{flat, told};
-use crate::qp_ex::{self, Requests};
-use crate::srq::{Srq, Xrcd};
-use crate::users::User;
+use crate::objects::context::{Context, Objects};
+use crate::objects::users::User;
 
 /// `ibv_qp`, which always is an `ibv_qp_ex`.
 #[repr(C)]

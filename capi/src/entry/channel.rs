@@ -11,9 +11,9 @@ use softroce::verbs::CompletionChannel;
 
 use crate::abi::{IbvCompChannel, UserData};
 use crate::border::{Errno, Handle, Object, Out, minus_one, nothing, number, pointer};
-use crate::context::{Context, Objects};
-use crate::cq::Cq;
+use crate::entry::cq::Cq;
 use crate::gate::lock;
+use crate::objects::context::{Context, Objects};
 
 /// `ibv_comp_channel`.
 #[repr(C)]

@@ -10,7 +10,7 @@ use softroce::verbs::{Completion, Instant};
 
 use crate::abi::{CqRead, PollCqAttr};
 use crate::border::{Errno, Handle, In, nothing, number, or};
-use crate::cq::{Cq, imm_or_key, service_level, wc_flags};
+use crate::entry::cq::{Cq, imm_or_key, service_level, wc_flags};
 use crate::gate::{Gate, lock};
 
 /// Who looks, and at what.

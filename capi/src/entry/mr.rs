@@ -12,11 +12,11 @@ use softroce::verbs::{
 
 use crate::abi::{AllocDmAttr, IbvDm, IbvMr, IbvMw, MwBind, MwBindInfo, Sge};
 use crate::border::{Errno, Handle, In, Object, Out, memory, number, or, pointer};
-use crate::context::Context;
+use crate::entry::pd::{Pd, next_handle};
+use crate::entry::qp::Qp;
 use crate::gate::lock;
-use crate::pd::{Pd, next_handle};
-use crate::qp::Qp;
-use crate::users::{User, Users};
+use crate::objects::context::Context;
+use crate::objects::users::{User, Users};
 
 /// `ibv_mr`.
 #[repr(C)]

@@ -12,11 +12,11 @@ use softroce::verbs::{
 
 use crate::abi::{DataBuf, MwBindInfo, QpWr, Sge};
 use crate::border::{Errno, Handle, In, nothing, number};
+use crate::entry::mr::{Mw, bind_info, send_flags};
+use crate::entry::pd::Ah;
+use crate::entry::post::{inline, pieces};
+use crate::entry::qp::Qp;
 use crate::gate::{Gate, lock};
-use crate::mr::{Mw, bind_info, send_flags};
-use crate::pd::Ah;
-use crate::post::{inline, pieces};
-use crate::qp::Qp;
 
 /// What has been put together since `ibv_wr_start`. Whoever else starts waits.
 #[derive(Default)]

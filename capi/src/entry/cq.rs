@@ -10,11 +10,11 @@ use crate::abi::{
     CqInitAttrEx, IbvCqEx, ModifyCqAttr, UserData, WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc,
 };
 use crate::border::{Errno, Handle, In, Object, Out, minus_one, number, pointer};
-use crate::channel::Channel;
-use crate::context::{Context, Objects};
-use crate::cq_ex::{self, Looking};
+use crate::entry::channel::Channel;
+use crate::entry::cq_ex::{self, Looking};
+use crate::entry::pd::next_handle;
 use crate::gate::lock;
-use crate::pd::next_handle;
+use crate::objects::context::{Context, Objects};
 
 /// `ibv_cq`, which always is an `ibv_cq_ex`.
 #[repr(C)]

@@ -1,0 +1,3 @@
+//! Values in the form of C and in that of the library.
+
+pub(crate) mod qp_attr;

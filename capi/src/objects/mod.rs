@@ -1,0 +1,4 @@
+//! Objects behind the structures of C.
+
+pub(crate) mod context;
+pub(crate) mod users;
