@@ -6,7 +6,6 @@
 use std::arch::global_asm;
 
 use crate::entry::{channel, cq, device, events, mr, pd, qp, query, rates, srq, text, unsupported};
-use crate::objects::context;
 use crate::open;
 
 #[cfg(target_arch = "x86_64")]

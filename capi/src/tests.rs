@@ -7,17 +7,21 @@ use nix::errno::Errno as System;
 use nix::libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, EOPNOTSUPP};
 use softroce::verbs::{QpState, QpType};
 
-use crate::abi::{self, AhAttr, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc};
-use crate::border::{Handle, In, Out, call};
-use crate::entry::channel::{self, Channel};
-use crate::entry::cq::{self, Cq};
-use crate::entry::device::{self, Device};
-use crate::entry::mr::{self, Mr};
-use crate::entry::pd::{self, Pd};
-use crate::entry::qp::{self, Qp};
-use crate::entry::srq::{self, Srq};
+use crate::abi::{
+    self, AhAttr, Handle, IbvCompChannel, IbvContext, IbvCqEx, IbvMr, IbvPd, IbvQpEx, IbvSrq, In,
+    Out, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc,
+};
+use crate::border::call;
+use crate::entry::channel::{self};
+use crate::entry::cq::{self};
+use crate::entry::device;
+use crate::entry::mr::{self};
+use crate::entry::pd::{self};
+use crate::entry::qp::{self};
+use crate::entry::srq::{self};
 use crate::entry::{events, post, query};
-use crate::objects::context::{self, Context};
+use crate::objects::device::Device;
+use crate::open;
 
 /// What a call has left in `errno`.
 fn errno() -> c_int {
@@ -26,7 +30,7 @@ fn errno() -> c_int {
 
 /// The next completion. Without one the test fails after a minute.
 #[track_caller]
-fn next_completion(cq: Handle<Cq>) -> Wc {
+fn next_completion(cq: Handle<IbvCqEx>) -> Wc {
     let (start, limit) = (softroce::runtime::now(), std::time::Duration::from_secs(60));
     let mut next: Wc = zeroed();
     while cq::poll_cq(cq, 1, Out::to(&mut next)) == 0 {
@@ -42,19 +46,19 @@ fn zeroed<T: crate::border::Plain>() -> T {
     In::<T>::first_of(&zeros).read().unwrap()
 }
 
-fn open() -> Handle<Context> {
-    let context = context::open_device(Device::only());
+fn open() -> Handle<IbvContext> {
+    let context = open::open_device(Device::only());
     assert!(!context.is_null());
     context
 }
 
-fn make_cq(context: Handle<Context>, channel: Handle<Channel>) -> Handle<Cq> {
+fn make_cq(context: Handle<IbvContext>, channel: Handle<IbvCompChannel>) -> Handle<IbvCqEx> {
     let cq = cq::create_cq(context, 16, null_mut(), channel, 0);
     assert!(!cq.is_null());
     cq
 }
 
-fn init_attr(cq: Handle<Cq>, srq: Handle<Srq>) -> QpInitAttr {
+fn init_attr(cq: Handle<IbvCqEx>, srq: Handle<IbvSrq>) -> QpInitAttr {
     let cap = QpCap {
         max_send_wr: 4,
         max_recv_wr: 4,
@@ -65,7 +69,7 @@ fn init_attr(cq: Handle<Cq>, srq: Handle<Srq>) -> QpInitAttr {
     QpInitAttr { send_cq: cq, recv_cq: cq, srq, cap, qp_type: QpType::Rc as u32, ..zeroed() }
 }
 
-fn make_qp(pd: Handle<Pd>, cq: Handle<Cq>, srq: Handle<Srq>) -> Handle<Qp> {
+fn make_qp(pd: Handle<IbvPd>, cq: Handle<IbvCqEx>, srq: Handle<IbvSrq>) -> Handle<IbvQpEx> {
     let mut attr = init_attr(cq, srq);
     let qp = qp::create_qp(pd, Out::to(&mut attr));
     assert!(!qp.is_null());
@@ -75,14 +79,14 @@ fn make_qp(pd: Handle<Pd>, cq: Handle<Cq>, srq: Handle<Srq>) -> Handle<Qp> {
 }
 
 /// The way to the device itself.
-fn to_itself(context: Handle<Context>) -> AhAttr {
+fn to_itself(context: Handle<IbvContext>) -> AhAttr {
     let mut gid = [0; 16];
     assert_eq!(query::query_gid(context, 1, 0, Out::to(&mut gid)), 0);
     AhAttr { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..zeroed() }
 }
 
 /// Takes a queue pair to RTS, connected to itself.
-fn connect(context: Handle<Context>, qp: Handle<Qp>) {
+fn connect(context: Handle<IbvContext>, qp: Handle<IbvQpEx>) {
     let to = to_itself(context);
     let qpn = qp.get().unwrap().c.base.qp_num;
     let step = |state: QpState, mask: c_int| {
@@ -110,7 +114,7 @@ fn connect(context: Handle<Context>, qp: Handle<Qp>) {
     assert_eq!(qp.get().unwrap().c.base.state.load(std::sync::atomic::Ordering::Relaxed), 3);
 }
 
-fn register(pd: Handle<Pd>, memory: &mut [u8], flags: u32) -> Handle<Mr> {
+fn register(pd: Handle<IbvPd>, memory: &mut [u8], flags: u32) -> Handle<IbvMr> {
     let mr = mr::reg_mr(pd, Out::to(&mut memory[0]), memory.len(), flags);
     assert!(!mr.is_null());
     mr
@@ -122,7 +126,7 @@ fn a_domain_stays_as_long_as_its_address_handles() {
     let pd = pd::alloc_pd(context);
     let ah = pd::create_ah(pd, In::to(&to_itself(context)));
     assert_eq!((pd::dealloc_pd(pd), errno()), (EBUSY, EBUSY));
-    let ends = (pd::destroy_ah(ah), pd::dealloc_pd(pd), context::close_device(context));
+    let ends = (pd::destroy_ah(ah), pd::dealloc_pd(pd), open::close_device(context));
     assert_eq!(ends, (0, 0, 0));
 }
 
@@ -163,7 +167,7 @@ fn a_message_goes_through_structures_of_c() {
 
     assert_eq!(qp::destroy_qp(qp), 0);
     assert_eq!((mr::dereg_mr(mr), cq::destroy_cq(cq), pd::dealloc_pd(pd)), (0, 0, 0));
-    assert_eq!(context::close_device(context), 0);
+    assert_eq!(open::close_device(context), 0);
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn what_is_in_use_is_not_destroyed() {
     }
     assert_eq!((qp::destroy_qp(qp), srq::destroy_srq(srq), cq::destroy_cq(cq)), (0, 0, 0));
     assert_eq!((channel::destroy_comp_channel(channel), pd::dealloc_pd(pd)), (0, 0));
-    assert_eq!(context::close_device(context), 0);
+    assert_eq!(open::close_device(context), 0);
 }
 
 #[test]
@@ -213,14 +217,14 @@ fn the_first_bad_request_of_a_list_is_named() {
     assert_eq!(post::post_send(qp, In::to(&even), Out::to(&mut bad)), EINVAL);
     assert_eq!(bad.read().unwrap().wr_id, 2);
     assert_eq!((qp::destroy_qp(qp), cq::destroy_cq(cq), pd::dealloc_pd(pd)), (0, 0, 0));
-    assert_eq!(context::close_device(context), 0);
+    assert_eq!(open::close_device(context), 0);
 }
 
 #[test]
 fn null_is_an_error_and_no_crash() {
-    let null = Handle::<Context>::NULL;
+    let null = Handle::<IbvContext>::NULL;
     assert!(pd::alloc_pd(null).is_null() && errno() == EINVAL);
-    assert!(context::open_device(Handle::NULL).is_null() && errno() == EINVAL);
+    assert!(open::open_device(Handle::NULL).is_null() && errno() == EINVAL);
     assert!(cq::create_cq(null, 1, null_mut(), Handle::NULL, 0).is_null());
     assert!(qp::create_qp(Handle::NULL, Out::NULL).is_null() && errno() == EINVAL);
     assert_eq!(cq::poll_cq(Handle::NULL, 1, Out::NULL), -1);
@@ -243,7 +247,7 @@ fn memory_that_is_not_there_is_not_registered() {
     assert_eq!(mr::dereg_mr(register(pd, &mut memory, 1 | 1 << 29)), 0);
     assert!(mr::reg_mr(pd, Out::to(&mut memory[0]), 64, 1 | 1 << 18).is_null());
     assert_eq!(errno(), EINVAL);
-    assert_eq!((pd::dealloc_pd(pd), context::close_device(context)), (0, 0));
+    assert_eq!((pd::dealloc_pd(pd), open::close_device(context)), (0, 0));
 }
 
 /// Programs unmap what is still registered. A block of this size is unmapped when it is freed, and what is
@@ -265,7 +269,7 @@ fn memory_that_has_gone_is_an_error_of_the_request() {
     // IBV_WC_LOC_PROT_ERR.
     assert_eq!(wc.status, 4);
     assert_eq!((qp::destroy_qp(qp), mr::dereg_mr(mr)), (0, 0));
-    assert_eq!((cq::destroy_cq(cq), pd::dealloc_pd(pd), context::close_device(context)), (0, 0, 0));
+    assert_eq!((cq::destroy_cq(cq), pd::dealloc_pd(pd), open::close_device(context)), (0, 0, 0));
 }
 
 #[test]
@@ -281,7 +285,7 @@ fn a_descriptor_that_does_not_block_answers_at_once() {
     let (mut cq, mut word) = (Handle::NULL, null_mut());
     let answer = channel::get_cq_event(channel, Out::to(&mut cq), Out::to(&mut word));
     assert_eq!((answer, errno()), (-1, EAGAIN));
-    assert_eq!((channel::destroy_comp_channel(channel), context::close_device(context)), (0, 0));
+    assert_eq!((channel::destroy_comp_channel(channel), open::close_device(context)), (0, 0));
 }
 
 #[test]
@@ -299,7 +303,7 @@ fn no_more_is_written_than_the_caller_has_room_for() {
     let size = size_of::<abi::DeviceAttrEx>() - 8;
     assert_eq!(query::query_device_ex(context, In::NULL, Out::to(&mut attr), size), 0);
     assert_eq!((attr.hca_core_clock, attr.phys_port_cnt_ex), (1_000_000, 79));
-    assert_eq!(context::close_device(context), 0);
+    assert_eq!(open::close_device(context), 0);
 }
 
 #[test]
@@ -311,7 +315,7 @@ fn what_there_is_not_says_so() {
     (attr.cqe, attr.wc_flags) = (1, 1 << 9);
     assert!(cq::create_cq_ex(context, In::to(&attr)).is_null());
     assert_eq!(errno(), EOPNOTSUPP);
-    assert_eq!(context::close_device(context), 0);
+    assert_eq!(open::close_device(context), 0);
 }
 
 #[test]

@@ -2,12 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::{UserData, layout};
-use crate::border::Handle;
-use crate::entry::channel::Channel;
-use crate::entry::cq::Cq;
-use crate::entry::pd::{Pd, Td};
-use crate::entry::srq::{Srq, Xrcd};
+use super::{Handle, IbvCompChannel, IbvCqEx, IbvPd, IbvSrq, IbvTd, IbvXrcd, UserData, layout};
 
 /// `ibv_ah_attr` with its `ibv_global_route`. C sees two numbers of 64 bits in a GID.
 #[repr(C, align(8))]
@@ -79,9 +74,9 @@ layout!(QpAttr, 144, qkey: 16, qp_access_flags: 32, cap: 36, ah_attr: 56, alt_ah
 #[derive(Clone, Copy)]
 pub(crate) struct QpInitAttr {
     pub(crate) qp_context: UserData,
-    pub(crate) send_cq: Handle<Cq>,
-    pub(crate) recv_cq: Handle<Cq>,
-    pub(crate) srq: Handle<Srq>,
+    pub(crate) send_cq: Handle<IbvCqEx>,
+    pub(crate) recv_cq: Handle<IbvCqEx>,
+    pub(crate) srq: Handle<IbvSrq>,
     pub(crate) cap: QpCap,
     pub(crate) qp_type: c_uint,
     pub(crate) sq_sig_all: c_int,
@@ -93,15 +88,15 @@ layout!(QpInitAttr, 64, send_cq: 8, recv_cq: 16, srq: 24, cap: 32, qp_type: 52, 
 #[derive(Clone, Copy)]
 pub(crate) struct QpInitAttrEx {
     pub(crate) qp_context: UserData,
-    pub(crate) send_cq: Handle<Cq>,
-    pub(crate) recv_cq: Handle<Cq>,
-    pub(crate) srq: Handle<Srq>,
+    pub(crate) send_cq: Handle<IbvCqEx>,
+    pub(crate) recv_cq: Handle<IbvCqEx>,
+    pub(crate) srq: Handle<IbvSrq>,
     pub(crate) cap: QpCap,
     pub(crate) qp_type: c_uint,
     pub(crate) sq_sig_all: c_int,
     pub(crate) comp_mask: u32,
-    pub(crate) pd: Handle<Pd>,
-    pub(crate) xrcd: Handle<Xrcd>,
+    pub(crate) pd: Handle<IbvPd>,
+    pub(crate) xrcd: Handle<IbvXrcd>,
     pub(crate) create_flags: u32,
     pub(crate) max_tso_header: u16,
     pub(crate) of_frames: [u64; 5],
@@ -120,7 +115,7 @@ pub(crate) const QP_INIT_ATTR_SHARED: usize = 60;
 pub(crate) struct QpOpenAttr {
     pub(crate) comp_mask: u32,
     pub(crate) qp_num: u32,
-    pub(crate) xrcd: Handle<Xrcd>,
+    pub(crate) xrcd: Handle<IbvXrcd>,
     pub(crate) qp_context: UserData,
     pub(crate) qp_type: c_uint,
 }
@@ -153,9 +148,9 @@ pub(crate) struct SrqInitAttrEx {
     pub(crate) attr: SrqAttr,
     pub(crate) comp_mask: u32,
     pub(crate) srq_type: c_uint,
-    pub(crate) pd: Handle<Pd>,
-    pub(crate) xrcd: Handle<Xrcd>,
-    pub(crate) cq: Handle<Cq>,
+    pub(crate) pd: Handle<IbvPd>,
+    pub(crate) xrcd: Handle<IbvXrcd>,
+    pub(crate) cq: Handle<IbvCqEx>,
     pub(crate) tm_cap: [u32; 2],
 }
 layout!(SrqInitAttrEx, 64, attr: 8, comp_mask: 20, srq_type: 24, pd: 32, xrcd: 40, cq: 48);
@@ -166,12 +161,12 @@ layout!(SrqInitAttrEx, 64, attr: 8, comp_mask: 20, srq_type: 24, pd: 32, xrcd: 4
 pub(crate) struct CqInitAttrEx {
     pub(crate) cqe: u32,
     pub(crate) cq_context: UserData,
-    pub(crate) channel: Handle<Channel>,
+    pub(crate) channel: Handle<IbvCompChannel>,
     pub(crate) comp_vector: u32,
     pub(crate) wc_flags: u64,
     pub(crate) comp_mask: u32,
     pub(crate) flags: u32,
-    pub(crate) parent_domain: Handle<Pd>,
+    pub(crate) parent_domain: Handle<IbvPd>,
 }
 layout!(CqInitAttrEx, 56, cq_context: 8, channel: 16, comp_vector: 24, wc_flags: 32, comp_mask: 40,
     flags: 44, parent_domain: 48);
@@ -216,8 +211,8 @@ layout!(TdInitAttr, 4);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ParentDomainInitAttr {
-    pub(crate) pd: Handle<Pd>,
-    pub(crate) td: Handle<Td>,
+    pub(crate) pd: Handle<IbvPd>,
+    pub(crate) td: Handle<IbvTd>,
     pub(crate) comp_mask: u32,
     /// Of memory for queues, which is not the program's business here.
     pub(crate) allocators: [usize; 2],

@@ -9,12 +9,14 @@ mod attr;
 mod events;
 mod info;
 mod objects;
+mod pointer;
 mod post;
 
 pub(crate) use attr::*;
 pub(crate) use events::*;
 pub(crate) use info::*;
 pub(crate) use objects::*;
+pub(crate) use pointer::*;
 pub(crate) use post::*;
 
 /// Checks the size of a structure, and where its fields are.

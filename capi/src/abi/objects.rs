@@ -5,19 +5,10 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, At
 
 use super::layout;
 use super::{
-    AllocDmAttr, CqInitAttrEx, DeviceAttr, DeviceAttrEx, ModifyCqAttr, MwBind, MwBindInfo,
-    ParentDomainInitAttr, PollCqAttr, PortAttr, QpInitAttrEx, QpOpenAttr, RateLimitAttr, RecvWr,
-    SendWr, Sge, SrqInitAttrEx, TdInitAttr, ValuesEx, Wc, XrcdInitAttr,
+    AllocDmAttr, CqInitAttrEx, DeviceAttr, DeviceAttrEx, Handle, In, ModifyCqAttr, MwBind,
+    MwBindInfo, Out, ParentDomainInitAttr, PollCqAttr, PortAttr, QpInitAttrEx, QpOpenAttr,
+    RateLimitAttr, RecvWr, SendWr, Sge, SrqInitAttrEx, TdInitAttr, ValuesEx, Wc, XrcdInitAttr,
 };
-use crate::border::{Handle, In, Out};
-use crate::entry::channel::Channel;
-use crate::entry::cq::Cq;
-use crate::entry::device::Device;
-use crate::entry::mr::{Dm, Mr, Mw};
-use crate::entry::pd::{Ah, Pd, Td};
-use crate::entry::qp::Qp;
-use crate::entry::srq::{Srq, Xrcd};
-use crate::objects::context::Context;
 
 /// A place for a function that there is not: null.
 pub(crate) type Missing = usize;
@@ -42,24 +33,29 @@ pub(crate) struct IbvDevice {
 layout!(IbvDevice, 664, node_type: 16, transport_type: 20, name: 24, dev_name: 88, dev_path: 152,
     ibdev_path: 408);
 
+/// The array that `ibv_get_device_list` returns: the device, and null.
+#[repr(C)]
+pub(crate) struct DeviceList(pub(crate) [Handle<IbvDevice>; 2]);
+layout!(DeviceList, 16);
+
 /// `ibv_context_ops`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ContextOps {
-    pub(crate) query_device: extern "C" fn(Handle<Context>, Out<DeviceAttr>) -> c_int,
-    pub(crate) query_port: extern "C" fn(Handle<Context>, u8, Out<PortAttr>) -> c_int,
+    pub(crate) query_device: extern "C" fn(Handle<IbvContext>, Out<DeviceAttr>) -> c_int,
+    pub(crate) query_port: extern "C" fn(Handle<IbvContext>, u8, Out<PortAttr>) -> c_int,
     pub(crate) none_a: [Missing; 5],
-    pub(crate) alloc_mw: extern "C" fn(Handle<Pd>, c_uint) -> Handle<Mw>,
-    pub(crate) bind_mw: extern "C" fn(Handle<Qp>, Handle<Mw>, In<MwBind>) -> c_int,
-    pub(crate) dealloc_mw: extern "C" fn(Handle<Mw>) -> c_int,
+    pub(crate) alloc_mw: extern "C" fn(Handle<IbvPd>, c_uint) -> Handle<IbvMw>,
+    pub(crate) bind_mw: extern "C" fn(Handle<IbvQpEx>, Handle<IbvMw>, In<MwBind>) -> c_int,
+    pub(crate) dealloc_mw: extern "C" fn(Handle<IbvMw>) -> c_int,
     pub(crate) none_b: [Missing; 1],
-    pub(crate) poll_cq: extern "C" fn(Handle<Cq>, c_int, Out<Wc>) -> c_int,
-    pub(crate) req_notify_cq: extern "C" fn(Handle<Cq>, c_int) -> c_int,
+    pub(crate) poll_cq: extern "C" fn(Handle<IbvCqEx>, c_int, Out<Wc>) -> c_int,
+    pub(crate) req_notify_cq: extern "C" fn(Handle<IbvCqEx>, c_int) -> c_int,
     pub(crate) none_c: [Missing; 7],
-    pub(crate) post_srq_recv: extern "C" fn(Handle<Srq>, In<RecvWr>, Out<In<RecvWr>>) -> c_int,
+    pub(crate) post_srq_recv: extern "C" fn(Handle<IbvSrq>, In<RecvWr>, Out<In<RecvWr>>) -> c_int,
     pub(crate) none_d: [Missing; 4],
-    pub(crate) post_send: extern "C" fn(Handle<Qp>, In<SendWr>, Out<In<SendWr>>) -> c_int,
-    pub(crate) post_recv: extern "C" fn(Handle<Qp>, In<RecvWr>, Out<In<RecvWr>>) -> c_int,
+    pub(crate) post_send: extern "C" fn(Handle<IbvQpEx>, In<SendWr>, Out<In<SendWr>>) -> c_int,
+    pub(crate) post_recv: extern "C" fn(Handle<IbvQpEx>, In<RecvWr>, Out<In<RecvWr>>) -> c_int,
     pub(crate) none_e: [Missing; 5],
 }
 layout!(ContextOps, 256, query_device: 0, query_port: 8, alloc_mw: 56, bind_mw: 64, dealloc_mw: 72,
@@ -68,7 +64,7 @@ layout!(ContextOps, 256, query_device: 0, query_port: 8, alloc_mw: 56, bind_mw: 
 /// `ibv_context`.
 #[repr(C)]
 pub(crate) struct IbvContext {
-    pub(crate) device: Handle<Device>,
+    pub(crate) device: Handle<IbvDevice>,
     pub(crate) ops: ContextOps,
     pub(crate) cmd_fd: c_int,
     pub(crate) async_fd: c_int,
@@ -84,33 +80,36 @@ layout!(IbvContext, 328, ops: 8, cmd_fd: 264, async_fd: 268, num_comp_vectors: 2
 #[repr(C)]
 pub(crate) struct VerbsContext {
     pub(crate) none_a: [Missing; 6],
-    pub(crate) query_port: extern "C" fn(Handle<Context>, u8, Out<PortAttr>, usize) -> c_int,
-    pub(crate) advise_mr: extern "C" fn(Handle<Pd>, c_uint, u32, In<Sge>, u32) -> c_int,
-    pub(crate) alloc_null_mr: extern "C" fn(Handle<Pd>) -> Handle<Mr>,
+    pub(crate) query_port: extern "C" fn(Handle<IbvContext>, u8, Out<PortAttr>, usize) -> c_int,
+    pub(crate) advise_mr: extern "C" fn(Handle<IbvPd>, c_uint, u32, In<Sge>, u32) -> c_int,
+    pub(crate) alloc_null_mr: extern "C" fn(Handle<IbvPd>) -> Handle<IbvMr>,
     pub(crate) none_b: [Missing; 4],
-    pub(crate) reg_dm_mr: extern "C" fn(Handle<Pd>, Handle<Dm>, u64, usize, c_uint) -> Handle<Mr>,
-    pub(crate) alloc_dm: extern "C" fn(Handle<Context>, In<AllocDmAttr>) -> Handle<Dm>,
-    pub(crate) free_dm: extern "C" fn(Handle<Dm>) -> c_int,
+    pub(crate) reg_dm_mr:
+        extern "C" fn(Handle<IbvPd>, Handle<IbvDm>, u64, usize, c_uint) -> Handle<IbvMr>,
+    pub(crate) alloc_dm: extern "C" fn(Handle<IbvContext>, In<AllocDmAttr>) -> Handle<IbvDm>,
+    pub(crate) free_dm: extern "C" fn(Handle<IbvDm>) -> c_int,
     pub(crate) none_c: [Missing; 3],
-    pub(crate) modify_qp_rate_limit: extern "C" fn(Handle<Qp>, In<RateLimitAttr>) -> c_int,
+    pub(crate) modify_qp_rate_limit: extern "C" fn(Handle<IbvQpEx>, In<RateLimitAttr>) -> c_int,
     pub(crate) alloc_parent_domain:
-        extern "C" fn(Handle<Context>, In<ParentDomainInitAttr>) -> Handle<Pd>,
-    pub(crate) dealloc_td: extern "C" fn(Handle<Td>) -> c_int,
-    pub(crate) alloc_td: extern "C" fn(Handle<Context>, In<TdInitAttr>) -> Handle<Td>,
-    pub(crate) modify_cq: extern "C" fn(Handle<Cq>, In<ModifyCqAttr>) -> c_int,
+        extern "C" fn(Handle<IbvContext>, In<ParentDomainInitAttr>) -> Handle<IbvPd>,
+    pub(crate) dealloc_td: extern "C" fn(Handle<IbvTd>) -> c_int,
+    pub(crate) alloc_td: extern "C" fn(Handle<IbvContext>, In<TdInitAttr>) -> Handle<IbvTd>,
+    pub(crate) modify_cq: extern "C" fn(Handle<IbvCqEx>, In<ModifyCqAttr>) -> c_int,
     pub(crate) none_d: [Missing; 6],
-    pub(crate) query_rt_values: extern "C" fn(Handle<Context>, Out<ValuesEx>) -> c_int,
-    pub(crate) create_cq_ex: extern "C" fn(Handle<Context>, In<CqInitAttrEx>) -> Handle<Cq>,
+    pub(crate) query_rt_values: extern "C" fn(Handle<IbvContext>, Out<ValuesEx>) -> c_int,
+    pub(crate) create_cq_ex: extern "C" fn(Handle<IbvContext>, In<CqInitAttrEx>) -> Handle<IbvCqEx>,
     pub(crate) private: Missing,
     pub(crate) query_device_ex:
-        extern "C" fn(Handle<Context>, In<u32>, Out<DeviceAttrEx>, usize) -> c_int,
+        extern "C" fn(Handle<IbvContext>, In<u32>, Out<DeviceAttrEx>, usize) -> c_int,
     pub(crate) none_e: [Missing; 4],
-    pub(crate) open_qp: extern "C" fn(Handle<Context>, In<QpOpenAttr>) -> Handle<Qp>,
-    pub(crate) create_qp_ex: extern "C" fn(Handle<Context>, Out<QpInitAttrEx>) -> Handle<Qp>,
-    pub(crate) get_srq_num: extern "C" fn(Handle<Srq>, Out<u32>) -> c_int,
-    pub(crate) create_srq_ex: extern "C" fn(Handle<Context>, Out<SrqInitAttrEx>) -> Handle<Srq>,
-    pub(crate) open_xrcd: extern "C" fn(Handle<Context>, In<XrcdInitAttr>) -> Handle<Xrcd>,
-    pub(crate) close_xrcd: extern "C" fn(Handle<Xrcd>) -> c_int,
+    pub(crate) open_qp: extern "C" fn(Handle<IbvContext>, In<QpOpenAttr>) -> Handle<IbvQpEx>,
+    pub(crate) create_qp_ex:
+        extern "C" fn(Handle<IbvContext>, Out<QpInitAttrEx>) -> Handle<IbvQpEx>,
+    pub(crate) get_srq_num: extern "C" fn(Handle<IbvSrq>, Out<u32>) -> c_int,
+    pub(crate) create_srq_ex:
+        extern "C" fn(Handle<IbvContext>, Out<SrqInitAttrEx>) -> Handle<IbvSrq>,
+    pub(crate) open_xrcd: extern "C" fn(Handle<IbvContext>, In<XrcdInitAttr>) -> Handle<IbvXrcd>,
+    pub(crate) close_xrcd: extern "C" fn(Handle<IbvXrcd>) -> c_int,
     pub(crate) placeholder: u64,
     pub(crate) size: usize,
     pub(crate) context: IbvContext,
@@ -124,7 +123,7 @@ layout!(VerbsContext, 696, query_port: 48, advise_mr: 56, alloc_null_mr: 64, reg
 /// `ibv_pd`.
 #[repr(C)]
 pub(crate) struct IbvPd {
-    pub(crate) context: Handle<Context>,
+    pub(crate) context: Handle<IbvContext>,
     pub(crate) handle: u32,
 }
 layout!(IbvPd, 16, handle: 8);
@@ -132,7 +131,7 @@ layout!(IbvPd, 16, handle: 8);
 /// `ibv_mr`.
 #[repr(C)]
 pub(crate) struct IbvMr {
-    pub(crate) context: Handle<Context>,
+    pub(crate) context: Handle<IbvContext>,
     pub(crate) pd: AtomicPtr<c_void>,
     pub(crate) addr: AtomicPtr<c_void>,
     pub(crate) length: AtomicUsize,
@@ -145,8 +144,8 @@ layout!(IbvMr, 48, pd: 8, addr: 16, length: 24, handle: 32, lkey: 36, rkey: 40);
 /// `ibv_mw`.
 #[repr(C)]
 pub(crate) struct IbvMw {
-    pub(crate) context: Handle<Context>,
-    pub(crate) pd: Handle<Pd>,
+    pub(crate) context: Handle<IbvContext>,
+    pub(crate) pd: Handle<IbvPd>,
     /// The program writes it when it has bound a window of type 2.
     pub(crate) rkey: AtomicU32,
     pub(crate) handle: u32,
@@ -157,8 +156,8 @@ layout!(IbvMw, 32, pd: 8, rkey: 16, handle: 20, mw_type: 24);
 /// `ibv_cq_ex`, whose beginning is `ibv_cq`.
 #[repr(C)]
 pub(crate) struct IbvCqEx {
-    pub(crate) context: Handle<Context>,
-    pub(crate) channel: Handle<Channel>,
+    pub(crate) context: Handle<IbvContext>,
+    pub(crate) channel: Handle<IbvCompChannel>,
     pub(crate) cq_context: AtomicPtr<c_void>,
     pub(crate) handle: u32,
     pub(crate) cqe: AtomicI32,
@@ -178,23 +177,23 @@ layout!(IbvCqEx, 288, channel: 8, cq_context: 16, handle: 24, cqe: 28, mutex: 32
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CqRead {
-    pub(crate) start_poll: extern "C" fn(Handle<Cq>, In<PollCqAttr>) -> c_int,
-    pub(crate) next_poll: extern "C" fn(Handle<Cq>) -> c_int,
-    pub(crate) end_poll: extern "C" fn(Handle<Cq>),
-    pub(crate) opcode: extern "C" fn(Handle<Cq>) -> c_uint,
-    pub(crate) vendor_err: extern "C" fn(Handle<Cq>) -> u32,
-    pub(crate) byte_len: extern "C" fn(Handle<Cq>) -> u32,
-    pub(crate) imm_data: extern "C" fn(Handle<Cq>) -> u32,
-    pub(crate) qp_num: extern "C" fn(Handle<Cq>) -> u32,
-    pub(crate) src_qp: extern "C" fn(Handle<Cq>) -> u32,
-    pub(crate) wc_flags: extern "C" fn(Handle<Cq>) -> c_uint,
-    pub(crate) slid: extern "C" fn(Handle<Cq>) -> u32,
-    pub(crate) sl: extern "C" fn(Handle<Cq>) -> u8,
-    pub(crate) dlid_path_bits: extern "C" fn(Handle<Cq>) -> u8,
-    pub(crate) completion_ts: extern "C" fn(Handle<Cq>) -> u64,
+    pub(crate) start_poll: extern "C" fn(Handle<IbvCqEx>, In<PollCqAttr>) -> c_int,
+    pub(crate) next_poll: extern "C" fn(Handle<IbvCqEx>) -> c_int,
+    pub(crate) end_poll: extern "C" fn(Handle<IbvCqEx>),
+    pub(crate) opcode: extern "C" fn(Handle<IbvCqEx>) -> c_uint,
+    pub(crate) vendor_err: extern "C" fn(Handle<IbvCqEx>) -> u32,
+    pub(crate) byte_len: extern "C" fn(Handle<IbvCqEx>) -> u32,
+    pub(crate) imm_data: extern "C" fn(Handle<IbvCqEx>) -> u32,
+    pub(crate) qp_num: extern "C" fn(Handle<IbvCqEx>) -> u32,
+    pub(crate) src_qp: extern "C" fn(Handle<IbvCqEx>) -> u32,
+    pub(crate) wc_flags: extern "C" fn(Handle<IbvCqEx>) -> c_uint,
+    pub(crate) slid: extern "C" fn(Handle<IbvCqEx>) -> u32,
+    pub(crate) sl: extern "C" fn(Handle<IbvCqEx>) -> u8,
+    pub(crate) dlid_path_bits: extern "C" fn(Handle<IbvCqEx>) -> u8,
+    pub(crate) completion_ts: extern "C" fn(Handle<IbvCqEx>) -> u64,
     /// VLAN, flow tag and tag matching: no queue is created that has them.
     pub(crate) none: [Missing; 3],
-    pub(crate) completion_wallclock_ns: extern "C" fn(Handle<Cq>) -> u64,
+    pub(crate) completion_wallclock_ns: extern "C" fn(Handle<IbvCqEx>) -> u64,
 }
 layout!(CqRead, 144, next_poll: 8, opcode: 24, byte_len: 40, wc_flags: 72, slid: 80,
     completion_ts: 104, completion_wallclock_ns: 136);
@@ -202,7 +201,7 @@ layout!(CqRead, 144, next_poll: 8, opcode: 24, byte_len: 40, wc_flags: 72, slid:
 /// `ibv_comp_channel`.
 #[repr(C)]
 pub(crate) struct IbvCompChannel {
-    pub(crate) context: Handle<Context>,
+    pub(crate) context: Handle<IbvContext>,
     pub(crate) fd: c_int,
     pub(crate) refcnt: AtomicI32,
 }
@@ -211,9 +210,9 @@ layout!(IbvCompChannel, 16, fd: 8, refcnt: 12);
 /// `ibv_srq`.
 #[repr(C)]
 pub(crate) struct IbvSrq {
-    pub(crate) context: Handle<Context>,
+    pub(crate) context: Handle<IbvContext>,
     pub(crate) srq_context: AtomicPtr<c_void>,
-    pub(crate) pd: Handle<Pd>,
+    pub(crate) pd: Handle<IbvPd>,
     pub(crate) handle: u32,
     pub(crate) mutex: Mutex,
     pub(crate) cond: Cond,
@@ -224,12 +223,12 @@ layout!(IbvSrq, 128, srq_context: 8, pd: 16, handle: 24, mutex: 32, cond: 72, ev
 /// `ibv_qp`.
 #[repr(C)]
 pub(crate) struct IbvQp {
-    pub(crate) context: Handle<Context>,
+    pub(crate) context: Handle<IbvContext>,
     pub(crate) qp_context: AtomicPtr<c_void>,
-    pub(crate) pd: Handle<Pd>,
-    pub(crate) send_cq: Handle<Cq>,
-    pub(crate) recv_cq: Handle<Cq>,
-    pub(crate) srq: Handle<Srq>,
+    pub(crate) pd: Handle<IbvPd>,
+    pub(crate) send_cq: Handle<IbvCqEx>,
+    pub(crate) recv_cq: Handle<IbvCqEx>,
+    pub(crate) srq: Handle<IbvSrq>,
     pub(crate) handle: u32,
     pub(crate) qp_num: u32,
     pub(crate) state: AtomicU32,
@@ -258,29 +257,29 @@ layout!(IbvQpEx, 360, comp_mask: 160, wr_id: 168, wr_flags: 176, wr: 184);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct QpWr {
-    pub(crate) atomic_cmp_swp: extern "C" fn(Handle<Qp>, u32, u64, u64, u64),
-    pub(crate) atomic_fetch_add: extern "C" fn(Handle<Qp>, u32, u64, u64),
-    pub(crate) bind_mw: extern "C" fn(Handle<Qp>, Handle<Mw>, u32, In<MwBindInfo>),
-    pub(crate) local_inv: extern "C" fn(Handle<Qp>, u32),
-    pub(crate) rdma_read: extern "C" fn(Handle<Qp>, u32, u64),
-    pub(crate) rdma_write: extern "C" fn(Handle<Qp>, u32, u64),
-    pub(crate) rdma_write_imm: extern "C" fn(Handle<Qp>, u32, u64, u32),
-    pub(crate) send: extern "C" fn(Handle<Qp>),
-    pub(crate) send_imm: extern "C" fn(Handle<Qp>, u32),
-    pub(crate) send_inv: extern "C" fn(Handle<Qp>, u32),
+    pub(crate) atomic_cmp_swp: extern "C" fn(Handle<IbvQpEx>, u32, u64, u64, u64),
+    pub(crate) atomic_fetch_add: extern "C" fn(Handle<IbvQpEx>, u32, u64, u64),
+    pub(crate) bind_mw: extern "C" fn(Handle<IbvQpEx>, Handle<IbvMw>, u32, In<MwBindInfo>),
+    pub(crate) local_inv: extern "C" fn(Handle<IbvQpEx>, u32),
+    pub(crate) rdma_read: extern "C" fn(Handle<IbvQpEx>, u32, u64),
+    pub(crate) rdma_write: extern "C" fn(Handle<IbvQpEx>, u32, u64),
+    pub(crate) rdma_write_imm: extern "C" fn(Handle<IbvQpEx>, u32, u64, u32),
+    pub(crate) send: extern "C" fn(Handle<IbvQpEx>),
+    pub(crate) send_imm: extern "C" fn(Handle<IbvQpEx>, u32),
+    pub(crate) send_inv: extern "C" fn(Handle<IbvQpEx>, u32),
     /// Segmentation of TCP: no queue pair is created that has it.
     pub(crate) send_tso: Missing,
-    pub(crate) set_ud_addr: extern "C" fn(Handle<Qp>, Handle<Ah>, u32, u32),
-    pub(crate) set_xrc_srqn: extern "C" fn(Handle<Qp>, u32),
-    pub(crate) set_inline_data: extern "C" fn(Handle<Qp>, In<u8>, usize),
-    pub(crate) set_inline_data_list: extern "C" fn(Handle<Qp>, usize, In<super::DataBuf>),
-    pub(crate) set_sge: extern "C" fn(Handle<Qp>, u32, u64, u32),
-    pub(crate) set_sge_list: extern "C" fn(Handle<Qp>, usize, In<Sge>),
-    pub(crate) start: extern "C" fn(Handle<Qp>),
-    pub(crate) complete: extern "C" fn(Handle<Qp>) -> c_int,
-    pub(crate) abort: extern "C" fn(Handle<Qp>),
-    pub(crate) atomic_write: extern "C" fn(Handle<Qp>, u32, u64, In<u8>),
-    pub(crate) flush: extern "C" fn(Handle<Qp>, u32, u64, usize, u8, u8),
+    pub(crate) set_ud_addr: extern "C" fn(Handle<IbvQpEx>, Handle<IbvAh>, u32, u32),
+    pub(crate) set_xrc_srqn: extern "C" fn(Handle<IbvQpEx>, u32),
+    pub(crate) set_inline_data: extern "C" fn(Handle<IbvQpEx>, In<u8>, usize),
+    pub(crate) set_inline_data_list: extern "C" fn(Handle<IbvQpEx>, usize, In<super::DataBuf>),
+    pub(crate) set_sge: extern "C" fn(Handle<IbvQpEx>, u32, u64, u32),
+    pub(crate) set_sge_list: extern "C" fn(Handle<IbvQpEx>, usize, In<Sge>),
+    pub(crate) start: extern "C" fn(Handle<IbvQpEx>),
+    pub(crate) complete: extern "C" fn(Handle<IbvQpEx>) -> c_int,
+    pub(crate) abort: extern "C" fn(Handle<IbvQpEx>),
+    pub(crate) atomic_write: extern "C" fn(Handle<IbvQpEx>, u32, u64, In<u8>),
+    pub(crate) flush: extern "C" fn(Handle<IbvQpEx>, u32, u64, usize, u8, u8),
 }
 layout!(QpWr, 176, bind_mw: 16, rdma_read: 32, send: 56, set_ud_addr: 88, set_sge: 120,
     start: 136, complete: 144, abort: 152, atomic_write: 160, flush: 168);
@@ -288,25 +287,32 @@ layout!(QpWr, 176, bind_mw: 16, rdma_read: 32, send: 56, set_ud_addr: 88, set_sg
 /// `ibv_ah`.
 #[repr(C)]
 pub(crate) struct IbvAh {
-    pub(crate) context: Handle<Context>,
-    pub(crate) pd: Handle<Pd>,
+    pub(crate) context: Handle<IbvContext>,
+    pub(crate) pd: Handle<IbvPd>,
     pub(crate) handle: u32,
 }
 layout!(IbvAh, 24, pd: 8, handle: 16);
 
-/// `ibv_xrcd`, and `ibv_td`.
+/// `ibv_xrcd`.
 #[repr(C)]
-pub(crate) struct OfContext {
-    pub(crate) context: Handle<Context>,
+pub(crate) struct IbvXrcd {
+    pub(crate) context: Handle<IbvContext>,
 }
-layout!(OfContext, 8, context: 0);
+layout!(IbvXrcd, 8, context: 0);
+
+/// `ibv_td`.
+#[repr(C)]
+pub(crate) struct IbvTd {
+    pub(crate) context: Handle<IbvContext>,
+}
+layout!(IbvTd, 8, context: 0);
 
 /// `ibv_dm`.
 #[repr(C)]
 pub(crate) struct IbvDm {
-    pub(crate) context: Handle<Context>,
-    pub(crate) memcpy_to_dm: extern "C" fn(Handle<Dm>, u64, In<u8>, usize) -> c_int,
-    pub(crate) memcpy_from_dm: extern "C" fn(Out<u8>, Handle<Dm>, u64, usize) -> c_int,
+    pub(crate) context: Handle<IbvContext>,
+    pub(crate) memcpy_to_dm: extern "C" fn(Handle<IbvDm>, u64, In<u8>, usize) -> c_int,
+    pub(crate) memcpy_from_dm: extern "C" fn(Out<u8>, Handle<IbvDm>, u64, usize) -> c_int,
     pub(crate) comp_mask: u32,
     pub(crate) handle: u32,
 }

@@ -1,11 +1,8 @@
 //! Work requests and completions.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
-use super::layout;
-use crate::border::{Handle, In};
-use crate::entry::mr::{Mr, Mw};
-use crate::entry::pd::Ah;
+use super::{Handle, IbvAh, IbvMr, IbvMw, In, layout};
 
 /// `ibv_wc`.
 #[repr(C)]
@@ -123,7 +120,7 @@ impl WrTarget {
     }
 
     /// The address handle of UD.
-    pub(crate) fn ah(&self) -> Handle<Ah> {
+    pub(crate) fn ah(&self) -> Handle<IbvAh> {
         Handle::at(self.remote_addr)
     }
 }
@@ -132,7 +129,7 @@ impl WrTarget {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct WrBindMw {
-    pub(crate) mw: Handle<Mw>,
+    pub(crate) mw: Handle<IbvMw>,
     pub(crate) rkey: u32,
     pub(crate) info: MwBindInfo,
 }
@@ -142,7 +139,7 @@ layout!(WrBindMw, 48, rkey: 8, info: 16);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct MwBindInfo {
-    pub(crate) mr: Handle<Mr>,
+    pub(crate) mr: Handle<IbvMr>,
     pub(crate) addr: u64,
     pub(crate) length: u64,
     pub(crate) access: c_uint,
@@ -161,6 +158,3 @@ layout!(MwBind, 48, send_flags: 8, info: 16);
 
 /// `IBV_SEND_INLINE`; the flags below it are those of the library.
 pub(crate) const SEND_INLINE: c_uint = 8;
-
-/// What a program has put aside for itself.
-pub(crate) type UserData = *mut c_void;

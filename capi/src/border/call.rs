@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nix::errno::Errno as System;
 use softroce::verbs::Error;
 
-use super::{Handle, Object};
+use crate::abi::Handle;
 use crate::log;
 
 /// The number of an error.
@@ -57,7 +57,7 @@ pub(crate) fn number(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
 }
 
 /// Answers a pointer, or null and a number in `errno`.
-pub(crate) fn pointer<T: Object>(body: impl FnOnce() -> Result<Handle<T>, Errno>) -> Handle<T> {
+pub(crate) fn pointer<T>(body: impl FnOnce() -> Result<Handle<T>, Errno>) -> Handle<T> {
     run(body).unwrap_or(Handle::NULL)
 }
 

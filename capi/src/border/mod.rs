@@ -19,6 +19,7 @@ mod pointer;
 
 pub(crate) use call::{Errno, minus_one, nothing, number, or, pointer};
 pub(crate) use exit::at_exit;
-pub(crate) use handle::{Handle, Object};
+pub(crate) use fork::at_fork;
+pub(crate) use handle::{EmptySlotsGuard, Head, lock_empty_slots};
 pub(crate) use plain::Plain;
-pub(crate) use pointer::{In, Out, descriptor, memory};
+pub(crate) use pointer::{descriptor, memory};

@@ -1,7 +1,6 @@
 //! Structures that C fills in.
 
-use super::{In, Out};
-use crate::abi;
+use crate::abi::{self, Handle, In, Out};
 
 /// A structure of which every pattern of bits is one, so that what C has written can be taken for it:
 /// numbers and pointers.
@@ -31,6 +30,6 @@ plain! {
 // SAFETY: a pointer.
 unsafe impl<T: 'static> Plain for In<T> {}
 // SAFETY: a pointer.
-unsafe impl<T: 'static> Plain for super::Handle<T> {}
+unsafe impl<T: 'static> Plain for Handle<T> {}
 // SAFETY: a pointer.
 unsafe impl<T: 'static> Plain for Out<T> {}

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use softroce::verbs::{Completion, CompletionQueue, CqConfig, IpVersion, Moderation, WcFlags};
 
 use crate::abi::{
-    CqInitAttrEx, IbvCqEx, ModifyCqAttr, UserData, WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc,
+    CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCqEx, In, ModifyCqAttr, Out, UserData,
+    WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc,
 };
-use crate::border::{Errno, Handle, In, Object, Out, minus_one, number, pointer};
-use crate::entry::channel::Channel;
+use crate::border::{Errno, Head, minus_one, number, pointer};
 use crate::entry::cq_ex::{self, Looking};
 use crate::entry::pd::next_handle;
 use crate::gate::lock;
-use crate::objects::context::{Context, Objects};
+use crate::objects::context::Objects;
 
 /// `ibv_cq`, which always is an `ibv_cq_ex`.
 #[repr(C)]
@@ -27,14 +27,16 @@ pub(crate) struct Cq {
     objects: Arc<Mutex<Objects>>,
 }
 
-impl Object for Cq {}
+impl Head for IbvCqEx {
+    type Object = Cq;
+}
 
 fn make(
-    context: Handle<Context>,
-    channel: Handle<Channel>,
+    context: Handle<IbvContext>,
+    channel: Handle<IbvCompChannel>,
     cq_context: UserData,
     config: &CqConfig<'_>,
-) -> Result<Handle<Cq>, Errno> {
+) -> Result<Handle<IbvCqEx>, Errno> {
     let known = context.get()?;
     let verbs = known.verbs.create_cq_ex(config)?;
     let id = verbs.id().0;
@@ -72,12 +74,12 @@ fn depth(cqe: c_int) -> Result<usize, Errno> {
 }
 
 pub(crate) extern "C" fn create_cq(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     cqe: c_int,
     cq_context: UserData,
-    channel: Handle<Channel>,
+    channel: Handle<IbvCompChannel>,
     comp_vector: c_int,
-) -> Handle<Cq> {
+) -> Handle<IbvCqEx> {
     pointer(|| {
         let config = CqConfig {
             channel: channel.optional()?.map(|channel| &channel.verbs),
@@ -98,9 +100,9 @@ const SINGLE_THREADED: u32 = 1;
 const IGNORE_OVERRUN: u32 = 2;
 
 pub(crate) extern "C" fn create_cq_ex(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     attr: In<CqInitAttrEx>,
-) -> Handle<Cq> {
+) -> Handle<IbvCqEx> {
     pointer(|| {
         let attr = attr.read()?;
         let flags = if attr.comp_mask & WITH_FLAGS == 0 { 0 } else { attr.flags };
@@ -125,7 +127,7 @@ pub(crate) extern "C" fn create_cq_ex(
     })
 }
 
-pub(crate) extern "C" fn resize_cq(cq: Handle<Cq>, cqe: c_int) -> c_int {
+pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCqEx>, cqe: c_int) -> c_int {
     number(|| {
         let cq = cq.get()?;
         cq.verbs.resize(depth(cqe)?)?;
@@ -137,7 +139,7 @@ pub(crate) extern "C" fn resize_cq(cq: Handle<Cq>, cqe: c_int) -> c_int {
 /// `IBV_CQ_ATTR_MODERATE`.
 const MODERATE: u32 = 1;
 
-pub(crate) extern "C" fn modify_cq(cq: Handle<Cq>, attr: In<ModifyCqAttr>) -> c_int {
+pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCqEx>, attr: In<ModifyCqAttr>) -> c_int {
     number(|| {
         let attr = attr.read()?;
         if attr.attr_mask != MODERATE {
@@ -149,7 +151,7 @@ pub(crate) extern "C" fn modify_cq(cq: Handle<Cq>, attr: In<ModifyCqAttr>) -> c_
 }
 
 /// Waits until its events are acknowledged, if nothing else keeps it.
-pub(crate) extern "C" fn destroy_cq(cq: Handle<Cq>) -> c_int {
+pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCqEx>) -> c_int {
     number(|| {
         let known = cq.get()?;
         while let Err((_, error)) = known.verbs.clone().destroy() {
@@ -209,7 +211,7 @@ fn wc(completion: &Completion) -> Wc {
     }
 }
 
-pub(crate) extern "C" fn poll_cq(cq: Handle<Cq>, max: c_int, to: Out<Wc>) -> c_int {
+pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCqEx>, max: c_int, to: Out<Wc>) -> c_int {
     minus_one(|| {
         let cq = cq.get()?;
         let max = depth(max)?;
@@ -233,7 +235,7 @@ pub(crate) extern "C" fn poll_cq(cq: Handle<Cq>, max: c_int, to: Out<Wc>) -> c_i
     })
 }
 
-pub(crate) extern "C" fn req_notify_cq(cq: Handle<Cq>, solicited_only: c_int) -> c_int {
+pub(crate) extern "C" fn req_notify_cq(cq: Handle<IbvCqEx>, solicited_only: c_int) -> c_int {
     number(|| {
         cq.get()?.verbs.req_notify(solicited_only != 0);
         Ok(())

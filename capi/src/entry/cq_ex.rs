@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use softroce::runtime::wall_clock;
 use softroce::verbs::{Completion, Instant};
 
-use crate::abi::{CqRead, PollCqAttr};
-use crate::border::{Errno, Handle, In, nothing, number, or};
+use crate::abi::{CqRead, Handle, IbvCqEx, In, PollCqAttr};
+use crate::border::{Errno, nothing, number, or};
 use crate::entry::cq::{Cq, imm_or_key, service_level, wc_flags};
 use crate::gate::{Gate, lock};
 
@@ -57,7 +57,7 @@ fn advance(cq: &Cq) -> Result<(), Errno> {
 }
 
 /// `ENOENT` says that there is none; then nothing has begun that would have to be ended.
-extern "C" fn start_poll(cq: Handle<Cq>, attr: In<PollCqAttr>) -> c_int {
+extern "C" fn start_poll(cq: Handle<IbvCqEx>, attr: In<PollCqAttr>) -> c_int {
     number(|| {
         if attr.read()?.comp_mask != 0 {
             return Err(Errno::INVALID);
@@ -68,11 +68,11 @@ extern "C" fn start_poll(cq: Handle<Cq>, attr: In<PollCqAttr>) -> c_int {
     })
 }
 
-extern "C" fn next_poll(cq: Handle<Cq>) -> c_int {
+extern "C" fn next_poll(cq: Handle<IbvCqEx>) -> c_int {
     number(|| advance(cq.get()?))
 }
 
-extern "C" fn end_poll(cq: Handle<Cq>) {
+extern "C" fn end_poll(cq: Handle<IbvCqEx>) {
     nothing(|| {
         cq.get()?.looking.gate.open();
         Ok(())
@@ -80,56 +80,56 @@ extern "C" fn end_poll(cq: Handle<Cq>) {
 }
 
 /// What the completion says that is looked at; zero when there was none yet.
-fn read<R: Default>(cq: Handle<Cq>, what: impl FnOnce(&Current) -> R) -> R {
+fn read<R: Default>(cq: Handle<IbvCqEx>, what: impl FnOnce(&Current) -> R) -> R {
     or(R::default(), || {
         let current = *lock(&cq.get()?.looking.current);
         Ok(current.as_ref().map(what).unwrap_or_default())
     })
 }
 
-extern "C" fn read_opcode(cq: Handle<Cq>) -> c_uint {
+extern "C" fn read_opcode(cq: Handle<IbvCqEx>) -> c_uint {
     read(cq, |current| current.completion.opcode as c_uint)
 }
 
 /// The vendor's error code, and the LID of the sender: there are none.
-extern "C" fn read_zero(_cq: Handle<Cq>) -> u32 {
+extern "C" fn read_zero(_cq: Handle<IbvCqEx>) -> u32 {
     0
 }
 
-extern "C" fn read_sl(cq: Handle<Cq>) -> u8 {
+extern "C" fn read_sl(cq: Handle<IbvCqEx>) -> u8 {
     read(cq, |current| service_level(&current.completion))
 }
 
 /// Bits of a LID: there are none.
-extern "C" fn read_dlid_path_bits(_cq: Handle<Cq>) -> u8 {
+extern "C" fn read_dlid_path_bits(_cq: Handle<IbvCqEx>) -> u8 {
     0
 }
 
-extern "C" fn read_byte_len(cq: Handle<Cq>) -> u32 {
+extern "C" fn read_byte_len(cq: Handle<IbvCqEx>) -> u32 {
     read(cq, |current| current.completion.byte_len)
 }
 
-extern "C" fn read_imm_data(cq: Handle<Cq>) -> u32 {
+extern "C" fn read_imm_data(cq: Handle<IbvCqEx>) -> u32 {
     read(cq, |current| imm_or_key(&current.completion))
 }
 
-extern "C" fn read_qp_num(cq: Handle<Cq>) -> u32 {
+extern "C" fn read_qp_num(cq: Handle<IbvCqEx>) -> u32 {
     read(cq, |current| current.completion.qpn.value())
 }
 
-extern "C" fn read_src_qp(cq: Handle<Cq>) -> u32 {
+extern "C" fn read_src_qp(cq: Handle<IbvCqEx>) -> u32 {
     read(cq, |current| current.completion.source_qp.map_or(0, |qpn| qpn.value()))
 }
 
-extern "C" fn read_wc_flags(cq: Handle<Cq>) -> c_uint {
+extern "C" fn read_wc_flags(cq: Handle<IbvCqEx>) -> c_uint {
     read(cq, |current| wc_flags(&current.completion))
 }
 
-extern "C" fn read_completion_ts(cq: Handle<Cq>) -> u64 {
+extern "C" fn read_completion_ts(cq: Handle<IbvCqEx>) -> u64 {
     read(cq, |current| current.at.as_nanos())
 }
 
-extern "C" fn read_wallclock(cq: Handle<Cq>) -> u64 {
+extern "C" fn read_wallclock(cq: Handle<IbvCqEx>) -> u64 {
     read(cq, |current| {
         let since = wall_clock(current.at).duration_since(SystemTime::UNIX_EPOCH);
         since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))

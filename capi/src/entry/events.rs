@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering;
 
 use softroce::verbs::{AsyncEvent, QpState};
 
-use crate::abi;
-use crate::border::{Handle, In, Out, minus_one, nothing};
-use crate::entry::channel::patience;
-use crate::entry::{cq::Cq, qp::Qp, srq::Srq};
+use crate::abi::{self, Handle, IbvContext, IbvCqEx, IbvQpEx, IbvSrq, In, Out};
+use crate::border::{minus_one, nothing};
 use crate::gate::lock;
-use crate::objects::context::{Context, Objects};
+use crate::objects::context::Objects;
+use crate::objects::descriptor::wait_limit;
 
 /// `ibv_event_type` of what the library tells of.
 const CQ_ERR: c_uint = 0;
@@ -55,18 +54,18 @@ fn told(objects: &Objects, event: AsyncEvent) -> Option<abi::AsyncEvent> {
 }
 
 pub(crate) extern "C" fn get_async_event(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     to: Out<abi::AsyncEvent>,
 ) -> c_int {
     minus_one(|| {
         let context = context.get()?;
-        let patience = patience(context.verbs.event_fd()?)?;
+        let limit = wait_limit(context.verbs.event_fd()?)?;
         loop {
-            let event = context.verbs.get_async_event_interruptible(patience)?;
+            let event = context.verbs.get_async_event_interruptible(limit)?;
             let Some(told) = told(&lock(&context.objects), *event) else { continue };
             event.keep();
             if let QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR = told.event_type {
-                let qp: &Qp = Handle::at(told.element).get()?;
+                let qp = Handle::<IbvQpEx>::at(told.element).get()?;
                 qp.c.base.state.store(QpState::Err as u32, Ordering::Relaxed);
             }
             to.write(told);
@@ -79,12 +78,12 @@ pub(crate) extern "C" fn ack_async_event(event: In<abi::AsyncEvent>) {
     nothing(|| {
         let event = event.read()?;
         match event.event_type {
-            CQ_ERR => Handle::<Cq>::at(event.element).get()?.verbs.ack_async_events(1),
+            CQ_ERR => Handle::<IbvCqEx>::at(event.element).get()?.verbs.ack_async_events(1),
             SRQ_ERR | SRQ_LIMIT_REACHED => {
-                Handle::<Srq>::at(event.element).get()?.verbs.ack_async_events(1);
+                Handle::<IbvSrq>::at(event.element).get()?.verbs.ack_async_events(1);
             }
             QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR | COMM_EST | SQ_DRAINED | QP_LAST_WQE_REACHED => {
-                Handle::<Qp>::at(event.element).get()?.ack_async_events(1)
+                Handle::<IbvQpEx>::at(event.element).get()?.ack_async_events(1)
             }
             _ => {}
         }

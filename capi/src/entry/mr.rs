@@ -10,12 +10,13 @@ use softroce::verbs::{
     ProtectionDomain, Rereg, SendFlags,
 };
 
-use crate::abi::{AllocDmAttr, IbvDm, IbvMr, IbvMw, MwBind, MwBindInfo, Sge};
-use crate::border::{Errno, Handle, In, Object, Out, memory, number, or, pointer};
-use crate::entry::pd::{Pd, next_handle};
-use crate::entry::qp::Qp;
+use crate::abi::{
+    AllocDmAttr, Handle, IbvContext, IbvDm, IbvMr, IbvMw, IbvPd, IbvQpEx, In, MwBind, MwBindInfo,
+    Out, Sge,
+};
+use crate::border::{Errno, Head, memory, number, or, pointer};
+use crate::entry::pd::next_handle;
 use crate::gate::lock;
-use crate::objects::context::Context;
 use crate::objects::users::{User, Users};
 
 /// `ibv_mr`.
@@ -26,7 +27,9 @@ pub(crate) struct Mr {
     of_dm: Mutex<Option<User>>,
 }
 
-impl Object for Mr {}
+impl Head for IbvMr {
+    type Object = Mr;
+}
 
 #[cfg(test)]
 impl Mr {
@@ -42,7 +45,9 @@ pub(crate) struct Mw {
     verbs: MemoryWindow,
 }
 
-impl Object for Mw {}
+impl Head for IbvMw {
+    type Object = Mw;
+}
 
 impl Mw {
     /// The window itself.
@@ -59,7 +64,9 @@ pub(crate) struct Dm {
     regions: Users,
 }
 
-impl Object for Dm {}
+impl Head for IbvDm {
+    type Object = Dm;
+}
 
 /// The rights that C asks for. Flags that may be ignored are, if they are not known.
 pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
@@ -68,12 +75,12 @@ pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
 }
 
 fn make_mr(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     start: *mut c_void,
     len: usize,
     verbs: MemoryRegion,
     of_dm: Option<User>,
-) -> Result<Handle<Mr>, Errno> {
+) -> Result<Handle<IbvMr>, Errno> {
     let (lkey, rkey) = (verbs.lkey().0, verbs.rkey().0);
     Ok(Handle::new(Mr {
         c: IbvMr {
@@ -110,12 +117,12 @@ fn check_there(pd: &ProtectionDomain, mr: &MemoryRegion) -> Result<(), Errno> {
 }
 
 fn register(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     start: Out<u8>,
     len: usize,
     iova: Option<u64>,
     flags: c_uint,
-) -> Result<Handle<Mr>, Errno> {
+) -> Result<Handle<IbvMr>, Errno> {
     let domain = &pd.get()?.verbs;
     let access = access(flags)?;
     let host = memory(start, len)?;
@@ -132,25 +139,25 @@ fn register(
 }
 
 pub(crate) extern "C" fn reg_mr(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     start: Out<u8>,
     len: usize,
     flags: c_uint,
-) -> Handle<Mr> {
+) -> Handle<IbvMr> {
     pointer(|| register(pd, start, len, None, flags))
 }
 
 pub(crate) extern "C" fn reg_mr_iova(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     start: Out<u8>,
     len: usize,
     iova: u64,
     flags: c_uint,
-) -> Handle<Mr> {
+) -> Handle<IbvMr> {
     pointer(|| register(pd, start, len, Some(iova), flags))
 }
 
-pub(crate) extern "C" fn dereg_mr(mr: Handle<Mr>) -> c_int {
+pub(crate) extern "C" fn dereg_mr(mr: Handle<IbvMr>) -> c_int {
     number(|| {
         lock(&mr.get()?.verbs).deregister()?;
         mr.destroy();
@@ -169,9 +176,9 @@ const REREG_INPUT: c_int = -1;
 const REREG_CMD: c_int = -4;
 
 pub(crate) extern "C" fn rereg_mr(
-    mr: Handle<Mr>,
+    mr: Handle<IbvMr>,
     flags: c_int,
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     start: Out<u8>,
     len: usize,
     new_access: c_int,
@@ -210,7 +217,7 @@ pub(crate) extern "C" fn rereg_mr(
     answer
 }
 
-pub(crate) extern "C" fn alloc_null_mr(pd: Handle<Pd>) -> Handle<Mr> {
+pub(crate) extern "C" fn alloc_null_mr(pd: Handle<IbvPd>) -> Handle<IbvMr> {
     pointer(|| {
         let verbs = pd.get()?.verbs.alloc_null_mr()?;
         make_mr(pd, std::ptr::null_mut(), usize::MAX, verbs, None)
@@ -221,7 +228,7 @@ pub(crate) extern "C" fn alloc_null_mr(pd: Handle<Pd>) -> Handle<Mr> {
 const ADVISE_FLUSH: u32 = 1;
 
 pub(crate) extern "C" fn advise_mr(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     advice: c_uint,
     flags: u32,
     pieces: In<Sge>,
@@ -248,7 +255,7 @@ pub(crate) fn sge(piece: Sge) -> verbs::Sge {
     verbs::Sge { addr: piece.addr, length: piece.length, lkey: Lkey(piece.lkey) }
 }
 
-pub(crate) extern "C" fn alloc_mw(pd: Handle<Pd>, mw_type: c_uint) -> Handle<Mw> {
+pub(crate) extern "C" fn alloc_mw(pd: Handle<IbvPd>, mw_type: c_uint) -> Handle<IbvMw> {
     pointer(|| {
         let known = pd.get()?;
         let wanted = MwType::ALL.into_iter().find(|known| *known as c_uint == mw_type);
@@ -260,7 +267,7 @@ pub(crate) extern "C" fn alloc_mw(pd: Handle<Pd>, mw_type: c_uint) -> Handle<Mw>
     })
 }
 
-pub(crate) extern "C" fn dealloc_mw(mw: Handle<Mw>) -> c_int {
+pub(crate) extern "C" fn dealloc_mw(mw: Handle<IbvMw>) -> c_int {
     number(|| {
         mw.get()?;
         mw.destroy();
@@ -279,7 +286,11 @@ pub(crate) fn bind_info(info: &MwBindInfo) -> Result<BindInfo, Errno> {
     Ok(BindInfo { lkey, addr: info.addr, length: info.length, access })
 }
 
-pub(crate) extern "C" fn bind_mw(qp: Handle<Qp>, mw: Handle<Mw>, bind: In<MwBind>) -> c_int {
+pub(crate) extern "C" fn bind_mw(
+    qp: Handle<IbvQpEx>,
+    mw: Handle<IbvMw>,
+    bind: In<MwBind>,
+) -> c_int {
     number(|| {
         let (known, bind) = (mw.get()?, bind.read()?);
         let flags = send_flags(bind.send_flags)?;
@@ -296,7 +307,10 @@ pub(crate) fn send_flags(flags: c_uint) -> Result<SendFlags, Errno> {
     u8::try_from(known).ok().and_then(SendFlags::from_bits).ok_or(Errno::INVALID)
 }
 
-pub(crate) extern "C" fn alloc_dm(context: Handle<Context>, attr: In<AllocDmAttr>) -> Handle<Dm> {
+pub(crate) extern "C" fn alloc_dm(
+    context: Handle<IbvContext>,
+    attr: In<AllocDmAttr>,
+) -> Handle<IbvDm> {
     pointer(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
@@ -309,7 +323,7 @@ pub(crate) extern "C" fn alloc_dm(context: Handle<Context>, attr: In<AllocDmAttr
     })
 }
 
-pub(crate) extern "C" fn free_dm(dm: Handle<Dm>) -> c_int {
+pub(crate) extern "C" fn free_dm(dm: Handle<IbvDm>) -> c_int {
     number(|| {
         let known = dm.get()?;
         debug_assert_eq!(known.c.comp_mask, 0);
@@ -320,12 +334,12 @@ pub(crate) extern "C" fn free_dm(dm: Handle<Dm>) -> c_int {
 }
 
 pub(crate) extern "C" fn reg_dm_mr(
-    pd: Handle<Pd>,
-    dm: Handle<Dm>,
+    pd: Handle<IbvPd>,
+    dm: Handle<IbvDm>,
     offset: u64,
     len: usize,
     flags: c_uint,
-) -> Handle<Mr> {
+) -> Handle<IbvMr> {
     pointer(|| {
         let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
         let dm = dm.get()?;
@@ -342,7 +356,7 @@ fn in_words(offset: u64, len: usize) -> Result<usize, Errno> {
     whole.then_some(offset).ok_or(Errno::INVALID)
 }
 
-extern "C" fn memcpy_to_dm(dm: Handle<Dm>, offset: u64, from: In<u8>, len: usize) -> c_int {
+extern "C" fn memcpy_to_dm(dm: Handle<IbvDm>, offset: u64, from: In<u8>, len: usize) -> c_int {
     number(|| {
         let offset = in_words(offset, len)?;
         let mut bytes = SmallVec::<[u8; 64]>::new();
@@ -351,7 +365,7 @@ extern "C" fn memcpy_to_dm(dm: Handle<Dm>, offset: u64, from: In<u8>, len: usize
     })
 }
 
-extern "C" fn memcpy_from_dm(to: Out<u8>, dm: Handle<Dm>, offset: u64, len: usize) -> c_int {
+extern "C" fn memcpy_from_dm(to: Out<u8>, dm: Handle<IbvDm>, offset: u64, len: usize) -> c_int {
     number(|| {
         let offset = in_words(offset, len)?;
         let dm = &dm.get()?.verbs;

@@ -8,9 +8,11 @@ use softroce::verbs::{
     WcOpcode, WcStatus,
 };
 
-use crate::abi::{AhAttr, IbvAh, IbvPd, OfContext, ParentDomainInitAttr, TdInitAttr, WC_GRH, Wc};
-use crate::border::{Errno, Handle, In, Object, Out, number, pointer};
-use crate::objects::context::Context;
+use crate::abi::{
+    AhAttr, Handle, IbvAh, IbvContext, IbvPd, IbvTd, In, Out, ParentDomainInitAttr, TdInitAttr,
+    WC_GRH, Wc,
+};
+use crate::border::{Errno, Head, number, pointer};
 use crate::objects::users::{User, Users};
 
 /// `ibv_pd`.
@@ -22,16 +24,20 @@ pub(crate) struct Pd {
     ahs: Users,
 }
 
-impl Object for Pd {}
+impl Head for IbvPd {
+    type Object = Pd;
+}
 
 /// `ibv_td`.
 #[repr(C)]
 pub(crate) struct Td {
-    c: OfContext,
+    c: IbvTd,
     verbs: ThreadDomain,
 }
 
-impl Object for Td {}
+impl Head for IbvTd {
+    type Object = Td;
+}
 
 /// `ibv_ah`.
 #[repr(C)]
@@ -41,7 +47,9 @@ pub(crate) struct Ah {
     _of_pd: User,
 }
 
-impl Object for Ah {}
+impl Head for IbvAh {
+    type Object = Ah;
+}
 
 /// A number for `handle`, by which some programs tell objects apart.
 pub(crate) fn next_handle() -> u32 {
@@ -49,15 +57,15 @@ pub(crate) fn next_handle() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn make_pd(context: Handle<Context>, verbs: ProtectionDomain) -> Handle<Pd> {
+fn make_pd(context: Handle<IbvContext>, verbs: ProtectionDomain) -> Handle<IbvPd> {
     Handle::new(Pd { c: IbvPd { context, handle: next_handle() }, verbs, ahs: Users::default() })
 }
 
-pub(crate) extern "C" fn alloc_pd(context: Handle<Context>) -> Handle<Pd> {
+pub(crate) extern "C" fn alloc_pd(context: Handle<IbvContext>) -> Handle<IbvPd> {
     pointer(|| Ok(make_pd(context, context.get()?.verbs.alloc_pd())))
 }
 
-pub(crate) extern "C" fn dealloc_pd(pd: Handle<Pd>) -> c_int {
+pub(crate) extern "C" fn dealloc_pd(pd: Handle<IbvPd>) -> c_int {
     number(|| {
         let known = pd.get()?;
         known.ahs.check()?;
@@ -67,17 +75,20 @@ pub(crate) extern "C" fn dealloc_pd(pd: Handle<Pd>) -> c_int {
     })
 }
 
-pub(crate) extern "C" fn alloc_td(context: Handle<Context>, attr: In<TdInitAttr>) -> Handle<Td> {
+pub(crate) extern "C" fn alloc_td(
+    context: Handle<IbvContext>,
+    attr: In<TdInitAttr>,
+) -> Handle<IbvTd> {
     pointer(|| {
         if attr.read()?.comp_mask != 0 {
             return Err(Errno::UNSUPPORTED);
         }
         let verbs = context.get()?.verbs.alloc_td();
-        Ok(Handle::new(Td { c: OfContext { context }, verbs }))
+        Ok(Handle::new(Td { c: IbvTd { context }, verbs }))
     })
 }
 
-pub(crate) extern "C" fn dealloc_td(td: Handle<Td>) -> c_int {
+pub(crate) extern "C" fn dealloc_td(td: Handle<IbvTd>) -> c_int {
     number(|| {
         let known = td.get()?;
         debug_assert!(!known.c.context.is_null());
@@ -91,9 +102,9 @@ pub(crate) extern "C" fn dealloc_td(td: Handle<Td>) -> c_int {
 const KNOWN_OF_PARENTS: u32 = 3;
 
 pub(crate) extern "C" fn alloc_parent_domain(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     attr: In<ParentDomainInitAttr>,
-) -> Handle<Pd> {
+) -> Handle<IbvPd> {
     pointer(|| {
         let attr = attr.read()?;
         if attr.comp_mask & !KNOWN_OF_PARENTS != 0 {
@@ -140,14 +151,14 @@ pub(crate) fn address(attr: &AhAttr) -> Result<AddressVector, Errno> {
     if attr.is_global == 0 { Err(Errno::INVALID) } else { Ok(attr.into()) }
 }
 
-fn make_ah(pd: Handle<Pd>, av: AddressVector) -> Result<Handle<Ah>, Errno> {
+fn make_ah(pd: Handle<IbvPd>, av: AddressVector) -> Result<Handle<IbvAh>, Errno> {
     let known = pd.get()?;
     let verbs = known.verbs.create_ah(av)?;
     let c = IbvAh { context: known.c.context, pd, handle: next_handle() };
     Ok(Handle::new(Ah { c, verbs, _of_pd: known.ahs.join() }))
 }
 
-pub(crate) extern "C" fn create_ah(pd: Handle<Pd>, attr: In<AhAttr>) -> Handle<Ah> {
+pub(crate) extern "C" fn create_ah(pd: Handle<IbvPd>, attr: In<AhAttr>) -> Handle<IbvAh> {
     pointer(|| {
         let attr = attr.read()?;
         if attr.port_num != 1 {
@@ -157,7 +168,7 @@ pub(crate) extern "C" fn create_ah(pd: Handle<Pd>, attr: In<AhAttr>) -> Handle<A
     })
 }
 
-pub(crate) extern "C" fn destroy_ah(ah: Handle<Ah>) -> c_int {
+pub(crate) extern "C" fn destroy_ah(ah: Handle<IbvAh>) -> c_int {
     number(|| {
         let known = ah.get()?;
         debug_assert!(!known.c.pd.is_null());
@@ -168,7 +179,7 @@ pub(crate) extern "C" fn destroy_ah(ah: Handle<Ah>) -> c_int {
 
 /// The way back to who has sent a message.
 fn back(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     wc: In<Wc>,
     grh: In<[u8; GRH_LEN]>,
@@ -193,7 +204,7 @@ fn back(
 }
 
 pub(crate) extern "C" fn init_ah_from_wc(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     wc: In<Wc>,
     grh: In<[u8; GRH_LEN]>,
@@ -206,10 +217,10 @@ pub(crate) extern "C" fn init_ah_from_wc(
 }
 
 pub(crate) extern "C" fn create_ah_from_wc(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     wc: In<Wc>,
     grh: In<[u8; GRH_LEN]>,
     port: u8,
-) -> Handle<Ah> {
+) -> Handle<IbvAh> {
     pointer(|| make_ah(pd, back(pd.get()?.c.context, port, wc, grh)?))
 }

@@ -7,11 +7,9 @@ use softroce::verbs::{
     SgeList, Srqn,
 };
 
-use crate::abi::{RecvWr, SEND_INLINE, SendWr, Sge};
-use crate::border::{Errno, Handle, In, Out, number};
+use crate::abi::{Handle, IbvQpEx, IbvSrq, In, Out, RecvWr, SEND_INLINE, SendWr, Sge};
+use crate::border::{Errno, number};
 use crate::entry::mr::{bind_info, send_flags, sge};
-use crate::entry::qp::Qp;
-use crate::entry::srq::Srq;
 
 /// `ibv_wr_opcode`.
 const WRITE: c_uint = 0;
@@ -164,7 +162,7 @@ fn post_list<W: Linked, R, E: Into<Errno>>(
 }
 
 pub(crate) extern "C" fn post_send(
-    qp: Handle<Qp>,
+    qp: Handle<IbvQpEx>,
     first: In<SendWr>,
     bad: Out<In<SendWr>>,
 ) -> c_int {
@@ -188,7 +186,7 @@ fn receive(max_sge: u32, wr: &RecvWr) -> Result<RecvRequest, Errno> {
 }
 
 pub(crate) extern "C" fn post_recv(
-    qp: Handle<Qp>,
+    qp: Handle<IbvQpEx>,
     first: In<RecvWr>,
     bad: Out<In<RecvWr>>,
 ) -> c_int {
@@ -201,7 +199,7 @@ pub(crate) extern "C" fn post_recv(
 }
 
 pub(crate) extern "C" fn post_srq_recv(
-    srq: Handle<Srq>,
+    srq: Handle<IbvSrq>,
     first: In<RecvWr>,
     bad: Out<In<RecvWr>>,
 ) -> c_int {

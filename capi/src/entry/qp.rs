@@ -10,17 +10,15 @@ use softroce::verbs::{
 };
 
 use crate::abi::{
-    IbvQp, IbvQpEx, QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr,
-    RateLimitAttr, UserData,
+    Handle, IbvContext, IbvCqEx, IbvPd, IbvQp, IbvQpEx, IbvSrq, IbvXrcd, In, Out,
+    QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr, RateLimitAttr, UserData,
 };
-use crate::border::{Errno, Handle, In, Object, Out, number, or, pointer};
+use crate::border::{Errno, Head, number, or, pointer};
 use crate::convert::qp_attr::{flat, told};
-use crate::entry::cq::Cq;
-use crate::entry::pd::{Pd, next_handle};
+use crate::entry::pd::next_handle;
 use crate::entry::qp_ex::{self, Requests};
-use crate::entry::srq::{Srq, Xrcd};
 use crate::gate::lock;
-use crate::objects::context::{Context, Objects};
+use crate::objects::context::Objects;
 use crate::objects::users::User;
 
 /// `ibv_qp`, which always is an `ibv_qp_ex`.
@@ -38,7 +36,9 @@ pub(crate) struct Qp {
     objects: Arc<Mutex<Objects>>,
 }
 
-impl Object for Qp {}
+impl Head for IbvQpEx {
+    type Object = Qp;
+}
 
 /// What it is.
 enum End {
@@ -111,16 +111,16 @@ fn send_ops(flags: u64) -> Result<SendOps, Errno> {
 
 /// What C has in the structure of a queue pair beside what follows from it.
 struct Belongings {
-    context: Handle<Context>,
-    pd: Handle<Pd>,
+    context: Handle<IbvContext>,
+    pd: Handle<IbvPd>,
     qp_context: UserData,
-    send_cq: Handle<Cq>,
-    recv_cq: Handle<Cq>,
-    srq: Handle<Srq>,
-    xrcd: Handle<Xrcd>,
+    send_cq: Handle<IbvCqEx>,
+    recv_cq: Handle<IbvCqEx>,
+    srq: Handle<IbvSrq>,
+    xrcd: Handle<IbvXrcd>,
 }
 
-fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<Qp>, Errno> {
+fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<IbvQpEx>, Errno> {
     let objects = Arc::clone(&of.context.get()?.objects);
     let of_xrcd = of.xrcd.optional()?.map(|domain| domain.users.join());
     let (qpn, info) = (end.qpn(), end.query()?);
@@ -164,7 +164,7 @@ fn create(
     of: &Belongings,
     attr: &QpInitAttr,
     send_ops: Option<SendOps>,
-) -> Result<Handle<Qp>, Errno> {
+) -> Result<Handle<IbvQpEx>, Errno> {
     let qp_type = qp_type(attr.qp_type)?;
     let send_cq = &attr.send_cq.get()?.verbs;
     let config = QpConfig {
@@ -184,7 +184,7 @@ fn create(
     make(of, End::Pair(pair), send_ops.is_some())
 }
 
-pub(crate) extern "C" fn create_qp(pd: Handle<Pd>, attr: Out<QpInitAttr>) -> Handle<Qp> {
+pub(crate) extern "C" fn create_qp(pd: Handle<IbvPd>, attr: Out<QpInitAttr>) -> Handle<IbvQpEx> {
     pointer(|| {
         let given = attr.read()?;
         let of = Belongings {
@@ -213,9 +213,9 @@ const WITH_SEND_OPS: u32 = 64;
 const BLOCK_SELF: u32 = 2;
 
 pub(crate) extern "C" fn create_qp_ex(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     attr: Out<QpInitAttrEx>,
-) -> Handle<Qp> {
+) -> Handle<IbvQpEx> {
     pointer(|| {
         let given = attr.read()?;
         let has = |bit| given.comp_mask & bit != 0;
@@ -262,7 +262,11 @@ pub(crate) extern "C" fn create_qp_ex(
 }
 
 /// A target of XRC has none of what other queue pairs have.
-fn of_target(context: Handle<Context>, xrcd: Handle<Xrcd>, qp_context: UserData) -> Belongings {
+fn of_target(
+    context: Handle<IbvContext>,
+    xrcd: Handle<IbvXrcd>,
+    qp_context: UserData,
+) -> Belongings {
     Belongings {
         context,
         pd: Handle::NULL,
@@ -280,7 +284,10 @@ const OPEN_XRCD: u32 = 2;
 const OPEN_CONTEXT: u32 = 4;
 const OPEN_TYPE: u32 = 8;
 
-pub(crate) extern "C" fn open_qp(context: Handle<Context>, attr: In<QpOpenAttr>) -> Handle<Qp> {
+pub(crate) extern "C" fn open_qp(
+    context: Handle<IbvContext>,
+    attr: In<QpOpenAttr>,
+) -> Handle<IbvQpEx> {
     pointer(|| {
         let attr = attr.read()?;
         let needed = OPEN_NUM | OPEN_XRCD | OPEN_TYPE;
@@ -301,12 +308,12 @@ pub(crate) extern "C" fn open_qp(context: Handle<Context>, attr: In<QpOpenAttr>)
 }
 
 /// Null for a queue pair that was not created for it.
-pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<Qp>) -> Handle<Qp> {
+pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<IbvQpEx>) -> Handle<IbvQpEx> {
     pointer(|| Ok(if qp.get()?.is_extended { qp } else { Handle::NULL }))
 }
 
 /// Waits until its events are acknowledged, if nothing else keeps it.
-pub(crate) extern "C" fn destroy_qp(qp: Handle<Qp>) -> c_int {
+pub(crate) extern "C" fn destroy_qp(qp: Handle<IbvQpEx>) -> c_int {
     number(|| {
         let known = qp.get()?;
         while let Err(error) = known.end.check_destroy() {
@@ -331,7 +338,7 @@ fn ignored(qp_type: QpType) -> AttrMask {
     }
 }
 
-pub(crate) extern "C" fn modify_qp(qp: Handle<Qp>, attr: In<QpAttr>, mask: c_int) -> c_int {
+pub(crate) extern "C" fn modify_qp(qp: Handle<IbvQpEx>, attr: In<QpAttr>, mask: c_int) -> c_int {
     number(|| {
         let qp = qp.get()?;
         let mask = mask.cast_unsigned() & !ignored(qp.qp_type).bits();
@@ -347,7 +354,7 @@ pub(crate) extern "C" fn modify_qp(qp: Handle<Qp>, attr: In<QpAttr>, mask: c_int
 }
 
 pub(crate) extern "C" fn query_qp(
-    qp: Handle<Qp>,
+    qp: Handle<IbvQpEx>,
     attr: Out<QpAttr>,
     _mask: c_int,
     init: Out<QpInitAttr>,
@@ -371,7 +378,10 @@ pub(crate) extern "C" fn query_qp(
     })
 }
 
-pub(crate) extern "C" fn modify_qp_rate_limit(qp: Handle<Qp>, attr: In<RateLimitAttr>) -> c_int {
+pub(crate) extern "C" fn modify_qp_rate_limit(
+    qp: Handle<IbvQpEx>,
+    attr: In<RateLimitAttr>,
+) -> c_int {
     number(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
@@ -382,16 +392,16 @@ pub(crate) extern "C" fn modify_qp_rate_limit(qp: Handle<Qp>, attr: In<RateLimit
     })
 }
 
-pub(crate) extern "C" fn attach_mcast(qp: Handle<Qp>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
+pub(crate) extern "C" fn attach_mcast(qp: Handle<IbvQpEx>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
     number(|| Ok(qp.get()?.initiator()?.attach_mcast(Gid(gid.read()?))?))
 }
 
-pub(crate) extern "C" fn detach_mcast(qp: Handle<Qp>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
+pub(crate) extern "C" fn detach_mcast(qp: Handle<IbvQpEx>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
     number(|| Ok(qp.get()?.initiator()?.detach_mcast(Gid(gid.read()?))?))
 }
 
 /// Enhanced connection establishment is a matter of vendors: there is nothing to be agreed on.
-pub(crate) extern "C" fn ece(qp: Handle<Qp>, _ece: Out<u8>) -> c_int {
+pub(crate) extern "C" fn ece(qp: Handle<IbvQpEx>, _ece: Out<u8>) -> c_int {
     or(Errno::UNSUPPORTED.0, || {
         qp.get()?;
         Err(Errno::UNSUPPORTED)

@@ -10,10 +10,9 @@ use softroce::verbs::{
     SendTarget, Srqn,
 };
 
-use crate::abi::{DataBuf, MwBindInfo, QpWr, Sge};
-use crate::border::{Errno, Handle, In, nothing, number};
-use crate::entry::mr::{Mw, bind_info, send_flags};
-use crate::entry::pd::Ah;
+use crate::abi::{DataBuf, Handle, IbvAh, IbvMw, IbvQpEx, In, MwBindInfo, QpWr, Sge};
+use crate::border::{Errno, nothing, number};
+use crate::entry::mr::{bind_info, send_flags};
 use crate::entry::post::{inline, pieces};
 use crate::entry::qp::Qp;
 use crate::gate::{Gate, lock};
@@ -58,7 +57,7 @@ pub(crate) const WR: QpWr = QpWr {
 };
 
 /// Does something with the list. What goes wrong is told in the end.
-fn with(qp: Handle<Qp>, change: impl FnOnce(&Qp, &mut List) -> Result<(), Errno>) {
+fn with(qp: Handle<IbvQpEx>, change: impl FnOnce(&Qp, &mut List) -> Result<(), Errno>) {
     nothing(|| {
         let qp = qp.get()?;
         let mut list = lock(&qp.requests.list);
@@ -69,7 +68,7 @@ fn with(qp: Handle<Qp>, change: impl FnOnce(&Qp, &mut List) -> Result<(), Errno>
 }
 
 /// Begins a request with the number and the flags that the program has put into the structure.
-fn begin(qp: Handle<Qp>, op: impl FnOnce() -> Result<(SendOp, SendData), Errno>) {
+fn begin(qp: Handle<IbvQpEx>, op: impl FnOnce() -> Result<(SendOp, SendData), Errno>) {
     with(qp, |qp, list| {
         let (op, data) = op()?;
         let wr_id = qp.c.wr_id.load(Ordering::Relaxed);
@@ -80,11 +79,11 @@ fn begin(qp: Handle<Qp>, op: impl FnOnce() -> Result<(SendOp, SendData), Errno>)
 }
 
 /// Changes the request that was begun last.
-fn set(qp: Handle<Qp>, change: impl FnOnce(&mut SendRequest) -> Result<(), Errno>) {
+fn set(qp: Handle<IbvQpEx>, change: impl FnOnce(&mut SendRequest) -> Result<(), Errno>) {
     with(qp, |_, list| change(list.requests.last_mut().ok_or(Errno::INVALID)?));
 }
 
-fn plain(qp: Handle<Qp>, op: SendOp) {
+fn plain(qp: Handle<IbvQpEx>, op: SendOp) {
     begin(qp, || Ok((op, SendData::none())));
 }
 
@@ -92,51 +91,51 @@ fn remote(rkey: u32, addr: u64) -> RemoteAddr {
     RemoteAddr { addr, rkey: Rkey(rkey) }
 }
 
-extern "C" fn atomic_cmp_swp(qp: Handle<Qp>, rkey: u32, addr: u64, expect: u64, swap: u64) {
+extern "C" fn atomic_cmp_swp(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, expect: u64, swap: u64) {
     plain(qp, SendOp::CompareSwap { at: remote(rkey, addr), expect, swap });
 }
 
-extern "C" fn atomic_fetch_add(qp: Handle<Qp>, rkey: u32, addr: u64, add: u64) {
+extern "C" fn atomic_fetch_add(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, add: u64) {
     plain(qp, SendOp::FetchAdd { at: remote(rkey, addr), add });
 }
 
-extern "C" fn bind_mw(qp: Handle<Qp>, mw: Handle<Mw>, rkey: u32, info: In<MwBindInfo>) {
+extern "C" fn bind_mw(qp: Handle<IbvQpEx>, mw: Handle<IbvMw>, rkey: u32, info: In<MwBindInfo>) {
     begin(qp, || {
         let (window, to) = (mw.get()?.verbs().id(), bind_info(&info.read()?)?);
         Ok((SendOp::BindMw { window, rkey: Rkey(rkey), to }, SendData::none()))
     });
 }
 
-extern "C" fn local_inv(qp: Handle<Qp>, rkey: u32) {
+extern "C" fn local_inv(qp: Handle<IbvQpEx>, rkey: u32) {
     plain(qp, SendOp::LocalInv { rkey: Rkey(rkey) });
 }
 
-extern "C" fn rdma_read(qp: Handle<Qp>, rkey: u32, addr: u64) {
+extern "C" fn rdma_read(qp: Handle<IbvQpEx>, rkey: u32, addr: u64) {
     plain(qp, SendOp::Read { from: remote(rkey, addr) });
 }
 
-extern "C" fn rdma_write(qp: Handle<Qp>, rkey: u32, addr: u64) {
+extern "C" fn rdma_write(qp: Handle<IbvQpEx>, rkey: u32, addr: u64) {
     plain(qp, SendOp::Write { to: remote(rkey, addr) });
 }
 
-extern "C" fn rdma_write_imm(qp: Handle<Qp>, rkey: u32, addr: u64, imm: u32) {
+extern "C" fn rdma_write_imm(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, imm: u32) {
     plain(qp, SendOp::WriteImm { to: remote(rkey, addr), imm: u32::from_be(imm) });
 }
 
-extern "C" fn send(qp: Handle<Qp>) {
+extern "C" fn send(qp: Handle<IbvQpEx>) {
     plain(qp, SendOp::Send);
 }
 
-extern "C" fn send_imm(qp: Handle<Qp>, imm: u32) {
+extern "C" fn send_imm(qp: Handle<IbvQpEx>, imm: u32) {
     plain(qp, SendOp::SendImm { imm: u32::from_be(imm) });
 }
 
-extern "C" fn send_inv(qp: Handle<Qp>, rkey: u32) {
+extern "C" fn send_inv(qp: Handle<IbvQpEx>, rkey: u32) {
     plain(qp, SendOp::SendInv { rkey: Rkey(rkey) });
 }
 
 /// The bytes are taken over at once.
-extern "C" fn atomic_write(qp: Handle<Qp>, rkey: u32, addr: u64, word: In<u8>) {
+extern "C" fn atomic_write(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, word: In<u8>) {
     begin(qp, || {
         let data = inline(std::iter::once((word, 8)))?;
         Ok((SendOp::AtomicWrite { to: remote(rkey, addr) }, data))
@@ -148,7 +147,14 @@ const RANGE: u8 = 0;
 /// `IBV_FLUSH_MR`.
 const REGION: u8 = 1;
 
-extern "C" fn flush(qp: Handle<Qp>, rkey: u32, addr: u64, len: usize, placement: u8, level: u8) {
+extern "C" fn flush(
+    qp: Handle<IbvQpEx>,
+    rkey: u32,
+    addr: u64,
+    len: usize,
+    placement: u8,
+    level: u8,
+) {
     begin(qp, || {
         let length = u32::try_from(len).map_err(|_| Errno::INVALID)?;
         let target = match level {
@@ -161,42 +167,42 @@ extern "C" fn flush(qp: Handle<Qp>, rkey: u32, addr: u64, len: usize, placement:
     });
 }
 
-extern "C" fn set_ud_addr(qp: Handle<Qp>, ah: Handle<Ah>, qpn: u32, qkey: u32) {
+extern "C" fn set_ud_addr(qp: Handle<IbvQpEx>, ah: Handle<IbvAh>, qpn: u32, qkey: u32) {
     set(qp, |request| {
         request.to = Some(ah.get()?.verbs.target(Qpn::new(qpn), QKey(qkey)).into());
         Ok(())
     });
 }
 
-extern "C" fn set_xrc_srqn(qp: Handle<Qp>, srqn: u32) {
+extern "C" fn set_xrc_srqn(qp: Handle<IbvQpEx>, srqn: u32) {
     set(qp, |request| {
         request.to = Some(SendTarget::Srq(Srqn::new(srqn)));
         Ok(())
     });
 }
 
-extern "C" fn set_inline_data(qp: Handle<Qp>, from: In<u8>, len: usize) {
+extern "C" fn set_inline_data(qp: Handle<IbvQpEx>, from: In<u8>, len: usize) {
     set(qp, |request| {
         request.data = inline(std::iter::once((from, len)))?;
         Ok(())
     });
 }
 
-extern "C" fn set_inline_data_list(qp: Handle<Qp>, count: usize, list: In<DataBuf>) {
+extern "C" fn set_inline_data_list(qp: Handle<IbvQpEx>, count: usize, list: In<DataBuf>) {
     set(qp, |request| {
         request.data = inline(list.array(count)?.map(|piece| (piece.addr, piece.length)))?;
         Ok(())
     });
 }
 
-extern "C" fn set_sge(qp: Handle<Qp>, lkey: u32, addr: u64, length: u32) {
+extern "C" fn set_sge(qp: Handle<IbvQpEx>, lkey: u32, addr: u64, length: u32) {
     set(qp, |request| {
         request.data = verbs::Sge { addr, length, lkey: Lkey(lkey) }.into();
         Ok(())
     });
 }
 
-extern "C" fn set_sge_list(qp: Handle<Qp>, count: usize, list: In<Sge>) {
+extern "C" fn set_sge_list(qp: Handle<IbvQpEx>, count: usize, list: In<Sge>) {
     let max_sge = qp.get().map_or(0, |qp| qp.cap().max_send_sge);
     set(qp, |request| {
         request.data = SendData::Sges(pieces(list, count, max_sge)?);
@@ -204,7 +210,7 @@ extern "C" fn set_sge_list(qp: Handle<Qp>, count: usize, list: In<Sge>) {
     });
 }
 
-extern "C" fn start(qp: Handle<Qp>) {
+extern "C" fn start(qp: Handle<IbvQpEx>) {
     nothing(|| {
         qp.get()?.requests.gate.close();
         Ok(())
@@ -212,7 +218,7 @@ extern "C" fn start(qp: Handle<Qp>) {
 }
 
 /// Posts all of them, or none.
-extern "C" fn complete(qp: Handle<Qp>) -> c_int {
+extern "C" fn complete(qp: Handle<IbvQpEx>) -> c_int {
     number(|| {
         let qp = qp.get()?;
         let List { mut requests, wrong } = std::mem::take(&mut *lock(&qp.requests.list));
@@ -228,7 +234,7 @@ extern "C" fn complete(qp: Handle<Qp>) -> c_int {
     })
 }
 
-extern "C" fn abort(qp: Handle<Qp>) {
+extern "C" fn abort(qp: Handle<IbvQpEx>) {
     nothing(|| {
         let requests = &qp.get()?.requests;
         *lock(&requests.list) = List::default();

@@ -4,10 +4,12 @@ use std::ffi::{c_int, c_uint};
 
 use softroce::verbs::{DeviceCaps, DeviceInfo, DropReason, Gid, GidEntry, PKey, QpType};
 
-use crate::abi::{self, DeviceAttr, DeviceAttrEx, OdpCaps, PacingCaps, PortAttr, ValuesEx};
-use crate::border::{Errno, Handle, In, Out, minus_one, number, or};
-use crate::entry::device::Device;
-use crate::objects::context::Context;
+use crate::abi::{
+    self, DeviceAttr, DeviceAttrEx, Handle, IbvContext, IbvQpEx, In, OdpCaps, Out, PacingCaps,
+    PortAttr, ValuesEx,
+};
+use crate::border::{Errno, minus_one, number, or};
+use crate::objects::device::Device;
 
 /// The only port there is.
 const PORT: u32 = 1;
@@ -83,7 +85,7 @@ fn low(bits: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-pub(crate) extern "C" fn query_device(context: Handle<Context>, to: Out<DeviceAttr>) -> c_int {
+pub(crate) extern "C" fn query_device(context: Handle<IbvContext>, to: Out<DeviceAttr>) -> c_int {
     number(|| {
         to.write(device_attr(&context.get()?.verbs.device_info()?));
         Ok(())
@@ -91,7 +93,7 @@ pub(crate) extern "C" fn query_device(context: Handle<Context>, to: Out<DeviceAt
 }
 
 pub(crate) extern "C" fn query_device_ex(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     input: In<u32>,
     to: Out<DeviceAttrEx>,
     size: usize,
@@ -176,7 +178,7 @@ fn port_attr(info: &DeviceInfo) -> PortAttr {
 }
 
 pub(crate) extern "C" fn query_port_sized(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     to: Out<PortAttr>,
     size: usize,
@@ -190,7 +192,7 @@ pub(crate) extern "C" fn query_port_sized(
 
 /// As it was before the structure has grown.
 pub(crate) extern "C" fn query_port(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     to: Out<PortAttr>,
 ) -> c_int {
@@ -203,7 +205,7 @@ fn index(index: c_int) -> Result<usize, Errno> {
 }
 
 pub(crate) extern "C" fn query_gid(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     at: c_int,
     to: Out<[u8; 16]>,
@@ -217,7 +219,7 @@ pub(crate) extern "C" fn query_gid(
 
 /// A private function of libibverbs that `ibv_devinfo` uses nevertheless.
 pub(crate) extern "C" fn query_gid_type(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     at: c_uint,
     to: Out<u32>,
@@ -247,7 +249,7 @@ fn check_entry(flags: u32, size: usize) -> Result<(), Errno> {
 }
 
 pub(crate) extern "C" fn query_gid_ex(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u32,
     at: u32,
     to: Out<abi::GidEntry>,
@@ -266,7 +268,7 @@ pub(crate) extern "C" fn query_gid_ex(
 
 /// Answers how many there are, or the number of the error below zero.
 pub(crate) extern "C" fn query_gid_table(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     to: Out<abi::GidEntry>,
     max: usize,
     flags: u32,
@@ -290,7 +292,7 @@ pub(crate) extern "C" fn query_gid_table(
 
 /// The key is in the order of the network.
 pub(crate) extern "C" fn query_pkey(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     port: u8,
     at: c_int,
     to: Out<u16>,
@@ -302,7 +304,7 @@ pub(crate) extern "C" fn query_pkey(
     })
 }
 
-pub(crate) extern "C" fn get_pkey_index(context: Handle<Context>, port: u8, pkey: u16) -> c_int {
+pub(crate) extern "C" fn get_pkey_index(context: Handle<IbvContext>, port: u8, pkey: u16) -> c_int {
     minus_one(|| {
         check_port(port)?;
         let found = context.get()?.verbs.pkey_index(PKey(u16::from_be(pkey)));
@@ -313,7 +315,7 @@ pub(crate) extern "C" fn get_pkey_index(context: Handle<Context>, port: u8, pkey
 /// `IBV_VALUES_MASK_RAW_CLOCK`.
 const RAW_CLOCK: u32 = 1;
 
-pub(crate) extern "C" fn query_rt_values(context: Handle<Context>, to: Out<ValuesEx>) -> c_int {
+pub(crate) extern "C" fn query_rt_values(context: Handle<IbvContext>, to: Out<ValuesEx>) -> c_int {
     number(|| {
         let asked = to.read()?;
         if asked.comp_mask & !RAW_CLOCK != 0 {
@@ -348,7 +350,7 @@ pub(crate) extern "C" fn fork_range(_start: Out<u8>, _size: usize) -> c_int {
 /// Nothing is promised of the order in which bytes of a message appear, but that its last 8 do so after
 /// all others.
 pub(crate) extern "C" fn query_qp_data_in_order(
-    qp: Handle<crate::entry::qp::Qp>,
+    qp: Handle<IbvQpEx>,
     _opcode: c_uint,
     _flags: u32,
 ) -> c_int {

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify, XrcDomain, XrcdOptions};
 
-use crate::abi::{IbvSrq, OfContext, SrqAttr, SrqInitAttr, SrqInitAttrEx, UserData, XrcdInitAttr};
-use crate::border::{Errno, Handle, In, Object, Out, descriptor, number, pointer};
-use crate::entry::pd::{Pd, next_handle};
+use crate::abi::{
+    Handle, IbvContext, IbvPd, IbvSrq, IbvXrcd, In, Out, SrqAttr, SrqInitAttr, SrqInitAttrEx,
+    UserData, XrcdInitAttr,
+};
+use crate::border::{Errno, Head, descriptor, number, pointer};
+use crate::entry::pd::next_handle;
 use crate::gate::lock;
-use crate::objects::context::{Context, Objects};
+use crate::objects::context::Objects;
 use crate::objects::users::{User, Users};
 
 /// `ibv_srq`.
@@ -23,7 +26,9 @@ pub(crate) struct Srq {
     objects: Arc<Mutex<Objects>>,
 }
 
-impl Object for Srq {}
+impl Head for IbvSrq {
+    type Object = Srq;
+}
 
 impl Srq {
     /// Maximum number of pieces of a receive request.
@@ -35,20 +40,22 @@ impl Srq {
 /// `ibv_xrcd`.
 #[repr(C)]
 pub(crate) struct Xrcd {
-    c: OfContext,
+    c: IbvXrcd,
     pub(crate) verbs: XrcDomain,
     /// Its queues, and targets that were made or opened through it.
     pub(crate) users: Users,
 }
 
-impl Object for Xrcd {}
+impl Head for IbvXrcd {
+    type Object = Xrcd;
+}
 
 fn make(
-    pd: Handle<Pd>,
+    pd: Handle<IbvPd>,
     srq_context: UserData,
     verbs: SharedReceiveQueue,
     of_xrcd: Option<User>,
-) -> Result<Handle<Srq>, Errno> {
+) -> Result<Handle<IbvSrq>, Errno> {
     let context = pd.get()?.c.context;
     let objects = Arc::clone(&context.get()?.objects);
     let max_sge = verbs.query()?.max_sge;
@@ -77,7 +84,7 @@ fn told(verbs: &SharedReceiveQueue) -> Result<SrqAttr, Errno> {
     Ok(SrqAttr { max_wr: found.max_wr, max_sge: found.max_sge, srq_limit: found.limit })
 }
 
-pub(crate) extern "C" fn create_srq(pd: Handle<Pd>, attr: Out<SrqInitAttr>) -> Handle<Srq> {
+pub(crate) extern "C" fn create_srq(pd: Handle<IbvPd>, attr: Out<SrqInitAttr>) -> Handle<IbvSrq> {
     pointer(|| {
         let given = attr.read()?;
         let verbs = pd.get()?.verbs.create_srq(&config(&given.attr))?;
@@ -99,9 +106,9 @@ const BASIC: c_uint = 0;
 const XRC: c_uint = 1;
 
 pub(crate) extern "C" fn create_srq_ex(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     attr: Out<SrqInitAttrEx>,
-) -> Handle<Srq> {
+) -> Handle<IbvSrq> {
     pointer(|| {
         let (given, _) = (attr.read()?, context.get()?);
         let has = |bits| given.comp_mask & bits == bits;
@@ -133,7 +140,7 @@ pub(crate) extern "C" fn create_srq_ex(
 const MAX_WR: c_int = 1;
 const LIMIT: c_int = 2;
 
-pub(crate) extern "C" fn modify_srq(srq: Handle<Srq>, attr: In<SrqAttr>, mask: c_int) -> c_int {
+pub(crate) extern "C" fn modify_srq(srq: Handle<IbvSrq>, attr: In<SrqAttr>, mask: c_int) -> c_int {
     number(|| {
         let attr = attr.read()?;
         if mask & !(MAX_WR | LIMIT) != 0 {
@@ -146,7 +153,7 @@ pub(crate) extern "C" fn modify_srq(srq: Handle<Srq>, attr: In<SrqAttr>, mask: c
     })
 }
 
-pub(crate) extern "C" fn query_srq(srq: Handle<Srq>, to: Out<SrqAttr>) -> c_int {
+pub(crate) extern "C" fn query_srq(srq: Handle<IbvSrq>, to: Out<SrqAttr>) -> c_int {
     number(|| {
         to.write(told(&srq.get()?.verbs)?);
         Ok(())
@@ -154,7 +161,7 @@ pub(crate) extern "C" fn query_srq(srq: Handle<Srq>, to: Out<SrqAttr>) -> c_int 
 }
 
 /// Waits until its events are acknowledged, if nothing else keeps it.
-pub(crate) extern "C" fn destroy_srq(srq: Handle<Srq>) -> c_int {
+pub(crate) extern "C" fn destroy_srq(srq: Handle<IbvSrq>) -> c_int {
     number(|| {
         let known = srq.get()?;
         while let Err((_, error)) = known.verbs.clone().destroy() {
@@ -170,7 +177,7 @@ pub(crate) extern "C" fn destroy_srq(srq: Handle<Srq>) -> c_int {
     })
 }
 
-pub(crate) extern "C" fn get_srq_num(srq: Handle<Srq>, to: Out<u32>) -> c_int {
+pub(crate) extern "C" fn get_srq_num(srq: Handle<IbvSrq>, to: Out<u32>) -> c_int {
     number(|| {
         let verbs = &srq.get()?.verbs;
         if verbs.xrc_domain().is_none() {
@@ -188,9 +195,9 @@ const CREATE: c_int = 0o100;
 const EXCLUSIVE: c_int = 0o200;
 
 pub(crate) extern "C" fn open_xrcd(
-    context: Handle<Context>,
+    context: Handle<IbvContext>,
     attr: In<XrcdInitAttr>,
-) -> Handle<Xrcd> {
+) -> Handle<IbvXrcd> {
     pointer(|| {
         let attr = attr.read()?;
         if attr.comp_mask != XRCD_NEEDED {
@@ -201,11 +208,11 @@ pub(crate) extern "C" fn open_xrcd(
             create: attr.oflags & CREATE != 0,
             exclusive: attr.oflags & EXCLUSIVE != 0,
         })?;
-        Ok(Handle::new(Xrcd { c: OfContext { context }, verbs, users: Users::default() }))
+        Ok(Handle::new(Xrcd { c: IbvXrcd { context }, verbs, users: Users::default() }))
     })
 }
 
-pub(crate) extern "C" fn close_xrcd(xrcd: Handle<Xrcd>) -> c_int {
+pub(crate) extern "C" fn close_xrcd(xrcd: Handle<IbvXrcd>) -> c_int {
     number(|| {
         let known = xrcd.get()?;
         debug_assert!(!known.c.context.is_null());

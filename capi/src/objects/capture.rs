@@ -1,0 +1,64 @@
+//! The capture file that `SOFTROCE_PCAP` names. It exists once in a process.
+
+use std::fs::File;
+use std::path::Path;
+use std::process;
+use std::sync::{Mutex, MutexGuard};
+
+use softroce::verbs::{Error, OpenOptions};
+use softroce_pcap::CaptureFile;
+
+use crate::border::at_exit;
+use crate::gate::lock;
+use crate::log;
+
+/// A capture file and the number of the process that has created it.
+type OwnedFile = (u32, CaptureFile<File>);
+
+/// The file stays when the device is closed, and continues when the device is opened again.
+static CAPTURE: Mutex<Option<OwnedFile>> = Mutex::new(None);
+
+/// Guard of the capture file, for the time of a fork.
+pub(super) type Guard = MutexGuard<'static, Option<OwnedFile>>;
+
+/// Locks the capture file.
+pub(super) fn lock_file() -> Guard {
+    lock(&CAPTURE)
+}
+
+/// Returns options for a device that writes its packets to a file. `%p` in the path becomes the number
+/// of the process, so that several processes write to different files.
+///
+/// # Errors
+///
+/// [`Error::Os`] when the file cannot be created or written.
+pub(crate) fn options(path: &Path) -> Result<OpenOptions, Error> {
+    let failed = |source| Error::Os { what: "the file of SOFTROCE_PCAP", source };
+    let me = process::id();
+    let mut capture = lock(&CAPTURE);
+    let file = match capture.take() {
+        Some((owner, file)) if owner == me => file,
+        _ => {
+            // Hooks run in reverse order. This one runs after that of the device, which sends packets
+            // when it closes.
+            at_exit(complete);
+            let path = path.to_string_lossy().replace("%p", &me.to_string());
+            CaptureFile::to(File::create(path).map_err(failed)?, "softroce").map_err(failed)?
+        }
+    };
+    let sink = file.sink();
+    *capture = Some((me, file));
+    Ok(OpenOptions::default().capture(sink))
+}
+
+/// Writes buffered packets to the file. Does nothing while another thread has the file locked: it may
+/// keep the lock for any time.
+pub(crate) extern "C" fn complete() {
+    let Ok(capture) = CAPTURE.try_lock() else { return };
+    if let Some((owner, file)) = &*capture
+        && *owner == process::id()
+        && let Err(error) = file.finish()
+    {
+        log::failed(&error);
+    }
+}

@@ -1,0 +1,81 @@
+//! The table of functions in each context, through which the inline functions of `verbs.h` call the
+//! library.
+
+use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+
+use crate::abi::{ContextOps, Handle, IbvContext, IbvDevice, VerbsContext};
+use crate::entry::{cq, mr, pd, post, qp, query, srq};
+
+/// The functions of `ibv_context`.
+const CONTEXT_OPS: ContextOps = ContextOps {
+    query_device: query::query_device,
+    query_port: query::query_port,
+    none_a: [0; 5],
+    alloc_mw: mr::alloc_mw,
+    bind_mw: mr::bind_mw,
+    dealloc_mw: mr::dealloc_mw,
+    none_b: [0; 1],
+    poll_cq: cq::poll_cq,
+    req_notify_cq: cq::req_notify_cq,
+    none_c: [0; 7],
+    post_srq_recv: post::post_srq_recv,
+    none_d: [0; 4],
+    post_send: post::post_send,
+    post_recv: post::post_recv,
+    none_e: [0; 5],
+};
+
+/// Returns the structure that C sees of a new context. The inline functions of `verbs.h` return
+/// `EOPNOTSUPP` for null entries of the table.
+pub(super) fn verbs_context(device: Handle<IbvDevice>, async_fd: c_int) -> VerbsContext {
+    VerbsContext {
+        none_a: [0; 6],
+        query_port: query::query_port_sized,
+        advise_mr: mr::advise_mr,
+        alloc_null_mr: mr::alloc_null_mr,
+        none_b: [0; 4],
+        reg_dm_mr: mr::reg_dm_mr,
+        alloc_dm: mr::alloc_dm,
+        free_dm: mr::free_dm,
+        none_c: [0; 3],
+        modify_qp_rate_limit: qp::modify_qp_rate_limit,
+        alloc_parent_domain: pd::alloc_parent_domain,
+        dealloc_td: pd::dealloc_td,
+        alloc_td: pd::alloc_td,
+        modify_cq: cq::modify_cq,
+        none_d: [0; 6],
+        query_rt_values: query::query_rt_values,
+        create_cq_ex: cq::create_cq_ex,
+        private: 0,
+        query_device_ex: query::query_device_ex,
+        none_e: [0; 4],
+        open_qp: qp::open_qp,
+        create_qp_ex: qp::create_qp_ex,
+        get_srq_num: srq::get_srq_num,
+        create_srq_ex: srq::create_srq_ex,
+        open_xrcd: srq::open_xrcd,
+        close_xrcd: srq::close_xrcd,
+        placeholder: 0,
+        size: size_of::<VerbsContext>(),
+        context: IbvContext {
+            device,
+            ops: CONTEXT_OPS,
+            cmd_fd: cmd_fd(),
+            async_fd,
+            num_comp_vectors: 1,
+            mutex: Default::default(),
+            abi_compat: usize::MAX,
+        },
+    }
+}
+
+/// Returns a descriptor for commands to the kernel, which programs duplicate. All contexts share one, so
+/// programs that open many contexts do not run out of descriptors. It is read-only: writes to it fail.
+fn cmd_fd() -> c_int {
+    static COMMANDS: OnceLock<Option<File>> = OnceLock::new();
+    let commands = COMMANDS.get_or_init(|| File::open("/dev/null").ok());
+    commands.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+}
