@@ -5,7 +5,9 @@
 
 use std::arch::global_asm;
 
-use crate::entry::{channel, cq, device, events, mr, pd, qp, query, rates, srq, text, unsupported};
+use crate::entry::{
+    ah, channel, cq, device, events, fork, mr, pd, qp, query, rates, srq, text, unsupported,
+};
 use crate::open;
 
 #[cfg(target_arch = "x86_64")]

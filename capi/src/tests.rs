@@ -12,14 +12,7 @@ use crate::abi::{
     Out, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc,
 };
 use crate::border::call;
-use crate::entry::channel::{self};
-use crate::entry::cq::{self};
-use crate::entry::device;
-use crate::entry::mr::{self};
-use crate::entry::pd::{self};
-use crate::entry::qp::{self};
-use crate::entry::srq::{self};
-use crate::entry::{events, post, query};
+use crate::entry::{ah, channel, cq, device, events, mr, pd, post, qp, query, srq};
 use crate::objects::device::Device;
 use crate::open;
 
@@ -124,9 +117,9 @@ fn register(pd: Handle<IbvPd>, memory: &mut [u8], flags: u32) -> Handle<IbvMr> {
 fn a_domain_stays_as_long_as_its_address_handles() {
     let context = open();
     let pd = pd::alloc_pd(context);
-    let ah = pd::create_ah(pd, In::to(&to_itself(context)));
+    let ah = ah::create_ah(pd, In::to(&to_itself(context)));
     assert_eq!((pd::dealloc_pd(pd), errno()), (EBUSY, EBUSY));
-    let ends = (pd::destroy_ah(ah), pd::dealloc_pd(pd), open::close_device(context));
+    let ends = (ah::destroy_ah(ah), pd::dealloc_pd(pd), open::close_device(context));
     assert_eq!(ends, (0, 0, 0));
 }
 
@@ -138,7 +131,7 @@ fn a_message_goes_through_structures_of_c() {
     connect(context, qp);
     let mut memory = *b"hello.....";
     let mr = register(pd, &mut memory, 1);
-    let lkey = mr.get().unwrap().lkey();
+    let lkey = mr.get().unwrap().lkey().0;
     let addr = Out::to(&mut memory[0]).as_ptr().expose_provenance() as u64;
 
     let place = Sge { addr: addr + 5, length: 5, lkey };
@@ -262,7 +255,7 @@ fn memory_that_has_gone_is_an_error_of_the_request() {
     let mr = register(pd, &mut memory, 1);
     let addr = Out::to(&mut memory[32 << 20]).as_ptr().expose_provenance() as u64;
     drop(memory);
-    let gone = Sge { addr, length: 8, lkey: mr.get().unwrap().lkey() };
+    let gone = Sge { addr, length: 8, lkey: mr.get().unwrap().lkey().0 };
     let send = SendWr { sg_list: In::to(&gone), num_sge: 1, opcode: 2, ..zeroed() };
     assert_eq!(post::post_send(qp, In::to(&send), Out::NULL), 0);
     let wc = next_completion(cq);

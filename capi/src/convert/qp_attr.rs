@@ -2,9 +2,9 @@
 
 use softroce::verbs::{self, FlatAttr};
 
+use super::address::address;
 use crate::abi::{AhAttr, QpAttr, QpCap};
 use crate::border::Errno;
-use crate::entry::pd::address;
 
 impl From<QpCap> for verbs::QpCap {
     fn from(cap: QpCap) -> Self {

@@ -1,29 +1,14 @@
-//! Completion channels.
+//! Functions of completion channels.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex};
-
-use softroce::verbs::CompletionChannel;
 
 use crate::abi::{Handle, IbvCompChannel, IbvContext, IbvCqEx, Out, UserData};
-use crate::border::{Head, minus_one, nothing, number, pointer};
-use crate::gate::lock;
-use crate::objects::context::Objects;
+use crate::border::{minus_one, nothing, number, pointer};
+use crate::objects::channel::Channel;
 use crate::objects::descriptor;
-
-/// `ibv_comp_channel`.
-#[repr(C)]
-pub(crate) struct Channel {
-    pub(crate) c: IbvCompChannel,
-    pub(crate) verbs: CompletionChannel,
-    objects: Arc<Mutex<Objects>>,
-}
-
-impl Head for IbvCompChannel {
-    type Object = Channel;
-}
 
 pub(crate) extern "C" fn create_comp_channel(
     context: Handle<IbvContext>,
@@ -55,9 +40,8 @@ pub(crate) extern "C" fn get_cq_event(
         let limit = descriptor::wait_limit(channel.verbs.as_fd())?;
         loop {
             let event = channel.verbs.wait_interruptible(limit)?;
-            let found = lock(&channel.objects).cqs.get(&event.id().0).copied();
-            // It may be about to be destroyed; then its event counts no more.
-            let Some(found) = found else { continue };
+            // An event of a queue that is being destroyed is dropped.
+            let Some(found) = channel.cq(event.id().0) else { continue };
             event.keep();
             cq.write(found);
             cq_context.write(found.get()?.c.cq_context.load(Ordering::Relaxed));

@@ -1,71 +1,28 @@
-//! Completion queues.
+//! Functions of completion queues.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 
-use softroce::verbs::{Completion, CompletionQueue, CqConfig, IpVersion, Moderation, WcFlags};
+use softroce::verbs::{CqConfig, Moderation, WcFlags};
 
+use super::cq_ex::READ;
 use crate::abi::{
-    CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCqEx, In, ModifyCqAttr, Out, UserData,
-    WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc,
+    CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCqEx, In, ModifyCqAttr, Out, UserData, Wc,
 };
-use crate::border::{Errno, Head, minus_one, number, pointer};
-use crate::entry::cq_ex::{self, Looking};
-use crate::entry::pd::next_handle;
-use crate::gate::lock;
-use crate::objects::context::Objects;
+use crate::border::{Errno, minus_one, number, pointer};
+use crate::convert::completion::wc;
+use crate::objects::cq::{Cq, CqFields};
 
-/// `ibv_cq`, which always is an `ibv_cq_ex`.
-#[repr(C)]
-pub(crate) struct Cq {
-    pub(crate) c: IbvCqEx,
-    pub(crate) verbs: CompletionQueue,
-    pub(crate) looking: Looking,
-    /// Where completions are on their way to the program's array.
-    batch: Mutex<Vec<Completion>>,
-    objects: Arc<Mutex<Objects>>,
-}
-
-impl Head for IbvCqEx {
-    type Object = Cq;
-}
-
-fn make(
+/// Creates a queue.
+fn create(
     context: Handle<IbvContext>,
     channel: Handle<IbvCompChannel>,
     cq_context: UserData,
     config: &CqConfig<'_>,
 ) -> Result<Handle<IbvCqEx>, Errno> {
-    let known = context.get()?;
-    let verbs = known.verbs.create_cq_ex(config)?;
-    let id = verbs.id().0;
-    let cq = Handle::new(Cq {
-        c: IbvCqEx {
-            context,
-            channel,
-            cq_context: AtomicPtr::new(cq_context),
-            handle: next_handle(),
-            cqe: AtomicI32::new(c_int::try_from(config.depth).unwrap_or(c_int::MAX)),
-            mutex: Default::default(),
-            cond: Default::default(),
-            comp_events_completed: AtomicU32::new(0),
-            async_events_completed: AtomicU32::new(0),
-            comp_mask: 0,
-            status: AtomicU32::new(0),
-            wr_id: AtomicU64::new(0),
-            read: cq_ex::READ,
-        },
-        verbs,
-        looking: Looking::default(),
-        batch: Mutex::default(),
-        objects: Arc::clone(&known.objects),
-    });
-    lock(&known.objects).cqs.insert(id, cq);
-    if let Some(channel) = channel.optional()? {
-        channel.c.refcnt.fetch_add(1, Ordering::Relaxed);
-    }
-    Ok(cq)
+    let verbs = context.get()?.verbs.create_cq_ex(config)?;
+    let fields = CqFields { context, channel, cq_context, depth: config.depth, read: READ };
+    Cq::create(&fields, verbs)
 }
 
 /// A number of completions.
@@ -86,7 +43,7 @@ pub(crate) extern "C" fn create_cq(
             comp_vector: u32::try_from(comp_vector).map_err(|_| Errno::INVALID)?,
             ..CqConfig::new(depth(cqe)?)
         };
-        make(context, channel, cq_context, &config)
+        create(context, channel, cq_context, &config)
     })
 }
 
@@ -123,7 +80,7 @@ pub(crate) extern "C" fn create_cq_ex(
             parent_domain: parent,
             ..CqConfig::new(usize::try_from(attr.cqe).map_err(|_| Errno::INVALID)?)
         };
-        make(context, attr.channel, attr.cq_context, &config)
+        create(context, attr.channel, attr.cq_context, &config)
     })
 }
 
@@ -160,77 +117,15 @@ pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCqEx>) -> c_int {
             }
             known.verbs.wait_acknowledged(None)?;
         }
-        lock(&known.objects).cqs.remove(&known.verbs.id().0);
-        if let Some(channel) = known.c.channel.optional()? {
-            channel.c.refcnt.fetch_sub(1, Ordering::Relaxed);
-        }
+        known.unregister()?;
         cq.destroy();
         Ok(())
     })
 }
 
-/// Immediate data in the order of the network, or the key that was invalidated.
-pub(crate) fn imm_or_key(completion: &Completion) -> u32 {
-    let key = completion.invalidated.map(|key| key.0);
-    completion.imm.map(u32::to_be).or(key).unwrap_or(0)
-}
-
-/// What is with a completion.
-pub(crate) fn wc_flags(completion: &Completion) -> u32 {
-    let flag = |is_there: bool, flag: u32| if is_there { flag } else { 0 };
-    flag(completion.source_qp.is_some(), WC_GRH)
-        | flag(completion.imm.is_some(), WC_WITH_IMM)
-        | flag(completion.invalidated.is_some(), WC_WITH_INV)
-}
-
-/// The service level of a completion. It is something of InfiniBand; on Ethernet ConnectX has in its place which
-/// headers a datagram came with, and UCX relies on it: UDP (8) over IPv6 (1) or IPv4 (2).
-pub(crate) fn service_level(completion: &Completion) -> u8 {
-    match completion.ip_version {
-        None => 0,
-        Some(IpVersion::V6) => 8 | 1,
-        Some(IpVersion::V4) => 8 | 2,
-    }
-}
-
-fn wc(completion: &Completion) -> Wc {
-    Wc {
-        wr_id: completion.wr_id,
-        status: completion.status as u32,
-        opcode: completion.opcode as u32,
-        vendor_err: 0,
-        byte_len: completion.byte_len,
-        imm_or_key: imm_or_key(completion),
-        qp_num: completion.qpn.value(),
-        src_qp: completion.source_qp.map_or(0, |qpn| qpn.value()),
-        wc_flags: wc_flags(completion),
-        pkey_index: 0,
-        slid: 0,
-        sl: service_level(completion),
-        dlid_path_bits: 0,
-    }
-}
-
 pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCqEx>, max: c_int, to: Out<Wc>) -> c_int {
     minus_one(|| {
-        let cq = cq.get()?;
-        let max = depth(max)?;
-        // Whoever polls at the same time has a list of his own.
-        let (mut held, mut own);
-        let batch = match cq.batch.try_lock() {
-            Ok(guard) => {
-                held = guard;
-                &mut *held
-            }
-            Err(_) => {
-                own = Vec::new();
-                &mut own
-            }
-        };
-        let count = cq.verbs.poll(batch, max);
-        for (n, completion) in batch.drain(..).enumerate() {
-            to.write_at(n, wc(&completion));
-        }
+        let count = cq.get()?.poll(depth(max)?, |n, completion| to.write_at(n, wc(completion)));
         c_int::try_from(count).map_err(|_| Errno::INVALID)
     })
 }

@@ -1,32 +1,16 @@
-//! Completions one after the other: `ibv_start_poll`, `ibv_next_poll`, and what is asked of each.
+//! Functions of `ibv_cq_ex`: completions one after the other.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use softroce::runtime::wall_clock;
-use softroce::verbs::{Completion, Instant};
 
 use crate::abi::{CqRead, Handle, IbvCqEx, In, PollCqAttr};
 use crate::border::{Errno, nothing, number, or};
-use crate::entry::cq::{Cq, imm_or_key, service_level, wc_flags};
-use crate::gate::{Gate, lock};
+use crate::convert::completion::{imm_or_key, service_level, wc_flags};
+use crate::objects::cq::PolledCompletion;
 
-/// Who looks, and at what.
-#[derive(Default)]
-pub(crate) struct Looking {
-    gate: Gate,
-    current: Mutex<Option<Current>>,
-}
-
-/// A completion, and when it was put in.
-#[derive(Clone, Copy)]
-struct Current {
-    completion: Completion,
-    at: Instant,
-}
-
+/// The functions in each `ibv_cq_ex`.
 pub(crate) const READ: CqRead = CqRead {
     start_poll,
     next_poll,
@@ -46,43 +30,31 @@ pub(crate) const READ: CqRead = CqRead {
     completion_wallclock_ns: read_wallclock,
 };
 
-/// Goes to the next completion.
-fn advance(cq: &Cq) -> Result<(), Errno> {
-    let polling = cq.verbs.start_poll().ok_or(Errno::NO_ENTRY)?;
-    let (completion, at) = (polling.completion(), polling.completion_ts());
-    cq.c.wr_id.store(completion.wr_id, Ordering::Relaxed);
-    cq.c.status.store(completion.status as u32, Ordering::Relaxed);
-    *lock(&cq.looking.current) = Some(Current { completion, at });
-    Ok(())
-}
-
 /// `ENOENT` says that there is none; then nothing has begun that would have to be ended.
 extern "C" fn start_poll(cq: Handle<IbvCqEx>, attr: In<PollCqAttr>) -> c_int {
     number(|| {
         if attr.read()?.comp_mask != 0 {
             return Err(Errno::INVALID);
         }
-        let cq = cq.get()?;
-        cq.looking.gate.close();
-        advance(cq).inspect_err(|_| cq.looking.gate.open())
+        cq.get()?.start_poll()
     })
 }
 
 extern "C" fn next_poll(cq: Handle<IbvCqEx>) -> c_int {
-    number(|| advance(cq.get()?))
+    number(|| cq.get()?.next_poll())
 }
 
 extern "C" fn end_poll(cq: Handle<IbvCqEx>) {
     nothing(|| {
-        cq.get()?.looking.gate.open();
+        cq.get()?.end_poll();
         Ok(())
     });
 }
 
 /// What the completion says that is looked at; zero when there was none yet.
-fn read<R: Default>(cq: Handle<IbvCqEx>, what: impl FnOnce(&Current) -> R) -> R {
+fn read<R: Default>(cq: Handle<IbvCqEx>, what: impl FnOnce(&PolledCompletion) -> R) -> R {
     or(R::default(), || {
-        let current = *lock(&cq.get()?.looking.current);
+        let current = cq.get()?.current();
         Ok(current.as_ref().map(what).unwrap_or_default())
     })
 }

@@ -1,11 +1,15 @@
 //! Functions that C calls, a file for each family of calls.
 
+pub(crate) mod ah;
 pub(crate) mod channel;
 pub(crate) mod cq;
 pub(crate) mod cq_ex;
 pub(crate) mod device;
+pub(crate) mod dm;
 pub(crate) mod events;
+pub(crate) mod fork;
 pub(crate) mod mr;
+pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod post;
 pub(crate) mod qp;
@@ -15,3 +19,4 @@ pub(crate) mod rates;
 pub(crate) mod srq;
 pub(crate) mod text;
 pub(crate) mod unsupported;
+pub(crate) mod xrcd;

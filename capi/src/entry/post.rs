@@ -1,117 +1,13 @@
-//! Posting of work requests.
+//! Functions that post work requests.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 
-use softroce::verbs::{
-    QKey, QpType, Qpn, RecvRequest, RemoteAddr, Rkey, SendData, SendOp, SendRequest, SendTarget,
-    SgeList, Srqn,
-};
-
-use crate::abi::{Handle, IbvQpEx, IbvSrq, In, Out, RecvWr, SEND_INLINE, SendWr, Sge};
-use crate::border::{Errno, number};
-use crate::entry::mr::{bind_info, send_flags, sge};
-
-/// `ibv_wr_opcode`.
-const WRITE: c_uint = 0;
-const WRITE_IMM: c_uint = 1;
-const SEND: c_uint = 2;
-const SEND_IMM: c_uint = 3;
-const READ: c_uint = 4;
-const COMPARE_SWAP: c_uint = 5;
-const FETCH_ADD: c_uint = 6;
-const LOCAL_INV: c_uint = 7;
-const BIND_MW: c_uint = 8;
-const SEND_INV: c_uint = 9;
-const ATOMIC_WRITE: c_uint = 15;
-
-/// The same of inline bytes.
-const MOST_INLINE: usize = 1 << 16;
-
-/// Reads a list of at most `max` pieces. Nothing is read of a longer one: its count may be wrong.
-pub(crate) fn pieces(list: In<Sge>, count: usize, max: u32) -> Result<SgeList, Errno> {
-    Ok(list.array(bounded(count, max)?)?.map(sge).collect())
-}
-
-fn bounded(count: usize, max: u32) -> Result<usize, Errno> {
-    if u32::try_from(count).is_ok_and(|count| count <= max) {
-        Ok(count)
-    } else {
-        Err(Errno::INVALID)
-    }
-}
-
-/// Bytes that are taken over at once, from several places.
-pub(crate) fn inline(places: impl Iterator<Item = (In<u8>, usize)>) -> Result<SendData, Errno> {
-    let mut bytes = smallvec::SmallVec::new();
-    for (place, len) in places {
-        if bytes.len().saturating_add(len) > MOST_INLINE {
-            return Err(Errno::INVALID);
-        }
-        place.copy_to(len, &mut bytes)?;
-    }
-    Ok(SendData::Inline(bytes))
-}
-
-fn count(found: c_int) -> Result<usize, Errno> {
-    usize::try_from(found).map_err(|_| Errno::INVALID)
-}
-
-/// What C asks for.
-fn operation(wr: &SendWr) -> Result<SendOp, Errno> {
-    let addr = wr.wr.remote_addr;
-    let remote = RemoteAddr { addr, rkey: Rkey(wr.wr.rkey()) };
-    let at = RemoteAddr { addr, rkey: Rkey(wr.wr.atomic_rkey) };
-    let imm = u32::from_be(wr.imm_or_key);
-    let rkey = Rkey(wr.imm_or_key);
-    Ok(match wr.opcode {
-        WRITE => SendOp::Write { to: remote },
-        WRITE_IMM => SendOp::WriteImm { to: remote, imm },
-        SEND => SendOp::Send,
-        SEND_IMM => SendOp::SendImm { imm },
-        READ => SendOp::Read { from: remote },
-        COMPARE_SWAP => SendOp::CompareSwap { at, expect: wr.wr.compare_add(), swap: wr.wr.swap },
-        FETCH_ADD => SendOp::FetchAdd { at, add: wr.wr.compare_add() },
-        LOCAL_INV => SendOp::LocalInv { rkey },
-        SEND_INV => SendOp::SendInv { rkey },
-        ATOMIC_WRITE => SendOp::AtomicWrite { to: remote },
-        BIND_MW => SendOp::BindMw {
-            window: wr.bind_mw.mw.get()?.verbs().id(),
-            rkey: Rkey(wr.bind_mw.rkey),
-            to: bind_info(&wr.bind_mw.info)?,
-        },
-        _ => return Err(Errno::INVALID),
-    })
-}
-
-/// A request of C to a queue pair of this type, with at most `max_sge` pieces.
-fn request(qp_type: QpType, max_sge: u32, wr: &SendWr) -> Result<SendRequest, Errno> {
-    let op = operation(wr)?;
-    let pieces_of = count(wr.num_sge)?;
-    let data = if op.is_local() {
-        // What has no message may have anything in those fields.
-        SendData::none()
-    } else if wr.send_flags & SEND_INLINE == 0 {
-        SendData::Sges(pieces(wr.sg_list, pieces_of, max_sge)?)
-    } else {
-        let places = wr.sg_list.array(bounded(pieces_of, max_sge)?)?;
-        inline(places.map(|piece| {
-            (In::at(piece.addr), usize::try_from(piece.length).unwrap_or(usize::MAX))
-        }))?
-    };
-    let to = match qp_type {
-        QpType::Ud => {
-            let [qpn, qkey] = wr.wr.remote_qp();
-            let ah = wr.wr.ah().get()?;
-            Some(ah.verbs.target(Qpn::new(qpn), QKey(qkey)).into())
-        }
-        QpType::XrcIni => Some(SendTarget::Srq(Srqn::new(wr.remote_srqn))),
-        QpType::Rc | QpType::Uc | QpType::XrcTgt => None,
-    };
-    Ok(SendRequest { wr_id: wr.wr_id, op, data, flags: send_flags(wr.send_flags)?, to })
-}
+use crate::abi::{Handle, IbvQpEx, IbvSrq, In, Out, RecvWr, SendWr};
+use crate::border::{Errno, Plain, number};
+use crate::convert::request::{receive, request};
 
 /// A request that C has linked into a list.
-trait Linked: crate::border::Plain {
+trait Linked: Plain {
     fn next(&self) -> In<Self>;
 }
 
@@ -178,11 +74,6 @@ pub(crate) extern "C" fn post_send(
         let translate = |wr: &SendWr| request(qp_type, max_sge, wr);
         post_list(first, bad, translate, |requests| pair.post_sends(requests))
     })
-}
-
-fn receive(max_sge: u32, wr: &RecvWr) -> Result<RecvRequest, Errno> {
-    let sges = pieces(wr.sg_list, count(wr.num_sge)?, max_sge)?;
-    Ok(RecvRequest { wr_id: wr.wr_id, sges })
 }
 
 pub(crate) extern "C" fn post_recv(

@@ -1,106 +1,19 @@
-//! Queue pairs.
+//! Functions of queue pairs.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 
-use softroce::engine::{AttrMask, CreateError};
-use softroce::verbs::{
-    Error, FlatAttr, Gid, QpConfig, QpInfo, QpType, Qpn, QueuePair, RateLimit, SendOps, XrcTarget,
-};
+use softroce::engine::CreateError;
+use softroce::verbs::{Error, FlatAttr, Gid, QpConfig, QpType, Qpn, RateLimit, SendOps};
 
+use super::qp_ex::WR;
 use crate::abi::{
-    Handle, IbvContext, IbvCqEx, IbvPd, IbvQp, IbvQpEx, IbvSrq, IbvXrcd, In, Out,
-    QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr, RateLimitAttr, UserData,
+    Handle, IbvContext, IbvPd, IbvQpEx, In, Out, QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr,
+    QpInitAttrEx, QpOpenAttr, RateLimitAttr,
 };
-use crate::border::{Errno, Head, number, or, pointer};
+use crate::border::{Errno, number, or, pointer};
 use crate::convert::qp_attr::{flat, told};
-use crate::entry::pd::next_handle;
-use crate::entry::qp_ex::{self, Requests};
-use crate::gate::lock;
-use crate::objects::context::Objects;
-use crate::objects::users::User;
-
-/// `ibv_qp`, which always is an `ibv_qp_ex`.
-#[repr(C)]
-pub(crate) struct Qp {
-    pub(crate) c: IbvQpEx,
-    end: End,
-    qp_type: QpType,
-    cap: softroce::verbs::QpCap,
-    /// Of `ibv_wr_start`.
-    pub(crate) requests: Requests,
-    /// Whether it was created for `ibv_wr_start`.
-    is_extended: bool,
-    _of_xrcd: Option<User>,
-    objects: Arc<Mutex<Objects>>,
-}
-
-impl Head for IbvQpEx {
-    type Object = Qp;
-}
-
-/// What it is.
-enum End {
-    Pair(QueuePair),
-    Target(XrcTarget),
-}
-
-impl Qp {
-    /// The queue pair, which a target of XRC is not.
-    pub(crate) fn initiator(&self) -> Result<&QueuePair, Errno> {
-        match &self.end {
-            End::Pair(pair) => Ok(pair),
-            End::Target(_) => Err(Errno::INVALID),
-        }
-    }
-
-    pub(crate) fn qp_type(&self) -> QpType {
-        self.qp_type
-    }
-
-    /// The capacities that were granted.
-    pub(crate) fn cap(&self) -> &softroce::verbs::QpCap {
-        &self.cap
-    }
-
-    pub(crate) fn ack_async_events(&self, events: u32) {
-        match &self.end {
-            End::Pair(pair) => pair.ack_async_events(events),
-            End::Target(target) => target.ack_async_events(events),
-        }
-    }
-}
-
-impl End {
-    fn wait_acknowledged(&self) -> Result<(), Error> {
-        match self {
-            Self::Pair(pair) => pair.wait_acknowledged(None),
-            Self::Target(target) => target.wait_acknowledged(None),
-        }
-    }
-
-    fn check_destroy(&self) -> Result<(), Error> {
-        match self {
-            Self::Pair(pair) => pair.clone().destroy().map_err(|(_, error)| error),
-            Self::Target(target) => target.clone().destroy().map_err(|(_, error)| error),
-        }
-    }
-
-    fn query(&self) -> Result<QpInfo, Error> {
-        match self {
-            Self::Pair(pair) => pair.query(),
-            Self::Target(target) => target.query(),
-        }
-    }
-
-    fn qpn(&self) -> Qpn {
-        match self {
-            Self::Pair(pair) => pair.qpn(),
-            Self::Target(target) => target.qpn(),
-        }
-    }
-}
+use crate::objects::qp::{End, Qp, QpParents};
 
 /// The operations of `ibv_wr_start`. ATOMIC WRITE is none of them: no memory of C takes it, and a program that
 /// asks for it means to have it at both ends.
@@ -109,59 +22,13 @@ fn send_ops(flags: u64) -> Result<SendOps, Errno> {
     known.ok_or(Errno::UNSUPPORTED)
 }
 
-/// What C has in the structure of a queue pair beside what follows from it.
-struct Belongings {
-    context: Handle<IbvContext>,
-    pd: Handle<IbvPd>,
-    qp_context: UserData,
-    send_cq: Handle<IbvCqEx>,
-    recv_cq: Handle<IbvCqEx>,
-    srq: Handle<IbvSrq>,
-    xrcd: Handle<IbvXrcd>,
-}
-
-fn make(of: &Belongings, end: End, is_extended: bool) -> Result<Handle<IbvQpEx>, Errno> {
-    let objects = Arc::clone(&of.context.get()?.objects);
-    let of_xrcd = of.xrcd.optional()?.map(|domain| domain.users.join());
-    let (qpn, info) = (end.qpn(), end.query()?);
-    let (qp_type, cap) = (info.init.qp_type, info.init.cap);
-    let base = IbvQp {
-        context: of.context,
-        qp_context: AtomicPtr::new(of.qp_context),
-        pd: of.pd,
-        send_cq: of.send_cq,
-        recv_cq: of.recv_cq,
-        srq: of.srq,
-        handle: next_handle(),
-        qp_num: qpn.value(),
-        state: AtomicU32::new(info.state as u32),
-        qp_type: qp_type as c_uint,
-        mutex: Default::default(),
-        cond: Default::default(),
-        events_completed: AtomicU32::new(0),
-    };
-    let c = IbvQpEx {
-        base,
-        comp_mask: 0,
-        wr_id: AtomicU64::new(0),
-        wr_flags: AtomicU32::new(0),
-        wr: qp_ex::WR,
-    };
-    let requests = Requests::default();
-    let table = Arc::clone(&objects);
-    let qp =
-        Handle::new(Qp { c, end, qp_type, cap, requests, is_extended, _of_xrcd: of_xrcd, objects });
-    lock(&table).qps.insert(qpn, qp);
-    Ok(qp)
-}
-
 fn qp_type(found: c_uint) -> Result<QpType, Errno> {
     QpType::ALL.into_iter().find(|known| *known as c_uint == found).ok_or(Errno::UNSUPPORTED)
 }
 
 /// Creates a queue pair that sends.
 fn create(
-    of: &Belongings,
+    of: &QpParents,
     attr: &QpInitAttr,
     send_ops: Option<SendOps>,
 ) -> Result<Handle<IbvQpEx>, Errno> {
@@ -181,13 +48,13 @@ fn create(
         return Err(Errno::INVALID);
     }
     let pair = of.pd.get()?.verbs.create_qp(&config)?;
-    make(of, End::Pair(pair), send_ops.is_some())
+    Qp::create(of, End::Pair(pair), send_ops.is_some(), WR)
 }
 
 pub(crate) extern "C" fn create_qp(pd: Handle<IbvPd>, attr: Out<QpInitAttr>) -> Handle<IbvQpEx> {
     pointer(|| {
         let given = attr.read()?;
-        let of = Belongings {
+        let of = QpParents {
             context: pd.get()?.c.context,
             pd,
             qp_context: given.qp_context,
@@ -197,7 +64,7 @@ pub(crate) extern "C" fn create_qp(pd: Handle<IbvPd>, attr: Out<QpInitAttr>) -> 
             xrcd: Handle::NULL,
         };
         let qp = create(&of, &given, None)?;
-        let cap = qp.get()?.end.query()?.init.cap.into();
+        let cap = (*qp.get()?.cap()).into();
         attr.write_prefix(&QpInitAttr { cap, ..given }, QP_INIT_ATTR_SHARED);
         Ok(qp)
     })
@@ -229,10 +96,10 @@ pub(crate) extern "C" fn create_qp_ex(
                 return Err(Error::Create(CreateError::NoXrcd).into());
             }
             let target = given.xrcd.get()?.verbs.create_target()?;
-            let of = of_target(context, given.xrcd, given.qp_context);
-            return make(&of, End::Target(target), false);
+            let of = QpParents::of_target(context, given.xrcd, given.qp_context);
+            return Qp::create(&of, End::Target(target), false, WR);
         }
-        let of = Belongings {
+        let of = QpParents {
             context,
             pd: if has(WITH_PD) { given.pd } else { Handle::NULL },
             qp_context: given.qp_context,
@@ -255,27 +122,10 @@ pub(crate) extern "C" fn create_qp_ex(
             sq_sig_all: given.sq_sig_all,
         };
         let qp = create(&of, &plain, send_ops)?;
-        let cap = qp.get()?.end.query()?.init.cap.into();
+        let cap = (*qp.get()?.cap()).into();
         attr.write_prefix(&QpInitAttrEx { cap, ..given }, QP_INIT_ATTR_SHARED);
         Ok(qp)
     })
-}
-
-/// A target of XRC has none of what other queue pairs have.
-fn of_target(
-    context: Handle<IbvContext>,
-    xrcd: Handle<IbvXrcd>,
-    qp_context: UserData,
-) -> Belongings {
-    Belongings {
-        context,
-        pd: Handle::NULL,
-        qp_context,
-        send_cq: Handle::NULL,
-        recv_cq: Handle::NULL,
-        srq: Handle::NULL,
-        xrcd,
-    }
 }
 
 /// `ibv_qp_open_attr_mask`.
@@ -303,53 +153,36 @@ pub(crate) extern "C" fn open_qp(
             0 => std::ptr::null_mut(),
             _ => attr.qp_context,
         };
-        make(&of_target(context, attr.xrcd, qp_context), End::Target(target), false)
+        let of = QpParents::of_target(context, attr.xrcd, qp_context);
+        Qp::create(&of, End::Target(target), false, WR)
     })
 }
 
 /// Null for a queue pair that was not created for it.
 pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<IbvQpEx>) -> Handle<IbvQpEx> {
-    pointer(|| Ok(if qp.get()?.is_extended { qp } else { Handle::NULL }))
+    pointer(|| Ok(if qp.get()?.is_extended() { qp } else { Handle::NULL }))
 }
 
 /// Waits until its events are acknowledged, if nothing else keeps it.
 pub(crate) extern "C" fn destroy_qp(qp: Handle<IbvQpEx>) -> c_int {
     number(|| {
         let known = qp.get()?;
-        while let Err(error) = known.end.check_destroy() {
+        while let Err(error) = known.destroy() {
             if !error.is_unacknowledged() {
                 return Err(error.into());
             }
-            known.end.wait_acknowledged()?;
+            known.wait_acknowledged()?;
         }
-        lock(&known.objects).qps.remove(&known.end.qpn());
+        known.unregister();
         qp.destroy();
         Ok(())
     })
 }
 
-/// Attributes of the end that a queue pair is not. Programs give both to either end of XRC, and the kernel leaves out
-/// what is none of its.
-fn ignored(qp_type: QpType) -> AttrMask {
-    match qp_type {
-        QpType::XrcIni => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
-        QpType::XrcTgt => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
-        QpType::Rc | QpType::Uc | QpType::Ud => AttrMask::empty(),
-    }
-}
-
 pub(crate) extern "C" fn modify_qp(qp: Handle<IbvQpEx>, attr: In<QpAttr>, mask: c_int) -> c_int {
     number(|| {
-        let qp = qp.get()?;
-        let mask = mask.cast_unsigned() & !ignored(qp.qp_type).bits();
-        let attr = flat(&attr.read()?, mask)?;
-        match &qp.end {
-            End::Pair(pair) => pair.modify_masked(&attr, mask)?,
-            End::Target(target) => target.modify_masked(&attr, mask)?,
-        }
-        let state = qp.end.query()?.state;
-        qp.c.base.state.store(state as u32, Ordering::Relaxed);
-        Ok(())
+        let mask = mask.cast_unsigned();
+        Ok(qp.get()?.modify(&flat(&attr.read()?, mask)?, mask)?)
     })
 }
 
@@ -361,9 +194,8 @@ pub(crate) extern "C" fn query_qp(
 ) -> c_int {
     number(|| {
         let qp = qp.get()?;
-        let info = qp.end.query()?;
+        let info = qp.query()?;
         let base = &qp.c.base;
-        base.state.store(info.state as u32, Ordering::Relaxed);
         attr.write(told(&FlatAttr::of(&info)));
         init.write(QpInitAttr {
             qp_context: base.qp_context.load(Ordering::Relaxed),
@@ -406,4 +238,14 @@ pub(crate) extern "C" fn ece(qp: Handle<IbvQpEx>, _ece: Out<u8>) -> c_int {
         qp.get()?;
         Err(Errno::UNSUPPORTED)
     })
+}
+
+/// Nothing is promised of the order in which bytes of a message appear, but that its last 8 do so after
+/// all others.
+pub(crate) extern "C" fn query_qp_data_in_order(
+    qp: Handle<IbvQpEx>,
+    _opcode: c_uint,
+    _flags: u32,
+) -> c_int {
+    or(0, || qp.get().map(|_| 0))
 }

@@ -1,7 +1,7 @@
-//! Requests that are put together by calls: from `ibv_wr_start` to `ibv_wr_complete`.
+//! Functions of `ibv_qp_ex`: requests that the program builds by calls, from `ibv_wr_start` to
+//! `ibv_wr_complete`.
 
 use std::ffi::c_int;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use softroce::verbs;
@@ -12,25 +12,11 @@ use softroce::verbs::{
 
 use crate::abi::{DataBuf, Handle, IbvAh, IbvMw, IbvQpEx, In, MwBindInfo, QpWr, Sge};
 use crate::border::{Errno, nothing, number};
-use crate::entry::mr::{bind_info, send_flags};
-use crate::entry::post::{inline, pieces};
-use crate::entry::qp::Qp;
-use crate::gate::{Gate, lock};
+use crate::convert::memory::bind_info;
+use crate::convert::request::{inline, pieces, send_flags};
+use crate::objects::qp::Qp;
 
-/// What has been put together since `ibv_wr_start`. Whoever else starts waits.
-#[derive(Default)]
-pub(crate) struct Requests {
-    gate: Gate,
-    list: Mutex<List>,
-}
-
-#[derive(Default)]
-struct List {
-    requests: Vec<SendRequest>,
-    /// What was wrong first; `ibv_wr_complete` tells it.
-    wrong: Option<Errno>,
-}
-
+/// The functions in each `ibv_qp_ex`.
 pub(crate) const WR: QpWr = QpWr {
     atomic_cmp_swp,
     atomic_fetch_add,
@@ -56,35 +42,36 @@ pub(crate) const WR: QpWr = QpWr {
     flush,
 };
 
-/// Does something with the list. What goes wrong is told in the end.
-fn with(qp: Handle<IbvQpEx>, change: impl FnOnce(&Qp, &mut List) -> Result<(), Errno>) {
+/// Changes the requests of the batch. `ibv_wr_complete` returns the first error.
+fn change(
+    qp: Handle<IbvQpEx>,
+    change: impl FnOnce(&Qp, &mut Vec<SendRequest>) -> Result<(), Errno>,
+) {
     nothing(|| {
         let qp = qp.get()?;
-        let mut list = lock(&qp.requests.list);
-        let result = change(qp, &mut list);
-        list.wrong = list.wrong.or(result.err());
+        qp.batch.change(|requests| change(qp, requests));
         Ok(())
     });
 }
 
-/// Begins a request with the number and the flags that the program has put into the structure.
-fn begin(qp: Handle<IbvQpEx>, op: impl FnOnce() -> Result<(SendOp, SendData), Errno>) {
-    with(qp, |qp, list| {
+/// Appends a request with the number and the flags that the program has stored in the structure.
+fn append(qp: Handle<IbvQpEx>, op: impl FnOnce() -> Result<(SendOp, SendData), Errno>) {
+    change(qp, |qp, requests| {
         let (op, data) = op()?;
         let wr_id = qp.c.wr_id.load(Ordering::Relaxed);
         let flags = send_flags(qp.c.wr_flags.load(Ordering::Relaxed))?;
-        list.requests.push(SendRequest { wr_id, op, data, flags, to: None });
+        requests.push(SendRequest { wr_id, op, data, flags, to: None });
         Ok(())
     });
 }
 
-/// Changes the request that was begun last.
-fn set(qp: Handle<IbvQpEx>, change: impl FnOnce(&mut SendRequest) -> Result<(), Errno>) {
-    with(qp, |_, list| change(list.requests.last_mut().ok_or(Errno::INVALID)?));
+/// Changes the last request.
+fn set(qp: Handle<IbvQpEx>, set: impl FnOnce(&mut SendRequest) -> Result<(), Errno>) {
+    change(qp, |_, requests| set(requests.last_mut().ok_or(Errno::INVALID)?));
 }
 
 fn plain(qp: Handle<IbvQpEx>, op: SendOp) {
-    begin(qp, || Ok((op, SendData::none())));
+    append(qp, || Ok((op, SendData::none())));
 }
 
 fn remote(rkey: u32, addr: u64) -> RemoteAddr {
@@ -100,8 +87,8 @@ extern "C" fn atomic_fetch_add(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, add: u
 }
 
 extern "C" fn bind_mw(qp: Handle<IbvQpEx>, mw: Handle<IbvMw>, rkey: u32, info: In<MwBindInfo>) {
-    begin(qp, || {
-        let (window, to) = (mw.get()?.verbs().id(), bind_info(&info.read()?)?);
+    append(qp, || {
+        let (window, to) = (mw.get()?.verbs.id(), bind_info(&info.read()?)?);
         Ok((SendOp::BindMw { window, rkey: Rkey(rkey), to }, SendData::none()))
     });
 }
@@ -136,7 +123,7 @@ extern "C" fn send_inv(qp: Handle<IbvQpEx>, rkey: u32) {
 
 /// The bytes are taken over at once.
 extern "C" fn atomic_write(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, word: In<u8>) {
-    begin(qp, || {
+    append(qp, || {
         let data = inline(std::iter::once((word, 8)))?;
         Ok((SendOp::AtomicWrite { to: remote(rkey, addr) }, data))
     });
@@ -155,7 +142,7 @@ extern "C" fn flush(
     placement: u8,
     level: u8,
 ) {
-    begin(qp, || {
+    append(qp, || {
         let length = u32::try_from(len).map_err(|_| Errno::INVALID)?;
         let target = match level {
             RANGE => FlushTarget::Range { at: remote(rkey, addr), length },
@@ -212,33 +199,35 @@ extern "C" fn set_sge_list(qp: Handle<IbvQpEx>, count: usize, list: In<Sge>) {
 
 extern "C" fn start(qp: Handle<IbvQpEx>) {
     nothing(|| {
-        qp.get()?.requests.gate.close();
+        qp.get()?.batch.start();
         Ok(())
     });
 }
 
-/// Posts all of them, or none.
+/// Posts all requests of the batch, or none.
 extern "C" fn complete(qp: Handle<IbvQpEx>) -> c_int {
     number(|| {
         let qp = qp.get()?;
-        let List { mut requests, wrong } = std::mem::take(&mut *lock(&qp.requests.list));
-        let posted = match (wrong, requests.len()) {
-            (Some(errno), _) => Err(errno),
-            (None, 1) => qp.initiator().and_then(|pair| {
-                requests.pop().map_or(Ok(()), |only| pair.post_send(only).map_err(Errno::from))
-            }),
-            (None, _) => qp.initiator().and_then(|pair| Ok(pair.post_all(requests)?)),
-        };
-        qp.requests.gate.open();
+        let posted = qp.batch.take().and_then(|requests| post(qp, requests));
+        qp.batch.end();
         posted
     })
 }
 
+fn post(qp: &Qp, mut requests: Vec<SendRequest>) -> Result<(), Errno> {
+    let pair = qp.initiator()?;
+    match requests.len() {
+        1 => requests.pop().map_or(Ok(()), |only| Ok(pair.post_send(only)?)),
+        _ => Ok(pair.post_all(requests)?),
+    }
+}
+
 extern "C" fn abort(qp: Handle<IbvQpEx>) {
     nothing(|| {
-        let requests = &qp.get()?.requests;
-        *lock(&requests.list) = List::default();
-        requests.gate.open();
+        let batch = &qp.get()?.batch;
+        // The requests and their errors are dropped.
+        let _ = batch.take();
+        batch.end();
         Ok(())
     });
 }

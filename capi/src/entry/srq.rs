@@ -1,78 +1,12 @@
-//! Shared receive queues and XRC domains.
+//! Functions of shared receive queues.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::{AtomicPtr, AtomicU32};
-use std::sync::{Arc, Mutex};
 
-use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify, XrcDomain, XrcdOptions};
+use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify};
 
-use crate::abi::{
-    Handle, IbvContext, IbvPd, IbvSrq, IbvXrcd, In, Out, SrqAttr, SrqInitAttr, SrqInitAttrEx,
-    UserData, XrcdInitAttr,
-};
-use crate::border::{Errno, Head, descriptor, number, pointer};
-use crate::entry::pd::next_handle;
-use crate::gate::lock;
-use crate::objects::context::Objects;
-use crate::objects::users::{User, Users};
-
-/// `ibv_srq`.
-#[repr(C)]
-pub(crate) struct Srq {
-    c: IbvSrq,
-    pub(crate) verbs: SharedReceiveQueue,
-    max_sge: u32,
-    _of_xrcd: Option<User>,
-    objects: Arc<Mutex<Objects>>,
-}
-
-impl Head for IbvSrq {
-    type Object = Srq;
-}
-
-impl Srq {
-    /// Maximum number of pieces of a receive request.
-    pub(crate) fn max_sge(&self) -> u32 {
-        self.max_sge
-    }
-}
-
-/// `ibv_xrcd`.
-#[repr(C)]
-pub(crate) struct Xrcd {
-    c: IbvXrcd,
-    pub(crate) verbs: XrcDomain,
-    /// Its queues, and targets that were made or opened through it.
-    pub(crate) users: Users,
-}
-
-impl Head for IbvXrcd {
-    type Object = Xrcd;
-}
-
-fn make(
-    pd: Handle<IbvPd>,
-    srq_context: UserData,
-    verbs: SharedReceiveQueue,
-    of_xrcd: Option<User>,
-) -> Result<Handle<IbvSrq>, Errno> {
-    let context = pd.get()?.c.context;
-    let objects = Arc::clone(&context.get()?.objects);
-    let max_sge = verbs.query()?.max_sge;
-    let (srqn, table) = (verbs.srqn(), Arc::clone(&objects));
-    let c = IbvSrq {
-        context,
-        srq_context: AtomicPtr::new(srq_context),
-        pd,
-        handle: next_handle(),
-        mutex: Default::default(),
-        cond: Default::default(),
-        events_completed: AtomicU32::new(0),
-    };
-    let srq = Handle::new(Srq { c, verbs, max_sge, _of_xrcd: of_xrcd, objects });
-    lock(&table).srqs.insert(srqn, srq);
-    Ok(srq)
-}
+use crate::abi::{Handle, IbvContext, IbvPd, IbvSrq, In, Out, SrqAttr, SrqInitAttr, SrqInitAttrEx};
+use crate::border::{Errno, number, pointer};
+use crate::objects::srq::Srq;
 
 fn config(attr: &SrqAttr) -> SrqConfig {
     SrqConfig { max_wr: attr.max_wr, max_sge: attr.max_sge }
@@ -89,7 +23,7 @@ pub(crate) extern "C" fn create_srq(pd: Handle<IbvPd>, attr: Out<SrqInitAttr>) -
         let given = attr.read()?;
         let verbs = pd.get()?.verbs.create_srq(&config(&given.attr))?;
         let granted = told(&verbs)?;
-        let srq = make(pd, given.srq_context, verbs, None)?;
+        let srq = Srq::create(pd, given.srq_context, verbs, None)?;
         attr.write(SrqInitAttr { attr: granted, ..given });
         Ok(srq)
     })
@@ -130,7 +64,7 @@ pub(crate) extern "C" fn create_srq_ex(
             _ => return Err(Errno::UNSUPPORTED),
         };
         let granted = told(&verbs)?;
-        let srq = make(given.pd, given.srq_context, verbs, of_xrcd)?;
+        let srq = Srq::create(given.pd, given.srq_context, verbs, of_xrcd)?;
         attr.write(SrqInitAttrEx { attr: granted, ..given });
         Ok(srq)
     })
@@ -170,8 +104,7 @@ pub(crate) extern "C" fn destroy_srq(srq: Handle<IbvSrq>) -> c_int {
             }
             known.verbs.wait_acknowledged(None)?;
         }
-        lock(&known.objects).srqs.remove(&known.verbs.srqn());
-        debug_assert!(!known.c.pd.is_null());
+        known.unregister();
         srq.destroy();
         Ok(())
     })
@@ -184,40 +117,6 @@ pub(crate) extern "C" fn get_srq_num(srq: Handle<IbvSrq>, to: Out<u32>) -> c_int
             return Err(Errno::UNSUPPORTED);
         }
         to.write(verbs.srqn().value());
-        Ok(())
-    })
-}
-
-/// `IBV_XRCD_INIT_ATTR_FD` and `_OFLAGS`, which are both needed.
-const XRCD_NEEDED: u32 = 3;
-/// `O_CREAT` and `O_EXCL`.
-const CREATE: c_int = 0o100;
-const EXCLUSIVE: c_int = 0o200;
-
-pub(crate) extern "C" fn open_xrcd(
-    context: Handle<IbvContext>,
-    attr: In<XrcdInitAttr>,
-) -> Handle<IbvXrcd> {
-    pointer(|| {
-        let attr = attr.read()?;
-        if attr.comp_mask != XRCD_NEEDED {
-            return Err(Errno::INVALID);
-        }
-        let verbs = context.get()?.verbs.open_xrcd(&XrcdOptions {
-            file: descriptor(attr.fd),
-            create: attr.oflags & CREATE != 0,
-            exclusive: attr.oflags & EXCLUSIVE != 0,
-        })?;
-        Ok(Handle::new(Xrcd { c: IbvXrcd { context }, verbs, users: Users::default() }))
-    })
-}
-
-pub(crate) extern "C" fn close_xrcd(xrcd: Handle<IbvXrcd>) -> c_int {
-    number(|| {
-        let known = xrcd.get()?;
-        debug_assert!(!known.c.context.is_null());
-        known.users.check()?;
-        xrcd.destroy();
         Ok(())
     })
 }

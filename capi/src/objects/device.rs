@@ -90,11 +90,6 @@ impl Device {
             }
         }
     }
-
-    /// Whether the words behind `ibv_device` are what providers must find there.
-    pub(crate) fn is_unknown_to_providers(&self) -> bool {
-        self.providers.iter().chain(&self.zeros).all(|word| *word == 0)
-    }
 }
 
 /// Returns a C string of at most `N - 1` bytes of `text`.

@@ -7,16 +7,16 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
 use crate::abi::{ContextOps, Handle, IbvContext, IbvDevice, VerbsContext};
-use crate::entry::{cq, mr, pd, post, qp, query, srq};
+use crate::entry::{cq, dm, mr, mw, pd, post, qp, query, srq, xrcd};
 
 /// The functions of `ibv_context`.
 const CONTEXT_OPS: ContextOps = ContextOps {
     query_device: query::query_device,
     query_port: query::query_port,
     none_a: [0; 5],
-    alloc_mw: mr::alloc_mw,
-    bind_mw: mr::bind_mw,
-    dealloc_mw: mr::dealloc_mw,
+    alloc_mw: mw::alloc_mw,
+    bind_mw: mw::bind_mw,
+    dealloc_mw: mw::dealloc_mw,
     none_b: [0; 1],
     poll_cq: cq::poll_cq,
     req_notify_cq: cq::req_notify_cq,
@@ -37,9 +37,9 @@ pub(super) fn verbs_context(device: Handle<IbvDevice>, async_fd: c_int) -> Verbs
         advise_mr: mr::advise_mr,
         alloc_null_mr: mr::alloc_null_mr,
         none_b: [0; 4],
-        reg_dm_mr: mr::reg_dm_mr,
-        alloc_dm: mr::alloc_dm,
-        free_dm: mr::free_dm,
+        reg_dm_mr: dm::reg_dm_mr,
+        alloc_dm: dm::alloc_dm,
+        free_dm: dm::free_dm,
         none_c: [0; 3],
         modify_qp_rate_limit: qp::modify_qp_rate_limit,
         alloc_parent_domain: pd::alloc_parent_domain,
@@ -56,8 +56,8 @@ pub(super) fn verbs_context(device: Handle<IbvDevice>, async_fd: c_int) -> Verbs
         create_qp_ex: qp::create_qp_ex,
         get_srq_num: srq::get_srq_num,
         create_srq_ex: srq::create_srq_ex,
-        open_xrcd: srq::open_xrcd,
-        close_xrcd: srq::close_xrcd,
+        open_xrcd: xrcd::open_xrcd,
+        close_xrcd: xrcd::close_xrcd,
         placeholder: 0,
         size: size_of::<VerbsContext>(),
         context: IbvContext {

@@ -1,0 +1,65 @@
+//! Functions of address handles.
+
+use std::ffi::c_int;
+
+use softroce::verbs::{AddressVector, GRH_LEN};
+
+use crate::abi::{AhAttr, Handle, IbvAh, IbvContext, IbvPd, In, Out, WC_GRH, Wc};
+use crate::border::{Errno, number, pointer};
+use crate::convert::address::address;
+use crate::convert::completion::received;
+use crate::objects::ah::Ah;
+
+pub(crate) extern "C" fn create_ah(pd: Handle<IbvPd>, attr: In<AhAttr>) -> Handle<IbvAh> {
+    pointer(|| {
+        let attr = attr.read()?;
+        if attr.port_num != 1 {
+            return Err(Errno::INVALID);
+        }
+        Ah::create(pd, address(&attr)?)
+    })
+}
+
+pub(crate) extern "C" fn destroy_ah(ah: Handle<IbvAh>) -> c_int {
+    number(|| {
+        ah.get()?;
+        ah.destroy();
+        Ok(())
+    })
+}
+
+/// The way back to who has sent a message.
+fn back(
+    context: Handle<IbvContext>,
+    port: u8,
+    wc: In<Wc>,
+    grh: In<[u8; GRH_LEN]>,
+) -> Result<AddressVector, Errno> {
+    let wc = wc.read()?;
+    if port != 1 || wc.wc_flags & WC_GRH == 0 {
+        return Err(Errno::INVALID);
+    }
+    Ok(context.get()?.verbs.init_ah_from_wc(&received(&wc), &grh.read()?)?)
+}
+
+pub(crate) extern "C" fn init_ah_from_wc(
+    context: Handle<IbvContext>,
+    port: u8,
+    wc: In<Wc>,
+    grh: In<[u8; GRH_LEN]>,
+    to: Out<AhAttr>,
+) -> c_int {
+    number(|| {
+        to.write(back(context, port, wc, grh)?.into());
+        Ok(())
+    })
+}
+
+pub(crate) extern "C" fn create_ah_from_wc(
+    pd: Handle<IbvPd>,
+    wc: In<Wc>,
+    grh: In<[u8; GRH_LEN]>,
+    port: u8,
+) -> Handle<IbvAh> {
+    pointer(|| Ah::create(pd, back(pd.get()?.c.context, port, wc, grh)?))
+}

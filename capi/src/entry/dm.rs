@@ -1,0 +1,84 @@
+//! Functions of device memory.
+
+use std::ffi::{c_int, c_uint};
+
+use smallvec::SmallVec;
+
+use crate::abi::{AllocDmAttr, Handle, IbvContext, IbvDm, IbvMr, IbvPd, In, Out};
+use crate::border::{Errno, number, pointer};
+use crate::convert::memory::access;
+use crate::objects::dm::Dm;
+use crate::objects::mr::Mr;
+use crate::objects::number::next_handle;
+use crate::objects::users::Users;
+
+pub(crate) extern "C" fn alloc_dm(
+    context: Handle<IbvContext>,
+    attr: In<AllocDmAttr>,
+) -> Handle<IbvDm> {
+    pointer(|| {
+        let attr = attr.read()?;
+        if attr.comp_mask != 0 {
+            return Err(Errno::UNSUPPORTED);
+        }
+        let verbs = context.get()?.verbs.alloc_dm(attr.length, attr.log_align_req)?;
+        let handle = next_handle();
+        let c = IbvDm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
+        Ok(Handle::new(Dm { c, verbs, regions: Users::default() }))
+    })
+}
+
+pub(crate) extern "C" fn free_dm(dm: Handle<IbvDm>) -> c_int {
+    number(|| {
+        let known = dm.get()?;
+        known.regions.check()?;
+        dm.destroy();
+        Ok(())
+    })
+}
+
+pub(crate) extern "C" fn reg_dm_mr(
+    pd: Handle<IbvPd>,
+    dm: Handle<IbvDm>,
+    offset: u64,
+    len: usize,
+    flags: c_uint,
+) -> Handle<IbvMr> {
+    pointer(|| {
+        let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+        let dm = dm.get()?;
+        let verbs = pd.get()?.verbs.reg_dm_mr(&dm.verbs, offset, len, access(flags)?)?;
+        Mr::create(pd, std::ptr::null_mut(), len, verbs, Some(dm.regions.join()))
+    })
+}
+
+/// Where in device memory a program copies from or to. Adapters take whole words of four bytes: a program
+/// that does not keep to it should not find that out there.
+fn in_words(offset: u64, len: usize) -> Result<usize, Errno> {
+    let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
+    let whole = offset.is_multiple_of(4) && len.is_multiple_of(4);
+    whole.then_some(offset).ok_or(Errno::INVALID)
+}
+
+extern "C" fn memcpy_to_dm(dm: Handle<IbvDm>, offset: u64, from: In<u8>, len: usize) -> c_int {
+    number(|| {
+        let offset = in_words(offset, len)?;
+        let mut bytes = SmallVec::<[u8; 64]>::new();
+        from.copy_to(len, &mut bytes)?;
+        dm.get()?.verbs.memcpy_to_dm(offset, &bytes).map_err(|_| Errno::INVALID)
+    })
+}
+
+extern "C" fn memcpy_from_dm(to: Out<u8>, dm: Handle<IbvDm>, offset: u64, len: usize) -> c_int {
+    number(|| {
+        let offset = in_words(offset, len)?;
+        let dm = &dm.get()?.verbs;
+        if len > dm.len() {
+            return Err(Errno::INVALID);
+        }
+        let mut bytes = vec![0; len];
+        dm.memcpy_from_dm(offset, &mut bytes).map_err(|_| Errno::INVALID)?;
+        to.fill(&bytes);
+        Ok(())
+    })
+}

@@ -1,0 +1,43 @@
+//! Functions of XRC domains.
+
+use std::ffi::c_int;
+
+use softroce::verbs::XrcdOptions;
+
+use crate::abi::{Handle, IbvContext, IbvXrcd, In, XrcdInitAttr};
+use crate::border::{Errno, descriptor, number, pointer};
+use crate::objects::users::Users;
+use crate::objects::xrcd::Xrcd;
+
+/// `IBV_XRCD_INIT_ATTR_FD` and `_OFLAGS`, which are both needed.
+const XRCD_NEEDED: u32 = 3;
+/// `O_CREAT` and `O_EXCL`.
+const CREATE: c_int = 0o100;
+const EXCLUSIVE: c_int = 0o200;
+
+pub(crate) extern "C" fn open_xrcd(
+    context: Handle<IbvContext>,
+    attr: In<XrcdInitAttr>,
+) -> Handle<IbvXrcd> {
+    pointer(|| {
+        let attr = attr.read()?;
+        if attr.comp_mask != XRCD_NEEDED {
+            return Err(Errno::INVALID);
+        }
+        let verbs = context.get()?.verbs.open_xrcd(&XrcdOptions {
+            file: descriptor(attr.fd),
+            create: attr.oflags & CREATE != 0,
+            exclusive: attr.oflags & EXCLUSIVE != 0,
+        })?;
+        Ok(Handle::new(Xrcd { c: IbvXrcd { context }, verbs, users: Users::default() }))
+    })
+}
+
+pub(crate) extern "C" fn close_xrcd(xrcd: Handle<IbvXrcd>) -> c_int {
+    number(|| {
+        let known = xrcd.get()?;
+        known.users.check()?;
+        xrcd.destroy();
+        Ok(())
+    })
+}
