@@ -1,11 +1,12 @@
-//! Gives the library its name, and its symbols their versions.
+//! Sets the name of the library, and declares the versions of its symbols to the linker.
 //!
-//! rustc hands the linker a script of its own, without versions, that says what is exported. lld takes a second
-//! with nodes that name nothing: the symbols say themselves which is theirs. GNU ld takes one script, and in it
-//! each node has its names; so a script stands before it which leaves rustc's out. A compiler that links
-//! with lld does not find that.
+//! `src/exports.rs` gives each symbol its version (`.symver`); a version script must declare the versions.
+//! rustc passes a script of its own to the linker, with one node that has no name, and no stable option
+//! turns that off. lld and gold combine it with the script that is written here. GNU ld (bfd) refuses any
+//! other script or `VERSION` command beside a node without a name. So a shell script runs in place of
+//! `ld` and `ld.bfd` (the option `-B` of the compiler), gives that node a name, and runs the linker.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,35 +14,39 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
-/// The versions of public symbols. A program that names one which is not here is not started, so
-/// those that are to come are here too.
+/// The versions of public symbols. A program that needs a version which is not declared does not start, so
+/// versions of later releases are here too.
 const PUBLIC: [&str; 17] = [
     "1.0", "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14",
     "1.15", "1.16", "1.17", "1.18", "1.19",
 ];
 
-/// The functions for programs: a line has a name, the function of ours, and its version.
+/// Functions for programs: each line has a name, the Rust function, and the version.
 const FUNCTIONS: &str = include_str!("public.txt");
 
-/// The functions of other drivers, and what stands for each: a line has a name, the function of ours,
-/// and the private versions that have had it.
+/// Functions for drivers: each line has a name, the Rust function, and the private versions that have the
+/// name.
 const PRIVATE: &str = include_str!("private.txt");
 
-/// How GNU's linkers are called.
-const GNU: [&str; 3] = ["ld", "ld.bfd", "ld.gold"];
+/// The names under which compilers run GNU ld.
+const GNU_LD: [&str; 2] = ["ld", "ld.bfd"];
 
-/// What the library exports: a line for the macro of `src/exports.rs`, and the names of each version.
+/// Replaces the script of rustc for GNU ld: symbols without a version are not exported.
+const UNVERSIONED: &str = "SOFTROCE_NONE { local: *; };\n";
+
+/// The exports of the library.
 #[derive(Default)]
 struct Exports {
+    /// Lines for the macro of `src/exports.rs`.
     lines: String,
-    nodes: BTreeMap<String, Vec<String>>,
+    versions: BTreeSet<String>,
 }
 
 impl Exports {
     fn read() -> Result<Self, std::fmt::Error> {
         let mut exports = Self::default();
         for version in PUBLIC {
-            exports.nodes.insert(format!("IBVERBS_{version}"), Vec::new());
+            exports.versions.insert(format!("IBVERBS_{version}"));
         }
         for (name, ours, versions) in rows(FUNCTIONS) {
             for version in versions {
@@ -53,7 +58,7 @@ impl Exports {
         }
         for (name, ours, versions) in rows(PRIVATE) {
             for version in versions {
-                // Providers have registered under a name with the version in it.
+                // The function by which providers register has the version in its name.
                 let name = name.replace('%', version);
                 exports.add(&name, "@", &format!("IBVERBS_PRIVATE_{version}"), ours)?;
             }
@@ -62,26 +67,17 @@ impl Exports {
     }
 
     fn add(&mut self, name: &str, at: &str, version: &str, ours: &str) -> std::fmt::Result {
-        self.nodes.entry(version.to_owned()).or_default().push(name.to_owned());
+        self.versions.insert(version.to_owned());
         writeln!(self.lines, "    \"{name}\" \"{at}\" \"{version}\" => {ours},")
     }
 
-    /// For lld.
-    fn empty_nodes(&self) -> String {
-        self.nodes.keys().map(|version| format!("{version} {{ }};\n")).collect()
-    }
-
-    /// For GNU ld. What has no version is nobody else's.
-    fn full_nodes(&self) -> String {
-        let node = |(version, names): (&String, &Vec<String>)| match &names[..] {
-            [] => format!("{version} {{ }};\n"),
-            names => format!("{version} {{ global: {}; }};\n", names.join("; ")),
-        };
-        self.nodes.iter().map(node).chain(["SOFTROCE_NONE { local: *; };\n".to_owned()]).collect()
+    /// Returns a version script that declares the versions.
+    fn version_script(&self) -> String {
+        self.versions.iter().map(|version| format!("{version} {{ }};\n")).collect()
     }
 }
 
-/// The lines of a table: a name, what stands for it, and the rest.
+/// Returns the lines of a table: a name, the Rust function, and the other words.
 fn rows(table: &str) -> impl Iterator<Item = (&str, &str, std::str::SplitWhitespace<'_>)> {
     table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -89,31 +85,33 @@ fn rows(table: &str) -> impl Iterator<Item = (&str, &str, std::str::SplitWhitesp
     })
 }
 
-/// Where the compiler that links finds a linker.
+/// Returns the path of a linker, as the compiler that links finds it.
 fn linker(name: &str) -> io::Result<String> {
     let compiler = env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_owned());
-    let told = Command::new(compiler).arg(format!("-print-prog-name={name}")).output()?;
-    let path = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    let found = Command::new(compiler).arg(format!("-print-prog-name={name}")).output()?;
+    let path = String::from_utf8_lossy(&found.stdout).trim().to_owned();
     Ok(if path.is_empty() { name.to_owned() } else { path })
 }
 
-/// Puts scripts into a directory that stand before GNU's linkers, and hand them `full` for every other
-/// script of versions.
-fn stand_before(directory: &Path, full: &Path) -> io::Result<()> {
+/// Writes a shell script for each name of GNU ld. It runs the linker with `unversioned` in place of
+/// each version script that is not `versions`.
+fn wrap_gnu_ld(directory: &Path, versions: &Path, unversioned: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    for name in GNU {
+    for name in GNU_LD {
         let script = format!(
             "#!/bin/sh\n\
              for argument do\n\
              \x20   shift\n\
              \x20   case $argument in\n\
-             \x20   --version-script=*) ;;\n\
-             \x20   *) set -- \"$@\" \"$argument\" ;;\n\
+             \x20   '--version-script={}') ;;\n\
+             \x20   --version-script=*) argument='--version-script={}' ;;\n\
              \x20   esac\n\
+             \x20   set -- \"$@\" \"$argument\"\n\
              done\n\
-             exec '{}' '--version-script={}' \"$@\"\n",
+             exec '{}' \"$@\"\n",
+            versions.display(),
+            unversioned.display(),
             linker(name)?,
-            full.display()
         );
         let path = directory.join(name);
         fs::write(&path, script)?;
@@ -130,17 +128,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let exports = Exports::read()?;
     fs::write(out.join("exports.rs"), format!("export! {{\n{}}}\n", exports.lines))?;
-    let (empty, full) = (out.join("versions.map"), out.join("names.map"));
-    fs::write(&empty, exports.empty_nodes())?;
-    fs::write(&full, exports.full_nodes())?;
+    let (versions, unversioned) = (out.join("versions.map"), out.join("unversioned.map"));
+    fs::write(&versions, exports.version_script())?;
+    fs::write(&unversioned, UNVERSIONED)?;
     let gnu = out.join("gnu");
-    stand_before(&gnu, &full)?;
+    wrap_gnu_ld(&gnu, &versions, &unversioned)?;
 
     let link = |argument: &str| println!("cargo:rustc-cdylib-link-arg={argument}");
     link(&format!("-B{}", gnu.display()));
-    link(&format!("-Wl,--version-script={}", empty.display()));
+    link(&format!("-Wl,--version-script={}", versions.display()));
     link("-Wl,-soname,libibverbs.so.1");
-    // Its threads would be left without code.
+    // The library stays loaded while its threads run.
     link("-Wl,-z,nodelete");
     link("-Wl,-z,now");
     Ok(())

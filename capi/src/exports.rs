@@ -1,7 +1,7 @@
-//! The names under which C finds the functions, each with the version that libibverbs has given it.
+//! Names under which C finds the functions, each with the version that libibverbs gives it.
 //!
-//! Nothing but an assembler knows of versions. A label `name@@VERSION` jumps to the function; the nodes
-//! of the versions are declared by `build.rs`, in a script for the linker.
+//! Only the assembler can set versions. A label `name@@VERSION` jumps to the function; `build.rs` declares
+//! the versions to the linker.
 
 use std::arch::global_asm;
 
@@ -24,8 +24,8 @@ macro_rules! jump {
     };
 }
 
-/// Exports functions by name, `@@` and version, or `@` and version where programs must not be linked
-/// to it any more.
+/// Exports functions by name, `@@` and version; or `@` and version for names to which new programs must not
+/// be linked.
 macro_rules! export {
     ($($name:literal $at:literal $version:literal => $function:path,)*) => {$(
         global_asm!(
@@ -42,5 +42,5 @@ macro_rules! export {
     )*};
 }
 
-// Of `public.txt` and `private.txt`.
+// Written by `build.rs`.
 include!(concat!(env!("OUT_DIR"), "/exports.rs"));
