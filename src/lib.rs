@@ -14,7 +14,7 @@
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
-//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `hint`, `lock` | facts about numbers; hints to the processor; locks |
+//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `hint`, `sync` | facts about numbers; hints to the processor; what threads share |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
@@ -29,12 +29,12 @@ pub mod engine;
 mod hint;
 pub mod ids;
 pub mod io;
-mod lock;
 pub mod mem;
 pub mod net;
 pub mod psn;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+mod sync;
 pub mod time;
 pub mod transport;
 #[cfg(feature = "runtime")]

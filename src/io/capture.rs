@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::layer::{Layer, Middleware};
 use super::port::{Datapath, Port, TransmitError};
-use crate::lock::Mutex;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
+use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::wire::encap::Headers;
 use crate::wire::icrc::{Flow, Verdict};

@@ -17,7 +17,6 @@ use super::bell::Bell;
 use super::counters::PortCounters;
 use super::layer::{Layer, Middleware};
 use super::port::{Datapath, Port};
-use crate::lock::Mutex;
 use crate::net::{Ipv4Fields, RxBuffer, RxMeta};
 use crate::time::Instant;
 use crate::wire::Bth;

@@ -24,7 +24,7 @@ use super::span::Revoked;
 use super::stage::Stage;
 use super::table::Memory;
 use crate::ids::PdId;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// An engine's way into turns. Made by [`Memory::gate`](super::Memory::gate), one an engine.
 pub struct Gate {

@@ -138,7 +138,7 @@ mod tests {
 
     use super::super::HostMemory;
     use super::*;
-    use crate::lock::taken;
+    use crate::sync::taken;
 
     const PD: PdId = PdId(1);
 

@@ -24,7 +24,7 @@ use super::backing::{Backing, WordOp};
 use super::guarded;
 use super::raw::Misaligned;
 
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// Where no copy survives a fault, the system makes all of them.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

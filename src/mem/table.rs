@@ -23,7 +23,7 @@ use super::region::Region;
 use super::span::Span;
 use super::window::Windows;
 use crate::ids::{Lkey, PdId, Rkey};
-use crate::lock::RwLock;
+use crate::sync::RwLock;
 
 /// The key table of a device, shared by its engines and by application threads.
 ///

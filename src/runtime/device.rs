@@ -22,7 +22,6 @@ use crate::io::sorted::Sorted;
 use crate::io::tap;
 use crate::io::udp;
 use crate::io::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
-use crate::lock::Mutex;
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
 use crate::runtime::core::Core;
@@ -33,6 +32,7 @@ use crate::runtime::peers::Peers;
 use crate::runtime::registry::{Claim, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::{AckPolicy, CqNumbers, Down, Shards, XrcdTable, fork};
+use crate::sync::Mutex;
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
 /// How a device is opened.

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ids::Qpn;
-use crate::lock::taken;
 use crate::net::MAX_BURST_SEGMENTS;
 use crate::runtime::AckPolicy;
 use crate::runtime::registry::Claim;
 use crate::runtime::ring::Ring;
 use crate::runtime::shard::Shard;
 use crate::runtime::wire_of_tests::{End, pair};
+use crate::sync::taken;
 use crate::transport::work::{Completion, RecvRequest, RemoteAddr, SendRequest, Sge};
 
 /// The shard's lock, that of the key table, and that of a completion queue, by what they protect.

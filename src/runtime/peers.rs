@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
-use crate::lock::Mutex;
 use crate::runtime::shard::{Down, Shard};
 use crate::runtime::shards::{ShardSet, Shards};
+use crate::sync::Mutex;
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
 /// The peers that shards have connections to.

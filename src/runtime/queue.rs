@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use crate::io::{Bell, Sleepers, Woken};
-use crate::lock::Mutex;
 use crate::runtime::shards::ShardSet;
 use crate::runtime::{clock, signals};
+use crate::sync::Mutex;
 use crate::time::Instant;
 
 /// A bounded queue with three ways to learn that something is in it: to look, to block, and to wait

@@ -6,10 +6,10 @@ use std::process;
 use std::sync::{Arc, Condvar, MutexGuard, Once, PoisonError, Weak};
 
 use crate::io::at_exit;
-use crate::lock::Mutex;
 use crate::runtime::device::Device;
 use crate::runtime::fork;
 use crate::runtime::shards::Shards;
+use crate::sync::Mutex;
 
 static REGISTRY: Mutex<Option<HashMap<IpAddr, Entry>>> = Mutex::new(None);
 static RELEASED: Condvar = Condvar::new();

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::lock::Mutex;
 use crate::runtime::moderation::{Moderation, Moderator, Verdict};
 use crate::runtime::queue::Queue;
 use crate::runtime::shards::{ShardSet, SharedShardSet};
+use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;

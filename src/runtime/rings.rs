@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 
 use crate::engine::timers::Timers;
 use crate::ids::{CqId, Qpn};
-use crate::lock::Mutex;
 use crate::runtime::moderation::{Moderation, Verdict};
 use crate::runtime::ring::{Put, Ring};
 use crate::runtime::shards::ShardSet;
+use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::transport::work::Completion;
 

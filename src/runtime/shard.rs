@@ -12,13 +12,13 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::io::{Bell, Port, Woken, sleep_on};
-use crate::lock::Mutex;
 use crate::runtime::core::{Core, Found, Notices};
 use crate::runtime::progress::State;
 use crate::runtime::queue::Queue;
 use crate::runtime::registry::Claim;
 use crate::runtime::shards::{ShardSet, Shards};
 use crate::runtime::{clock, fork};
+use crate::sync::Mutex;
 use crate::time::Instant;
 
 /// Who polls as often as this will do so again: as long as it takes to look, and to answer what was found

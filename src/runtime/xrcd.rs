@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use thiserror::Error;
 
 use crate::ids::XrcdId;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// An XRC domain; whoever holds it keeps it open.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::ids::{CqId, Qpn, Srqn};
-use crate::lock::Mutex;
 use crate::runtime::OnSignal;
+use crate::sync::Mutex;
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{CompletionQueue, Context, Error};

@@ -38,8 +38,8 @@ mod tests {
     use std::iter;
     use std::time::Duration;
 
-    use crate::lock::taken;
     use crate::runtime::now;
+    use crate::sync::taken;
     use crate::verbs::*;
 
     /// What `runtime::hot_path` counts within the device, seen from outside.

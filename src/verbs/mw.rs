@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError};
 
 use crate::ids::{MwId, Rkey};
-use crate::lock::Mutex;
 use crate::mem::{MwType, TooManyWindows};
 use crate::runtime::Device;
+use crate::sync::Mutex;
 use crate::verbs::Error;
 use crate::verbs::pd::PdInner;
 

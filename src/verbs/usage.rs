@@ -4,8 +4,8 @@
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::lock::Mutex;
 use crate::runtime::now;
+use crate::sync::Mutex;
 use crate::verbs::Error;
 
 /// Counts those who use an object.

@@ -22,7 +22,7 @@ use crate::ids::Qpn;
 use crate::io::shared::bpf::{AND, DEST_QP, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
 use crate::io::shared::claim::Claim;
 use crate::io::sys;
-use crate::lock::Mutex;
+use crate::sync::Mutex;
 
 /// What the ports of a group have in common.
 #[derive(Clone, Debug)]
