@@ -10,8 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests asan tsan memcheck linkers examples docs capture speed fuzz namespaces unprivileged
-    dropin soak rxe)
+ALL=(packages format lints tests loom asan tsan memcheck linkers examples docs capture speed fuzz namespaces
+    unprivileged dropin soak rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
@@ -65,6 +65,9 @@ tests() {
     cargo test --package softroce --test rc_responder -- --ignored
     cargo test --package softroce --no-default-features --lib
 }
+
+# The interleavings of src/sync: tests/loom/src/main.rs has what a model is.
+loom() { cargo run --quiet --package softroce-loom; }
 
 # Memory, leaks and data races: tools/sanitize.sh has what each looks at.
 sanitize() {

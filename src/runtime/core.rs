@@ -521,8 +521,8 @@ impl Core {
 mod tests {
     use super::*;
     use crate::runtime::hold::PATIENCE;
-    use crate::runtime::ring::Armed;
     use crate::runtime::wire_of_tests::{End, completion, pair, unacknowledged_pair};
+    use crate::sync::notify::Armed;
     use crate::transport::work::{Completion, RemoteAddr, SendData, Sge, WcStatus};
 
     const NOW: Instant = Instant::ZERO;

@@ -56,10 +56,11 @@ pub use xrcd::XrcdError;
 
 pub(crate) use self::core::{AttachError, Core};
 pub(crate) use crate::io::Bell;
+pub(crate) use crate::sync::notify::Armed;
 pub(crate) use device::{Address, Device, DeviceConfig, may_be_shards, random};
 pub(crate) use queue::{OnSignal, Queue, Waited};
 pub(crate) use registry::find as find_device;
-pub(crate) use ring::{Announce, Armed, Ring, Stamped, WaiterKey};
+pub(crate) use ring::{Announce, Ring, Stamped, WaiterKey};
 pub(crate) use rings::CqNumbers;
 pub(crate) use shard::Shard;
 pub(crate) use shards::{ShardSet, Shards};

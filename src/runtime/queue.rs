@@ -1,13 +1,13 @@
 //! What one thread announces and another takes or waits for: completions, notifications, events.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use crate::io::{Bell, Sleepers, Woken};
 use crate::runtime::shards::ShardSet;
 use crate::runtime::{clock, signals};
 use crate::sync::Mutex;
+use crate::sync::notify::ItemCount;
 use crate::time::Instant;
 
 /// A bounded queue with three ways to learn that something is in it: to look, to block, and to wait
@@ -15,8 +15,8 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
-    /// How many there are, for a look without the lock.
-    len: AtomicUsize,
+    /// Number of items, for a look without the lock.
+    count: ItemCount,
     arrived: Sleepers,
     /// The descriptor, once somebody has asked for it: readable while there is something.
     bell: OnceLock<Arc<Bell>>,
@@ -106,7 +106,7 @@ impl<T> Queue<T> {
         };
         Self {
             state: Mutex::new(state),
-            len: AtomicUsize::new(0),
+            count: ItemCount::new(),
             arrived: Sleepers::default(),
             bell: OnceLock::new(),
         }
@@ -146,7 +146,7 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len.load(Ordering::SeqCst) == 0
+        self.count.is_zero()
     }
 
     pub(crate) fn pop(&self) -> Option<T> {
@@ -248,7 +248,7 @@ impl<T> Queue<T> {
     }
 
     fn taken(&self, state: &mut State<T>) {
-        self.len.store(state.items.len(), Ordering::Relaxed);
+        self.count.lower(state.items.len());
         if state.rung && state.items.is_empty() && !state.closed {
             state.rung = false;
             if let Some(bell) = self.bell.get() {
@@ -287,9 +287,7 @@ impl<T> Filling<'_, T> {
     /// Wakes who waits. Returns the shards whose drivers do.
     pub(crate) fn end(mut self) -> ShardSet {
         let Self { state, queue } = &mut self;
-        // Sequentially consistent, as is the load: who asks for notice and then finds the queue
-        // empty must be seen to have asked by whoever has put something in.
-        queue.len.store(state.items.len(), Ordering::SeqCst);
+        queue.count.publish(state.items.len());
         match state.sleepers.min(state.items.len()) {
             0 => {}
             1 => queue.arrived.wake(1),

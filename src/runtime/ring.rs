@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -11,6 +11,7 @@ use crate::runtime::moderation::{Moderation, Moderator, Verdict};
 use crate::runtime::queue::Queue;
 use crate::runtime::shards::{ShardSet, SharedShardSet};
 use crate::sync::Mutex;
+use crate::sync::notify::{Armed, NotifyRequest};
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
@@ -30,7 +31,7 @@ pub(crate) trait Announce: Send + Sync {
 /// Completions between the device, which puts them in, and the application.
 pub(crate) struct Ring {
     pub(crate) completions: Queue<Stamped>,
-    armed: AtomicU8,
+    request: NotifyRequest,
     announce: Option<Box<dyn Announce>>,
     /// What is armed for and not announced yet, of all shards.
     moderator: Mutex<Moderator>,
@@ -82,17 +83,6 @@ impl From<Stamped> for Completion {
     }
 }
 
-/// Which completion a completion queue announces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Armed {
-    No = 0,
-    /// The next for which the peer asked for notice, or that is an error.
-    Solicited = 1,
-    /// The next.
-    Any = 2,
-}
-
 /// What became of completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Put {
@@ -115,7 +105,7 @@ impl Ring {
     ) -> Self {
         Self {
             completions: Queue::new(depth),
-            armed: AtomicU8::new(Armed::No as u8),
+            request: NotifyRequest::new(),
             announce,
             moderator: Mutex::default(),
             feeders: SharedShardSet::default(),
@@ -148,12 +138,10 @@ impl Ring {
             solicited += u32::from(completion.solicited);
         }
         put.wakes = filling.end();
-        // Sequentially consistent, as are the stores: who arms it, or a task that waits, and then finds
-        // the queue empty must be seen to have done so.
-        match self.armed.load(Ordering::SeqCst) {
-            armed if armed == Armed::Any as u8 => {}
-            armed if armed == Armed::Solicited as u8 => put.wanted = solicited,
-            _ => put.wanted = 0,
+        match self.request.get() {
+            Armed::Any => {}
+            Armed::Solicited => put.wanted = solicited,
+            Armed::No => put.wanted = 0,
         }
         put.awaited = self.awaited.load(Ordering::SeqCst);
         put
@@ -173,7 +161,7 @@ impl Ring {
     /// Announces the next completion, or the next solicited one, that is put in from now on. The
     /// wider of two wishes counts. Returns the shards for which from now on somebody waits on a descriptor.
     pub(crate) fn arm(&self, armed: Armed) -> ShardSet {
-        self.armed.fetch_max(armed as u8, Ordering::SeqCst);
+        self.request.arm(armed);
         let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
         if exported { self.slept_on.insert(self.feeders()) } else { ShardSet::EMPTY }
     }
@@ -264,8 +252,8 @@ impl Ring {
     /// Ends what [`arm`](Self::arm) has begun: it is announced now, by whoever is told that it was armed.
     /// And the shards for which nobody waits on a descriptor any more.
     pub(crate) fn disarm(&self) -> (bool, ShardSet) {
-        let armed = self.armed.swap(Armed::No as u8, Ordering::SeqCst);
-        (armed != Armed::No as u8, self.slept_on.take())
+        let was_armed = self.request.disarm();
+        (was_armed, self.slept_on.take())
     }
 }
 
@@ -273,7 +261,7 @@ impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
             .field("completions", &self.completions)
-            .field("armed", &self.armed)
+            .field("request", &self.request)
             .field("overrun", &self.overrun)
             .finish_non_exhaustive()
     }

@@ -217,8 +217,8 @@ mod tests {
     use super::*;
     use crate::runtime::AckPolicy;
     use crate::runtime::queue::Queue;
-    use crate::runtime::ring::Armed;
     use crate::runtime::wire_of_tests::{completion, pair};
+    use crate::sync::notify::Armed;
     use crate::transport::work::{RecvRequest, SendRequest};
 
     /// A completion queue, and at which microsecond it is announced.

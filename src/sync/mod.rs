@@ -1,6 +1,18 @@
 //! Synchronization: the locks of the library, and the protocols by which threads wake each other.
+//!
+//! | module | protocol |
+//! |---|---|
+//! | `notify` | a completion and the request to announce it meet |
+//!
+//! Each protocol stands alone, with its argument for the orderings it uses. The crate `tests/loom` compiles the
+//! same files with the atomics and locks of loom in place of `primitives`, and explores their
+//! interleavings.
 
 mod lock;
+#[cfg(feature = "runtime")]
+pub(crate) mod notify;
+#[cfg(feature = "runtime")]
+mod primitives;
 
 pub(crate) use lock::{Mutex, RwLock};
 

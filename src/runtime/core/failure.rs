@@ -44,8 +44,8 @@ mod tests {
     use crate::net::TransmitErrorKind;
     use crate::runtime::AckPolicy;
     use crate::runtime::queue::{OnSignal, Queue, Waited};
-    use crate::runtime::ring::Armed;
     use crate::runtime::wire_of_tests::{End, pair};
+    use crate::sync::notify::Armed;
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
     const NOW: Instant = Instant::ZERO;

@@ -1,0 +1,91 @@
+//! Requests for notice: an armed queue that gets an item is announced, or the thread that armed it finds the item.
+//!
+//! The producer and the consumer each write one word and then read the word of the other:
+//!
+//! ```text
+//! producer                        consumer
+//! put items in, under the lock    request = Any        (SeqCst)
+//! count = n          (SeqCst)     count?               (SeqCst)
+//! request?           (SeqCst)       0: sleep until the announcement
+//!   not No: announce              take items, under the lock
+//! ```
+//!
+//! All four accesses have a place in the one total order of `SeqCst` operations. A producer that reads `No` precedes
+//! the request in that order, so its count precedes the consumer's look, which finds it. With acquire and release
+//! alone both may read the old value, and the item stays in the queue unannounced.
+
+use std::sync::atomic::Ordering;
+
+use super::primitives::{AtomicU8, AtomicUsize};
+
+/// The number of items in a queue, for a look without the queue's lock. Only a thread that holds the lock writes it.
+#[derive(Debug)]
+pub(crate) struct ItemCount(AtomicUsize);
+
+impl ItemCount {
+    pub(crate) fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// Publishes the number after items were put in. The caller then reads the requests for notice.
+    #[inline]
+    pub(crate) fn publish(&self, count: usize) {
+        self.0.store(count, Ordering::SeqCst);
+    }
+
+    /// Lowers the number after items were taken out. No thread waits for that.
+    #[inline]
+    pub(crate) fn lower(&self, count: usize) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether the queue has no items. A consumer that has requested notice trusts the answer.
+    #[inline]
+    pub(crate) fn is_zero(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Which item a queue announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Armed {
+    /// None.
+    No = 0,
+    /// The next completion that is solicited or an error.
+    Solicited = 1,
+    /// The next.
+    Any = 2,
+}
+
+/// A consumer's request for notice.
+#[derive(Debug)]
+pub(crate) struct NotifyRequest(AtomicU8);
+
+impl NotifyRequest {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU8::new(Armed::No as u8))
+    }
+
+    /// Requests notice, of the wider of this kind and the one requested before. The consumer then looks once more.
+    #[inline]
+    pub(crate) fn arm(&self, armed: Armed) {
+        self.0.fetch_max(armed as u8, Ordering::SeqCst);
+    }
+
+    /// The current request. The producer reads it after [`ItemCount::publish`].
+    #[inline]
+    pub(crate) fn get(&self) -> Armed {
+        match self.0.load(Ordering::SeqCst) {
+            0 => Armed::No,
+            1 => Armed::Solicited,
+            _ => Armed::Any,
+        }
+    }
+
+    /// Ends the request. Returns true to one of the producers that end it at once: that one announces.
+    #[inline]
+    pub(crate) fn disarm(&self) -> bool {
+        self.0.swap(Armed::No as u8, Ordering::SeqCst) != Armed::No as u8
+    }
+}

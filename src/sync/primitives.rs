@@ -1,0 +1,4 @@
+//! The atomics and locks that this module is made of. The models of `tests/loom` compile the same files with
+//! the primitives of loom in place of these.
+
+pub(crate) use std::sync::atomic::{AtomicU8, AtomicUsize};

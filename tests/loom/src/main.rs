@@ -1,0 +1,51 @@
+//! Models of `softroce::sync`, whose interleavings loom explores.
+//!
+//! ```text
+//! softroce-loom            every model
+//! softroce-loom NAME…      the models whose names contain one of these
+//! ```
+//!
+//! The files of `src/sync` are compiled here with the primitives of loom. A model starts two or three threads and
+//! asserts the promise of one protocol. loom runs it once for each order of the threads' accesses, and for each value
+//! that the memory model lets a load return. It also fails on a deadlock: a wake-up that is lost. It preempts a thread
+//! three times at most, or `LOOM_MAX_PREEMPTIONS` times.
+
+#![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
+
+mod notify;
+mod primitives;
+
+use std::env;
+
+use primitives::SeqCst;
+
+/// The library's own files.
+#[path = "../../../src/sync"]
+mod sync {
+    pub(crate) use crate::primitives;
+
+    pub(crate) mod notify;
+}
+
+/// Most preemptions in an execution. Few bugs need more than two.
+const MAX_PREEMPTIONS: usize = 3;
+
+/// A name, and a function that loom runs for each interleaving.
+type Model = (&'static str, fn());
+
+fn main() {
+    let names: Vec<_> = env::args().skip(1).collect();
+    let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
+    let models = [notify::MODELS].concat();
+    let mut chosen = models.iter().filter(|(name, _)| is_chosen(name)).peekable();
+    assert!(chosen.peek().is_some(), "no model has such a name");
+    for (name, model) in chosen {
+        for mapping in [SeqCst::FenceAfterStores, SeqCst::FenceBeforeLoads] {
+            println!("{name} ({mapping:?})");
+            mapping.select();
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound.get_or_insert(MAX_PREEMPTIONS);
+            builder.check(*model);
+        }
+    }
+}
