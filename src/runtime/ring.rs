@@ -1,17 +1,16 @@
 //! The device's side of a completion queue.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::task::Waker;
 
 use crate::runtime::moderation::{Moderation, Moderator, Verdict};
 use crate::runtime::queue::Queue;
 use crate::runtime::shards::{ShardSet, SharedShardSet};
 use crate::sync::Mutex;
 use crate::sync::notify::{Armed, NotifyRequest};
+use crate::sync::wakers::Wakers;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
@@ -44,23 +43,11 @@ pub(crate) struct Ring {
     overrun: AtomicBool,
     /// That it is full has been told.
     told: AtomicBool,
-    /// Tasks that wait for completions, and whether there are any.
-    waiters: Mutex<Waiters>,
-    awaited: AtomicBool,
+    /// Tasks that wait for completions.
+    pub(crate) wakers: Wakers,
     /// Where it is told that the queue was full.
     pub(crate) events: Arc<Queue<AsyncEvent>>,
 }
-
-/// Tasks that wait for completions, each with a key of its own.
-#[derive(Debug, Default)]
-struct Waiters {
-    wakers: BTreeMap<WaiterKey, Waker>,
-    next: WaiterKey,
-}
-
-/// The key of a future that has waited for completions of a queue.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct WaiterKey(u64);
 
 /// A completion, and when it was put in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +100,7 @@ impl Ring {
             ignore_overrun,
             overrun: AtomicBool::new(false),
             told: AtomicBool::new(false),
-            waiters: Mutex::default(),
-            awaited: AtomicBool::new(false),
+            wakers: Wakers::new(),
             events,
         }
     }
@@ -143,7 +129,7 @@ impl Ring {
             Armed::Solicited => put.wanted = solicited,
             Armed::No => put.wanted = 0,
         }
-        put.awaited = self.awaited.load(Ordering::SeqCst);
+        put.awaited = self.wakers.is_waiting();
         put
     }
 
@@ -190,53 +176,7 @@ impl Ring {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Has the next completion wake the task of the future with this key, which is given one if it has none.
-    /// Completions that came before wake no task, so the future looks once more.
-    ///
-    /// Each completion wakes all tasks that wait. So if one of them is dropped before it looks, the others
-    /// have been woken too, and none needs to pass it on.
-    pub(crate) fn wake_with(&self, key: &mut Option<WaiterKey>, waker: &Waker) {
-        let mut waiters = self.waiters();
-        let Waiters { wakers, next } = &mut *waiters;
-        let key = *key.get_or_insert_with(|| {
-            next.0 += 1;
-            *next
-        });
-        let known = wakers.get(&key).is_some_and(|known| known.will_wake(waker));
-        let replaced = if known { None } else { wakers.insert(key, waker.clone()) };
-        self.awaited.store(true, Ordering::SeqCst);
-        drop(waiters);
-        // It may be the last reference to a task, whose futures are dropped with it and come here.
-        drop(replaced);
-    }
-
-    /// The future with this key waits no more: its task is not woken for it.
-    pub(crate) fn forget(&self, key: WaiterKey) {
-        // False since its own registration: that has been taken.
-        if !self.awaited.load(Ordering::SeqCst) {
-            return;
-        }
-        let mut waiters = self.waiters();
-        let forgotten = waiters.wakers.remove(&key);
-        if waiters.wakers.is_empty() {
-            self.awaited.store(false, Ordering::SeqCst);
-        }
-        drop(waiters);
-        drop(forgotten);
-    }
-
-    /// Moves the tasks that wait to `to`. They are woken when the device's lock is free.
-    pub(crate) fn take_wakers(&self, to: &mut Vec<Waker>) {
-        let mut waiters = self.waiters();
-        self.awaited.store(false, Ordering::SeqCst);
-        to.extend(std::mem::take(&mut waiters.wakers).into_values());
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The device has failed. Tasks that wait are still to be [woken](Self::take_wakers).
+    /// The device has failed. The caller still wakes the tasks that wait.
     pub(crate) fn close(&self) {
         self.completions.close();
         if let Some(announce) = &self.announce {

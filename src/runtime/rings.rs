@@ -113,7 +113,7 @@ impl Rings {
         put.overrun = put.overrun && !std::mem::replace(&mut slot.overrun, true);
         if put.awaited {
             let ring = Arc::clone(&slot.ring);
-            ring.take_wakers(&mut self.wakers);
+            ring.wakers.take(&mut self.wakers);
         }
         if put.wanted > 0 {
             self.hold(now, id, put.wanted);
@@ -207,7 +207,7 @@ impl Rings {
     pub(crate) fn close(&mut self) {
         for slot in self.slots.iter().flatten() {
             slot.ring.close();
-            slot.ring.take_wakers(&mut self.wakers);
+            slot.ring.wakers.take(&mut self.wakers);
         }
     }
 }

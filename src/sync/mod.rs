@@ -3,6 +3,7 @@
 //! | module | protocol |
 //! |---|---|
 //! | `notify` | a completion and the request to announce it meet |
+//! | `wakers` | an item wakes every task that waits for it |
 //!
 //! Each protocol stands alone, with its argument for the orderings it uses. The crate `tests/loom` compiles the
 //! same files with the atomics and locks of loom in place of `primitives`, and explores their
@@ -13,6 +14,8 @@ mod lock;
 pub(crate) mod notify;
 #[cfg(feature = "runtime")]
 mod primitives;
+#[cfg(feature = "runtime")]
+pub(crate) mod wakers;
 
 pub(crate) use lock::{Mutex, RwLock};
 

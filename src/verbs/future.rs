@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 #[cfg(feature = "futures")]
 use futures_core::Stream;
 
-use crate::runtime::{Ring, ShardSet, WaiterKey};
+use crate::runtime::{Ring, ShardSet, WakerKey};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::CqInner;
@@ -79,7 +79,7 @@ impl CompletionQueue {
         let mut found = self.take();
         if found.is_none() {
             let waiter = waiter.get_or_insert_with(|| Waiter::of(inner));
-            inner.ring.wake_with(&mut waiter.key, cx.waker());
+            inner.ring.wakers.register(&mut waiter.key, cx.waker());
             // What came before that wakes nobody.
             found = inner.ring.completions.pop();
         }
@@ -106,7 +106,7 @@ impl CompletionQueue {
 struct Waiter {
     context: Arc<ContextInner>,
     ring: Arc<Ring>,
-    key: Option<WaiterKey>,
+    key: Option<WakerKey>,
     /// The shards that bring completions, once the future waits for them.
     aboard: ShardSet,
 }
@@ -134,7 +134,7 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         self.context.device.shards.alight(self.aboard);
         if let Some(key) = self.key {
-            self.ring.forget(key);
+            self.ring.wakers.remove(key);
         }
     }
 }

@@ -12,8 +12,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
 
+mod event;
 mod notify;
 mod primitives;
+mod wakers;
 
 use std::env;
 
@@ -25,6 +27,7 @@ mod sync {
     pub(crate) use crate::primitives;
 
     pub(crate) mod notify;
+    pub(crate) mod wakers;
 }
 
 /// Most preemptions in an execution. Few bugs need more than two.
@@ -36,7 +39,7 @@ type Model = (&'static str, fn());
 fn main() {
     let names: Vec<_> = env::args().skip(1).collect();
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
-    let models = [notify::MODELS].concat();
+    let models = [notify::MODELS, wakers::MODELS].concat();
     let mut chosen = models.iter().filter(|(name, _)| is_chosen(name)).peekable();
     assert!(chosen.peek().is_some(), "no model has such a name");
     for (name, model) in chosen {

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool as Flag, Ordering};
 
 use loom::sync::atomic::fence;
 
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+
 /// A mapping of `SeqCst` accesses to fences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SeqCst {
@@ -72,5 +74,6 @@ macro_rules! atomic {
     };
 }
 
+atomic!(AtomicBool, bool, swap);
 atomic!(AtomicU8, u8, swap fetch_max);
 atomic!(AtomicUsize, usize, swap fetch_add fetch_sub);
