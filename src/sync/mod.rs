@@ -3,6 +3,7 @@
 //! | module | protocol |
 //! |---|---|
 //! | `notify` | a completion and the request to announce it meet |
+//! | `spsc` | records pass from one process to another through shared memory |
 //! | `wakers` | an item wakes every task that waits for it |
 //!
 //! Each protocol stands alone, with its argument for the orderings it uses. The crate `tests/loom` compiles the
@@ -14,6 +15,8 @@ mod lock;
 pub(crate) mod notify;
 #[cfg(feature = "runtime")]
 mod primitives;
+#[cfg(feature = "runtime")]
+pub(crate) mod spsc;
 #[cfg(feature = "runtime")]
 pub(crate) mod wakers;
 

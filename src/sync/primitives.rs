@@ -2,6 +2,6 @@
 //! the primitives of loom in place of these.
 
 pub(crate) use std::sync::MutexGuard;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
 
 pub(crate) use super::lock::Mutex;

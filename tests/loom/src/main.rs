@@ -15,6 +15,7 @@
 mod event;
 mod notify;
 mod primitives;
+mod spsc;
 mod wakers;
 
 use std::env;
@@ -27,6 +28,7 @@ mod sync {
     pub(crate) use crate::primitives;
 
     pub(crate) mod notify;
+    pub(crate) mod spsc;
     pub(crate) mod wakers;
 }
 
@@ -39,7 +41,7 @@ type Model = (&'static str, fn());
 fn main() {
     let names: Vec<_> = env::args().skip(1).collect();
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
-    let models = [notify::MODELS, wakers::MODELS].concat();
+    let models = [notify::MODELS, spsc::MODELS, wakers::MODELS].concat();
     let mut chosen = models.iter().filter(|(name, _)| is_chosen(name)).peekable();
     assert!(chosen.peek().is_some(), "no model has such a name");
     for (name, model) in chosen {

@@ -7,8 +7,7 @@
 
 use std::sync::atomic::{AtomicBool as Flag, Ordering};
 
-use loom::sync::atomic::fence;
-
+pub(crate) use loom::sync::atomic::fence;
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 /// A mapping of `SeqCst` accesses to fences.
@@ -76,4 +75,5 @@ macro_rules! atomic {
 
 atomic!(AtomicBool, bool, swap);
 atomic!(AtomicU8, u8, swap fetch_max);
+atomic!(AtomicU64, u64, swap);
 atomic!(AtomicUsize, usize, swap fetch_add fetch_sub);
