@@ -14,7 +14,7 @@
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
 //! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
-//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `hint`, `sync` | facts about numbers; hints to the processor; what threads share |
+//! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `sync`, `sys` | facts about numbers; what threads share; system calls and processor instructions |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
@@ -25,8 +25,6 @@
 
 pub mod counter;
 pub mod engine;
-#[expect(unsafe_code, reason = "instructions that change nothing")]
-mod hint;
 pub mod ids;
 pub mod io;
 pub mod mem;
@@ -35,6 +33,8 @@ pub mod psn;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 mod sync;
+#[expect(unsafe_code, reason = "system calls and processor instructions")]
+mod sys;
 pub mod time;
 pub mod transport;
 #[cfg(feature = "runtime")]

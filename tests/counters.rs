@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use softroce::engine::{QpAttr, QpState, QpType};
 use softroce::ids::Lkey;
-use softroce::io::sim::Conditions;
 use softroce::io::Datapath;
+use softroce::io::sim::Conditions;
 use softroce::net::{BurstToken, TransmitErrorKind};
 use softroce::time::Instant;
 use softroce::transport::outputs::{Counters, DropReason};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sys::{clear_event_fd, event_fd};
+use crate::sys::{clear_event_fd, event_fd};
 
 /// An eventfd: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
 #[derive(Debug)]

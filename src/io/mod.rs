@@ -28,8 +28,6 @@
 mod bell;
 pub mod capture;
 #[cfg(feature = "runtime")]
-mod cmsg;
-#[cfg(feature = "runtime")]
 mod config;
 mod counters;
 #[cfg(feature = "runtime")]
@@ -50,9 +48,6 @@ pub mod shm;
 pub mod sim;
 #[cfg(feature = "runtime")]
 pub mod sorted;
-#[cfg(feature = "runtime")]
-#[expect(unsafe_code, reason = "system calls")]
-mod sys;
 #[cfg(feature = "tap")]
 pub mod tap;
 #[cfg(feature = "runtime")]
@@ -62,6 +57,8 @@ pub mod udp;
 #[path = "../../tests/support/prerequisite.rs"]
 mod prerequisite;
 
+#[cfg(feature = "runtime")]
+pub use crate::sys::wait_readable;
 #[cfg(feature = "runtime")]
 pub(crate) use bell::Bell;
 pub use capture::{Direction, Sink};
@@ -79,10 +76,3 @@ pub use port::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
 pub use shared::conditions::{Bursts, Conditions, Outages};
-#[cfg(feature = "runtime")]
-pub use sys::wait_readable;
-#[cfg(feature = "runtime")]
-pub(crate) use sys::{
-    Restarts, Sleepers, Woken, at_exit, at_fork, has_net_raw, is_closed, is_privileged, monotonic,
-    processor_time, restarts, sleep_on,
-};

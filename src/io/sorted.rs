@@ -18,6 +18,7 @@ use super::counters::PortCounters;
 use super::layer::{Layer, Middleware};
 use super::port::{Datapath, Port};
 use crate::net::{Ipv4Fields, RxBuffer, RxMeta};
+use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::wire::Bth;
 

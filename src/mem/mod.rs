@@ -23,7 +23,7 @@
 //! dead and waits until every engine has left the turn it was in.
 //!
 //! Memory that may go away while it is registered stands behind a `Backing`. It is copied by instructions that survive
-//! a fault (`guarded`), or by the system, many packets at once (`stage`).
+//! a fault (`sys::fault`), or by the system, many packets at once (`stage`).
 //!
 //! Copies into a region by which a message ends use [`Placement::Final`]: programs poll the last
 //! bytes of a message to learn of its arrival.
@@ -32,9 +32,6 @@ mod access;
 mod backing;
 mod device;
 mod gate;
-#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
-#[expect(unsafe_code, reason = "the only file of `mem` that handles faults")]
-mod guarded;
 #[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
 mod reach;

@@ -1,7 +1,7 @@
 //! Memory whose pages may not be there, and the system calls for it: everything `unsafe` of that.
 //!
 //! A load from a page that was unmapped, or that a file has lost, is a signal that ends the process.
-//! Where the program leaves these signals alone, copies are made that [survive it](super::guarded).
+//! Where the program leaves these signals alone, [copies survive it](fault).
 //! Elsewhere the system copies between processes, from this process to itself, for which a page that is
 //! not there is an error. That takes four times as long for a packet, so several are [put
 //! together](super::stage).
@@ -20,15 +20,15 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
 use super::backing::{Backing, WordOp};
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-use super::guarded;
 use super::raw::Misaligned;
 
 use crate::sync::Mutex;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use crate::sys::fault;
 
 /// Where no copy survives a fault, the system makes all of them.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-mod guarded {
+mod fault {
     pub(super) fn install() {}
 
     pub(super) fn is_ready() -> bool {
@@ -62,7 +62,7 @@ impl OnDemand {
     /// [writes](Backing::write), as memory that is shared with another process.
     pub(super) unsafe fn new(start: usize) -> io::Result<Self> {
         can_copy()?;
-        guarded::install();
+        fault::install();
         Ok(Self { start })
     }
 }
@@ -83,7 +83,7 @@ impl Backing for OnDemand {
     }
 
     fn takes_calls(&self) -> bool {
-        !guarded::is_ready()
+        !fault::is_ready()
     }
 
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>> {
@@ -144,7 +144,7 @@ impl FileMapping {
     /// When the file has no such part, or the system does not map it for reading and writing.
     pub(super) fn new(file: &File, offset: u64, len: usize) -> io::Result<Self> {
         can_copy()?;
-        guarded::install();
+        fault::install();
         let has = file.metadata()?.len();
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > has) {
             let why = format!("the file has {has} bytes, not {len} from {offset} on");
@@ -208,7 +208,7 @@ impl Backing for FileMapping {
     }
 
     fn takes_calls(&self) -> bool {
-        !guarded::is_ready()
+        !fault::is_ready()
     }
 
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>> {
@@ -312,10 +312,10 @@ pub(super) fn can_copy() -> io::Result<()> {
 
 /// Copies from `from` on, whatever is there, as far as there is something.
 fn read_some(from: usize, to: &mut [u8]) -> usize {
-    if guarded::is_ready() {
+    if fault::is_ready() {
         let start = ptr::without_provenance(from);
         // SAFETY: the slice is borrowed; what is at `from` is memory that a region may read.
-        return unsafe { guarded::copy(to.as_mut_ptr(), start, to.len()) };
+        return unsafe { fault::copy(to.as_mut_ptr(), start, to.len()) };
     }
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty())
@@ -341,10 +341,10 @@ fn read(from: usize, to: &mut [u8]) -> io::Result<usize> {
 /// # Safety
 /// Whatever is mapped there may be overwritten, as memory shared with another process.
 unsafe fn write(to: usize, from: &[u8]) -> io::Result<()> {
-    if guarded::is_ready() {
+    if fault::is_ready() {
         let start = ptr::without_provenance_mut(to);
         // SAFETY: as the caller promises; the slice is borrowed.
-        let copied = unsafe { guarded::copy(start, from.as_ptr(), from.len()) };
+        let copied = unsafe { fault::copy(start, from.as_ptr(), from.len()) };
         return if copied == from.len() { Ok(()) } else { Err(fault()) };
     }
     let mut done = 0;
@@ -364,9 +364,9 @@ unsafe fn write(to: usize, from: &[u8]) -> io::Result<()> {
 /// # Safety
 /// As [`write`].
 unsafe fn write_last(to: usize, tail: &[u8]) -> Option<()> {
-    if guarded::is_ready() {
+    if fault::is_ready() {
         // SAFETY: as the caller promises.
-        let stored = unsafe { guarded::store_ascending(ptr::without_provenance_mut(to), tail) };
+        let stored = unsafe { fault::store_ascending(ptr::without_provenance_mut(to), tail) };
         return stored.then_some(());
     }
     // SAFETY: likewise.

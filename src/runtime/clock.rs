@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use crate::io::monotonic;
+use crate::sys::monotonic;
 use crate::time::Instant;
 
 /// The time, in nanoseconds since this process first asked. It never runs backwards.

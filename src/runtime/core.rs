@@ -18,13 +18,14 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
 use crate::ids::{QKey, Qpn, Srqn};
-use crate::io::{Port, TransmitError, has_net_raw, is_closed};
+use crate::io::{Port, TransmitError};
 use crate::net::{Burst, TransmitErrorKind};
 use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
 use crate::runtime::queue::Queue;
 use crate::runtime::rings::Rings;
 use crate::runtime::shards::ShardSet;
+use crate::sys::{has_net_raw, is_closed};
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};

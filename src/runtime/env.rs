@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::io::PortKind;
 use crate::io::impair::Impairments;
-use crate::io::{PortKind, is_privileged};
 use crate::runtime::may_be_shards;
+use crate::sys::is_privileged;
 
 /// An environment variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

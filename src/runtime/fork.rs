@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::io::at_fork;
 use crate::runtime::{device, registry};
+use crate::sys::at_fork;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 

@@ -50,11 +50,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::io::{Bell, Woken, processor_time, sleep_on};
+use crate::io::Bell;
 use crate::runtime::core::{Found, LINGER};
 use crate::runtime::queue::{OnSignal, Queue, Waited};
 use crate::runtime::shard::{Down, Due, Shard, Watch};
 use crate::runtime::{clock, signals};
+use crate::sys::{Woken, processor_time, sleep_on};
 use crate::time::Instant;
 
 /// How long the thread may watch without a look.

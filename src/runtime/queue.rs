@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
-use crate::io::{Bell, Sleepers, Woken};
+use crate::io::Bell;
 use crate::runtime::shards::ShardSet;
 use crate::runtime::{clock, signals};
 use crate::sync::Mutex;
 use crate::sync::notify::ItemCount;
+use crate::sys::{Sleepers, Woken};
 use crate::time::Instant;
 
 /// A bounded queue with three ways to learn that something is in it: to look, to block, and to wait

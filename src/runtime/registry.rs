@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::process;
 use std::sync::{Arc, Condvar, MutexGuard, Once, PoisonError, Weak};
 
-use crate::io::at_exit;
 use crate::runtime::device::Device;
 use crate::runtime::fork;
 use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
+use crate::sys::at_exit;
 
 static REGISTRY: Mutex<Option<HashMap<IpAddr, Entry>>> = Mutex::new(None);
 static RELEASED: Condvar = Condvar::new();

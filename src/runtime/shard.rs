@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::io::{Bell, Port, Woken, sleep_on};
+use crate::io::{Bell, Port};
 use crate::runtime::core::{Core, Found, Notices};
 use crate::runtime::progress::State;
 use crate::runtime::queue::Queue;
@@ -19,6 +19,7 @@ use crate::runtime::registry::Claim;
 use crate::runtime::shards::{ShardSet, Shards};
 use crate::runtime::{clock, fork};
 use crate::sync::Mutex;
+use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
 
 /// Who polls as often as this will do so again: as long as it takes to look, and to answer what was found

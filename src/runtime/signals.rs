@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use crate::io::{Restarts, restarts};
+use crate::sys::{Restarts, restarts};
 
 /// A thread looks at the handlers again each time that it has waited so often: it takes as long as some system
 /// calls.

@@ -7,8 +7,8 @@
 use std::ops::AddAssign;
 
 use crate::counter::{Counter, counters};
-use crate::hint::prefetch;
 use crate::net::RxMeta;
+use crate::sys::prefetch;
 use crate::transport::work::{WcOpcode, WcStatus};
 use crate::wire::NakCode;
 

@@ -9,10 +9,11 @@ use smallvec::SmallVec;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::filter;
+use crate::io::PortConfig;
 use crate::io::shared::bpf::DROP;
 use crate::io::shared::frame;
 use crate::io::shared::receive_buffer::size_receive_buffer;
-use crate::io::{PortConfig, sys};
+use crate::sys;
 
 /// The interface by which this host sends to itself: the first of every namespace.
 const LOOPBACK: u32 = 1;

@@ -3,7 +3,7 @@
 //! One is cheaper to ask for, many are cheaper to get. What is received is read while it is in the cache, and
 //! finds receive requests that were posted before.
 
-use crate::io::sys::MAX_MESSAGES;
+use crate::sys::MAX_MESSAGES;
 
 /// Bytes to receive in one call at most, so that they are still in the cache when they are read.
 pub(in crate::io) const MOST_BYTES: usize = 256 << 10;

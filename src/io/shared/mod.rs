@@ -17,6 +17,4 @@ pub(super) mod open_error;
 pub(super) mod receive_buffer;
 #[cfg(feature = "runtime")]
 pub(super) mod stop;
-#[cfg(feature = "runtime")]
-pub(super) mod watch;
 pub(super) mod way;

@@ -7,7 +7,7 @@ use libc::c_int;
 use socket2::Socket;
 
 use crate::io::config::PortConfig;
-use crate::io::sys;
+use crate::sys;
 
 /// Asks for `wanted` bytes as the kernel counts them, by default for [`PortConfig::RECEIVE_BUFFER`]. Without privileges
 /// the kernel grants up to `rmem_max`.

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use crate::io::sys;
 use crate::net::TransmitErrorKind;
+use crate::sys;
 
 /// Time after which a port tries again when the kernel had no room: the time of a burst on an interface of 10 Gb/s.
 pub(in crate::io) const RETRY: Duration = Duration::from_micros(50);

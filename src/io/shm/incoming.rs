@@ -11,8 +11,8 @@ use super::meeting;
 use super::ring::{Broken, Head, Reader};
 use crate::io::PortCounters;
 use crate::io::shared::batch::{MOST_BYTES, MOST_DATAGRAMS};
-use crate::io::sys::Readiness;
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
+use crate::sys::Readiness;
 
 /// Those that may have a ring to us at a time; others send by UDP.
 pub(super) const MOST: usize = 64;

@@ -23,8 +23,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::ring::SEGMENT;
 use super::user;
 use crate::io::shared::claim::name_of;
-use crate::io::sys;
 use crate::mem::Segment;
+use crate::sys;
 
 /// What a hello begins with: the version of all that is shared.
 const MAGIC: [u8; 16] = *b"softroce shm 1\0\0";

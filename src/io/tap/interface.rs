@@ -12,8 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::OpenError;
 use super::config::TapConfig;
-use crate::io::shared::watch::Watch;
-use crate::io::sys::{self, Readiness};
+use crate::sys::{self, Readiness, Watch};
 
 /// Where TAPs come from.
 const TUN: &str = "/dev/net/tun";

@@ -34,8 +34,8 @@ use super::port::{
 };
 use super::shared::frame::{self, Datagrams, Framer, Link, NOTE_LEN};
 use super::shared::stop::{RETRY, Stop};
-use super::sys;
 use crate::net::{Burst, ROCE_PORT, RxBuffer, TransmitErrorKind};
+use crate::sys;
 use crate::time::Instant;
 use crate::wire::encap::ETHERNET_LEN;
 use host::Host;

@@ -16,8 +16,8 @@ use libc::c_int;
 use socket2::Socket;
 
 use super::socket;
-use crate::io::sys::{self, Envelope};
 use crate::net::{Path, SHORT};
+use crate::sys::{self, Envelope};
 use crate::wire::encap;
 use crate::wire::icrc::Renumbering;
 

@@ -13,7 +13,7 @@ use socket2::Socket;
 
 use super::{PortConfig, socket};
 use crate::io::JoinError;
-use crate::io::sys::{self, Readiness};
+use crate::sys::{self, Readiness};
 
 /// The groups that a port has joined.
 #[derive(Debug, Default)]

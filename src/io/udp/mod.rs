@@ -30,9 +30,8 @@ use super::port::{
 };
 use super::shared::bpf::DROP;
 use super::shared::stop::{RETRY, Stop};
-use super::shared::watch::Watch;
-use super::sys;
 use crate::net::{Burst, RxBuffer};
+use crate::sys::{self, Watch};
 use crate::time::Instant;
 use backlog::Backlogs;
 use groups::Groups;

@@ -9,10 +9,9 @@ use socket2::Socket;
 
 use super::socket;
 use crate::io::PortCounters;
-use crate::io::cmsg::integer;
 use crate::io::shared::batch::Batch;
-use crate::io::sys::{self, Inbox, Received};
 use crate::net::{RxBuffer, RxMeta};
+use crate::sys::{self, Inbox, Received, integer};
 
 /// Messages to receive in one call from the socket of a group.
 const GROUP_BATCH: usize = 8;

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
-use crate::io::sys;
 use crate::net::ROCE_PORT;
+use crate::sys;
 
 /// How the kernel would send to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

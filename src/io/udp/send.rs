@@ -13,9 +13,9 @@ use super::socket::{self, HOP_LIMIT};
 use super::steer::Sources;
 use super::talks::{Outlet, Talks};
 use crate::io::shared::stop::Stop;
-use crate::io::sys::{self, Envelope, MAX_MESSAGES};
 use crate::io::{PortCounters, SOURCE_PORTS};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
+use crate::sys::{self, Envelope, MAX_MESSAGES};
 use crate::time::Instant;
 use crate::wire::icrc;
 
@@ -149,7 +149,7 @@ impl Senders {
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
         let sent = match &self.envelopes[..count] {
             [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
-            envelopes => sys::send_many(socket, envelopes, run),
+            envelopes => sys::send_many(socket, envelopes, run.iter().map(Burst::data)),
         };
         let stop = |error| self.stopped(sender, &error, first.len());
         let taken = sent.map_err(stop)?;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::io::sys;
 use crate::net::ROCE_PORT;
+use crate::sys;
 use crate::time::Instant;
 
 /// Pause after the first of several failures; it doubles with each.

@@ -10,8 +10,8 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 use super::{OpenError, PortConfig, filter};
 use crate::io::shared::bpf::DROP;
 use crate::io::shared::receive_buffer::size_receive_buffer;
-use crate::io::sys::{self, Interface};
 use crate::net::{Path, ROCE_PORT};
+use crate::sys::{self, Interface};
 
 /// The TTL or hop limit that needs no control message.
 pub(super) const HOP_LIMIT: u8 = 64;

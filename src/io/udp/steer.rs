@@ -21,8 +21,8 @@ use super::{OpenError, PortConfig, UdpPort, socket};
 use crate::ids::Qpn;
 use crate::io::shared::bpf::{AND, DEST_QP, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
 use crate::io::shared::claim::Claim;
-use crate::io::sys;
 use crate::sync::Mutex;
+use crate::sys;
 
 /// What the ports of a group have in common.
 #[derive(Clone, Debug)]

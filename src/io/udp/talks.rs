@@ -16,8 +16,8 @@ use std::time::Duration;
 use socket2::Socket;
 
 use super::connected::Connected;
-use crate::io::sys;
 use crate::net::{Burst, Path, SHORT};
+use crate::sys;
 use crate::time::Instant;
 use crate::wire::{Bth, Opcode, Operation, Syndrome, Transport};
 

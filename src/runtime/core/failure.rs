@@ -40,12 +40,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::io::is_closed;
     use crate::net::TransmitErrorKind;
     use crate::runtime::AckPolicy;
     use crate::runtime::queue::{OnSignal, Queue, Waited};
     use crate::runtime::wire_of_tests::{End, pair};
     use crate::sync::notify::Armed;
+    use crate::sys::is_closed;
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
     const NOW: Instant = Instant::ZERO;

@@ -23,7 +23,7 @@
 
 use crc32fast::Hasher;
 
-use crate::hint::by_itself;
+use crate::sys::by_itself;
 
 /// How many bits after it a bit is replaced by others.
 const LATER: [usize; 4] = [145, 183, 211, 300];

@@ -6,21 +6,20 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use super::cmsg::{Control, Name};
 use super::length;
-use crate::io::cmsg::{Control, Name};
-use crate::net::Burst;
 
 /// Messages that one call sends or receives at most.
-pub(in crate::io) const MAX_MESSAGES: usize = 16;
+pub(crate) const MAX_MESSAGES: usize = 16;
 
 /// Bytes of the largest buffer that the kernel hands up: what an IP packet can hold.
 const BUFFER_BYTES: usize = 65_536;
 
 /// Where a burst goes and what the kernel is told beside.
 #[derive(Clone, Debug, Default)]
-pub(in crate::io) struct Envelope {
-    pub(in crate::io) to: Name,
-    pub(in crate::io) control: Control,
+pub(crate) struct Envelope {
+    pub(crate) to: Name,
+    pub(crate) control: Control,
 }
 
 /// An empty message header. All zeros is one: null pointers and lengths of zero.
@@ -87,11 +86,7 @@ unsafe fn receive_message(fd: RawFd, message: &mut libc::msghdr) -> io::Result<u
 }
 
 /// Sends one message, without waiting.
-pub(in crate::io) fn send_one(
-    socket: BorrowedFd<'_>,
-    envelope: &Envelope,
-    data: &[u8],
-) -> io::Result<()> {
+pub(crate) fn send_one(socket: BorrowedFd<'_>, envelope: &Envelope, data: &[u8]) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     if envelope.control.bytes().is_empty() {
         // This is faster than `sendmsg` by a twentieth of what a small datagram takes.
@@ -105,13 +100,13 @@ pub(in crate::io) fn send_one(
 }
 
 /// Sends one datagram to the peer that the socket is connected to, without waiting.
-pub(in crate::io) fn send_to_peer(socket: BorrowedFd<'_>, data: &[u8]) -> io::Result<()> {
+pub(crate) fn send_to_peer(socket: BorrowedFd<'_>, data: &[u8]) -> io::Result<()> {
     send_to(socket.as_raw_fd(), data, &[]).map(drop)
 }
 
 /// Receives what the kernel has put into the error queue of a socket, without waiting, and returns how many
 /// bytes it wrote.
-pub(in crate::io) fn receive_error(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn receive_error(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
     let (at, len) = (to.as_mut_ptr().cast(), to.len());
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: `at` points to `len` bytes that are borrowed exclusively; the kernel writes no more than those.
@@ -121,17 +116,17 @@ pub(in crate::io) fn receive_error(socket: BorrowedFd<'_>, to: &mut [u8]) -> io:
 
 /// Sends up to [`MAX_MESSAGES`] messages, one an envelope, without waiting. Returns how many the
 /// kernel took; the error is the first message's.
-pub(in crate::io) fn send_many(
+pub(crate) fn send_many<'a>(
     socket: BorrowedFd<'_>,
-    envelopes: &[Envelope],
-    bursts: &[Burst],
+    envelopes: &'a [Envelope],
+    data: impl IntoIterator<Item = &'a [u8]>,
 ) -> io::Result<usize> {
     let mut iovs = [lent(&[]); MAX_MESSAGES];
     let mut messages = [libc::mmsghdr { msg_hdr: empty_message(), msg_len: 0 }; MAX_MESSAGES];
     let mut count: c_uint = 0;
-    let parts = envelopes.iter().zip(bursts).zip(&mut iovs).zip(&mut messages);
-    for (((envelope, burst), iov), message) in parts {
-        *iov = lent(burst.data());
+    let parts = envelopes.iter().zip(data).zip(&mut iovs).zip(&mut messages);
+    for (((envelope, data), iov), message) in parts {
+        *iov = lent(data);
         message.msg_hdr = outgoing(envelope, iov);
         count += 1;
     }
@@ -143,15 +138,15 @@ pub(in crate::io) fn send_many(
 }
 
 /// A received message.
-pub(in crate::io) struct Received<'a> {
-    pub(in crate::io) from: &'a Name,
-    pub(in crate::io) data: &'a [u8],
-    pub(in crate::io) control: &'a Control,
+pub(crate) struct Received<'a> {
+    pub(crate) from: &'a Name,
+    pub(crate) data: &'a [u8],
+    pub(crate) control: &'a Control,
 }
 
 /// Where messages are received: [`MAX_MESSAGES`] buffers, used again by each call.
 #[derive(Debug)]
-pub(in crate::io) struct Inbox {
+pub(crate) struct Inbox {
     memory: Box<[u8]>,
     slots: Box<[Slot]>,
 }
@@ -164,7 +159,7 @@ struct Slot {
 }
 
 impl Inbox {
-    pub(in crate::io) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             // Pages are touched when a datagram needs them.
             memory: vec![0; MAX_MESSAGES * BUFFER_BYTES].into_boxed_slice(),
@@ -173,16 +168,12 @@ impl Inbox {
     }
 
     /// Receives up to `most` messages, without waiting, and returns how many there were.
-    pub(in crate::io) fn receive(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        most: usize,
-    ) -> io::Result<usize> {
+    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         if most <= 1 { self.receive_one(socket) } else { self.receive_many(socket, most) }
     }
 
     /// The messages of the last [`receive`](Self::receive).
-    pub(in crate::io) fn messages(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
+    pub(crate) fn messages(&self, count: usize) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.memory.chunks(BUFFER_BYTES);
         self.slots.iter().zip(buffers).take(count).map(|(slot, buffer)| Received {
             from: &slot.name,
@@ -253,7 +244,7 @@ fn room(buffer: &mut [u8]) -> libc::iovec {
 }
 
 /// Sends bytes over a Unix socket, and a descriptor with the first of them, without waiting.
-pub(in crate::io) fn send_descriptor(
+pub(crate) fn send_descriptor(
     socket: BorrowedFd<'_>,
     data: &[u8],
     descriptor: BorrowedFd<'_>,
@@ -274,7 +265,7 @@ pub(in crate::io) fn send_descriptor(
 
 /// Receives bytes from a Unix socket, without waiting, and the first of the descriptors that come with them.
 /// Returns how many bytes there were.
-pub(in crate::io) fn receive_descriptor(
+pub(crate) fn receive_descriptor(
     socket: BorrowedFd<'_>,
     to: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {

@@ -6,25 +6,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use libc::c_int;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::io::sys;
+use super::set_option;
 
 /// What is told: interfaces, IPv4 addresses, IPv6 addresses (`RTNLGRP_*` of `linux/rtnetlink.h`).
 const GROUPS: [c_int; 3] = [1, 5, 9];
 
 /// Hears of changes from the time that it is made.
 #[derive(Debug)]
-pub(in crate::io) struct Watch {
+pub(crate) struct Watch {
     /// `None` where the system has none.
     netlink: Option<Socket>,
 }
 
 impl Watch {
-    pub(in crate::io) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { netlink: listen().ok() }
     }
 
     /// Whether something has changed since this was last asked.
-    pub(in crate::io) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         let Some(mut netlink) = self.netlink.as_ref() else { return false };
         // What has changed is looked at elsewhere, and the rest of a message is thrown away.
         let (mut changed, mut message) = (false, [0; 16]);
@@ -40,7 +40,7 @@ impl Watch {
     }
 
     /// What is readable when something has changed.
-    pub(in crate::io) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.netlink.as_ref().map(Socket::as_fd)
     }
 }
@@ -51,7 +51,7 @@ fn listen() -> io::Result<Socket> {
     netlink.set_nonblocking(true)?;
     for group in GROUPS {
         let name = libc::NETLINK_ADD_MEMBERSHIP;
-        sys::set_option(netlink.as_fd(), libc::SOL_NETLINK, name, group)?;
+        set_option(netlink.as_fd(), libc::SOL_NETLINK, name, group)?;
     }
     // Who has not said anything has no address, and is told nothing.
     (&netlink).write_all(&NOTHING)?;

@@ -23,24 +23,24 @@ const ROOM: usize = 4 * (HEADER + WORD);
 /// A `sockaddr_in` or `sockaddr_in6`.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(4))]
-pub(super) struct Name {
+pub(crate) struct Name {
     bytes: [u8; 28],
 }
 
 impl Name {
     /// The bytes for the kernel to read.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         let len = if self.family() == IPV4 { 16 } else { self.bytes.len() };
         &self.bytes[..len]
     }
 
     /// The bytes for the kernel to write.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
     /// The address, or `None` when it is none of IP.
-    pub(super) fn get(&self) -> Option<SocketAddr> {
+    pub(crate) fn get(&self) -> Option<SocketAddr> {
         let [_, _, p0, p1, a0, a1, a2, a3, rest @ ..] = self.bytes;
         let port = u16::from_be_bytes([p0, p1]);
         match self.family() {
@@ -56,7 +56,7 @@ impl Name {
     }
 
     /// Makes it an address. The scope is used for link-local IPv6 addresses.
-    pub(super) fn set(&mut self, ip: IpAddr, port: u16, scope: u32) {
+    pub(crate) fn set(&mut self, ip: IpAddr, port: u16, scope: u32) {
         let family = if ip.is_ipv4() { IPV4 } else { IPV6 };
         self.bytes = [0; 28];
         self.bytes[..2].copy_from_slice(&family.to_ne_bytes());
@@ -80,7 +80,7 @@ impl Name {
 /// Control messages to or from the kernel.
 #[derive(Clone, Debug)]
 #[repr(C, align(8))]
-pub(super) struct Control {
+pub(crate) struct Control {
     bytes: [u8; ROOM],
     len: usize,
 }
@@ -93,28 +93,28 @@ impl Default for Control {
 
 impl Control {
     /// The messages for the kernel to read.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
     /// The bytes for the kernel to write, who says [how many](Self::set_len) it wrote.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn room(&mut self) -> &mut [u8] {
         self.len = 0;
         &mut self.bytes
     }
 
     /// The kernel wrote `len` bytes.
-    pub(super) fn set_len(&mut self, len: usize) {
+    pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(ROOM);
     }
 
     /// No messages.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
     /// Adds a message. One that does not fit is left out; four of an `int` do.
-    pub(super) fn push(&mut self, level: c_int, kind: c_int, data: &[u8]) {
+    pub(crate) fn push(&mut self, level: c_int, kind: c_int, data: &[u8]) {
         let end = HEADER + data.len();
         let room = &mut self.bytes[self.len..];
         debug_assert!(end.next_multiple_of(WORD) <= room.len(), "too many control messages");
@@ -128,7 +128,7 @@ impl Control {
     }
 
     /// The messages: level, type and data.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
         let mut rest = self.bytes();
         std::iter::from_fn(move || {
             let (len, after) = rest.split_first_chunk()?;
@@ -143,7 +143,7 @@ impl Control {
 }
 
 /// The value of a message that holds an `int`, or a byte as `IP_TOS` does.
-pub(super) fn integer(data: &[u8]) -> Option<c_int> {
+pub(crate) fn integer(data: &[u8]) -> Option<c_int> {
     match data {
         [byte] => Some(c_int::from(*byte)),
         _ => data.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes)),

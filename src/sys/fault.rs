@@ -40,7 +40,7 @@ const MOV_WORD_LEN: libc::greg_t = 3;
 const TRUST: u32 = 64;
 
 /// Has the signals handled, if nobody does it yet. Once in a process; a child that is forked has it too.
-pub(super) fn install() {
+pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if [SIGSEGV, SIGBUS].iter().all(|signal| handler(*signal) == Some(libc::SIG_DFL)) {
@@ -53,7 +53,7 @@ pub(super) fn install() {
 ///
 /// It is true for [`TRUST`] copies behind each look. Whoever takes a signal for himself and, before it is
 /// looked at again, takes memory away that is still in use, gets the signal.
-pub(super) fn is_ready() -> bool {
+pub(crate) fn is_ready() -> bool {
     thread_local! {
         static LOOKED: Cell<(bool, u32)> = const { Cell::new((false, 0)) };
     }
@@ -73,7 +73,7 @@ pub(super) fn is_ready() -> bool {
 /// # Safety
 /// What is mapped at `from` may be read and what is mapped at `to` overwritten, as memory shared with another
 /// process; and [`is_ready`] has said so, unless everything is mapped.
-pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
+pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: it reads and writes what the caller has promised, up to the first page that is not there.
     let left = unsafe { rep_movsb(to, from, 0, len) };
     len - left
@@ -84,7 +84,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
 ///
 /// # Safety
 /// As [`copy`].
-pub(super) unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) -> bool {
+pub(crate) unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) -> bool {
     /// Within one of these a word is stored at once.
     const LINE: usize = 64;
     match bytes.try_into() {

@@ -1,15 +1,10 @@
-//! Signals that interrupt calls, and a wait that the kernel restarts after them as it restarts `read`.
+//! Signals that interrupt calls: how calls end that they interrupt.
 
 use std::ffi::c_int;
-use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use bitflags::bitflags;
-
-use super::{Woken, timespec};
 
 bitflags! {
     /// How the handlers of a program leave calls such as `read` that they interrupt.
@@ -52,41 +47,4 @@ pub(crate) fn restarts() -> Restarts {
         }
     }
     found
-}
-
-/// Threads that sleep until they are woken.
-///
-/// A sleep without timeout that a signal interrupts goes on or ends as `read` does: the kernel knows the
-/// handler (signal(7), `FUTEX_WAIT`).
-#[derive(Debug, Default)]
-pub(crate) struct Sleepers(AtomicU32);
-
-impl Sleepers {
-    /// Begins to sleep: from now on a wake counts.
-    pub(crate) fn ticket(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// Sleeps until a wake that is later than the ticket, for at most `timeout`. It may return early.
-    pub(crate) fn sleep(&self, ticket: u32, timeout: Option<Duration>) -> Woken {
-        let timeout = timeout.map(timespec);
-        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let (at, operation) = (self.0.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
-        // SAFETY: `at` points to a number that lives until the call returns, and so does the timeout if it is
-        // not null.
-        let rc = unsafe { libc::syscall(libc::SYS_futex, at, operation, ticket, timeout) };
-        match io::Error::last_os_error().raw_os_error() {
-            Some(libc::ETIMEDOUT) if rc != 0 => Woken::TimedOut,
-            Some(libc::EINTR) if rc != 0 => Woken::Interrupted,
-            _ => Woken::Ready,
-        }
-    }
-
-    /// Wakes so many of those that sleep.
-    pub(crate) fn wake(&self, count: c_int) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        let (at, operation) = (self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
-        // SAFETY: `at` is an address only: the call reads and writes nothing there.
-        unsafe { libc::syscall(libc::SYS_futex, at, operation, count) };
-    }
 }

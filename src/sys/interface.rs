@@ -10,19 +10,16 @@ use std::ptr;
 
 /// A network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::io) struct Interface {
-    pub(in crate::io) index: u32,
-    pub(in crate::io) mtu: usize,
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) mtu: usize,
     /// It is up, and has a carrier.
-    pub(in crate::io) running: bool,
+    pub(crate) running: bool,
 }
 
 /// The interface that holds `ip`, or `None` when none does. Every address of the loopback network
 /// is held, not only the one that is configured.
-pub(in crate::io) fn interface_of(
-    ip: IpAddr,
-    socket: BorrowedFd<'_>,
-) -> io::Result<Option<Interface>> {
+pub(crate) fn interface_of(ip: IpAddr, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
     let list = AddressList::read()?;
     let exact = list.iter().find(|entry| entry.ip() == Some(ip));
     let Some(entry) = exact.or_else(|| list.iter().find(|entry| entry.is_loopback_for(ip))) else {
@@ -70,10 +67,7 @@ unsafe fn ask_interface(
 
 /// The interface with this name, or `None` when there is none.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn interface_named(
-    name: &str,
-    socket: BorrowedFd<'_>,
-) -> io::Result<Option<Interface>> {
+pub(crate) fn interface_named(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
     let list = AddressList::read()?;
     let Some(entry) = list.iter().find(|entry| entry.name().to_bytes() == name.as_bytes()) else {
         return Ok(None);
@@ -86,7 +80,7 @@ pub(in crate::io) fn interface_named(
 
 /// Frames that found no room in the queue of an interface; `None` when there is none of this name.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn frames_dropped(name: &str) -> io::Result<Option<u32>> {
+pub(crate) fn frames_dropped(name: &str) -> io::Result<Option<u32>> {
     let list = AddressList::read()?;
     let mut entries = list.iter().filter(|entry| entry.name().to_bytes() == name.as_bytes());
     Ok(entries.find_map(Entry::dropped_when_sent))
@@ -94,14 +88,14 @@ pub(in crate::io) fn frames_dropped(name: &str) -> io::Result<Option<u32>> {
 
 /// Whether an interface has this very address.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn is_of_host(ip: IpAddr) -> io::Result<bool> {
+pub(crate) fn is_of_host(ip: IpAddr) -> io::Result<bool> {
     Ok(AddressList::read()?.iter().any(|entry| entry.ip() == Some(ip)))
 }
 
 /// Attaches `/dev/net/tun` to the TAP with this name, which is made if there is none, and returns how it is
 /// called: in the name `%d` stands for a number. Frames have a `virtio_net_hdr`.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn attach_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<String> {
+pub(crate) fn attach_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     let mut request = named(name.as_bytes());
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request.ifr_ifru.ifru_flags = flags.try_into().map_err(io::Error::other)?;
@@ -112,7 +106,7 @@ pub(in crate::io) fn attach_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<S
 
 /// How the TAP is called that `/dev/net/tun` is attached to.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn tap_name(tun: BorrowedFd<'_>) -> io::Result<String> {
+pub(crate) fn tap_name(tun: BorrowedFd<'_>) -> io::Result<String> {
     let mut request = named(&[]);
     // SAFETY: TUNGETIFF takes an `ifreq`, in which it fills in name and flags.
     unsafe { ask_interface(tun, libc::TUNGETIFF as _, &mut request) }?;
@@ -121,7 +115,7 @@ pub(in crate::io) fn tap_name(tun: BorrowedFd<'_>) -> io::Result<String> {
 
 /// Has the kernel leave to us what these flags name (`TUN_F_*`) in frames from a TAP.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn offload_tap(tun: BorrowedFd<'_>, flags: c_uint) -> io::Result<()> {
+pub(crate) fn offload_tap(tun: BorrowedFd<'_>, flags: c_uint) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes a number.
     let rc =
         unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD as _, c_ulong::from(flags)) };
@@ -130,7 +124,7 @@ pub(in crate::io) fn offload_tap(tun: BorrowedFd<'_>, flags: c_uint) -> io::Resu
 
 /// Frames that the queue of an interface has room for.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn queue_len(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
+pub(crate) fn queue_len(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut request = named(name.as_bytes());
     // SAFETY: SIOCGIFTXQLEN takes an `ifreq`, in which it fills in a number.
     unsafe { ask_interface(socket, libc::SIOCGIFTXQLEN as _, &mut request) }?;
@@ -141,11 +135,7 @@ pub(in crate::io) fn queue_len(name: &str, socket: BorrowedFd<'_>) -> io::Result
 
 /// Sets how many frames the queue of an interface has room for.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn set_queue_len(
-    name: &str,
-    frames: usize,
-    socket: BorrowedFd<'_>,
-) -> io::Result<()> {
+pub(crate) fn set_queue_len(name: &str, frames: usize, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = named(name.as_bytes());
     request.ifr_ifru.ifru_metric = frames.try_into().map_err(io::Error::other)?;
     // SAFETY: SIOCSIFTXQLEN takes an `ifreq`, in which it reads a number.
@@ -154,7 +144,7 @@ pub(in crate::io) fn set_queue_len(
 
 /// Sets the MTU of an interface.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn set_mtu(name: &str, mtu: usize, socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn set_mtu(name: &str, mtu: usize, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = named(name.as_bytes());
     request.ifr_ifru.ifru_mtu = mtu.try_into().map_err(io::Error::other)?;
     // SAFETY: SIOCSIFMTU takes an `ifreq`, in which it reads the MTU.
@@ -164,7 +154,7 @@ pub(in crate::io) fn set_mtu(name: &str, mtu: usize, socket: BorrowedFd<'_>) -> 
 /// Gives an interface another link address, one of those that are assigned locally: above all others, and
 /// otherwise the one that it has.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn raise_link_address(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn raise_link_address(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     /// Unicast, and assigned locally.
     const FIRST: u8 = 0xfe;
     let mut request = named(name.as_bytes());
@@ -180,7 +170,7 @@ pub(in crate::io) fn raise_link_address(name: &str, socket: BorrowedFd<'_>) -> i
 
 /// Sets an interface up.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn set_link_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn set_link_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = named(name.as_bytes());
     // SAFETY: SIOCGIFFLAGS takes an `ifreq`, in which it fills in the flags.
     unsafe { ask_interface(socket, libc::SIOCGIFFLAGS as _, &mut request) }?;
@@ -194,7 +184,7 @@ pub(in crate::io) fn set_link_up(name: &str, socket: BorrowedFd<'_>) -> io::Resu
 
 /// Puts an interface into a bridge.
 #[cfg(feature = "tap")]
-pub(in crate::io) fn add_to_bridge(
+pub(crate) fn add_to_bridge(
     bridge: &str,
     interface: u32,
     socket: BorrowedFd<'_>,
@@ -213,25 +203,6 @@ fn name_in(request: &libc::ifreq) -> String {
     let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0);
     let bytes: Vec<u8> = bytes.map(|byte| byte.to_ne_bytes()[0]).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Has a packet socket receive frames of this EtherType from an interface, and send to it.
-#[cfg(feature = "packet")]
-pub(in crate::io) fn bind_to_link(
-    socket: BorrowedFd<'_>,
-    interface: u32,
-    ethertype: u16,
-) -> io::Result<()> {
-    // SAFETY: `sockaddr_ll` consists of integers, for which all zeros is a value.
-    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    address.sll_family = super::length(usize::try_from(libc::AF_PACKET).unwrap_or_default());
-    address.sll_protocol = ethertype.to_be();
-    address.sll_ifindex = c_int::try_from(interface).map_err(io::Error::other)?;
-    let at: *const libc::sockaddr_ll = &address;
-    let len = super::length(size_of::<libc::sockaddr_ll>());
-    // SAFETY: `at` points to `len` bytes that live until the call returns; the kernel reads them.
-    let rc = unsafe { libc::bind(socket.as_raw_fd(), at.cast(), len) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The addresses of all interfaces, as `getifaddrs` lists them.
