@@ -32,21 +32,16 @@ mod access;
 mod backing;
 mod device;
 mod gate;
+#[cfg(feature = "runtime")]
+mod pageable;
 #[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
 mod reach;
 mod region;
 #[cfg(feature = "runtime")]
-#[expect(
-    unsafe_code,
-    reason = "the only file of `mem` that shares memory with other processes of ours"
-)]
 mod segment;
 mod span;
 mod stage;
-#[cfg(feature = "runtime")]
-#[expect(unsafe_code, reason = "the only file of `mem` that makes system calls")]
-mod sys;
 mod table;
 mod window;
 

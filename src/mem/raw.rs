@@ -52,11 +52,13 @@ use thiserror::Error;
 use super::backing::{Backing, Null};
 use super::gate::{Gates, Turn, wait_until};
 #[cfg(feature = "runtime")]
-use super::sys;
+use super::pageable::OnDemand;
+#[cfg(feature = "runtime")]
+use crate::sys::memory::{self, FileMapping, ProcessMemory};
 
 /// Without a system there are no files.
 #[cfg(not(feature = "runtime"))]
-mod sys {
+mod memory {
     pub(super) fn are_files(_start: usize, _len: usize) -> bool {
         false
     }
@@ -173,7 +175,7 @@ impl HostMemory {
     /// ```
     #[cfg(feature = "runtime")]
     pub fn map_file(file: &std::fs::File, offset: u64, len: usize) -> io::Result<Self> {
-        let mapping = sys::FileMapping::new(file, offset, len)?;
+        let mapping = FileMapping::new(file, offset, len)?;
         Ok(Self::backed(mapping.as_ptr(), len, Arc::new(mapping)))
     }
 
@@ -196,14 +198,14 @@ impl HostMemory {
     #[cfg(feature = "runtime")]
     pub unsafe fn on_demand(ptr: *mut u8, len: usize) -> io::Result<Self> {
         // SAFETY: the caller promises the same.
-        let backing = unsafe { sys::OnDemand::new(ptr.addr()) }?;
-        Ok(Self::backed(ptr, len, Arc::new(backing)))
+        let memory = unsafe { ProcessMemory::new(ptr.addr()) }?;
+        Ok(Self::backed(ptr, len, Arc::new(OnDemand(memory))))
     }
 
     /// Whether the system lets [`on_demand`](Self::on_demand) memory be.
     #[cfg(feature = "runtime")]
     pub fn can_be_on_demand() -> bool {
-        sys::can_copy().is_ok()
+        memory::can_copy().is_ok()
     }
 
     /// No memory, under any address: it reads as zeros, and what is written is gone. For the pieces
@@ -262,7 +264,7 @@ impl HostMemory {
     pub fn is_persistent(&self) -> bool {
         match &self.owner {
             Owner::Library(_) => false,
-            Owner::Caller => sys::are_files(self.start.addr(), self.len),
+            Owner::Caller => memory::are_files(self.start.addr(), self.len),
             Owner::Backed(backing) => backing.is_persistent(self.len),
         }
     }
@@ -270,7 +272,7 @@ impl HostMemory {
     fn persist(&self, at: usize, len: usize) -> io::Result<()> {
         match &self.owner {
             Owner::Library(_) => Err(io::ErrorKind::Unsupported.into()),
-            Owner::Caller => sys::persist(self.start.addr().saturating_add(at), len),
+            Owner::Caller => memory::persist(self.start.addr().saturating_add(at), len),
             Owner::Backed(backing) => backing.persist(at, len),
         }
     }
@@ -582,7 +584,7 @@ static OPAQUE_MEMCPY: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8
 /// * `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap;
 /// * at least one of them is not accessed by anybody else meanwhile.
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // ThreadSanitizer, like Miri, takes the accesses of `memcpy` for plain ones.
     if cfg!(any(miri, bytewise_copies)) {
         // SAFETY: the caller's promises are those that `bytewise` asks for.
@@ -593,6 +595,30 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     let memcpy = unsafe { (&raw const OPAQUE_MEMCPY).read_volatile() };
     // SAFETY: valid and not overlapping, as the caller promises.
     unsafe { memcpy(to, from, len) };
+}
+
+/// Copies `from` to offset `at` of a mapping that another process may access. `None`, and nothing is done, where
+/// that is not within the mapping.
+#[cfg(feature = "runtime")]
+#[inline]
+pub(super) fn copy_in(mapping: &FileMapping, at: usize, from: &[u8]) -> Option<()> {
+    let to = mapping.bytes(at, from.len())?;
+    // SAFETY: `bytes` has checked the destination; the source is a slice of the same length, and no slice lies in a
+    // mapping.
+    unsafe { copy(from.as_ptr(), to, from.len()) };
+    Some(())
+}
+
+/// Copies from offset `at` of a mapping that another process may access. `None`, and nothing is done, where that is
+/// not within the mapping.
+#[cfg(feature = "runtime")]
+#[inline]
+pub(super) fn copy_out(mapping: &FileMapping, at: usize, to: &mut [u8]) -> Option<()> {
+    let from = mapping.bytes(at, to.len())?;
+    // SAFETY: `bytes` has checked the source; the destination is a slice of the same length, and no slice lies in a
+    // mapping.
+    unsafe { copy(from, to.as_mut_ptr(), to.len()) };
+    Some(())
 }
 
 /// What [`copy`] is specified to do.
@@ -650,6 +676,23 @@ unsafe fn store_widest(to: *mut u8, bytes: &[u8]) -> usize {
     }
     try_width!(AtomicU64(u64), AtomicU32(u32), AtomicU16(u16), AtomicU8(u8));
     0
+}
+
+/// Memory of tests, each of which keeps its pages mapped and unreferenced.
+#[cfg(all(test, feature = "runtime"))]
+#[expect(clippy::unwrap_used, reason = "a test whose memory is refused has failed")]
+pub(super) mod of_tests {
+    use super::HostMemory;
+
+    pub(in crate::mem) fn on_demand(start: *mut u8, len: usize) -> HostMemory {
+        // SAFETY: the caller uses its own pages alone.
+        unsafe { HostMemory::on_demand(start, len) }.unwrap()
+    }
+
+    pub(in crate::mem) fn from_raw(start: *mut u8, len: usize) -> HostMemory {
+        // SAFETY: the caller keeps the pages for longer than the memory made of them.
+        unsafe { HostMemory::from_raw(start, len) }
+    }
 }
 
 #[cfg(test)]

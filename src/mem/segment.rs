@@ -6,14 +6,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
-use super::raw::copy;
-use super::sys::FileMapping;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+
+use super::raw::{copy_in, copy_out};
+use crate::sys::memory::FileMapping;
 
 /// What neither process can do with the file: change its length, or this.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Bytes that are copied in one go. For more than 2112 the C library has `rep movsb` on processors which claim that it is
 /// fast. On those of AMD it is at half the speed where the two sides lie badly to each other within their pages.
@@ -23,7 +25,6 @@ const PIECE: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct Segment {
     mapping: FileMapping,
-    len: usize,
 }
 
 impl Segment {
@@ -33,22 +34,12 @@ impl Segment {
     ///
     /// The system has no memory, or no more descriptors.
     pub(crate) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
-        // SAFETY: the name is a C string, and the rest a number.
-        let fd = unsafe {
-            libc::memfd_create(c"softroce".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened `fd`, and nobody else knows it.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create(c"softroce", flags)?);
         file.set_len(len as u64)?;
-        // SAFETY: the call takes numbers.
-        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mapping = FileMapping::map(&file, 0, len, 0)?;
-        Ok((Self { mapping, len }, file.into()))
+        fcntl_add_seals(&file, SEALS)?;
+        let mapping = FileMapping::of_whole(&file, len)?;
+        Ok((Self { mapping }, file.into()))
     }
 
     /// Maps one that another process has made.
@@ -59,30 +50,25 @@ impl Segment {
     /// by the system. Otherwise what the system says.
     pub(crate) fn open(descriptor: OwnedFd, len: usize) -> io::Result<Self> {
         let file = File::from(descriptor);
-        // SAFETY: the call takes numbers.
-        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let seals = fcntl_get_seals(&file)?;
         let found = file.metadata()?.len();
-        if seals & SEALS != SEALS || found != len as u64 {
+        if !seals.contains(SEALS) || found != len as u64 {
             let why = format!(
-                "a segment of {found} bytes and seals {seals:#x}, not {len} and {SEALS:#x}"
+                "a segment of {found} bytes and seals {:#x}, not {len} and {:#x}",
+                seals.bits(),
+                SEALS.bits()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        Ok(Self { mapping: FileMapping::map(&file, 0, len, 0)?, len })
+        Ok(Self { mapping: FileMapping::of_whole(&file, len)? })
     }
 
     /// Copies to offset `at`. `None`, and nothing is done, where that is not within the segment.
     #[inline]
     pub(crate) fn write(&self, at: usize, from: &[u8]) -> Option<()> {
-        self.bytes(at, from.len())?;
+        self.mapping.bytes(at, from.len())?;
         for (at, piece) in (at..).step_by(PIECE).zip(from.chunks(PIECE)) {
-            let to = self.bytes(at, piece.len())?;
-            // SAFETY: `bytes` has checked the destination; the source is a slice of the same length, and none
-            // lies in a segment.
-            unsafe { copy(piece.as_ptr(), to, piece.len()) };
+            copy_in(&self.mapping, at, piece)?;
         }
         Some(())
     }
@@ -90,12 +76,9 @@ impl Segment {
     /// Copies from offset `at`. `None`, and nothing is done, where that is not within the segment.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
-        self.bytes(at, to.len())?;
+        self.mapping.bytes(at, to.len())?;
         for (at, piece) in (at..).step_by(PIECE).zip(to.chunks_mut(PIECE)) {
-            let from = self.bytes(at, piece.len())?;
-            // SAFETY: `bytes` has checked the source; the destination is a slice of the same length, and none
-            // lies in a segment.
-            unsafe { copy(from, piece.as_mut_ptr(), piece.len()) };
+            copy_out(&self.mapping, at, piece)?;
         }
         Some(())
     }
@@ -103,16 +86,7 @@ impl Segment {
     /// The word at offset `at`; `None` where there is none, or it is not aligned.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> Option<&AtomicU64> {
-        let word = self.bytes(at, size_of::<u64>())?.cast::<u64>();
-        // SAFETY: within the mapping, which lives as long as `self`, and aligned; others access it atomically or
-        // by `copy`.
-        word.is_aligned().then(|| unsafe { AtomicU64::from_ptr(word) })
-    }
-
-    #[inline]
-    fn bytes(&self, at: usize, len: usize) -> Option<*mut u8> {
-        let is_within = at.checked_add(len).is_some_and(|end| end <= self.len);
-        is_within.then(|| self.mapping.as_ptr().wrapping_add(at))
+        self.mapping.word(at)
     }
 }
 

@@ -12,7 +12,7 @@
 //! * who has handlers of his own, before or later, keeps them;
 //! * a thread that blocks one of the signals would be ended by it.
 //!
-//! There memory is copied by calls to the system (`mem::sys`), as on other processors than x86-64.
+//! There memory is copied by calls to the system (`sys::memory`), as on other processors than x86-64.
 //!
 //! # Why this is sound
 //!
@@ -40,7 +40,7 @@ const MOV_WORD_LEN: libc::greg_t = 3;
 const TRUST: u32 = 64;
 
 /// Has the signals handled, if nobody does it yet. Once in a process; a child that is forked has it too.
-pub(crate) fn install() {
+pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if [SIGSEGV, SIGBUS].iter().all(|signal| handler(*signal) == Some(libc::SIG_DFL)) {
@@ -53,7 +53,7 @@ pub(crate) fn install() {
 ///
 /// It is true for [`TRUST`] copies behind each look. Whoever takes a signal for himself and, before it is
 /// looked at again, takes memory away that is still in use, gets the signal.
-pub(crate) fn is_ready() -> bool {
+pub(super) fn is_ready() -> bool {
     thread_local! {
         static LOOKED: Cell<(bool, u32)> = const { Cell::new((false, 0)) };
     }
@@ -73,7 +73,7 @@ pub(crate) fn is_ready() -> bool {
 /// # Safety
 /// What is mapped at `from` may be read and what is mapped at `to` overwritten, as memory shared with another
 /// process; and [`is_ready`] has said so, unless everything is mapped.
-pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
+pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: it reads and writes what the caller has promised, up to the first page that is not there.
     let left = unsafe { rep_movsb(to, from, 0, len) };
     len - left
@@ -84,7 +84,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
 ///
 /// # Safety
 /// As [`copy`].
-pub(crate) unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) -> bool {
+pub(super) unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) -> bool {
     /// Within one of these a word is stored at once.
     const LINE: usize = 64;
     match bytes.try_into() {
@@ -203,49 +203,38 @@ fn skip(registers: &mut [libc::greg_t; 23]) -> bool {
     true
 }
 
+/// Has the signals handled in a test. The standard library's handler, which detects stack overflows, gives way.
+#[cfg(test)]
+pub(super) fn take_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| [SIGSEGV, SIGBUS].iter().for_each(|signal| set(*signal, own())));
+    assert!(is_handled() && is_deliverable());
+}
+
 #[cfg(test)]
 mod tests {
     use std::arch::asm;
     use std::thread;
 
     use super::*;
+    use crate::sys::memory::TestPages;
 
-    /// Two pages, of which the second is not there.
-    struct Pages(*mut c_void);
+    /// Two pages, of which the second is forbidden.
+    struct Pages(TestPages);
 
     const PAGE: usize = 4096;
 
     impl Pages {
         fn new() -> Self {
-            let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
-            let kind = kind | libc::MAP_ANONYMOUS;
-            // SAFETY: a new mapping touches nothing that exists.
-            let at = unsafe { libc::mmap(ptr::null_mut(), 2 * PAGE, access, kind, -1, 0) };
-            assert_ne!(at, libc::MAP_FAILED);
-            let second = at.wrapping_byte_add(PAGE);
-            // SAFETY: it is the test's, which has no reference to it.
-            assert_eq!(unsafe { libc::mprotect(second, PAGE, libc::PROT_NONE) }, 0);
-            Self(at)
+            let pages = TestPages::new(2 * PAGE);
+            pages.forbid(PAGE);
+            Self(pages)
         }
 
         /// So many bytes before the one that is not there.
         fn end(&self, bytes: usize) -> *mut u8 {
-            self.0.cast::<u8>().wrapping_add(PAGE - bytes)
+            self.0.as_ptr().wrapping_add(PAGE - bytes)
         }
-    }
-
-    impl Drop for Pages {
-        fn drop(&mut self) {
-            // SAFETY: they were mapped so, and are the test's.
-            unsafe { libc::munmap(self.0, 2 * PAGE) };
-        }
-    }
-
-    /// The standard library's handler, which looks for overflowing stacks, gives way to ours.
-    fn take_signals() {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| [SIGSEGV, SIGBUS].iter().for_each(|signal| set(*signal, own())));
-        assert!(is_handled() && is_deliverable());
     }
 
     #[test]

@@ -8,16 +8,19 @@
 //! | `wait` | waits for descriptors and threads |
 //! | `process` | privileges, clocks, hooks |
 //! | `signals` | signal handlers of the program |
+//! | `memory` | memory whose pages may be missing: mappings, copies, flushes |
 //! | `fault` | copies that survive a missing page |
 //! | `hint` | hints to the processor and to the compiler |
 
 #[cfg(feature = "runtime")]
 mod cmsg;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
-pub(crate) mod fault;
+mod fault;
 mod hint;
 #[cfg(feature = "runtime")]
 mod interface;
+#[cfg(feature = "runtime")]
+pub(crate) mod memory;
 #[cfg(feature = "runtime")]
 mod messages;
 #[cfg(feature = "runtime")]
