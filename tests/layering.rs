@@ -128,13 +128,6 @@ const REMAINING_CIRCLES: &[&[&str]] = &[
     &["src/wire/cm/field.rs", "src/wire/cm/mod.rs"],
     &["src/wire/icrc.rs", "src/wire/icrc/head.rs"],
     &[
-        "pcap/src/analyze/flow.rs",
-        "pcap/src/analyze/mod.rs",
-        "pcap/src/analyze/progress/mod.rs",
-        "pcap/src/analyze/reason.rs",
-        "pcap/src/analyze/stream.rs",
-    ],
-    &[
         "capi/src/abi/attr.rs",
         "capi/src/abi/objects.rs",
         "capi/src/abi/post.rs",
@@ -208,7 +201,6 @@ const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("src/transport/rc/requester.rs", "Requester"),
     ("src/verbs/info.rs", "DeviceInfo"),
     ("src/verbs/info.rs", "Limits"),
-    ("pcap/src/analyze/stream.rs", "Stream"),
     ("capi/src/abi/attr.rs", "QpAttr"),
     ("capi/src/abi/info.rs", "DeviceAttr"),
     ("capi/src/abi/info.rs", "DeviceAttrEx"),

@@ -49,20 +49,30 @@ fn what_is_sent_again_has_its_cause() {
     // Every fourth SEND_MIDDLE was dropped by its receiver. All SENDs have 64640 bytes in the capture.
     let sends = stream("rxe/loss_send_middle.pcap");
     let expected = Again { by_nak: 20, by_timeout: 15, bytes: 34_640, ..Again::default() };
-    assert_eq!(sends.again, expected);
-    assert_eq!((sends.missing.lost_behind, sends.missing.lost_before), (10, 0));
-    assert_eq!(sends.naks[&Nak::Sequence], 10);
-    assert_eq!((sends.timeouts.count, sends.rnr.count), (5, 0));
+    assert_eq!(sends.recovery.again, expected);
+    assert_eq!((sends.recovery.missing.lost_behind, sends.recovery.missing.lost_before), (10, 0));
+    assert_eq!(sends.recovery.naks[&Nak::Sequence], 10);
+    assert_eq!((sends.recovery.timeouts.count, sends.recovery.rnr.count), (5, 0));
     let messages = &sends.operations[&Kind::Send];
     assert_eq!((messages.messages, messages.sizes[&5000]), (6, 6));
-    assert_eq!((sends.bytes, sends.delivered), (30_000, 30_000));
+    assert_eq!((sends.traffic.bytes, sends.traffic.delivered), (30_000, 30_000));
     let timeouts = sends.spent(Doing::Timeout) as f64 / sends.duration() as f64;
     assert!(timeouts > 0.9, "{timeouts}");
 
     // Every fifth READ_RESPONSE_MIDDLE was dropped by the requester, behind the point of capture.
     let reads = stream("rxe/loss_readresp_mid.pcap");
-    assert_eq!((reads.again.by_timeout, reads.again.spurious, reads.again.responses), (5, 5, 15));
-    assert_eq!((reads.requests, reads.answers, reads.delivered), (11, 45, 30_000));
+    assert_eq!(
+        (
+            reads.recovery.again.by_timeout,
+            reads.recovery.again.spurious,
+            reads.recovery.again.responses
+        ),
+        (5, 5, 15)
+    );
+    assert_eq!(
+        (reads.traffic.requests, reads.traffic.answers, reads.traffic.delivered),
+        (11, 45, 30_000)
+    );
 }
 
 #[test]
@@ -73,7 +83,7 @@ fn a_receiver_that_is_not_ready_is_what_the_time_goes_into() {
     assert_eq!((waits.count, waits.ended), (6, 6));
     // 20.48 ms is what the RNR NAKs ask for.
     assert!(waits.total >= 6 * 20_480_000 && reasons[0].share > 0.95, "{waits:?}");
-    assert_eq!(flow.streams[0].again.total(), flow.streams[0].again.by_rnr);
+    assert_eq!(flow.streams[0].recovery.again.total(), flow.streams[0].recovery.again.by_rnr);
 }
 
 #[test]
@@ -92,7 +102,8 @@ fn both_directions_are_one_flow_with_what_its_managers_agreed_upon() {
     let flow = flow("rxe/cm_rping.pcap");
     assert_eq!(flow.certainty, Certainty::Managers);
     assert_eq!((flow.a.qp, flow.b.qp), (Some(Qpn::new(0x5c)), Some(Qpn::new(0x5c))));
-    let counts: Vec<_> = flow.streams.iter().map(|s| (s.requests, s.answers)).collect();
+    let counts: Vec<_> =
+        flow.streams.iter().map(|s| (s.traffic.requests, s.traffic.answers)).collect();
     assert_eq!(counts, [(6, 6), (12, 12)]);
     let agreement = flow.agreement.unwrap();
     let field = |name| agreement.request.fields.iter().find(|field| field.0 == name).unwrap().1;
@@ -110,7 +121,8 @@ fn both_directions_are_one_flow_with_what_its_managers_agreed_upon() {
 fn datagrams_name_both_ends_and_have_a_flow_a_pair() {
     let flow = flow("rxe/pp_ud.pcap");
     assert_eq!((flow.transport, flow.certainty), (Transport::Ud, Certainty::Named));
-    let both: Vec<_> = flow.streams.iter().map(|s| (s.requests, s.delivered)).collect();
+    let both: Vec<_> =
+        flow.streams.iter().map(|s| (s.traffic.requests, s.traffic.delivered)).collect();
     assert_eq!(both, [(10, 5120), (10, 5120)]);
     assert!(flow.reasons().is_empty());
 }
@@ -133,15 +145,18 @@ fn a_read_takes_as_many_psns_as_its_answer() {
     assert_eq!(mtu, 256);
     let read = reads.trace(Line::Read).cells();
     let (first, last) = (read.first().unwrap().low, read.last().unwrap().high);
-    assert_eq!(last + 1 - first, reads.answers);
+    assert_eq!(last + 1 - first, reads.traffic.answers);
     assert_eq!(reads.operations[&Kind::Read].latency.count(), 8);
-    assert_eq!(reads.unacknowledged, 0);
+    assert_eq!(reads.recovery.unacknowledged, 0);
 }
 
 #[test]
 fn an_atomic_carries_eight_bytes() {
     let atomics = stream("rxe/rc_atomic.pcap");
-    assert_eq!((atomics.bytes, atomics.delivered, atomics.in_flight.max()), (32, 32, 8));
+    assert_eq!(
+        (atomics.traffic.bytes, atomics.traffic.delivered, atomics.in_flight.bytes.max()),
+        (32, 32, 8)
+    );
     assert_eq!(atomics.operations[&Kind::FetchAdd].sizes[&8], 2);
     assert_eq!(atomics.operations[&Kind::CompareSwap].latency.count(), 2);
 }
@@ -168,7 +183,7 @@ fn filters_are_by_queue_pair_address_and_time() {
     let from = Some(Duration::from_millis(100));
     let to = Some(Duration::from_millis(700));
     let some = analyze_with(name, Filter { from, to, ..Filter::default() });
-    assert_eq!(some.flows[0].streams[0].requests, 2);
+    assert_eq!(some.flows[0].streams[0].traffic.requests, 2);
 }
 
 /// Every packet of every capture is in one place, and every stream's time is.
@@ -184,7 +199,7 @@ fn everything_adds_up() {
             let followed: u64 = analysis
                 .flows
                 .iter()
-                .map(|flow| flow.sum(|s| s.requests + s.answers + s.cnps))
+                .map(|flow| flow.sum(|s| s.traffic.requests + s.traffic.answers + s.traffic.cnps))
                 .sum();
             let placed = followed
                 + of.management
@@ -197,7 +212,7 @@ fn everything_adds_up() {
                 let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();
                 let expected = if stream.is_reliable() { stream.duration() } else { 0 };
                 assert_eq!(spent, expected, "{name}");
-                assert!(stream.delivered <= stream.bytes, "{name}");
+                assert!(stream.traffic.delivered <= stream.traffic.bytes, "{name}");
             }
             seen += 1;
         }

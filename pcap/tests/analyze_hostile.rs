@@ -40,11 +40,11 @@ fn adds_up(analysis: &Analysis) {
     for flow in &analysis.flows {
         assert!(!flow.reasons().iter().any(|reason| reason.to_string().is_empty()));
         for stream in &flow.streams {
-            assert!(stream.again.total() <= stream.requests);
+            assert!(stream.recovery.again.total() <= stream.traffic.requests);
             assert!(stream.first <= stream.last && stream.last <= analysis.duration);
             let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();
             assert!(spent <= stream.duration(), "{spent} of {}", stream.duration());
-            assert!(stream.delivered_over_time.values().len() <= Bins::MOST);
+            assert!(stream.over_time.delivered.values().len() <= Bins::MOST);
         }
     }
 }
@@ -150,8 +150,8 @@ fn what_the_network_has_doubled_was_not_sent_again() {
     }
     let flow = analyzer.finish().flows.remove(0);
     let stream = &flow.streams[0];
-    let again = (stream.again.total(), stream.again.unexplained);
-    assert_eq!((stream.requests, stream.duplicates, again), (5, 1, (1, 1)));
+    let again = (stream.recovery.again.total(), stream.recovery.again.unexplained);
+    assert_eq!((stream.traffic.requests, stream.traffic.duplicates, again), (5, 1, (1, 1)));
 }
 
 /// A sender of UDP that begins to count, from a number of its own, sends the first packets both ways.
@@ -164,7 +164,10 @@ fn what_a_sender_begins_to_count_with_was_not_sent_again() {
     }
     let flow = analyzer.finish().flows.remove(0);
     let stream = &flow.streams[0];
-    assert_eq!((stream.requests, stream.duplicates, stream.again.total()), (6, 2, 0));
+    assert_eq!(
+        (stream.traffic.requests, stream.traffic.duplicates, stream.recovery.again.total()),
+        (6, 2, 0)
+    );
 }
 
 /// Queue pair 0x11 talks with 0x21, and then is connected to 0x22: what it is asked in between tells
@@ -189,7 +192,7 @@ fn a_queue_pair_that_is_connected_anew_has_another_flow() {
     let qp = |number| Some(Qpn::new(number));
     assert_eq!(ends, [(qp(0x11), qp(0x21)), (qp(0x11), qp(0x22))]);
     for flow in &flows {
-        let requests: Vec<_> = flow.streams.iter().map(|stream| stream.requests).collect();
+        let requests: Vec<_> = flow.streams.iter().map(|stream| stream.traffic.requests).collect();
         assert_eq!(requests, [1, 1]);
     }
 }

@@ -8,7 +8,6 @@ use softroce::wire::Transport;
 
 use super::agreement::Agreement;
 use super::quantity::Rate;
-use super::reason::{self, Reason};
 use super::stream::Stream;
 use crate::flow::{Direction, Joined};
 
@@ -104,7 +103,7 @@ impl Stream {
 
     /// Whether any of its packets was captured.
     const fn has_packets(&self) -> bool {
-        self.requests + self.answers + self.cnps > 0
+        self.traffic.requests + self.traffic.answers + self.traffic.cnps > 0
     }
 
     /// For how long it was there while `other` was; no time at all may be in common too.
@@ -152,7 +151,7 @@ impl Flow {
             streams.retain(Stream::has_packets);
         }
         // Who asked for more comes first, if only one of them transfers anything.
-        streams.sort_by_key(|stream| (stream.bytes == 0, stream.first));
+        streams.sort_by_key(|stream| (stream.traffic.bytes == 0, stream.first));
         let first = streams.first()?;
         if silent && first.agreement.is_none() {
             return None;
@@ -185,12 +184,12 @@ impl Flow {
 
     /// Bytes of payload, both ways, each counted once.
     pub fn bytes(&self) -> u64 {
-        self.sum(|stream| stream.bytes)
+        self.sum(|stream| stream.traffic.bytes)
     }
 
     /// Of these, what is known to have arrived.
     pub fn delivered(&self) -> u64 {
-        self.sum(|stream| stream.delivered)
+        self.sum(|stream| stream.traffic.delivered)
     }
 
     /// The rate of that; `None` when it took no time.
@@ -206,10 +205,5 @@ impl Flow {
     /// A figure of both directions.
     pub fn sum(&self, figure: impl Fn(&Stream) -> u64) -> u64 {
         self.streams.iter().map(figure).fold(0, u64::saturating_add)
-    }
-
-    /// What its time went into and what else is remarkable, what cost the most time first.
-    pub fn reasons(&self) -> Vec<Reason> {
-        reason::of(self)
     }
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use super::figures::{Again, Missing, Waits};
 use super::flow::Flow;
+use super::kind::{Doing, Kind, Line, Nak};
 use super::quantity::{Count, Rate, Share, Size, Span};
 use super::series::Distribution;
-use super::stream::{Again, Doing, Kind, Line, Missing, Nak, Stream, Waits};
+use super::stream::{Recovery, Stream, Traffic};
 
 /// Something that a flow's time went into, or that explains it.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -100,29 +102,31 @@ pub struct RoundTrip {
 /// What takes less of the time is not told.
 const WORTH_TELLING: f64 = 0.01;
 
-/// The reasons of a flow, what took most time first.
-pub(super) fn of(flow: &Flow) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    for (at, stream) in flow.streams.iter().enumerate() {
-        let duration = stream.duration();
-        let told = took(stream).into_iter().map(|(what, time)| {
-            let share = if duration > 0 { time as f64 / duration as f64 } else { 0.0 };
-            Reason { stream: at, what, time, share }
-        });
-        let worth = |reason: &Reason| reason.share >= WORTH_TELLING;
-        reasons.extend(told.filter(worth));
-        reasons.extend(remarkable(stream).into_iter().map(|what| Reason {
-            stream: at,
-            what,
-            time: 0,
-            share: 0.0,
-        }));
+impl Flow {
+    /// The causes of its duration and other remarkable facts, those that cost the most time first.
+    pub fn reasons(&self) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        for (at, stream) in self.streams.iter().enumerate() {
+            let duration = stream.duration();
+            let told = took(stream).into_iter().map(|(what, time)| {
+                let share = if duration > 0 { time as f64 / duration as f64 } else { 0.0 };
+                Reason { stream: at, what, time, share }
+            });
+            let worth = |reason: &Reason| reason.share >= WORTH_TELLING;
+            reasons.extend(told.filter(worth));
+            reasons.extend(remarkable(stream).into_iter().map(|what| Reason {
+                stream: at,
+                what,
+                time: 0,
+                share: 0.0,
+            }));
+        }
+        // The end of a connection goes before everything else.
+        let ends =
+            |reason: &Reason| matches!(reason.what, What::Refused { .. } | What::Unanswered { .. });
+        reasons.sort_by_key(|reason| (!ends(reason), std::cmp::Reverse(reason.time)));
+        reasons
     }
-    // The end of a connection goes before everything else.
-    let ends =
-        |reason: &Reason| matches!(reason.what, What::Refused { .. } | What::Unanswered { .. });
-    reasons.sort_by_key(|reason| (!ends(reason), std::cmp::Reverse(reason.time)));
-    reasons
 }
 
 /// What its time went into.
@@ -135,11 +139,11 @@ fn took(stream: &Stream) -> Vec<(What, u64)> {
         slow: all.quantile(0.9),
         mean: all.mean(),
     });
-    let waiting = What::Waiting { in_flight: stream.in_flight.median(), round_trip };
-    let again = What::Again { again: stream.again, requests: stream.requests };
+    let waiting = What::Waiting { in_flight: stream.in_flight.bytes.median(), round_trip };
+    let again = What::Again { again: stream.recovery.again, requests: stream.traffic.requests };
     vec![
-        (What::Timeouts(stream.timeouts), stream.spent(Doing::Timeout)),
-        (What::NotReady(stream.rnr), stream.spent(Doing::Rnr)),
+        (What::Timeouts(stream.recovery.timeouts), stream.spent(Doing::Timeout)),
+        (What::NotReady(stream.recovery.rnr), stream.spent(Doing::Rnr)),
         (again, stream.spent(Doing::Repeating)),
         (waiting, waited),
         (What::Idle, stream.spent(Doing::Idle)),
@@ -150,8 +154,8 @@ fn took(stream: &Stream) -> Vec<(What, u64)> {
 /// The times from requests to acknowledgements, or where none was measured to the answers of READs or
 /// atomics.
 fn round_trips(stream: &Stream) -> Option<&Distribution> {
-    if stream.ack_rtt.count() > 0 {
-        return Some(&stream.ack_rtt);
+    if stream.in_flight.ack_rtt.count() > 0 {
+        return Some(&stream.in_flight.ack_rtt);
     }
     let answered = |kind: &Kind| !matches!(kind, Kind::Send | Kind::Write);
     let answered = stream.operations.iter().filter(|(kind, _)| answered(kind));
@@ -161,26 +165,26 @@ fn round_trips(stream: &Stream) -> Option<&Distribution> {
 
 /// What takes no time by itself.
 fn remarkable(stream: &Stream) -> Vec<What> {
-    let Stream { refused, missing, again, .. } = stream;
+    let Recovery { refused, missing, again, unacknowledged, .. } = &stream.recovery;
+    let Traffic { cnps, ecn_marked, out_of_order, duplicates, .. } = stream.traffic;
     let mut found = Vec::new();
     if let Some((nak, at)) = *refused {
         found.push(What::Refused { nak, after: at.saturating_sub(stream.first) });
-    } else if stream.unacknowledged > 0 && again.by_timeout > 0 && gave_up(stream) {
-        let (requests, again) = (stream.unacknowledged, again.by_timeout);
+    } else if *unacknowledged > 0 && again.by_timeout > 0 && gave_up(stream) {
+        let (requests, again) = (*unacknowledged, again.by_timeout);
         found.push(What::Unanswered { requests, again });
     }
     let told = stream.spent(Doing::Repeating) as f64 >= WORTH_TELLING * stream.duration() as f64;
     if !told && again.total() > again.by_timeout + again.by_rnr {
-        found.push(What::Again { again: *again, requests: stream.requests });
+        found.push(What::Again { again: *again, requests: stream.traffic.requests });
     }
     if missing.lost_before + missing.lost_behind + missing.responses > 0 {
         found.push(What::Lost(*missing));
     }
-    if stream.cnps + stream.ecn_marked > 0 {
-        found.push(What::Congested { cnps: stream.cnps, marked: stream.ecn_marked });
+    if cnps + ecn_marked > 0 {
+        found.push(What::Congested { cnps, marked: ecn_marked });
     }
-    if stream.out_of_order + stream.duplicates > 0 {
-        let Stream { out_of_order, duplicates, .. } = *stream;
+    if out_of_order + duplicates > 0 {
         found.push(What::Astray { out_of_order, duplicates });
     }
     if missing.never() > 0 {

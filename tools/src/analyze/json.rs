@@ -135,51 +135,51 @@ impl Figures {
         let mut by_kind: BTreeMap<&str, Messages> = BTreeMap::new();
         let mut naks = BTreeMap::new();
         for stream in streams {
-            ack_rtt.merge(&stream.ack_rtt);
+            ack_rtt.merge(&stream.in_flight.ack_rtt);
             for (kind, messages) in &stream.operations {
                 latency.merge(&messages.latency);
                 by_kind.entry(kind.name()).or_default().merge(messages);
             }
-            for (nak, count) in &stream.naks {
+            for (nak, count) in &stream.recovery.naks {
                 *naks.entry(key(nak.name())).or_default() += count;
             }
         }
-        let delivered_bytes = sum(&|s| s.delivered);
+        let delivered_bytes = sum(&|s| s.traffic.delivered);
         Self {
             operations: by_kind.iter().map(|(name, of)| (*name, Operations::of(of))).collect(),
-            requests: sum(&|s| s.requests),
-            answers: sum(&|s| s.answers),
-            bytes: sum(&|s| s.bytes),
+            requests: sum(&|s| s.traffic.requests),
+            answers: sum(&|s| s.traffic.answers),
+            bytes: sum(&|s| s.traffic.bytes),
             delivered_bytes,
             goodput_gbit_per_s: Rate::of(delivered_bytes, nanoseconds).map(|rate| rate.0),
             latency_us: Percentiles::of(&latency),
             ack_rtt_us: Percentiles::of(&ack_rtt),
             retransmitted: Retransmitted {
-                total: sum(&|s| s.again.total()),
-                by_nak: sum(&|s| s.again.by_nak),
-                by_timeout: sum(&|s| s.again.by_timeout),
-                by_rnr: sum(&|s| s.again.by_rnr),
-                implied: sum(&|s| s.again.implied),
-                unexplained: sum(&|s| s.again.unexplained),
-                spurious: sum(&|s| s.again.spurious),
-                bytes: sum(&|s| s.again.bytes),
-                read_answers: sum(&|s| s.again.responses),
+                total: sum(&|s| s.recovery.again.total()),
+                by_nak: sum(&|s| s.recovery.again.by_nak),
+                by_timeout: sum(&|s| s.recovery.again.by_timeout),
+                by_rnr: sum(&|s| s.recovery.again.by_rnr),
+                implied: sum(&|s| s.recovery.again.implied),
+                unexplained: sum(&|s| s.recovery.again.unexplained),
+                spurious: sum(&|s| s.recovery.again.spurious),
+                bytes: sum(&|s| s.recovery.again.bytes),
+                read_answers: sum(&|s| s.recovery.again.responses),
             },
             naks,
-            rnr: sum(&|s| s.rnr.count),
-            rnr_waits: Waits::of(streams.iter().map(|s| &s.rnr)),
-            timeouts: Waits::of(streams.iter().map(|s| &s.timeouts)),
-            out_of_order: sum(&|s| s.out_of_order),
-            duplicates: sum(&|s| s.duplicates),
+            rnr: sum(&|s| s.recovery.rnr.count),
+            rnr_waits: Waits::of(streams.iter().map(|s| &s.recovery.rnr)),
+            timeouts: Waits::of(streams.iter().map(|s| &s.recovery.timeouts)),
+            out_of_order: sum(&|s| s.traffic.out_of_order),
+            duplicates: sum(&|s| s.traffic.duplicates),
             missing: Missing {
-                lost_before_capture: sum(&|s| s.missing.lost_before),
-                lost_behind_capture: sum(&|s| s.missing.lost_behind),
-                never_captured: sum(&|s| s.missing.never()),
-                read_answers: sum(&|s| s.missing.responses),
+                lost_before_capture: sum(&|s| s.recovery.missing.lost_before),
+                lost_behind_capture: sum(&|s| s.recovery.missing.lost_behind),
+                never_captured: sum(&|s| s.recovery.missing.never()),
+                read_answers: sum(&|s| s.recovery.missing.responses),
             },
-            unacknowledged: sum(&|s| s.unacknowledged),
-            cnps: sum(&|s| s.cnps),
-            ecn_marked: sum(&|s| s.ecn_marked),
+            unacknowledged: sum(&|s| s.recovery.unacknowledged),
+            cnps: sum(&|s| s.traffic.cnps),
+            ecn_marked: sum(&|s| s.traffic.ecn_marked),
         }
     }
 }
@@ -293,7 +293,7 @@ impl ShownStream {
     fn of(stream: &Stream, traces: Traces) -> Self {
         let direction = &stream.direction;
         let spent = Doing::ALL.map(|doing| (doing.name(), stream.spent(doing)));
-        let (bytes, packets) = (&stream.in_flight, &stream.in_flight_packets);
+        let (bytes, packets) = (&stream.in_flight.bytes, &stream.in_flight.packets);
         Self {
             asker: End { ip: direction.source, qp: stream.from.map(|qp| qp.value()) },
             asked: End { ip: direction.destination, qp: Some(direction.qp.value()) },
@@ -311,11 +311,11 @@ impl ShownStream {
                 .into_iter()
                 .collect(),
             goodput_over_time: rates(stream.arrived_over_time()),
-            carried_over_time: rates(&stream.carried_over_time),
+            carried_over_time: rates(&stream.over_time.carried),
             in_flight_over_time: json!({
-                "start_s": seconds(stream.in_flight_over_time.start()),
-                "bin_s": seconds(stream.in_flight_over_time.width()),
-                "max_bytes": stream.in_flight_over_time.values(),
+                "start_s": seconds(stream.over_time.in_flight.start()),
+                "bin_s": seconds(stream.over_time.in_flight.width()),
+                "max_bytes": stream.over_time.in_flight.values(),
             }),
             traces: traces(stream),
         }

@@ -117,8 +117,8 @@ fn stream(out: &mut impl Write, stream: &Stream) -> io::Result<()> {
     }
     let latencies = stream.operations.iter().map(|(kind, of)| (kind.name(), &of.latency));
     let mut latencies: Vec<_> = latencies.filter(|(_, latency)| latency.count() > 0).collect();
-    if stream.ack_rtt.count() > 0 {
-        latencies.push(("ACK", &stream.ack_rtt));
+    if stream.in_flight.ack_rtt.count() > 0 {
+        latencies.push(("ACK", &stream.in_flight.ack_rtt));
     }
     if !latencies.is_empty() {
         let names = QUANTILES.map(|(name, _)| format!("{:>9}", name.replace('_', ".")));
@@ -127,8 +127,8 @@ fn stream(out: &mut impl Write, stream: &Stream) -> io::Result<()> {
     for (name, latency) in latencies {
         row(out, &format!("{name} µs"), percentiles(latency))?;
     }
-    if stream.in_flight.count() > 0 {
-        let (bytes, packets) = (&stream.in_flight, &stream.in_flight_packets);
+    if stream.in_flight.bytes.count() > 0 {
+        let (bytes, packets) = (&stream.in_flight.bytes, &stream.in_flight.packets);
         row(
             out,
             "in flight",
@@ -208,9 +208,12 @@ fn percentiles(of: &Distribution) -> String {
 }
 
 fn packets(stream: &Stream) -> String {
-    let again = &stream.again;
-    let mut told =
-        vec![format!("{}, {}", Count(stream.requests, "request"), Count(stream.answers, "answer"))];
+    let again = &stream.recovery.again;
+    let mut told = vec![format!(
+        "{}, {}",
+        Count(stream.traffic.requests, "request"),
+        Count(stream.traffic.answers, "answer")
+    )];
     if again.total() > 0 {
         let causes = listed(&[
             (again.by_nak, "for a NAK"),
@@ -220,7 +223,7 @@ fn packets(stream: &Stream) -> String {
             (again.unexplained, "unexplained"),
             (again.spurious, "though answered here"),
         ]);
-        let share = Share(again.total() as f64 / stream.requests.max(1) as f64);
+        let share = Share(again.total() as f64 / stream.traffic.requests.max(1) as f64);
         told.push(format!("; {} sent again ({share}): {causes}", again.total()));
     }
     if again.responses > 0 {
@@ -230,15 +233,15 @@ fn packets(stream: &Stream) -> String {
 }
 
 fn refusals(stream: &Stream) -> String {
-    let naks = stream.naks.iter();
+    let naks = stream.recovery.naks.iter();
     let naks = naks.map(|(nak, count)| format!("{count} NAK {}", nak.name()));
     let mut told: Vec<_> = naks.collect();
-    let rnr = &stream.rnr;
+    let rnr = &stream.recovery.rnr;
     if rnr.count > 0 {
         let total = Span(rnr.total);
         told.push(format!("{} NAK receiver not ready, heeded for {total}", rnr.count));
     }
-    let timeouts = &stream.timeouts;
+    let timeouts = &stream.recovery.timeouts;
     if timeouts.count > 0 {
         let (count, total, longest) =
             (timeouts.count, Span(timeouts.total), Span(timeouts.longest));
@@ -248,16 +251,16 @@ fn refusals(stream: &Stream) -> String {
 }
 
 fn network(stream: &Stream) -> String {
-    let missing = &stream.missing;
+    let missing = &stream.recovery.missing;
     listed(&[
         (missing.lost_before, "lost before the point of capture"),
         (missing.lost_behind, "lost behind it"),
         (missing.never(), "never captured"),
         (missing.responses, "answers to READs missing"),
-        (stream.out_of_order, "out of order"),
-        (stream.duplicates, "doubled"),
-        (stream.cnps, "CNPs"),
-        (stream.ecn_marked, "marked by routers (ECN)"),
+        (stream.traffic.out_of_order, "out of order"),
+        (stream.traffic.duplicates, "doubled"),
+        (stream.traffic.cnps, "CNPs"),
+        (stream.traffic.ecn_marked, "marked by routers (ECN)"),
     ])
 }
 

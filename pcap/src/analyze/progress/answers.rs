@@ -2,16 +2,16 @@
 
 use softroce::wire::{Aeth, NakCode, Operation, Syndrome};
 
-use super::{Sent, Step};
-use crate::analyze::Room;
-use crate::analyze::stream::{Doing, Kind, Line, Nak, Stream};
+use super::{Sent, Step, StreamAnalyzer};
+use crate::analyze::kind::{Doing, Kind, Line, Nak};
+use crate::analyze::room::Room;
 use crate::flow::{Answering, Event, ReadResponse, Refusal};
 
-impl Stream {
+impl StreamAnalyzer {
     /// Takes an answer to its requests. The path MTU may be known from it.
     pub(in super::super) fn answer(&mut self, step: &Step<'_>, room: &mut Room) {
         self.begin(step.now);
-        self.answers += 1;
+        self.figures.traffic.answers += 1;
         let bth = &step.seen.datagram.bth;
         let place = self.progress.place(bth.psn);
         let operation = bth.opcode.operation();
@@ -37,10 +37,10 @@ impl Stream {
         for event in step.events {
             match event {
                 Event::Refusal(Refusal::SequenceNak { captured: Some(_) }) => {
-                    self.missing.lost_behind += 1;
+                    self.figures.recovery.missing.lost_behind += 1;
                 }
                 Event::Refusal(Refusal::SequenceNak { captured: None }) => {
-                    self.missing.lost_before += 1;
+                    self.figures.recovery.missing.lost_before += 1;
                 }
                 _ => {}
             }
@@ -54,21 +54,21 @@ impl Stream {
                 let exact = last.filter(|sent| sent.end == place + 1 && !sent.again);
                 if let Some(sent) = exact {
                     let rtt = step.now.saturating_sub(sent.sent);
-                    self.ack_rtt.record(rtt);
+                    self.figures.in_flight.ack_rtt.record(rtt);
                     self.trace_push(Line::AckRtt, step.now, (rtt, rtt), room);
                 }
                 return;
             }
             Syndrome::Rnr { .. } => {
-                self.rnr.count += 1;
+                self.figures.recovery.rnr.count += 1;
                 self.progress.rnr.get_or_insert(step.now);
                 self.trace_push(Line::Rnr, step.now, (place, place), room);
             }
             Syndrome::Nak(code) => {
                 let nak = Nak::of(code);
-                *self.naks.entry(nak).or_default() += 1;
+                *self.figures.recovery.naks.entry(nak).or_default() += 1;
                 if !matches!(code, NakCode::PsnSequence) {
-                    self.refused.get_or_insert((nak, step.now));
+                    self.figures.recovery.refused.get_or_insert((nak, step.now));
                 }
                 self.trace_push(Line::Nak, step.now, (place, place), room);
             }
@@ -81,18 +81,18 @@ impl Stream {
     fn response(&mut self, place: u64, step: &Step<'_>, room: &mut Room) {
         let datagram = step.seen.datagram;
         let len = datagram.payload_len as u64;
-        self.carried_over_time.add(step.now, len);
+        self.figures.over_time.carried.add(step.now, len);
         if place < self.progress.response {
-            self.again.responses += 1;
+            self.figures.recovery.again.responses += 1;
         } else {
             self.progress.response = place + 1;
-            self.bytes += len;
+            self.figures.traffic.bytes += len;
             self.deliver(len, step.now);
         }
         self.trace_push(Line::Response, step.now, (place, place), room);
         for event in step.events {
             if let Event::ReadResponse(ReadResponse::Hole { first, count }) = *event {
-                self.missing.responses += u64::from(count);
+                self.figures.recovery.missing.responses += u64::from(count);
                 let first = self.progress.place(first);
                 let end = self.progress.at(place).map_or(place + 1, |read| read.end);
                 self.progress.gap.get_or_insert((first, end));
@@ -129,7 +129,7 @@ impl Stream {
             }
             if let (Some(kind), true) = (sent.kind, sent.is_end) {
                 let latency = step.now.saturating_sub(sent.began);
-                self.operations.entry(kind).or_default().latency.record(latency);
+                self.figures.operations.entry(kind).or_default().latency.record(latency);
                 self.trace_push(Line::Latency, step.now, (latency, latency), room);
             }
             last = Some(sent);

@@ -7,15 +7,25 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use softroce::psn::Psn;
+use softroce::wire::Transport;
 
-use super::Room;
-use super::series::Bins;
-use super::stream::{Doing, Kind, Line, Stream};
-use crate::flow::{Event, Seen};
+use super::kind::{Doing, Kind, Line};
+use super::room::Room;
+use super::series::Trace;
+use super::stream::Stream;
+use crate::flow::{Direction, Event, Seen};
 
-/// What of a stream changes with its packets and is not told.
+/// Adds packets to the figures of a stream.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct StreamAnalyzer {
+    /// The figures so far.
+    pub(super) figures: Stream,
+    progress: Progress,
+}
+
+/// State of a stream that is no figure.
+#[derive(Debug)]
+struct Progress {
     /// The PSN before which everything is acknowledged, unwrapped as all here.
     acknowledged: u64,
     /// The PSN after the newest request. `None` before the first.
@@ -75,7 +85,7 @@ pub(super) struct Step<'a> {
 const TURN: u64 = 1 << 24;
 
 impl Progress {
-    pub(super) const fn new(now: u64) -> Self {
+    const fn new(now: u64) -> Self {
         Self {
             acknowledged: 0,
             next: None,
@@ -146,10 +156,21 @@ impl Progress {
     }
 }
 
-impl Stream {
+impl StreamAnalyzer {
+    /// Begins a stream without packets at `now`.
+    pub(super) fn new(direction: Direction, transport: Transport, now: u64) -> Self {
+        let figures = Stream::new(direction, transport, now);
+        Self { figures, progress: Progress::new(now) }
+    }
+
+    /// The points over time.
+    pub(super) fn traces(&mut self) -> &mut [Trace] {
+        &mut self.figures.over_time.traces
+    }
+
     /// Now it is known how many PSNs each READ takes.
     pub(super) fn learn_mtu(&mut self, mtu: usize) {
-        if self.mtu.replace(mtu).is_some() {
+        if self.figures.mtu.replace(mtu).is_some() {
             return;
         }
         let mut reach = self.progress.next.unwrap_or_default();
@@ -164,76 +185,74 @@ impl Stream {
 
     /// A congestion notification came.
     pub(super) fn notified(&mut self, now: u64, room: &mut Room) {
-        self.cnps += 1;
+        self.figures.traffic.cnps += 1;
         let newest = self.progress.next.unwrap_or_default();
         self.trace_push(Line::Cnp, now, (newest, newest), room);
-        self.last = now;
+        self.figures.last = now;
     }
 
     /// The packet before was marked by a router.
     pub(super) fn marked(&mut self, now: u64, room: &mut Room) {
-        self.ecn_marked += 1;
+        self.figures.traffic.ecn_marked += 1;
         let newest = self.progress.next.unwrap_or_default();
         self.trace_push(Line::Marked, now, (newest, newest), room);
     }
 
-    /// Nothing more comes.
-    pub(super) fn finish(&mut self, room: &mut Room) {
-        self.unacknowledged = match self.is_reliable() {
+    /// Completes the figures after the last packet.
+    pub(super) fn finish(mut self, room: &mut Room) -> Stream {
+        self.figures.recovery.unacknowledged = match self.figures.is_reliable() {
             true => self.progress.outstanding.len() as u64,
             false => 0,
         };
         self.progress.void(0, room);
-        self.progress.outstanding = VecDeque::new();
-        // Who never was answered in the capture has arrived as far as can be told.
-        if self.answers == 0 {
-            self.delivered = self.bytes;
+        // Without any answer in the capture, all bytes count as delivered.
+        if self.figures.traffic.answers == 0 {
+            self.figures.traffic.delivered = self.figures.traffic.bytes;
         }
+        self.figures
     }
 
     /// The first packet may come long after the connection was made.
     fn begin(&mut self, now: u64) {
-        if self.requests + self.answers == 0 {
-            self.first = now;
+        if self.figures.traffic.requests + self.figures.traffic.answers == 0 {
+            self.figures.first = now;
             self.progress.until = now;
-            self.carried_over_time = Bins::sums(now);
-            self.delivered_over_time = Bins::sums(now);
-            self.in_flight_over_time = Bins::highest(now);
+            self.figures.over_time.begin(now);
         }
     }
 
     fn mark_time(&mut self, step: &Step<'_>, room: &mut Room) {
-        self.last = step.now;
-        if self.is_reliable() {
+        self.figures.last = step.now;
+        if self.figures.is_reliable() {
             let bytes = self.progress.bytes;
-            self.in_flight_over_time.add(step.now, bytes);
+            self.figures.over_time.in_flight.add(step.now, bytes);
             self.trace_push(Line::InFlight, step.now, (bytes, bytes), room);
         }
     }
 
     fn deliver(&mut self, bytes: u64, now: u64) {
-        self.delivered += bytes;
-        self.delivered_over_time.add(now, bytes);
+        self.figures.traffic.delivered += bytes;
+        self.figures.over_time.delivered.add(now, bytes);
     }
 
     /// Accounts for the time since the packet before.
     fn spend(&mut self, doing: Doing, now: u64) {
         let time = now.saturating_sub(self.progress.until);
         self.progress.until = now;
-        if !self.is_reliable() {
+        if !self.figures.is_reliable() {
             return;
         }
-        self.spent[doing as usize] += time;
+        self.figures.spent[doing as usize] += time;
         if !self.progress.outstanding.is_empty() {
             // What lasts longer counts for more.
             let weight = u32::try_from(time / 1000 + 1).unwrap_or(u32::MAX);
-            self.in_flight.record_weighted(self.progress.bytes, weight);
-            self.in_flight_packets.record_weighted(self.progress.packets(), weight);
+            self.figures.in_flight.bytes.record_weighted(self.progress.bytes, weight);
+            self.figures.in_flight.packets.record_weighted(self.progress.packets(), weight);
         }
     }
 
     fn trace_push(&mut self, line: Line, now: u64, (low, high): (u64, u64), room: &mut Room) {
-        let trace = &mut self.traces[line as usize];
+        let trace = &mut self.figures.over_time.traces[line as usize];
         let before = trace.cells().len();
         trace.push(now, low, high, room.most_cells);
         room.cells = room.cells + trace.cells().len() - before;

@@ -2,9 +2,9 @@
 
 use softroce::wire::{Datagram, Operation, Position, Transport};
 
-use super::{Open, Sent, Step, packets};
-use crate::analyze::Room;
-use crate::analyze::stream::{Doing, Kind, Line, Stream};
+use super::{Open, Sent, Step, StreamAnalyzer, packets};
+use crate::analyze::kind::{Doing, Kind, Line};
+use crate::analyze::room::Room;
 use crate::flow::{Asking, Cause, Event, Repetition};
 
 /// A request that came before, and how.
@@ -16,13 +16,13 @@ struct Repeat {
     anew: bool,
 }
 
-impl Stream {
+impl StreamAnalyzer {
     /// Takes a request.
     pub(in super::super) fn request(&mut self, step: &Step<'_>, room: &mut Room) {
         self.begin(step.now);
-        self.requests += 1;
-        self.carried_over_time.add(step.now, carried(step.seen.datagram));
-        if self.transport == Transport::Ud {
+        self.figures.traffic.requests += 1;
+        self.figures.over_time.carried.add(step.now, carried(step.seen.datagram));
+        if self.figures.transport == Transport::Ud {
             self.unconnected(step, room);
             return;
         }
@@ -60,22 +60,22 @@ impl Stream {
         self.progress.next = Some(place + 1);
         let len = datagram.payload_len as u64;
         self.deliver(len, step.now);
-        self.bytes += len;
-        let messages = self.operations.entry(Kind::Send).or_default();
+        self.figures.traffic.bytes += len;
+        let messages = self.figures.operations.entry(Kind::Send).or_default();
         messages.count(Some(len), datagram.bth.opcode.has_imm());
         self.trace_push(Line::Sent, step.now, (place, place), room);
-        self.last = step.now;
+        self.figures.last = step.now;
     }
 
     /// Requests from `place` on were not captured when their turn came.
     fn hole(&mut self, place: u64, count: u32, step: &Step<'_>, room: &mut Room) {
-        self.missing.holes += u64::from(count);
+        self.figures.recovery.missing.holes += u64::from(count);
         // A single one is within the message that is open, if that goes on; more may be its end and the
         // beginning of another.
-        let within = self.progress.open.filter(|_| count == 1).zip(self.mtu);
+        let within = self.progress.open.filter(|_| count == 1).zip(self.figures.mtu);
         self.progress.open =
             within.map(|(open, mtu)| Open { bytes: open.bytes + mtu as u64, ..open });
-        if !self.is_reliable() {
+        if !self.figures.is_reliable() {
             return;
         }
         // Each has its place, in case it comes yet; but no more than could be kept.
@@ -111,7 +111,7 @@ impl Stream {
             self.progress.response = place;
         }
         let len = carried(datagram);
-        self.bytes += len;
+        self.figures.traffic.bytes += len;
         let asked = datagram.reth().filter(|_| opcode.operation() == Operation::ReadRequest);
         let asked = asked.map(|reth| reth.length);
         let count = self.psns(asked);
@@ -120,7 +120,7 @@ impl Stream {
         self.progress.next = Some(place + count);
         let line = if asked.is_some() { Line::Read } else { Line::Sent };
         self.trace_push(line, step.now, (place, place + count - 1), room);
-        if !self.is_reliable() {
+        if !self.figures.is_reliable() {
             self.deliver(len, step.now);
             return;
         }
@@ -139,7 +139,7 @@ impl Stream {
 
     /// PSNs of a request: those of its answer, if it is a READ that has `asked` for bytes.
     fn psns(&self, asked: Option<u32>) -> u64 {
-        match (asked, self.mtu) {
+        match (asked, self.figures.mtu) {
             (Some(length), Some(mtu)) => packets(length, mtu),
             _ => 1,
         }
@@ -162,7 +162,7 @@ impl Stream {
                 Kind::Read => datagram.reth().map(|reth| u64::from(reth.length)),
                 _ => open.map(|open| open.bytes),
             };
-            self.operations.entry(kind).or_default().count(size, opcode.has_imm());
+            self.figures.operations.entry(kind).or_default().count(size, opcode.has_imm());
         }
         began
     }
@@ -183,19 +183,20 @@ impl Stream {
         if repeat.cause == Cause::Unknown && !repeat.anew {
             self.spend(Doing::Sending, step.now);
             match repeat.original {
-                Some(_) => self.duplicates += 1,
-                None => self.out_of_order += 1,
+                Some(_) => self.figures.traffic.duplicates += 1,
+                None => self.figures.traffic.out_of_order += 1,
             }
             return Line::Astray;
         }
-        self.again.bytes += len;
-        self.again.spurious += u64::from(repeat.acknowledged);
+        let again = &mut self.figures.recovery.again;
+        again.bytes += len;
+        again.spurious += u64::from(repeat.acknowledged);
         let (count, line) = match repeat.cause {
-            Cause::Nak { .. } => (&mut self.again.by_nak, Line::AgainNak),
-            Cause::Implied { .. } => (&mut self.again.implied, Line::AgainNak),
-            Cause::Rnr { .. } => (&mut self.again.by_rnr, Line::AgainRnr),
-            Cause::Timeout { .. } => (&mut self.again.by_timeout, Line::AgainTimeout),
-            Cause::Unknown => (&mut self.again.unexplained, Line::AgainOther),
+            Cause::Nak { .. } => (&mut again.by_nak, Line::AgainNak),
+            Cause::Implied { .. } => (&mut again.implied, Line::AgainNak),
+            Cause::Rnr { .. } => (&mut again.by_rnr, Line::AgainRnr),
+            Cause::Timeout { .. } => (&mut again.by_timeout, Line::AgainTimeout),
+            Cause::Unknown => (&mut again.unexplained, Line::AgainOther),
         };
         *count += 1;
         let doing = self.waited(repeat.cause, step, room);
@@ -214,15 +215,15 @@ impl Stream {
                 }
                 let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
                 let range = (step.now.saturating_sub(waited), step.now);
-                self.timeouts.count += 1;
-                self.timeouts.end(waited);
+                self.figures.recovery.timeouts.count += 1;
+                self.figures.recovery.timeouts.end(waited);
                 self.trace_push(Line::WaitTimeout, step.now, range, room);
                 self.progress.rnr = None;
                 Doing::Timeout
             }
             Cause::Rnr { .. } => match self.progress.rnr.take() {
                 Some(then) => {
-                    self.rnr.end(step.now.saturating_sub(then));
+                    self.figures.recovery.rnr.end(step.now.saturating_sub(then));
                     self.trace_push(Line::WaitRnr, step.now, (then, step.now), room);
                     Doing::Rnr
                 }
@@ -239,21 +240,21 @@ impl Stream {
         let opcode = datagram.bth.opcode;
         let kind = Kind::of(opcode);
         let len = carried(datagram);
-        self.bytes += len;
+        self.figures.traffic.bytes += len;
         let asked = datagram.reth().filter(|_| kind == Some(Kind::Read));
         let asked = asked.map(|reth| reth.length);
-        self.missing.filled += self.psns(asked);
+        self.figures.recovery.missing.filled += self.psns(asked);
         if let (Some(kind), true) = (kind, opcode.position().is_end()) {
             let whole = asked.map(u64::from).or(Some(len));
             let size = whole.filter(|_| opcode.position() == Position::Only);
-            let messages = self.operations.entry(kind).or_default();
+            let messages = self.figures.operations.entry(kind).or_default();
             messages.count(size, opcode.has_imm());
         }
         let starts = opcode.position().is_start();
         let began = place.checked_sub(1).and_then(|before| self.progress.at(before));
         let began = began.filter(|before| !starts && !before.is_end).map(|before| before.began);
         let Some(sent) = self.progress.at(place) else {
-            if !self.is_reliable() {
+            if !self.figures.is_reliable() {
                 self.deliver(len, step.now);
             }
             return;
