@@ -1,15 +1,15 @@
-//! What is told on standard error: C learns no more of an error than its number.
+//! Messages on standard error: C gets only the number of an error.
 
 use std::fmt::Display;
 
 use softroce::runtime::{LogLevel, log};
 
-/// Why the device cannot be opened. Programs say no more than that it failed.
+/// Reports why the device cannot be opened. Programs report only that it failed.
 pub(crate) fn failed(error: &dyn Display) {
     log(LogLevel::Error, error);
 }
 
-/// Why a call was refused.
+/// Reports why a call failed.
 pub(crate) fn refused(error: &dyn Display) {
     log(LogLevel::Info, error);
 }

@@ -76,7 +76,7 @@ impl<T> In<T> {
 }
 
 impl In<u8> {
-    /// Returns a pointer to bytes whose address a work request holds as an integer.
+    /// Returns a pointer to bytes, by the address in a work request.
     pub(crate) fn at(address: u64) -> Self {
         Self(ptr::with_exposed_provenance(usize::try_from(address).unwrap_or_default()))
     }

@@ -1,4 +1,4 @@
-//! Where each function of C begins and ends: panics are caught, and errors told as C is used to.
+//! The frame of each function that C calls: it catches panics, and returns errors as C expects them.
 
 use std::ffi::c_int;
 use std::io;
@@ -10,7 +10,7 @@ use softroce::verbs::Error;
 use crate::abi::Handle;
 use crate::log;
 
-/// The number of an error.
+/// An error number of C.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub(crate) c_int);
 
@@ -21,7 +21,7 @@ impl Errno {
     pub(crate) const BUSY: Self = Self(System::EBUSY as c_int);
     pub(crate) const IO: Self = Self(System::EIO as c_int);
 
-    /// Leaves it where C looks for it.
+    /// Stores the number in `errno`.
     fn set(self) {
         System::set_raw(self.0);
     }
@@ -41,8 +41,8 @@ impl From<io::Error> for Errno {
     }
 }
 
-/// Runs what a function does. A panic is told on standard error by then, and is an error of the
-/// device; it does not get into frames of C.
+/// Runs the body of a function, and stores its error in `errno`. A panic becomes `EIO`, because it must not
+/// unwind into frames of C; its message is then already on standard error.
 fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::IO));
     if let Err(errno) = result {
@@ -51,27 +51,27 @@ fn run<R>(body: impl FnOnce() -> Result<R, Errno>) -> Result<R, Errno> {
     result
 }
 
-/// Answers 0, or the number of the error, which is in `errno` too.
-pub(crate) fn number(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
+/// Returns 0, or the error number, which is in `errno` too.
+pub(crate) fn zero_or_errno(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     run(body).map_or_else(|errno| errno.0, |()| 0)
 }
 
-/// Answers a pointer, or null and a number in `errno`.
-pub(crate) fn pointer<T>(body: impl FnOnce() -> Result<Handle<T>, Errno>) -> Handle<T> {
+/// Returns a pointer, or null with the error number in `errno`.
+pub(crate) fn handle_or_null<T>(body: impl FnOnce() -> Result<Handle<T>, Errno>) -> Handle<T> {
     run(body).unwrap_or(Handle::NULL)
 }
 
-/// Answers 0 or more, or -1 and a number in `errno`.
-pub(crate) fn minus_one(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+/// Returns 0 or more, or -1 with the error number in `errno`.
+pub(crate) fn int_or_minus_one(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     run(body).unwrap_or(-1)
 }
 
-/// Answers what there is, or `otherwise` and a number in `errno`.
-pub(crate) fn or<R>(otherwise: R, body: impl FnOnce() -> Result<R, Errno>) -> R {
+/// Returns a value, or `otherwise` with the error number in `errno`.
+pub(crate) fn value_or<R>(otherwise: R, body: impl FnOnce() -> Result<R, Errno>) -> R {
     run(body).unwrap_or(otherwise)
 }
 
-/// Answers nothing.
-pub(crate) fn nothing(body: impl FnOnce() -> Result<(), Errno>) {
+/// Returns no value. The error number is in `errno`.
+pub(crate) fn without_result(body: impl FnOnce() -> Result<(), Errno>) {
     let _ = run(body);
 }

@@ -1,11 +1,10 @@
-//! The end of the process.
+//! Hooks at the end of the process.
 
 use nix::libc;
 
-/// Has `hook` run when the process exits by `exit` or by the end of `main`. What is asked for last runs
-/// first.
+/// Runs `hook` when the process ends by `exit` or by the end of `main`. Hooks run in reverse order.
 pub(crate) fn at_exit(hook: extern "C" fn()) {
-    // SAFETY: `hook` is a function of the type that is asked for, and functions stay: the library is
-    // not unloaded. Without memory for the entry it is not run.
+    // SAFETY: `hook` has the type that `atexit` asks for, and the library is never unloaded. The only error
+    // is out of memory, and then the hook does not run.
     let _ = unsafe { libc::atexit(hook) };
 }

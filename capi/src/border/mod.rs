@@ -1,14 +1,17 @@
-//! The border between the program and us: everything `unsafe`.
+//! The border between the program and the library: all `unsafe` code.
 //!
-//! What C hands over are addresses. They are taken as what they are, [`Handle`], [`In`] and [`Out`], and
-//! what is behind one is looked at here and nowhere else. Each rests on the same promise, which every
-//! program makes that includes `verbs.h`: a pointer is null, or points to what the function's
-//! declaration says, and that is not destroyed, freed or changed by another thread while the function
-//! runs. A program that breaks it is in the hands of chance, as it is with any `libibverbs`. Null is
-//! told apart: it is an error with a number, where the real library would crash; and so is what was destroyed
-//! before, for as long as its [place](handle) has not been taken by something else.
+//! C passes addresses ([`Handle`], [`In`] and [`Out`]); only this module dereferences them. Every program
+//! that includes `verbs.h` makes the promise that this rests on: a pointer is null, or points to a value of
+//! the type in the function's declaration, and no other thread destroys, frees or changes this value while
+//! the function runs. A program that breaks the promise has undefined behavior, as with any `libibverbs`.
+//! Two of its errors are detected: a null pointer, where the real library would crash; and a destroyed object,
+//! for as long as its memory is not [reused](handle).
 //!
-//! [`call`] wraps each function: a panic does not get past it.
+//! [`call`] is the frame of each function: no panic unwinds past it.
+//!
+//! [`Handle`]: crate::abi::Handle
+//! [`In`]: crate::abi::In
+//! [`Out`]: crate::abi::Out
 
 pub(crate) mod call;
 mod exit;
@@ -17,7 +20,9 @@ mod handle;
 mod plain;
 mod pointer;
 
-pub(crate) use call::{Errno, minus_one, nothing, number, or, pointer};
+pub(crate) use call::{
+    Errno, handle_or_null, int_or_minus_one, value_or, without_result, zero_or_errno,
+};
 pub(crate) use exit::at_exit;
 pub(crate) use fork::at_fork;
 pub(crate) use handle::{EmptySlotsGuard, Head, lock_empty_slots};

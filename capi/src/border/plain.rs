@@ -1,9 +1,9 @@
-//! Structures that C fills in.
+//! Structures that C may fill with any bytes.
 
 use crate::abi::{self, Handle, In, Out};
 
-/// A structure of which every pattern of bits is one, so that what C has written can be taken for it:
-/// numbers and pointers.
+/// A structure of numbers and pointers. Every pattern of bits is a valid value, so bytes that C has written
+/// can be read as one.
 ///
 /// # Safety
 ///

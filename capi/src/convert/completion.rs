@@ -4,13 +4,13 @@ use softroce::verbs::{Completion, IpVersion, Qpn, WcOpcode, WcStatus};
 
 use crate::abi::{WC_GRH, WC_WITH_IMM, WC_WITH_INV, Wc};
 
-/// Immediate data in the order of the network, or the key that was invalidated.
+/// Returns immediate data in network byte order, or the invalidated key.
 pub(crate) fn imm_or_key(completion: &Completion) -> u32 {
     let key = completion.invalidated.map(|key| key.0);
     completion.imm.map(u32::to_be).or(key).unwrap_or(0)
 }
 
-/// What is with a completion.
+/// Returns the flags of a completion.
 pub(crate) fn wc_flags(completion: &Completion) -> u32 {
     let flag = |is_there: bool, flag: u32| if is_there { flag } else { 0 };
     flag(completion.source_qp.is_some(), WC_GRH)
@@ -18,8 +18,8 @@ pub(crate) fn wc_flags(completion: &Completion) -> u32 {
         | flag(completion.invalidated.is_some(), WC_WITH_INV)
 }
 
-/// The service level of a completion. It is something of InfiniBand; on Ethernet ConnectX has in its place which
-/// headers a datagram came with, and UCX relies on it: UDP (8) over IPv6 (1) or IPv4 (2).
+/// Returns the service level of a completion. Only InfiniBand has service levels; on Ethernet ConnectX reports
+/// the headers of a datagram in this field, and UCX relies on it: UDP (8) over IPv6 (1) or IPv4 (2).
 pub(crate) fn service_level(completion: &Completion) -> u8 {
     match completion.ip_version {
         None => 0,
@@ -28,6 +28,7 @@ pub(crate) fn service_level(completion: &Completion) -> u8 {
     }
 }
 
+/// Returns the completion as `ibv_wc`.
 pub(crate) fn wc(completion: &Completion) -> Wc {
     Wc {
         wr_id: completion.wr_id,

@@ -7,15 +7,15 @@ use softroce::verbs::{DeviceCaps, DeviceInfo, DropReason, GidEntry, Mtu, PortSta
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, OdpCaps, PacingCaps, PortAttr};
 use crate::objects::device::Device;
 
-/// As rxe has it: no vendor. perftest knows quirks of others.
+/// The number of no vendor, as of rxe. perftest has workarounds for known vendors.
 const VENDOR_ID: u32 = 0xff_ffff;
 
-/// A count, as C has it.
+/// Returns a count as a C integer, at most its maximum.
 fn count(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
 
-/// What is the same in both of the forms that C has.
+/// Returns the attributes that both structures of C have.
 pub(crate) fn device_attr(info: &DeviceInfo) -> DeviceAttr {
     let limits = &info.limits;
     let mut fw_ver = [0; 64];
@@ -33,7 +33,7 @@ pub(crate) fn device_attr(info: &DeviceInfo) -> DeviceAttr {
         hw_ver: 0,
         max_qp: count(limits.max_qp),
         max_qp_wr: count(limits.max_qp_wr),
-        // What has no place in 32 bits is in the extended form.
+        // The extended structure has the other bits.
         device_cap_flags: low(capabilities(info)),
         max_sge: count(limits.max_sge),
         max_sge_rd: count(limits.max_sge),
@@ -67,12 +67,13 @@ pub(crate) fn device_attr(info: &DeviceInfo) -> DeviceAttr {
     }
 }
 
-/// `device_cap_flags_ex`: with XRC (bit 20), and without ATOMIC WRITE, which no memory of C takes.
+/// Returns `device_cap_flags_ex`: with XRC (bit 20), and without ATOMIC WRITE, which memory of a C program
+/// does not support.
 fn capabilities(info: &DeviceInfo) -> u64 {
     info.caps.difference(DeviceCaps::ATOMIC_WRITE).bits() | 1 << 20
 }
 
-/// The low 32 bits.
+/// Returns the low 32 bits.
 fn low(bits: u64) -> u32 {
     let [a, b, c, d, ..] = bits.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
@@ -133,12 +134,12 @@ pub(crate) fn port_attr(info: &DeviceInfo) -> PortAttr {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        // 1X of 2.5 Gb/s: a socket has no speed, and nothing slower can be said.
+        // 1X of 2.5 Gb/s, the slowest value: a socket has no speed.
         active_width: 1,
         active_speed: 1,
         // LINK_UP and DISABLED.
         phys_state: if info.port_state == PortState::Active { 5 } else { 3 },
-        // Ethernet, where every way needs a GID (flag 1).
+        // Ethernet, where every address needs a GID (flag 1).
         link_layer: 2,
         flags: 1,
         port_cap_flags2: 0,

@@ -7,7 +7,7 @@ use softroce::verbs::AsyncEvent;
 use crate::abi::{self, Handle};
 use crate::objects::context::Objects;
 
-/// `ibv_event_type` of what the library tells of.
+/// `ibv_event_type` of the events of the library.
 pub(crate) const CQ_ERR: c_uint = 0;
 pub(crate) const QP_FATAL: c_uint = 1;
 pub(crate) const QP_REQ_ERR: c_uint = 2;
@@ -22,11 +22,11 @@ pub(crate) const SRQ_LIMIT_REACHED: c_uint = 15;
 pub(crate) const QP_LAST_WQE_REACHED: c_uint = 16;
 pub(crate) const GID_CHANGE: c_uint = 18;
 
-/// The only port there is.
+/// The number of the port. There is one.
 const PORT: u64 = 1;
 
-/// The event in the form of C; `None` when what it tells of is about to be destroyed.
-pub(crate) fn told(objects: &Objects, event: AsyncEvent) -> Option<abi::AsyncEvent> {
+/// Returns the event in the form of C, or `None` while its object is being destroyed.
+pub(crate) fn async_event(objects: &Objects, event: AsyncEvent) -> Option<abi::AsyncEvent> {
     let qp = |qpn| objects.qps.get(&qpn).copied().map(Handle::address);
     let srq = |srqn| objects.srqs.get(&srqn).copied().map(Handle::address);
     let (element, event_type) = match event {
@@ -43,7 +43,7 @@ pub(crate) fn told(objects: &Objects, event: AsyncEvent) -> Option<abi::AsyncEve
         AsyncEvent::PortActive => (PORT, PORT_ACTIVE),
         AsyncEvent::PortErr => (PORT, PORT_ERR),
         AsyncEvent::DeviceFatal => (0, DEVICE_FATAL),
-        // Of what C has no name for.
+        // C has no names for other events.
         _ => return None,
     };
     Some(abi::AsyncEvent { element, event_type })

@@ -7,24 +7,32 @@ use softroce::verbs::{self, Access, BindInfo, Lkey};
 use crate::abi::{MwBindInfo, Sge};
 use crate::border::Errno;
 
-/// The rights that C asks for. Flags that may be ignored are, if they are not known.
+/// Returns access rights. Unknown flags are ignored in the range for optional flags.
+///
+/// # Errors
+///
+/// `EINVAL` for other unknown flags.
 pub(crate) fn access(flags: c_uint) -> Result<Access, Errno> {
     let known = flags & !(Access::OPTIONAL.bits() & !Access::all().bits());
     Access::from_bits(known).ok_or(Errno::INVALID)
 }
 
-/// A piece of memory.
-pub(crate) fn sge(piece: Sge) -> verbs::Sge {
-    verbs::Sge { addr: piece.addr, length: piece.length, lkey: Lkey(piece.lkey) }
+/// Returns a scatter/gather element.
+pub(crate) fn sge(sge: Sge) -> verbs::Sge {
+    verbs::Sge { addr: sge.addr, length: sge.length, lkey: Lkey(sge.lkey) }
 }
 
-/// What a window is to open. Of no bytes it opens nothing.
+/// Returns the memory to which a window gives access. A length of 0 is no access.
+///
+/// # Errors
+///
+/// `EINVAL` for unknown rights, or when the region is null or destroyed.
 pub(crate) fn bind_info(info: &MwBindInfo) -> Result<BindInfo, Errno> {
     if info.length == 0 {
         return Ok(BindInfo::NOTHING);
     }
     let lkey = info.mr.get()?.lkey();
-    // Programs ask for what the host itself may do too, which no window has to do with.
+    // Programs also ask for local rights, which windows do not have.
     let access = access(info.access)?.difference(Access::LOCAL_WRITE);
     Ok(BindInfo { lkey, addr: info.addr, length: info.length, access })
 }

@@ -24,7 +24,11 @@ impl From<verbs::QpCap> for QpCap {
 /// `IBV_QP_AV`.
 const AV: u32 = 1 << 7;
 
-/// What C has written; what the mask does not have may be anything.
+/// Returns the attributes that C has written. Fields outside of the mask may have any value.
+///
+/// # Errors
+///
+/// `EINVAL` when the mask has an address without a GID.
 pub(crate) fn flat(attr: &QpAttr, mask: u32) -> Result<FlatAttr, Errno> {
     if mask & AV != 0 {
         address(&attr.ah_attr)?;
@@ -59,8 +63,8 @@ pub(crate) fn flat(attr: &QpAttr, mask: u32) -> Result<FlatAttr, Errno> {
     })
 }
 
-/// The answer to a query.
-pub(crate) fn told(attr: &FlatAttr) -> QpAttr {
+/// Returns attributes in the form of C.
+pub(crate) fn qp_attr(attr: &FlatAttr) -> QpAttr {
     QpAttr {
         qp_state: attr.qp_state,
         cur_qp_state: attr.cur_qp_state,

@@ -24,11 +24,16 @@ const BIND_MW: c_uint = 8;
 const SEND_INV: c_uint = 9;
 const ATOMIC_WRITE: c_uint = 15;
 
-/// The same of inline bytes.
-const MOST_INLINE: usize = 1 << 16;
+/// Maximum number of inline bytes of a request.
+const MAX_INLINE_BYTES: usize = 1 << 16;
 
-/// Reads a list of at most `max` pieces. Nothing is read of a longer one: its count may be wrong.
-pub(crate) fn pieces(list: In<Sge>, count: usize, max: u32) -> Result<SgeList, Errno> {
+/// Reads a list of at most `max` scatter/gather elements. A longer list is not read at all, because its
+/// count may be wrong.
+///
+/// # Errors
+///
+/// `EINVAL` when the list is too long.
+pub(crate) fn sges(list: In<Sge>, count: usize, max: u32) -> Result<SgeList, Errno> {
     Ok(list.array(bounded(count, max)?)?.map(sge).collect())
 }
 
@@ -40,11 +45,15 @@ fn bounded(count: usize, max: u32) -> Result<usize, Errno> {
     }
 }
 
-/// Bytes that are taken over at once, from several places.
+/// Copies inline data from several places.
+///
+/// # Errors
+///
+/// `EINVAL` when there are more than [`MAX_INLINE_BYTES`], or a place is null.
 pub(crate) fn inline(places: impl Iterator<Item = (In<u8>, usize)>) -> Result<SendData, Errno> {
     let mut bytes = smallvec::SmallVec::new();
     for (place, len) in places {
-        if bytes.len().saturating_add(len) > MOST_INLINE {
+        if bytes.len().saturating_add(len) > MAX_INLINE_BYTES {
             return Err(Errno::INVALID);
         }
         place.copy_to(len, &mut bytes)?;
@@ -56,7 +65,7 @@ fn count(found: c_int) -> Result<usize, Errno> {
     usize::try_from(found).map_err(|_| Errno::INVALID)
 }
 
-/// What C asks for.
+/// Returns the operation of a request.
 fn operation(wr: &SendWr) -> Result<SendOp, Errno> {
     let addr = wr.wr.remote_addr;
     let remote = RemoteAddr { addr, rkey: Rkey(wr.wr.rkey()) };
@@ -83,20 +92,24 @@ fn operation(wr: &SendWr) -> Result<SendOp, Errno> {
     })
 }
 
-/// A request of C to a queue pair of this type, with at most `max_sge` pieces.
+/// Returns the request of `wr` to a queue pair of a type, with at most `max_sge` scatter/gather elements.
+///
+/// # Errors
+///
+/// `EINVAL` for unknown opcodes and flags, too many elements, and handles that are null or destroyed.
 pub(crate) fn request(qp_type: QpType, max_sge: u32, wr: &SendWr) -> Result<SendRequest, Errno> {
     let op = operation(wr)?;
-    let pieces_of = count(wr.num_sge)?;
+    let num_sge = count(wr.num_sge)?;
     let data = if op.is_local() {
-        // What has no message may have anything in those fields.
+        // Local operations have no data: the fields may have any value.
         SendData::none()
     } else if wr.send_flags & SEND_INLINE == 0 {
-        SendData::Sges(pieces(wr.sg_list, pieces_of, max_sge)?)
+        SendData::Sges(sges(wr.sg_list, num_sge, max_sge)?)
     } else {
-        let places = wr.sg_list.array(bounded(pieces_of, max_sge)?)?;
-        inline(places.map(|piece| {
-            (In::at(piece.addr), usize::try_from(piece.length).unwrap_or(usize::MAX))
-        }))?
+        let places = wr.sg_list.array(bounded(num_sge, max_sge)?)?;
+        inline(
+            places.map(|sge| (In::at(sge.addr), usize::try_from(sge.length).unwrap_or(usize::MAX))),
+        )?
     };
     let to = match qp_type {
         QpType::Ud => {
@@ -110,13 +123,23 @@ pub(crate) fn request(qp_type: QpType, max_sge: u32, wr: &SendWr) -> Result<Send
     Ok(SendRequest { wr_id: wr.wr_id, op, data, flags: send_flags(wr.send_flags)?, to })
 }
 
-/// Flags of a request, without that of inline data. A checksum of IP (16) is made in any case.
+/// Returns the flags of a request, without inline data (which is in the request) and IP checksum (16, which
+/// is always on).
+///
+/// # Errors
+///
+/// `EINVAL` for unknown flags.
 pub(crate) fn send_flags(flags: c_uint) -> Result<SendFlags, Errno> {
     let known = flags & !(SEND_INLINE | 16);
     u8::try_from(known).ok().and_then(SendFlags::from_bits).ok_or(Errno::INVALID)
 }
 
+/// Returns the receive request of `wr`, with at most `max_sge` scatter/gather elements.
+///
+/// # Errors
+///
+/// `EINVAL` when there are more elements.
 pub(crate) fn receive(max_sge: u32, wr: &RecvWr) -> Result<RecvRequest, Errno> {
-    let sges = pieces(wr.sg_list, count(wr.num_sge)?, max_sge)?;
+    let sges = sges(wr.sg_list, count(wr.num_sge)?, max_sge)?;
     Ok(RecvRequest { wr_id: wr.wr_id, sges })
 }

@@ -5,13 +5,13 @@ use std::ffi::c_int;
 use softroce::verbs::{AddressVector, GRH_LEN};
 
 use crate::abi::{AhAttr, Handle, IbvAh, IbvContext, IbvPd, In, Out, WC_GRH, Wc};
-use crate::border::{Errno, number, pointer};
+use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::convert::address::address;
 use crate::convert::completion::received;
 use crate::objects::ah::Ah;
 
 pub(crate) extern "C" fn create_ah(pd: Handle<IbvPd>, attr: In<AhAttr>) -> Handle<IbvAh> {
-    pointer(|| {
+    handle_or_null(|| {
         let attr = attr.read()?;
         if attr.port_num != 1 {
             return Err(Errno::INVALID);
@@ -21,15 +21,15 @@ pub(crate) extern "C" fn create_ah(pd: Handle<IbvPd>, attr: In<AhAttr>) -> Handl
 }
 
 pub(crate) extern "C" fn destroy_ah(ah: Handle<IbvAh>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         ah.get()?;
         ah.destroy();
         Ok(())
     })
 }
 
-/// The way back to who has sent a message.
-fn back(
+/// Returns the address of the sender of a message.
+fn sender(
     context: Handle<IbvContext>,
     port: u8,
     wc: In<Wc>,
@@ -49,8 +49,8 @@ pub(crate) extern "C" fn init_ah_from_wc(
     grh: In<[u8; GRH_LEN]>,
     to: Out<AhAttr>,
 ) -> c_int {
-    number(|| {
-        to.write(back(context, port, wc, grh)?.into());
+    zero_or_errno(|| {
+        to.write(sender(context, port, wc, grh)?.into());
         Ok(())
     })
 }
@@ -61,5 +61,5 @@ pub(crate) extern "C" fn create_ah_from_wc(
     grh: In<[u8; GRH_LEN]>,
     port: u8,
 ) -> Handle<IbvAh> {
-    pointer(|| Ah::create(pd, back(pd.get()?.c.context, port, wc, grh)?))
+    handle_or_null(|| Ah::create(pd, sender(pd.get()?.c.context, port, wc, grh)?))
 }

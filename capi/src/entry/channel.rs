@@ -6,24 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::abi::{Handle, IbvCompChannel, IbvContext, IbvCqEx, Out, UserData};
-use crate::border::{minus_one, nothing, number, pointer};
+use crate::border::{handle_or_null, int_or_minus_one, without_result, zero_or_errno};
 use crate::objects::channel::Channel;
 use crate::objects::descriptor;
 
 pub(crate) extern "C" fn create_comp_channel(
     context: Handle<IbvContext>,
 ) -> Handle<IbvCompChannel> {
-    pointer(|| {
-        let known = context.get()?;
-        let verbs = known.verbs.create_channel()?;
+    handle_or_null(|| {
+        let object = context.get()?;
+        let verbs = object.verbs.create_channel()?;
         descriptor::set_blocking(verbs.as_fd())?;
         let c = IbvCompChannel { context, fd: verbs.as_raw_fd(), refcnt: AtomicI32::new(0) };
-        Ok(Handle::new(Channel { c, verbs, objects: Arc::clone(&known.objects) }))
+        Ok(Handle::new(Channel { c, verbs, objects: Arc::clone(&object.objects) }))
     })
 }
 
 pub(crate) extern "C" fn destroy_comp_channel(channel: Handle<IbvCompChannel>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         channel.get()?.verbs.clone().destroy().map_err(|(_, error)| error)?;
         channel.destroy();
         Ok(())
@@ -35,7 +35,7 @@ pub(crate) extern "C" fn get_cq_event(
     cq: Out<Handle<IbvCqEx>>,
     cq_context: Out<UserData>,
 ) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         let channel = channel.get()?;
         let limit = descriptor::wait_limit(channel.verbs.as_fd())?;
         loop {
@@ -51,7 +51,7 @@ pub(crate) extern "C" fn get_cq_event(
 }
 
 pub(crate) extern "C" fn ack_cq_events(cq: Handle<IbvCqEx>, events: u32) {
-    nothing(|| {
+    without_result(|| {
         cq.get()?.verbs.ack_events(events);
         Ok(())
     });

@@ -9,7 +9,7 @@ use super::cq_ex::READ;
 use crate::abi::{
     CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCqEx, In, ModifyCqAttr, Out, UserData, Wc,
 };
-use crate::border::{Errno, minus_one, number, pointer};
+use crate::border::{Errno, handle_or_null, int_or_minus_one, zero_or_errno};
 use crate::convert::completion::wc;
 use crate::objects::cq::{Cq, CqFields};
 
@@ -25,7 +25,7 @@ fn create(
     Cq::create(&fields, verbs)
 }
 
-/// A number of completions.
+/// Returns a number of completions.
 fn depth(cqe: c_int) -> Result<usize, Errno> {
     usize::try_from(cqe).map_err(|_| Errno::INVALID)
 }
@@ -37,7 +37,7 @@ pub(crate) extern "C" fn create_cq(
     channel: Handle<IbvCompChannel>,
     comp_vector: c_int,
 ) -> Handle<IbvCqEx> {
-    pointer(|| {
+    handle_or_null(|| {
         let config = CqConfig {
             channel: channel.optional()?.map(|channel| &channel.verbs),
             comp_vector: u32::try_from(comp_vector).map_err(|_| Errno::INVALID)?,
@@ -60,7 +60,7 @@ pub(crate) extern "C" fn create_cq_ex(
     context: Handle<IbvContext>,
     attr: In<CqInitAttrEx>,
 ) -> Handle<IbvCqEx> {
-    pointer(|| {
+    handle_or_null(|| {
         let attr = attr.read()?;
         let flags = if attr.comp_mask & WITH_FLAGS == 0 { 0 } else { attr.flags };
         let known = SINGLE_THREADED | IGNORE_OVERRUN;
@@ -85,7 +85,7 @@ pub(crate) extern "C" fn create_cq_ex(
 }
 
 pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCqEx>, cqe: c_int) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let cq = cq.get()?;
         cq.verbs.resize(depth(cqe)?)?;
         cq.c.cqe.store(cqe, Ordering::Relaxed);
@@ -97,7 +97,7 @@ pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCqEx>, cqe: c_int) -> c_int {
 const MODERATE: u32 = 1;
 
 pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCqEx>, attr: In<ModifyCqAttr>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let attr = attr.read()?;
         if attr.attr_mask != MODERATE {
             return Err(Errno::INVALID);
@@ -107,31 +107,31 @@ pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCqEx>, attr: In<ModifyCqAttr>) 
     })
 }
 
-/// Waits until its events are acknowledged, if nothing else keeps it.
+/// Waits until the program has acknowledged all events. Fails while other objects use the queue.
 pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCqEx>) -> c_int {
-    number(|| {
-        let known = cq.get()?;
-        while let Err((_, error)) = known.verbs.clone().destroy() {
+    zero_or_errno(|| {
+        let object = cq.get()?;
+        while let Err((_, error)) = object.verbs.clone().destroy() {
             if !error.is_unacknowledged() {
                 return Err(error.into());
             }
-            known.verbs.wait_acknowledged(None)?;
+            object.verbs.wait_acknowledged(None)?;
         }
-        known.unregister()?;
+        object.unregister()?;
         cq.destroy();
         Ok(())
     })
 }
 
 pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCqEx>, max: c_int, to: Out<Wc>) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         let count = cq.get()?.poll(depth(max)?, |n, completion| to.write_at(n, wc(completion)));
         c_int::try_from(count).map_err(|_| Errno::INVALID)
     })
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: Handle<IbvCqEx>, solicited_only: c_int) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         cq.get()?.verbs.req_notify(solicited_only != 0);
         Ok(())
     })

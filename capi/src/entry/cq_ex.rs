@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use softroce::runtime::wall_clock;
 
 use crate::abi::{CqRead, Handle, IbvCqEx, In, PollCqAttr};
-use crate::border::{Errno, nothing, number, or};
+use crate::border::{Errno, value_or, without_result, zero_or_errno};
 use crate::convert::completion::{imm_or_key, service_level, wc_flags};
 use crate::objects::cq::PolledCompletion;
 
@@ -30,9 +30,9 @@ pub(crate) const READ: CqRead = CqRead {
     completion_wallclock_ns: read_wallclock,
 };
 
-/// `ENOENT` says that there is none; then nothing has begun that would have to be ended.
+/// Returns `ENOENT` when the queue is empty; the program then does not call `ibv_end_poll`.
 extern "C" fn start_poll(cq: Handle<IbvCqEx>, attr: In<PollCqAttr>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         if attr.read()?.comp_mask != 0 {
             return Err(Errno::INVALID);
         }
@@ -41,21 +41,21 @@ extern "C" fn start_poll(cq: Handle<IbvCqEx>, attr: In<PollCqAttr>) -> c_int {
 }
 
 extern "C" fn next_poll(cq: Handle<IbvCqEx>) -> c_int {
-    number(|| cq.get()?.next_poll())
+    zero_or_errno(|| cq.get()?.next_poll())
 }
 
 extern "C" fn end_poll(cq: Handle<IbvCqEx>) {
-    nothing(|| {
+    without_result(|| {
         cq.get()?.end_poll();
         Ok(())
     });
 }
 
-/// What the completion says that is looked at; zero when there was none yet.
-fn read<R: Default>(cq: Handle<IbvCqEx>, what: impl FnOnce(&PolledCompletion) -> R) -> R {
-    or(R::default(), || {
+/// Returns a field of the current completion, or zero before the first.
+fn read<R: Default>(cq: Handle<IbvCqEx>, field: impl FnOnce(&PolledCompletion) -> R) -> R {
+    value_or(R::default(), || {
         let current = cq.get()?.current();
-        Ok(current.as_ref().map(what).unwrap_or_default())
+        Ok(current.as_ref().map(field).unwrap_or_default())
     })
 }
 
@@ -63,7 +63,7 @@ extern "C" fn read_opcode(cq: Handle<IbvCqEx>) -> c_uint {
     read(cq, |current| current.completion.opcode as c_uint)
 }
 
-/// The vendor's error code, and the LID of the sender: there are none.
+/// Returns the vendor's error code, or the LID of the sender: there are none.
 extern "C" fn read_zero(_cq: Handle<IbvCqEx>) -> u32 {
     0
 }
@@ -72,7 +72,7 @@ extern "C" fn read_sl(cq: Handle<IbvCqEx>) -> u8 {
     read(cq, |current| service_level(&current.completion))
 }
 
-/// Bits of a LID: there are none.
+/// Returns the path bits of a LID: there are none.
 extern "C" fn read_dlid_path_bits(_cq: Handle<IbvCqEx>) -> u8 {
     0
 }

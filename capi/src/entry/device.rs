@@ -3,12 +3,12 @@
 use std::ffi::c_int;
 
 use crate::abi::{DeviceList, Handle, IbvDevice, In, Out, Text};
-use crate::border::{Errno, or, pointer};
+use crate::border::{Errno, handle_or_null, value_or};
 use crate::objects::device::Device;
 use crate::objects::fork;
 
 pub(crate) extern "C" fn get_device_list(count: Out<c_int>) -> Handle<DeviceList> {
-    pointer(|| {
+    handle_or_null(|| {
         fork::install_hooks();
         count.write(1);
         Ok(Handle::new(DeviceList([Device::only(), Handle::NULL])))
@@ -20,19 +20,19 @@ pub(crate) extern "C" fn free_device_list(list: Handle<DeviceList>) {
 }
 
 pub(crate) extern "C" fn get_device_name(device: Handle<IbvDevice>) -> Text {
-    Text(or(std::ptr::null(), || Ok(device.get()?.c.name.as_ptr().cast())))
+    Text(value_or(std::ptr::null(), || Ok(device.get()?.c.name.as_ptr().cast())))
 }
 
 /// Returns the GUID in network byte order.
 pub(crate) extern "C" fn get_device_guid(device: Handle<IbvDevice>) -> u64 {
-    or(0, || {
+    value_or(0, || {
         device.get()?;
         Ok(u64::from_ne_bytes(Device::guid()))
     })
 }
 
 pub(crate) extern "C" fn get_device_index(device: Handle<IbvDevice>) -> c_int {
-    or(-1, || device.get().map(|_| 0))
+    value_or(-1, || device.get().map(|_| 0))
 }
 
 /// Returns where the kernel would list devices.
@@ -47,7 +47,7 @@ pub(crate) extern "C" fn read_sysfs_file(
     to: Out<u8>,
     size: usize,
 ) -> c_int {
-    or(-1, || {
+    value_or(-1, || {
         let path = std::path::Path::new(&directory.text()?).join(file.text()?);
         let mut text = std::fs::read(path)?;
         text.truncate(size);

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use smallvec::SmallVec;
 
 use crate::abi::{AllocDmAttr, Handle, IbvContext, IbvDm, IbvMr, IbvPd, In, Out};
-use crate::border::{Errno, number, pointer};
+use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::convert::memory::access;
 use crate::objects::dm::Dm;
 use crate::objects::mr::Mr;
@@ -16,7 +16,7 @@ pub(crate) extern "C" fn alloc_dm(
     context: Handle<IbvContext>,
     attr: In<AllocDmAttr>,
 ) -> Handle<IbvDm> {
-    pointer(|| {
+    handle_or_null(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
             return Err(Errno::UNSUPPORTED);
@@ -29,9 +29,9 @@ pub(crate) extern "C" fn alloc_dm(
 }
 
 pub(crate) extern "C" fn free_dm(dm: Handle<IbvDm>) -> c_int {
-    number(|| {
-        let known = dm.get()?;
-        known.regions.check()?;
+    zero_or_errno(|| {
+        let object = dm.get()?;
+        object.regions.check()?;
         dm.destroy();
         Ok(())
     })
@@ -44,7 +44,7 @@ pub(crate) extern "C" fn reg_dm_mr(
     len: usize,
     flags: c_uint,
 ) -> Handle<IbvMr> {
-    pointer(|| {
+    handle_or_null(|| {
         let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
         let dm = dm.get()?;
         let verbs = pd.get()?.verbs.reg_dm_mr(&dm.verbs, offset, len, access(flags)?)?;
@@ -52,17 +52,17 @@ pub(crate) extern "C" fn reg_dm_mr(
     })
 }
 
-/// Where in device memory a program copies from or to. Adapters take whole words of four bytes: a program
-/// that does not keep to it should not find that out there.
-fn in_words(offset: u64, len: usize) -> Result<usize, Errno> {
+/// Returns an offset in device memory. Offset and length must be multiples of 4 bytes, as adapters require:
+/// programs find that out here.
+fn word_offset(offset: u64, len: usize) -> Result<usize, Errno> {
     let offset = usize::try_from(offset).map_err(|_| Errno::INVALID)?;
     let whole = offset.is_multiple_of(4) && len.is_multiple_of(4);
     whole.then_some(offset).ok_or(Errno::INVALID)
 }
 
 extern "C" fn memcpy_to_dm(dm: Handle<IbvDm>, offset: u64, from: In<u8>, len: usize) -> c_int {
-    number(|| {
-        let offset = in_words(offset, len)?;
+    zero_or_errno(|| {
+        let offset = word_offset(offset, len)?;
         let mut bytes = SmallVec::<[u8; 64]>::new();
         from.copy_to(len, &mut bytes)?;
         dm.get()?.verbs.memcpy_to_dm(offset, &bytes).map_err(|_| Errno::INVALID)
@@ -70,8 +70,8 @@ extern "C" fn memcpy_to_dm(dm: Handle<IbvDm>, offset: u64, from: In<u8>, len: us
 }
 
 extern "C" fn memcpy_from_dm(to: Out<u8>, dm: Handle<IbvDm>, offset: u64, len: usize) -> c_int {
-    number(|| {
-        let offset = in_words(offset, len)?;
+    zero_or_errno(|| {
+        let offset = word_offset(offset, len)?;
         let dm = &dm.get()?.verbs;
         if len > dm.len() {
             return Err(Errno::INVALID);

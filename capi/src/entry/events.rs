@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use softroce::verbs::QpState;
 
 use crate::abi::{self, Handle, IbvContext, IbvCqEx, IbvQpEx, IbvSrq, In, Out};
-use crate::border::{minus_one, nothing};
+use crate::border::{int_or_minus_one, without_result};
 use crate::convert::event::{
     COMM_EST, CQ_ERR, QP_ACCESS_ERR, QP_FATAL, QP_LAST_WQE_REACHED, QP_REQ_ERR, SQ_DRAINED,
-    SRQ_ERR, SRQ_LIMIT_REACHED, told,
+    SRQ_ERR, SRQ_LIMIT_REACHED, async_event,
 };
 use crate::gate::lock;
 use crate::objects::descriptor::wait_limit;
@@ -17,24 +17,24 @@ pub(crate) extern "C" fn get_async_event(
     context: Handle<IbvContext>,
     to: Out<abi::AsyncEvent>,
 ) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         let context = context.get()?;
         let limit = wait_limit(context.verbs.event_fd()?)?;
         loop {
             let event = context.verbs.get_async_event_interruptible(limit)?;
-            let Some(told) = told(&lock(&context.objects), *event) else { continue };
+            let Some(found) = async_event(&lock(&context.objects), *event) else { continue };
             event.keep();
-            if let QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR = told.event_type {
-                Handle::<IbvQpEx>::at(told.element).get()?.show_state(QpState::Err);
+            if let QP_FATAL | QP_REQ_ERR | QP_ACCESS_ERR = found.event_type {
+                Handle::<IbvQpEx>::at(found.element).get()?.show_state(QpState::Err);
             }
-            to.write(told);
+            to.write(found);
             return Ok(0);
         }
     })
 }
 
 pub(crate) extern "C" fn ack_async_event(event: In<abi::AsyncEvent>) {
-    nothing(|| {
+    without_result(|| {
         let event = event.read()?;
         match event.event_type {
             CQ_ERR => Handle::<IbvCqEx>::at(event.element).get()?.verbs.ack_async_events(1),

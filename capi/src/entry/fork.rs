@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::abi::Out;
 
-/// Forks need no preparation: no page is pinned.
+/// Succeeds: forks need no preparation, because no page is pinned.
 pub(crate) extern "C" fn fork_init() -> c_int {
     0
 }
@@ -14,7 +14,7 @@ pub(crate) extern "C" fn is_fork_initialized() -> c_int {
     2
 }
 
-/// Nor does memory of which a child is to have no copy.
+/// Succeeds: pages that a child must not share need no preparation either.
 pub(crate) extern "C" fn fork_range(_start: Out<u8>, _size: usize) -> c_int {
     0
 }

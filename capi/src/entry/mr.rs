@@ -5,14 +5,14 @@ use std::ffi::{c_int, c_uint};
 use softroce::verbs::{Access, Advice, MemoryRegion, ProtectionDomain, Rereg};
 
 use crate::abi::{Handle, IbvMr, IbvPd, In, Out, Sge};
-use crate::border::{Errno, memory, number, or, pointer};
+use crate::border::{Errno, handle_or_null, memory, value_or, zero_or_errno};
 use crate::convert::memory::{access, sge};
 use crate::objects::mr::Mr;
 
-/// The longest piece that is looked at in one go.
-const PIECE: usize = 1 << 30;
+/// Maximum number of bytes of one prefetch.
+const MAX_PREFETCH_BYTES: usize = 1 << 30;
 
-/// Sees that the memory is there and is what it is registered for, as a device that pins it would.
+/// Fails when memory is missing or read-only, as a device fails that pins it.
 fn check_there(pd: &ProtectionDomain, mr: &MemoryRegion) -> Result<(), Errno> {
     let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let advice = match mr.access().intersects(writes) {
@@ -21,13 +21,14 @@ fn check_there(pd: &ProtectionDomain, mr: &MemoryRegion) -> Result<(), Errno> {
     };
     let mut at = 0;
     while at < mr.len() {
-        let end = mr.len().min(at + PIECE);
+        let end = mr.len().min(at + MAX_PREFETCH_BYTES);
         pd.advise_mr(advice, true, &[mr.sge(at..end)])?;
         at = end;
     }
     Ok(())
 }
 
+/// Registers memory of the program, at `iova` if there is one.
 fn register(
     pd: Handle<IbvPd>,
     start: Out<u8>,
@@ -56,7 +57,7 @@ pub(crate) extern "C" fn reg_mr(
     len: usize,
     flags: c_uint,
 ) -> Handle<IbvMr> {
-    pointer(|| register(pd, start, len, None, flags))
+    handle_or_null(|| register(pd, start, len, None, flags))
 }
 
 pub(crate) extern "C" fn reg_mr_iova(
@@ -66,25 +67,25 @@ pub(crate) extern "C" fn reg_mr_iova(
     iova: u64,
     flags: c_uint,
 ) -> Handle<IbvMr> {
-    pointer(|| register(pd, start, len, Some(iova), flags))
+    handle_or_null(|| register(pd, start, len, Some(iova), flags))
 }
 
 pub(crate) extern "C" fn dereg_mr(mr: Handle<IbvMr>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         mr.get()?.deregister()?;
         mr.destroy();
         Ok(())
     })
 }
 
-/// What `ibv_rereg_mr` may change: `IBV_REREG_MR_CHANGE_TRANSLATION`, `_PD` and `_ACCESS`.
+/// The changes of `ibv_rereg_mr`: `IBV_REREG_MR_CHANGE_TRANSLATION`, `_PD` and `_ACCESS`.
 const TRANSLATION: c_int = 1;
 const DOMAIN: c_int = 2;
 const ACCESS: c_int = 4;
 
-/// `IBV_REREG_MR_ERR_INPUT`: the arguments make no sense.
+/// `IBV_REREG_MR_ERR_INPUT`: the arguments are invalid.
 const REREG_INPUT: c_int = -1;
-/// `IBV_REREG_MR_ERR_CMD`: it did not work, and the region is as it was.
+/// `IBV_REREG_MR_ERR_CMD`: the change failed, and the region is as before.
 const REREG_CMD: c_int = -4;
 
 pub(crate) extern "C" fn rereg_mr(
@@ -96,11 +97,11 @@ pub(crate) extern "C" fn rereg_mr(
     new_access: c_int,
 ) -> c_int {
     let mut answer = REREG_INPUT;
-    or((), || {
-        let known = mr.get()?;
-        let asked = flags & (TRANSLATION | DOMAIN | ACCESS);
+    value_or((), || {
+        let object = mr.get()?;
+        let changes = flags & (TRANSLATION | DOMAIN | ACCESS);
         let is_memory = !start.is_null() && len > 0;
-        if asked == 0 || asked != flags || (flags & TRANSLATION != 0 && !is_memory) {
+        if changes == 0 || changes != flags || (flags & TRANSLATION != 0 && !is_memory) {
             return Err(Errno::INVALID);
         }
         let other = if flags & DOMAIN != 0 { Some(pd.get()?) } else { None };
@@ -114,12 +115,12 @@ pub(crate) extern "C" fn rereg_mr(
             _ => Some((memory(start, len)?, None)),
         };
         let change = Rereg { memory, pd: other.map(|pd| &pd.verbs), access };
-        known.rereg(change)?;
+        object.rereg(change)?;
         if flags & TRANSLATION != 0 {
-            known.set_memory(start.as_ptr().cast(), len);
+            object.set_memory(start.as_ptr().cast(), len);
         }
         if flags & DOMAIN != 0 {
-            known.set_pd(pd);
+            object.set_pd(pd);
         }
         answer = 0;
         Ok(())
@@ -128,7 +129,7 @@ pub(crate) extern "C" fn rereg_mr(
 }
 
 pub(crate) extern "C" fn alloc_null_mr(pd: Handle<IbvPd>) -> Handle<IbvMr> {
-    pointer(|| {
+    handle_or_null(|| {
         let verbs = pd.get()?.verbs.alloc_null_mr()?;
         Mr::create(pd, std::ptr::null_mut(), usize::MAX, verbs, None)
     })
@@ -141,10 +142,10 @@ pub(crate) extern "C" fn advise_mr(
     pd: Handle<IbvPd>,
     advice: c_uint,
     flags: u32,
-    pieces: In<Sge>,
+    list: In<Sge>,
     count: u32,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let advice = match advice {
             0 => Advice::Prefetch,
             1 => Advice::PrefetchWrite,
@@ -155,7 +156,7 @@ pub(crate) extern "C" fn advise_mr(
             return Err(Errno::INVALID);
         }
         let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
-        let pieces: Vec<_> = pieces.array(count)?.map(sge).collect();
-        Ok(pd.get()?.verbs.advise_mr(advice, flags & ADVISE_FLUSH != 0, &pieces)?)
+        let sges: Vec<_> = list.array(count)?.map(sge).collect();
+        Ok(pd.get()?.verbs.advise_mr(advice, flags & ADVISE_FLUSH != 0, &sges)?)
     })
 }

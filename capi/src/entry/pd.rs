@@ -3,19 +3,19 @@
 use std::ffi::c_int;
 
 use crate::abi::{Handle, IbvContext, IbvPd, IbvTd, In, ParentDomainInitAttr, TdInitAttr};
-use crate::border::{Errno, number, pointer};
+use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::objects::pd::Pd;
 use crate::objects::td::Td;
 
 pub(crate) extern "C" fn alloc_pd(context: Handle<IbvContext>) -> Handle<IbvPd> {
-    pointer(|| Ok(Pd::create(context, context.get()?.verbs.alloc_pd())))
+    handle_or_null(|| Ok(Pd::create(context, context.get()?.verbs.alloc_pd())))
 }
 
 pub(crate) extern "C" fn dealloc_pd(pd: Handle<IbvPd>) -> c_int {
-    number(|| {
-        let known = pd.get()?;
-        known.ahs.check()?;
-        known.verbs.clone().dealloc().map_err(|(_, error)| error)?;
+    zero_or_errno(|| {
+        let object = pd.get()?;
+        object.ahs.check()?;
+        object.verbs.clone().dealloc().map_err(|(_, error)| error)?;
         pd.destroy();
         Ok(())
     })
@@ -25,7 +25,7 @@ pub(crate) extern "C" fn alloc_td(
     context: Handle<IbvContext>,
     attr: In<TdInitAttr>,
 ) -> Handle<IbvTd> {
-    pointer(|| {
+    handle_or_null(|| {
         if attr.read()?.comp_mask != 0 {
             return Err(Errno::UNSUPPORTED);
         }
@@ -35,24 +35,24 @@ pub(crate) extern "C" fn alloc_td(
 }
 
 pub(crate) extern "C" fn dealloc_td(td: Handle<IbvTd>) -> c_int {
-    number(|| {
-        let known = td.get()?;
-        known.verbs.clone().dealloc().map_err(|(_, error)| error)?;
+    zero_or_errno(|| {
+        let object = td.get()?;
+        object.verbs.clone().dealloc().map_err(|(_, error)| error)?;
         td.destroy();
         Ok(())
     })
 }
 
-/// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS`, which are not needed, and `_PD_CONTEXT` for them.
-const KNOWN_OF_PARENTS: u32 = 3;
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS` and `_PD_CONTEXT`: the allocators are not called.
+const PARENT_DOMAIN_MASK: u32 = 3;
 
 pub(crate) extern "C" fn alloc_parent_domain(
     context: Handle<IbvContext>,
     attr: In<ParentDomainInitAttr>,
 ) -> Handle<IbvPd> {
-    pointer(|| {
+    handle_or_null(|| {
         let attr = attr.read()?;
-        if attr.comp_mask & !KNOWN_OF_PARENTS != 0 {
+        if attr.comp_mask & !PARENT_DOMAIN_MASK != 0 {
             return Err(Errno::UNSUPPORTED);
         }
         let td = attr.td.optional()?.map(|td| &td.verbs);

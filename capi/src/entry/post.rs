@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 
 use crate::abi::{Handle, IbvQpEx, IbvSrq, In, Out, RecvWr, SendWr};
-use crate::border::{Errno, Plain, number};
+use crate::border::{Errno, Plain, zero_or_errno};
 use crate::convert::request::{receive, request};
 
-/// A request that C has linked into a list.
+/// A request in a linked list of C.
 trait Linked: Plain {
     fn next(&self) -> In<Self>;
 }
@@ -23,8 +23,8 @@ impl Linked for RecvWr {
     }
 }
 
-/// Hands the requests of a list to `post` as long as they make sense, and says through `bad` which was
-/// not taken.
+/// Passes the requests of a list to `post` up to the first invalid one, and stores the first request that is
+/// not posted in `bad`.
 fn post_list<W: Linked, R, E: Into<Errno>>(
     first: In<W>,
     bad: Out<In<W>>,
@@ -62,7 +62,7 @@ pub(crate) extern "C" fn post_send(
     first: In<SendWr>,
     bad: Out<In<SendWr>>,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let qp = qp.get()?;
         let (pair, qp_type, max_sge) = match qp.initiator() {
             Ok(pair) => (pair, qp.qp_type(), qp.cap().max_send_sge),
@@ -81,7 +81,7 @@ pub(crate) extern "C" fn post_recv(
     first: In<RecvWr>,
     bad: Out<In<RecvWr>>,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let qp = qp.get()?;
         let pair = qp.initiator().inspect_err(|_| bad.write(first))?;
         let translate = |wr: &RecvWr| receive(qp.cap().max_recv_sge, wr);
@@ -94,7 +94,7 @@ pub(crate) extern "C" fn post_srq_recv(
     first: In<RecvWr>,
     bad: Out<In<RecvWr>>,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let srq = srq.get()?;
         let translate = |wr: &RecvWr| receive(srq.max_sge(), wr);
         post_list(first, bad, translate, |requests| srq.verbs.post_recvs(requests))

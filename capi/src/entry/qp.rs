@@ -11,19 +11,20 @@ use crate::abi::{
     Handle, IbvContext, IbvPd, IbvQpEx, In, Out, QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr,
     QpInitAttrEx, QpOpenAttr, RateLimitAttr,
 };
-use crate::border::{Errno, number, or, pointer};
-use crate::convert::qp_attr::{flat, told};
+use crate::border::{Errno, handle_or_null, value_or, zero_or_errno};
+use crate::convert::qp_attr::{flat, qp_attr};
 use crate::objects::qp::{End, Qp, QpParents};
 
-/// The operations of `ibv_wr_start`. ATOMIC WRITE is none of them: no memory of C takes it, and a program that
-/// asks for it means to have it at both ends.
+/// Returns operations for `ibv_wr_start`, except ATOMIC WRITE: memory of a C program does not support it, and
+/// a program that asks for it needs it at both ends.
 fn send_ops(flags: u64) -> Result<SendOps, Errno> {
     let known = SendOps::from_bits(flags).filter(|ops| !ops.contains(SendOps::ATOMIC_WRITE));
     known.ok_or(Errno::UNSUPPORTED)
 }
 
-fn qp_type(found: c_uint) -> Result<QpType, Errno> {
-    QpType::ALL.into_iter().find(|known| *known as c_uint == found).ok_or(Errno::UNSUPPORTED)
+/// Returns the type with a number of `ibv_qp_type`.
+fn qp_type(number: c_uint) -> Result<QpType, Errno> {
+    QpType::ALL.into_iter().find(|known| *known as c_uint == number).ok_or(Errno::UNSUPPORTED)
 }
 
 /// Creates a queue pair that sends.
@@ -37,7 +38,7 @@ fn create(
     let config = QpConfig {
         qp_type,
         send_cq,
-        // The sending end of XRC receives nothing.
+        // The sending end of XRC has no receive queue.
         recv_cq: attr.recv_cq.optional()?.map_or(send_cq, |cq| &cq.verbs),
         srq: attr.srq.optional()?.map(|srq| &srq.verbs),
         cap: attr.cap.into(),
@@ -52,7 +53,7 @@ fn create(
 }
 
 pub(crate) extern "C" fn create_qp(pd: Handle<IbvPd>, attr: Out<QpInitAttr>) -> Handle<IbvQpEx> {
-    pointer(|| {
+    handle_or_null(|| {
         let given = attr.read()?;
         let of = QpParents {
             context: pd.get()?.c.context,
@@ -76,14 +77,14 @@ const WITH_XRCD: u32 = 2;
 const WITH_FLAGS: u32 = 4;
 const WITH_SEND_OPS: u32 = 64;
 
-/// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`: what a queue pair sends to a group never comes back to it.
+/// `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`. A queue pair never receives its own multicast packets.
 const BLOCK_SELF: u32 = 2;
 
 pub(crate) extern "C" fn create_qp_ex(
     context: Handle<IbvContext>,
     attr: Out<QpInitAttrEx>,
 ) -> Handle<IbvQpEx> {
-    pointer(|| {
+    handle_or_null(|| {
         let given = attr.read()?;
         let has = |bit| given.comp_mask & bit != 0;
         let known = WITH_PD | WITH_XRCD | WITH_FLAGS | WITH_SEND_OPS;
@@ -138,7 +139,7 @@ pub(crate) extern "C" fn open_qp(
     context: Handle<IbvContext>,
     attr: In<QpOpenAttr>,
 ) -> Handle<IbvQpEx> {
-    pointer(|| {
+    handle_or_null(|| {
         let attr = attr.read()?;
         let needed = OPEN_NUM | OPEN_XRCD | OPEN_TYPE;
         let is_known = attr.comp_mask & !(needed | OPEN_CONTEXT) == 0;
@@ -158,29 +159,29 @@ pub(crate) extern "C" fn open_qp(
     })
 }
 
-/// Null for a queue pair that was not created for it.
+/// Returns null for a queue pair that was not created for `ibv_wr_start`.
 pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<IbvQpEx>) -> Handle<IbvQpEx> {
-    pointer(|| Ok(if qp.get()?.is_extended() { qp } else { Handle::NULL }))
+    handle_or_null(|| Ok(if qp.get()?.is_extended() { qp } else { Handle::NULL }))
 }
 
-/// Waits until its events are acknowledged, if nothing else keeps it.
+/// Waits until the program has acknowledged all events. Fails while other objects use the queue pair.
 pub(crate) extern "C" fn destroy_qp(qp: Handle<IbvQpEx>) -> c_int {
-    number(|| {
-        let known = qp.get()?;
-        while let Err(error) = known.destroy() {
+    zero_or_errno(|| {
+        let object = qp.get()?;
+        while let Err(error) = object.destroy() {
             if !error.is_unacknowledged() {
                 return Err(error.into());
             }
-            known.wait_acknowledged()?;
+            object.wait_acknowledged()?;
         }
-        known.unregister();
+        object.unregister();
         qp.destroy();
         Ok(())
     })
 }
 
 pub(crate) extern "C" fn modify_qp(qp: Handle<IbvQpEx>, attr: In<QpAttr>, mask: c_int) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let mask = mask.cast_unsigned();
         Ok(qp.get()?.modify(&flat(&attr.read()?, mask)?, mask)?)
     })
@@ -192,11 +193,11 @@ pub(crate) extern "C" fn query_qp(
     _mask: c_int,
     init: Out<QpInitAttr>,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let qp = qp.get()?;
         let info = qp.query()?;
         let base = &qp.c.base;
-        attr.write(told(&FlatAttr::of(&info)));
+        attr.write(qp_attr(&FlatAttr::of(&info)));
         init.write(QpInitAttr {
             qp_context: base.qp_context.load(Ordering::Relaxed),
             send_cq: base.send_cq,
@@ -214,7 +215,7 @@ pub(crate) extern "C" fn modify_qp_rate_limit(
     qp: Handle<IbvQpEx>,
     attr: In<RateLimitAttr>,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
             return Err(Errno::INVALID);
@@ -225,27 +226,27 @@ pub(crate) extern "C" fn modify_qp_rate_limit(
 }
 
 pub(crate) extern "C" fn attach_mcast(qp: Handle<IbvQpEx>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
-    number(|| Ok(qp.get()?.initiator()?.attach_mcast(Gid(gid.read()?))?))
+    zero_or_errno(|| Ok(qp.get()?.initiator()?.attach_mcast(Gid(gid.read()?))?))
 }
 
 pub(crate) extern "C" fn detach_mcast(qp: Handle<IbvQpEx>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
-    number(|| Ok(qp.get()?.initiator()?.detach_mcast(Gid(gid.read()?))?))
+    zero_or_errno(|| Ok(qp.get()?.initiator()?.detach_mcast(Gid(gid.read()?))?))
 }
 
-/// Enhanced connection establishment is a matter of vendors: there is nothing to be agreed on.
+/// Fails: enhanced connection establishment negotiates options of vendors, and there are none.
 pub(crate) extern "C" fn ece(qp: Handle<IbvQpEx>, _ece: Out<u8>) -> c_int {
-    or(Errno::UNSUPPORTED.0, || {
+    value_or(Errno::UNSUPPORTED.0, || {
         qp.get()?;
         Err(Errno::UNSUPPORTED)
     })
 }
 
-/// Nothing is promised of the order in which bytes of a message appear, but that its last 8 do so after
+/// Returns no guarantees: bytes of a message may become visible in any order, except that its last 8 follow
 /// all others.
 pub(crate) extern "C" fn query_qp_data_in_order(
     qp: Handle<IbvQpEx>,
     _opcode: c_uint,
     _flags: u32,
 ) -> c_int {
-    or(0, || qp.get().map(|_| 0))
+    value_or(0, || qp.get().map(|_| 0))
 }

@@ -11,9 +11,9 @@ use softroce::verbs::{
 };
 
 use crate::abi::{DataBuf, Handle, IbvAh, IbvMw, IbvQpEx, In, MwBindInfo, QpWr, Sge};
-use crate::border::{Errno, nothing, number};
+use crate::border::{Errno, without_result, zero_or_errno};
 use crate::convert::memory::bind_info;
-use crate::convert::request::{inline, pieces, send_flags};
+use crate::convert::request::{inline, send_flags, sges};
 use crate::objects::qp::Qp;
 
 /// The functions in each `ibv_qp_ex`.
@@ -47,7 +47,7 @@ fn change(
     qp: Handle<IbvQpEx>,
     change: impl FnOnce(&Qp, &mut Vec<SendRequest>) -> Result<(), Errno>,
 ) {
-    nothing(|| {
+    without_result(|| {
         let qp = qp.get()?;
         qp.batch.change(|requests| change(qp, requests));
         Ok(())
@@ -121,7 +121,7 @@ extern "C" fn send_inv(qp: Handle<IbvQpEx>, rkey: u32) {
     plain(qp, SendOp::SendInv { rkey: Rkey(rkey) });
 }
 
-/// The bytes are taken over at once.
+/// Copies the bytes at once.
 extern "C" fn atomic_write(qp: Handle<IbvQpEx>, rkey: u32, addr: u64, word: In<u8>) {
     append(qp, || {
         let data = inline(std::iter::once((word, 8)))?;
@@ -177,7 +177,7 @@ extern "C" fn set_inline_data(qp: Handle<IbvQpEx>, from: In<u8>, len: usize) {
 
 extern "C" fn set_inline_data_list(qp: Handle<IbvQpEx>, count: usize, list: In<DataBuf>) {
     set(qp, |request| {
-        request.data = inline(list.array(count)?.map(|piece| (piece.addr, piece.length)))?;
+        request.data = inline(list.array(count)?.map(|buf| (buf.addr, buf.length)))?;
         Ok(())
     });
 }
@@ -192,13 +192,13 @@ extern "C" fn set_sge(qp: Handle<IbvQpEx>, lkey: u32, addr: u64, length: u32) {
 extern "C" fn set_sge_list(qp: Handle<IbvQpEx>, count: usize, list: In<Sge>) {
     let max_sge = qp.get().map_or(0, |qp| qp.cap().max_send_sge);
     set(qp, |request| {
-        request.data = SendData::Sges(pieces(list, count, max_sge)?);
+        request.data = SendData::Sges(sges(list, count, max_sge)?);
         Ok(())
     });
 }
 
 extern "C" fn start(qp: Handle<IbvQpEx>) {
-    nothing(|| {
+    without_result(|| {
         qp.get()?.batch.start();
         Ok(())
     });
@@ -206,7 +206,7 @@ extern "C" fn start(qp: Handle<IbvQpEx>) {
 
 /// Posts all requests of the batch, or none.
 extern "C" fn complete(qp: Handle<IbvQpEx>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let qp = qp.get()?;
         let posted = qp.batch.take().and_then(|requests| post(qp, requests));
         qp.batch.end();
@@ -223,7 +223,7 @@ fn post(qp: &Qp, mut requests: Vec<SendRequest>) -> Result<(), Errno> {
 }
 
 extern "C" fn abort(qp: Handle<IbvQpEx>) {
-    nothing(|| {
+    without_result(|| {
         let batch = &qp.get()?.batch;
         // The requests and their errors are dropped.
         let _ = batch.take();

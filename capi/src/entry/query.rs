@@ -5,14 +5,14 @@ use std::ffi::{c_int, c_uint};
 use softroce::verbs::{Gid, PKey};
 
 use crate::abi::{self, DeviceAttr, DeviceAttrEx, Handle, IbvContext, In, Out, PortAttr, ValuesEx};
-use crate::border::{Errno, minus_one, number};
+use crate::border::{Errno, int_or_minus_one, zero_or_errno};
 use crate::convert::device_attr::{device_attr, device_attr_ex, gid_entry, port_attr};
 
 /// The number of the port. There is one.
 const PORT: u32 = 1;
 
 pub(crate) extern "C" fn query_device(context: Handle<IbvContext>, to: Out<DeviceAttr>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         to.write(device_attr(&context.get()?.verbs.device_info()?));
         Ok(())
     })
@@ -24,9 +24,9 @@ pub(crate) extern "C" fn query_device_ex(
     to: Out<DeviceAttrEx>,
     size: usize,
 ) -> c_int {
-    number(|| {
-        // It asks for nothing yet, and must say so. A program that knows less than the beginning
-        // knows another structure.
+    zero_or_errno(|| {
+        // The mask of the input has no bits yet. A smaller size than that of the first fields is of another
+        // structure.
         if input.optional().unwrap_or(0) != 0 || size < size_of::<DeviceAttr>() + 8 {
             return Err(Errno::INVALID);
         }
@@ -46,14 +46,14 @@ pub(crate) extern "C" fn query_port_sized(
     to: Out<PortAttr>,
     size: usize,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         check_port(port)?;
         to.write_prefix(&port_attr(&context.get()?.verbs.device_info()?), size);
         Ok(())
     })
 }
 
-/// As it was before the structure has grown.
+/// Fills the structure of old programs, which is shorter.
 pub(crate) extern "C" fn query_port(
     context: Handle<IbvContext>,
     port: u8,
@@ -62,7 +62,7 @@ pub(crate) extern "C" fn query_port(
     query_port_sized(context, port, to, abi::PORT_ATTR_OF_OLD)
 }
 
-/// An index that is not in the table is -1 to the program, whatever else.
+/// Returns an index of a table.
 fn index(index: c_int) -> Result<usize, Errno> {
     usize::try_from(index).map_err(|_| Errno::INVALID)
 }
@@ -73,21 +73,21 @@ pub(crate) extern "C" fn query_gid(
     at: c_int,
     to: Out<[u8; 16]>,
 ) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         check_port(port)?;
         to.write(context.get()?.verbs.query_gid(index(at)?)?.0);
         Ok(0)
     })
 }
 
-/// A private function of libibverbs that `ibv_devinfo` uses nevertheless.
+/// Returns the type of a GID. The function is private to libibverbs, but `ibv_devinfo` calls it.
 pub(crate) extern "C" fn query_gid_type(
     context: Handle<IbvContext>,
     port: u8,
     at: c_uint,
     to: Out<u32>,
 ) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         check_port(port)?;
         let at = usize::try_from(at).map_err(|_| Errno::INVALID)?;
         let _: Gid = context.get()?.verbs.query_gid(at)?;
@@ -96,7 +96,7 @@ pub(crate) extern "C" fn query_gid_type(
     })
 }
 
-/// Whether the program knows entries as they are.
+/// Fails when the program has another structure for entries.
 fn check_entry(flags: u32, size: usize) -> Result<(), Errno> {
     if flags != 0 || size != size_of::<abi::GidEntry>() { Err(Errno::INVALID) } else { Ok(()) }
 }
@@ -109,7 +109,7 @@ pub(crate) extern "C" fn query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         check_port(port)?;
         check_entry(flags, size)?;
         let at = usize::try_from(at).map_err(|_| Errno::INVALID)?;
@@ -119,7 +119,7 @@ pub(crate) extern "C" fn query_gid_ex(
     })
 }
 
-/// Answers how many there are, or the number of the error below zero.
+/// Returns the number of entries, or the negative error number.
 pub(crate) extern "C" fn query_gid_table(
     context: Handle<IbvContext>,
     to: Out<abi::GidEntry>,
@@ -128,7 +128,7 @@ pub(crate) extern "C" fn query_gid_table(
     size: usize,
 ) -> isize {
     let mut found = 0;
-    let answer = number(|| {
+    let answer = zero_or_errno(|| {
         check_entry(flags, size)?;
         let table = context.get()?.verbs.query_gid_table()?;
         if table.len() > max {
@@ -143,14 +143,14 @@ pub(crate) extern "C" fn query_gid_table(
     if answer == 0 { found } else { isize::try_from(-answer).unwrap_or(-1) }
 }
 
-/// The key is in the order of the network.
+/// Returns a key in network byte order.
 pub(crate) extern "C" fn query_pkey(
     context: Handle<IbvContext>,
     port: u8,
     at: c_int,
     to: Out<u16>,
 ) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         check_port(port)?;
         to.write(context.get()?.verbs.query_pkey(index(at)?)?.0.to_be());
         Ok(0)
@@ -158,7 +158,7 @@ pub(crate) extern "C" fn query_pkey(
 }
 
 pub(crate) extern "C" fn get_pkey_index(context: Handle<IbvContext>, port: u8, pkey: u16) -> c_int {
-    minus_one(|| {
+    int_or_minus_one(|| {
         check_port(port)?;
         let found = context.get()?.verbs.pkey_index(PKey(u16::from_be(pkey)));
         found.map(c_int::from).ok_or(Errno::NO_ENTRY)
@@ -169,7 +169,7 @@ pub(crate) extern "C" fn get_pkey_index(context: Handle<IbvContext>, port: u8, p
 const RAW_CLOCK: u32 = 1;
 
 pub(crate) extern "C" fn query_rt_values(context: Handle<IbvContext>, to: Out<ValuesEx>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let asked = to.read()?;
         if asked.comp_mask & !RAW_CLOCK != 0 {
             return Err(Errno::INVALID);

@@ -1,8 +1,8 @@
-//! `ibv_rate`: how fast links of InfiniBand are. RoCE has no use for it; programs print it.
+//! `ibv_rate`: data rates of InfiniBand links. RoCE does not use them; programs print them.
 
 use std::ffi::{c_int, c_uint};
 
-/// A rate: its number, how many times 2.5 Gb/s it is where that is asked for, and Mb/s.
+/// A rate: its number, its multiple of 2.5 Gb/s, and Mb/s.
 struct Rate {
     number: c_uint,
     multiple: c_int,
@@ -13,7 +13,7 @@ const fn rate(number: c_uint, multiple: c_int, mbps: c_int) -> Rate {
     Rate { number, multiple, mbps }
 }
 
-/// What is no multiple of 2.5 Gb/s has none.
+/// The multiple of rates that are no multiple of 2.5 Gb/s.
 const NONE: c_int = -1;
 
 const RATES: [Rate; 23] = [

@@ -5,24 +5,24 @@ use std::ffi::{c_int, c_uint};
 use softroce::verbs::{SharedReceiveQueue, SrqConfig, SrqModify};
 
 use crate::abi::{Handle, IbvContext, IbvPd, IbvSrq, In, Out, SrqAttr, SrqInitAttr, SrqInitAttrEx};
-use crate::border::{Errno, number, pointer};
+use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::objects::srq::Srq;
 
 fn config(attr: &SrqAttr) -> SrqConfig {
     SrqConfig { max_wr: attr.max_wr, max_sge: attr.max_sge }
 }
 
-/// What the queue has.
-fn told(verbs: &SharedReceiveQueue) -> Result<SrqAttr, Errno> {
+/// Returns the attributes of a queue.
+fn srq_attr(verbs: &SharedReceiveQueue) -> Result<SrqAttr, Errno> {
     let found = verbs.query()?;
     Ok(SrqAttr { max_wr: found.max_wr, max_sge: found.max_sge, srq_limit: found.limit })
 }
 
 pub(crate) extern "C" fn create_srq(pd: Handle<IbvPd>, attr: Out<SrqInitAttr>) -> Handle<IbvSrq> {
-    pointer(|| {
+    handle_or_null(|| {
         let given = attr.read()?;
         let verbs = pd.get()?.verbs.create_srq(&config(&given.attr))?;
-        let granted = told(&verbs)?;
+        let granted = srq_attr(&verbs)?;
         let srq = Srq::create(pd, given.srq_context, verbs, None)?;
         attr.write(SrqInitAttr { attr: granted, ..given });
         Ok(srq)
@@ -43,7 +43,7 @@ pub(crate) extern "C" fn create_srq_ex(
     context: Handle<IbvContext>,
     attr: Out<SrqInitAttrEx>,
 ) -> Handle<IbvSrq> {
-    pointer(|| {
+    handle_or_null(|| {
         let (given, _) = (attr.read()?, context.get()?);
         let has = |bits| given.comp_mask & bits == bits;
         if given.comp_mask & !(WITH_TYPE | WITH_PD | WITH_XRCD | WITH_CQ) != 0 {
@@ -63,7 +63,7 @@ pub(crate) extern "C" fn create_srq_ex(
             XRC => return Err(Errno::INVALID),
             _ => return Err(Errno::UNSUPPORTED),
         };
-        let granted = told(&verbs)?;
+        let granted = srq_attr(&verbs)?;
         let srq = Srq::create(given.pd, given.srq_context, verbs, of_xrcd)?;
         attr.write(SrqInitAttrEx { attr: granted, ..given });
         Ok(srq)
@@ -75,7 +75,7 @@ const MAX_WR: c_int = 1;
 const LIMIT: c_int = 2;
 
 pub(crate) extern "C" fn modify_srq(srq: Handle<IbvSrq>, attr: In<SrqAttr>, mask: c_int) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let attr = attr.read()?;
         if mask & !(MAX_WR | LIMIT) != 0 {
             return Err(Errno::INVALID);
@@ -88,30 +88,30 @@ pub(crate) extern "C" fn modify_srq(srq: Handle<IbvSrq>, attr: In<SrqAttr>, mask
 }
 
 pub(crate) extern "C" fn query_srq(srq: Handle<IbvSrq>, to: Out<SrqAttr>) -> c_int {
-    number(|| {
-        to.write(told(&srq.get()?.verbs)?);
+    zero_or_errno(|| {
+        to.write(srq_attr(&srq.get()?.verbs)?);
         Ok(())
     })
 }
 
-/// Waits until its events are acknowledged, if nothing else keeps it.
+/// Waits until the program has acknowledged all events. Fails while other objects use the queue.
 pub(crate) extern "C" fn destroy_srq(srq: Handle<IbvSrq>) -> c_int {
-    number(|| {
-        let known = srq.get()?;
-        while let Err((_, error)) = known.verbs.clone().destroy() {
+    zero_or_errno(|| {
+        let object = srq.get()?;
+        while let Err((_, error)) = object.verbs.clone().destroy() {
             if !error.is_unacknowledged() {
                 return Err(error.into());
             }
-            known.verbs.wait_acknowledged(None)?;
+            object.verbs.wait_acknowledged(None)?;
         }
-        known.unregister();
+        object.unregister();
         srq.destroy();
         Ok(())
     })
 }
 
 pub(crate) extern "C" fn get_srq_num(srq: Handle<IbvSrq>, to: Out<u32>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         let verbs = &srq.get()?.verbs;
         if verbs.xrc_domain().is_none() {
             return Err(Errno::UNSUPPORTED);

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_int, c_uint};
 
 use crate::abi::Text;
 
-/// The text with this index.
-fn one(texts: &'static [&'static CStr], index: usize, other: &'static CStr) -> Text {
+/// Returns the text with an index, or `other`.
+fn text(texts: &'static [&'static CStr], index: usize, other: &'static CStr) -> Text {
     Text(texts.get(index).unwrap_or(&other).as_ptr())
 }
 
@@ -23,7 +23,7 @@ pub(crate) extern "C" fn node_type_str(node_type: c_int) -> Text {
         c"usNIC UDP",
     ];
     let at = usize::try_from(node_type).ok().and_then(|number| number.checked_sub(1));
-    one(&TEXTS, at.unwrap_or(usize::MAX), c"unknown")
+    text(&TEXTS, at.unwrap_or(usize::MAX), c"unknown")
 }
 
 pub(crate) extern "C" fn port_state_str(state: c_uint) -> Text {
@@ -35,7 +35,7 @@ pub(crate) extern "C" fn port_state_str(state: c_uint) -> Text {
         c"PORT_ACTIVE",
         c"PORT_ACTIVE_DEFER",
     ];
-    one(&TEXTS, index(state), c"invalid state")
+    text(&TEXTS, index(state), c"invalid state")
 }
 
 pub(crate) extern "C" fn event_type_str(event: c_uint) -> Text {
@@ -61,7 +61,7 @@ pub(crate) extern "C" fn event_type_str(event: c_uint) -> Text {
         c"GID table change",
         c"work queue catastrophic error",
     ];
-    one(&TEXTS, index(event), c"unknown")
+    text(&TEXTS, index(event), c"unknown")
 }
 
 pub(crate) extern "C" fn wc_status_str(status: c_uint) -> Text {
@@ -91,5 +91,5 @@ pub(crate) extern "C" fn wc_status_str(status: c_uint) -> Text {
         c"TM error",
         c"TM software rendezvous",
     ];
-    one(&TEXTS, index(status), c"unknown")
+    text(&TEXTS, index(status), c"unknown")
 }

@@ -1,24 +1,24 @@
-//! What is exported and not there: functions that only programs of other hardware, or of the kernel's
-//! drivers, would ever call. They must have names, or programs would not start.
+//! Functions that fail: only drivers of other hardware or of the kernel call them. They are exported because
+//! programs that are linked to them would not start otherwise.
 
 use std::ffi::c_int;
 
-use crate::border::{Errno, number, or};
+use crate::border::{Errno, value_or, zero_or_errno};
 
-/// The number of the error, which is in `errno` too.
+/// Returns the error number, which is in `errno` too.
 pub(crate) extern "C" fn error() -> c_int {
-    number(|| Err(Errno::UNSUPPORTED))
+    zero_or_errno(|| Err(Errno::UNSUPPORTED))
 }
 
-/// Null, and the number in `errno`.
+/// Returns null, with the error number in `errno`.
 pub(crate) extern "C" fn null() -> usize {
-    or(0, || Err(Errno::UNSUPPORTED))
+    value_or(0, || Err(Errno::UNSUPPORTED))
 }
 
-/// -1, and the number in `errno`.
+/// Returns -1, with the error number in `errno`.
 pub(crate) extern "C" fn failure() -> isize {
-    or(-1, || Err(Errno::UNSUPPORTED))
+    value_or(-1, || Err(Errno::UNSUPPORTED))
 }
 
-/// Nothing: what other drivers tell of themselves when they are loaded is of no use here.
+/// Does nothing. Other drivers register themselves when they are loaded.
 pub(crate) extern "C" fn nothing() {}

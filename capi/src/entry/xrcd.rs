@@ -5,11 +5,11 @@ use std::ffi::c_int;
 use softroce::verbs::XrcdOptions;
 
 use crate::abi::{Handle, IbvContext, IbvXrcd, In, XrcdInitAttr};
-use crate::border::{Errno, descriptor, number, pointer};
+use crate::border::{Errno, descriptor, handle_or_null, zero_or_errno};
 use crate::objects::users::Users;
 use crate::objects::xrcd::Xrcd;
 
-/// `IBV_XRCD_INIT_ATTR_FD` and `_OFLAGS`, which are both needed.
+/// `IBV_XRCD_INIT_ATTR_FD` and `_OFLAGS`. Both are required.
 const XRCD_NEEDED: u32 = 3;
 /// `O_CREAT` and `O_EXCL`.
 const CREATE: c_int = 0o100;
@@ -19,7 +19,7 @@ pub(crate) extern "C" fn open_xrcd(
     context: Handle<IbvContext>,
     attr: In<XrcdInitAttr>,
 ) -> Handle<IbvXrcd> {
-    pointer(|| {
+    handle_or_null(|| {
         let attr = attr.read()?;
         if attr.comp_mask != XRCD_NEEDED {
             return Err(Errno::INVALID);
@@ -34,9 +34,9 @@ pub(crate) extern "C" fn open_xrcd(
 }
 
 pub(crate) extern "C" fn close_xrcd(xrcd: Handle<IbvXrcd>) -> c_int {
-    number(|| {
-        let known = xrcd.get()?;
-        known.users.check()?;
+    zero_or_errno(|| {
+        let object = xrcd.get()?;
+        object.users.check()?;
         xrcd.destroy();
         Ok(())
     })

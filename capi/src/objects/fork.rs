@@ -22,7 +22,8 @@ extern "C" fn unlock_all() {
     replace_guards(|| None);
 }
 
-/// Does nothing in a thread whose thread-local storage is gone: it forks without the locks.
+/// Drops the guards, and keeps new ones. A thread that ends has no thread-local storage and forks without
+/// the locks.
 fn replace_guards(new: impl FnOnce() -> Option<Guards>) {
     let _ = GUARDS.try_with(|guards| {
         let Ok(mut guards) = guards.try_borrow_mut() else { return };

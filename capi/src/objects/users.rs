@@ -1,24 +1,29 @@
-//! Who uses an object that may not go before: where the library below has no need to know.
+//! Uses of an object that keep it from being destroyed, where the library does not count them itself.
 
 use std::sync::Arc;
 
 use crate::border::Errno;
 
-/// Counts those who use an object.
+/// The number of users of an object.
 #[derive(Default)]
 pub(crate) struct Users(Arc<()>);
 
-/// One who uses an object, until it is dropped.
+/// A user of an object, until it is dropped.
 pub(crate) struct User {
     _counted: Arc<()>,
 }
 
 impl Users {
+    /// Adds a user.
     pub(crate) fn join(&self) -> User {
         User { _counted: Arc::clone(&self.0) }
     }
 
-    /// Refuses when there are any.
+    /// Fails while there are users.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`.
     pub(crate) fn check(&self) -> Result<(), Errno> {
         if Arc::strong_count(&self.0) == 1 { Ok(()) } else { Err(Errno::BUSY) }
     }

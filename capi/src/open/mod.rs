@@ -12,7 +12,7 @@ use softroce::runtime::{Environment, OpenError};
 use softroce::verbs::{self, Error, OpenOptions};
 
 use crate::abi::{Handle, IbvContext, IbvDevice};
-use crate::border::{Errno, number, pointer};
+use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::log;
 use crate::objects::context::Context;
 use crate::objects::device::Device;
@@ -41,7 +41,7 @@ fn open() -> Result<verbs::Context, Error> {
 }
 
 pub(crate) extern "C" fn open_device(device: Handle<IbvDevice>) -> Handle<IbvContext> {
-    pointer(|| {
+    handle_or_null(|| {
         device.get()?;
         let verbs = open().map_err(|error| {
             log::failed(&error);
@@ -56,7 +56,7 @@ pub(crate) extern "C" fn open_device(device: Handle<IbvDevice>) -> Handle<IbvCon
 }
 
 pub(crate) extern "C" fn close_device(context: Handle<IbvContext>) -> c_int {
-    number(|| {
+    zero_or_errno(|| {
         context.get()?;
         context.destroy();
         capture::complete();
@@ -68,7 +68,7 @@ pub(crate) extern "C" fn close_device(context: Handle<IbvContext>) -> c_int {
 /// call it, so every step is async-signal-safe. The capture file has every packet by then.
 pub(crate) extern "C" fn flush() {
     // A child of `vfork` that failed to execute another program ends like this. It shares the memory of
-    // its parent, whose devices stay open.
+    // its parent, and the devices of the parent stay open.
     if OPENER.load(Ordering::Relaxed) == process::id() {
         softroce::runtime::flush();
     }
