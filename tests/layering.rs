@@ -85,6 +85,7 @@ const REMAINING_CIRCLES: &[&[&str]] = &[
         "src/mem/backing.rs",
         "src/mem/device.rs",
         "src/mem/gate.rs",
+        "src/mem/pageable.rs",
         "src/mem/raw.rs",
         "src/mem/region.rs",
         "src/mem/span.rs",
