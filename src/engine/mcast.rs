@@ -4,19 +4,12 @@
 //! whoever drives the engine sees to that. A packet to a group is looked at once, and a copy goes to each
 //! member that takes it (IBTA vol 1, §10.5).
 
-use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use thiserror::Error;
 
-use crate::engine::service::Arrival;
-use crate::engine::table::{QpTable, identification, parse};
 use crate::engine::{Config, Engine, QpType};
 use crate::ids::{Gid, Qpn};
-use crate::net::RxMeta;
-use crate::transport::connection::Context;
-use crate::transport::outputs::DropReason;
-use crate::wire::icrc::{Flow, Verdict};
 
 /// Why a queue pair was not attached to a group or detached from one. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -72,98 +65,6 @@ pub enum McastError {
     },
 }
 
-/// The groups of a device, with the slots of their members in the order attached.
-#[derive(Debug, Default)]
-pub(super) struct Groups {
-    members: HashMap<IpAddr, Vec<usize>>,
-    /// Groups that have lost their last member.
-    left: VecDeque<IpAddr>,
-}
-
-impl Groups {
-    /// Adds a member, which may be one already. True when it is the first.
-    fn attach(&mut self, group: IpAddr, slot: usize) -> bool {
-        let members = self.members.entry(group).or_default();
-        if members.contains(&slot) {
-            return false;
-        }
-        members.push(slot);
-        let first = members.len() == 1;
-        // Left and joined again before anybody has looked: it was never left.
-        let unseen = self.left.iter().position(|left| *left == group);
-        let still_joined = unseen.and_then(|at| self.left.remove(at)).is_some();
-        first && !still_joined
-    }
-
-    /// Removes a member. False when it was none.
-    fn detach(&mut self, group: IpAddr, slot: usize) -> bool {
-        let Some(members) = self.members.get_mut(&group) else { return false };
-        let Some(at) = members.iter().position(|member| *member == slot) else { return false };
-        members.remove(at);
-        if members.is_empty() {
-            self.members.remove(&group);
-            self.left.push_back(group);
-        }
-        true
-    }
-
-    /// Removes a member from every group.
-    pub(super) fn forget(&mut self, slot: usize) {
-        for group in self.of(slot) {
-            self.detach(group, slot);
-        }
-    }
-
-    /// The groups of a member, in order.
-    fn of(&self, slot: usize) -> Vec<IpAddr> {
-        let of_member = self.members.iter().filter(|(_, members)| members.contains(&slot));
-        let mut groups: Vec<_> = of_member.map(|(group, _)| *group).collect();
-        groups.sort_unstable();
-        groups
-    }
-
-    /// Takes a packet to a group: each member that admits it gets a copy, but for the queue pair that has
-    /// sent it. `ours` are the device's addresses.
-    ///
-    /// A member that does not take its copy is a drop of its own. The error is one for all.
-    pub(super) fn deliver(
-        &self,
-        qps: &mut QpTable,
-        ours: &[Gid],
-        way: (&Flow, &RxMeta, u16),
-        bytes: &[u8],
-        cx: &mut Context<'_>,
-    ) -> Result<(), DropReason> {
-        let (flow, meta, segment) = way;
-        let packet = parse(bytes)?;
-        let members = self.members.get(&meta.destination).ok_or(DropReason::NoMember)?;
-        if packet.bth.dest_qp != Qpn::MULTICAST {
-            return Err(DropReason::WrongAddress);
-        }
-        // Every sender numbers its packets in its own way, so none of them is held to a habit.
-        let verdict = flow.check(meta.ipv4, segment, bytes);
-        if verdict == Verdict::Bad {
-            return Err(DropReason::BadIcrc);
-        }
-        let id = identification(verdict, meta, segment, cx.counters());
-        let is_ours = ours.contains(&meta.source.ip().into());
-        let sender = packet.deth().filter(|_| is_ours).map(|deth| deth.source_qp);
-        let arrival = Arrival { packet, bytes, meta, id, is_predicted: false, addressed: Ok(()) };
-        for slot in members {
-            let Some(qp) = qps.get_mut(*slot).filter(|qp| Some(qp.id.qpn) != sender) else {
-                continue;
-            };
-            cx.slot = Some(*slot);
-            cx.counters().arrived(meta, bytes.len());
-            let admitted = qp.admits(&packet, meta);
-            if let Err(reason) = admitted.and_then(|()| qp.handle_packet(cx, arrival)) {
-                cx.counters().drop(reason);
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Engine {
     /// Attaches a UD queue pair to a multicast group: it gets what anybody sends there, except itself.
     /// To attach it twice is to attach it once. True when it is the first member here, so that the port
@@ -180,12 +81,12 @@ impl Engine {
             return Err(McastError::IpVersion { gid });
         }
         let Config { max_mcast_grp, max_mcast_qp_attach, .. } = self.config;
-        match self.groups.members.get(&group) {
+        match self.groups.members(group) {
             Some(members) if members.contains(&slot) => {}
             Some(members) if members.len() >= max_mcast_qp_attach => {
                 return Err(McastError::TooManyMembers { gid, max: max_mcast_qp_attach });
             }
-            None if self.groups.members.len() >= max_mcast_grp => {
+            None if self.groups.len() >= max_mcast_grp => {
                 return Err(McastError::TooManyGroups { max: max_mcast_grp });
             }
             _ => {}
@@ -212,7 +113,7 @@ impl Engine {
 
     /// The next group that has lost its last member here, so that the port has to leave it.
     pub fn poll_left_group(&mut self) -> Option<IpAddr> {
-        self.groups.left.pop_front()
+        self.groups.poll_left()
     }
 
     fn member(&self, qpn: Qpn, gid: Gid) -> Result<(usize, IpAddr), McastError> {
@@ -224,24 +125,5 @@ impl Engine {
         }
         let group = gid.ip();
         if group.is_multicast() { Ok((slot, group)) } else { Err(McastError::NotAGroup { gid }) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_that_is_left_and_joined_again_at_once_was_never_left() {
-        let group: IpAddr = [239, 1, 2, 3].into();
-        let mut groups = Groups::default();
-        assert!(groups.attach(group, 1), "the first");
-        assert!(!groups.attach(group, 2));
-        assert!(groups.detach(group, 1) && groups.detach(group, 2));
-        assert!(!groups.attach(group, 3), "it is joined still");
-        assert!(groups.left.is_empty());
-        groups.forget(3);
-        assert_eq!(groups.left.pop_front(), Some(group));
-        assert!(groups.attach(group, 1));
     }
 }

@@ -32,12 +32,15 @@
 //! | [`query_qp`](Engine::query_qp), [`gid`](Engine::gid), [`counters`](Engine::counters), [`qp_counters`](Engine::qp_counters), [`config`](Engine::config) | |
 
 pub(crate) mod attr;
-mod connect;
+mod config;
+mod create;
 mod flat;
 mod gids;
+mod groups;
 mod identification;
 mod mcast;
 mod pace;
+mod peering;
 mod post;
 mod posting;
 mod qp;
@@ -54,9 +57,9 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use thiserror::Error;
-
 pub use attr::{AttrMask, InitAttr, MigState, Peer, QpAttr, QpState, QpType, RtrAttr, RtsAttr};
+pub use config::Config;
+pub use create::{CreateError, QpInit};
 pub use flat::FlatAttr;
 pub use mcast::McastError;
 pub use pace::RateLimit;
@@ -67,14 +70,14 @@ pub use transitions::ModifyError;
 
 pub use crate::transport::srq::XrcSrq;
 
-use crate::engine::connect::FlowPorts;
-use crate::engine::mcast::Groups;
+use crate::engine::groups::Groups;
+use crate::engine::peering::FlowPorts;
 use crate::engine::qp::{Extent, QueuePair};
 use crate::engine::run::{Run, Segments};
 use crate::engine::table::QpTable;
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
-use crate::ids::{CqId, Gid, Mtu, PKey, PdId, Qpn, Srqn, XrcdId};
+use crate::ids::{CqId, Mtu, Qpn};
 use crate::mem::{Gate, Memory, Turn};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::time::Instant;
@@ -83,172 +86,9 @@ use crate::transport::counters::Tally;
 use crate::transport::outputs::{AsyncEvent, Counters, DropReason, Outputs};
 use crate::transport::rc::ahead::ReorderBuffer;
 use crate::transport::srq::SrqTable;
-use crate::transport::window::{DEFAULT_RECEIVE_BUFFER, WindowId, Windows, usable};
+use crate::transport::window::{WindowId, Windows, usable};
 use crate::transport::work::Completion;
 use crate::wire::icrc::Flow;
-
-/// What an engine is made for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// The GID table, which `sgid_index` counts: the device's addresses, each in a slot of its own.
-    pub gids: Vec<Gid>,
-    /// The P_Key table, which `pkey_index` counts: the partitions that the port belongs to, as a full
-    /// member or a limited one. There is one at least.
-    pub pkeys: Vec<PKey>,
-    /// The largest path MTU that the port's interface carries.
-    pub active_mtu: Mtu,
-    /// The receive buffer of the device's own socket, in bytes as the kernel counts. READs ask for
-    /// no more at once than it holds.
-    pub receive_buffer: u64,
-    /// The receive buffer that a peer is assumed to have, until
-    /// [`Engine::set_peer_receive_buffer`] tells better. The default is that of a socket that asked
-    /// for nothing, because what does not fit is lost.
-    pub peer_receive_buffer: u64,
-    /// Bytes of requests, and of answers, that are kept while one before them is missing, of all RC and XRC
-    /// connections together, and four fifths of them of one connection's requests or answers at most. What does not
-    /// fit is dropped, and with 0 everything is, as an adapter does: then whatever was in flight behind a lost packet
-    /// has to be sent again. The default is what a socket's receive buffer holds.
-    pub reorder_buffer: u64,
-    /// Queue pairs at most.
-    pub max_qp: usize,
-    /// READs and atomics that one queue pair may have outstanding, in either direction.
-    pub max_rd_atomic: u8,
-    /// Multicast groups that the device may belong to at once. Each takes a socket.
-    pub max_mcast_grp: usize,
-    /// Queue pairs that may be attached to one multicast group.
-    pub max_mcast_qp_attach: usize,
-    /// The low 6 bits of every queue pair number: the shard's.
-    pub shard: u8,
-    /// How many shards the device has. With the same remainder by it, numbers of shared receive queues are
-    /// of the same shard.
-    pub shards: u8,
-    /// Whoever drives the engine looks what waits at hosts of this machine
-    /// ([`Engine::poll_backlog`]). What UC and UD send there is then limited by what is received, and
-    /// not by time.
-    pub watches_backlogs: bool,
-    /// Of so many queue pairs that were destroyed the counters are kept, the last ones.
-    pub remembers_ended: usize,
-}
-
-impl Config {
-    /// A device with one address, defaults for the rest.
-    pub fn new(address: IpAddr) -> Self {
-        Self {
-            gids: vec![address.into()],
-            pkeys: vec![PKey::DEFAULT],
-            active_mtu: Mtu::Mtu4096,
-            receive_buffer: DEFAULT_RECEIVE_BUFFER,
-            peer_receive_buffer: DEFAULT_RECEIVE_BUFFER,
-            reorder_buffer: DEFAULT_RECEIVE_BUFFER,
-            max_qp: 1 << 17,
-            // What kernel rxe allows; an adapter has 16.
-            max_rd_atomic: 128,
-            // Half of the descriptors that a process usually may have.
-            max_mcast_grp: 512,
-            max_mcast_qp_attach: 256,
-            shard: 0,
-            shards: 1,
-            watches_backlogs: false,
-            remembers_ended: 0,
-        }
-    }
-}
-
-/// What a queue pair is created with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[doc(alias = "ibv_qp_init_attr")]
-pub struct QpInit {
-    /// The transport service.
-    pub qp_type: QpType,
-    /// The protection domain of its memory.
-    pub pd: PdId,
-    /// Where send requests complete. XRC targets have no send queue and ignore it; others need it.
-    pub send_cq: Option<CqId>,
-    /// Where receive requests complete. XRC queue pairs have no receive queue and ignore it; others need it.
-    pub recv_cq: Option<CqId>,
-    /// Its limits.
-    pub cap: QpCap,
-    /// Every send request is announced, signaled or not.
-    pub sq_sig_all: bool,
-    /// The shared receive queue that it takes from, instead of one of its own. Not of XRC.
-    pub srq: Option<Srqn>,
-    /// The operations that will be posted to its send queue, and no others; `None` for all that the
-    /// service has.
-    pub send_ops: Option<SendOps>,
-    /// Of an XRC target: the domain of the shared receive queues that requests may name. It needs
-    /// neither protection domain nor completion queues.
-    pub xrcd: Option<XrcdId>,
-}
-
-impl QpInit {
-    /// The completion queues of its send and its receive requests, as far as it has such queues.
-    fn cqs(&self) -> Result<(Option<CqId>, Option<CqId>), CreateError> {
-        let qp_type = self.qp_type;
-        let needed = |cq: Option<CqId>, has_queue: bool, queue| match cq {
-            _ if !has_queue => Ok(None),
-            Some(cq) => Ok(Some(cq)),
-            None => Err(CreateError::NoCq { qp_type, queue }),
-        };
-        let sends = needed(self.send_cq, qp_type.has_send_queue(), "send")?;
-        Ok((sends, needed(self.recv_cq, qp_type.has_receive_queue(), "receive")?))
-    }
-}
-
-/// Why a queue pair was not created.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum CreateError {
-    /// The device is full.
-    #[error("the device has {max} queue pairs and takes no more")]
-    TooMany {
-        /// Queue pairs allowed.
-        max: usize,
-    },
-    /// There is no such shared receive queue.
-    #[error("shared receive queue {0} does not exist")]
-    NoSuchSrq(Srqn),
-    /// So many queue pairs were destroyed of late that no number is free. They rest for ten seconds,
-    /// because peers may still send.
-    #[doc(alias = "ENOMEM")]
-    #[error("the numbers of {resting} queue pairs that were destroyed of late are not free yet")]
-    NumbersRest {
-        /// How many numbers.
-        resting: usize,
-    },
-    /// The service does not have such operations.
-    #[doc(alias = "EOPNOTSUPP")]
-    #[error("{qp_type} queue pairs have no {surplus}")]
-    SendOps {
-        /// The type of the queue pair.
-        qp_type: QpType,
-        /// What it does not have.
-        surplus: SendOps,
-    },
-    /// Requests of XRC name the queue, and those of other services take from none that is for XRC.
-    #[error(
-        "{qp_type} queue pairs do not take from shared receive queue {srqn}: it is for {other}"
-    )]
-    SrqType {
-        /// The queue.
-        srqn: Srqn,
-        /// What was to take from it.
-        qp_type: QpType,
-        /// What may.
-        other: &'static str,
-    },
-    /// An XRC target takes from the shared receive queues of a domain.
-    #[error("an XRC target needs an XRC domain")]
-    NoXrcd,
-    /// The requests of a queue have to complete somewhere.
-    #[doc(alias = "EINVAL")]
-    #[error("{qp_type} queue pairs need a completion queue for {queue} requests")]
-    NoCq {
-        /// The type of the queue pair.
-        qp_type: QpType,
-        /// The queue: send or receive.
-        queue: &'static str,
-    },
-}
 
 /// What a queue pair looks like from outside.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -560,7 +400,7 @@ impl Engine {
         if let Some(limit) = attr.rate_limit {
             qp.set_rate(limit);
         }
-        let peering = connect::peering(qp, &self.config, (cx.windows, now), agree);
+        let peering = peering::peering(qp, &self.config, (cx.windows, now), agree);
         if let Some(peering) = peering {
             match (from, to) {
                 (QpState::Init, QpState::Rtr) => qp.start_receiving(peering),
@@ -840,6 +680,22 @@ impl Engine {
 
     fn settle(&mut self, slot: usize) {
         settle(&mut self.qps, &mut self.ready, &mut self.timers, slot);
+    }
+
+    /// Agrees on the UDP source port of UD messages from this source GID with this flow label, as
+    /// [`modify_qp`](Self::modify_qp) does for a queue pair. Without that, and with label 0, they leave
+    /// from the queue pair's port.
+    pub fn agree_on_flow(
+        &mut self,
+        sgid_index: u8,
+        flow_label: u32,
+        agree: impl FnOnce(IpAddr, u16) -> u16,
+    ) {
+        if let Some(source) = self.config.gids.get(usize::from(sgid_index))
+            && flow_label != 0
+        {
+            self.flows.agree((sgid_index, flow_label), |wanted| agree(source.ip(), wanted));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::BorrowMut;
 
-use crate::engine::{Engine, PostError, QpType, connect, context};
+use crate::engine::{Engine, PostError, QpType, context, peering};
 use crate::ids::Qpn;
 use crate::time::Instant;
 use crate::transport::connection::Context;
@@ -41,7 +41,7 @@ impl Engine {
             let request = request.borrow_mut();
             let to = match (qp.qp_type, request.to) {
                 (QpType::Ud, Some(SendTarget::Datagram(to))) => {
-                    Some(connect::destination(&to, config, flows, qp.source_ports())?)
+                    Some(peering::destination(&to, config, flows, qp.source_ports())?)
                 }
                 _ => None,
             };
@@ -62,7 +62,7 @@ impl Engine {
         let qp = self.qps.get(slot).ok_or(PostError::NoSuchQp(qpn))?;
         for (ahead, request) in requests.iter().enumerate() {
             if let (QpType::Ud, Some(SendTarget::Datagram(to))) = (qp.qp_type, request.to) {
-                connect::destination(&to, &self.config, &self.flows, qp.source_ports())?;
+                peering::destination(&to, &self.config, &self.flows, qp.source_ports())?;
             }
             qp.check_send(request, ahead)?;
         }

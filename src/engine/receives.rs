@@ -1,7 +1,7 @@
 //! Where a queue pair takes receive requests from.
 
-use crate::engine::QpInit;
 use crate::engine::attr::QpType;
+use crate::engine::create::QpInit;
 use crate::ids::{PdId, Srqn, XrcdId};
 use crate::transport::connection::{Context, Identity};
 use crate::transport::fault::Fault;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::engine::CreateError;
+use crate::engine::create::CreateError;
 use crate::engine::qp::QueuePair;
 use crate::engine::service::Arrival;
 use crate::ids::{CqId, Qpn};

@@ -27,15 +27,12 @@ use crate::net::Ipv4Fields;
 use super::Opcode;
 use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 use super::packet::ICRC_LEN;
-use head::{Head, over_bth};
+use head::{Head, SEED, over_bth};
 use hidden::id_difference;
 pub(crate) use series::Series;
 
 pub use crc32::{by_shifts, crc32};
 pub use hidden::Renumbering;
-
-/// The CRC-32 of the 8 bytes of ones at the start.
-const SEED: u32 = 0x2144_df1c;
 
 /// What [`Flow::check`] says of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -30,7 +30,6 @@ use std::slice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use thiserror::Error;
 
 use super::config::PortConfig;
 use super::counters::PortCounters;
@@ -38,7 +37,6 @@ use super::opener::{Kind, OpenPortError, Opener};
 use super::port::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
 use super::shared::frame::{self, Datagrams, Framer};
 use super::shared::stop::{RETRY, Stop};
-use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use neighbour::{Neighbours, Way};
@@ -46,69 +44,16 @@ use sockets::Sockets;
 
 mod filter;
 mod neighbour;
+mod open_error;
 mod place;
 mod sockets;
 mod unresolved;
 
+pub use open_error::OpenError;
 pub use place::Place;
 
 /// Frames that one call receives at most.
 const BATCH: usize = 16;
-
-/// Why a [`PacketPort`] cannot be opened.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The process may not open packet sockets.
-    #[error(
-        "a packet socket on the interface of {ip} needs CAP_NET_RAW: run it as root, or give the program \
-         the capability (setcap cap_net_raw+ep)"
-    )]
-    NotPermitted {
-        /// The address.
-        ip: IpAddr,
-    },
-    /// As many ports as there can be have these addresses.
-    #[error(
-        "all {shards} places at {} are taken: each packet port there has one, and with it the queue pair \
-         numbers that end in its number",
-        words(ips),
-        shards = Qpn::SHARDS
-    )]
-    Full {
-        /// The addresses.
-        ips: Vec<IpAddr>,
-    },
-    /// No interface has the address.
-    #[error("no interface has the address {ip}, and a packet socket needs one")]
-    NoInterface {
-        /// The address.
-        ip: IpAddr,
-    },
-    /// The interface has frames of another kind.
-    #[error("interface {interface}, which has the address {ip}, is not of Ethernet")]
-    NotEthernet {
-        /// The address.
-        ip: IpAddr,
-        /// The number of the interface.
-        interface: u32,
-    },
-    /// The system refuses something that the port cannot do without.
-    #[error("{what} on a packet socket of {ip}: {source}")]
-    Os {
-        /// The address.
-        ip: IpAddr,
-        /// The call or socket option.
-        what: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-/// Addresses as an error names them.
-fn words(ips: &[IpAddr]) -> String {
-    ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
-}
 
 /// A port on packet sockets, above a port that receives [groups alone](PortConfig::groups_only) and sends what has no
 /// link address yet.

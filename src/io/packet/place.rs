@@ -17,7 +17,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::OpenError;
+use super::open_error::OpenError;
 use crate::ids::Qpn;
 use crate::io::opener::OpenPortError;
 use crate::io::shared::claim::Claim;

@@ -10,8 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use socket2::{Domain, Socket, Type};
 
-use super::OpenError;
 use super::config::TapConfig;
+use super::open_error::OpenError;
 use crate::sys::{self, Readiness, Watch};
 
 /// Where TAPs come from.

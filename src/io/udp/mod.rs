@@ -29,7 +29,9 @@ use super::port::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
 use super::shared::bpf::DROP;
+use super::shared::claim::Claim;
 use super::shared::stop::{RETRY, Stop};
+use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer};
 use crate::sys::{self, Watch};
 use crate::time::Instant;
@@ -49,6 +51,7 @@ mod route;
 pub(super) mod send;
 mod sock_diag;
 pub(super) mod socket;
+mod sources;
 mod steer;
 mod talks;
 
@@ -105,6 +108,41 @@ impl UdpPort {
         socket.attach_filter(&[DROP]).map_err(os("SO_ATTACH_FILTER"))?;
         socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
         Self::take(config, prepared, None)
+    }
+
+    /// Opens ports at one address for so many shards, a power of two. The first receives what is for queue
+    /// pairs of shard 0, and so on: see [`Qpn::shard`]. What comes to the wrong one nonetheless is not
+    /// looked at here.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); above all [`OpenError::InUse`]. [`OpenError::Shards`]: the program that chooses among
+    /// sockets looks at low bits, so their number is a power of two, and 64 ([`Qpn::SHARDS`]) at most.
+    pub fn open_shards(config: &PortConfig, shards: u8) -> Result<Vec<Self>, OpenError> {
+        let ip = config.ip;
+        if !shards.is_power_of_two() || shards > Qpn::SHARDS {
+            return Err(OpenError::Shards { ip, found: shards });
+        }
+        let os = |what| move |source| OpenError::Os { ip, what, source };
+        let (alone, _) = Self::prepare(config)?;
+        let claim = Claim::whole(ip).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => OpenError::in_use(ip),
+            _ => os("claiming the address")(source),
+        })?;
+        alone.bind(ip)?;
+        drop(alone);
+        let group = Group::new(claim);
+        let open = |_| {
+            let prepared = Self::prepare(config)?;
+            prepared.0.socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
+            Self::take(config, prepared, Some(group.clone()))
+        };
+        let ports = (0..shards).map(open).collect::<Result<Vec<_>, _>>()?;
+        if let Some(first) = ports.first() {
+            sys::attach_reuseport(first.intake.socket().as_fd(), &steer::by_destination(shards))
+                .map_err(os("SO_ATTACH_REUSEPORT_CBPF"))?;
+        }
+        Ok(ports)
     }
 
     /// Takes the address for what was prepared.
@@ -611,7 +649,7 @@ pub(super) mod tests {
         assert_eq!(port.source_port(ip, 0xc001), first);
         let agreed: Vec<_> = (0xe000..0xe100).map(|wanted| port.source_port(ip, wanted)).collect();
         let different: HashSet<_> = agreed.iter().chain([&first]).collect();
-        assert_eq!(different.len(), send::MAX_SOCKETS);
+        assert_eq!(different.len(), sources::MAX_SOCKETS);
         assert!(agreed.iter().all(|port| SOURCE_PORTS.contains(port)));
         assert_eq!(port.source_port(ip, 0xe0ff), *agreed.last().unwrap(), "the same each time");
     }

@@ -10,7 +10,7 @@ use libc::c_int;
 use socket2::Socket;
 
 use super::socket::{self, HOP_LIMIT};
-use super::steer::Sources;
+use super::sources::{MAX_SOCKETS, Sources};
 use super::talks::{Outlet, Talks};
 use crate::io::shared::stop::Stop;
 use crate::io::{PortCounters, SOURCE_PORTS};
@@ -18,9 +18,6 @@ use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
 use crate::sys::{self, Envelope, MAX_MESSAGES};
 use crate::time::Instant;
 use crate::wire::icrc;
-
-/// Source ports that sockets are opened for at most; more queue pairs share them.
-pub(super) const MAX_SOCKETS: usize = 64;
 
 /// Ports to try when the one that is wanted belongs to another program.
 const ATTEMPTS: u16 = 16;

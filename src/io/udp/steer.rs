@@ -9,20 +9,14 @@
 //! and take part of the packets. So the address is [claimed](crate::io::shared::claim) first, and bound without the
 //! option once, which finds out whoever knows nothing of claims.
 
-use std::io;
-use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use socket2::{SockFilter, Socket};
+use socket2::SockFilter;
 
-use super::send::MAX_SOCKETS;
-use super::{OpenError, PortConfig, UdpPort, socket};
+use super::sources::Sources;
 use crate::ids::Qpn;
 use crate::io::shared::bpf::{AND, DEST_QP, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
 use crate::io::shared::claim::Claim;
-use crate::sync::Mutex;
-use crate::sys;
 
 /// What the ports of a group have in common.
 #[derive(Clone, Debug)]
@@ -32,68 +26,13 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Makes a group that holds the claim of its address.
+    pub(super) fn new(claim: Claim) -> Self {
+        Self { sources: Sources::default(), _claim: Arc::new(claim) }
+    }
+
     pub(super) fn sources(&self) -> Sources {
         self.sources.clone()
-    }
-}
-
-/// The sockets that the ports of a group send from, by UDP source port: a port has one socket.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sources(Arc<Mutex<Vec<Source>>>);
-
-/// A UDP source port, and the socket that has it.
-type Source = (u16, Arc<Socket>);
-
-impl Sources {
-    /// The socket that sends from `port`, which is opened if need be.
-    pub(super) fn get(&self, ip: IpAddr, scope: u32, port: u16) -> io::Result<Arc<Socket>> {
-        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, socket)) = sources.iter().find(|(of, _)| *of == port) {
-            return Ok(Arc::clone(socket));
-        }
-        if sources.len() >= MAX_SOCKETS {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        let socket = Arc::new(socket::sender(ip, scope, port)?);
-        sources.push((port, Arc::clone(&socket)));
-        Ok(socket)
-    }
-}
-
-impl UdpPort {
-    /// Opens ports at one address for so many shards, a power of two. The first receives what is for queue
-    /// pairs of shard 0, and so on: see [`Qpn::shard`]. What comes to the wrong one nonetheless is not
-    /// looked at here.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open); above all [`OpenError::InUse`]. [`OpenError::Shards`]: the program that chooses among
-    /// sockets looks at low bits, so their number is a power of two, and 64 ([`Qpn::SHARDS`]) at most.
-    pub fn open_shards(config: &PortConfig, shards: u8) -> Result<Vec<Self>, OpenError> {
-        let ip = config.ip;
-        if !shards.is_power_of_two() || shards > Qpn::SHARDS {
-            return Err(OpenError::Shards { ip, found: shards });
-        }
-        let os = |what| move |source| OpenError::Os { ip, what, source };
-        let (alone, _) = Self::prepare(config)?;
-        let claim = Claim::whole(ip).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => OpenError::in_use(ip),
-            _ => os("claiming the address")(source),
-        })?;
-        alone.bind(ip)?;
-        drop(alone);
-        let group = Group { sources: Sources::default(), _claim: Arc::new(claim) };
-        let open = |_| {
-            let prepared = Self::prepare(config)?;
-            prepared.0.socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
-            Self::take(config, prepared, Some(group.clone()))
-        };
-        let ports = (0..shards).map(open).collect::<Result<Vec<_>, _>>()?;
-        if let Some(first) = ports.first() {
-            sys::attach_reuseport(first.intake.socket().as_fd(), &by_destination(shards))
-                .map_err(os("SO_ATTACH_REUSEPORT_CBPF"))?;
-        }
-        Ok(ports)
     }
 }
 
@@ -101,7 +40,7 @@ const RETURN_IT: u16 = 0x16;
 
 /// Returns the shard of the first packet's destination. It sees a buffer from its BTH on. What is too short for one goes to the first: a
 /// load from behind its end returns 0.
-fn by_destination(shards: u8) -> [SockFilter; 6] {
+pub(super) fn by_destination(shards: u8) -> [SockFilter; 6] {
     [
         step(LOAD_WORD, DEST_QP),
         step(AND, 0xff_ffff),
@@ -115,6 +54,7 @@ fn by_destination(shards: u8) -> [SockFilter; 6] {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{burst, config, open, path, receive};
+    use super::super::{OpenError, UdpPort, socket};
     use super::*;
     use crate::io::{Control, Datapath};
     use crate::net::{Burst, Path};

@@ -15,6 +15,7 @@ pub(crate) mod reads;
 mod repair;
 pub(crate) mod replay;
 pub(crate) mod requester;
+mod rerequest;
 pub(crate) mod responder;
 pub(crate) mod response;
 pub(crate) mod retry;

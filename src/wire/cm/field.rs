@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::ids::{Gid, Mtu, PKey, QKey, Qpn};
 use crate::psn::Psn;
 
-use super::{CommId, Guid, Path, ServiceId};
+use super::Path;
+use super::ids::{CommId, Guid, ServiceId};
 
 /// A field's content for a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

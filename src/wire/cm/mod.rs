@@ -17,11 +17,13 @@
 //! (*private data*).
 
 mod field;
+mod ids;
 mod messages;
 
 use std::fmt;
 
 pub use field::Value;
+pub use ids::{CommId, Guid, ServiceId};
 pub use messages::{Dreq, Ids, IpHeader, Mra, Path, Rej, Rep, Req, SidrRep, SidrReq};
 
 use crate::ids::{QKey, Qpn};
@@ -34,29 +36,6 @@ pub const GSI_QKEY: QKey = QKey(0x8001_0000);
 
 /// Bytes of a message's body.
 const BODY_LEN: usize = Mad::DATAGRAM_LEN - Mad::LEN;
-
-/// What one side calls a connection, or an attempt at one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct CommId(pub u32);
-
-/// What a connection is asked for: a port, in a way.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ServiceId(pub u64);
-
-/// The number of an adapter, or of something else that there is once in the world.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Guid(pub u64);
-
-impl ServiceId {
-    /// IP protocol and port, if it is a service of rdma_cm: 6 for reliable connections
-    /// (`RDMA_PS_TCP`), 17 for datagrams (`RDMA_PS_UDP`).
-    pub const fn ip_port(self) -> Option<(u8, u16)> {
-        match self.0.to_be_bytes() {
-            [0, 0, 0, 0, 1, protocol, p0, p1] => Some((protocol, u16::from_be_bytes([p0, p1]))),
-            _ => None,
-        }
-    }
-}
 
 /// A message of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,8 +8,11 @@ use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
 
+use super::crc32;
 use super::hidden::POLYNOMIAL;
-use super::{SEED, crc32};
+
+/// The CRC-32 of the 8 bytes of ones at the start.
+pub(super) const SEED: u32 = 0x2144_df1c;
 
 /// Flags and fragment offset of an IPv4 header with DF.
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];

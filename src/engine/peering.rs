@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::engine::attr::QpType;
+use crate::engine::config::Config;
 use crate::engine::post::PostError;
 use crate::engine::qp::QueuePair;
 use crate::engine::service::Peering;
-use crate::engine::{Config, Engine};
 use crate::ids::Qpn;
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::time::Instant;
@@ -89,24 +89,12 @@ pub(super) fn peering(
 #[derive(Debug, Default)]
 pub(super) struct FlowPorts(HashMap<(u8, u32), u16>);
 
-impl Engine {
-    /// Agrees on the UDP source port of UD messages from this source GID with this flow label, as
-    /// [`modify_qp`](Self::modify_qp) does for a queue pair. Without that, and with label 0, they leave
-    /// from the queue pair's port.
-    pub fn agree_on_flow(
-        &mut self,
-        sgid_index: u8,
-        flow_label: u32,
-        agree: impl FnOnce(IpAddr, u16) -> u16,
-    ) {
-        if let Some(source) = self.config.gids.get(usize::from(sgid_index))
-            && flow_label != 0
-        {
-            // Of a label the port follows alone.
-            let wanted = source_port(flow_label, Qpn::GSI, Qpn::GSI);
-            let flow = self.flows.0.entry((sgid_index, flow_label));
-            flow.or_insert_with(|| agree(source.ip(), wanted));
-        }
+impl FlowPorts {
+    /// Returns the port of a source GID and a flow label, from `agree` the first time.
+    pub(super) fn agree(&mut self, flow: (u8, u32), agree: impl FnOnce(u16) -> u16) {
+        // The port follows from the label alone.
+        let wanted = source_port(flow.1, Qpn::GSI, Qpn::GSI);
+        self.0.entry(flow).or_insert_with(|| agree(wanted));
     }
 }
 
@@ -143,6 +131,7 @@ fn path(av: &AddressVector, config: &Config) -> Option<Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Engine;
     use crate::engine::{InitAttr, Peer, QpAttr, QpInit, QpState, RtrAttr, RtsAttr};
     use crate::ids::{CqId, Mtu, PdId};
     use crate::mem::{Access, Memory};

@@ -1,0 +1,138 @@
+//! The multicast groups of a device, and delivery to their members.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use crate::engine::service::Arrival;
+use crate::engine::table::{QpTable, identification, parse};
+use crate::ids::{Gid, Qpn};
+use crate::net::RxMeta;
+use crate::transport::connection::Context;
+use crate::transport::outputs::DropReason;
+use crate::wire::icrc::{Flow, Verdict};
+
+/// The groups of a device, with the slots of their members in the order attached.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    members: HashMap<IpAddr, Vec<usize>>,
+    /// Groups that have lost their last member.
+    left: VecDeque<IpAddr>,
+}
+
+impl Groups {
+    /// Adds a member, which may be one already. True when it is the first.
+    pub(super) fn attach(&mut self, group: IpAddr, slot: usize) -> bool {
+        let members = self.members.entry(group).or_default();
+        if members.contains(&slot) {
+            return false;
+        }
+        members.push(slot);
+        let first = members.len() == 1;
+        // Left and joined again before anybody has looked: it was never left.
+        let unseen = self.left.iter().position(|left| *left == group);
+        let still_joined = unseen.and_then(|at| self.left.remove(at)).is_some();
+        first && !still_joined
+    }
+
+    /// Removes a member. False when it was none.
+    pub(super) fn detach(&mut self, group: IpAddr, slot: usize) -> bool {
+        let Some(members) = self.members.get_mut(&group) else { return false };
+        let Some(at) = members.iter().position(|member| *member == slot) else { return false };
+        members.remove(at);
+        if members.is_empty() {
+            self.members.remove(&group);
+            self.left.push_back(group);
+        }
+        true
+    }
+
+    /// Removes a member from every group.
+    pub(super) fn forget(&mut self, slot: usize) {
+        for group in self.of(slot) {
+            self.detach(group, slot);
+        }
+    }
+
+    /// The groups of a member, in order.
+    pub(super) fn of(&self, slot: usize) -> Vec<IpAddr> {
+        let of_member = self.members.iter().filter(|(_, members)| members.contains(&slot));
+        let mut groups: Vec<_> = of_member.map(|(group, _)| *group).collect();
+        groups.sort_unstable();
+        groups
+    }
+
+    /// Returns the number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns the members of a group.
+    pub(super) fn members(&self, group: IpAddr) -> Option<&[usize]> {
+        self.members.get(&group).map(Vec::as_slice)
+    }
+
+    /// Returns the next group that has lost its last member.
+    pub(super) fn poll_left(&mut self) -> Option<IpAddr> {
+        self.left.pop_front()
+    }
+
+    /// Takes a packet to a group: each member that admits it gets a copy, but for the queue pair that has
+    /// sent it. `ours` are the device's addresses.
+    ///
+    /// A member that does not take its copy is a drop of its own. The error is one for all.
+    pub(super) fn deliver(
+        &self,
+        qps: &mut QpTable,
+        ours: &[Gid],
+        way: (&Flow, &RxMeta, u16),
+        bytes: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Result<(), DropReason> {
+        let (flow, meta, segment) = way;
+        let packet = parse(bytes)?;
+        let members = self.members.get(&meta.destination).ok_or(DropReason::NoMember)?;
+        if packet.bth.dest_qp != Qpn::MULTICAST {
+            return Err(DropReason::WrongAddress);
+        }
+        // Every sender numbers its packets in its own way, so none of them is held to a habit.
+        let verdict = flow.check(meta.ipv4, segment, bytes);
+        if verdict == Verdict::Bad {
+            return Err(DropReason::BadIcrc);
+        }
+        let id = identification(verdict, meta, segment, cx.counters());
+        let is_ours = ours.contains(&meta.source.ip().into());
+        let sender = packet.deth().filter(|_| is_ours).map(|deth| deth.source_qp);
+        let arrival = Arrival { packet, bytes, meta, id, is_predicted: false, addressed: Ok(()) };
+        for slot in members {
+            let Some(qp) = qps.get_mut(*slot).filter(|qp| Some(qp.id.qpn) != sender) else {
+                continue;
+            };
+            cx.slot = Some(*slot);
+            cx.counters().arrived(meta, bytes.len());
+            let admitted = qp.admits(&packet, meta);
+            if let Err(reason) = admitted.and_then(|()| qp.handle_packet(cx, arrival)) {
+                cx.counters().drop(reason);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_left_and_joined_again_at_once_was_never_left() {
+        let group: IpAddr = [239, 1, 2, 3].into();
+        let mut groups = Groups::default();
+        assert!(groups.attach(group, 1), "the first");
+        assert!(!groups.attach(group, 2));
+        assert!(groups.detach(group, 1) && groups.detach(group, 2));
+        assert!(!groups.attach(group, 3), "it is joined still");
+        assert!(groups.left.is_empty());
+        groups.forget(3);
+        assert_eq!(groups.left.pop_front(), Some(group));
+        assert!(groups.attach(group, 1));
+    }
+}

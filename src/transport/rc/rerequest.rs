@@ -1,0 +1,130 @@
+//! How a requester asks again for answers that are [missing](crate::transport::rc::missing).
+
+use crate::net::Burst;
+use crate::psn::Psn;
+use crate::transport::build;
+use crate::transport::connection::{Connection, Context};
+use crate::transport::rc::requester::Requester;
+use crate::transport::work::WcStatus;
+use crate::transport::wqe::Wqe;
+use crate::wire::packet::datagram_len;
+use crate::wire::{Datagram, Operation};
+
+impl Requester {
+    /// Whether answers are to be asked for again.
+    pub(crate) fn asks_again(&self) -> bool {
+        !self.missing.asks.is_empty()
+    }
+
+    /// An answer or an acknowledgement has come ahead of a `missing` answer.
+    pub(super) fn on_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        missing: Psn,
+        (packet, bytes): (&Datagram<'_>, &[u8]),
+    ) -> Result<(), WcStatus> {
+        if self.probe.is_some() || self.cursor_psn() != self.sent {
+            return self.on_implied_nak(cx, connection, missing);
+        }
+        let psn = packet.bth.psn;
+        // To acknowledge a request that has an answer says no more than that this is missing too.
+        let says_no_more = packet.bth.opcode.operation() == Operation::Acknowledge
+            && self.with_psn(psn).is_some_and(|(_, wqe)| wqe.op.has_response());
+        let mut end = psn.next();
+        if !says_no_more {
+            let is_kept = self.missing.kept.keep(cx.reorder, self.una, psn, bytes);
+            if !is_kept && self.missing.kept.is_full() {
+                return self.on_implied_nak(cx, connection, missing);
+            }
+            cx.counters().kept_ahead += u64::from(is_kept);
+            end = psn;
+        }
+        self.retry.heard(cx.now);
+        self.bursts.acknowledged(psn.next());
+        self.missing.look(self.una, self.sent);
+        if self.miss_until(end) {
+            cx.counters().implied_naks += 1;
+        }
+        if self.missing.known.is_before(psn.next()) {
+            self.missing.known = psn.next();
+        }
+        Ok(())
+    }
+
+    /// Every answer before `end` should have come. Whether one is missing that was not known to be.
+    fn miss_until(&mut self, end: Psn) -> bool {
+        let mut any = false;
+        while self.missing.known.is_before(end) {
+            let known = self.missing.known;
+            let Some((_, wqe)) = self.with_psn(known) else { break };
+            if !wqe.op.has_response() {
+                self.missing.known = wqe.end();
+                continue;
+            }
+            let part = self.reads.end(known.since(wqe.first), wqe.packets);
+            self.missing.known = wqe.first.plus(part);
+            self.missing.asks.push_back(known);
+            any = true;
+        }
+        any
+    }
+
+    /// The requests that have PSNs, oldest first.
+    fn started(&self) -> impl Iterator<Item = &Wqe> {
+        (0..).map_while(|at| self.queue.get(at).filter(|wqe| wqe.is_started()))
+    }
+
+    /// The request that has this PSN, and its place in the queue.
+    fn with_psn(&self, psn: Psn) -> Option<(usize, &Wqe)> {
+        self.started().enumerate().find(|(_, wqe)| psn.is_within(wqe.first, wqe.packets))
+    }
+
+    /// What was kept and whose turn it is now.
+    pub(super) fn take_kept(&mut self) -> Option<Box<[u8]>> {
+        if self.missing.is_none() {
+            return None;
+        }
+        let first = self.started().find(|wqe| wqe.op.has_response());
+        let awaited = first.map_or(self.sent, Wqe::awaited);
+        self.missing.kept.take_until(self.una, awaited)
+    }
+
+    /// Asks again for answers that are missing. False when `out` takes no more of that. Adds what
+    /// it takes to `cost`.
+    pub(super) fn ask_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        out: &mut Burst,
+        cost: &mut u64,
+    ) -> bool {
+        while let Some(psn) = self.missing.asks.front().copied() {
+            let found = self.with_psn(psn).filter(|_| !psn.is_before(self.una));
+            let Some((place, wqe)) = found else {
+                // It has come after all.
+                self.missing.asks.pop_front();
+                continue;
+            };
+            let index = psn.since(wqe.first);
+            let (header, payload) = self.question(connection, wqe, index);
+            let len = datagram_len(header.opcode, payload.len as usize);
+            let alone = !self.bursts.get_through();
+            if !out.has_room(len) || (alone && !out.is_empty()) {
+                return false;
+            }
+            let takes = cx.windows.allowance(connection.window, cx.now).takes(len, !out.is_empty());
+            self.missing.asks.pop_front();
+            let Some(wqe) = self.queue.get_mut(place) else { continue };
+            wqe.resumed_at = wqe.resumed_at.min(index);
+            let fill = |to: &mut [u8]| wqe.copy_out(cx, connection.id.pd, payload.offset, to);
+            if build::push(out, connection, header, payload.len as usize, fill).is_err() {
+                wqe.failure = Some(WcStatus::LocProtErr);
+                return false;
+            }
+            *cost += takes;
+            cx.counters().retransmitted += 1;
+        }
+        true
+    }
+}
