@@ -1,23 +1,32 @@
 //! `libibverbs.so.1` without hardware.
 //!
-//! A program that was built against libibverbs is started with this library in its place
-//! (`roce run -- PROGRAM`) and finds one device, softroce. It is the verbs API of `softroce`, with the
-//! names, versions, structures and habits of C around it:
+//! A program that was built against libibverbs starts with this library in its place
+//! (`roce run -- PROGRAM`) and finds one device, softroce. The library is the verbs API of `softroce` with the
+//! names, versions, structures and conventions of C. A module uses only modules below it:
 //!
-//! * [`abi`]: the structures, as C has them;
-//! * [`border`]: pointers, entry and export, and everything `unsafe`;
-//! * the rest, a module a kind of object: functions that C calls, in safe Rust.
+//! | layer | modules | |
+//! |---|---|---|
+//! | 7 | `exports` | the names and versions under which C finds the functions |
+//! | 6 | [`open`] | opening and closing of the device, and the table of functions in each context |
+//! | 5 | [`entry`] | functions that C calls, a file for each family of calls |
+//! | 4 | [`convert`] | values in the form of C and in that of the library |
+//! | 3 | [`objects`] | objects behind the structures of C, a file for each |
+//! | 2 | [`border`] | all `unsafe` code: access through pointers, handles, the frame of each function |
+//! | 1 | [`abi`], [`gate`], [`log`] | structures and pointers, as C has them; locks; messages |
 
 #![deny(unsafe_code)]
-#![cfg_attr(test, expect(dead_code, reason = "what only C calls is not exported to the tests"))]
+#![cfg_attr(
+    test,
+    expect(dead_code, reason = "tests do not have the exports, through which C calls functions")
+)]
 
 mod abi;
-#[expect(unsafe_code, reason = "the border to C; its documentation says what it rests on")]
+#[expect(unsafe_code, reason = "the border to C; its documentation says what it relies on")]
 mod border;
 mod convert;
 mod entry;
 #[cfg(not(test))]
-#[expect(unsafe_code, reason = "an assembler gives symbols their versions")]
+#[expect(unsafe_code, reason = "the assembler gives symbols their versions")]
 mod exports;
 mod gate;
 mod log;

@@ -8,8 +8,8 @@ use nix::libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, EOPNOTSUPP};
 use softroce::verbs::{QpState, QpType};
 
 use crate::abi::{
-    self, AhAttr, Handle, IbvCompChannel, IbvContext, IbvCqEx, IbvMr, IbvPd, IbvQpEx, IbvSrq, In,
-    Out, QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc,
+    self, AhAttr, Handle, IbvCompChannel, IbvContext, IbvCq, IbvMr, IbvPd, IbvQp, IbvSrq, In, Out,
+    QpAttr, QpCap, QpInitAttr, RecvWr, SendWr, Sge, Wc,
 };
 use crate::border::call;
 use crate::entry::{ah, channel, cq, device, events, mr, pd, post, qp, query, srq};
@@ -23,7 +23,7 @@ fn errno() -> c_int {
 
 /// The next completion. Without one the test fails after a minute.
 #[track_caller]
-fn next_completion(cq: Handle<IbvCqEx>) -> Wc {
+fn next_completion(cq: Handle<IbvCq>) -> Wc {
     let (start, limit) = (softroce::runtime::now(), std::time::Duration::from_secs(60));
     let mut next: Wc = zeroed();
     while cq::poll_cq(cq, 1, Out::to(&mut next)) == 0 {
@@ -45,13 +45,13 @@ fn open() -> Handle<IbvContext> {
     context
 }
 
-fn make_cq(context: Handle<IbvContext>, channel: Handle<IbvCompChannel>) -> Handle<IbvCqEx> {
+fn make_cq(context: Handle<IbvContext>, channel: Handle<IbvCompChannel>) -> Handle<IbvCq> {
     let cq = cq::create_cq(context, 16, null_mut(), channel, 0);
     assert!(!cq.is_null());
     cq
 }
 
-fn init_attr(cq: Handle<IbvCqEx>, srq: Handle<IbvSrq>) -> QpInitAttr {
+fn init_attr(cq: Handle<IbvCq>, srq: Handle<IbvSrq>) -> QpInitAttr {
     let cap = QpCap {
         max_send_wr: 4,
         max_recv_wr: 4,
@@ -62,7 +62,7 @@ fn init_attr(cq: Handle<IbvCqEx>, srq: Handle<IbvSrq>) -> QpInitAttr {
     QpInitAttr { send_cq: cq, recv_cq: cq, srq, cap, qp_type: QpType::Rc as u32, ..zeroed() }
 }
 
-fn make_qp(pd: Handle<IbvPd>, cq: Handle<IbvCqEx>, srq: Handle<IbvSrq>) -> Handle<IbvQpEx> {
+fn make_qp(pd: Handle<IbvPd>, cq: Handle<IbvCq>, srq: Handle<IbvSrq>) -> Handle<IbvQp> {
     let mut attr = init_attr(cq, srq);
     let qp = qp::create_qp(pd, Out::to(&mut attr));
     assert!(!qp.is_null());
@@ -79,7 +79,7 @@ fn to_itself(context: Handle<IbvContext>) -> AhAttr {
 }
 
 /// Takes a queue pair to RTS, connected to itself.
-fn connect(context: Handle<IbvContext>, qp: Handle<IbvQpEx>) {
+fn connect(context: Handle<IbvContext>, qp: Handle<IbvQp>) {
     let to = to_itself(context);
     let qpn = qp.get().unwrap().c.base.qp_num;
     let step = |state: QpState, mask: c_int| {

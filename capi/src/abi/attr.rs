@@ -1,10 +1,10 @@
-//! Attributes that objects are made and changed with.
+//! Attributes for the creation and change of objects.
 
 use std::ffi::{c_int, c_uint};
 
-use super::{Handle, IbvCompChannel, IbvCqEx, IbvPd, IbvSrq, IbvTd, IbvXrcd, UserData, layout};
+use super::{Handle, IbvCompChannel, IbvCq, IbvPd, IbvSrq, IbvTd, IbvXrcd, UserData, layout};
 
-/// `ibv_ah_attr` with its `ibv_global_route`. C sees two numbers of 64 bits in a GID.
+/// `ibv_ah_attr` with its `ibv_global_route`. In C a GID has two integers of 64 bits.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(crate) struct AhAttr {
@@ -74,8 +74,8 @@ layout!(QpAttr, 144, qkey: 16, qp_access_flags: 32, cap: 36, ah_attr: 56, alt_ah
 #[derive(Clone, Copy)]
 pub(crate) struct QpInitAttr {
     pub(crate) qp_context: UserData,
-    pub(crate) send_cq: Handle<IbvCqEx>,
-    pub(crate) recv_cq: Handle<IbvCqEx>,
+    pub(crate) send_cq: Handle<IbvCq>,
+    pub(crate) recv_cq: Handle<IbvCq>,
     pub(crate) srq: Handle<IbvSrq>,
     pub(crate) cap: QpCap,
     pub(crate) qp_type: c_uint,
@@ -83,13 +83,13 @@ pub(crate) struct QpInitAttr {
 }
 layout!(QpInitAttr, 64, send_cq: 8, recv_cq: 16, srq: 24, cap: 32, qp_type: 52, sq_sig_all: 56);
 
-/// `ibv_qp_init_attr_ex`. What queue pairs of Ethernet frames have is passed over.
+/// `ibv_qp_init_attr_ex`. Attributes of queue pairs for Ethernet frames are ignored.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct QpInitAttrEx {
     pub(crate) qp_context: UserData,
-    pub(crate) send_cq: Handle<IbvCqEx>,
-    pub(crate) recv_cq: Handle<IbvCqEx>,
+    pub(crate) send_cq: Handle<IbvCq>,
+    pub(crate) recv_cq: Handle<IbvCq>,
     pub(crate) srq: Handle<IbvSrq>,
     pub(crate) cap: QpCap,
     pub(crate) qp_type: c_uint,
@@ -105,8 +105,8 @@ pub(crate) struct QpInitAttrEx {
 layout!(QpInitAttrEx, 136, cap: 32, qp_type: 52, sq_sig_all: 56, comp_mask: 60, pd: 64, xrcd: 72,
     create_flags: 80, of_frames: 88, send_ops_flags: 128);
 
-/// Bytes of `ibv_qp_init_attr_ex` that are as in `ibv_qp_init_attr`: the former puts its mask where
-/// the latter has nothing.
+/// Number of bytes that `ibv_qp_init_attr_ex` and `ibv_qp_init_attr` have in common. The former has its mask
+/// in the padding of the latter.
 pub(crate) const QP_INIT_ATTR_SHARED: usize = 60;
 
 /// `ibv_qp_open_attr`.
@@ -150,7 +150,7 @@ pub(crate) struct SrqInitAttrEx {
     pub(crate) srq_type: c_uint,
     pub(crate) pd: Handle<IbvPd>,
     pub(crate) xrcd: Handle<IbvXrcd>,
-    pub(crate) cq: Handle<IbvCqEx>,
+    pub(crate) cq: Handle<IbvCq>,
     pub(crate) tm_cap: [u32; 2],
 }
 layout!(SrqInitAttrEx, 64, attr: 8, comp_mask: 20, srq_type: 24, pd: 32, xrcd: 40, cq: 48);
@@ -214,7 +214,7 @@ pub(crate) struct ParentDomainInitAttr {
     pub(crate) pd: Handle<IbvPd>,
     pub(crate) td: Handle<IbvTd>,
     pub(crate) comp_mask: u32,
-    /// Of memory for queues, which is not the program's business here.
+    /// Allocators for memory of queues, which are ignored.
     pub(crate) allocators: [usize; 2],
     pub(crate) pd_context: UserData,
 }

@@ -8,7 +8,7 @@ use super::layout;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct AsyncEvent {
-    /// A pointer to what it tells of, or the number of the port.
+    /// A pointer to the object of the event, or the number of the port.
     pub(crate) element: u64,
     pub(crate) event_type: c_uint,
 }

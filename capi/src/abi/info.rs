@@ -1,4 +1,4 @@
-//! What a program is told of a device and its port.
+//! Attributes of the device, its port and its GIDs.
 
 use std::ffi::{c_int, c_uint};
 
@@ -53,7 +53,7 @@ layout!(DeviceAttr, 232, node_guid: 64, max_mr_size: 80, vendor_id: 96, max_qp: 
     device_cap_flags: 116, max_cq: 128, max_pd: 140, atomic_cap: 164, max_mw: 176,
     max_mcast_grp: 188, max_ah: 200, max_srq: 212, max_pkeys: 224, phys_port_cnt: 227);
 
-/// `ibv_device_attr_ex`. What a device of Ethernet frames could do is zero.
+/// `ibv_device_attr_ex`. Capabilities of devices for Ethernet frames are zero.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceAttrEx {
@@ -104,7 +104,7 @@ pub(crate) struct PacingCaps {
 }
 layout!(PacingCaps, 12, rate_limit_max: 4, supported_qpts: 8);
 
-/// `ibv_port_attr`, which has grown.
+/// `ibv_port_attr` of new programs. Old programs have a shorter one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PortAttr {
@@ -135,9 +135,9 @@ pub(crate) struct PortAttr {
 layout!(PortAttr, 56, gid_tbl_len: 12, max_msg_sz: 20, pkey_tbl_len: 32, max_vl_num: 39,
     active_width: 43, phys_state: 45, link_layer: 46, flags: 47, active_speed_ex: 52);
 
-/// Bytes of `ibv_port_attr` as the function `ibv_query_port` has always known it: to write more would
-/// overwrite its caller's.
-pub(crate) const PORT_ATTR_OF_OLD: usize = 48;
+/// Number of bytes of `ibv_port_attr` that the function `ibv_query_port` writes. Its callers have no room for
+/// more.
+pub(crate) const OLD_PORT_ATTR_BYTES: usize = 48;
 
 /// `ibv_values_ex`.
 #[repr(C)]

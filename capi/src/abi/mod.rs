@@ -1,14 +1,15 @@
 //! The structures of `infiniband/verbs.h`, as rdma-core 64 has them on machines of 64 bits.
 //!
-//! They are the newest there are: programs that were built against rdma-core 28 or later know the
-//! same, or a beginning of it. Sizes and places are checked when this is compiled.
+//! They are those of the newest release. Programs that were built against rdma-core 28 or later have the
+//! same structures, or the beginning of them. The compiler checks sizes and offsets.
 //!
-//! What the program may write while we look at it is atomic here; a C enumeration is a number.
+//! A field that the program may write at any time is atomic here. A C enumeration is an integer.
 
 mod attr;
 mod events;
 mod info;
 mod objects;
+mod opaque;
 mod pointer;
 mod post;
 
@@ -16,10 +17,11 @@ pub(crate) use attr::*;
 pub(crate) use events::*;
 pub(crate) use info::*;
 pub(crate) use objects::*;
+pub(crate) use opaque::*;
 pub(crate) use pointer::*;
 pub(crate) use post::*;
 
-/// Checks the size of a structure, and where its fields are.
+/// Checks the size of a structure and the offsets of its fields, in bytes.
 macro_rules! layout {
     ($type:ty, $size:literal $(, $field:ident: $offset:literal)* $(,)?) => {
         const _: () = {

@@ -63,7 +63,7 @@ pub(crate) struct RecvWr {
 }
 layout!(RecvWr, 32, next: 8, sg_list: 16, num_sge: 24);
 
-/// `ibv_send_wr`. Its unions are told apart by the opcode: [`wr`](Self::wr) holds 32 bytes.
+/// `ibv_send_wr`. The opcode says which members of its unions are valid.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct SendWr {
@@ -82,7 +82,7 @@ pub(crate) struct SendWr {
 layout!(SendWr, 128, next: 8, sg_list: 16, num_sge: 24, opcode: 28, send_flags: 32, imm_or_key: 36,
     wr: 40, remote_srqn: 72, bind_mw: 80);
 
-/// The union `wr` of `ibv_send_wr`: what is in its places differs.
+/// The union `wr` of `ibv_send_wr`, with the members at each offset in bytes.
 ///
 /// | | 0 | 8 | 16 | 24 |
 /// |---|---|---|---|---|
@@ -100,12 +100,12 @@ pub(crate) struct WrTarget {
 layout!(WrTarget, 32, second: 8, swap: 16, atomic_rkey: 24);
 
 impl WrTarget {
-    /// The key of READ and WRITE.
+    /// Returns the key of READ and WRITE.
     pub(crate) fn rkey(&self) -> u32 {
         self.second[0]
     }
 
-    /// What an atomic adds or compares with.
+    /// Returns the value that an atomic operation adds or compares.
     pub(crate) fn compare_add(&self) -> u64 {
         let [low, high] = self.second.map(u32::to_ne_bytes);
         let mut bytes = [0; 8];
@@ -114,18 +114,18 @@ impl WrTarget {
         u64::from_ne_bytes(bytes)
     }
 
-    /// The number of a queue pair of UD, and the key that it wants to see.
+    /// Returns the number and the Q_Key of a UD queue pair.
     pub(crate) fn remote_qp(&self) -> [u32; 2] {
         self.second
     }
 
-    /// The address handle of UD.
+    /// Returns the address handle of UD.
     pub(crate) fn ah(&self) -> Handle<IbvAh> {
         Handle::at(self.remote_addr)
     }
 }
 
-/// What `IBV_WR_BIND_MW` binds.
+/// The member `bind_mw` of `ibv_send_wr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct WrBindMw {
@@ -156,5 +156,5 @@ pub(crate) struct MwBind {
 }
 layout!(MwBind, 48, send_flags: 8, info: 16);
 
-/// `IBV_SEND_INLINE`; the flags below it are those of the library.
+/// `IBV_SEND_INLINE`. The lower flags are those of the library.
 pub(crate) const SEND_INLINE: c_uint = 8;

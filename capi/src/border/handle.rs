@@ -14,8 +14,8 @@ use crate::abi::Handle;
 use crate::gate::lock;
 use crate::log;
 
-/// A structure of C that is part of an object, and to which the program holds pointers.
-pub(crate) trait Head: Sized + 'static {
+/// A type of C to which the program holds pointers. The structure is part of an object.
+pub(crate) trait Pointee: Sized + 'static {
     /// The object. The program may use it from any thread, so every field that changes is atomic or behind
     /// a lock.
     type Object: Send + Sync + 'static;
@@ -42,7 +42,7 @@ const NO_OWNER: u32 = 0;
 /// Pointers to slots without an object.
 type EmptySlots = VecDeque<Handle<()>>;
 
-/// Empty slots by the type of their head. A slot is reused for the same type only, in the order of
+/// Empty slots by the type of their pointers. A slot is reused for the same type only, in the order of
 /// destruction.
 static EMPTY_SLOTS: Mutex<BTreeMap<TypeId, EmptySlots>> = Mutex::new(BTreeMap::new());
 
@@ -63,7 +63,7 @@ unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
 
-impl<T: Head> Handle<T> {
+impl<T: Pointee> Handle<T> {
     /// Moves an object into memory that the program may point to until it is
     /// [destroyed](Self::destroy).
     pub(crate) fn new(object: T::Object) -> Self {

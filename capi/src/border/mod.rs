@@ -25,6 +25,6 @@ pub(crate) use call::{
 };
 pub(crate) use exit::at_exit;
 pub(crate) use fork::at_fork;
-pub(crate) use handle::{EmptySlotsGuard, Head, lock_empty_slots};
+pub(crate) use handle::{EmptySlotsGuard, Pointee, lock_empty_slots};
 pub(crate) use plain::Plain;
 pub(crate) use pointer::{descriptor, memory};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::abi::{Handle, IbvCompChannel, IbvContext, IbvCqEx, Out, UserData};
+use crate::abi::{ChannelHead, Handle, IbvCompChannel, IbvContext, IbvCq, Out, UserData};
 use crate::border::{handle_or_null, int_or_minus_one, without_result, zero_or_errno};
 use crate::objects::channel::Channel;
 use crate::objects::descriptor;
@@ -17,7 +17,7 @@ pub(crate) extern "C" fn create_comp_channel(
         let object = context.get()?;
         let verbs = object.verbs.create_channel()?;
         descriptor::set_blocking(verbs.as_fd())?;
-        let c = IbvCompChannel { context, fd: verbs.as_raw_fd(), refcnt: AtomicI32::new(0) };
+        let c = ChannelHead { context, fd: verbs.as_raw_fd(), refcnt: AtomicI32::new(0) };
         Ok(Handle::new(Channel { c, verbs, objects: Arc::clone(&object.objects) }))
     })
 }
@@ -32,7 +32,7 @@ pub(crate) extern "C" fn destroy_comp_channel(channel: Handle<IbvCompChannel>) -
 
 pub(crate) extern "C" fn get_cq_event(
     channel: Handle<IbvCompChannel>,
-    cq: Out<Handle<IbvCqEx>>,
+    cq: Out<Handle<IbvCq>>,
     cq_context: Out<UserData>,
 ) -> c_int {
     int_or_minus_one(|| {
@@ -50,7 +50,7 @@ pub(crate) extern "C" fn get_cq_event(
     })
 }
 
-pub(crate) extern "C" fn ack_cq_events(cq: Handle<IbvCqEx>, events: u32) {
+pub(crate) extern "C" fn ack_cq_events(cq: Handle<IbvCq>, events: u32) {
     without_result(|| {
         cq.get()?.verbs.ack_events(events);
         Ok(())

@@ -7,7 +7,7 @@ use softroce::verbs::{CqConfig, Moderation, WcFlags};
 
 use super::cq_ex::READ;
 use crate::abi::{
-    CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCqEx, In, ModifyCqAttr, Out, UserData, Wc,
+    CqInitAttrEx, Handle, IbvCompChannel, IbvContext, IbvCq, In, ModifyCqAttr, Out, UserData, Wc,
 };
 use crate::border::{Errno, handle_or_null, int_or_minus_one, zero_or_errno};
 use crate::convert::completion::wc;
@@ -19,7 +19,7 @@ fn create(
     channel: Handle<IbvCompChannel>,
     cq_context: UserData,
     config: &CqConfig<'_>,
-) -> Result<Handle<IbvCqEx>, Errno> {
+) -> Result<Handle<IbvCq>, Errno> {
     let verbs = context.get()?.verbs.create_cq_ex(config)?;
     let fields = CqFields { context, channel, cq_context, depth: config.depth, read: READ };
     Cq::create(&fields, verbs)
@@ -36,7 +36,7 @@ pub(crate) extern "C" fn create_cq(
     cq_context: UserData,
     channel: Handle<IbvCompChannel>,
     comp_vector: c_int,
-) -> Handle<IbvCqEx> {
+) -> Handle<IbvCq> {
     handle_or_null(|| {
         let config = CqConfig {
             channel: channel.optional()?.map(|channel| &channel.verbs),
@@ -59,7 +59,7 @@ const IGNORE_OVERRUN: u32 = 2;
 pub(crate) extern "C" fn create_cq_ex(
     context: Handle<IbvContext>,
     attr: In<CqInitAttrEx>,
-) -> Handle<IbvCqEx> {
+) -> Handle<IbvCq> {
     handle_or_null(|| {
         let attr = attr.read()?;
         let flags = if attr.comp_mask & WITH_FLAGS == 0 { 0 } else { attr.flags };
@@ -84,7 +84,7 @@ pub(crate) extern "C" fn create_cq_ex(
     })
 }
 
-pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCqEx>, cqe: c_int) -> c_int {
+pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCq>, cqe: c_int) -> c_int {
     zero_or_errno(|| {
         let cq = cq.get()?;
         cq.verbs.resize(depth(cqe)?)?;
@@ -96,7 +96,7 @@ pub(crate) extern "C" fn resize_cq(cq: Handle<IbvCqEx>, cqe: c_int) -> c_int {
 /// `IBV_CQ_ATTR_MODERATE`.
 const MODERATE: u32 = 1;
 
-pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCqEx>, attr: In<ModifyCqAttr>) -> c_int {
+pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCq>, attr: In<ModifyCqAttr>) -> c_int {
     zero_or_errno(|| {
         let attr = attr.read()?;
         if attr.attr_mask != MODERATE {
@@ -108,7 +108,7 @@ pub(crate) extern "C" fn modify_cq(cq: Handle<IbvCqEx>, attr: In<ModifyCqAttr>) 
 }
 
 /// Waits until the program has acknowledged all events. Fails while other objects use the queue.
-pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCqEx>) -> c_int {
+pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCq>) -> c_int {
     zero_or_errno(|| {
         let object = cq.get()?;
         while let Err((_, error)) = object.verbs.clone().destroy() {
@@ -123,14 +123,14 @@ pub(crate) extern "C" fn destroy_cq(cq: Handle<IbvCqEx>) -> c_int {
     })
 }
 
-pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCqEx>, max: c_int, to: Out<Wc>) -> c_int {
+pub(crate) extern "C" fn poll_cq(cq: Handle<IbvCq>, max: c_int, to: Out<Wc>) -> c_int {
     int_or_minus_one(|| {
         let count = cq.get()?.poll(depth(max)?, |n, completion| to.write_at(n, wc(completion)));
         c_int::try_from(count).map_err(|_| Errno::INVALID)
     })
 }
 
-pub(crate) extern "C" fn req_notify_cq(cq: Handle<IbvCqEx>, solicited_only: c_int) -> c_int {
+pub(crate) extern "C" fn req_notify_cq(cq: Handle<IbvCq>, solicited_only: c_int) -> c_int {
     zero_or_errno(|| {
         cq.get()?.verbs.req_notify(solicited_only != 0);
         Ok(())

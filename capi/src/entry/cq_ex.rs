@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use softroce::runtime::wall_clock;
 
-use crate::abi::{CqRead, Handle, IbvCqEx, In, PollCqAttr};
+use crate::abi::{CqRead, Handle, IbvCq, In, PollCqAttr};
 use crate::border::{Errno, value_or, without_result, zero_or_errno};
 use crate::convert::completion::{imm_or_key, service_level, wc_flags};
 use crate::objects::cq::PolledCompletion;
@@ -31,7 +31,7 @@ pub(crate) const READ: CqRead = CqRead {
 };
 
 /// Returns `ENOENT` when the queue is empty; the program then does not call `ibv_end_poll`.
-extern "C" fn start_poll(cq: Handle<IbvCqEx>, attr: In<PollCqAttr>) -> c_int {
+extern "C" fn start_poll(cq: Handle<IbvCq>, attr: In<PollCqAttr>) -> c_int {
     zero_or_errno(|| {
         if attr.read()?.comp_mask != 0 {
             return Err(Errno::INVALID);
@@ -40,11 +40,11 @@ extern "C" fn start_poll(cq: Handle<IbvCqEx>, attr: In<PollCqAttr>) -> c_int {
     })
 }
 
-extern "C" fn next_poll(cq: Handle<IbvCqEx>) -> c_int {
+extern "C" fn next_poll(cq: Handle<IbvCq>) -> c_int {
     zero_or_errno(|| cq.get()?.next_poll())
 }
 
-extern "C" fn end_poll(cq: Handle<IbvCqEx>) {
+extern "C" fn end_poll(cq: Handle<IbvCq>) {
     without_result(|| {
         cq.get()?.end_poll();
         Ok(())
@@ -52,56 +52,56 @@ extern "C" fn end_poll(cq: Handle<IbvCqEx>) {
 }
 
 /// Returns a field of the current completion, or zero before the first.
-fn read<R: Default>(cq: Handle<IbvCqEx>, field: impl FnOnce(&PolledCompletion) -> R) -> R {
+fn read<R: Default>(cq: Handle<IbvCq>, field: impl FnOnce(&PolledCompletion) -> R) -> R {
     value_or(R::default(), || {
         let current = cq.get()?.current();
         Ok(current.as_ref().map(field).unwrap_or_default())
     })
 }
 
-extern "C" fn read_opcode(cq: Handle<IbvCqEx>) -> c_uint {
+extern "C" fn read_opcode(cq: Handle<IbvCq>) -> c_uint {
     read(cq, |current| current.completion.opcode as c_uint)
 }
 
 /// Returns the vendor's error code, or the LID of the sender: there are none.
-extern "C" fn read_zero(_cq: Handle<IbvCqEx>) -> u32 {
+extern "C" fn read_zero(_cq: Handle<IbvCq>) -> u32 {
     0
 }
 
-extern "C" fn read_sl(cq: Handle<IbvCqEx>) -> u8 {
+extern "C" fn read_sl(cq: Handle<IbvCq>) -> u8 {
     read(cq, |current| service_level(&current.completion))
 }
 
 /// Returns the path bits of a LID: there are none.
-extern "C" fn read_dlid_path_bits(_cq: Handle<IbvCqEx>) -> u8 {
+extern "C" fn read_dlid_path_bits(_cq: Handle<IbvCq>) -> u8 {
     0
 }
 
-extern "C" fn read_byte_len(cq: Handle<IbvCqEx>) -> u32 {
+extern "C" fn read_byte_len(cq: Handle<IbvCq>) -> u32 {
     read(cq, |current| current.completion.byte_len)
 }
 
-extern "C" fn read_imm_data(cq: Handle<IbvCqEx>) -> u32 {
+extern "C" fn read_imm_data(cq: Handle<IbvCq>) -> u32 {
     read(cq, |current| imm_or_key(&current.completion))
 }
 
-extern "C" fn read_qp_num(cq: Handle<IbvCqEx>) -> u32 {
+extern "C" fn read_qp_num(cq: Handle<IbvCq>) -> u32 {
     read(cq, |current| current.completion.qpn.value())
 }
 
-extern "C" fn read_src_qp(cq: Handle<IbvCqEx>) -> u32 {
+extern "C" fn read_src_qp(cq: Handle<IbvCq>) -> u32 {
     read(cq, |current| current.completion.source_qp.map_or(0, |qpn| qpn.value()))
 }
 
-extern "C" fn read_wc_flags(cq: Handle<IbvCqEx>) -> c_uint {
+extern "C" fn read_wc_flags(cq: Handle<IbvCq>) -> c_uint {
     read(cq, |current| wc_flags(&current.completion))
 }
 
-extern "C" fn read_completion_ts(cq: Handle<IbvCqEx>) -> u64 {
+extern "C" fn read_completion_ts(cq: Handle<IbvCq>) -> u64 {
     read(cq, |current| current.at.as_nanos())
 }
 
-extern "C" fn read_wallclock(cq: Handle<IbvCqEx>) -> u64 {
+extern "C" fn read_wallclock(cq: Handle<IbvCq>) -> u64 {
     read(cq, |current| {
         let since = wall_clock(current.at).duration_since(SystemTime::UNIX_EPOCH);
         since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))

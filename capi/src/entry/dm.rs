@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use smallvec::SmallVec;
 
-use crate::abi::{AllocDmAttr, Handle, IbvContext, IbvDm, IbvMr, IbvPd, In, Out};
+use crate::abi::{AllocDmAttr, DmHead, Handle, IbvContext, IbvDm, IbvMr, IbvPd, In, Out};
 use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::convert::memory::access;
 use crate::objects::dm::Dm;
@@ -23,7 +23,7 @@ pub(crate) extern "C" fn alloc_dm(
         }
         let verbs = context.get()?.verbs.alloc_dm(attr.length, attr.log_align_req)?;
         let handle = next_handle();
-        let c = IbvDm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
+        let c = DmHead { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
         Ok(Handle::new(Dm { c, verbs, regions: Users::default() }))
     })
 }

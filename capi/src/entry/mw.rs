@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use softroce::verbs::MwType;
 
-use crate::abi::{Handle, IbvMw, IbvPd, IbvQpEx, In, MwBind};
+use crate::abi::{Handle, IbvMw, IbvPd, IbvQp, In, MwBind};
 use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::convert::memory::bind_info;
 use crate::convert::request::send_flags;
@@ -27,11 +27,7 @@ pub(crate) extern "C" fn dealloc_mw(mw: Handle<IbvMw>) -> c_int {
     })
 }
 
-pub(crate) extern "C" fn bind_mw(
-    qp: Handle<IbvQpEx>,
-    mw: Handle<IbvMw>,
-    bind: In<MwBind>,
-) -> c_int {
+pub(crate) extern "C" fn bind_mw(qp: Handle<IbvQp>, mw: Handle<IbvMw>, bind: In<MwBind>) -> c_int {
     zero_or_errno(|| {
         let (object, bind) = (mw.get()?, bind.read()?);
         let flags = send_flags(bind.send_flags)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::abi::{Handle, IbvContext, IbvPd, IbvTd, In, ParentDomainInitAttr, TdInitAttr};
+use crate::abi::{Handle, IbvContext, IbvPd, IbvTd, In, ParentDomainInitAttr, TdHead, TdInitAttr};
 use crate::border::{Errno, handle_or_null, zero_or_errno};
 use crate::objects::pd::Pd;
 use crate::objects::td::Td;
@@ -30,7 +30,7 @@ pub(crate) extern "C" fn alloc_td(
             return Err(Errno::UNSUPPORTED);
         }
         let verbs = context.get()?.verbs.alloc_td();
-        Ok(Handle::new(Td { c: IbvTd { context }, verbs }))
+        Ok(Handle::new(Td { c: TdHead { context }, verbs }))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::abi::{Handle, IbvQpEx, IbvSrq, In, Out, RecvWr, SendWr};
+use crate::abi::{Handle, IbvQp, IbvSrq, In, Out, RecvWr, SendWr};
 use crate::border::{Errno, Plain, zero_or_errno};
 use crate::convert::request::{receive, request};
 
@@ -58,7 +58,7 @@ fn post_list<W: Linked, R, E: Into<Errno>>(
 }
 
 pub(crate) extern "C" fn post_send(
-    qp: Handle<IbvQpEx>,
+    qp: Handle<IbvQp>,
     first: In<SendWr>,
     bad: Out<In<SendWr>>,
 ) -> c_int {
@@ -77,7 +77,7 @@ pub(crate) extern "C" fn post_send(
 }
 
 pub(crate) extern "C" fn post_recv(
-    qp: Handle<IbvQpEx>,
+    qp: Handle<IbvQp>,
     first: In<RecvWr>,
     bad: Out<In<RecvWr>>,
 ) -> c_int {

@@ -8,7 +8,7 @@ use softroce::verbs::{Error, FlatAttr, Gid, QpConfig, QpType, Qpn, RateLimit, Se
 
 use super::qp_ex::WR;
 use crate::abi::{
-    Handle, IbvContext, IbvPd, IbvQpEx, In, Out, QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr,
+    Handle, IbvContext, IbvPd, IbvQp, In, Out, QP_INIT_ATTR_SHARED, QpAttr, QpInitAttr,
     QpInitAttrEx, QpOpenAttr, RateLimitAttr,
 };
 use crate::border::{Errno, handle_or_null, value_or, zero_or_errno};
@@ -32,7 +32,7 @@ fn create(
     of: &QpParents,
     attr: &QpInitAttr,
     send_ops: Option<SendOps>,
-) -> Result<Handle<IbvQpEx>, Errno> {
+) -> Result<Handle<IbvQp>, Errno> {
     let qp_type = qp_type(attr.qp_type)?;
     let send_cq = &attr.send_cq.get()?.verbs;
     let config = QpConfig {
@@ -52,7 +52,7 @@ fn create(
     Qp::create(of, End::Pair(pair), send_ops.is_some(), WR)
 }
 
-pub(crate) extern "C" fn create_qp(pd: Handle<IbvPd>, attr: Out<QpInitAttr>) -> Handle<IbvQpEx> {
+pub(crate) extern "C" fn create_qp(pd: Handle<IbvPd>, attr: Out<QpInitAttr>) -> Handle<IbvQp> {
     handle_or_null(|| {
         let given = attr.read()?;
         let of = QpParents {
@@ -83,7 +83,7 @@ const BLOCK_SELF: u32 = 2;
 pub(crate) extern "C" fn create_qp_ex(
     context: Handle<IbvContext>,
     attr: Out<QpInitAttrEx>,
-) -> Handle<IbvQpEx> {
+) -> Handle<IbvQp> {
     handle_or_null(|| {
         let given = attr.read()?;
         let has = |bit| given.comp_mask & bit != 0;
@@ -138,7 +138,7 @@ const OPEN_TYPE: u32 = 8;
 pub(crate) extern "C" fn open_qp(
     context: Handle<IbvContext>,
     attr: In<QpOpenAttr>,
-) -> Handle<IbvQpEx> {
+) -> Handle<IbvQp> {
     handle_or_null(|| {
         let attr = attr.read()?;
         let needed = OPEN_NUM | OPEN_XRCD | OPEN_TYPE;
@@ -160,12 +160,12 @@ pub(crate) extern "C" fn open_qp(
 }
 
 /// Returns null for a queue pair that was not created for `ibv_wr_start`.
-pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<IbvQpEx>) -> Handle<IbvQpEx> {
+pub(crate) extern "C" fn qp_to_qp_ex(qp: Handle<IbvQp>) -> Handle<IbvQp> {
     handle_or_null(|| Ok(if qp.get()?.is_extended() { qp } else { Handle::NULL }))
 }
 
 /// Waits until the program has acknowledged all events. Fails while other objects use the queue pair.
-pub(crate) extern "C" fn destroy_qp(qp: Handle<IbvQpEx>) -> c_int {
+pub(crate) extern "C" fn destroy_qp(qp: Handle<IbvQp>) -> c_int {
     zero_or_errno(|| {
         let object = qp.get()?;
         while let Err(error) = object.destroy() {
@@ -180,7 +180,7 @@ pub(crate) extern "C" fn destroy_qp(qp: Handle<IbvQpEx>) -> c_int {
     })
 }
 
-pub(crate) extern "C" fn modify_qp(qp: Handle<IbvQpEx>, attr: In<QpAttr>, mask: c_int) -> c_int {
+pub(crate) extern "C" fn modify_qp(qp: Handle<IbvQp>, attr: In<QpAttr>, mask: c_int) -> c_int {
     zero_or_errno(|| {
         let mask = mask.cast_unsigned();
         Ok(qp.get()?.modify(&flat(&attr.read()?, mask)?, mask)?)
@@ -188,7 +188,7 @@ pub(crate) extern "C" fn modify_qp(qp: Handle<IbvQpEx>, attr: In<QpAttr>, mask: 
 }
 
 pub(crate) extern "C" fn query_qp(
-    qp: Handle<IbvQpEx>,
+    qp: Handle<IbvQp>,
     attr: Out<QpAttr>,
     _mask: c_int,
     init: Out<QpInitAttr>,
@@ -211,10 +211,7 @@ pub(crate) extern "C" fn query_qp(
     })
 }
 
-pub(crate) extern "C" fn modify_qp_rate_limit(
-    qp: Handle<IbvQpEx>,
-    attr: In<RateLimitAttr>,
-) -> c_int {
+pub(crate) extern "C" fn modify_qp_rate_limit(qp: Handle<IbvQp>, attr: In<RateLimitAttr>) -> c_int {
     zero_or_errno(|| {
         let attr = attr.read()?;
         if attr.comp_mask != 0 {
@@ -225,16 +222,16 @@ pub(crate) extern "C" fn modify_qp_rate_limit(
     })
 }
 
-pub(crate) extern "C" fn attach_mcast(qp: Handle<IbvQpEx>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
+pub(crate) extern "C" fn attach_mcast(qp: Handle<IbvQp>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
     zero_or_errno(|| Ok(qp.get()?.initiator()?.attach_mcast(Gid(gid.read()?))?))
 }
 
-pub(crate) extern "C" fn detach_mcast(qp: Handle<IbvQpEx>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
+pub(crate) extern "C" fn detach_mcast(qp: Handle<IbvQp>, gid: In<[u8; 16]>, _lid: u16) -> c_int {
     zero_or_errno(|| Ok(qp.get()?.initiator()?.detach_mcast(Gid(gid.read()?))?))
 }
 
 /// Fails: enhanced connection establishment negotiates options of vendors, and there are none.
-pub(crate) extern "C" fn ece(qp: Handle<IbvQpEx>, _ece: Out<u8>) -> c_int {
+pub(crate) extern "C" fn ece(qp: Handle<IbvQp>, _ece: Out<u8>) -> c_int {
     value_or(Errno::UNSUPPORTED.0, || {
         qp.get()?;
         Err(Errno::UNSUPPORTED)
@@ -244,7 +241,7 @@ pub(crate) extern "C" fn ece(qp: Handle<IbvQpEx>, _ece: Out<u8>) -> c_int {
 /// Returns no guarantees: bytes of a message may become visible in any order, except that its last 8 follow
 /// all others.
 pub(crate) extern "C" fn query_qp_data_in_order(
-    qp: Handle<IbvQpEx>,
+    qp: Handle<IbvQp>,
     _opcode: c_uint,
     _flags: u32,
 ) -> c_int {

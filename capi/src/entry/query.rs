@@ -59,7 +59,7 @@ pub(crate) extern "C" fn query_port(
     port: u8,
     to: Out<PortAttr>,
 ) -> c_int {
-    query_port_sized(context, port, to, abi::PORT_ATTR_OF_OLD)
+    query_port_sized(context, port, to, abi::OLD_PORT_ATTR_BYTES)
 }
 
 /// Returns an index of a table.

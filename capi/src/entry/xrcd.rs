@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use softroce::verbs::XrcdOptions;
 
-use crate::abi::{Handle, IbvContext, IbvXrcd, In, XrcdInitAttr};
+use crate::abi::{Handle, IbvContext, IbvXrcd, In, XrcdHead, XrcdInitAttr};
 use crate::border::{Errno, descriptor, handle_or_null, zero_or_errno};
 use crate::objects::users::Users;
 use crate::objects::xrcd::Xrcd;
@@ -29,7 +29,7 @@ pub(crate) extern "C" fn open_xrcd(
             create: attr.oflags & CREATE != 0,
             exclusive: attr.oflags & EXCLUSIVE != 0,
         })?;
-        Ok(Handle::new(Xrcd { c: IbvXrcd { context }, verbs, users: Users::default() }))
+        Ok(Handle::new(Xrcd { c: XrcdHead { context }, verbs, users: Users::default() }))
     })
 }
 

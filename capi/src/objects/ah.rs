@@ -4,18 +4,18 @@ use softroce::verbs::{AddressHandle, AddressVector};
 
 use super::number::next_handle;
 use super::users::User;
-use crate::abi::{Handle, IbvAh, IbvPd};
-use crate::border::{Errno, Head};
+use crate::abi::{AhHead, Handle, IbvAh, IbvPd};
+use crate::border::{Errno, Pointee};
 
 /// An address handle.
 #[repr(C)]
 pub(crate) struct Ah {
-    c: IbvAh,
+    c: AhHead,
     pub(crate) verbs: AddressHandle,
     _of_pd: User,
 }
 
-impl Head for IbvAh {
+impl Pointee for IbvAh {
     type Object = Ah;
 }
 
@@ -28,7 +28,7 @@ impl Ah {
     pub(crate) fn create(pd: Handle<IbvPd>, av: AddressVector) -> Result<Handle<IbvAh>, Errno> {
         let domain = pd.get()?;
         let verbs = domain.verbs.create_ah(av)?;
-        let c = IbvAh { context: domain.c.context, pd, handle: next_handle() };
+        let c = AhHead { context: domain.c.context, pd, handle: next_handle() };
         Ok(Handle::new(Self { c, verbs, _of_pd: domain.ahs.join() }))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use softroce::verbs::{self, Qpn, Srqn};
 
-use crate::abi::{Handle, IbvContext, IbvCqEx, IbvQpEx, IbvSrq, VerbsContext};
-use crate::border::Head;
+use crate::abi::{Handle, IbvContext, IbvCq, IbvQp, IbvSrq, VerbsContext};
+use crate::border::Pointee;
 
 /// A context. `ibv_context` is inside of `verbs_context`, which is the beginning of this structure.
 #[repr(C)]
@@ -18,7 +18,7 @@ pub(crate) struct Context {
     pub(crate) objects: Arc<Mutex<Objects>>,
 }
 
-impl Head for IbvContext {
+impl Pointee for IbvContext {
     type Object = Context;
     const OFFSET: usize = offset_of!(Context, c) + offset_of!(VerbsContext, context);
 }
@@ -26,7 +26,7 @@ impl Head for IbvContext {
 /// Objects that events may name, by the numbers that the library has for them.
 #[derive(Default)]
 pub(crate) struct Objects {
-    pub(crate) cqs: HashMap<u32, Handle<IbvCqEx>>,
-    pub(crate) qps: HashMap<Qpn, Handle<IbvQpEx>>,
+    pub(crate) cqs: HashMap<u32, Handle<IbvCq>>,
+    pub(crate) qps: HashMap<Qpn, Handle<IbvQp>>,
     pub(crate) srqs: HashMap<Srqn, Handle<IbvSrq>>,
 }

@@ -8,14 +8,14 @@ use softroce::verbs::{Completion, CompletionQueue, Instant};
 
 use super::context::Objects;
 use super::number::next_handle;
-use crate::abi::{CqRead, Handle, IbvCompChannel, IbvContext, IbvCqEx, UserData};
-use crate::border::{Errno, Head};
+use crate::abi::{CqHead, CqRead, Handle, IbvCompChannel, IbvContext, IbvCq, UserData};
+use crate::border::{Errno, Pointee};
 use crate::gate::{Gate, lock};
 
 /// A completion queue. Every `ibv_cq` is an `ibv_cq_ex`.
 #[repr(C)]
 pub(crate) struct Cq {
-    pub(crate) c: IbvCqEx,
+    pub(crate) c: CqHead,
     pub(crate) verbs: CompletionQueue,
     cursor: PollCursor,
     /// Buffer for completions between the library and the array of the program.
@@ -47,7 +47,7 @@ pub(crate) struct CqFields {
     pub(crate) read: CqRead,
 }
 
-impl Head for IbvCqEx {
+impl Pointee for IbvCq {
     type Object = Cq;
 }
 
@@ -60,10 +60,10 @@ impl Cq {
     pub(crate) fn create(
         fields: &CqFields,
         verbs: CompletionQueue,
-    ) -> Result<Handle<IbvCqEx>, Errno> {
+    ) -> Result<Handle<IbvCq>, Errno> {
         let objects = Arc::clone(&fields.context.get()?.objects);
         let (id, table) = (verbs.id().0, Arc::clone(&objects));
-        let c = IbvCqEx {
+        let c = CqHead {
             context: fields.context,
             channel: fields.channel,
             cq_context: AtomicPtr::new(fields.cq_context),

@@ -7,25 +7,25 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use softroce::runtime::Environment;
 
-use crate::abi::{DeviceList, Handle, IbvDevice};
-use crate::border::Head;
+use crate::abi::{DeviceHead, DeviceList, Handle, IbvDevice};
+use crate::border::Pointee;
 use crate::gate::lock;
 
 /// A device. Providers have a larger structure at the same address, and follow a pointer behind
 /// `ibv_device`: it must be valid, and must not lead to functions of theirs.
 #[repr(C)]
 pub(crate) struct Device {
-    pub(crate) c: IbvDevice,
+    pub(crate) c: DeviceHead,
     providers: &'static [usize; 32],
     zeros: [usize; 32],
 }
 
-impl Head for IbvDevice {
+impl Pointee for IbvDevice {
     type Object = Device;
     const IS_FOR_CHILDREN: bool = true;
 }
 
-impl Head for DeviceList {
+impl Pointee for DeviceList {
     type Object = Self;
     const IS_FOR_CHILDREN: bool = true;
 }
@@ -53,7 +53,7 @@ impl Device {
             let name = Environment::read().ok().and_then(|found| found.name);
             let name = name.as_deref().unwrap_or("softroce0");
             Handle::new(Self {
-                c: IbvDevice {
+                c: DeviceHead {
                     dummies: [0; 2],
                     node_type: NODE_CA,
                     transport_type: 0,

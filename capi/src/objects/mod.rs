@@ -1,6 +1,6 @@
 //! Objects behind the structures of C, a file for each.
 //!
-//! An object begins with the structure of C that the program holds a pointer to ([`Head`](crate::border::Head)),
+//! An object begins with the structure of C to which the program has a pointer ([`Pointee`](crate::border::Pointee)),
 //! and has the object of the library behind it. No file here knows the functions that C calls: functions
 //! that stand in an object's structure are passed when it is created.
 

@@ -8,20 +8,20 @@ use softroce::verbs::{Lkey, MemoryRegion, Rereg};
 
 use super::number::next_handle;
 use super::users::User;
-use crate::abi::{Handle, IbvMr, IbvPd};
-use crate::border::{Errno, Head};
+use crate::abi::{Handle, IbvMr, IbvPd, MrHead};
+use crate::border::{Errno, Pointee};
 use crate::gate::lock;
 
 /// A memory region.
 #[repr(C)]
 pub(crate) struct Mr {
-    c: IbvMr,
+    c: MrHead,
     verbs: Mutex<MemoryRegion>,
     /// Use of the device memory that the region covers.
     of_dm: Mutex<Option<User>>,
 }
 
-impl Head for IbvMr {
+impl Pointee for IbvMr {
     type Object = Mr;
 }
 
@@ -40,7 +40,7 @@ impl Mr {
     ) -> Result<Handle<IbvMr>, Errno> {
         let (lkey, rkey) = (verbs.lkey().0, verbs.rkey().0);
         Ok(Handle::new(Self {
-            c: IbvMr {
+            c: MrHead {
                 context: pd.get()?.c.context,
                 pd: AtomicPtr::new(pd.as_ptr()),
                 addr: AtomicPtr::new(start),

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use softroce::verbs::{MemoryWindow, Rkey};
 
 use super::number::next_handle;
-use crate::abi::{Handle, IbvMw, IbvPd};
-use crate::border::{Errno, Head};
+use crate::abi::{Handle, IbvMw, IbvPd, MwHead};
+use crate::border::{Errno, Pointee};
 
 /// A memory window.
 #[repr(C)]
 pub(crate) struct Mw {
-    c: IbvMw,
+    c: MwHead,
     pub(crate) verbs: MemoryWindow,
 }
 
-impl Head for IbvMw {
+impl Pointee for IbvMw {
     type Object = Mw;
 }
 
@@ -33,7 +33,7 @@ impl Mw {
     ) -> Result<Handle<IbvMw>, Errno> {
         let context = pd.get()?.c.context;
         let rkey = AtomicU32::new(verbs.rkey().0);
-        let c = IbvMw { context, pd, rkey, handle: next_handle(), mw_type };
+        let c = MwHead { context, pd, rkey, handle: next_handle(), mw_type };
         Ok(Handle::new(Self { c, verbs }))
     }
 

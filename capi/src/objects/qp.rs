@@ -12,15 +12,15 @@ use super::number::next_handle;
 use super::users::User;
 use super::wr_batch::WrBatch;
 use crate::abi::{
-    Handle, IbvContext, IbvCqEx, IbvPd, IbvQp, IbvQpEx, IbvSrq, IbvXrcd, QpWr, UserData,
+    Handle, IbvContext, IbvCq, IbvPd, IbvQp, IbvSrq, IbvXrcd, QpExHead, QpHead, QpWr, UserData,
 };
-use crate::border::{Errno, Head};
+use crate::border::{Errno, Pointee};
 use crate::gate::lock;
 
 /// A queue pair. Every `ibv_qp` is an `ibv_qp_ex`.
 #[repr(C)]
 pub(crate) struct Qp {
-    pub(crate) c: IbvQpEx,
+    pub(crate) c: QpExHead,
     end: End,
     qp_type: QpType,
     cap: QpCap,
@@ -30,7 +30,7 @@ pub(crate) struct Qp {
     objects: Arc<Mutex<Objects>>,
 }
 
-impl Head for IbvQpEx {
+impl Pointee for IbvQp {
     type Object = Qp;
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct QpParents {
     pub(crate) context: Handle<IbvContext>,
     pub(crate) pd: Handle<IbvPd>,
     pub(crate) qp_context: UserData,
-    pub(crate) send_cq: Handle<IbvCqEx>,
-    pub(crate) recv_cq: Handle<IbvCqEx>,
+    pub(crate) send_cq: Handle<IbvCq>,
+    pub(crate) recv_cq: Handle<IbvCq>,
     pub(crate) srq: Handle<IbvSrq>,
     pub(crate) xrcd: Handle<IbvXrcd>,
 }
@@ -84,12 +84,12 @@ impl Qp {
         end: End,
         is_extended: bool,
         wr: QpWr,
-    ) -> Result<Handle<IbvQpEx>, Errno> {
+    ) -> Result<Handle<IbvQp>, Errno> {
         let objects = Arc::clone(&parents.context.get()?.objects);
         let of_xrcd = parents.xrcd.optional()?.map(|domain| domain.users.join());
         let (qpn, info) = (end.qpn(), end.query()?);
         let (qp_type, cap) = (info.init.qp_type, info.init.cap);
-        let base = IbvQp {
+        let base = QpHead {
             context: parents.context,
             qp_context: AtomicPtr::new(parents.qp_context),
             pd: parents.pd,
@@ -105,7 +105,7 @@ impl Qp {
             events_completed: AtomicU32::new(0),
         };
         let (wr_id, wr_flags) = (AtomicU64::new(0), AtomicU32::new(0));
-        let c = IbvQpEx { base, comp_mask: 0, wr_id, wr_flags, wr };
+        let c = QpExHead { base, comp_mask: 0, wr_id, wr_flags, wr };
         let (batch, table) = (WrBatch::default(), Arc::clone(&objects));
         let qp = Self { c, end, qp_type, cap, batch, is_extended, _of_xrcd: of_xrcd, objects };
         let qp = Handle::new(qp);

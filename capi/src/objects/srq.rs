@@ -8,21 +8,21 @@ use softroce::verbs::SharedReceiveQueue;
 use super::context::Objects;
 use super::number::next_handle;
 use super::users::User;
-use crate::abi::{Handle, IbvPd, IbvSrq, UserData};
-use crate::border::{Errno, Head};
+use crate::abi::{Handle, IbvPd, IbvSrq, SrqHead, UserData};
+use crate::border::{Errno, Pointee};
 use crate::gate::lock;
 
 /// A shared receive queue.
 #[repr(C)]
 pub(crate) struct Srq {
-    c: IbvSrq,
+    c: SrqHead,
     pub(crate) verbs: SharedReceiveQueue,
     max_sge: u32,
     _of_xrcd: Option<User>,
     objects: Arc<Mutex<Objects>>,
 }
 
-impl Head for IbvSrq {
+impl Pointee for IbvSrq {
     type Object = Srq;
 }
 
@@ -42,7 +42,7 @@ impl Srq {
         let objects = Arc::clone(&context.get()?.objects);
         let max_sge = verbs.query()?.max_sge;
         let (srqn, table) = (verbs.srqn(), Arc::clone(&objects));
-        let c = IbvSrq {
+        let c = SrqHead {
             context,
             srq_context: AtomicPtr::new(srq_context),
             pd,

@@ -2,16 +2,16 @@
 
 use softroce::verbs::ThreadDomain;
 
-use crate::abi::IbvTd;
-use crate::border::Head;
+use crate::abi::{IbvTd, TdHead};
+use crate::border::Pointee;
 
 /// A thread domain.
 #[repr(C)]
 pub(crate) struct Td {
-    pub(crate) c: IbvTd,
+    pub(crate) c: TdHead,
     pub(crate) verbs: ThreadDomain,
 }
 
-impl Head for IbvTd {
+impl Pointee for IbvTd {
     type Object = Td;
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
-use crate::abi::{ContextOps, Handle, IbvContext, IbvDevice, VerbsContext};
+use crate::abi::{ContextHead, ContextOps, Handle, IbvDevice, VerbsContext};
 use crate::entry::{cq, dm, mr, mw, pd, post, qp, query, srq, xrcd};
 
 /// The functions of `ibv_context`.
@@ -60,7 +60,7 @@ pub(super) fn verbs_context(device: Handle<IbvDevice>, async_fd: c_int) -> Verbs
         close_xrcd: xrcd::close_xrcd,
         placeholder: 0,
         size: size_of::<VerbsContext>(),
-        context: IbvContext {
+        context: ContextHead {
             device,
             ops: CONTEXT_OPS,
             cmd_fd: cmd_fd(),
