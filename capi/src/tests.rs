@@ -1,4 +1,4 @@
-//! The functions as C calls them: answers, numbers of errors, and who must be destroyed first.
+//! Functions as C calls them: results, error numbers, and the order of destruction.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -16,12 +16,12 @@ use crate::entry::{ah, channel, cq, device, events, mr, pd, post, qp, query, srq
 use crate::objects::device::Device;
 use crate::open;
 
-/// What a call has left in `errno`.
+/// Returns `errno` after a call.
 fn errno() -> c_int {
     System::last_raw()
 }
 
-/// The next completion. Without one the test fails after a minute.
+/// Returns the next completion. The test fails after a minute without one.
 #[track_caller]
 fn next_completion(cq: Handle<IbvCq>) -> Wc {
     let (start, limit) = (softroce::runtime::now(), std::time::Duration::from_secs(60));
@@ -32,7 +32,7 @@ fn next_completion(cq: Handle<IbvCq>) -> Wc {
     next
 }
 
-/// A structure of numbers and pointers, all zero, as `memset` makes it.
+/// Returns a structure of zero bytes, as `memset` fills it.
 fn zeroed<T: crate::border::Plain>() -> T {
     let zeros = [0_u64; 64];
     assert!(size_of::<T>() <= size_of_val(&zeros));
@@ -66,21 +66,21 @@ fn make_qp(pd: Handle<IbvPd>, cq: Handle<IbvCq>, srq: Handle<IbvSrq>) -> Handle<
     let mut attr = init_attr(cq, srq);
     let qp = qp::create_qp(pd, Out::to(&mut attr));
     assert!(!qp.is_null());
-    // What is granted is written back.
+    // The granted capacities are written back.
     assert_eq!(attr.cap.max_inline_data, 64);
     qp
 }
 
-/// The way to the device itself.
-fn to_itself(context: Handle<IbvContext>) -> AhAttr {
+/// Returns the address of the device itself.
+fn own_address(context: Handle<IbvContext>) -> AhAttr {
     let mut gid = [0; 16];
     assert_eq!(query::query_gid(context, 1, 0, Out::to(&mut gid)), 0);
     AhAttr { dgid: gid, hop_limit: 64, is_global: 1, port_num: 1, ..zeroed() }
 }
 
-/// Takes a queue pair to RTS, connected to itself.
+/// Moves a queue pair to RTS, connected to itself.
 fn connect(context: Handle<IbvContext>, qp: Handle<IbvQp>) {
-    let to = to_itself(context);
+    let to = own_address(context);
     let qpn = qp.get().unwrap().c.base.qp_num;
     let step = |state: QpState, mask: c_int| {
         let attr = QpAttr {
@@ -114,17 +114,17 @@ fn register(pd: Handle<IbvPd>, memory: &mut [u8], flags: u32) -> Handle<IbvMr> {
 }
 
 #[test]
-fn a_domain_stays_as_long_as_its_address_handles() {
+fn domain_with_address_handles_is_not_deallocated() {
     let context = open();
     let pd = pd::alloc_pd(context);
-    let ah = ah::create_ah(pd, In::to(&to_itself(context)));
+    let ah = ah::create_ah(pd, In::to(&own_address(context)));
     assert_eq!((pd::dealloc_pd(pd), errno()), (EBUSY, EBUSY));
     let ends = (ah::destroy_ah(ah), pd::dealloc_pd(pd), open::close_device(context));
     assert_eq!(ends, (0, 0, 0));
 }
 
 #[test]
-fn a_message_goes_through_structures_of_c() {
+fn message_passes_through_structures_of_c() {
     let context = open();
     let (pd, cq) = (pd::alloc_pd(context), make_cq(context, Handle::NULL));
     let qp = make_qp(pd, cq, Handle::NULL);
@@ -164,7 +164,7 @@ fn a_message_goes_through_structures_of_c() {
 }
 
 #[test]
-fn what_is_in_use_is_not_destroyed() {
+fn objects_in_use_are_not_destroyed() {
     let context = open();
     let channel = channel::create_comp_channel(context);
     let (pd, cq) = (pd::alloc_pd(context), make_cq(context, channel));
@@ -186,7 +186,7 @@ fn what_is_in_use_is_not_destroyed() {
 }
 
 #[test]
-fn the_first_bad_request_of_a_list_is_named() {
+fn first_bad_request_of_a_list_is_reported() {
     let context = open();
     let (pd, cq) = (pd::alloc_pd(context), make_cq(context, Handle::NULL));
     let qp = make_qp(pd, cq, Handle::NULL);
@@ -203,7 +203,7 @@ fn the_first_bad_request_of_a_list_is_named() {
     assert_eq!(post::post_recv(qp, In::to(&first), Out::to(&mut bad)), ENOMEM);
     assert_eq!(bad.read().unwrap().wr_id, 5);
 
-    // An opcode that there is not, behind one that there is.
+    // An unknown opcode after a known one.
     let odd = SendWr { wr_id: 2, opcode: 99, ..zeroed() };
     let even = SendWr { wr_id: 1, opcode: 2, send_flags: 2, next: In::to(&odd), ..zeroed() };
     let mut bad = In::NULL;
@@ -214,7 +214,7 @@ fn the_first_bad_request_of_a_list_is_named() {
 }
 
 #[test]
-fn null_is_an_error_and_no_crash() {
+fn null_handles_return_errors() {
     let null = Handle::<IbvContext>::NULL;
     assert!(pd::alloc_pd(null).is_null() && errno() == EINVAL);
     assert!(open::open_device(Handle::NULL).is_null() && errno() == EINVAL);
@@ -229,13 +229,13 @@ fn null_is_an_error_and_no_crash() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_not_registered() {
+fn missing_memory_is_not_registered() {
     let context = open();
     let pd = pd::alloc_pd(context);
-    // Nothing is mapped in the first page.
+    // The first page is not mapped.
     assert!(mr::reg_mr(pd, Out::anywhere(64), 64, 1).is_null());
     assert_eq!(errno(), EFAULT);
-    // Flags that may be ignored are; others are not.
+    // Unknown optional flags are ignored; other unknown flags are errors.
     let mut memory = [0; 64];
     assert_eq!(mr::dereg_mr(register(pd, &mut memory, 1 | 1 << 29)), 0);
     assert!(mr::reg_mr(pd, Out::to(&mut memory[0]), 64, 1 | 1 << 18).is_null());
@@ -243,8 +243,8 @@ fn memory_that_is_not_there_is_not_registered() {
     assert_eq!((pd::dealloc_pd(pd), open::close_device(context)), (0, 0));
 }
 
-/// Programs unmap what is still registered. A block of this size is unmapped when it is freed, and what is
-/// mapped then comes to its end, not to its middle.
+/// Programs unmap memory that is still registered. The allocator unmaps a freed block of this size; new mappings
+/// are then placed at the end of the gap, not in its middle.
 #[test]
 fn memory_that_has_gone_is_an_error_of_the_request() {
     let context = open();
@@ -266,7 +266,7 @@ fn memory_that_has_gone_is_an_error_of_the_request() {
 }
 
 #[test]
-fn a_descriptor_that_does_not_block_answers_at_once() {
+fn non_blocking_descriptor_returns_at_once() {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     use std::os::fd::AsFd;
     let context = open();
@@ -282,7 +282,7 @@ fn a_descriptor_that_does_not_block_answers_at_once() {
 }
 
 #[test]
-fn no_more_is_written_than_the_caller_has_room_for() {
+fn queries_write_no_more_than_the_caller_has_room_for() {
     let context = open();
     let mut attr: abi::PortAttr = zeroed();
     attr.active_speed_ex = 77;
@@ -300,7 +300,7 @@ fn no_more_is_written_than_the_caller_has_room_for() {
 }
 
 #[test]
-fn what_there_is_not_says_so() {
+fn unsupported_features_return_eopnotsupp() {
     assert_eq!((crate::entry::unsupported::error(), errno()), (EOPNOTSUPP, EOPNOTSUPP));
     let context = open();
     let mut attr: abi::CqInitAttrEx = zeroed();
@@ -312,7 +312,7 @@ fn what_there_is_not_says_so() {
 }
 
 #[test]
-fn a_panic_does_not_get_past_the_border() {
+fn panic_does_not_unwind_past_the_border() {
     let answer = call::zero_or_errno(|| panic!("this one is meant"));
     assert_eq!((answer, errno()), (nix::libc::EIO, nix::libc::EIO));
 }

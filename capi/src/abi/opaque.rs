@@ -1,4 +1,4 @@
-//! Incomplete types, as a C program declares a structure whose fields it does not need: `struct ibv_qp;`.
+//! Incomplete types. A C program declares a structure without fields like this: `struct ibv_qp;`.
 //!
 //! A [`Handle`](super::Handle) points to one. [`objects`](super::objects) has the fields.
 
