@@ -14,9 +14,9 @@ use softroce_pcap::CaptureFile;
 use softroce_pcap::check::{OnlineCheck, Severity};
 use softroce_pcap::flow::Limits;
 
-use crate::Answer;
 use crate::check::{Summary, line};
 use crate::cli::DeviceArgs;
+use crate::outcome::Outcome;
 
 /// A device, the file that shows what it carries, and what checks that.
 pub(crate) struct Opened {
@@ -118,14 +118,14 @@ impl Opened {
     /// Closes the device and completes the capture. Everything that was made from the device must
     /// be gone. What the check has found is told on standard error; a violation makes the answer
     /// no.
-    pub(crate) fn finish(self) -> anyhow::Result<Answer> {
+    pub(crate) fn finish(self) -> anyhow::Result<Outcome> {
         drop(self.context);
         self.recording.map_or(Ok(()), Recording::finish)?;
-        Ok(self.check.map_or(Answer::Yes, |check| tell(&check)))
+        Ok(self.check.map_or(Outcome::Yes, |check| tell(&check)))
     }
 }
 
-fn tell(check: &OnlineCheck) -> Answer {
+fn tell(check: &OnlineCheck) -> Outcome {
     let (findings, counts) = check.finish();
     let start = findings.first().and_then(|first| first.time);
     for finding in &findings {
@@ -133,7 +133,7 @@ fn tell(check: &OnlineCheck) -> Answer {
         eprintln!("{}", line(finding, since));
     }
     eprintln!("roce: checked {}", Summary(&counts));
-    if counts.of(Severity::Violation) > 0 { Answer::No } else { Answer::Yes }
+    if counts.of(Severity::Violation) > 0 { Outcome::No } else { Outcome::Yes }
 }
 
 /// Shows packets to several.

@@ -16,7 +16,9 @@ mod devinfo;
 mod doctor;
 mod dump;
 mod exchange;
+mod hex;
 mod manual;
+mod outcome;
 mod perf;
 mod pingpong;
 mod run;
@@ -28,15 +30,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
-
-/// What a command answers: exit status 0 and 1; 2 is an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    Yes,
-    No,
-    /// What a program has answered that it was to run.
-    Status(u8),
-}
+use outcome::Outcome;
 
 fn main() -> ExitCode {
     let cli = match Cli::read() {
@@ -44,36 +38,27 @@ fn main() -> ExitCode {
         Err(e) => return usage(&e),
     };
     let answer = match &cli.command {
-        Command::Devinfo(args) => devinfo::run(args).map(|()| Answer::Yes),
+        Command::Devinfo(args) => devinfo::run(args).map(|()| Outcome::Yes),
         Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
         Command::Pingpong(args) => pingpong::run(args),
         Command::Perf(args) => perf::run(args),
-        Command::Analyze(args) => analyze::run(args).map(|()| Answer::Yes),
+        Command::Analyze(args) => analyze::run(args).map(|()| Outcome::Yes),
         Command::Check(args) => check::run(args),
-        Command::Dump(args) => dump::run(args).map(|()| Answer::Yes),
-        Command::Completions(args) => manual::completions(args).map(|()| Answer::Yes),
-        Command::Man(args) => manual::man(args).map(|()| Answer::Yes),
+        Command::Dump(args) => dump::run(args).map(|()| Outcome::Yes),
+        Command::Completions(args) => manual::completions(args).map(|()| Outcome::Yes),
+        Command::Man(args) => manual::man(args).map(|()| Outcome::Yes),
     };
     match answer {
-        Ok(Answer::Yes) => ExitCode::SUCCESS,
-        Ok(Answer::No) => ExitCode::from(1),
-        Ok(Answer::Status(status)) => ExitCode::from(status),
+        Ok(Outcome::Yes) => ExitCode::SUCCESS,
+        Ok(Outcome::No) => ExitCode::from(1),
+        Ok(Outcome::Status(status)) => ExitCode::from(status),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("roce: {}", told(&e));
+            eprintln!("roce: {}", outcome::text_of(&e));
             ExitCode::from(2)
         }
     }
-}
-
-/// What went wrong, and its causes as far as they are not told already.
-fn told(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
-        "" => cause,
-        _ if text.contains(&cause) => text,
-        _ => format!("{text}: {cause}"),
-    })
 }
 
 /// Prints what clap says, under our name.

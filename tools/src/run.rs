@@ -15,8 +15,8 @@ use anyhow::{Context, bail};
 use softroce::io::PortKind;
 use softroce::runtime::Environment;
 
-use crate::Answer;
 use crate::cli::RunArgs;
+use crate::outcome::Outcome;
 use tree::Described;
 
 /// What cargo, and whoever packages it, calls the library.
@@ -25,7 +25,7 @@ const LIBRARY: &str = "libibverbs.so";
 const PATHS: &str = "libsoftroce_paths.so";
 
 /// Runs the command. It returns only when there is nothing to run, or something to do after it.
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let library = library(&env::current_exe().context("where roce is")?)?;
     let mut variables = variables(args, &library, |name| env::var_os(name))?;
     let environment = Environment::from_variables(|wanted| {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
         for (name, value) in variables {
             println!("export {name}={}", quoted(&value));
         }
-        return Ok(Answer::Yes);
+        return Ok(Outcome::Yes);
     }
     let Some((program, rest)) = args.command.split_first() else { bail!("expected a command") };
     let mut command = Command::new(program);

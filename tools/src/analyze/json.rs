@@ -14,6 +14,7 @@ use softroce_pcap::analyze::{
 };
 
 use crate::check::Icrc;
+use crate::hex::hex;
 
 /// The object; `traces` are added to each stream.
 pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -> impl Serialize {
@@ -351,7 +352,7 @@ fn words(words: &Words) -> Value {
         ((*name).to_owned(), value)
     });
     let fields: Map<_, _> = fields.collect();
-    json!({ "fields": fields, "private_data": super::hex(&words.private_data) })
+    json!({ "fields": fields, "private_data": hex(&words.private_data) })
 }
 
 /// A distribution of nanoseconds, in microseconds.

@@ -43,11 +43,6 @@ fn filter(args: &AnalyzeArgs) -> Filter {
     }
 }
 
-/// Two digits a byte.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn tell(args: &AnalyzeArgs, name: &str, analysis: &Analysis) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
         page::write(path, &args.file, analysis)?;

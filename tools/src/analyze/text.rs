@@ -8,6 +8,8 @@ use softroce_pcap::analyze::{
     Share, Size, Span, Stream, Words,
 };
 
+use crate::hex::hex;
+
 /// Writes it all; `detailed` flows with everything, the rest with a line each.
 pub(super) fn report(
     out: &mut impl Write,
@@ -289,7 +291,7 @@ impl Display for Said<'_> {
         let told: Vec<_> = told.map(|(name, value)| format!("{name}={value}")).collect();
         f.write_str(&told.join(" "))?;
         if !self.0.private_data.is_empty() {
-            write!(f, " private_data={}", super::hex(&self.0.private_data))?;
+            write!(f, " private_data={}", hex(&self.0.private_data))?;
         }
         Ok(())
     }

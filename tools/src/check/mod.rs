@@ -12,28 +12,29 @@ use softroce_pcap::IcrcCounts;
 use softroce_pcap::check::{Checker, Counts, Finding, Severity};
 use softroce_pcap::flow::Limits;
 
+use crate::capture;
 use crate::cli::CheckArgs;
-use crate::{Answer, capture};
+use crate::outcome::{self, Outcome};
 
 pub(crate) use json::Icrc;
 
 /// Runs the command.
-pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Answer> {
+pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
     judge(args, &mut BufWriter::new(io::stdout().lock()))
 }
 
 /// Judges captures. The first file that cannot be read does not keep the others from being.
-pub(crate) fn judge(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Answer> {
-    let mut answer = Answer::Yes;
+pub(crate) fn judge(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Outcome> {
+    let mut answer = Outcome::Yes;
     let mut failure = None;
     for path in &args.files {
         let name = path.display().to_string();
         match file(path, &name, args, out) {
-            Ok(violations) if violations > 0 => answer = Answer::No,
+            Ok(violations) if violations > 0 => answer = Outcome::No,
             Ok(_) => {}
             Err(e) => {
                 if let Some(earlier) = failure.replace(e) {
-                    eprintln!("roce: {}", crate::told(&earlier));
+                    eprintln!("roce: {}", outcome::text_of(&earlier));
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::Answer;
+use crate::outcome::Outcome;
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -97,7 +97,7 @@ impl Findings {
     }
 
     /// Says how it is altogether.
-    pub(super) fn finish(self) -> io::Result<Answer> {
+    pub(super) fn finish(self) -> io::Result<Outcome> {
         let of = |verdict| self.list.iter().filter(|finding| finding.verdict == verdict).count();
         let problems = of(Verdict::Problem);
         let mut out = io::stdout().lock();
@@ -111,6 +111,6 @@ impl Findings {
                 _ => writeln!(out, "{problems} problems found")?,
             }
         }
-        Ok(if problems == 0 { Answer::Yes } else { Answer::No })
+        Ok(if problems == 0 { Outcome::Yes } else { Outcome::No })
     }
 }

@@ -26,10 +26,10 @@ use softroce::io::{PortConfig, PortKind};
 use softroce::net::TransmitErrorKind;
 use softroce::runtime::{Environment, loopback_addresses};
 
-use crate::Answer;
 use crate::cli::DoctorArgs;
 use crate::control::Control;
 use crate::device::Recording;
+use crate::outcome::Outcome;
 use crate::tcp;
 use finding::{Finding, Findings};
 use here::Scope;
@@ -39,7 +39,7 @@ use probe::Prober;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs the command.
-pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     let environment = Environment::read()?;
     args.device.check_name(&environment)?;
     let ips = args.device.ip.len();

@@ -11,6 +11,8 @@ use softroce::wire::text::Line;
 use softroce::wire::{Datagram, ParseError};
 use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
+use crate::hex::hex;
+
 /// What is shown of any frame.
 #[derive(Serialize)]
 struct Frame {
@@ -264,8 +266,7 @@ fn connection_management(message: Result<Message<'_>, ParseError>) -> Value {
         };
         fields.insert(name.into(), value);
     });
-    let digits = message.private_data.iter().map(|byte| format!("{byte:02x}"));
-    fields.insert("private_data".into(), digits.collect::<String>().into());
+    fields.insert("private_data".into(), hex(message.private_data).into());
     fields.into()
 }
 

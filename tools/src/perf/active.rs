@@ -8,10 +8,9 @@ use softroce::ids::Mtu;
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
-use super::agree::{
-    Answer, Ask, Connect, Connected, Counted, Introduction, Load, Report, Run, Wishes,
-};
+use super::agree::{Answer, Ask, Connect, Connected, Introduction, Load, Wishes};
 use super::latency::Player;
+use super::measure::{Counted, Report, Run};
 use super::plan::{Kind, amount, duration};
 use super::progress::Progress;
 use super::row::{Row, Table};
@@ -21,6 +20,7 @@ use crate::ceiling::{Ceiling, Party};
 use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters::{self, Column, Values};
+use crate::outcome::Outcome;
 
 /// How long the raw UDP measurement before a row takes, at most.
 const CEILING: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ pub(super) fn test(
     kind: Kind,
     control: &mut Control,
     table: &mut Table,
-) -> anyhow::Result<crate::Answer> {
+) -> anyhow::Result<Outcome> {
     let opened = args.device.open(Some(control.local_ip()?), args.check)?;
     let result = Active::connect(args, kind, control, &opened.context).and_then(|mut active| {
         for size in kind.sizes(&args.load, active.mtu)? {

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use softroce::ids::{Mtu, Rkey};
 use softroce::verbs::{Endpoint, RemoteAddr, Srqn};
 
+use super::measure::Run;
 use super::plan::Kind;
-use super::stream::{Arrivals, Rate};
 use crate::ceiling::Order;
-use crate::cli::{LoadArgs, Measure};
+use crate::cli::{LoadArgs, Measure, Test};
+use crate::control::Control;
 
 /// The number of this agreement: another one for every change to what the sides tell each other.
 const AGREEMENT: u32 = 4;
@@ -52,6 +53,15 @@ impl Greeting {
     }
 }
 
+/// Checks that both sides were started for the same test.
+pub(super) fn greet(control: &mut Control, test: Test) -> anyhow::Result<()> {
+    control.set_patience(Some(Duration::from_secs(10)))?;
+    let ours = Greeting::new(test.name());
+    control.send(&ours)?;
+    ours.meet(&control.receive()?)?;
+    control.set_patience(None)
+}
+
 /// What the active side asks of the listening one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
@@ -62,7 +72,7 @@ pub(super) enum Ask {
     /// Its part in a row of the test. Answered by an [`Answer`] of nothing when it is ready.
     Run(Run),
     /// The active side has sent so many messages of the row, and is through. Answered by a
-    /// [`Report`] when the other side is through as well.
+    /// [`Report`](super::measure::Report) when the other side is through as well.
     Finish { sent: u64 },
     /// What its device has counted. Answered by an [`Answer`] of [`Values`](crate::counters::Values).
     Counters,
@@ -261,62 +271,6 @@ impl Load {
             inline_size: args.inline_size.unwrap_or(small),
             events: args.events,
             qp_timeout: args.qp_timeout,
-        }
-    }
-}
-
-/// A row.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Run {
-    /// Bytes of a message.
-    pub(super) size: usize,
-    pub(super) amount: Amount,
-}
-
-/// How much.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Amount {
-    /// Messages.
-    Messages(u64),
-    Time(Duration),
-}
-
-/// What a side has seen of a row.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Report {
-    /// What it has sent, if it did.
-    pub(super) rate: Option<Rate>,
-    /// What has arrived at it, where it sees that.
-    pub(super) arrivals: Arrivals,
-    pub(super) counted: Counted,
-}
-
-/// What a side's device has counted in a row.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Counted {
-    pub(super) retransmits: u64,
-    /// Datagrams that the kernel dropped for want of a receive buffer.
-    pub(super) kernel_drops: u64,
-    /// Packets that found no receive request.
-    pub(super) without_receive: u64,
-}
-
-impl Counted {
-    /// What both sides have counted.
-    pub(super) fn with(self, other: Self) -> Self {
-        Self {
-            retransmits: self.retransmits + other.retransmits,
-            kernel_drops: self.kernel_drops + other.kernel_drops,
-            without_receive: self.without_receive + other.without_receive,
-        }
-    }
-
-    /// What has been counted since `before`.
-    pub(super) fn since(self, before: Self) -> Self {
-        Self {
-            retransmits: self.retransmits - before.retransmits,
-            kernel_drops: self.kernel_drops - before.kernel_drops,
-            without_receive: self.without_receive - before.without_receive,
         }
     }
 }

@@ -11,7 +11,8 @@ use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
 use softroce::verbs::{Completion, RemoteAddr, SendData, SendOp, SendRequest};
 
-use super::agree::{Amount, Ask, Introduction, Run};
+use super::agree::{Ask, Introduction};
+use super::measure::{Amount, Run};
 use super::progress::Progress;
 use super::station::{PATIENCE, RECV, Station};
 use crate::cli::{AtomicType, Transport, Verb};

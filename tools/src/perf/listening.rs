@@ -13,20 +13,22 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
-use super::agree::{Answer, Ask, Connect, Connected, Introduction, Report, Run, Wishes};
+use super::agree::{Answer, Ask, Connect, Connected, Introduction, Wishes, greet};
 use super::latency::Player;
+use super::measure::{Arrivals, Report, Run};
+use super::placement;
 use super::station::Station;
-use super::stream::{Arrivals, Stream};
-use super::{greet, placement};
+use super::stream::Stream;
 use crate::ceiling::Party;
 use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters;
 use crate::device::Opened;
+use crate::outcome::Outcome;
 use crate::tcp;
 
 /// `roce perf TEST --listen`.
-pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
+pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     if args.second_core {
         placement::settle(placement::Core::Second);
     }
@@ -53,7 +55,7 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<crate::Answer> {
         sessions.into_iter().map(join).collect()
     });
     let opened = device.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let kept_rules = opened.map_or(Ok(crate::Answer::Yes), Opened::finish);
+    let kept_rules = opened.map_or(Ok(Outcome::Yes), Opened::finish);
     for result in results {
         result?.unwrap_or_else(|panicked| panic::resume_unwind(panicked))?;
     }

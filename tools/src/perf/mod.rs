@@ -18,6 +18,7 @@ mod active;
 mod agree;
 mod latency;
 mod listening;
+mod measure;
 mod placement;
 mod plan;
 mod plot;
@@ -27,22 +28,20 @@ mod side;
 mod station;
 mod stream;
 
-use std::time::Duration;
-
 use anyhow::ensure;
 
-use crate::Answer;
 use crate::cli::{PerfArgs, Test};
 use crate::control::Control;
+use crate::outcome::Outcome;
 use crate::tcp;
-use agree::Greeting;
+use agree::greet;
 use plan::Kind;
 use plot::Plot;
 use row::Table;
 use side::Side;
 
 /// Runs the command.
-pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
+pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     let kind = Kind::of(args)?;
     if args.listen {
         return listening::run(args);
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
     greet(&mut control, args.test)?;
     let answer = match args.test {
         Test::Ceiling => {
-            active::ceiling(args, kind, &mut control, &mut table).map(|()| Answer::Yes)
+            active::ceiling(args, kind, &mut control, &mut table).map(|()| Outcome::Yes)
         }
         _ => active::test(args, kind, &mut control, &mut table),
     };
@@ -78,13 +77,4 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Answer> {
     let answer = answer?;
     plot.map_or(Ok(()), |plot| plot.draw(table.rows()))?;
     Ok(answer)
-}
-
-/// Both sides must be there for the same test.
-fn greet(control: &mut Control, test: Test) -> anyhow::Result<()> {
-    control.set_patience(Some(Duration::from_secs(10)))?;
-    let ours = Greeting::new(test.name());
-    control.send(&ours)?;
-    ours.meet(&control.receive()?)?;
-    control.set_patience(None)
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
 
-use super::agree::Amount;
+use super::measure::Amount;
 use crate::ceiling::{Operation, Order, Pattern, Shape};
 use crate::cli::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Transport, Verb};
 

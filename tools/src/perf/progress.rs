@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::agree::Amount;
+use super::measure::Amount;
 
 const STEPS: u64 = 1000;
 

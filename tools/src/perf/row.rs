@@ -7,9 +7,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use softroce::ids::Mtu;
 
-use super::agree::{Load, Report};
+use super::agree::Load;
 use super::latency::Times;
-use super::stream::Rate;
+use super::measure::{Rate, Report};
 use crate::ceiling::{Ceiling, Order, Pattern};
 use crate::cli::{Test, Transport};
 

@@ -11,7 +11,8 @@ use softroce::verbs::{
     SendData, SendTarget, Sge, SharedReceiveQueue, SrqConfig, XrcTarget, XrcdOptions,
 };
 
-use super::agree::{Counted, Introduction, Load};
+use super::agree::{Introduction, Load};
+use super::measure::Counted;
 use crate::cli::Transport;
 use crate::completion::Waiter;
 

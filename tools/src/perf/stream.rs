@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use serde::{Deserialize, Serialize};
 use softroce::verbs::{Completion, SendData, SendFlags, SendOp, SendRequest};
 
-use super::agree::{Amount, Ask, Introduction, Report, Run};
+use super::agree::{Ask, Introduction};
+use super::measure::{Amount, Arrivals, Rate, Report, Run};
 use super::progress::Progress;
 use super::station::{PATIENCE, RECV, Station};
 use crate::cli::{AtomicType, Verb};
@@ -23,23 +23,6 @@ const BATCH: usize = 64;
 /// What nobody acknowledges is taken for lost when nothing has come for so long after the last was
 /// sent.
 const LAG: Duration = Duration::from_millis(100);
-
-/// What a side has sent.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Rate {
-    pub(super) messages: u64,
-    pub(super) seconds: f64,
-    /// Messages a second in the best slice.
-    pub(super) peak: f64,
-}
-
-/// What has arrived at a side that sees it.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Arrivals {
-    pub(super) messages: u64,
-    /// From the first to the last.
-    pub(super) seconds: f64,
-}
 
 /// One side's part in a row.
 pub(super) struct Stream<'a> {

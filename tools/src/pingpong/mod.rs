@@ -1,44 +1,25 @@
 //! `roce pingpong`: one message at a time, back and forth, with ourselves or with the stock program.
 
+mod player;
 mod report;
+mod setup;
 mod shared;
 mod words;
 
 use std::net::TcpStream;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use softroce::engine::{InitAttr, RtrAttr, RtsAttr};
-use softroce::verbs::*;
+use anyhow::ensure;
 
 use crate::cli::{PingpongArgs, Transport};
-use crate::clock;
-use crate::completion::Waiter;
 use crate::counters::{self, Column};
 use crate::device::Opened;
-use crate::{Answer, exchange, tcp};
-use report::{Report, Score};
-
-/// What a message consists of, as the stock program has it.
-const FILL: u8 = 0x7b;
-
-/// With `-c` the stock program wants a zero at the start of each of its pages.
-const PAGE: usize = 4096;
-
-/// The key of `ibv_ud_pingpong`.
-const QKEY: QKey = QKey(0x1111_1111);
-
-/// The message of `size` bytes, as a side that checks wants it.
-fn message(size: usize, checked: bool) -> Vec<u8> {
-    let zero = |at: usize| checked && at.is_multiple_of(PAGE);
-    (0..size).map(|at| if zero(at) { 0 } else { FILL }).collect()
-}
-
-const SEND: u64 = 1;
-const RECV: u64 = 2;
+use crate::outcome::Outcome;
+use crate::{exchange, tcp};
+use player::Player;
+use report::Report;
 
 /// Runs the command.
-pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Answer> {
+pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
     let datagrams = args.transport == Transport::Ud;
     ensure!(!datagrams || args.mtu.is_none(), "-m is for rc and uc: ud has the MTU of the port");
     let is_shared = args.use_srq || args.transport == Transport::Xrc;
@@ -63,7 +44,7 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Answer> {
     }
     let report = report?;
     let kept_rules = finished?;
-    Ok(if report.is_perfect() { kept_rules } else { Answer::No })
+    Ok(if report.is_perfect() { kept_rules } else { Outcome::No })
 }
 
 fn play(args: &PingpongArgs, opened: &Opened, mut stream: TcpStream) -> anyhow::Result<Report> {
@@ -80,179 +61,4 @@ fn play(args: &PingpongArgs, opened: &Opened, mut stream: TcpStream) -> anyhow::
         exchange::part(stream);
     }
     Ok(report)
-}
-
-/// One side, and what it plays with.
-struct Player<'a> {
-    args: &'a PingpongArgs,
-    pd: ProtectionDomain,
-    qp: QueuePair,
-    /// What the other side is told of it.
-    mine: Endpoint,
-    waiter: Waiter,
-    mtu: Mtu,
-    /// Where messages go, over UD.
-    target: Option<UdTarget>,
-    /// The message sent, then the place of the one received.
-    mr: MemoryRegion,
-    /// Bytes that a message has.
-    size: usize,
-    /// Bytes before the message where it is received.
-    header: usize,
-    /// Receive requests posted.
-    receives: u32,
-}
-
-impl<'a> Player<'a> {
-    fn new(args: &'a PingpongArgs, opened: &Opened) -> anyhow::Result<Self> {
-        let ctx = &opened.context;
-        let info = ctx.device_info()?;
-        let (size, mtu) = (args.size(), mtu(args, &info)?);
-        let channel = if args.events { Some(ctx.create_channel()?) } else { None };
-        let depth = usize::try_from(args.rx_depth)?.saturating_add(1);
-        let cq = ctx.create_cq(depth, channel.as_ref())?;
-        let pd = ctx.alloc_pd();
-        let (config, header, init) = match args.transport {
-            Transport::Rc | Transport::Xrc => (QpConfig::rc(&cq), 0, CONNECTED),
-            Transport::Uc => (QpConfig::uc(&cq), 0, CONNECTED),
-            Transport::Ud => (QpConfig::ud(&cq), GRH_LEN, InitAttr::Datagram { qkey: QKEY }),
-        };
-        let mr = pd.alloc_mr(header + 2 * size.max(1), Access::LOCAL_WRITE)?;
-        mr.write_at(0, &message(size, args.chk))?;
-        let cap = QpCap { max_send_wr: 1, max_recv_wr: args.rx_depth, ..QpCap::default() };
-        let qp = pd.create_qp(&QpConfig { cap, ..config })?;
-        let mine = qp.endpoint_at(args.gid_idx)?;
-        qp.modify(init)?;
-        let waiter = Waiter { cq, channel };
-        let mut player =
-            Self { args, pd, qp, mine, waiter, mtu, target: None, mr, size, header, receives: 0 };
-        player.post_receives()?;
-        Ok(player)
-    }
-
-    /// The side with a HOST: sends the first message.
-    fn begin(&mut self, stream: &mut TcpStream) -> anyhow::Result<Report> {
-        let theirs = exchange::as_client(stream, &self.mine)?;
-        self.connect(&theirs)?;
-        self.post_send()?;
-        self.play(&theirs, SEND | RECV)
-    }
-
-    /// The side that listens.
-    fn answer(&mut self, stream: &mut TcpStream) -> anyhow::Result<Report> {
-        let mut theirs = None;
-        exchange::as_server(stream, |peer| {
-            self.connect(peer)?;
-            theirs = Some(*peer);
-            Ok(self.mine)
-        })?;
-        let theirs = theirs.context("the client has not said who it is")?;
-        self.play(&theirs, RECV)
-    }
-
-    /// As the stock program sets its queue pairs up: one READ, timeout 14, 7 retries.
-    fn connect(&mut self, theirs: &Endpoint) -> anyhow::Result<()> {
-        let sgid_index = self.args.gid_idx;
-        if self.args.transport == Transport::Ud {
-            let way = AddressVector { sgid_index, ..AddressVector::to(theirs.gid) };
-            self.target = Some(self.pd.create_ah(way)?.target(theirs.qpn, QKEY));
-            self.qp.modify(RtrAttr::Ud)?;
-            let sq_psn = self.mine.psn;
-            return Ok(self.qp.modify(RtsAttr::Unreliable { sq_psn })?);
-        }
-        let options = ConnectOptions {
-            sgid_index,
-            path_mtu: Some(self.mtu),
-            max_rd_atomic: 1,
-            ..ConnectOptions::default()
-        };
-        Ok(self.qp.connect(theirs, &options)?)
-    }
-
-    /// Plays until both counts are full, or nothing comes any more where messages may be lost.
-    /// `pending` are the requests whose end is awaited before the next message is sent.
-    fn play(&mut self, theirs: &Endpoint, mut pending: u64) -> anyhow::Result<Report> {
-        let PingpongArgs { iters, patience, transport, .. } = *self.args;
-        let mut message = vec![0; self.size];
-        let mut score = Score::default();
-        let start = clock::now();
-        while score.sent < iters || score.received < iters {
-            let Some(completion) = self.waiter.next_within(patience)? else {
-                if transport == Transport::Rc {
-                    bail!("nothing from the other side for {} s", patience.as_secs_f64());
-                }
-                return Ok(self.report(theirs, score, None));
-            };
-            let what = completion.wr_id;
-            if what == SEND {
-                score.sent += 1;
-            } else {
-                score.received += 1;
-                if self.args.chk {
-                    score.damaged += u64::from(!self.is_whole(&completion, &mut message)?);
-                }
-                self.receives -= 1;
-                if self.receives <= 1 {
-                    self.post_receives()?;
-                }
-            }
-            pending &= !what;
-            if score.sent < iters && pending == 0 {
-                self.post_send()?;
-                pending = SEND | RECV;
-            }
-        }
-        Ok(self.report(theirs, score, Some(clock::now() - start)))
-    }
-
-    fn report(&self, theirs: &Endpoint, score: Score, took: Option<Duration>) -> Report {
-        Report::new(self.args, self.mtu, [&self.mine, theirs], score, took)
-    }
-
-    fn post_send(&self) -> anyhow::Result<()> {
-        let request = SendRequest::send(SEND, self.mr.sge(..self.size)).signaled();
-        Ok(self.qp.post_send(match self.target {
-            Some(target) => request.to(target),
-            None => request,
-        })?)
-    }
-
-    fn post_receives(&mut self) -> anyhow::Result<()> {
-        let place = self.size..2 * self.size + self.header;
-        while self.receives < self.args.rx_depth {
-            self.qp.post_recv(RecvRequest::new(RECV, self.mr.sge(place.clone())))?;
-            self.receives += 1;
-        }
-        Ok(())
-    }
-
-    /// Whether a message is what both programs send, and nothing else. What was received is wiped, so
-    /// that the next one cannot pass for it.
-    fn is_whole(&self, completion: &Completion, message: &mut [u8]) -> anyhow::Result<bool> {
-        let at = self.size + self.header;
-        self.mr.read_at(at, message)?;
-        self.mr.write_at(at, &vec![0; self.size])?;
-        let is_right = |(at, byte): (usize, &u8)| *byte == FILL || *byte == 0 && at % PAGE == 0;
-        Ok(usize::try_from(completion.byte_len)? == self.header + self.size
-            && message.iter().enumerate().all(is_right))
-    }
-}
-
-/// The peer may send, and nothing else.
-const CONNECTED: InitAttr = InitAttr::Connected { access: Access::empty() };
-
-/// The path MTU, which must carry the messages of UD whole.
-fn mtu(args: &PingpongArgs, info: &DeviceInfo) -> anyhow::Result<Mtu> {
-    let (size, active, ip) = (args.size(), info.active_mtu, info.ip);
-    if args.transport == Transport::Ud {
-        ensure!(
-            size <= active.bytes(),
-            "a message of {size} bytes is more than a packet of UD: the MTU of {ip} is {active} \
-             (give -s {active} on both sides)"
-        );
-        return Ok(active);
-    }
-    let mtu = args.mtu.unwrap_or(Mtu::Mtu1024);
-    ensure!(mtu <= active, "MTU {mtu}: the interface of {ip} carries {active}");
-    Ok(mtu)
 }

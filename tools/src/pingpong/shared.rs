@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use softroce::verbs::*;
 
 use super::report::{Report, Score};
+use super::setup::{RECV, SEND, mtu};
 use super::words::{self, Words};
-use super::{RECV, SEND, mtu};
 use crate::cli::{PingpongArgs, Transport};
 use crate::clock;
 use crate::completion::Waiter;

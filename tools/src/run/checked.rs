@@ -9,15 +9,16 @@ use std::process::{Command, ExitStatus};
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::check;
 use crate::cli::CheckArgs;
-use crate::{Answer, check};
+use crate::outcome::Outcome;
 
 /// Findings of one capture that are printed.
 const MOST: usize = 100;
 
 /// Runs the program to its end. The answer is the program's own, unless that is success and a capture has a
 /// violation.
-pub(super) fn run(command: &mut Command) -> anyhow::Result<Answer> {
+pub(super) fn run(command: &mut Command) -> anyhow::Result<Outcome> {
     let folder = tempfile::Builder::new().prefix("roce-check-").tempdir();
     let folder = folder.context("a directory for captures")?;
     command.env("SOFTROCE_PCAP", folder.path().join("%p.pcapng"));
@@ -29,19 +30,19 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<Answer> {
     let status = command.status()?;
 
     let files = captures(folder.path())?;
-    let mut verdict = Answer::Yes;
+    let mut verdict = Outcome::Yes;
     if files.is_empty() {
         eprintln!("roce: nothing to check: no device was opened");
     } else {
         let args = CheckArgs { files, max: MOST, json: false };
         // What the program prints is its own.
         let judged = check::judge(&args, &mut io::stderr().lock());
-        if !matches!(judged, Ok(Answer::Yes)) {
+        if !matches!(judged, Ok(Outcome::Yes)) {
             eprintln!("roce: the captures are in {}", folder.keep().display());
         }
         verdict = judged?;
     }
-    Ok(if status.success() { verdict } else { Answer::Status(number(status)) })
+    Ok(if status.success() { verdict } else { Outcome::Status(number(status)) })
 }
 
 /// The files that the program's processes have left.

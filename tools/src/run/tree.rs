@@ -12,6 +12,7 @@ use nix::net::if_::InterfaceFlags;
 use softroce::verbs::Gid;
 
 use super::folder::Folder;
+use crate::hex::hex;
 
 /// The longest name that `ibv_device` has room for.
 const LONGEST_NAME: usize = 63;
@@ -90,8 +91,7 @@ impl Described<'_> {
 
 /// A GID as the kernel writes it: all of its digits, in groups of four.
 fn groups(gid: Gid) -> String {
-    let pair = |pair: &[u8]| pair.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let groups: Vec<_> = gid.0.chunks(2).map(pair).collect();
+    let groups: Vec<_> = gid.0.chunks(2).map(hex).collect();
     groups.join(":")
 }
 
