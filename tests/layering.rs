@@ -151,12 +151,6 @@ const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("capi/src/abi/objects.rs", "VerbsContext"),
     ("capi/src/abi/objects.rs", "CqRead"),
     ("capi/src/abi/objects.rs", "QpWr"),
-    ("tools/src/analyze/json.rs", "Figures"),
-    ("tools/src/cli/perf.rs", "LoadArgs"),
-    ("tools/src/cli/pingpong.rs", "PingpongArgs"),
-    ("tools/src/dump/json.rs", "Fields"),
-    ("tools/src/perf/row.rs", "Row"),
-    ("tools/src/perf/station.rs", "Station"),
 ];
 
 /// A longer file has a seam to be split at.

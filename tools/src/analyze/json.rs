@@ -66,11 +66,8 @@ struct End {
 #[derive(Serialize)]
 struct Figures {
     operations: BTreeMap<&'static str, Operations>,
-    requests: u64,
-    answers: u64,
-    bytes: u64,
-    delivered_bytes: u64,
-    goodput_gbit_per_s: Option<f64>,
+    #[serde(flatten)]
+    traffic: Traffic,
     /// Of messages, whatever they do.
     latency_us: Percentiles,
     ack_rtt_us: Percentiles,
@@ -80,6 +77,22 @@ struct Figures {
     rnr: u64,
     rnr_waits: Waits,
     timeouts: Waits,
+    #[serde(flatten)]
+    network: Network,
+}
+
+#[derive(Serialize)]
+struct Traffic {
+    requests: u64,
+    answers: u64,
+    bytes: u64,
+    delivered_bytes: u64,
+    goodput_gbit_per_s: Option<f64>,
+}
+
+/// Effects of the network on the packets.
+#[derive(Serialize)]
+struct Network {
     out_of_order: u64,
     duplicates: u64,
     missing: Missing,
@@ -131,7 +144,6 @@ struct Missing {
 impl Figures {
     /// Of several streams: their sums, and all their times together.
     fn of(streams: &[&Stream], nanoseconds: u64) -> Self {
-        let sum = |figure: &dyn Fn(&Stream) -> u64| streams.iter().map(|s| figure(s)).sum::<u64>();
         let (mut latency, mut ack_rtt) = (Distribution::default(), Distribution::default());
         let mut by_kind: BTreeMap<&str, Messages> = BTreeMap::new();
         let mut naks = BTreeMap::new();
@@ -145,42 +157,69 @@ impl Figures {
                 *naks.entry(key(nak.name())).or_default() += count;
             }
         }
-        let delivered_bytes = sum(&|s| s.traffic.delivered);
         Self {
             operations: by_kind.iter().map(|(name, of)| (*name, Operations::of(of))).collect(),
-            requests: sum(&|s| s.traffic.requests),
-            answers: sum(&|s| s.traffic.answers),
-            bytes: sum(&|s| s.traffic.bytes),
-            delivered_bytes,
-            goodput_gbit_per_s: Rate::of(delivered_bytes, nanoseconds).map(|rate| rate.0),
+            traffic: Traffic::of(streams, nanoseconds),
             latency_us: Percentiles::of(&latency),
             ack_rtt_us: Percentiles::of(&ack_rtt),
-            retransmitted: Retransmitted {
-                total: sum(&|s| s.recovery.again.total()),
-                by_nak: sum(&|s| s.recovery.again.by_nak),
-                by_timeout: sum(&|s| s.recovery.again.by_timeout),
-                by_rnr: sum(&|s| s.recovery.again.by_rnr),
-                implied: sum(&|s| s.recovery.again.implied),
-                unexplained: sum(&|s| s.recovery.again.unexplained),
-                spurious: sum(&|s| s.recovery.again.spurious),
-                bytes: sum(&|s| s.recovery.again.bytes),
-                read_answers: sum(&|s| s.recovery.again.responses),
-            },
+            retransmitted: Retransmitted::of(streams),
             naks,
-            rnr: sum(&|s| s.recovery.rnr.count),
+            rnr: sum(streams, |s| s.recovery.rnr.count),
             rnr_waits: Waits::of(streams.iter().map(|s| &s.recovery.rnr)),
             timeouts: Waits::of(streams.iter().map(|s| &s.recovery.timeouts)),
-            out_of_order: sum(&|s| s.traffic.out_of_order),
-            duplicates: sum(&|s| s.traffic.duplicates),
+            network: Network::of(streams),
+        }
+    }
+}
+
+/// The sum of a figure.
+fn sum(streams: &[&Stream], figure: impl Fn(&Stream) -> u64) -> u64 {
+    streams.iter().map(|stream| figure(stream)).sum()
+}
+
+impl Traffic {
+    fn of(streams: &[&Stream], nanoseconds: u64) -> Self {
+        let delivered_bytes = sum(streams, |s| s.traffic.delivered);
+        Self {
+            requests: sum(streams, |s| s.traffic.requests),
+            answers: sum(streams, |s| s.traffic.answers),
+            bytes: sum(streams, |s| s.traffic.bytes),
+            delivered_bytes,
+            goodput_gbit_per_s: Rate::of(delivered_bytes, nanoseconds).map(|rate| rate.0),
+        }
+    }
+}
+
+impl Retransmitted {
+    fn of(streams: &[&Stream]) -> Self {
+        Self {
+            total: sum(streams, |s| s.recovery.again.total()),
+            by_nak: sum(streams, |s| s.recovery.again.by_nak),
+            by_timeout: sum(streams, |s| s.recovery.again.by_timeout),
+            by_rnr: sum(streams, |s| s.recovery.again.by_rnr),
+            implied: sum(streams, |s| s.recovery.again.implied),
+            unexplained: sum(streams, |s| s.recovery.again.unexplained),
+            spurious: sum(streams, |s| s.recovery.again.spurious),
+            bytes: sum(streams, |s| s.recovery.again.bytes),
+            read_answers: sum(streams, |s| s.recovery.again.responses),
+        }
+    }
+}
+
+impl Network {
+    fn of(streams: &[&Stream]) -> Self {
+        Self {
+            out_of_order: sum(streams, |s| s.traffic.out_of_order),
+            duplicates: sum(streams, |s| s.traffic.duplicates),
             missing: Missing {
-                lost_before_capture: sum(&|s| s.recovery.missing.lost_before),
-                lost_behind_capture: sum(&|s| s.recovery.missing.lost_behind),
-                never_captured: sum(&|s| s.recovery.missing.never()),
-                read_answers: sum(&|s| s.recovery.missing.responses),
+                lost_before_capture: sum(streams, |s| s.recovery.missing.lost_before),
+                lost_behind_capture: sum(streams, |s| s.recovery.missing.lost_behind),
+                never_captured: sum(streams, |s| s.recovery.missing.never()),
+                read_answers: sum(streams, |s| s.recovery.missing.responses),
             },
-            unacknowledged: sum(&|s| s.recovery.unacknowledged),
-            cnps: sum(&|s| s.traffic.cnps),
-            ecn_marked: sum(&|s| s.traffic.ecn_marked),
+            unacknowledged: sum(streams, |s| s.recovery.unacknowledged),
+            cnps: sum(streams, |s| s.traffic.cnps),
+            ecn_marked: sum(streams, |s| s.traffic.ecn_marked),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use doctor::DoctorArgs;
 pub(crate) use dump::DumpArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
 pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
-pub(crate) use pingpong::PingpongArgs;
+pub(crate) use pingpong::{PingpongArgs, PingpongLoad};
 pub(crate) use run::RunArgs;
 pub(crate) use span::SpanArgs;
 pub(crate) use transport::Transport;

@@ -111,6 +111,29 @@ pub(crate) struct LoadArgs {
     /// Path MTU [default: the largest that both interfaces carry].
     #[arg(short, long, value_name = "BYTES", value_parser = units::mtu)]
     pub(crate) mtu: Option<Mtu>,
+    #[command(flatten)]
+    pub(crate) queues: QueueArgs,
+    /// Sleep until something completes, rather than poll. In a latency test raw UDP sleeps too.
+    #[arg(short, long)]
+    pub(crate) events: bool,
+    /// ACK timeout: 4.096 µs × 2^N.
+    #[arg(short = 'u', long, value_name = "N", default_value_t = 14,
+          value_parser = clap::value_parser!(u8).range(..=31))]
+    pub(crate) qp_timeout: u8,
+    /// Which of our GIDs to use.
+    #[arg(short = 'x', long, value_name = "INDEX", default_value_t = 0)]
+    pub(crate) gid_index: u8,
+    /// Accepted as perftest has it: we do not look at the frequency of CPUs.
+    #[arg(short = 'F', long = "CPU-freq")]
+    pub(crate) cpu_freq: bool,
+    /// Accepted as perftest has it: all results are in Gbit/s.
+    #[arg(long = "report_gbits", hide = true)]
+    pub(crate) report_gbits: bool,
+}
+
+/// Queues of each queue pair.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QueueArgs {
     /// Messages posted and not complete, a queue pair.
     #[arg(short, long, value_name = "N", default_value_t = 128,
           value_parser = clap::value_parser!(u32).range(1..=16384))]
@@ -130,22 +153,6 @@ pub(crate) struct LoadArgs {
     /// write-lat, else 0].
     #[arg(short = 'I', long, alias = "inline_size", value_name = "BYTES")]
     pub(crate) inline_size: Option<u32>,
-    /// Sleep until something completes, rather than poll. In a latency test raw UDP sleeps too.
-    #[arg(short, long)]
-    pub(crate) events: bool,
-    /// ACK timeout: 4.096 µs × 2^N.
-    #[arg(short = 'u', long, value_name = "N", default_value_t = 14,
-          value_parser = clap::value_parser!(u8).range(..=31))]
-    pub(crate) qp_timeout: u8,
-    /// Which of our GIDs to use.
-    #[arg(short = 'x', long, value_name = "INDEX", default_value_t = 0)]
-    pub(crate) gid_index: u8,
-    /// Accepted as perftest has it: we do not look at the frequency of CPUs.
-    #[arg(short = 'F', long = "CPU-freq")]
-    pub(crate) cpu_freq: bool,
-    /// Accepted as perftest has it: all results are in Gbit/s.
-    #[arg(long = "report_gbits", hide = true)]
-    pub(crate) report_gbits: bool,
 }
 
 /// The tests, named as perftest names its programs.

@@ -36,6 +36,25 @@ pub(crate) struct PingpongArgs {
     /// Without HOST: print the TCP port when it can be connected to.
     #[arg(long, conflicts_with = "host")]
     pub(crate) announce: bool,
+    #[command(flatten)]
+    pub(crate) load: PingpongLoad,
+    /// Hold what is sent and received against the rules of RoCEv2, as `roce check` does with
+    /// captures; findings on standard error, and exit status 1 with a violation.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// At the end, print what the device has counted; counters at 0 are left out.
+    #[arg(long)]
+    pub(crate) counters: bool,
+    /// The result as one object of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// The messages, and the queue pair that carries them.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PingpongLoad {
     /// Bytes in a message; with ud not more than the MTU of the port [default: 4096, with ud 1024].
     #[arg(short, long, value_name = "BYTES", value_parser = units::message)]
     size: Option<usize>,
@@ -64,24 +83,12 @@ pub(crate) struct PingpongArgs {
     /// How long nothing may come from the other side.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = units::seconds)]
     pub(crate) patience: Duration,
-    /// Hold what is sent and received against the rules of RoCEv2, as `roce check` does with
-    /// captures; findings on standard error, and exit status 1 with a violation.
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// At the end, print what the device has counted; counters at 0 are left out.
-    #[arg(long)]
-    pub(crate) counters: bool,
-    /// The result as one object of JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
 }
 
 impl PingpongArgs {
     /// Bytes in a message: what the stock program of the transport sends when nothing is said.
     pub(crate) fn size(&self) -> usize {
-        self.size.unwrap_or(match self.transport {
+        self.load.size.unwrap_or(match self.transport {
             Transport::Rc | Transport::Uc | Transport::Xrc => 4096,
             // As it is since rdma-core 26; its usage text still says 2048, as it was before.
             Transport::Ud => 1024,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use softroce::wire::cm::{self, Message};
 use softroce::wire::text::Line;
-use softroce::wire::{Datagram, ParseError};
+use softroce::wire::{Bth, Datagram, ParseError};
 use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
 use crate::hex::hex;
@@ -63,6 +63,25 @@ enum Content {
 
 #[derive(Serialize)]
 struct Fields {
+    #[serde(flatten)]
+    bth: BthFields,
+    /// Bytes of payload on the wire.
+    len: usize,
+    /// Of these, what the capture has kept.
+    captured: usize,
+    /// The four bytes as a number that begins with the first, as tshark has it.
+    icrc_value: Option<u32>,
+    #[serde(flatten)]
+    extensions: Extensions,
+    /// What the connection manager says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cm: Option<Value>,
+    text: String,
+}
+
+/// The fields of the BTH, with the names of its opcode.
+#[derive(Serialize)]
+struct BthFields {
     transport: &'static str,
     /// As the text has it: an ACKNOWLEDGE is an ACK, RNR_NAK or NAK.
     operation: String,
@@ -76,18 +95,6 @@ struct Fields {
     becn: bool,
     pkey: u16,
     pad: u8,
-    /// Bytes of payload on the wire.
-    len: usize,
-    /// Of these, what the capture has kept.
-    captured: usize,
-    /// The four bytes as a number that begins with the first, as tshark has it.
-    icrc_value: Option<u32>,
-    #[serde(flatten)]
-    extensions: Extensions,
-    /// What the connection manager says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cm: Option<Value>,
-    text: String,
 }
 
 /// Absent where the opcode has no such header.
@@ -158,8 +165,22 @@ impl Frame {
 
 impl Fields {
     fn of(datagram: &Datagram<'_>) -> Self {
-        let bth = &datagram.bth;
         let text = Line(datagram).to_string();
+        Self {
+            bth: BthFields::of(&datagram.bth, &text),
+            len: datagram.payload_len,
+            captured: datagram.payload.len(),
+            icrc_value: datagram.icrc.map(u32::swap_bytes),
+            extensions: Extensions::of(datagram),
+            cm: Message::of(datagram).map(connection_management),
+            text,
+        }
+    }
+}
+
+impl BthFields {
+    /// `text` begins with the operation.
+    fn of(bth: &Bth, text: &str) -> Self {
         Self {
             transport: bth.opcode.transport().name(),
             operation: text.split(' ').next().unwrap_or_default().to_owned(),
@@ -173,12 +194,6 @@ impl Fields {
             becn: bth.becn,
             pkey: bth.pkey.0,
             pad: bth.pad,
-            len: datagram.payload_len,
-            captured: datagram.payload.len(),
-            icrc_value: datagram.icrc.map(u32::swap_bytes),
-            extensions: Extensions::of(datagram),
-            cm: Message::of(datagram).map(connection_management),
-            text,
         }
     }
 }

@@ -253,22 +253,23 @@ const MOST_RECEIVES: u32 = 16384;
 impl Load {
     /// Of a test with messages up to `longest` bytes.
     pub(super) fn of(args: &LoadArgs, kind: Kind, longest: usize) -> Self {
+        let queues = &args.queues;
         let may_be_inline = kind.measure == Measure::Latency && !kind.verb.is_answered();
         let small = if may_be_inline { 220 } else { 0 };
         let qps = args.qp.unwrap_or(1);
         let rx_depth = if kind.is_unreliable() { UNRELIABLE_RECEIVES / qps } else { 0 };
-        let cq_mod = args.cq_mod.unwrap_or((args.tx_depth / 4).clamp(1, 16));
+        let cq_mod = queues.cq_mod.unwrap_or((queues.tx_depth / 4).clamp(1, 16));
         Self {
             kind,
             qps,
             longest,
-            tx_depth: args.tx_depth,
-            rx_depth: args.rx_depth.unwrap_or(match kind.shared {
+            tx_depth: queues.tx_depth,
+            rx_depth: queues.rx_depth.unwrap_or(match kind.shared {
                 true => (rx_depth.max(512) * qps).min(MOST_RECEIVES),
                 false => rx_depth.max(512),
             }),
-            cq_mod: cq_mod.min(args.tx_depth),
-            inline_size: args.inline_size.unwrap_or(small),
+            cq_mod: cq_mod.min(queues.tx_depth),
+            inline_size: queues.inline_size.unwrap_or(small),
             events: args.events,
             qp_timeout: args.qp_timeout,
         }

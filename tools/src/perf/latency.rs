@@ -58,10 +58,10 @@ impl<'a> Player<'a> {
         let verb = station.load.kind.verb;
         // A WRITE of nothing cannot be seen.
         let size = if verb == Verb::Write { run.size.max(1) } else { run.size };
-        let there = theirs.remote(station.incoming(0, 0, size));
-        let here = station.outgoing(0, 0, size);
+        let there = theirs.remote(station.memory.incoming(0, 0, size));
+        let here = station.memory.outgoing(0, 0, size);
         let message = match verb.is_answered() {
-            true => station.sge(here, size).into(),
+            true => station.memory.sge(here, size).into(),
             false => station.message(here, size)?,
         };
         let (sent, received, used) = (0, 0, 0);
@@ -186,8 +186,8 @@ impl<'a> Player<'a> {
                 }
             }
             SendData::Sges(_) => {
-                let last = self.station.outgoing(0, 0, self.size) + self.size - 1;
-                self.station.mr.write_at(last, &[mark(self.sent)])?;
+                let last = self.station.memory.outgoing(0, 0, self.size) + self.size - 1;
+                self.station.memory.mr.write_at(last, &[mark(self.sent)])?;
             }
         }
         Ok(message)
@@ -257,15 +257,16 @@ impl<'a> Player<'a> {
     fn is_written(&self, number: u64) -> anyhow::Result<bool> {
         let mut last = [0];
         self.station
+            .memory
             .mr
-            .read_at(self.station.incoming(0, 0, self.size) + self.size - 1, &mut last)?;
+            .read_at(self.station.memory.incoming(0, 0, self.size) + self.size - 1, &mut last)?;
         Ok(last == [mark(number)])
     }
 
     /// Takes away what an earlier row has left where WRITEs are looked for.
     fn wipe(&self) -> anyhow::Result<()> {
-        let at = self.station.incoming(0, 0, self.size) + self.size.max(1) - 1;
-        Ok(self.station.mr.write_at(at, &[0])?)
+        let at = self.station.memory.incoming(0, 0, self.size) + self.size.max(1) - 1;
+        Ok(self.station.memory.mr.write_at(at, &[0])?)
     }
 }
 

@@ -16,9 +16,11 @@
 
 mod active;
 mod agree;
+mod index;
 mod latency;
 mod listening;
 mod measure;
+mod memory;
 mod placement;
 mod plan;
 mod plot;

@@ -54,7 +54,7 @@ impl Kind {
             verb,
             measure,
             transport,
-            shared: args.load.use_srq || transport == Transport::Xrc,
+            shared: args.load.queues.use_srq || transport == Transport::Xrc,
             atomic: args.load.atomic_type.unwrap_or_default(),
             bidirectional: args.load.bidirectional,
         };
@@ -96,10 +96,10 @@ impl Kind {
             ensure!(load.atomic_type.is_none(), "--atomic-type: {test} has no atomics");
         }
         ensure!(
-            !load.use_srq || self.takes_receives() || transport == Transport::Xrc,
+            !load.queues.use_srq || self.takes_receives() || transport == Transport::Xrc,
             "--use-srq: {test} takes no receive requests"
         );
-        let inline = load.inline_size.unwrap_or_default();
+        let inline = load.queues.inline_size.unwrap_or_default();
         ensure!(
             inline == 0 || !verb.is_answered(),
             "--inline-size: {test} sends no data that could be inline"

@@ -16,12 +16,8 @@ use crate::cli::{Test, Transport};
 /// One result. In JSON `null` stands where a field does not apply.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    pub(super) test: &'static str,
-    pub(super) transport: &'static str,
-    pub(super) size: usize,
-    pub(super) mtu: usize,
-    pub(super) qps: Option<u32>,
-    pub(super) bidirectional: bool,
+    #[serde(flatten)]
+    pub(super) subject: Subject,
     pub(super) iterations: u64,
     pub(super) seconds: f64,
     pub(super) gbit_per_s: Option<f64>,
@@ -38,11 +34,26 @@ pub(super) struct Row {
     /// A latency is of a whole round trip, not of half of one.
     #[serde(skip)]
     pub(super) is_round_trip: bool,
-    /// What raw UDP did.
     #[serde(skip)]
-    pub(super) raw_gbit_per_s: Option<f64>,
-    #[serde(skip)]
-    pub(super) raw_latency: Option<Latency>,
+    pub(super) raw: Raw,
+}
+
+/// The test and its load.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Subject {
+    pub(super) test: &'static str,
+    pub(super) transport: &'static str,
+    pub(super) size: usize,
+    pub(super) mtu: usize,
+    pub(super) qps: Option<u32>,
+    pub(super) bidirectional: bool,
+}
+
+/// Results of raw UDP with the same datagrams.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Raw {
+    pub(super) gbit_per_s: Option<f64>,
+    pub(super) latency: Option<Latency>,
 }
 
 /// A distribution of times, in microseconds.
@@ -90,13 +101,16 @@ fn tail(times: &Histogram<u64>) -> Vec<(f64, f64)> {
 impl Row {
     /// Of a test that has not been run.
     pub(super) fn of_test(test: &'static str, load: &Load, size: usize, mtu: Mtu) -> Self {
-        Self {
+        let subject = Subject {
             test,
             transport: load.kind.transport.name(),
             size,
             mtu: mtu.bytes(),
             qps: Some(load.qps),
             bidirectional: load.kind.bidirectional,
+        };
+        Self {
+            subject,
             iterations: 0,
             seconds: 0.0,
             gbit_per_s: None,
@@ -108,8 +122,7 @@ impl Row {
             latency_us: None,
             peak: None,
             is_round_trip: load.kind.verb.is_answered(),
-            raw_gbit_per_s: None,
-            raw_latency: None,
+            raw: Raw::default(),
         }
     }
 
@@ -118,7 +131,7 @@ impl Row {
         let ways = [(ours.rate, theirs.arrivals), (theirs.rate, ours.arrivals)];
         let ways = ways.into_iter().filter_map(|(rate, arrivals)| Some((rate?, arrivals)));
         let is_unreliable =
-            [Transport::Uc, Transport::Ud].map(Transport::name).contains(&self.transport);
+            [Transport::Uc, Transport::Ud].map(Transport::name).contains(&self.subject.transport);
         let (mut per_s, mut peak, mut received) = (0.0, 0.0, 0);
         for (Rate { messages, seconds, peak: best }, arrivals) in ways {
             let arrived = if is_unreliable { arrivals.messages } else { messages };
@@ -130,12 +143,12 @@ impl Row {
             self.iterations += messages;
             self.seconds = self.seconds.max(seconds);
         }
-        let gbit = |per_s: f64| per_s * self.size as f64 * 8e-9;
+        let gbit = |per_s: f64| per_s * self.subject.size as f64 * 8e-9;
         self.gbit_per_s = Some(gbit(per_s));
         self.peak = Some(gbit(peak));
         self.msg_per_s = Some(per_s);
         self.fraction_of_ceiling = ceiling.map(|ceiling| per_s / ceiling.msg_per_s);
-        self.raw_gbit_per_s = ceiling.map(|ceiling| ceiling.gbit_per_s);
+        self.raw.gbit_per_s = ceiling.map(|ceiling| ceiling.gbit_per_s);
         if is_unreliable {
             self.sent = Some(self.iterations);
             self.received = Some(received);
@@ -149,7 +162,7 @@ impl Row {
         self.iterations = times.each.len();
         self.seconds = times.seconds;
         self.fraction_of_ceiling = raw.as_ref().map(|raw| latency.p50 / raw.p50);
-        self.raw_latency = raw;
+        self.raw.latency = raw;
         self.latency_us = Some(latency);
     }
 
@@ -164,13 +177,16 @@ impl Row {
     pub(super) fn of_ceiling(order: &Order, ceiling: &Ceiling) -> Self {
         let latency_us = ceiling.times.as_ref().map(Latency::of);
         let rate = |per_s| latency_us.is_none().then_some(per_s);
-        Self {
+        let subject = Subject {
             test: Test::Ceiling.name(),
             transport: "udp",
             size: order.shape.size,
             mtu: order.shape.mtu,
             qps: None,
             bidirectional: order.pattern == Pattern::BothWays,
+        };
+        Self {
+            subject,
             iterations: ceiling.messages,
             seconds: ceiling.seconds,
             gbit_per_s: rate(ceiling.gbit_per_s),
@@ -182,8 +198,7 @@ impl Row {
             latency_us,
             peak: None,
             is_round_trip: order.shape.operation.is_answered(),
-            raw_gbit_per_s: None,
-            raw_latency: None,
+            raw: Raw::default(),
         }
     }
 }
@@ -227,7 +242,7 @@ impl fmt::Display for Row {
             Some(fraction) => format!("{:.0}%", fraction * 100.0),
             None => "-".into(),
         };
-        let (size, n) = (self.size, self.iterations);
+        let (size, n) = (self.subject.size, self.iterations);
         if let Some(Latency { min, p50, p99, p999, max, mean, stdev, .. }) = &self.latency_us {
             return write!(
                 f,

@@ -1,24 +1,21 @@
 //! One side of a test: its memory and its queue pairs.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::{
-    Access, AckTimeout, AddressVector, Completion, ConnectOptions, Context, Endpoint, GRH_LEN,
-    MemoryRegion, Mtu, ProtectionDomain, QKey, QpCap, QpConfig, Qpn, QueuePair, RecvRequest,
-    SendData, SendTarget, Sge, SharedReceiveQueue, SrqConfig, XrcTarget, XrcdOptions,
+    AckTimeout, AddressVector, ConnectOptions, Context, Endpoint, GRH_LEN, Mtu, ProtectionDomain,
+    QKey, QpCap, QpConfig, QueuePair, RecvRequest, SendData, SendTarget, SharedReceiveQueue,
+    SrqConfig, XrcTarget, XrcdOptions,
 };
 
 use super::agree::{Introduction, Load};
+use super::index::QpIndex;
 use super::measure::Counted;
+use super::memory::Memory;
 use crate::cli::Transport;
 use crate::completion::Waiter;
-
-/// Memory that the messages of all queue pairs together are taken from and put to: more than a
-/// first-level cache, less than a last-level one, and what the raw UDP measurement has.
-const MEMORY: usize = 4 << 20;
 
 /// How long the other side may be silent in the middle of a test.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,23 +32,19 @@ pub(super) struct Station {
     pub(super) load: Load,
     pub(super) qps: Vec<QueuePair>,
     pub(super) waiter: Waiter,
-    pub(super) mr: MemoryRegion,
+    pub(super) memory: Memory,
     /// The index of the GID that is used.
     sgid_index: u8,
     context: Context,
     pd: ProtectionDomain,
     /// Of each queue pair in `qps`.
-    indices: HashMap<Qpn, usize>,
-    /// The one that was looked up last: completions come in runs.
-    recent: Option<(Qpn, usize)>,
+    pub(super) indices: QpIndex,
     /// Over UD and XRC, whom each of `qps` sends to.
     addresses: Vec<SendTarget>,
     /// The receive queue that they share.
     srq: Option<SharedReceiveQueue>,
     /// Over XRC, the receiving end beside each of `qps`.
     targets: Vec<XrcTarget>,
-    /// Bytes of one stretch.
-    stretch: usize,
     /// Receive requests that were posted to each queue pair; the first counts those of a shared queue.
     receives: Vec<u64>,
     /// Of a latency test, messages of all rows.
@@ -64,14 +57,8 @@ pub(super) struct Station {
 impl Station {
     pub(super) fn new(context: &Context, load: Load, sgid_index: u8) -> anyhow::Result<Self> {
         let qps = usize::try_from(load.qps)?;
-        let stretch = (load.longest + GRH_LEN).max(MEMORY / qps).next_multiple_of(4096);
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
         let pd = context.alloc_pd();
-        let mr = pd.alloc_mr(qps * 2 * stretch, access)?;
-        touch(&mr, stretch)?;
+        let memory = Memory::new(&pd, qps, load.longest)?;
         let channel = if load.events { Some(context.create_channel()?) } else { None };
         let (sends, receives) = (load.tx_depth as usize, load.rx_depth as usize);
         let queues = if load.kind.shared { 1 } else { qps };
@@ -105,18 +92,16 @@ impl Station {
         Ok(Self {
             load,
             receives: vec![0; qps.len()],
-            indices: numbers.chain(receivers).map(|(index, qpn)| (qpn, index)).collect(),
-            recent: None,
+            indices: QpIndex::new(numbers.chain(receivers)),
             qps,
             addresses: Vec::new(),
             srq,
             targets,
             waiter: Waiter { cq, channel },
-            mr,
+            memory,
             sgid_index,
             context: context.clone(),
             pd,
-            stretch,
             sent: 0,
             done: 0,
             before: Counted::default(),
@@ -131,7 +116,7 @@ impl Station {
         let targets = targets.collect::<Result<_, _>>()?;
         let is_xrc = self.load.kind.transport == Transport::Xrc;
         let xrc = self.srq.as_ref().filter(|_| is_xrc).map(|srq| (targets, srq.srqn()));
-        Ok(Introduction::new(endpoints, xrc, self.mr.remote(0), receive_buffer))
+        Ok(Introduction::new(endpoints, xrc, self.memory.mr.remote(0), receive_buffer))
     }
 
     /// Connects each queue pair to the one of the other side with the same index.
@@ -189,36 +174,14 @@ impl Station {
         self.addresses.get(qp).copied()
     }
 
-    /// Where in the memory of a side message `count` of queue pair `qp` is taken from. Messages lie
-    /// behind one another and begin again at the end of the stretch.
-    pub(super) fn outgoing(&self, qp: usize, count: u64, size: usize) -> usize {
-        2 * qp * self.stretch + self.within(count, size)
-    }
-
-    /// Where it is put.
-    pub(super) fn incoming(&self, qp: usize, count: u64, size: usize) -> usize {
-        (2 * qp + 1) * self.stretch + self.within(count, size)
-    }
-
-    fn within(&self, count: u64, size: usize) -> usize {
-        let step = size.next_multiple_of(64).max(64);
-        let places = (self.stretch / step).max(1) as u64;
-        // Less than the stretch.
-        step * usize::try_from(count % places).unwrap_or_default()
-    }
-
-    pub(super) fn sge(&self, offset: usize, size: usize) -> Sge {
-        self.mr.sge(offset..offset + size)
-    }
-
     /// A message from the memory, or in the request if it is that small.
     pub(super) fn message(&self, offset: usize, size: usize) -> anyhow::Result<SendData> {
         if size > usize::try_from(self.load.inline_size)? {
-            return Ok(self.sge(offset, size).into());
+            return Ok(self.memory.sge(offset, size).into());
         }
         let mut bytes = [0; 1024];
         let bytes = &mut bytes[..size];
-        self.mr.read_at(offset, bytes)?;
+        self.memory.mr.read_at(offset, bytes)?;
         Ok(SendData::inline(bytes))
     }
 
@@ -253,7 +216,7 @@ impl Station {
                 Some(_) => (usize::try_from(at % qps).unwrap_or_default(), at / qps),
                 None => (qp, at),
             };
-            RecvRequest::new(RECV, self.sge(self.incoming(lane, at, most), most))
+            RecvRequest::new(RECV, self.memory.sge(self.memory.incoming(lane, at, most), most))
         });
         let (_, posted) = match &self.srq {
             Some(srq) => srq.post_recvs(requests),
@@ -262,19 +225,6 @@ impl Station {
         posted?;
         self.receives[queue] += count;
         Ok(())
-    }
-
-    /// The index of the queue pair that a completion is of.
-    pub(super) fn index(&mut self, completion: &Completion) -> anyhow::Result<usize> {
-        let qpn = completion.qpn;
-        if let Some((_, index)) = self.recent.filter(|(recent, _)| *recent == qpn) {
-            return Ok(index);
-        }
-        let found = self.indices.get(&qpn).copied();
-        let index = found
-            .with_context(|| format!("a completion of queue pair {qpn}, which is not ours"))?;
-        self.recent = Some((qpn, index));
-        Ok(index)
     }
 
     /// Begins to count for a row.
@@ -296,16 +246,4 @@ impl Station {
             without_receive: info.counters.dropped(DropReason::NoReceive),
         })
     }
-}
-
-/// Fills the stretches that are sent from, as the memory of raw UDP is, and those that are received
-/// into with zeros: no message pays for pages that the kernel has not given out yet, and none is
-/// read from the one page of zeros that stands for all of those.
-fn touch(mr: &MemoryRegion, stretch: usize) -> anyhow::Result<()> {
-    let (outgoing, incoming) = (vec![0x5a; stretch], vec![0; stretch]);
-    for (index, offset) in (0..mr.len()).step_by(stretch).enumerate() {
-        let is_outgoing = index.is_multiple_of(2);
-        mr.write_at(offset, if is_outgoing { &outgoing } else { &incoming })?;
-    }
-    Ok(())
 }

@@ -184,7 +184,7 @@ impl<'a> Stream<'a> {
     }
 
     fn take(&mut self, completion: Completion) -> anyhow::Result<()> {
-        let index = self.station.index(&completion)?;
+        let index = self.station.indices.of(&completion)?;
         if completion.wr_id == RECV {
             self.counter.messages += 1;
             match self.taken.last_mut() {
@@ -256,7 +256,8 @@ impl<'a> Stream<'a> {
     /// What is to be done, and with which bytes.
     fn message(&self, qp: usize, count: u64) -> anyhow::Result<(SendOp, SendData)> {
         let (station, size) = (&*self.station, self.run.size);
-        let (here, there) = (station.outgoing(qp, count, size), station.incoming(qp, count, size));
+        let (here, there) =
+            (station.memory.outgoing(qp, count, size), station.memory.incoming(qp, count, size));
         let kind = station.load.kind;
         Ok(match kind.verb {
             Verb::Write => {
@@ -271,19 +272,19 @@ impl<'a> Stream<'a> {
             }
             Verb::Read => {
                 let from = self.theirs.remote(here);
-                (SendOp::Read { from }, station.sge(there, size).into())
+                (SendOp::Read { from }, station.memory.sge(there, size).into())
             }
             Verb::Send => (SendOp::Send, station.message(here, size)?),
             Verb::Atomic => {
                 // A place of its own, so that queue pairs do not disturb each other.
-                let at = self.theirs.remote(station.incoming(qp, 0, size));
+                let at = self.theirs.remote(station.memory.incoming(qp, 0, size));
                 let op = match kind.atomic {
                     AtomicType::FetchAndAdd => SendOp::FetchAdd { at, add: 1 },
                     AtomicType::CmpAndSwap => {
                         SendOp::CompareSwap { at, expect: count, swap: count + 1 }
                     }
                 };
-                (op, station.sge(here, size).into())
+                (op, station.memory.sge(here, size).into())
             }
         })
     }

@@ -21,13 +21,16 @@ use report::Report;
 /// Runs the command.
 pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
     let datagrams = args.transport == Transport::Ud;
-    ensure!(!datagrams || args.mtu.is_none(), "-m is for rc and uc: ud has the MTU of the port");
+    ensure!(
+        !datagrams || args.load.mtu.is_none(),
+        "-m is for rc and uc: ud has the MTU of the port"
+    );
     let is_shared = args.use_srq || args.transport == Transport::Xrc;
     ensure!(
         !args.use_srq || args.transport == Transport::Rc,
         "--use-srq is for rc, as ibv_srq_pingpong has it: xrc has a shared queue always"
     );
-    ensure!(!(is_shared && args.chk), "-c: with a shared queue nobody fills the messages");
+    ensure!(!(is_shared && args.load.chk), "-c: with a shared queue nobody fills the messages");
     let stream = match &args.host {
         Some(host) => tcp::connect(host, args.port, "pingpong")?,
         None => tcp::accept(args.port, args.announce)?,

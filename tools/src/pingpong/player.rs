@@ -9,7 +9,7 @@ use softroce::verbs::*;
 
 use super::report::{Report, Score};
 use super::setup::{RECV, SEND, mtu};
-use crate::cli::{PingpongArgs, Transport};
+use crate::cli::{PingpongArgs, PingpongLoad, Transport};
 use crate::clock;
 use crate::completion::Waiter;
 use crate::device::Opened;
@@ -56,8 +56,8 @@ impl<'a> Player<'a> {
         let ctx = &opened.context;
         let info = ctx.device_info()?;
         let (size, mtu) = (args.size(), mtu(args, &info)?);
-        let channel = if args.events { Some(ctx.create_channel()?) } else { None };
-        let depth = usize::try_from(args.rx_depth)?.saturating_add(1);
+        let channel = if args.load.events { Some(ctx.create_channel()?) } else { None };
+        let depth = usize::try_from(args.load.rx_depth)?.saturating_add(1);
         let cq = ctx.create_cq(depth, channel.as_ref())?;
         let pd = ctx.alloc_pd();
         let (config, header, init) = match args.transport {
@@ -66,10 +66,10 @@ impl<'a> Player<'a> {
             Transport::Ud => (QpConfig::ud(&cq), GRH_LEN, InitAttr::Datagram { qkey: QKEY }),
         };
         let mr = pd.alloc_mr(header + 2 * size.max(1), Access::LOCAL_WRITE)?;
-        mr.write_at(0, &message(size, args.chk))?;
-        let cap = QpCap { max_send_wr: 1, max_recv_wr: args.rx_depth, ..QpCap::default() };
+        mr.write_at(0, &message(size, args.load.chk))?;
+        let cap = QpCap { max_send_wr: 1, max_recv_wr: args.load.rx_depth, ..QpCap::default() };
         let qp = pd.create_qp(&QpConfig { cap, ..config })?;
-        let mine = qp.endpoint_at(args.gid_idx)?;
+        let mine = qp.endpoint_at(args.load.gid_idx)?;
         qp.modify(init)?;
         let waiter = Waiter { cq, channel };
         let mut player =
@@ -100,7 +100,7 @@ impl<'a> Player<'a> {
 
     /// As the stock program sets its queue pairs up: one READ, timeout 14, 7 retries.
     fn connect(&mut self, theirs: &Endpoint) -> anyhow::Result<()> {
-        let sgid_index = self.args.gid_idx;
+        let sgid_index = self.args.load.gid_idx;
         if self.args.transport == Transport::Ud {
             let way = AddressVector { sgid_index, ..AddressVector::to(theirs.gid) };
             self.target = Some(self.pd.create_ah(way)?.target(theirs.qpn, QKEY));
@@ -120,13 +120,13 @@ impl<'a> Player<'a> {
     /// Plays until both counts are full, or nothing comes any more where messages may be lost.
     /// `pending` are the requests that must complete before the next message.
     fn play(&mut self, theirs: &Endpoint, mut pending: u64) -> anyhow::Result<Report> {
-        let PingpongArgs { iters, patience, transport, .. } = *self.args;
+        let PingpongLoad { iters, patience, .. } = self.args.load;
         let mut message = vec![0; self.size];
         let mut score = Score::default();
         let start = clock::now();
         while score.sent < iters || score.received < iters {
             let Some(completion) = self.waiter.next_within(patience)? else {
-                if transport == Transport::Rc {
+                if self.args.transport == Transport::Rc {
                     bail!("nothing from the other side for {} s", patience.as_secs_f64());
                 }
                 return Ok(self.report(theirs, score, None));
@@ -136,7 +136,7 @@ impl<'a> Player<'a> {
                 score.sent += 1;
             } else {
                 score.received += 1;
-                if self.args.chk {
+                if self.args.load.chk {
                     score.damaged += u64::from(!self.is_whole(&completion, &mut message)?);
                 }
                 self.receives -= 1;
@@ -167,7 +167,7 @@ impl<'a> Player<'a> {
 
     fn post_receives(&mut self) -> anyhow::Result<()> {
         let place = self.size..2 * self.size + self.header;
-        while self.receives < self.args.rx_depth {
+        while self.receives < self.args.load.rx_depth {
             self.qp.post_recv(RecvRequest::new(RECV, self.mr.sge(place.clone())))?;
             self.receives += 1;
         }

@@ -64,7 +64,7 @@ impl Report {
         score: Score,
         took: Option<Duration>,
     ) -> Self {
-        let (iterations, size) = (args.iters, args.size());
+        let (iterations, size) = (args.load.iters, args.size());
         let speed = took.map(|took| {
             let seconds = took.as_secs_f64();
             Speed {
@@ -82,7 +82,7 @@ impl Report {
             iterations,
             score,
             speed,
-            patience: args.patience,
+            patience: args.load.patience,
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) fn mtu(args: &PingpongArgs, info: &DeviceInfo) -> anyhow::Result<Mtu>
         );
         return Ok(active);
     }
-    let mtu = args.mtu.unwrap_or(Mtu::Mtu1024);
+    let mtu = args.load.mtu.unwrap_or(Mtu::Mtu1024);
     ensure!(mtu <= active, "MTU {mtu}: the interface of {ip} carries {active}");
     Ok(mtu)
 }

@@ -12,7 +12,7 @@ use softroce::verbs::*;
 use super::report::{Report, Score};
 use super::setup::{RECV, SEND, mtu};
 use super::words::{self, Words};
-use crate::cli::{PingpongArgs, Transport};
+use crate::cli::{PingpongArgs, PingpongLoad, Transport};
 use crate::clock;
 use crate::completion::Waiter;
 use crate::device::Opened;
@@ -70,18 +70,18 @@ impl<'a> Game<'a> {
         let is_xrc = args.transport == Transport::Xrc;
         let seats = if is_xrc { 1 } else { args.num_qp };
         ensure!(
-            seats <= args.rx_depth,
+            seats <= args.load.rx_depth,
             "--rx-depth {}: {seats} queue pairs need a receive request each",
-            args.rx_depth
+            args.load.rx_depth
         );
         let mtu = mtu(args, &ctx.device_info()?)?;
-        let channel = if args.events { Some(ctx.create_channel()?) } else { None };
+        let channel = if args.load.events { Some(ctx.create_channel()?) } else { None };
         // A game ends while messages of others are still under way.
-        let depth = args.rx_depth + 2 * seats;
+        let depth = args.load.rx_depth + 2 * seats;
         let cq = ctx.create_cq(usize::try_from(depth)?, channel.as_ref())?;
         let pd = ctx.alloc_pd();
         let mr = pd.alloc_mr(2 * args.size().max(1), Access::LOCAL_WRITE)?;
-        let config = SrqConfig { max_wr: args.rx_depth, max_sge: 1 };
+        let config = SrqConfig { max_wr: args.load.rx_depth, max_sge: 1 };
         let (srq, target) = if is_xrc {
             let domain = ctx.open_xrcd(&XrcdOptions::default())?;
             (pd.create_xrc_srq(&config, &domain, &cq)?, Some(domain.create_target()?))
@@ -104,7 +104,7 @@ impl<'a> Game<'a> {
     /// As the stock programs set their queue pairs up.
     fn options(&self) -> ConnectOptions {
         ConnectOptions {
-            sgid_index: self.args.gid_idx,
+            sgid_index: self.args.load.gid_idx,
             path_mtu: Some(self.mtu),
             max_rd_atomic: 1,
             access: Access::empty(),
@@ -114,7 +114,7 @@ impl<'a> Game<'a> {
 
     /// Connects every queue pair to the one of the other side in its place; returns the first of those.
     fn meet_all(&mut self, stream: &mut TcpStream, is_client: bool) -> anyhow::Result<Endpoint> {
-        let mine = self.seats.iter().map(|seat| seat.qp.endpoint_at(self.args.gid_idx));
+        let mine = self.seats.iter().map(|seat| seat.qp.endpoint_at(self.args.load.gid_idx));
         let mine = mine.collect::<Result<Vec<_>, _>>()?;
         let options = self.options();
         let connect = |theirs: &[Endpoint]| {
@@ -130,7 +130,7 @@ impl<'a> Game<'a> {
         let options = self.options();
         let target = self.target.as_ref().context("no target")?;
         let seat = &mut self.seats[0];
-        let Endpoint { gid, qpn: initiator, psn } = seat.qp.endpoint_at(self.args.gid_idx)?;
+        let Endpoint { gid, qpn: initiator, psn } = seat.qp.endpoint_at(self.args.load.gid_idx)?;
         let mine = Words { target: target.qpn(), initiator, psn, srqn: self.srq.srqn(), gid };
         let theirs = words::exchange(stream, is_client, &mine)?;
         let Words { gid, psn, .. } = theirs;
@@ -143,7 +143,7 @@ impl<'a> Game<'a> {
 
     /// Plays until both counts are full.
     fn play(&mut self, begins: bool) -> anyhow::Result<(Score, Duration)> {
-        let PingpongArgs { iters, patience, .. } = *self.args;
+        let PingpongLoad { iters, patience, .. } = self.args.load;
         if begins {
             (0..self.seats.len()).try_for_each(|seat| self.post_send(seat))?;
         }
@@ -192,7 +192,7 @@ impl<'a> Game<'a> {
 
     fn post_receives(&mut self) -> anyhow::Result<()> {
         let size = self.args.size();
-        let missing = self.args.rx_depth - self.receives;
+        let missing = self.args.load.rx_depth - self.receives;
         let request = || RecvRequest::new(RECV, self.mr.sge(size..2 * size));
         let (taken, result) = self.srq.post_recvs((0..missing).map(|_| request()));
         self.receives += u32::try_from(taken)?;

@@ -59,7 +59,7 @@ impl Figure {
         };
         // What has no points was not measured.
         curves.retain(|curve| !curve.points.is_empty());
-        if first.test == Test::Ceiling.name() {
+        if first.subject.test == Test::Ceiling.name() {
             let ours = curves.iter_mut().filter(|curve| curve.name == VERBS);
             ours.for_each(|curve| curve.name = RAW);
         }
@@ -72,19 +72,19 @@ const VERBS: &str = "verbs";
 
 fn title(row: &Row, rows: usize) -> String {
     match rows {
-        1 => format!("roce perf {} of {} bytes", row.test, row.size),
-        _ => format!("roce perf {}", row.test),
+        1 => format!("roce perf {} of {} bytes", row.subject.test, row.subject.size),
+        _ => format!("roce perf {}", row.subject.test),
     }
 }
 
 fn subtitle(row: &Row) -> String {
-    let mut text = format!("{}, MTU {}", row.transport.to_uppercase(), row.mtu);
-    match row.qps {
+    let mut text = format!("{}, MTU {}", row.subject.transport.to_uppercase(), row.subject.mtu);
+    match row.subject.qps {
         Some(1) => text += ", 1 queue pair",
         Some(n) => text += &format!(", {n} queue pairs"),
         None => {}
     }
-    if row.bidirectional {
+    if row.subject.bidirectional {
         text += ", both ways";
     }
     text + concat!(", softroce ", env!("CARGO_PKG_VERSION"))
@@ -94,7 +94,7 @@ fn subtitle(row: &Row) -> String {
 fn bandwidth(rows: &[Row]) -> (Axis, Axis, Vec<Curve>) {
     let lost = rows.iter().any(|row| row.received < row.sent);
     let rate = |value: fn(&Row) -> Option<f64>| points(rows, value);
-    let raw = Curve { name: RAW, role: Role::Ceiling, points: rate(|row| row.raw_gbit_per_s) };
+    let raw = Curve { name: RAW, role: Role::Ceiling, points: rate(|row| row.raw.gbit_per_s) };
     let result = rate(|row| row.gbit_per_s);
     let curves = match lost {
         false => vec![raw, Curve { name: VERBS, role: Role::Result, points: result }],
@@ -125,7 +125,7 @@ fn latency(rows: &[Row]) -> (Axis, Axis, Vec<Curve>) {
         Curve {
             name: "raw UDP, median",
             role: Role::Ceiling,
-            points: time(|row| row.raw_latency.as_ref(), |latency| latency.p50),
+            points: time(|row| row.raw.latency.as_ref(), |latency| latency.p50),
         },
         Curve { name: "99 %", role: Role::Side, points: time(ours, |latency| latency.p99) },
         Curve { name: "median", role: Role::Result, points: time(ours, |latency| latency.p50) },
@@ -139,7 +139,7 @@ fn distribution(row: &Row, latency: &Latency) -> (Axis, Axis, Vec<Curve>) {
     let points = |latency: &Latency| {
         latency.tail.iter().map(|(nines, us)| (*nines, us.log10())).collect::<Vec<_>>()
     };
-    let raw = row.raw_latency.as_ref().map(points).unwrap_or_default();
+    let raw = row.raw.latency.as_ref().map(points).unwrap_or_default();
     let curves = vec![
         Curve { name: RAW, role: Role::Ceiling, points: raw },
         Curve { name: VERBS, role: Role::Result, points: points(latency) },
@@ -165,7 +165,7 @@ const NINES: [(f64, &str); 8] = [
 ];
 
 fn log_size(row: &Row) -> f64 {
-    (row.size.max(1) as f64).log2()
+    (row.subject.size.max(1) as f64).log2()
 }
 
 fn points(rows: &[Row], value: impl Fn(&Row) -> Option<f64>) -> Vec<(f64, f64)> {
@@ -178,7 +178,7 @@ fn most(curves: &[Curve]) -> f64 {
 
 /// Powers of two, of which so many are named as there is room for.
 fn sizes(rows: &[Row]) -> Axis {
-    let log = |row: Option<&Row>| row.map_or(0, |row| row.size.max(1).ilog2());
+    let log = |row: Option<&Row>| row.map_or(0, |row| row.subject.size.max(1).ilog2());
     let (first, last) = (log(rows.first()), log(rows.last()));
     let step = if last - first > 12 { 2 } else { 1 };
     let exponents = (first..=last).step_by(step);
