@@ -22,7 +22,7 @@ pub struct Flow {
     pub transport: Transport,
     /// How sure it is that its packets belong together.
     pub certainty: Certainty,
-    /// What the connection managers said, if it was captured.
+    /// The agreement of the connection managers, if it was captured.
     pub agreement: Option<Arc<Agreement>>,
     /// What `a` asks of `b`, and then what `b` asks of `a`, if it asks.
     pub streams: Vec<Stream>,
@@ -150,7 +150,7 @@ impl Flow {
         if !silent {
             streams.retain(Stream::has_packets);
         }
-        // Who asked for more comes first, if only one of them transfers anything.
+        // A stream that transfers data comes before one that does not.
         streams.sort_by_key(|stream| (stream.traffic.bytes == 0, stream.first));
         let first = streams.first()?;
         if silent && first.agreement.is_none() {

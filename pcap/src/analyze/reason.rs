@@ -14,7 +14,7 @@ use super::stream::{Recovery, Stream, Traffic};
 pub struct Reason {
     /// Which of the flow's streams it is of.
     pub stream: usize,
-    /// What it is.
+    /// The use of time, or the fact.
     pub what: What,
     /// The time it took, in nanoseconds.
     pub time: u64,
@@ -22,7 +22,7 @@ pub struct Reason {
     pub share: f64,
 }
 
-/// What a [`Reason`] is.
+/// The content of a [`Reason`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum What {
     /// A NAK ended the connection.
@@ -50,7 +50,7 @@ pub enum What {
         /// Of so many in all.
         requests: u64,
     },
-    /// Where packets were lost.
+    /// Packets were lost.
     Lost(Missing),
     /// Answers were waited for.
     Waiting {
@@ -81,7 +81,7 @@ pub enum What {
     NeverCaptured {
         /// How many.
         requests: u64,
-        /// Nobody sends them again.
+        /// The service does not retransmit.
         is_lost: bool,
     },
 }
@@ -99,7 +99,7 @@ pub struct RoundTrip {
     pub mean: u64,
 }
 
-/// What takes less of the time is not told.
+/// Share of the time from which on a reason is listed.
 const WORTH_TELLING: f64 = 0.01;
 
 impl Flow {

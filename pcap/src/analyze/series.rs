@@ -113,7 +113,7 @@ impl Bins {
         self.width
     }
 
-    /// Their values. What comes after the last is zero.
+    /// Their values. All bins after the last are zero.
     pub fn values(&self) -> &[u64] {
         &self.values
     }

@@ -19,7 +19,7 @@ pub struct Finding {
     pub packet: u64,
     /// When it was captured, since the Unix epoch.
     pub time: Option<Duration>,
-    /// Whose doing it is.
+    /// The party at fault.
     pub who: Who,
     /// What was seen.
     pub seen: String,
@@ -60,14 +60,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Whose doing something is.
+/// A party at fault.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Who {
     /// A host, and its queue pair if the capture tells.
     Host(IpAddr, Option<Qpn>),
     /// That host, or what changes packets on the way from it.
     HostOrWay(IpAddr),
-    /// Nobody's: packets got lost.
+    /// The network: it lost or reordered packets.
     Network,
     /// The capture cannot tell: it began late, or packets are missing from it.
     Unknown,

@@ -7,8 +7,8 @@
 //!                       └─▶ flow::Tracker ─▶ events ─▶ judge ─▶ findings
 //! ```
 //!
-//! A packet with a bad ICRC is dropped by every receiver, so nothing else is asked of it. What a
-//! capture does not hold is not held against anybody: see [`Severity::Note`].
+//! Every receiver drops a packet with a bad ICRC, so no other rule applies to it. Facts that packets
+//! missing from the capture may explain are notes: see [`Severity::Note`].
 
 mod checker;
 mod finding;

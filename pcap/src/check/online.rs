@@ -32,13 +32,13 @@ impl OnlineCheck {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// What a port is to show its packets to. Those of several sinks are checked in the order in
+    /// Returns a sink for the packets of a port. The packets of several sinks are checked in the order in
     /// which they are shown.
     pub fn sink(&self) -> Box<dyn Sink> {
         Box::new(CheckSink { state: Arc::clone(&self.state) })
     }
 
-    /// What was found so far, and how much of everything there was.
+    /// Returns the new findings, and all counts so far.
     pub fn finish(&self) -> (Vec<Finding>, Counts) {
         let mut state = lock(&self.state);
         (std::mem::take(&mut state.findings), state.checker.counts().clone())

@@ -54,7 +54,7 @@ impl<'a> Iterator for Segments<'a> {
         let start = self.size.checked_mul(index)?;
         let bytes = self.whole.ip.payload.get(start..)?;
         let udp_len = self.size.min(self.whole.udp_len - start);
-        // What a capture has cut off entirely is not shown; the number of packets tells of it.
+        // Packets that the capture lacks entirely are left out; the number of packets counts them.
         (!bytes.is_empty()).then(|| self.segment(index, bytes, udp_len))
     }
 }

@@ -67,7 +67,7 @@ const UDP: u8 = 17;
 const VXLAN_PORT: u16 = 4789;
 const VXLAN_HAS_VNI: u8 = 0x08;
 
-/// What the IP header says it carries, also where the header is one we do not read.
+/// The protocol number in the IP header, also of headers that are not parsed.
 fn protocol(ip_packet: &[u8]) -> Option<u8> {
     let at = if ip_packet.first()? >> 4 == 4 { 9 } else { 6 };
     ip_packet.get(at).copied()

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// What zstd itself takes without being asked for more. It bounds the memory that a file can claim.
+/// The largest window that zstd itself accepts by default. It bounds the memory that a file can claim.
 const LARGEST_WINDOW: u64 = 128 << 20;
 
 /// The input as it is, or decompressed where it begins as gzip or zstd does. No `BufReader` is needed

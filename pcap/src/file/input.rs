@@ -31,7 +31,7 @@ impl<R: Read> Input<R> {
         Self { source, buffer: vec![0; PIECE], start: 0, len: 0, end: 0, longest }
     }
 
-    /// What there is of the record.
+    /// The bytes of the record that are read.
     pub(crate) fn record(&self) -> &[u8] {
         &self.buffer[self.start..self.start + self.len]
     }

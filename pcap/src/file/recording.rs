@@ -66,7 +66,7 @@ impl<W: Write + Send + 'static> CaptureFile<W> {
         Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
 
-    /// What a port is to show its packets to. Those of several sinks come into the file in the
+    /// Returns a sink for the packets of a port. The packets of several sinks come into the file in the
     /// order in which they are shown.
     pub fn sink(&self) -> Box<dyn Sink> {
         Box::new(FileSink { state: Arc::clone(&self.state) })

@@ -8,7 +8,7 @@ use softroce::psn::Psn;
 use super::Seen;
 use super::record::Ends;
 
-/// Answers to atomics remembered: as many as any adapter keeps for those who ask again.
+/// Answers to atomics remembered: as many as any adapter keeps for repeated requests.
 const ATOMICS: usize = 128;
 
 /// READ responses remembered, to compare those that come again.

@@ -27,7 +27,7 @@ pub enum Event {
 /// Packets that come again, or did not come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repetition {
-    /// A request whose PSN was sent before.
+    /// A request with a PSN that was sent before.
     Retransmitted {
         /// The packet that had this PSN first, if the capture has it.
         original: Option<u64>,
@@ -76,7 +76,7 @@ impl From<Repetition> for Event {
 pub enum Asking {
     /// An opcode that may not come here.
     Sequence(SequenceError),
-    /// A request whose PSN belongs to the answer of a READ.
+    /// A request with a PSN of the answer to a READ.
     InsideRead {
         /// The READ's PSN.
         first: Psn,
@@ -117,7 +117,7 @@ pub enum Asking {
         /// That of the other side.
         other: usize,
     },
-    /// A WRITE whose packets hold more or less than its RETH says.
+    /// The packets of a WRITE hold more or less than its RETH says.
     WriteLength {
         /// What the RETH says.
         announced: u32,
@@ -203,7 +203,7 @@ pub enum Refusal {
         nak: u64,
         /// The PSN it refused.
         refused: Psn,
-        /// What was asked after the NAK shows that there is no new connection with the same numbers.
+        /// The requests after the NAK show that there is no new connection with the same numbers.
         certain: bool,
     },
 }
@@ -246,7 +246,7 @@ pub enum Answering {
         /// What it answers.
         request: Opcode,
     },
-    /// An acknowledgement of what comes after a READ or atomic whose answer was not captured.
+    /// An acknowledgement of a later request than a READ or atomic without a captured answer.
     Unanswered {
         /// The READ or atomic.
         request: Opcode,
@@ -260,8 +260,8 @@ pub enum Answering {
         /// The queue pair that those before came from.
         before: Qpn,
     },
-    /// The answer to a READ comes after something that was asked later was answered, though nobody
-    /// asked for it again.
+    /// The answer to a READ comes after the answer to a later request, and the READ was not
+    /// repeated.
     Overtaken {
         /// The packet that was first.
         by: u64,
@@ -341,7 +341,7 @@ pub enum Managing {
         /// That of the answer.
         found: u64,
     },
-    /// A REP whose sender will issue more READs and atomics at once than the REQ allows.
+    /// The sender of a REP will issue more READs and atomics at once than the REQ allows.
     Depth {
         /// The packet with the REQ.
         packet: u64,

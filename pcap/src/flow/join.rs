@@ -13,7 +13,7 @@ const CANDIDATES: usize = 256;
 const CHEAP_CANDIDATES: usize = 8;
 
 impl Directions {
-    /// The direction whose requests a packet in `direction` answers.
+    /// Returns the direction of the requests that a packet in `direction` answers.
     pub(super) fn assign(
         &mut self,
         direction: Direction,
@@ -147,7 +147,7 @@ impl Directions {
         by_port.next().is_none().then_some((only.0, Joined::ByPorts))
     }
 
-    /// What was asked in this direction, and of whom it was, is of an earlier connection.
+    /// Forgets the requests of this direction and its pair: both are of an earlier connection.
     fn begin_anew(&mut self, direction: Direction) {
         self.part(direction);
         let Some(half) = self.halves.get_mut(&direction) else { return };

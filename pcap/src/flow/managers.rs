@@ -67,7 +67,7 @@ impl Managers {
         out: &mut Vec<Event>,
     ) -> Option<[Beginning; 2]> {
         let transaction = message.transaction_id;
-        // The one who was asked answers with what the other calls the connection.
+        // An answer names the connection by the requester's ID.
         let back = |id| (seen.destination, seen.source, id);
         let on = |id| (seen.source, seen.destination, id);
         let (asked, is_req) = match message.body {

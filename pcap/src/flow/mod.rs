@@ -9,11 +9,11 @@
 //! ```
 //!
 //! They are joined when one of them holds an answer to what the other asked ([`Joined`] says how sure
-//! that is), or by the messages of the connection managers. From then on each packet is held against
-//! what came before it, and what is worth telling becomes an [`Event`]. What follows from it is not
-//! decided here: [`check`](crate::check) makes findings of it.
+//! that is), or by the messages of the connection managers. From then on the tracker compares each packet
+//! with those before it, and reports each remarkable fact as an [`Event`]. It does not judge:
+//! [`check`](crate::check) makes findings of events.
 //!
-//! What is remembered is bounded ([`Limits`]). What is forgotten is not judged.
+//! [`Limits`] bound the memory. Packets that the tracker has forgotten cause no events.
 //!
 //! | file | |
 //! |---|---|

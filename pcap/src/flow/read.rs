@@ -8,7 +8,7 @@ use super::{Event, ReadResponse, Seen};
 /// Places remembered at which a READ was resumed; when there are more, it may have been at any.
 const RESUMED: usize = 16;
 
-/// A READ whose answer may still come.
+/// A READ that may still be answered.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) psn: Psn,
@@ -22,7 +22,7 @@ pub(super) struct Read {
     again: Option<Psn>,
     /// Times it was asked for again, less those it was answered again.
     due: u32,
-    /// Where it was asked for from its middle on, at some time.
+    /// The PSNs in its middle from which it was repeated.
     resumed: Vec<Psn>,
     /// A request right before it was not captured: it may be the rest of an earlier READ.
     pub(super) may_be_rest: bool,
@@ -137,7 +137,7 @@ impl Read {
     }
 }
 
-/// What the packet `at` of an answer in `count` packets is.
+/// The position of packet `at` in an answer of `count` packets.
 const fn position(at: u32, count: u32) -> Position {
     match (at, count) {
         (0, 1) => Position::Only,

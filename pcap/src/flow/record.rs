@@ -98,7 +98,7 @@ impl Records {
         self.records.push_back(record);
     }
 
-    /// What has this PSN, or is the READ whose answer has it.
+    /// Returns the request with this PSN, or the READ with this PSN in its answer.
     pub(super) fn covering(&mut self, psn: Psn) -> Option<&mut Record> {
         let at = self.position(psn)?;
         let record = self.records.get_mut(at)?;

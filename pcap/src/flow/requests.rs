@@ -24,7 +24,7 @@ pub(super) struct Requests {
     pub(super) records: Records,
     /// The PSN after the newest. `None` before the first.
     pub(super) next: Option<Psn>,
-    /// `next` follows a READ whose length in packets is not known, for want of the path MTU.
+    /// `next` follows a READ of unknown length in packets: the path MTU is not known.
     unsure: bool,
     /// Requests that were not captured.
     pub(super) holes: u64,
@@ -81,7 +81,7 @@ impl Requests {
         self.answers.is_refused()
     }
 
-    /// Takes a request, whose sender has `moved` when its port is not that of the request before.
+    /// Takes a request. Its sender has `moved` when its port is not that of the request before.
     /// Says whether a new connection begins with it.
     pub(super) fn request(&mut self, seen: &Seen<'_>, moved: bool, out: &mut Vec<Event>) -> bool {
         let psn = seen.datagram.bth.psn;
@@ -107,7 +107,7 @@ impl Requests {
         is_new
     }
 
-    /// Whether a request is of another connection than those before, whose `next` PSN it has not.
+    /// Whether a request is of another connection than those before; `next` is the PSN after them.
     /// A PSN from far off says so. One that was there before does when it has another meaning and
     /// there is a second sign: the sender's port is another, or a NAK had ended the connection.
     fn is_another(&mut self, seen: &Seen<'_>, next: Psn, moved: bool) -> bool {
@@ -304,7 +304,7 @@ impl Requests {
         self.reads.push_back(read);
     }
 
-    /// A request whose PSN was sent before.
+    /// A request with a PSN that was sent before.
     fn old(&mut self, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let bth = &seen.datagram.bth;
         let known = self.records.covering(bth.psn).map(|record| *record);
@@ -340,7 +340,7 @@ impl Requests {
         let mut anew = before.zip(seen.id).is_some_and(|(before, now)| before != now)
             && !self.history.has(bth.psn, seen.id);
         let cause = self.history.cause(&mut self.answers, seen, anew, out);
-        // Who numbers nothing, and begins to, sends the first both ways: that is to double it, too.
+        // A sender that begins to number its datagrams sends the first both ways, which doubles it too.
         anew &= cause != Cause::Unknown || before != Some(0);
         let has_to_ask = bth.opcode.position().is_end()
             && matches!(bth.opcode.operation(), Operation::Send | Operation::Write)
@@ -373,7 +373,7 @@ impl Requests {
         }
     }
 
-    /// A PSN has another meaning than it had, in `record`. What came after it is void.
+    /// A PSN has another meaning than in `record`. The requests after it are void.
     fn instead(&mut self, record: &Record, seen: &Seen<'_>, out: &mut Vec<Event>) {
         let Record { number: original, opcode, len, .. } = *record;
         out.push(Asking::Differs { original, opcode, len }.into());

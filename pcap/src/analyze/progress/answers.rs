@@ -120,7 +120,7 @@ impl StreamAnalyzer {
             return None;
         }
         self.progress.acknowledged = place;
-        // What answers a request that was not captured shows how far the requester is.
+        // The answer to a request that was not captured shows how far the requester is.
         self.progress.next = self.progress.next.map(|next| next.max(place));
         let mut last = None;
         while let Some(sent) = self.progress.pop_before(place, room) {

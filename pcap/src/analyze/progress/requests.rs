@@ -167,7 +167,7 @@ impl StreamAnalyzer {
         began
     }
 
-    /// A request whose PSN was sent before, or skipped.
+    /// A request with a PSN that was sent before, or skipped.
     fn repeated(&mut self, place: u64, repeat: &Repeat, step: &Step<'_>, room: &mut Room) {
         let line = self.count_repeat(repeat, step, room);
         self.trace_push(line, step.now, (place, place), room);
