@@ -49,5 +49,8 @@ pub(crate) fn watch() {
         hold(false);
     }
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| at_fork(before, in_parent, in_child));
+    ONCE.call_once(|| {
+        // The only failure is a lack of memory.
+        let _ = at_fork(Some(before), Some(in_parent), Some(in_child));
+    });
 }

@@ -30,6 +30,8 @@ use std::sync::Once;
 
 use libc::{REG_RCX, REG_RIP, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
 
+use super::ffi::{BlockedSignals, signal_action};
+
 /// Length of `rep movsb`, in bytes.
 const REP_MOVSB_LEN: libc::greg_t = 2;
 
@@ -132,24 +134,13 @@ fn is_handled() -> bool {
 
 /// Whether this thread takes both signals.
 fn is_deliverable() -> bool {
-    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: without a new set nothing is changed, and the old one is put into `blocked`.
-    let asked =
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr()) };
-    asked == 0
-        && [SIGSEGV, SIGBUS].iter().all(|signal| {
-            // SAFETY: the call has succeeded, so the set is there.
-            unsafe { libc::sigismember(blocked.as_ptr(), *signal) == 0 }
-        })
+    let blocked = BlockedSignals::read();
+    ![SIGSEGV, SIGBUS].iter().any(|signal| blocked.contains(*signal))
 }
 
-/// Who handles a signal, and `SIG_DFL` if nobody does.
+/// Returns the handler of a signal, `SIG_DFL` without one.
 fn handler(signal: c_int) -> Option<libc::sighandler_t> {
-    let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: without a new action nothing is changed, and the old one is put into `action`.
-    let asked = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: the call has succeeded, so it is there.
-    (asked == 0).then(|| unsafe { action.assume_init_ref() }.sa_sigaction)
+    signal_action(signal).map(|action| action.sa_sigaction)
 }
 
 fn set(signal: c_int, handler: libc::sighandler_t) {

@@ -1,12 +1,13 @@
-//! Network interfaces: which holds an address, and what a TAP is told.
+//! Network interfaces: the holder of an address, and settings of a TAP.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong};
+use std::ffi::{CStr, c_int, c_uint};
 use std::io;
 use std::iter;
-use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr;
+
+use super::ffi::{InterfaceCall, InterfaceRequest};
 
 /// A network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,36 +34,9 @@ pub(crate) fn interface_of(ip: IpAddr, socket: BorrowedFd<'_>) -> io::Result<Opt
 }
 
 fn interface_mtu(name: &CStr, socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut request = named(name.to_bytes());
-    // SAFETY: SIOCGIFMTU takes an `ifreq`, in which it fills in the MTU.
-    unsafe { ask_interface(socket, libc::SIOCGIFMTU as _, &mut request) }?;
-    // SAFETY: the call has succeeded, so the MTU is the member that the kernel has written.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    usize::try_from(mtu).map_err(io::Error::other)
-}
-
-/// What is asked of the interface with this name.
-fn named(name: &[u8]) -> libc::ifreq {
-    // SAFETY: `ifreq` is integers and a union of them and raw pointers: all zeros is a value.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // The last byte stays zero, which ends the name.
-    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name) {
-        *to = *from as c_char;
-    }
-    request
-}
-
-/// # Safety
-///
-/// `call` is one that takes an `ifreq` with a terminated name, and points to nothing from there.
-unsafe fn ask_interface(
-    fd: BorrowedFd<'_>,
-    call: c_ulong,
-    request: &mut libc::ifreq,
-) -> io::Result<()> {
-    // SAFETY: the caller has seen to it that the call takes this pointer, which lives until it returns.
-    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), call as _, ptr::from_mut(request)) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let mut request = InterfaceRequest::new(name.to_bytes());
+    request.call(socket, InterfaceCall::MTU)?;
+    usize::try_from(request.number()).map_err(io::Error::other)
 }
 
 /// The interface with this name, or `None` when there is none.
@@ -92,63 +66,47 @@ pub(crate) fn is_of_host(ip: IpAddr) -> io::Result<bool> {
     Ok(AddressList::read()?.iter().any(|entry| entry.ip() == Some(ip)))
 }
 
-/// Attaches `/dev/net/tun` to the TAP with this name, which is made if there is none, and returns how it is
-/// called: in the name `%d` stands for a number. Frames have a `virtio_net_hdr`.
+/// Attaches `/dev/net/tun` to the TAP with this name, which the kernel creates if there is none, and returns its
+/// name: in the argument `%d` stands for a number. Frames have a `virtio_net_hdr`.
 #[cfg(feature = "tap")]
 pub(crate) fn attach_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<String> {
-    let mut request = named(name.as_bytes());
+    let mut request = InterfaceRequest::new(name.as_bytes());
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    request.ifr_ifru.ifru_flags = flags.try_into().map_err(io::Error::other)?;
-    // SAFETY: TUNSETIFF takes an `ifreq`, in which it reads the flags and fills in the name.
-    unsafe { ask_interface(tun, libc::TUNSETIFF as _, &mut request) }?;
-    Ok(name_in(&request))
+    request.set_flags(flags.try_into().map_err(io::Error::other)?);
+    request.call(tun, InterfaceCall::ATTACH_TAP)?;
+    Ok(request.name())
 }
 
-/// How the TAP is called that `/dev/net/tun` is attached to.
+/// Returns the name of the TAP that `/dev/net/tun` is attached to.
 #[cfg(feature = "tap")]
 pub(crate) fn tap_name(tun: BorrowedFd<'_>) -> io::Result<String> {
-    let mut request = named(&[]);
-    // SAFETY: TUNGETIFF takes an `ifreq`, in which it fills in name and flags.
-    unsafe { ask_interface(tun, libc::TUNGETIFF as _, &mut request) }?;
-    Ok(name_in(&request))
+    let mut request = InterfaceRequest::new(&[]);
+    request.call(tun, InterfaceCall::TAP)?;
+    Ok(request.name())
 }
 
-/// Has the kernel leave to us what these flags name (`TUN_F_*`) in frames from a TAP.
-#[cfg(feature = "tap")]
-pub(crate) fn offload_tap(tun: BorrowedFd<'_>, flags: c_uint) -> io::Result<()> {
-    // SAFETY: TUNSETOFFLOAD takes a number.
-    let rc =
-        unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD as _, c_ulong::from(flags)) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Frames that the queue of an interface has room for.
+/// Returns the number of frames that the queue of an interface has room for.
 #[cfg(feature = "tap")]
 pub(crate) fn queue_len(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut request = named(name.as_bytes());
-    // SAFETY: SIOCGIFTXQLEN takes an `ifreq`, in which it fills in a number.
-    unsafe { ask_interface(socket, libc::SIOCGIFTXQLEN as _, &mut request) }?;
-    // SAFETY: the call has succeeded, so a number is the member that the kernel has written.
-    let len = unsafe { request.ifr_ifru.ifru_metric };
-    usize::try_from(len).map_err(io::Error::other)
+    let mut request = InterfaceRequest::new(name.as_bytes());
+    request.call(socket, InterfaceCall::QUEUE_LEN)?;
+    usize::try_from(request.number()).map_err(io::Error::other)
 }
 
 /// Sets how many frames the queue of an interface has room for.
 #[cfg(feature = "tap")]
 pub(crate) fn set_queue_len(name: &str, frames: usize, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut request = named(name.as_bytes());
-    request.ifr_ifru.ifru_metric = frames.try_into().map_err(io::Error::other)?;
-    // SAFETY: SIOCSIFTXQLEN takes an `ifreq`, in which it reads a number.
-    unsafe { ask_interface(socket, libc::SIOCSIFTXQLEN as _, &mut request) }
+    let mut request = InterfaceRequest::new(name.as_bytes());
+    request.set_number(frames.try_into().map_err(io::Error::other)?);
+    request.call(socket, InterfaceCall::SET_QUEUE_LEN)
 }
 
-/// Sets the MTU of an interface.
+/// Sets the MTU of an interface, in bytes.
 #[cfg(feature = "tap")]
 pub(crate) fn set_mtu(name: &str, mtu: usize, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut request = named(name.as_bytes());
-    request.ifr_ifru.ifru_mtu = mtu.try_into().map_err(io::Error::other)?;
-    // SAFETY: SIOCSIFMTU takes an `ifreq`, in which it reads the MTU.
-    unsafe { ask_interface(socket, libc::SIOCSIFMTU as _, &mut request) }
+    let mut request = InterfaceRequest::new(name.as_bytes());
+    request.set_number(mtu.try_into().map_err(io::Error::other)?);
+    request.call(socket, InterfaceCall::SET_MTU)
 }
 
 /// Gives an interface another link address, one of those that are assigned locally: above all others, and
@@ -157,52 +115,32 @@ pub(crate) fn set_mtu(name: &str, mtu: usize, socket: BorrowedFd<'_>) -> io::Res
 pub(crate) fn raise_link_address(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     /// Unicast, and assigned locally.
     const FIRST: u8 = 0xfe;
-    let mut request = named(name.as_bytes());
-    // SAFETY: SIOCGIFHWADDR takes an `ifreq`, in which it fills in the address.
-    unsafe { ask_interface(socket, libc::SIOCGIFHWADDR as _, &mut request) }?;
-    // SAFETY: the call has succeeded, so the address is the member that the kernel has written.
-    let mut address = unsafe { request.ifr_ifru.ifru_hwaddr };
-    address.sa_data[0] = c_char::from_ne_bytes([FIRST]);
-    request.ifr_ifru.ifru_hwaddr = address;
-    // SAFETY: SIOCSIFHWADDR takes an `ifreq`, in which it reads the address.
-    unsafe { ask_interface(socket, libc::SIOCSIFHWADDR as _, &mut request) }
+    let mut request = InterfaceRequest::new(name.as_bytes());
+    request.call(socket, InterfaceCall::LINK_ADDRESS)?;
+    request.set_first_of_link_address(FIRST);
+    request.call(socket, InterfaceCall::SET_LINK_ADDRESS)
 }
 
 /// Sets an interface up.
 #[cfg(feature = "tap")]
 pub(crate) fn set_link_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let mut request = named(name.as_bytes());
-    // SAFETY: SIOCGIFFLAGS takes an `ifreq`, in which it fills in the flags.
-    unsafe { ask_interface(socket, libc::SIOCGIFFLAGS as _, &mut request) }?;
-    // SAFETY: the call has succeeded, so the flags are the member that the kernel has written.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    let mut request = InterfaceRequest::new(name.as_bytes());
+    request.call(socket, InterfaceCall::FLAGS)?;
     let up = libc::c_short::try_from(libc::IFF_UP).map_err(io::Error::other)?;
-    request.ifr_ifru.ifru_flags = flags | up;
-    // SAFETY: SIOCSIFFLAGS takes an `ifreq`, in which it reads the flags.
-    unsafe { ask_interface(socket, libc::SIOCSIFFLAGS as _, &mut request) }
+    request.set_flags(request.flags() | up);
+    request.call(socket, InterfaceCall::SET_FLAGS)
 }
 
-/// Puts an interface into a bridge.
+/// Adds an interface to a bridge.
 #[cfg(feature = "tap")]
 pub(crate) fn add_to_bridge(
     bridge: &str,
     interface: u32,
     socket: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    /// `SIOCBRADDIF` of `linux/sockios.h`.
-    const ADD: c_ulong = 0x89a2;
-    let mut request = named(bridge.as_bytes());
-    request.ifr_ifru.ifru_ifindex = interface.try_into().map_err(io::Error::other)?;
-    // SAFETY: the call takes an `ifreq`, in which it reads the number of an interface.
-    unsafe { ask_interface(socket, ADD, &mut request) }
-}
-
-/// The name that the kernel has filled in.
-#[cfg(feature = "tap")]
-fn name_in(request: &libc::ifreq) -> String {
-    let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0);
-    let bytes: Vec<u8> = bytes.map(|byte| byte.to_ne_bytes()[0]).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    let mut request = InterfaceRequest::new(bridge.as_bytes());
+    request.set_number(interface.try_into().map_err(io::Error::other)?);
+    request.call(socket, InterfaceCall::ADD_TO_BRIDGE)
 }
 
 /// The addresses of all interfaces, as `getifaddrs` lists them.

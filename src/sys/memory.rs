@@ -19,6 +19,7 @@ use rustix::process::getpid;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use super::fault;
+use super::ffi::at_fork;
 
 /// Where no copy survives a fault, the system makes all of them.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -351,9 +352,7 @@ fn process() -> libc::pid_t {
     if known != 0 {
         return known;
     }
-    // SAFETY: `forget` stores to an atomic, which may be done in the child of a fork.
-    let watch = || unsafe { libc::pthread_atfork(None, None, Some(forget)) } == 0;
-    let is_forgotten = *IN_CHILDREN.get_or_init(watch);
+    let is_forgotten = *IN_CHILDREN.get_or_init(|| at_fork(None, None, Some(forget)));
     let own = getpid().as_raw_pid();
     if is_forgotten {
         PROCESS.store(own, Ordering::Relaxed);

@@ -1,13 +1,22 @@
 //! Messages: batches of datagrams with control messages, and descriptors over Unix sockets.
+//!
+//! `rustix` has neither the control messages of UDP nor `recvmmsg`, so datagrams with a name or control messages are
+//! sent and received through the C library.
 
 use std::ffi::c_uint;
-use std::io;
-use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 
+use rustix::cmsg_space;
+use rustix::net::{
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
 use super::cmsg::{Control, Name};
-use super::length;
+use super::ffi::length;
 
 /// Messages that one call sends or receives at most.
 pub(crate) const MAX_MESSAGES: usize = 16;
@@ -51,10 +60,10 @@ fn lent(data: &[u8]) -> libc::iovec {
 // cancellation points. That saves a tenth of a poll, and no thread is cancelled in the middle of a
 // turn, with the device locked.
 
-/// `sendto`; without a name to the peer that the socket is connected to.
+/// `sendto`.
 fn send_to(fd: RawFd, data: &[u8], to: &[u8]) -> io::Result<usize> {
     let (at, flags) = (data.as_ptr(), libc::MSG_DONTWAIT);
-    let name = if to.is_empty() { ptr::null() } else { to.as_ptr() };
+    let name = to.as_ptr();
     // SAFETY: `at` and `name` point to borrowed bytes of the lengths given, which are only read.
     let n = unsafe { libc::syscall(libc::SYS_sendto, fd, at, data.len(), flags, name, to.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
@@ -101,17 +110,14 @@ pub(crate) fn send_one(socket: BorrowedFd<'_>, envelope: &Envelope, data: &[u8])
 
 /// Sends one datagram to the peer that the socket is connected to, without waiting.
 pub(crate) fn send_to_peer(socket: BorrowedFd<'_>, data: &[u8]) -> io::Result<()> {
-    send_to(socket.as_raw_fd(), data, &[]).map(drop)
+    net::send(socket, data, SendFlags::DONTWAIT)?;
+    Ok(())
 }
 
-/// Receives what the kernel has put into the error queue of a socket, without waiting, and returns how many
-/// bytes it wrote.
+/// Receives from the error queue of a socket, without waiting, and returns the number of bytes written to `to`.
 pub(crate) fn receive_error(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
-    let (at, len) = (to.as_mut_ptr().cast(), to.len());
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: `at` points to `len` bytes that are borrowed exclusively; the kernel writes no more than those.
-    let n = unsafe { libc::recv(socket.as_raw_fd(), at, len, flags) };
-    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    let (len, _) = net::recv(socket, to, RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT)?;
+    Ok(len)
 }
 
 /// Sends up to [`MAX_MESSAGES`] messages, one an envelope, without waiting. Returns how many the
@@ -249,51 +255,32 @@ pub(crate) fn send_descriptor(
     data: &[u8],
     descriptor: BorrowedFd<'_>,
 ) -> io::Result<usize> {
-    let mut control = Control::default();
-    let number = descriptor.as_raw_fd().to_ne_bytes();
-    control.push(libc::SOL_SOCKET, libc::SCM_RIGHTS, &number);
-    let (mut iov, control) = (lent(data), control.bytes());
-    let mut message = empty_message();
-    message.msg_iov = &mut iov;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_ptr().cast_mut().cast();
-    message.msg_controllen = length(control.len());
-    // SAFETY: the data and the control bytes that `message` points to are borrowed until this function
-    // returns, with the lengths given.
-    unsafe { send_message(socket.as_raw_fd(), &message) }
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    let descriptors = [descriptor];
+    let is_pushed = control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    debug_assert!(is_pushed, "the buffer has room for one descriptor");
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    Ok(net::sendmsg(socket, &[IoSlice::new(data)], &mut control, flags)?)
 }
 
 /// Receives bytes from a Unix socket, without waiting, and the first of the descriptors that come with them.
-/// Returns how many bytes there were.
+/// Returns the number of bytes. Further descriptors are closed.
 pub(crate) fn receive_descriptor(
     socket: BorrowedFd<'_>,
     to: &mut [u8],
 ) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut control = Control::default();
-    let mut iov = room(to);
-    let mut message = empty_message();
-    message.msg_iov = &mut iov;
-    message.msg_iovlen = 1;
-    let space = control.room();
-    message.msg_controllen = length(space.len());
-    message.msg_control = space.as_mut_ptr().cast();
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: `message` points to a buffer and a control buffer that are borrowed exclusively until this function
-    // returns, and gives their sizes. They hold plain bytes.
-    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
-    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
-    #[expect(clippy::unnecessary_cast, reason = "the type differs between C libraries")]
-    control.set_len(message.msg_controllen as usize);
-    let of_descriptors = |(level, kind, data)| {
-        ((level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)).then_some(data)
-    };
-    let numbers =
-        control.iter().filter_map(of_descriptors).flat_map(|data: &[u8]| data.as_chunks::<4>().0);
-    // SAFETY: the kernel has just opened each of them, and nobody else knows it.
-    let mut all =
-        numbers.map(|number| unsafe { OwnedFd::from_raw_fd(RawFd::from_ne_bytes(*number)) });
-    let first = all.next();
-    // What nobody has asked for is closed.
-    all.for_each(drop);
-    Ok((n, first))
+    /// Descriptors that fit the buffer. The kernel closes any others.
+    const MAX_DESCRIPTORS: usize = 16;
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = net::recvmsg(socket, &mut [IoSliceMut::new(to)], &mut control, flags)?;
+    let all = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    // A descriptor that is not kept is closed.
+    let first = all.flatten().fold(None, |first: Option<OwnedFd>, other| first.or(Some(other)));
+    Ok((received.bytes, first))
 }

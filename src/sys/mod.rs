@@ -3,19 +3,21 @@
 //! | module | subject |
 //! |---|---|
 //! | `messages`, `cmsg` | datagrams with control messages; descriptors over Unix sockets |
-//! | `socket` | socket options and link addresses |
 //! | `interface`, `watch` | network interfaces, and changes of them |
 //! | `wait` | waits for descriptors and threads |
-//! | `process` | privileges, clocks, hooks |
+//! | `process` | user, capabilities, clocks |
 //! | `signals` | signal handlers of the program |
 //! | `memory` | memory whose pages may be missing: mappings, copies, flushes |
 //! | `fault` | copies that survive a missing page |
+//! | `ffi` | functions of the C library: socket options, requests for interfaces, signals, hooks |
 //! | `hint` | hints to the processor and to the compiler |
 
 #[cfg(feature = "runtime")]
 mod cmsg;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 mod fault;
+#[cfg(feature = "runtime")]
+mod ffi;
 mod hint;
 #[cfg(feature = "runtime")]
 mod interface;
@@ -28,20 +30,26 @@ mod process;
 #[cfg(feature = "runtime")]
 mod signals;
 #[cfg(feature = "runtime")]
-mod socket;
-#[cfg(feature = "runtime")]
 mod wait;
 #[cfg(feature = "runtime")]
 mod watch;
 
 #[cfg(feature = "runtime")]
 pub(crate) use cmsg::integer;
+#[cfg(feature = "packet")]
+pub(crate) use ffi::bind_to_link;
+#[cfg(feature = "tap")]
+pub(crate) use ffi::offload_tap;
+#[cfg(feature = "runtime")]
+pub(crate) use ffi::{
+    at_exit, at_fork, attach_reuseport, drops, is_privileged, option, set_option, user_of_peer,
+};
 pub(crate) use hint::{by_itself, prefetch};
 #[cfg(feature = "runtime")]
 pub(crate) use interface::{Interface, interface_of};
 #[cfg(feature = "tap")]
 pub(crate) use interface::{
-    add_to_bridge, attach_tap, frames_dropped, interface_named, is_of_host, offload_tap, queue_len,
+    add_to_bridge, attach_tap, frames_dropped, interface_named, is_of_host, queue_len,
     raise_link_address, set_link_up, set_mtu, set_queue_len, tap_name,
 };
 #[cfg(feature = "runtime")]
@@ -50,15 +58,9 @@ pub(crate) use messages::{
     send_many, send_one, send_to_peer,
 };
 #[cfg(feature = "runtime")]
-pub(crate) use process::{
-    at_exit, at_fork, has_net_raw, is_privileged, monotonic, processor_time, user,
-};
+pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
 #[cfg(feature = "runtime")]
 pub(crate) use signals::{Restarts, restarts};
-#[cfg(feature = "packet")]
-pub(crate) use socket::bind_to_link;
-#[cfg(feature = "runtime")]
-pub(crate) use socket::{attach_reuseport, drops, is_closed, option, set_option, user_of_peer};
 #[cfg(feature = "runtime")]
 pub use wait::wait_readable;
 #[cfg(feature = "runtime")]
@@ -66,8 +68,8 @@ pub(crate) use wait::{Readiness, Sleepers, Woken, clear_event_fd, event_fd, slee
 #[cfg(feature = "runtime")]
 pub(crate) use watch::Watch;
 
+/// Whether a call failed because its descriptor is no socket any more: other code has closed it.
 #[cfg(feature = "runtime")]
-/// A length in the type that the C library has for it, none of which is too small for ours.
-fn length<T: TryFrom<usize> + Default>(len: usize) -> T {
-    T::try_from(len).unwrap_or_default()
+pub(crate) fn is_closed(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK))
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use libc::c_int;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::set_option;
+use super::ffi::set_option;
 
 /// What is told: interfaces, IPv4 addresses, IPv6 addresses (`RTNLGRP_*` of `linux/rtnetlink.h`).
 const GROUPS: [c_int; 3] = [1, 5, 9];
