@@ -118,7 +118,7 @@ pub(crate) const ERRORS: &[(&str, &[&str])] = &[
     ),
     ("epoll_create1", NO_ROOM),
     ("epoll_ctl", &["ENOMEM", "ENOSPC", "EPERM"]),
-    ("epoll_wait", &["EINTR"]),
+    ("epoll_pwait", &["EINTR"]),
     ("eventfd2", &["EMFILE", "ENFILE", "ENOMEM", "ENODEV", "ENOSYS"]),
     ("fallocate", &["ENOSPC", "EOPNOTSUPP", "EINTR"]),
     ("fcntl", &["EPERM", "EINVAL", "EMFILE"]),

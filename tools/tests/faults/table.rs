@@ -26,7 +26,7 @@ const TIMED: &[&str] = &[
     "recv",
     "send",
     "write",
-    "epoll_wait",
+    "epoll_pwait",
     "getrandom",
     "close",
 ];
