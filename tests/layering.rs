@@ -39,12 +39,11 @@ const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
 const FORBIDDEN: [(&str, &str); 1] = [("engine", "io")];
 
 /// Files with `unsafe` blocks: in the library, and at the border to C.
-const UNSAFE_FILES: [&str; 13] = [
+const UNSAFE_FILES: [&str; 12] = [
     "src/mem/raw.rs",
     "src/sys/fault.rs",
     "src/sys/ffi.rs",
     "src/sys/hint.rs",
-    "src/sys/interface.rs",
     "src/sys/memory.rs",
     "src/sys/messages.rs",
     "capi/paths/src/border.rs",

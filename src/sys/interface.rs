@@ -1,11 +1,15 @@
 //! Network interfaces: the holder of an address, and settings of a TAP.
+//!
+//! `pnet` lists interfaces with their addresses and flags. It has neither MTUs nor the other settings, which are
+//! requested by `ioctl`, nor statistics, which are in `/proc/net/dev`.
 
-use std::ffi::{CStr, c_int, c_uint};
+#[cfg(feature = "tap")]
+use std::fs;
 use std::io;
-use std::iter;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::ptr;
+
+use pnet::datalink::{self, NetworkInterface};
 
 use super::ffi::{InterfaceCall, InterfaceRequest};
 
@@ -18,52 +22,97 @@ pub(crate) struct Interface {
     pub(crate) running: bool,
 }
 
-/// The interface that holds `ip`, or `None` when none does. Every address of the loopback network
+/// Returns the interface that holds `ip`, or `None` when none does. Every address of the loopback network
 /// is held, not only the one that is configured.
+///
+/// # Errors
+/// When the system does not list its interfaces, or one is deleted meanwhile.
 pub(crate) fn interface_of(ip: IpAddr, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
-    let list = AddressList::read()?;
-    let exact = list.iter().find(|entry| entry.ip() == Some(ip));
-    let Some(entry) = exact.or_else(|| list.iter().find(|entry| entry.is_loopback_for(ip))) else {
+    let list = interfaces()?;
+    let exact = list.iter().find(|interface| has_address(interface, ip));
+    let Some(found) =
+        exact.or_else(|| list.iter().find(|interface| is_loopback_for(interface, ip)))
+    else {
         return Ok(None);
     };
-    let name = entry.name();
-    // SAFETY: `name` is a C string that `list` owns.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    let running = entry.is_running();
-    Ok(Some(Interface { index, mtu: interface_mtu(name, socket)?, running }))
+    Ok(Some(Interface {
+        index: found.index,
+        mtu: interface_mtu(&found.name, socket)?,
+        running: found.is_up() && found.is_running(),
+    }))
 }
 
-fn interface_mtu(name: &CStr, socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut request = InterfaceRequest::new(name.to_bytes());
+fn interface_mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut request = InterfaceRequest::new(name.as_bytes());
     request.call(socket, InterfaceCall::MTU)?;
     usize::try_from(request.number()).map_err(io::Error::other)
 }
 
-/// The interface with this name, or `None` when there is none.
-#[cfg(feature = "tap")]
-pub(crate) fn interface_named(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
-    let list = AddressList::read()?;
-    let Some(entry) = list.iter().find(|entry| entry.name().to_bytes() == name.as_bytes()) else {
-        return Ok(None);
-    };
-    // SAFETY: `name` is a C string that `list` owns.
-    let index = unsafe { libc::if_nametoindex(entry.name().as_ptr()) };
-    let running = entry.has_carrier();
-    Ok(Some(Interface { index, mtu: interface_mtu(entry.name(), socket)?, running }))
+/// Lists the interfaces. Every network namespace has one at least, `lo`.
+fn interfaces() -> io::Result<Vec<NetworkInterface>> {
+    let list = datalink::interfaces();
+    // An empty list is a failure, whose error `pnet` leaves where the C library has put it.
+    if list.is_empty() { Err(io::Error::last_os_error()) } else { Ok(list) }
 }
 
-/// Frames that found no room in the queue of an interface; `None` when there is none of this name.
+fn has_address(interface: &NetworkInterface, ip: IpAddr) -> bool {
+    interface.ips.iter().any(|network| network.ip() == ip)
+}
+
+fn is_loopback_for(interface: &NetworkInterface, ip: IpAddr) -> bool {
+    let has_family = || interface.ips.iter().any(|own| own.is_ipv4() == ip.is_ipv4());
+    interface.is_loopback() && ip.is_loopback() && has_family()
+}
+
+/// Returns the interface with this name, or `None` when there is none.
+///
+/// # Errors
+/// As [`interface_of`].
 #[cfg(feature = "tap")]
-pub(crate) fn frames_dropped(name: &str) -> io::Result<Option<u32>> {
-    let list = AddressList::read()?;
-    let mut entries = list.iter().filter(|entry| entry.name().to_bytes() == name.as_bytes());
-    Ok(entries.find_map(Entry::dropped_when_sent))
+pub(crate) fn interface_named(name: &str, socket: BorrowedFd<'_>) -> io::Result<Option<Interface>> {
+    let list = interfaces()?;
+    let Some(found) = list.iter().find(|interface| interface.name == name) else {
+        return Ok(None);
+    };
+    Ok(Some(Interface {
+        index: found.index,
+        mtu: interface_mtu(&found.name, socket)?,
+        // A carrier shows at once, `is_running` follows a little later.
+        running: found.is_up() && found.is_lower_up(),
+    }))
+}
+
+/// Returns the number of frames that found no room in the queue of an interface; `None` when no interface has this
+/// name.
+///
+/// # Errors
+/// When the statistics cannot be read.
+#[cfg(feature = "tap")]
+pub(crate) fn frames_dropped(name: &str) -> io::Result<Option<u64>> {
+    Ok(dropped_of(&fs::read_to_string("/proc/thread-self/net/dev")?, name))
+}
+
+/// Returns the dropped frames of an interface from the text of `/proc/net/dev`.
+///
+/// A line is the name, a colon, and numbers: 8 of received frames, then packets, bytes, errors and drops of sent ones.
+#[cfg(feature = "tap")]
+fn dropped_of(statistics: &str, name: &str) -> Option<u64> {
+    /// Position of the drops of sent frames among the numbers.
+    const TX_DROPPED: usize = 11;
+    let numbers = |line: &str| {
+        let (found, numbers) = line.trim_start().rsplit_once(':')?;
+        (found == name).then(|| numbers.split_whitespace().nth(TX_DROPPED)?.parse().ok())?
+    };
+    statistics.lines().find_map(numbers)
 }
 
 /// Whether an interface has this very address.
+///
+/// # Errors
+/// When the system does not list its interfaces.
 #[cfg(feature = "tap")]
 pub(crate) fn is_of_host(ip: IpAddr) -> io::Result<bool> {
-    Ok(AddressList::read()?.iter().any(|entry| entry.ip() == Some(ip)))
+    Ok(interfaces()?.iter().any(|interface| has_address(interface, ip)))
 }
 
 /// Attaches `/dev/net/tun` to the TAP with this name, which the kernel creates if there is none, and returns its
@@ -143,99 +192,92 @@ pub(crate) fn add_to_bridge(
     request.call(socket, InterfaceCall::ADD_TO_BRIDGE)
 }
 
-/// The addresses of all interfaces, as `getifaddrs` lists them.
-struct AddressList(*mut libc::ifaddrs);
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+    use std::os::fd::AsFd;
 
-impl AddressList {
-    fn read() -> io::Result<Self> {
-        let mut list = ptr::null_mut();
-        // SAFETY: `list` is a place for the pointer that the call returns.
-        let rc = unsafe { libc::getifaddrs(&mut list) };
-        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(list)) }
+    use super::*;
+
+    #[test]
+    fn list_agrees_with_the_kernel() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for interface in interfaces().unwrap() {
+            let setting = |name| {
+                let path = format!("/sys/class/net/{}/{name}", interface.name);
+                fs::read_to_string(path).map(|text| text.trim().to_owned())
+            };
+            // Labels of addresses have names too, and no directory.
+            let Ok(index) = setting("ifindex") else { continue };
+            assert_eq!(index, interface.index.to_string());
+            let mtu = interface_mtu(&interface.name, socket.as_fd()).unwrap();
+            assert_eq!(setting("mtu").unwrap(), mtu.to_string());
+            // Of the flags, the lower 16 bits are those of the device.
+            let flags = setting("flags").unwrap();
+            let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap();
+            let is_up = flags & libc::IFF_UP.cast_unsigned() != 0;
+            assert_eq!(is_up, interface.is_up());
+            for network in &interface.ips {
+                let ip = network.ip();
+                assert!(!ip.is_unspecified(), "{interface:?}");
+                assert!(interface_of(ip, socket.as_fd()).unwrap().is_some(), "{ip}");
+            }
+        }
+        assert_eq!(ipv6_addresses_of_list(), ipv6_addresses_of_kernel());
     }
 
-    fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        // SAFETY: null, or the first entry of a list that lives as long as `self`.
-        let first = unsafe { self.0.as_ref() };
-        // SAFETY: as above, for the next entry.
-        iter::successors(first, |entry| unsafe { entry.ifa_next.as_ref() }).map(Entry)
-    }
-}
-
-impl Drop for AddressList {
-    fn drop(&mut self) {
-        // SAFETY: the list is from `getifaddrs`, is freed once, and no entry outlives it.
-        unsafe { libc::freeifaddrs(self.0) }
-    }
-}
-
-/// One address of one interface.
-#[derive(Clone, Copy)]
-struct Entry<'a>(&'a libc::ifaddrs);
-
-impl<'a> Entry<'a> {
-    fn name(self) -> &'a CStr {
-        // SAFETY: every entry has a name, a C string that lives as long as the list.
-        unsafe { CStr::from_ptr(self.0.ifa_name) }
+    /// The IPv6 addresses with the indices of their interfaces.
+    fn ipv6_addresses_of_list() -> Vec<(u32, Ipv6Addr)> {
+        let list = interfaces().unwrap();
+        let mut all = Vec::new();
+        for interface in &list {
+            for network in &interface.ips {
+                if let IpAddr::V6(ip) = network.ip() {
+                    all.push((interface.index, ip));
+                }
+            }
+        }
+        all.sort_unstable();
+        all
     }
 
-    fn ip(self) -> Option<IpAddr> {
-        socket_ip(self.0.ifa_addr)
+    /// The same from `/proc/net/if_inet6`: an address in hexadecimal, then the index.
+    fn ipv6_addresses_of_kernel() -> Vec<(u32, Ipv6Addr)> {
+        let text = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+        let address = |line: &str| {
+            let mut words = line.split_whitespace();
+            let ip = u128::from_str_radix(words.next()?, 16).ok()?;
+            let index = u32::from_str_radix(words.next()?, 16).ok()?;
+            Some((index, Ipv6Addr::from_bits(ip)))
+        };
+        let mut all: Vec<_> = text.lines().filter_map(address).collect();
+        all.sort_unstable();
+        all
     }
 
-    fn is_running(self) -> bool {
-        let both = (libc::IFF_UP | libc::IFF_RUNNING) as c_uint;
-        self.0.ifa_flags & both == both
+    #[test]
+    fn loopback_holds_its_whole_network() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let lo = interface_of(Ipv4Addr::LOCALHOST.into(), socket.as_fd()).unwrap().unwrap();
+        let other = interface_of(Ipv4Addr::new(127, 9, 8, 7).into(), socket.as_fd()).unwrap();
+        assert_eq!(other, Some(lo));
+        let documentation = Ipv4Addr::new(203, 0, 113, 77).into();
+        assert_eq!(interface_of(documentation, socket.as_fd()).unwrap(), None);
     }
 
-    /// It is up, and there is somebody at the other end: at once, where [`is_running`](Self::is_running)
-    /// follows a little later.
     #[cfg(feature = "tap")]
-    fn has_carrier(self) -> bool {
-        let both = (libc::IFF_UP | libc::IFF_LOWER_UP) as c_uint;
-        self.0.ifa_flags & both == both
-    }
-
-    /// What could not be sent, by the interface's statistics, which come with its link address.
-    #[cfg(feature = "tap")]
-    fn dropped_when_sent(self) -> Option<u32> {
-        // The place of `tx_dropped` in `rtnl_link_stats` of `linux/if_link.h`, which begins with numbers of
-        // packets, bytes, errors and drops, each received and sent.
-        const TX_DROPPED: usize = 7;
-        // SAFETY: null, or a `sockaddr` of the list.
-        let family = c_int::from(unsafe { self.0.ifa_addr.as_ref() }?.sa_family);
-        let at: *const [u32; TX_DROPPED + 1] = self.0.ifa_data.cast_const().cast();
-        if family != libc::AF_PACKET || at.is_null() {
-            return None;
-        }
-        // SAFETY: for a link address the list has those statistics there, which are longer than this.
-        let [.., dropped] = unsafe { ptr::read_unaligned(at) };
-        Some(dropped)
-    }
-
-    fn is_loopback_for(self, ip: IpAddr) -> bool {
-        let loopback = self.0.ifa_flags & libc::IFF_LOOPBACK as c_uint != 0;
-        loopback && ip.is_loopback() && self.ip().is_some_and(|own| own.is_ipv4() == ip.is_ipv4())
-    }
-}
-
-/// The address in a `sockaddr` that `getifaddrs` points to, which may be null.
-fn socket_ip(at: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: null, or a `sockaddr` of the list.
-    let family = c_int::from(unsafe { at.as_ref() }?.sa_family);
-    match family {
-        libc::AF_INET => {
-            let at: *const libc::sockaddr_in = at.cast();
-            // SAFETY: the family says that it is a `sockaddr_in`.
-            let address = unsafe { ptr::read_unaligned(at) };
-            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
-        }
-        libc::AF_INET6 => {
-            let at: *const libc::sockaddr_in6 = at.cast();
-            // SAFETY: the family says that it is a `sockaddr_in6`.
-            let address = unsafe { ptr::read_unaligned(at) };
-            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
-        }
-        _ => None,
+    #[test]
+    fn dropped_frames_are_those_of_the_sending_side() {
+        let statistics = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:     100       2    0    5    0     0          0         0      100       2    0    6    0     0       0          0
+  tap1:1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16
+";
+        assert_eq!(dropped_of(statistics, "lo"), Some(6));
+        assert_eq!(dropped_of(statistics, "tap1"), Some(12));
+        assert_eq!(dropped_of(statistics, "tap"), None);
+        assert_eq!(frames_dropped("no such name").unwrap(), None);
     }
 }

@@ -141,7 +141,7 @@ impl Interface {
 
     /// Frames that found no room, since the interface was made.
     pub(super) fn drops(&self) -> u64 {
-        sys::frames_dropped(&self.name).ok().flatten().map_or(0, u64::from)
+        sys::frames_dropped(&self.name).ok().flatten().unwrap_or(0)
     }
 
     /// What is readable when there is a frame, or something has changed.
