@@ -51,7 +51,7 @@ fn interface_mtu(name: &str, socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// Lists the interfaces. Every network namespace has one at least, `lo`.
 fn interfaces() -> io::Result<Vec<NetworkInterface>> {
     let list = datalink::interfaces();
-    // An empty list is a failure, whose error `pnet` leaves where the C library has put it.
+    // An empty list is a failure. `pnet` drops the error, and the C library still has it.
     if list.is_empty() { Err(io::Error::last_os_error()) } else { Ok(list) }
 }
 

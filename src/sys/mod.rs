@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `messages`, `cmsg` | datagrams with control messages; descriptors over Unix sockets |
+//! | `sock_diag` | the memory of sockets of other programs |
 //! | `interface`, `watch` | network interfaces, and changes of them |
 //! | `wait` | waits for descriptors and threads |
 //! | `process` | user, capabilities, clocks |
@@ -29,6 +30,8 @@ mod messages;
 mod process;
 #[cfg(feature = "runtime")]
 mod signals;
+#[cfg(feature = "runtime")]
+mod sock_diag;
 #[cfg(feature = "runtime")]
 mod wait;
 #[cfg(feature = "runtime")]
@@ -61,6 +64,8 @@ pub(crate) use messages::{
 pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
 #[cfg(feature = "runtime")]
 pub(crate) use signals::{Restarts, restarts};
+#[cfg(feature = "runtime")]
+pub(crate) use sock_diag::{SockDiag, SocketMemory, Unanswered};
 #[cfg(feature = "runtime")]
 pub use wait::wait_readable;
 #[cfg(feature = "runtime")]

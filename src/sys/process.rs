@@ -6,7 +6,7 @@ use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
 use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
 
-/// Returns the user for whom this process acts.
+/// Returns the effective user of this process.
 pub(crate) fn user() -> u32 {
     geteuid().as_raw()
 }

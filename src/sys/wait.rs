@@ -70,7 +70,7 @@ pub(crate) fn sleep_on(descriptors: &[RawFd], timeout: Option<Duration>) -> io::
     }
 }
 
-/// A set of descriptors, whose readable ones are found by one call, however many there are.
+/// A set of descriptors (`epoll`). One call finds the readable ones, however many there are.
 #[derive(Debug)]
 pub(crate) struct Readiness(OwnedFd);
 

@@ -14,7 +14,8 @@ use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 
-use super::sock_diag::{SockDiag, SocketMemory, Unanswered};
+use crate::net::ROCE_PORT;
+use crate::sys::{SockDiag, SocketMemory, Unanswered};
 use crate::time::Instant;
 
 /// A way to ask.
@@ -66,7 +67,7 @@ impl Backlogs {
         };
         let mut fullest: Option<SocketMemory> = None;
         for Known { source_port, cookie } in known {
-            let found = self.probe.ask(now, (from, source_port), to)?;
+            let found = self.memory(now, (from, source_port), to)?;
             if found.is_none_or(|found| found.cookie != cookie) {
                 // Others have the address by now.
                 self.known.remove(&to);
@@ -86,7 +87,17 @@ impl Backlogs {
         from: IpAddr,
         to: IpAddr,
     ) -> Option<SocketMemory> {
-        self.probe.ask(now, (from, *TRIED.start()), to).ok().flatten()
+        self.memory(now, (from, *TRIED.start()), to).ok().flatten()
+    }
+
+    /// Returns the memory of the socket that a datagram from `from` to the RoCEv2 port of `to` would reach.
+    fn memory(
+        &mut self,
+        now: Instant,
+        from: (IpAddr, u16),
+        to: IpAddr,
+    ) -> Result<Option<SocketMemory>, Unanswered> {
+        self.probe.ask(now.since(Instant::ZERO), from, (to, ROCE_PORT))
     }
 
     /// Finds the sockets at an address.
@@ -98,7 +109,7 @@ impl Backlogs {
     ) -> Result<Option<SmallVec<[Known; 1]>>, Unanswered> {
         let mut all: SmallVec<[Known; 1]> = SmallVec::new();
         for source_port in TRIED {
-            let Some(found) = self.probe.ask(now, (from, source_port), to)? else {
+            let Some(found) = self.memory(now, (from, source_port), to)? else {
                 return Ok(None);
             };
             let cookie = found.cookie;
@@ -122,7 +133,6 @@ mod tests {
 
     use super::*;
     use crate::io::prerequisite;
-    use crate::net::ROCE_PORT;
 
     const NOW: Instant = Instant::ZERO;
 
@@ -197,7 +207,7 @@ mod tests {
         let Some(before) = backlogs.ask(NOW, here, ip) else {
             return prerequisite::missing(NO_ANSWER);
         };
-        backlogs.probe.leave_an_answer((here, 1), ip);
+        backlogs.probe.leave_an_answer((here, 1), (ip, ROCE_PORT));
         for _ in 0..3 {
             assert_eq!(backlogs.ask(NOW, here, ip), Some(before));
         }

@@ -49,7 +49,6 @@ mod groups;
 mod receive;
 mod route;
 pub(super) mod send;
-mod sock_diag;
 pub(super) mod socket;
 mod sources;
 mod steer;

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::net::ROCE_PORT;
-use crate::sys;
-use crate::time::Instant;
+use super::is_closed;
 
 /// Pause after the first of several failures; it doubles with each.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -32,21 +30,21 @@ const MAX_ANSWER_BYTES: usize = 1024;
 
 /// Memory that a socket receives into, in bytes as the kernel counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SocketMemory {
+pub(crate) struct SocketMemory {
     /// Bytes that wait to be received.
-    pub(super) waiting: u64,
+    pub(crate) waiting: u64,
     /// Size of the receive buffer.
-    pub(super) buffer: u64,
+    pub(crate) buffer: u64,
     /// Number by which the kernel tells the socket from all others.
-    pub(super) cookie: u64,
+    pub(crate) cookie: u64,
 }
 
 /// Error for a question that has no answer, or not now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Unanswered;
+pub(crate) struct Unanswered;
 
 /// A connection to the kernel that carries requests and answers.
-pub(super) trait Channel: Sized {
+pub(crate) trait Channel: Sized {
     /// Opens the channel.
     fn open() -> io::Result<Self>;
 
@@ -62,7 +60,7 @@ pub(super) trait Channel: Sized {
 
 /// A socket of the netlink protocol `NETLINK_SOCK_DIAG`.
 #[derive(Debug)]
-pub(super) struct Netlink(Socket);
+pub(crate) struct Netlink(Socket);
 
 impl Channel for Netlink {
     fn open() -> io::Result<Self> {
@@ -108,7 +106,7 @@ impl Failure {
                 | libc::EOPNOTSUPP
                 | libc::ENOSYS,
             ) => Self::Unsupported,
-            _ if sys::is_closed(error) => Self::Closed,
+            _ if is_closed(error) => Self::Closed,
             _ => Self::Transient,
         }
     }
@@ -116,40 +114,40 @@ impl Failure {
 
 /// The asking side of `sock_diag`.
 #[derive(Debug)]
-pub(super) struct SockDiag<C = Netlink> {
+pub(crate) struct SockDiag<C = Netlink> {
     /// Open from the first question on.
     channel: Option<C>,
     is_supported: bool,
     /// Sequence number of the last request.
     sequence: u32,
     /// No request is sent before this time.
-    paused_until: Instant,
+    paused_until: Duration,
     /// Pause after the next failure.
     pause: Duration,
 }
 
 impl<C: Channel> SockDiag<C> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             channel: None,
             is_supported: true,
             sequence: 0,
-            paused_until: Instant::ZERO,
+            paused_until: Duration::ZERO,
             pause: MIN_PAUSE,
         }
     }
 
-    /// Returns the memory of the socket that a datagram from `from` to the RoCEv2 port of `to` would reach;
-    /// `None` when no socket of this machine has that address.
+    /// Returns the memory of the socket that a datagram from `from` to `to` would reach; `None` when no socket of this
+    /// machine has that address. `now` is the time since any fixed moment.
     ///
     /// # Errors
     ///
     /// [`Unanswered`]: the kernel does not answer, or not now.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
-        now: Instant,
+        now: Duration,
         from: (IpAddr, u16),
-        to: IpAddr,
+        to: (IpAddr, u16),
     ) -> Result<Option<SocketMemory>, Unanswered> {
         if !self.is_supported || now < self.paused_until {
             return Err(Unanswered);
@@ -166,7 +164,7 @@ impl<C: Channel> SockDiag<C> {
         }
     }
 
-    fn fail(&mut self, now: Instant, failure: Failure) {
+    fn fail(&mut self, now: Duration, failure: Failure) {
         match failure {
             Failure::Transient => {}
             // By now the number may be that of another file, which is not to be closed here.
@@ -182,7 +180,7 @@ impl<C: Channel> SockDiag<C> {
 
     /// Sends a request and leaves its answer unread.
     #[cfg(test)]
-    pub(super) fn leave_an_answer(&mut self, from: (IpAddr, u16), to: IpAddr) {
+    pub(crate) fn leave_an_answer(&mut self, from: (IpAddr, u16), to: (IpAddr, u16)) {
         let channel = self.channel.as_mut().unwrap();
         channel.send(&request(self.sequence, from, to)).unwrap();
     }
@@ -191,7 +189,7 @@ impl<C: Channel> SockDiag<C> {
     fn attempt(
         &mut self,
         from: (IpAddr, u16),
-        to: IpAddr,
+        to: (IpAddr, u16),
     ) -> Result<Option<SocketMemory>, Failure> {
         let channel = match &mut self.channel {
             Some(channel) => channel,
@@ -267,7 +265,11 @@ const REQUEST_BYTES: u8 = 72;
 /// 24 source port   26 destination port, both big-endian   28 source   44 destination
 /// 60 interface u32   64 cookie [u32; 2]
 /// ```
-fn request(sequence: u32, (from, port): (IpAddr, u16), to: IpAddr) -> [u8; REQUEST_BYTES as usize] {
+fn request(
+    sequence: u32,
+    (from, source_port): (IpAddr, u16),
+    (to, port): (IpAddr, u16),
+) -> [u8; REQUEST_BYTES as usize] {
     const REQUEST: u16 = 1;
     const UDP: u8 = 17;
     let family = if to.is_ipv4() { 2 } else { 10 };
@@ -278,8 +280,8 @@ fn request(sequence: u32, (from, port): (IpAddr, u16), to: IpAddr) -> [u8; REQUE
     bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
     bytes[16..19].copy_from_slice(&[family, UDP, 1 << (MEMORY - 1)]);
     bytes[20..24].fill(0xff);
-    bytes[24..26].copy_from_slice(&port.to_be_bytes());
-    bytes[26..28].copy_from_slice(&ROCE_PORT.to_be_bytes());
+    bytes[24..26].copy_from_slice(&source_port.to_be_bytes());
+    bytes[26..28].copy_from_slice(&port.to_be_bytes());
     write_address(from, &mut bytes[28..44]);
     write_address(to, &mut bytes[44..60]);
     // No cookie: the addresses are enough.
@@ -423,9 +425,9 @@ mod tests {
         fn forget(self) {}
     }
 
-    const NOW: Instant = Instant::ZERO;
+    const NOW: Duration = Duration::ZERO;
     const FROM: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    const TO: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    const TO: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), 4791);
 
     const FOUND: SocketMemory = SocketMemory { waiting: 42_240, buffer: 212_992, cookie: 99 };
 
@@ -443,7 +445,7 @@ mod tests {
 
     fn ask(
         probe: &mut SockDiag<Scripted>,
-        now: Instant,
+        now: Duration,
     ) -> Result<Option<SocketMemory>, Unanswered> {
         let answered = probe.ask(now, FROM, TO);
         assert!(SCRIPT.with_borrow(VecDeque::is_empty), "the script was not played to its end");
