@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{env, process, ptr};
 
+use errno::{Errno, set_errno};
 use libc::{mode_t, size_t, ssize_t};
 
 use crate::place::Place;
@@ -82,12 +83,9 @@ impl<T> Failed for *mut T {
     const FAILED: Self = ptr::null_mut();
 }
 
-/// Leaves the number of an error where C looks for it.
+/// Sets `errno` of this thread, and returns the value of a function that has failed.
 fn fail<R: Failed>(number: c_int) -> R {
-    // SAFETY: the place of this thread's number.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above; nobody else has it.
-    unsafe { errno.write(number) };
+    set_errno(Errno(number));
     R::FAILED
 }
 
