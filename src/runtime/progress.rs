@@ -55,6 +55,7 @@ use crate::runtime::core::{Found, LINGER};
 use crate::runtime::queue::{OnSignal, Queue, Waited};
 use crate::runtime::shard::{Down, Due, Shard, Watch};
 use crate::runtime::{clock, signals};
+use crate::sync::progress::{Role, ThreadState};
 use crate::sys::{Woken, processor_time, sleep_on};
 use crate::time::Instant;
 
@@ -73,15 +74,6 @@ const LONGEST_STAY: Duration = Duration::from_secs(1);
 /// How long the thread looks again and again when what comes next may come at once: as long as it takes to
 /// be woken.
 const SPIN: Duration = Duration::from_micros(50);
-
-/// What the thread does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum State {
-    Socket = 0,
-    Watch = 1,
-    Parked = 2,
-}
 
 /// What the thread makes of those who take turns.
 #[derive(Debug)]
@@ -157,14 +149,13 @@ impl Shard {
     /// The body of the device's thread, until the device is closed.
     pub(crate) fn run(&self) {
         let body = AssertUnwindSafe(|| {
-            let mut state = State::Socket;
+            let mut state = ThreadState::Socket;
             let mut vigil = Vigil::new();
-            while !self.closing.load(Ordering::SeqCst) {
-                self.thread.store(state as u8, Ordering::SeqCst);
+            while self.progress.enter(state) {
                 let next = match state {
-                    State::Socket => self.socket(&mut vigil),
-                    State::Watch => self.watch(&mut vigil),
-                    State::Parked => Ok(self.parked()),
+                    ThreadState::Socket => self.socket(&mut vigil),
+                    ThreadState::Watch => self.watch(&mut vigil),
+                    ThreadState::Parked => Ok(self.parked()),
                 };
                 match next {
                     Ok(next) => state = next,
@@ -179,29 +170,29 @@ impl Shard {
 
     /// Ends [`run`](Self::run).
     pub(crate) fn stop(&self) {
-        self.closing.store(true, Ordering::SeqCst);
+        self.progress.close();
         self.thread_bell.ring();
     }
 
-    pub(super) fn socket(&self, vigil: &mut Vigil) -> Result<State, Down> {
+    pub(super) fn socket(&self, vigil: &mut Vigil) -> Result<ThreadState, Down> {
         loop {
             // There may be something to do without end: a port that stays busy or broken.
-            if self.closing.load(Ordering::SeqCst) {
-                return Ok(State::Socket);
+            if self.progress.is_closing() {
+                return Ok(ThreadState::Socket);
             }
             let (mut core, after_others) = self.lock_after_others()?;
             let now = clock::now();
             // A turn may take longer than `LINGER`; whoever had the lock has just ended one.
             let others = after_others || self.idle_for(now) < LINGER;
-            if others && !self.is_waited_for() && now >= vigil.stays_until {
-                return Ok(State::Watch);
+            if others && !self.progress.is_waited_for() && now >= vigil.stays_until {
+                return Ok(ThreadState::Watch);
             }
             if core.engine.is_short_of_receives() && self.idle_for(now) < SPARED {
                 core.turn_without_receiving(now);
                 self.release(core, now);
                 self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
                 self.thread_bell.silence();
-                return Ok(State::Socket);
+                return Ok(ThreadState::Socket);
             }
             let found = core.turn(now);
             if found == Found::Nothing && vigil.spins(now) {
@@ -215,27 +206,27 @@ impl Shard {
                 let until = core.deadline(now);
                 self.thread_sleep.set(Some(until.unwrap_or(Due::NEVER)));
                 self.release(core, now);
-                if self.closing.load(Ordering::SeqCst) {
-                    return Ok(State::Socket);
+                if self.progress.is_closing() {
+                    return Ok(ThreadState::Socket);
                 }
                 self.sleep(&self.thread_bell, true, until, now);
                 self.thread_sleep.set(None);
                 self.thread_bell.silence();
-                return Ok(State::Socket);
+                return Ok(ThreadState::Socket);
             }
             vigil.works(now);
             self.release(core, now);
             if found == Found::BrokenPort {
                 self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
                 self.thread_bell.silence();
-                return Ok(State::Socket);
+                return Ok(ThreadState::Socket);
             }
         }
     }
 
-    pub(super) fn watch(&self, vigil: &mut Vigil) -> Result<State, Down> {
-        if !self.driven.load(Ordering::SeqCst) && self.is_waited_for() {
-            return Ok(State::Socket);
+    pub(super) fn watch(&self, vigil: &mut Vigil) -> Result<ThreadState, Down> {
+        if self.progress.needs_thread() {
+            return Ok(ThreadState::Socket);
         }
         let now = clock::now();
         let idle = self.idle_for(now);
@@ -244,8 +235,8 @@ impl Shard {
         if idle >= vigil.patience && !began && !self.is_locked() {
             let waiting = self.has_waiting()?;
             vigil.ends(now, ran && waiting);
-            let driven = self.driven.load(Ordering::SeqCst);
-            return Ok(if driven { State::Parked } else { State::Socket });
+            let driven = self.progress.is_driven();
+            return Ok(if driven { ThreadState::Parked } else { ThreadState::Socket });
         }
         // Whoever takes turns sends what is due as well. To wake up for that would take the CPU from him.
         let rest = match vigil.patience.saturating_sub(idle) {
@@ -256,42 +247,32 @@ impl Shard {
         self.sleep(&self.thread_bell, false, Some(now + rest), now);
         self.thread_bell.silence();
         vigil.patience = (vigil.patience * 2).min(MOST_PATIENCE);
-        Ok(State::Watch)
-    }
-
-    /// Whether there is somebody who waits and leaves it to others to drive. A task does not mind
-    /// who does; a passenger relies on the thread even while there is a driver.
-    fn is_waited_for(&self) -> bool {
-        self.passengers.load(Ordering::SeqCst) > 0
-            || (self.tasks.load(Ordering::SeqCst) > 0 && !self.driven.load(Ordering::SeqCst))
+        Ok(ThreadState::Watch)
     }
 
     /// A task waits, or a descriptor, until [`alight`](Self::alight).
     pub(crate) fn board(&self) {
-        self.tasks.fetch_add(1, Ordering::SeqCst);
-        // The thread looks for them after it has said that it watches.
-        if self.thread.load(Ordering::SeqCst) == State::Watch as u8 {
+        if self.progress.register_task() {
             self.thread_bell.ring();
         }
     }
 
     /// It waits no more.
     pub(crate) fn alight(&self) {
-        self.tasks.fetch_sub(1, Ordering::SeqCst);
+        self.progress.unregister_task();
     }
 
     /// Whether a thread that waits for something drives it.
     pub(crate) fn is_driven(&self) -> bool {
-        self.driven.load(Ordering::SeqCst)
+        self.progress.is_driven()
     }
 
-    fn parked(&self) -> State {
-        // Whoever gets off looks at the state after that; the state was set before this look.
-        if self.driven.load(Ordering::SeqCst) {
+    fn parked(&self) -> ThreadState {
+        if self.progress.is_driven() {
             self.sleep(&self.thread_bell, false, None, Instant::ZERO);
             self.thread_bell.silence();
         }
-        State::Watch
+        ThreadState::Watch
     }
 
     /// Waits for something in `queue`, until `until`, and drives the device meanwhile if nobody else
@@ -308,14 +289,11 @@ impl Shard {
         if let Some(item) = queue.pop() {
             return Ok(Waited::Item(item));
         }
-        self.passengers.fetch_add(1, Ordering::SeqCst);
-        let driving = !self.driven.swap(true, Ordering::SeqCst);
-        if !driving {
+        if self.progress.join() == Role::Passenger {
             let waited = self.block(queue, until, on_signal);
-            self.passengers.fetch_sub(1, Ordering::SeqCst);
+            self.progress.leave_passenger();
             return waited;
         }
-        self.passengers.fetch_sub(1, Ordering::SeqCst);
         let seat = Seat { shard: self, queue };
         queue.set_driven(self.set(), true);
         let _watch = Watch(self);
@@ -425,10 +403,7 @@ impl<T> Drop for Seat<'_, T> {
     fn drop(&mut self) {
         let shard = self.shard;
         self.queue.set_driven(shard.set(), false);
-        shard.driven.store(false, Ordering::SeqCst);
-        let thread = shard.thread.load(Ordering::SeqCst);
-        if thread == State::Parked as u8 || (thread == State::Watch as u8 && shard.is_waited_for())
-        {
+        if shard.progress.leave_driver() {
             shard.thread_bell.ring();
         }
     }

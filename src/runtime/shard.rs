@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::Waker;
 use std::thread;
@@ -13,12 +13,12 @@ use thiserror::Error;
 
 use crate::io::{Bell, Port};
 use crate::runtime::core::{Core, Found, Notices};
-use crate::runtime::progress::State;
 use crate::runtime::queue::Queue;
 use crate::runtime::registry::Claim;
 use crate::runtime::shards::{ShardSet, Shards};
 use crate::runtime::{clock, fork};
 use crate::sync::Mutex;
+use crate::sync::progress::Progress;
 use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
 
@@ -63,25 +63,18 @@ pub(crate) struct Shard {
     last_time: AtomicU64,
     /// When somebody else than the device's thread last began a turn.
     pub(super) last_turn: AtomicU64,
-    /// What the thread does.
-    pub(super) thread: AtomicU8,
+    /// Which thread makes progress.
+    pub(super) progress: Progress,
     /// Until when the thread sleeps on the port's descriptors.
     pub(super) thread_sleep: Due,
     /// Wakes the thread.
     pub(super) thread_bell: Bell,
     /// Turns in a row that found nothing, of those who poll.
     polled_in_vain: AtomicU32,
-    /// A thread that waits for something drives the device meanwhile.
-    pub(super) driven: AtomicBool,
-    /// Until when that one sleeps on the port's descriptors.
+    /// Until when the driver sleeps on the port's descriptors.
     pub(super) driver_sleep: Due,
     /// Wakes the driver.
     pub(super) driver_bell: Bell,
-    /// Threads that wait while another drives.
-    pub(super) passengers: AtomicUsize,
-    /// Tasks and descriptors that wait, which never drive.
-    pub(super) tasks: AtomicUsize,
-    pub(super) closing: AtomicBool,
     /// Why it has failed, if it has: what [`failure`] makes of it.
     failed: AtomicU8,
     generation: u32,
@@ -100,16 +93,12 @@ impl Shard {
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
-            thread: AtomicU8::new(State::Socket as u8),
+            progress: Progress::new(),
             thread_sleep: Due::default(),
             thread_bell: Bell::new()?,
             polled_in_vain: AtomicU32::new(0),
-            driven: AtomicBool::new(false),
             driver_sleep: Due::default(),
             driver_bell: Bell::new()?,
-            passengers: AtomicUsize::new(0),
-            tasks: AtomicUsize::new(0),
-            closing: AtomicBool::new(false),
             failed: AtomicU8::new(0),
             generation: fork::generation(),
             claim: Arc::clone(claim),
@@ -433,6 +422,7 @@ mod tests {
     use crate::runtime::queue::{OnSignal, Waited};
     use crate::runtime::ring::{Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
+    use crate::sync::progress::ThreadState;
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
     /// A shard without a thread, to which a message is on its way, and another that sent it.
@@ -528,12 +518,16 @@ mod tests {
         shard.last_turn.store(u64::MAX, Ordering::Relaxed);
         let mut vigil = Vigil::new();
         for _ in 0..3 {
-            assert_eq!(shard.watch(&mut vigil), Ok(State::Watch));
+            assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Watch));
         }
         assert!(log(&wire).is_empty());
         shard.last_turn.store(0, Ordering::Relaxed);
-        assert_eq!(shard.watch(&mut vigil), Ok(State::Watch), "there was one since it last looked");
-        assert_eq!(shard.watch(&mut vigil), Ok(State::Socket));
+        assert_eq!(
+            shard.watch(&mut vigil),
+            Ok(ThreadState::Watch),
+            "there was one since it last looked"
+        );
+        assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Socket));
     }
 
     #[test]
@@ -542,10 +536,10 @@ mod tests {
         let mut vigil = Vigil::new();
         let held = shard.lock().unwrap();
         for _ in 0..3 {
-            assert_eq!(shard.watch(&mut vigil), Ok(State::Watch));
+            assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Watch));
         }
         drop(held);
-        assert_eq!(shard.watch(&mut vigil), Ok(State::Socket));
+        assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Socket));
     }
 
     #[test]
@@ -600,7 +594,7 @@ mod tests {
         let (shard, wire, _) = shard([10, 255, 1, 11]);
         wire.lock().unwrap().receive_error = Some(libc::EIO);
         shard.thread_bell.ring();
-        assert_eq!(shard.socket(&mut Vigil::new()), Ok(State::Socket));
+        assert_eq!(shard.socket(&mut Vigil::new()), Ok(ThreadState::Socket));
         assert!(log(&wire).is_empty(), "the next receive is left to the next call");
         assert!(!rung(&shard.thread_bell));
     }
@@ -609,7 +603,7 @@ mod tests {
     fn the_thread_takes_no_turn_once_the_device_closes() {
         let (shard, wire, _) = shard([10, 255, 1, 12]);
         shard.stop();
-        assert_eq!(shard.socket(&mut Vigil::new()), Ok(State::Socket));
+        assert_eq!(shard.socket(&mut Vigil::new()), Ok(ThreadState::Socket));
         assert!(log(&wire).is_empty());
     }
 

@@ -2,7 +2,9 @@
 //!
 //! | module | protocol |
 //! |---|---|
+//! | `doorbell` | a signal wakes a thread, and the flag beside it saves the system call to clear it |
 //! | `notify` | a completion and the request to announce it meet |
+//! | `progress` | the thread, or a thread that waits, makes progress of a shard |
 //! | `spsc` | records pass from one process to another through shared memory |
 //! | `wakers` | an item wakes every task that waits for it |
 //!
@@ -10,11 +12,15 @@
 //! same files with the atomics and locks of loom in place of `primitives`, and explores their
 //! interleavings.
 
+#[cfg(feature = "runtime")]
+pub(crate) mod doorbell;
 mod lock;
 #[cfg(feature = "runtime")]
 pub(crate) mod notify;
 #[cfg(feature = "runtime")]
 mod primitives;
+#[cfg(feature = "runtime")]
+pub(crate) mod progress;
 #[cfg(feature = "runtime")]
 pub(crate) mod spsc;
 #[cfg(feature = "runtime")]

@@ -19,8 +19,8 @@
 //! header = …              (release)
 //! ```
 //!
-//! A consumer that reads a header has the data and the 0 behind it. A producer that reads `taken` overwrites only bytes
-//! that the consumer has read. The header at the consumer's place is never left over from the last round: the
+//! A consumer that reads a header has the data and the 0 behind it. A producer that reads `taken` overwrites only
+//! bytes that the consumer has read. The header at the consumer's place is never left over from the last round: the
 //! producer writes 0 there before the header in front of it.
 //!
 //! ```text
@@ -208,8 +208,8 @@ impl<M: SharedMemory> Consumer<M> {
         Ok(NonZeroU64::new(header))
     }
 
-    /// Takes a record out, its data to the beginning of `to`. `parse` says what a header means and how many bytes of data
-    /// follow it.
+    /// Takes a record out, its data to the beginning of `to`. `parse` says what a header means and how many bytes
+    /// of data follow it.
     #[inline]
     pub(crate) fn take<H>(
         &mut self,

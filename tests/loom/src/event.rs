@@ -4,7 +4,7 @@ use std::task::{Wake, Waker};
 
 use loom::sync::{Arc, Condvar, Mutex};
 
-/// Set by one thread, and waited for by another, which resets it.
+/// Set by one thread, and waited for by others.
 #[derive(Clone)]
 pub(crate) struct Event(Arc<(Mutex<bool>, Condvar)>);
 
@@ -19,14 +19,21 @@ impl Event {
         changed.notify_all();
     }
 
-    /// Waits until it is set, and resets it.
+    pub(crate) fn reset(&self) {
+        *self.0.0.lock().unwrap() = false;
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.0.0.lock().unwrap()
+    }
+
+    /// Waits until it is set.
     pub(crate) fn wait(&self) {
         let (is_set, changed) = &*self.0;
         let mut is_set = is_set.lock().unwrap();
         while !*is_set {
             is_set = changed.wait(is_set).unwrap();
         }
-        *is_set = false;
     }
 
     /// A waker that sets it.

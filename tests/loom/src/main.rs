@@ -6,15 +6,17 @@
 //! ```
 //!
 //! The files of `src/sync` are compiled here with the primitives of loom. A model starts two or three threads and
-//! asserts the promise of one protocol. loom runs it once for each order of the threads' accesses, and for each value
-//! that the memory model lets a load return. It also fails on a deadlock: a wake-up that is lost. It preempts a thread
-//! three times at most, or `LOOM_MAX_PREEMPTIONS` times.
+//! asserts the promise of one protocol. loom runs it once for each order of the threads' accesses, and for each
+//! value that the memory model lets a load return. It also fails on a deadlock: a wake-up that is lost. It preempts
+//! a thread three times at most, or `LOOM_MAX_PREEMPTIONS` times.
 
 #![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
 
+mod doorbell;
 mod event;
 mod notify;
 mod primitives;
+mod progress;
 mod spsc;
 mod wakers;
 
@@ -27,7 +29,9 @@ use primitives::SeqCst;
 mod sync {
     pub(crate) use crate::primitives;
 
+    pub(crate) mod doorbell;
     pub(crate) mod notify;
+    pub(crate) mod progress;
     pub(crate) mod spsc;
     pub(crate) mod wakers;
 }
@@ -41,7 +45,8 @@ type Model = (&'static str, fn());
 fn main() {
     let names: Vec<_> = env::args().skip(1).collect();
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
-    let models = [notify::MODELS, spsc::MODELS, wakers::MODELS].concat();
+    let models =
+        [notify::MODELS, doorbell::MODELS, progress::MODELS, spsc::MODELS, wakers::MODELS].concat();
     let mut chosen = models.iter().filter(|(name, _)| is_chosen(name)).peekable();
     assert!(chosen.peek().is_some(), "no model has such a name");
     for (name, model) in chosen {

@@ -166,6 +166,7 @@ fn record_wakes_the_consumer_or_is_found() {
             }
             if consumer.arm().unwrap() {
                 event.wait();
+                event.reset();
             }
         };
         assert_eq!(data, [number; 8]);

@@ -63,6 +63,7 @@ impl Queue {
                 break;
             }
             event.wait();
+            event.reset();
         }
         self.cancel(key);
     }

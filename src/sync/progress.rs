@@ -1,0 +1,155 @@
+//! Progress of a shard: its thread makes it, or a thread that waits drives the shard meanwhile.
+//!
+//! The thread says what it does before it sleeps, and then looks whether it may sleep. Each change that it would
+//! have to know of is written before its state is read. So the thread sees the change, or the other side sees that
+//! the thread sleeps, and rings its doorbell:
+//!
+//! ```text
+//! thread                                   driver that leaves
+//! state = Parked         (SeqCst)          driven = false         (SeqCst)
+//! driven?                (SeqCst)          state?                 (SeqCst)
+//!   yes: sleep on the doorbell               Parked: ring
+//!                                            Watch: ring if passengers or tasks wait
+//!
+//! thread                                   task that registers
+//! state = Watch          (SeqCst)          tasks += 1             (SeqCst)
+//! passengers, tasks?     (SeqCst)          state?                 (SeqCst)
+//!   none: sleep on the doorbell              Watch: ring
+//!
+//! passenger                                driver that leaves
+//! passengers += 1        (SeqCst)          driven = false         (SeqCst)
+//! driven = true          (SeqCst)          passengers?            (SeqCst)
+//!   was true: sleep on the queue             any, and Watch: ring
+//!
+//! thread                                   stop
+//! closing?               (SeqCst)          closing = true         (SeqCst)
+//!   no: sleep on the doorbell              ring
+//! ```
+//!
+//! All of these are in the one total order of `SeqCst` operations. A passenger finds the driver there, so it counts
+//! itself before that one leaves. A thread that is parked goes by way of `Watch`, where it looks for passengers and
+//! tasks. The doorbell keeps a ring for a thread that does not sleep yet.
+
+use std::sync::atomic::Ordering;
+
+use super::primitives::{AtomicBool, AtomicU8, AtomicUsize};
+
+/// The state of the shard's thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum ThreadState {
+    /// The thread makes progress, and sleeps on the port.
+    Socket = 0,
+    /// Other threads poll; the thread looks now and then whether they still do.
+    Watch = 1,
+    /// A driver makes progress; the thread sleeps until it leaves.
+    Parked = 2,
+}
+
+/// The role of a thread that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// It makes progress, until [`Progress::leave_driver`].
+    Driver,
+    /// It relies on the driver, and on the thread when that one leaves, until [`Progress::leave_passenger`].
+    Passenger,
+}
+
+/// The state by which threads agree on who makes progress.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    thread: AtomicU8,
+    /// Whether there is a driver.
+    driven: AtomicBool,
+    passengers: AtomicUsize,
+    /// Tasks and descriptors that wait, which never drive.
+    tasks: AtomicUsize,
+    closing: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self {
+            thread: AtomicU8::new(ThreadState::Socket as u8),
+            driven: AtomicBool::new(false),
+            passengers: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// The thread enters a state, before it looks whether it may sleep there. Returns false when it has to end
+    /// instead.
+    pub(crate) fn enter(&self, state: ThreadState) -> bool {
+        if self.is_closing() {
+            return false;
+        }
+        self.thread.store(state as u8, Ordering::SeqCst);
+        true
+    }
+
+    /// Ends the thread. The caller rings its doorbell.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the thread has to end.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Whether a thread that waits drives the shard.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::SeqCst)
+    }
+
+    /// Whether the thread has to stay on the socket, or to be ready for that. Tasks may be served by a driver as
+    /// well; a passenger relies on the thread even while there is one.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.passengers.load(Ordering::SeqCst) > 0
+            || (self.tasks.load(Ordering::SeqCst) > 0 && !self.is_driven())
+    }
+
+    /// Whether the thread has to leave `Watch` for the socket at once.
+    pub(crate) fn needs_thread(&self) -> bool {
+        !self.is_driven() && self.is_waited_for()
+    }
+
+    /// A thread begins to wait.
+    pub(crate) fn join(&self) -> Role {
+        self.passengers.fetch_add(1, Ordering::SeqCst);
+        if self.driven.swap(true, Ordering::SeqCst) {
+            return Role::Passenger;
+        }
+        self.passengers.fetch_sub(1, Ordering::SeqCst);
+        Role::Driver
+    }
+
+    /// A passenger waits no more.
+    pub(crate) fn leave_passenger(&self) {
+        self.passengers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The driver waits no more. Returns whether the caller has to ring the thread's doorbell.
+    #[must_use]
+    pub(crate) fn leave_driver(&self) -> bool {
+        // An exchange follows those of the passengers. loom would not order a store after them, and it costs the
+        // same.
+        self.driven.swap(false, Ordering::SeqCst);
+        let thread = self.thread.load(Ordering::SeqCst);
+        thread == ThreadState::Parked as u8
+            || (thread == ThreadState::Watch as u8 && self.is_waited_for())
+    }
+
+    /// A task begins to wait. Returns whether the caller has to ring the thread's doorbell.
+    #[must_use]
+    pub(crate) fn register_task(&self) -> bool {
+        self.tasks.fetch_add(1, Ordering::SeqCst);
+        self.thread.load(Ordering::SeqCst) == ThreadState::Watch as u8
+    }
+
+    /// A task waits no more.
+    pub(crate) fn unregister_task(&self) {
+        self.tasks.fetch_sub(1, Ordering::SeqCst);
+    }
+}

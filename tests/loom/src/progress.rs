@@ -1,0 +1,136 @@
+//! Progress: no thread or task that waits is left to a thread that sleeps.
+
+use loom::sync::Arc;
+use loom::thread::{self, JoinHandle};
+
+use crate::Model;
+use crate::doorbell::sleep;
+use crate::event::Event;
+use crate::sync::doorbell::Doorbell;
+use crate::sync::progress::{Progress, Role, ThreadState};
+
+pub(crate) const MODELS: &[Model] = &[
+    ("progress: a parked thread follows the driver", || two_waiters(ThreadState::Parked)),
+    ("progress: a watching thread follows the driver", || two_waiters(ThreadState::Watch)),
+    ("progress: a task is served after the driver (parked)", || {
+        task_and_driver(ThreadState::Parked)
+    }),
+    ("progress: a task is served after the driver (watching)", || {
+        task_and_driver(ThreadState::Watch)
+    }),
+    ("progress: a task wakes the thread", task_wakes_the_thread),
+    ("progress: the thread ends when it is told to", thread_ends),
+];
+
+/// A shard as `runtime::progress` makes it of these parts.
+struct Shard {
+    progress: Progress,
+    doorbell: Doorbell<Event>,
+    /// The thread is on the socket: every passenger and task is served.
+    served: Event,
+}
+
+impl Shard {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            progress: Progress::new(),
+            doorbell: Doorbell::new(Event::new()),
+            served: Event::new(),
+        })
+    }
+
+    /// The thread, until it is on the socket or has to end. Here it watches without a timeout, so that
+    /// only a ring wakes it.
+    fn run(&self, mut state: ThreadState) {
+        while self.progress.enter(state) {
+            state = match state {
+                ThreadState::Socket => return self.served.set(),
+                ThreadState::Watch if self.progress.needs_thread() => ThreadState::Socket,
+                ThreadState::Watch => {
+                    sleep(&self.doorbell);
+                    if self.progress.is_driven() { ThreadState::Parked } else { ThreadState::Watch }
+                }
+                ThreadState::Parked => {
+                    if self.progress.is_driven() {
+                        sleep(&self.doorbell);
+                    }
+                    ThreadState::Watch
+                }
+            };
+        }
+    }
+
+    fn leave_driver(&self) {
+        if self.progress.leave_driver() {
+            self.doorbell.ring();
+        }
+    }
+
+    /// A thread that waits: as the driver it finds something at once.
+    fn wait(&self) {
+        match self.progress.join() {
+            Role::Driver => self.leave_driver(),
+            Role::Passenger => {
+                self.served.wait();
+                self.progress.leave_passenger();
+            }
+        }
+    }
+
+    fn task(&self) {
+        if self.progress.register_task() {
+            self.doorbell.ring();
+        }
+        self.served.wait();
+        self.progress.unregister_task();
+    }
+
+    fn stop(&self) {
+        self.progress.close();
+        self.doorbell.ring();
+    }
+}
+
+fn spawn(shard: &Arc<Shard>, body: impl FnOnce(&Shard) + 'static) -> JoinHandle<()> {
+    let shard = Arc::clone(shard);
+    thread::spawn(move || body(&shard))
+}
+
+fn two_waiters(state: ThreadState) {
+    let shard = Shard::new();
+    let driver = shard.progress.join();
+    assert_eq!(driver, Role::Driver);
+    let threads = [spawn(&shard, move |shard| shard.run(state)), spawn(&shard, Shard::wait)];
+    shard.leave_driver();
+    let [thread, waiter] = threads;
+    waiter.join().unwrap();
+    shard.stop();
+    thread.join().unwrap();
+}
+
+fn task_and_driver(state: ThreadState) {
+    let shard = Shard::new();
+    let driver = shard.progress.join();
+    assert_eq!(driver, Role::Driver);
+    let threads = [spawn(&shard, move |shard| shard.run(state)), spawn(&shard, Shard::task)];
+    shard.leave_driver();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+fn task_wakes_the_thread() {
+    let shard = Shard::new();
+    let thread = spawn(&shard, |shard| shard.run(ThreadState::Watch));
+    shard.task();
+    thread.join().unwrap();
+}
+
+fn thread_ends() {
+    let shard = Shard::new();
+    let driver = shard.progress.join();
+    assert_eq!(driver, Role::Driver);
+    let thread = spawn(&shard, |shard| shard.run(ThreadState::Parked));
+    shard.stop();
+    thread.join().unwrap();
+}
