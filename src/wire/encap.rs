@@ -21,11 +21,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use pnet::packet::ethernet::{EtherType, EtherTypes, EthernetPacket};
+use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
+use pnet::packet::ipv4::{self, Ipv4Flags, Ipv4Packet, MutableIpv4Packet};
+use pnet::packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
+use pnet::packet::udp::{MutableUdpPacket, UdpPacket};
+use pnet::packet::vlan::VlanPacket;
+
 use crate::ids::Gid;
 use crate::net::{Ipv4Fields, Path, ROCE_PORT};
 
 use super::ParseError;
-use super::packet::{split, truncated};
+use super::packet::truncated;
 
 /// Bytes of an Ethernet header without a tag.
 pub const ETHERNET_LEN: usize = 14;
@@ -71,29 +78,32 @@ impl IpDatagram<'_> {
     }
 }
 
-/// The network-layer packet in an Ethernet frame, with its EtherType. VLAN tags are skipped.
+/// Returns the network-layer packet in an Ethernet frame, with its EtherType. Skips VLAN tags.
 ///
 /// # Errors
 ///
 /// [`ParseError::Truncated`].
 pub fn ethernet(frame: &[u8]) -> Result<(u16, &[u8]), ParseError> {
-    let (&[.., e0, e1], rest) = split::<ETHERNET_LEN>(frame, "Ethernet")?;
-    untagged(u16::from_be_bytes([e0, e1]), rest)
+    let header = EthernetPacket::new(frame);
+    let header = header.ok_or_else(|| truncated("Ethernet", ETHERNET_LEN, frame.len()))?;
+    untagged(header.get_ethertype().0, &frame[ETHERNET_LEN..])
 }
 
-/// Skips VLAN tags: `ethertype` says what `rest` begins with, here and in the answer.
+/// Skips VLAN tags: `ethertype` is the type of the first bytes of `rest`, in the argument and in the result.
 ///
 /// # Errors
 ///
 /// [`ParseError::Truncated`].
-pub fn untagged(mut ethertype: u16, mut rest: &[u8]) -> Result<(u16, &[u8]), ParseError> {
-    // 802.1Q, 802.1ad, and the tag that came before the latter.
-    while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
-        let (&[_, _, e0, e1], inner) = split::<4>(rest, "VLAN tag")?;
-        ethertype = u16::from_be_bytes([e0, e1]);
-        rest = inner;
+pub fn untagged(ethertype: u16, mut rest: &[u8]) -> Result<(u16, &[u8]), ParseError> {
+    const TAG_LEN: usize = VlanPacket::minimum_packet_size();
+    let mut ethertype = EtherType(ethertype);
+    // 802.1Q, 802.1ad, and the tag in use before 802.1ad.
+    while matches!(ethertype, EtherTypes::Vlan | EtherTypes::PBridge | EtherTypes::QinQ) {
+        let tag = VlanPacket::new(rest);
+        ethertype = tag.ok_or_else(|| truncated("VLAN tag", TAG_LEN, rest.len()))?.get_ethertype();
+        rest = &rest[TAG_LEN..];
     }
-    Ok((ethertype, rest))
+    Ok((ethertype.0, rest))
 }
 
 /// Takes an IP packet apart, down to the UDP payload. The UDP port is the caller's to check, and so
@@ -127,59 +137,45 @@ pub fn parse_ip_cut(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError
     }
 }
 
-#[rustfmt::skip]
 fn parse_ipv4(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
-    let (head, after) = split::<IPV4_LEN>(packet, "IPv4")?;
-    let [
-        version_and_len, traffic_class, len0, len1,
-        id0, id1, flags0, flags1,
-        hop_limit, protocol, _, _,
-        s0, s1, s2, s3,
-        d0, d1, d2, d3,
-    ] = *head;
-    let found = usize::from(version_and_len & 0x0f) * 4;
+    let header = Ipv4Packet::new(packet);
+    let header = header.ok_or_else(|| truncated("IPv4", IPV4_LEN, packet.len()))?;
+    let found = usize::from(header.get_header_length()) * 4;
     if found != IPV4_LEN {
         return Err(ParseError::Ipv4HeaderLength { found });
     }
-    let flags = u16::from_be_bytes([flags0, flags1]);
-    if flags & 0x3fff != 0 {
-        return Err(ParseError::Fragment { offset: usize::from(flags & 0x1fff) * 8 });
+    let (flags, offset) = (header.get_flags(), header.get_fragment_offset());
+    if flags & Ipv4Flags::MoreFragments != 0 || offset != 0 {
+        return Err(ParseError::Fragment { offset: usize::from(offset) * 8 });
     }
-    let total = usize::from(u16::from_be_bytes([len0, len1]));
-    let udp = parse_udp(protocol, total.saturating_sub(IPV4_LEN), after)?;
+    let limit = usize::from(header.get_total_length()).saturating_sub(IPV4_LEN);
+    let udp = parse_udp(header.get_next_level_protocol(), limit, &packet[IPV4_LEN..])?;
     let datagram = IpDatagram {
-        source: (Ipv4Addr::new(s0, s1, s2, s3), udp.source).into(),
-        destination: (Ipv4Addr::new(d0, d1, d2, d3), udp.destination).into(),
-        traffic_class,
-        hop_limit,
+        source: (header.get_source(), udp.source).into(),
+        destination: (header.get_destination(), udp.destination).into(),
+        traffic_class: header.get_dscp() << 2 | header.get_ecn(),
+        hop_limit: header.get_ttl(),
         flow_label: 0,
         ipv4: Some(Ipv4Fields {
-            id: u16::from_be_bytes([id0, id1]),
-            dont_fragment: flags & 0x4000 != 0,
+            id: header.get_identification(),
+            dont_fragment: flags & Ipv4Flags::DontFragment != 0,
         }),
         payload: udp.payload,
     };
     Ok((datagram, udp.len))
 }
 
-#[rustfmt::skip]
 fn parse_ipv6(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
-    let (head, after) = split::<IPV6_LEN>(packet, "IPv6")?;
-    let [
-        v0, v1, v2, v3, len0, len1, protocol, hop_limit,
-        s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf,
-        d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, da, db, dc, dd, de, df,
-    ] = *head;
-    let source = [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, sa, sb, sc, sd, se, sf];
-    let destination = [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, da, db, dc, dd, de, df];
-    let limit = usize::from(u16::from_be_bytes([len0, len1]));
-    let udp = parse_udp(protocol, limit, after)?;
+    let header = Ipv6Packet::new(packet);
+    let header = header.ok_or_else(|| truncated("IPv6", IPV6_LEN, packet.len()))?;
+    let limit = usize::from(header.get_payload_length());
+    let udp = parse_udp(header.get_next_header(), limit, &packet[IPV6_LEN..])?;
     let datagram = IpDatagram {
-        source: (Ipv6Addr::from(source), udp.source).into(),
-        destination: (Ipv6Addr::from(destination), udp.destination).into(),
-        traffic_class: v0 << 4 | v1 >> 4,
-        hop_limit,
-        flow_label: u32::from_be_bytes([0, v1 & 0x0f, v2, v3]),
+        source: (header.get_source(), udp.source).into(),
+        destination: (header.get_destination(), udp.destination).into(),
+        traffic_class: header.get_traffic_class(),
+        hop_limit: header.get_hop_limit(),
+        flow_label: header.get_flow_label(),
         ipv4: None,
         payload: udp.payload,
     };
@@ -190,28 +186,32 @@ fn parse_ipv6(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
 struct Udp<'a> {
     source: u16,
     destination: u16,
-    /// What there is of the payload.
+    /// The payload, as far as it was captured.
     payload: &'a [u8],
     /// Bytes of payload.
     len: usize,
 }
 
-/// Takes what follows an IP header apart, of which the IP header says it is `limit` bytes of
-/// `protocol`.
-fn parse_udp(protocol: u8, limit: usize, bytes: &[u8]) -> Result<Udp<'_>, ParseError> {
-    if protocol != UDP {
-        return Err(ParseError::Protocol { found: protocol });
+/// Parses a UDP datagram behind an IP header that announces `limit` bytes of `protocol`.
+fn parse_udp(
+    protocol: IpNextHeaderProtocol,
+    limit: usize,
+    bytes: &[u8],
+) -> Result<Udp<'_>, ParseError> {
+    if protocol != IpNextHeaderProtocols::Udp {
+        return Err(ParseError::Protocol { found: protocol.0 });
     }
-    let (head, after) = split::<UDP_LEN>(bytes, "UDP")?;
-    let [source0, source1, destination0, destination1, len0, len1, _, _] = *head;
-    let found = usize::from(u16::from_be_bytes([len0, len1]));
+    let header = UdpPacket::new(bytes);
+    let header = header.ok_or_else(|| truncated("UDP", UDP_LEN, bytes.len()))?;
+    let found = usize::from(header.get_length());
     let len = match found.checked_sub(UDP_LEN) {
         Some(len) if found <= limit => len,
         _ => return Err(ParseError::UdpLength { found, limit }),
     };
+    let after = &bytes[UDP_LEN..];
     Ok(Udp {
-        source: u16::from_be_bytes([source0, source1]),
-        destination: u16::from_be_bytes([destination0, destination1]),
+        source: header.get_source(),
+        destination: header.get_destination(),
         payload: &after[..len.min(after.len())],
         len,
     })
@@ -242,10 +242,7 @@ impl Headers {
             Addresses::V4(from, to) => out.extend(self.ipv4_header(from, to, udp_payload_len)),
             Addresses::V6(from, to) => out.extend(self.ipv6_header(from, to, udp_payload_len)),
         }
-        let [source0, source1] = self.path.source_port.to_be_bytes();
-        let [destination0, destination1] = ROCE_PORT.to_be_bytes();
-        let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
-        out.extend([source0, source1, destination0, destination1, len0, len1, 0, 0]);
+        out.extend(self.udp_header(udp_payload_len));
     }
 
     /// The IP header as it stands in the 40 bytes before a received UD message: an IPv4 header in
@@ -267,42 +264,46 @@ impl Headers {
     }
 
     fn ipv4_header(&self, from: Ipv4Addr, to: Ipv4Addr, udp_payload_len: usize) -> [u8; IPV4_LEN] {
-        let [len0, len1] = be_length(IPV4_LEN + UDP_LEN + udp_payload_len);
-        let [id0, id1] = self.ipv4.id.to_be_bytes();
-        let flags = u8::from(self.ipv4.dont_fragment) << 6;
-        let Path { traffic_class, hop_limit, .. } = self.path;
-        let [s0, s1, s2, s3] = from.octets();
-        let [d0, d1, d2, d3] = to.octets();
-        #[rustfmt::skip]
-        let mut header = [
-            0x45, traffic_class, len0, len1,
-            id0, id1, flags, 0,
-            hop_limit, UDP, 0, 0,
-            s0, s1, s2, s3,
-            d0, d1, d2, d3,
-        ];
-        let checksum = checksum(&header).to_be_bytes();
-        header[10..12].copy_from_slice(&checksum);
+        let mut header = [0; IPV4_LEN];
+        if let Some(mut ip) = MutableIpv4Packet::new(&mut header) {
+            ip.set_version(4);
+            ip.set_header_length(5);
+            ip.set_dscp(self.path.traffic_class >> 2);
+            ip.set_ecn(self.path.traffic_class & 0b11);
+            ip.set_total_length(length(IPV4_LEN + UDP_LEN + udp_payload_len));
+            ip.set_identification(self.ipv4.id);
+            ip.set_flags(if self.ipv4.dont_fragment { Ipv4Flags::DontFragment } else { 0 });
+            ip.set_ttl(self.path.hop_limit);
+            ip.set_next_level_protocol(IpNextHeaderProtocols::Udp);
+            ip.set_source(from);
+            ip.set_destination(to);
+            ip.set_checksum(ipv4::checksum(&ip.to_immutable()));
+        }
         header
     }
 
     fn ipv6_header(&self, from: Ipv6Addr, to: Ipv6Addr, udp_payload_len: usize) -> [u8; IPV6_LEN] {
-        let Path { traffic_class, hop_limit, .. } = self.path;
-        let [_, label0, label1, label2] = self.flow_label.to_be_bytes();
-        let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
         let mut header = [0; IPV6_LEN];
-        header[..8].copy_from_slice(&[
-            0x60 | traffic_class >> 4,
-            traffic_class << 4 | label0 & 0x0f,
-            label1,
-            label2,
-            len0,
-            len1,
-            UDP,
-            hop_limit,
-        ]);
-        header[8..24].copy_from_slice(&from.octets());
-        header[24..40].copy_from_slice(&to.octets());
+        if let Some(mut ip) = MutableIpv6Packet::new(&mut header) {
+            ip.set_version(6);
+            ip.set_traffic_class(self.path.traffic_class);
+            ip.set_flow_label(self.flow_label);
+            ip.set_payload_length(length(UDP_LEN + udp_payload_len));
+            ip.set_next_header(IpNextHeaderProtocols::Udp);
+            ip.set_hop_limit(self.path.hop_limit);
+            ip.set_source(from);
+            ip.set_destination(to);
+        }
+        header
+    }
+
+    fn udp_header(&self, udp_payload_len: usize) -> [u8; UDP_LEN] {
+        let mut header = [0; UDP_LEN];
+        if let Some(mut udp) = MutableUdpPacket::new(&mut header) {
+            udp.set_source(self.path.source_port);
+            udp.set_destination(ROCE_PORT);
+            udp.set_length(length(UDP_LEN + udp_payload_len));
+        }
         header
     }
 }
@@ -324,9 +325,9 @@ impl Addresses {
     }
 }
 
-/// A length field. No datagram is too long for it; what claims to be gets the largest value.
-pub(super) fn be_length(len: usize) -> [u8; 2] {
-    u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
+/// Returns the value of a length field. A length that no datagram has becomes the largest value.
+pub(super) fn length(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
 }
 
 /// What a UDP checksum field holds before the checksum has been computed: the sum over the pseudo header
@@ -334,7 +335,7 @@ pub(super) fn be_length(len: usize) -> [u8; 2] {
 /// checksum begins with.
 #[cfg(any(feature = "packet", feature = "tap"))]
 pub(crate) fn pseudo_sum(path: &Path, udp_payload_len: usize) -> u16 {
-    let [len0, len1] = be_length(UDP_LEN + udp_payload_len);
+    let [len0, len1] = length(UDP_LEN + udp_payload_len).to_be_bytes();
     let tail = [0, UDP, len0, len1];
     match Addresses::new(path.source, path.destination) {
         Addresses::V4(from, to) => sum(&[&from.octets(), &to.octets(), &tail]),
@@ -342,12 +343,7 @@ pub(crate) fn pseudo_sum(path: &Path, udp_payload_len: usize) -> u16 {
     }
 }
 
-/// The checksum of an IPv4 header whose checksum field is zero: the complement of the sum of its
-/// 16-bit words in ones' complement arithmetic.
-fn checksum(header: &[u8; IPV4_LEN]) -> u16 {
-    !sum(&[header])
-}
-
+#[cfg(any(feature = "packet", feature = "tap"))]
 /// The ones' complement sum of 16-bit words; no part has a byte left over.
 fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.as_chunks::<2>().0);

@@ -171,7 +171,7 @@ fn over_datagram(crc: u32, datagram: &[u8]) -> u32 {
 mod tests {
     use crc32fast::Hasher;
 
-    use super::super::encap::be_length;
+    use super::super::encap::length;
     use super::hidden::MAX_DATAGRAM;
     use super::*;
 
@@ -315,7 +315,7 @@ mod tests {
             let mut head = Hasher::new_with_initial(SEED);
             let ip_and_udp = [
                 [0x45, 0xff],
-                be_length(20 + 8 + 12 + len + 4),
+                length(20 + 8 + 12 + len + 4).to_be_bytes(),
                 [0, 0],
                 [0x40, 0],
                 [0xff, 17],
@@ -326,7 +326,7 @@ mod tests {
                 [0, 2],
                 49443_u16.to_be_bytes(),
                 4791_u16.to_be_bytes(),
-                be_length(8 + 12 + len + 4),
+                length(8 + 12 + len + 4).to_be_bytes(),
                 [0xff, 0xff],
             ];
             head.update(ip_and_udp.as_flattened());

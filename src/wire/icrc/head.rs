@@ -6,7 +6,7 @@
 
 use crate::net::Ipv4Fields;
 use crate::wire::Bth;
-use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, be_length};
+use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, length};
 
 use super::crc32;
 use super::hidden::POLYNOMIAL;
@@ -59,12 +59,13 @@ impl Head {
     /// The CRC after the headers of a packet of which the UDP length is `udp_len`. `fields` count over
     /// IPv4 only.
     pub(super) fn of(&self, fields: Ipv4Fields, udp_len: usize) -> u32 {
-        let crc = self.crc ^ LAST.of(be_length(udp_len), 2);
+        let crc = self.crc ^ LAST.of(length(udp_len).to_be_bytes(), 2);
         if !self.is_ipv4 {
-            return crc ^ IPV6.of(be_length(udp_len), 42);
+            return crc ^ IPV6.of(length(udp_len).to_be_bytes(), 42);
         }
-        let crc =
-            crc ^ IPV4.of(be_length(IPV4_LEN + udp_len), 24) ^ IPV4.of(fields.id.to_be_bytes(), 22);
+        let crc = crc
+            ^ IPV4.of(length(IPV4_LEN + udp_len).to_be_bytes(), 24)
+            ^ IPV4.of(fields.id.to_be_bytes(), 22);
         if fields.dont_fragment { crc } else { crc ^ IPV4.of(DONT_FRAGMENT, 20) }
     }
 
