@@ -114,7 +114,7 @@ fn local_to_link(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> Ipv6Ad
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Whether this is a question for groups to which no time is granted: smoltcp divides by that.
+/// Whether this is an MLD query that grants no time for the answer. The host drops such queries.
 fn is_odd_query(frame: &[u8]) -> bool {
     const HOP_BY_HOP: u8 = 0;
     const QUERY: u8 = 130;
