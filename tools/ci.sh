@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
-ALL=(packages format lints tests loom asan tsan memcheck linkers examples docs capture speed fuzz namespaces
+ALL=(packages format lints features tests loom asan tsan memcheck linkers examples docs capture speed fuzz namespaces
     unprivileged dropin soak rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
@@ -57,6 +57,14 @@ format() {
 lints() {
     cargo clippy --workspace --features softroce/futures --all-targets -- -D warnings
     cargo clippy --package softroce --no-default-features --all-targets -- -D warnings
+}
+
+# Every combination of features compiles without a warning.
+features() {
+    local tools=$built/tools
+    [ -x "$tools/bin/cargo-hack" ] || cargo install --quiet --locked --root "$tools" cargo-hack
+    RUSTFLAGS="-D warnings" CARGO_TARGET_DIR=$built/features \
+        "$tools/bin/cargo-hack" hack check --package softroce --feature-powerset
 }
 
 tests() {
@@ -108,7 +116,7 @@ examples() {
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
 # What our packets look like to tshark, and to an ICRC checker that shares no code with us.
-capture() { cargo test --release --package softroce-tools --test tshark -- --ignored; }
+capture() { cargo test --profile ci --package softroce-tools --test tshark -- --ignored; }
 
 # Only whether something is badly wrong: docs/PERFORMANCE.md has what it can do.
 speed() {
@@ -123,7 +131,7 @@ fuzz() { fuzz/run.sh --seconds 20 --seed 1; }
 
 # Paths that are as bad as a test needs them, between network namespaces.
 namespaces() {
-    cargo test --release --package softroce-tools --test namespaces -- --ignored
+    cargo test --profile ci --package softroce-tools --test namespaces -- --ignored
     cargo test --package softroce --features tap --lib --test verbs -- --ignored
 }
 
@@ -142,12 +150,12 @@ unprivileged() {
 # Programs of Debian's packages, unchanged, on our libibverbs.
 dropin() {
     installed "${DROPIN_PACKAGES[@]}"
-    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo test --release --package softroce-tools --test dropin -- --ignored
+    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo test --profile ci --package softroce-tools --test dropin -- --ignored
     local bin
     bin=$(mktemp -d)
     trap 'rm -rf "$bin"' RETURN
-    cp "$built"/release/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
+    cp "$built"/ci/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
 }
@@ -161,9 +169,9 @@ soak() {
 # System calls that fail: docs/FAULTS.md. Not among all: which call of a thread fails depends on the machine.
 faults() {
     installed strace ibverbs-utils perftest
-    cargo build --release --package softroce-tools --package softroce-capi --package softroce-paths
-    cargo build --release --package softroce-tools --example life
-    cargo test --release --package softroce-tools --test faults -- --ignored
+    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo build --profile ci --package softroce-tools --example life
+    cargo test --profile ci --package softroce-tools --test faults -- --ignored
 }
 
 # Kernel rxe at the other end, in two Debian guests one after the other: about fifteen minutes, of which
