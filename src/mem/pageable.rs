@@ -134,7 +134,6 @@ mod tests {
     use std::fs::{self, File};
     use std::{ptr, thread};
 
-    use rustix::param::page_size;
     use tempfile::NamedTempFile;
 
     use super::super::raw::of_tests::{from_raw, on_demand};
@@ -144,7 +143,7 @@ mod tests {
     };
     use super::*;
     use crate::ids::PdId;
-    use crate::sys::memory::TestPages;
+    use crate::sys::memory::{TestPages, page_size};
 
     const PD: PdId = PdId(1);
     const ACCESS: Access = Access::LOCAL_WRITE

@@ -9,13 +9,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
-
 use super::raw::{copy_in, copy_out};
-use crate::sys::memory::FileMapping;
-
-/// What neither process can do with the file: change its length, or this.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+use crate::sys::memory::{FileMapping, check_sealed, sealed_file};
 
 /// Bytes that are copied in one go. For more than 2112 the C library has `rep movsb` on processors which claim that it is
 /// fast. On those of AMD it is at half the speed where the two sides lie badly to each other within their pages.
@@ -34,10 +29,7 @@ impl Segment {
     ///
     /// The system has no memory, or no more descriptors.
     pub(crate) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = File::from(memfd_create(c"softroce", flags)?);
-        file.set_len(len as u64)?;
-        fcntl_add_seals(&file, SEALS)?;
+        let file = sealed_file(len)?;
         let mapping = FileMapping::of_whole(&file, len)?;
         Ok((Self { mapping }, file.into()))
     }
@@ -50,16 +42,7 @@ impl Segment {
     /// by the system. Otherwise what the system says.
     pub(crate) fn open(descriptor: OwnedFd, len: usize) -> io::Result<Self> {
         let file = File::from(descriptor);
-        let seals = fcntl_get_seals(&file)?;
-        let found = file.metadata()?.len();
-        if !seals.contains(SEALS) || found != len as u64 {
-            let why = format!(
-                "a segment of {found} bytes and seals {:#x}, not {len} and {:#x}",
-                seals.bits(),
-                SEALS.bits()
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
+        check_sealed(&file, len)?;
         Ok(Self { mapping: FileMapping::of_whole(&file, len)? })
     }
 

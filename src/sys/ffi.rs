@@ -37,16 +37,6 @@ pub(crate) fn set_option(
     checked(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, at.cast(), len) })
 }
 
-/// Returns the value of a socket option that is an `int`.
-pub(crate) fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
-    let mut value: c_int = 0;
-    let at: *mut c_int = &mut value;
-    let mut len = length(size_of::<c_int>());
-    // SAFETY: `at` points to `len` writable bytes, of which the kernel writes no more than that.
-    checked(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, at.cast(), &mut len) })?;
-    Ok(value)
-}
-
 /// Attaches a program that chooses the receiving socket of a group (`SO_REUSEPORT`). The program sees the bytes behind
 /// the UDP header, and returns the position of a socket in the order in which they were bound.
 pub(crate) fn attach_reuseport(

@@ -13,8 +13,9 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
-use rustix::param::page_size;
+pub(crate) use rustix::param::page_size;
 use rustix::process::getpid;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -182,6 +183,37 @@ impl Drop for FileMapping {
         // SAFETY: it was mapped with this length, no pointer into it is used later, and it is dropped once.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
+}
+
+/// What no process can do with a shared file: change its length, or the seals.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Creates a file of `len` zeros that has no name and whose length never changes.
+///
+/// # Errors
+/// When the system has no memory, or no more descriptors.
+pub(crate) fn sealed_file(len: usize) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = File::from(memfd_create(c"softroce", flags)?);
+    file.set_len(len as u64)?;
+    fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// Checks that a file has `len` bytes and that its length never changes.
+///
+/// # Errors
+/// `InvalidData` when it does not; otherwise the system's error, for a file without seals.
+pub(crate) fn check_sealed(file: &File, len: usize) -> io::Result<()> {
+    let seals = fcntl_get_seals(file)?;
+    let found = file.metadata()?.len();
+    if !seals.contains(SEALS) || found != len as u64 {
+        let (seals, needed) = (seals.bits(), SEALS.bits());
+        let why =
+            format!("a segment of {found} bytes and seals {seals:#x}, not {len} and {needed:#x}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(())
 }
 
 /// Writes the `len` bytes at `start` through to the medium of the file that they map.

@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `messages`, `cmsg` | datagrams with control messages; descriptors over Unix sockets |
+//! | `socket` | options of sockets |
 //! | `sock_diag` | the memory of sockets of other programs |
 //! | `interface`, `watch` | network interfaces, and changes of them |
 //! | `wait` | waits for descriptors and threads |
@@ -10,7 +11,7 @@
 //! | `signals` | signal handlers of the program |
 //! | `memory` | memory whose pages may be missing: mappings, copies, flushes |
 //! | `fault` | copies that survive a missing page |
-//! | `ffi` | functions of the C library: socket options, requests for interfaces, signals, hooks |
+//! | `ffi` | functions of the C library: further socket options, requests for interfaces, signals, hooks |
 //! | `hint` | hints to the processor and to the compiler |
 
 #[cfg(feature = "runtime")]
@@ -33,6 +34,8 @@ mod signals;
 #[cfg(feature = "runtime")]
 mod sock_diag;
 #[cfg(feature = "runtime")]
+mod socket;
+#[cfg(feature = "runtime")]
 mod wait;
 #[cfg(feature = "runtime")]
 mod watch;
@@ -45,7 +48,7 @@ pub(crate) use ffi::bind_to_link;
 pub(crate) use ffi::offload_tap;
 #[cfg(feature = "runtime")]
 pub(crate) use ffi::{
-    at_exit, at_fork, attach_reuseport, drops, is_privileged, option, set_option, user_of_peer,
+    at_exit, at_fork, attach_reuseport, drops, is_privileged, set_option, user_of_peer,
 };
 pub(crate) use hint::{by_itself, prefetch};
 #[cfg(feature = "runtime")]
@@ -66,6 +69,8 @@ pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
 pub(crate) use signals::{Restarts, restarts};
 #[cfg(feature = "runtime")]
 pub(crate) use sock_diag::{SockDiag, SocketMemory, Unanswered};
+#[cfg(feature = "runtime")]
+pub(crate) use socket::{forbid_fragments, force_receive_buffer, path_mtu};
 #[cfg(feature = "runtime")]
 pub use wait::wait_readable;
 #[cfg(feature = "runtime")]

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use libc::c_int;
 use socket2::Socket;
 
 use crate::io::config::PortConfig;
@@ -14,8 +13,7 @@ use crate::sys;
 pub(in crate::io) fn size_receive_buffer(socket: &Socket, wanted: Option<usize>) -> io::Result<()> {
     // The kernel doubles the value, to account for its own needs.
     let ask = wanted.unwrap_or(PortConfig::RECEIVE_BUFFER).div_ceil(2);
-    let forced = c_int::try_from(ask).unwrap_or(c_int::MAX);
-    match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, forced) {
+    match sys::force_receive_buffer(socket.as_fd(), ask) {
         Ok(()) => Ok(()),
         Err(_) => socket.set_recv_buffer_size(ask),
     }

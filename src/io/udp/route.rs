@@ -31,12 +31,7 @@ impl Route {
         let socket = UdpSocket::bind(SocketAddr::new(source.unwrap_or(any), 0))?;
         // The kernel tells these of connected sockets only.
         socket.connect(SocketAddr::new(destination, ROCE_PORT))?;
-        let (level, name) = match destination {
-            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
-            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
-        };
-        let mtu = sys::option(socket.as_fd(), level, name)?;
-        let mtu = usize::try_from(mtu).map_err(io::Error::other)?;
+        let mtu = sys::path_mtu(socket.as_fd(), destination)?;
         Ok(Self { source: socket.local_addr()?.ip(), mtu })
     }
 }

@@ -28,11 +28,11 @@ pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
     let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     if ip.is_ipv4() {
-        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        sys::forbid_fragments(socket.as_fd(), ip)?;
         socket.set_ttl_v4(u32::from(HOP_LIMIT))?;
     } else {
         socket.set_only_v6(true)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        sys::forbid_fragments(socket.as_fd(), ip)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
         socket.set_unicast_hops_v6(u32::from(HOP_LIMIT))?;
     }
