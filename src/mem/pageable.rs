@@ -1,7 +1,7 @@
 //! Registered memory whose pages may be missing.
 //!
-//! [Copies](sys::memory) report a missing page instead of raising a signal. Where the system makes them, one takes four
-//! times as long for a packet, so several are [put together](super::stage).
+//! [Copies](memory) report a missing page instead of raising a signal. If the system makes them, a copy of a packet
+//! takes four times as long, so several are [put together](super::stage).
 //!
 //! No such copy exists for an 8-byte operation. On memory of the caller ([`OnDemand`]) the operation is a copy out
 //! and a copy in under a lock: one step towards all other such operations of this process, not

@@ -1,5 +1,4 @@
-//! Copies by the processor that end where there is no page, instead of ending the process: everything
-//! `unsafe` of that.
+//! Copies by the processor that end at a missing page, instead of ending the process.
 //!
 //! An access without a page behind it raises SIGSEGV, or SIGBUS where a file that is mapped has become
 //! shorter. Copies are made here by two instructions, each the first of a function in assembly, so both are
