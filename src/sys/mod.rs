@@ -1,5 +1,9 @@
 //! System calls and processor instructions, behind functions that are safe to call.
 //!
+//! `rustix` makes most calls, and `pnet` lists interfaces. `rustix` enters the kernel itself, so a preloaded library
+//! that replaces functions of the C library does not see these calls. The C library makes the others (`ffi`, and parts
+//! of `messages` and `memory`).
+//!
 //! | module | subject |
 //! |---|---|
 //! | `messages`, `cmsg` | datagrams with control messages; descriptors over Unix sockets |
