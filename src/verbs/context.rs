@@ -18,12 +18,13 @@ use crate::runtime::{
 };
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::window;
-use crate::verbs::event::{Subject, Subjects};
 use crate::verbs::info::{DeviceInfo, Limits, PortState};
+use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR};
 use crate::verbs::pd::PdInner;
+use crate::verbs::subject::{Subject, Subjects};
 use crate::verbs::{
     AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, DeviceCounters, Error,
-    OdpCaps, ProtectionDomain, RtValues, XrcDomain, XrcdOptions, qp,
+    OdpCaps, ProtectionDomain, RtValues, XrcDomain, XrcdOptions,
 };
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
@@ -451,9 +452,9 @@ impl Context {
                 shards: config.shards,
                 limits: Limits {
                     max_qp: config.max_qp,
-                    max_qp_wr: qp::MAX_WR,
-                    max_sge: qp::MAX_SGE,
-                    max_inline_data: qp::MAX_INLINE,
+                    max_qp_wr: MAX_WR,
+                    max_sge: MAX_SGE,
+                    max_inline_data: MAX_INLINE,
                     max_cq: CompletionQueue::MAX_COUNT,
                     max_cqe: CompletionQueue::MAX_DEPTH,
                     // C has an `int` for each.
@@ -471,8 +472,8 @@ impl Context {
                     max_dm_size: memory.max_dm_size,
                     max_mw: memory.max_mw,
                     max_srq: Engine::MAX_SRQ,
-                    max_srq_wr: qp::MAX_WR,
-                    max_srq_sge: qp::MAX_SGE,
+                    max_srq_wr: MAX_WR,
+                    max_srq_sge: MAX_SGE,
                     max_rd_atomic: config.max_rd_atomic,
                     max_pkeys: u16::try_from(device.pkeys.len()).unwrap_or(u16::MAX),
                     max_mcast_grp: config.max_mcast_grp,

@@ -7,11 +7,10 @@ use crate::ids::CqId;
 use crate::runtime::{Armed, Moderation, OnSignal, Ring, Stamped};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
-use crate::verbs::event::Subject;
 use crate::verbs::pd::PdInner;
-use crate::verbs::poll::{Polling, WcFlags};
+use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User, Users};
-use crate::verbs::{CompletionChannel, Error, ProtectionDomain};
+use crate::verbs::{CompletionChannel, Error, Polling, ProtectionDomain, WcFlags};
 
 /// Where work requests end.
 ///

@@ -1,13 +1,10 @@
 //! Events that are in somebody's hands: announcements of completion queues, and asynchronous ones.
 
-use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{CqId, Qpn, Srqn};
 use crate::runtime::OnSignal;
-use crate::sync::Mutex;
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{CompletionQueue, Context, Error};
@@ -145,61 +142,5 @@ impl Context {
     ) -> Result<PendingEvent, Error> {
         let event = self.wait_event_with(timeout, on_signal)?;
         Ok(PendingEvent { event, owed: self.inner.subjects.take(event) })
-    }
-}
-
-/// What an asynchronous event tells of.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Subject {
-    Qp(Qpn),
-    Cq(CqId),
-    Srq(Srqn),
-}
-
-impl Subject {
-    /// `None` of the device itself, which is closed only when nobody has anything of it.
-    pub(super) fn of(event: AsyncEvent) -> Option<Self> {
-        Some(match event {
-            AsyncEvent::CqErr(cq) => Self::Cq(cq),
-            AsyncEvent::QpFatal(qpn)
-            | AsyncEvent::QpReqErr(qpn)
-            | AsyncEvent::QpAccessErr(qpn)
-            | AsyncEvent::CommEst(qpn)
-            | AsyncEvent::SqDrained(qpn)
-            | AsyncEvent::QpLastWqeReached(qpn) => Self::Qp(qpn),
-            AsyncEvent::SrqErr(srqn) | AsyncEvent::SrqLimitReached(srqn) => Self::Srq(srqn),
-            AsyncEvent::GidChange
-            | AsyncEvent::PortActive
-            | AsyncEvent::PortErr
-            | AsyncEvent::DeviceFatal => return None,
-        })
-    }
-}
-
-/// The objects of a context of which events can tell.
-#[derive(Debug, Default)]
-pub(super) struct Subjects(Mutex<HashMap<Subject, Arc<Unacknowledged>>>);
-
-impl Subjects {
-    /// Enters an object, and returns what counts its events.
-    pub(super) fn enter(&self, subject: Subject) -> Arc<Unacknowledged> {
-        Arc::clone(self.lock().entry(subject).or_default())
-    }
-
-    /// The object is gone.
-    pub(super) fn remove(&self, subject: Subject) {
-        self.lock().remove(&subject);
-    }
-
-    /// An event is handed out: it counts for what it tells of, if that still exists.
-    fn take(&self, event: AsyncEvent) -> Option<Arc<Unacknowledged>> {
-        let subjects = self.lock();
-        let owed = subjects.get(&Subject::of(event)?)?;
-        owed.take();
-        Some(Arc::clone(owed))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, Arc<Unacknowledged>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,29 +11,21 @@ use crate::engine::{
     CreateError, FlatAttr, InitAttr, PostError, QpAttr, QpCap, QpInfo, QpInit, QpState, QpType,
     RateLimit, RtrAttr, RtsAttr, SendOps,
 };
-use crate::ids::{Mtu, QKey, Qpn, Rkey};
+use crate::ids::{QKey, Qpn, Rkey};
 use crate::mem::{Access, BindInfo};
-use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::runtime::{Down, random};
-use crate::time::{AckTimeout, RnrTimer};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
 use crate::verbs::end::End;
-use crate::verbs::event::Subject;
+use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR, check_max};
 use crate::verbs::list::post_in_pieces;
 use crate::verbs::pd::PdInner;
+use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User};
-use crate::verbs::{CompletionQueue, Counters, Endpoint, Error, MemoryWindow, SharedReceiveQueue};
-
-/// Unfinished requests of one queue, at most.
-pub(super) const MAX_WR: u32 = 1 << 15;
-
-/// Pieces of one request, at most.
-pub(super) const MAX_SGE: u32 = 32;
-
-/// Bytes of an inline request, at most.
-pub(super) const MAX_INLINE: u32 = 1024;
+use crate::verbs::{
+    CompletionQueue, ConnectOptions, Counters, Endpoint, Error, MemoryWindow, SharedReceiveQueue,
+};
 
 /// What a queue pair is created with.
 #[doc(alias = "ibv_qp_init_attr")]
@@ -102,68 +94,9 @@ impl<'a> QpConfig<'a> {
             ("max_recv_sge", max_recv_sge, MAX_SGE),
             ("max_inline_data", max_inline_data, MAX_INLINE),
         ] {
-            if found > max {
-                let (found, max) = (found.into(), max.into());
-                return Err(Error::Limit { what, found, min: 0, max });
-            }
+            check_max(what, found, max)?;
         }
         Ok(())
-    }
-}
-
-/// How two queue pairs are connected. Both sides need the same `path_mtu`, and neither may have more
-/// READs outstanding than the other takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConnectOptions {
-    /// Payload of a full packet. `None` is the port's.
-    pub path_mtu: Option<Mtu>,
-    /// How long to wait for an acknowledgement. 14 is 67 ms: longer than a busy peer sleeps.
-    pub timeout: AckTimeout,
-    /// Attempts after the first without answer, 0 to 7.
-    pub retry_cnt: u8,
-    /// Attempts after the first that found no receive request, 0 to 6; 7 is for ever.
-    pub rnr_retry: u8,
-    /// How long the peer must wait when there is no receive request. 12 is 0.64 ms.
-    pub min_rnr_timer: RnrTimer,
-    /// READs, atomics, FLUSHes and ATOMIC WRITEs outstanding, in either direction.
-    pub max_rd_atomic: u8,
-    /// The source GID, by its index: the address of the device that the peer knows.
-    pub sgid_index: u8,
-    /// IPv4 TOS or IPv6 traffic class.
-    pub traffic_class: u8,
-    /// TTL or hop limit.
-    pub hop_limit: u8,
-    /// What the peer may do to memory here, where its region allows it too.
-    pub access: Access,
-    /// Which entry of the P_Key table is the queue pair's partition; like `access` for one that is in RESET.
-    pub pkey_index: u16,
-    /// The receive buffer of the peer's socket in bytes, as its kernel counts
-    /// ([`DeviceInfo::port`](super::DeviceInfo) tells it there): more of it is used the larger it is.
-    /// `None` is what the kernel says of a socket of this machine, and elsewhere that of a socket which has
-    /// asked for nothing.
-    pub peer_receive_buffer: Option<u64>,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        Self {
-            path_mtu: None,
-            timeout: AckTimeout::new(14).unwrap_or_default(),
-            retry_cnt: 7,
-            rnr_retry: 7,
-            min_rnr_timer: RnrTimer::new(12).unwrap_or_default(),
-            max_rd_atomic: 16,
-            sgid_index: 0,
-            traffic_class: 0,
-            hop_limit: AddressVector::DEFAULT_HOP_LIMIT,
-            access: Access::REMOTE_WRITE
-                | Access::REMOTE_READ
-                | Access::REMOTE_ATOMIC
-                | Access::FLUSH_GLOBAL
-                | Access::FLUSH_PERSISTENT,
-            pkey_index: 0,
-            peer_receive_buffer: None,
-        }
     }
 }
 

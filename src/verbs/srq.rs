@@ -7,10 +7,10 @@ use crate::engine::{SrqAttr, SrqError, SrqInit, SrqModify, XrcSrq};
 use crate::ids::Srqn;
 use crate::runtime::Shard;
 use crate::transport::work::RecvRequest;
-use crate::verbs::event::Subject;
+use crate::verbs::limits::{MAX_SGE, MAX_WR, check_max};
 use crate::verbs::list::post_in_pieces;
 use crate::verbs::pd::PdInner;
-use crate::verbs::qp::{MAX_SGE, MAX_WR};
+use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User, Users};
 use crate::verbs::{CompletionQueue, Error, XrcDomain};
 
@@ -92,8 +92,8 @@ impl SharedReceiveQueue {
         config: &SrqConfig,
         xrc: Option<(&XrcDomain, &CompletionQueue)>,
     ) -> Result<Self, Error> {
-        check("max_wr", config.max_wr, MAX_WR)?;
-        check("max_sge", config.max_sge, MAX_SGE)?;
+        check_max("max_wr", config.max_wr, MAX_WR)?;
+        check_max("max_sge", config.max_sge, MAX_SGE)?;
         let context = &pd.context;
         for (what, device) in xrc.iter().flat_map(|(domain, cq)| {
             let of_cq = &cq.inner.context.device;
@@ -194,7 +194,7 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_modify_srq")]
     pub fn modify(&self, modify: SrqModify) -> Result<(), Error> {
         if let Some(max_wr) = modify.max_wr {
-            check("max_wr", max_wr, MAX_WR)?;
+            check_max("max_wr", max_wr, MAX_WR)?;
         }
         let srqn = self.inner.srqn;
         let shard = &self.inner.shard;
@@ -242,11 +242,6 @@ impl SharedReceiveQueue {
         // It exists as long as a handle does.
         Ok(shard.with(|core, _| core.engine.query_srq(srqn).ok_or(SrqError::NoSuchSrq(srqn)))??)
     }
-}
-
-fn check(what: &'static str, found: u32, max: u32) -> Result<(), Error> {
-    let (found, max) = (found.into(), max.into());
-    if found <= max { Ok(()) } else { Err(Error::Limit { what, found, min: 0, max }) }
 }
 
 /// Whether they are the same queue.

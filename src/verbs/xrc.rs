@@ -12,7 +12,7 @@ use crate::psn::Psn;
 use crate::runtime::{Shard, Xrcd};
 use crate::verbs::context::ContextInner;
 use crate::verbs::end::End;
-use crate::verbs::event::Subject;
+use crate::verbs::subject::Subject;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{ConnectOptions, Counters, Endpoint, Error};
 
