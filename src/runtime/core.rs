@@ -2,6 +2,7 @@
 
 mod failure;
 mod link;
+mod link_state;
 mod mcast;
 mod srq;
 mod xrc;
@@ -24,13 +25,13 @@ use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
 use crate::runtime::queue::Queue;
 use crate::runtime::rings::Rings;
-use crate::runtime::shards::ShardSet;
+use crate::runtime::shard_set::ShardSet;
 use crate::sys::{has_net_raw, is_closed};
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
 
-pub use link::LinkCounters;
+pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
 
 /// Bursts that are built before the port is asked to take them. While it copies them the receiving
@@ -66,7 +67,7 @@ pub(crate) struct Core {
     wakes: ShardSet,
     /// The port has other descriptors.
     descriptors_changed: bool,
-    link: link::Link,
+    link: link_state::Link,
     /// Somebody else in this process has closed the port's socket.
     is_port_closed: bool,
 }
@@ -122,7 +123,7 @@ impl Core {
             contexts: Vec::new(),
             wakes: ShardSet::EMPTY,
             descriptors_changed: false,
-            link: link::Link::default(),
+            link: link_state::Link::default(),
             is_port_closed: false,
         };
         core.begin_with_link();

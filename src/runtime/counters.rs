@@ -13,7 +13,7 @@ use crate::counter::{Counter, Family, Sample};
 use crate::ids::Qpn;
 use crate::io::PortCounters;
 use crate::runtime::LinkCounters;
-use crate::runtime::shard::Down;
+use crate::runtime::down::Down;
 use crate::runtime::shards::Shards;
 use crate::transport::outputs::Counters;
 

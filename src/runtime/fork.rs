@@ -2,23 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::runtime::{device, registry};
+use crate::runtime::{claim, generation, own};
 use crate::sys::at_fork;
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// The generation of this process: how many forks lie between it and the one that loaded the library, counted from
-/// the first device on. A device made in another is not this process's: it must not touch its sockets,
-/// and its thread does not exist here.
-#[inline]
-pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
-
 /// What another thread may have locked when the process forks. In the child it would be so for ever.
-type Held = (device::Held, registry::Held);
+type Held = (own::Held, claim::Held);
 
 thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
@@ -31,7 +20,7 @@ fn hold(begins: bool) {
         let Ok(mut held) = held.try_borrow_mut() else { return };
         *held = None;
         if begins {
-            *held = Some((device::hold(), registry::hold()));
+            *held = Some((own::hold(), claim::hold()));
         }
     });
 }
@@ -45,7 +34,7 @@ pub(crate) fn watch() {
         hold(false);
     }
     extern "C" fn in_child() {
-        GENERATION.fetch_add(1, Ordering::Relaxed);
+        generation::begin_next();
         hold(false);
     }
     static ONCE: Once = Once::new();

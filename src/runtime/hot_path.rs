@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ids::Qpn;
 use crate::net::MAX_BURST_SEGMENTS;
 use crate::runtime::AckPolicy;
-use crate::runtime::registry::Claim;
+use crate::runtime::claim::Claim;
 use crate::runtime::ring::Ring;
 use crate::runtime::shard::Shard;
 use crate::runtime::wire_of_tests::{End, pair};

@@ -17,18 +17,24 @@
 //!
 //! Who takes turns is in `progress`.
 
+mod claim;
 mod clock;
 mod core;
 mod counters;
 mod device;
+mod down;
 mod env;
 mod fork;
+mod generation;
 mod hold;
 #[cfg(test)]
 mod hot_path;
 mod log;
 mod moderation;
+mod open;
+mod open_error;
 mod opener;
+mod own;
 mod peers;
 mod progress;
 mod queue;
@@ -36,6 +42,7 @@ mod registry;
 mod ring;
 mod rings;
 mod shard;
+mod shard_set;
 mod shards;
 mod signals;
 #[cfg(test)]
@@ -45,26 +52,29 @@ mod xrcd;
 pub use self::core::LinkCounters;
 pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
-pub use device::{OpenError, loopback_addresses};
+pub use down::Down;
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
-pub use fork::generation;
+pub use generation::generation;
 pub use log::log;
 pub use moderation::Moderation;
+pub use open::loopback_addresses;
+pub use open_error::OpenError;
 pub use registry::flush;
-pub use shard::Down;
 pub use xrcd::XrcdError;
 
 pub(crate) use self::core::{AttachError, Core};
 pub(crate) use crate::io::Bell;
 pub(crate) use crate::sync::notify::Armed;
 pub(crate) use crate::sync::wakers::WakerKey;
-pub(crate) use device::{Address, Device, DeviceConfig, may_be_shards, random};
+pub(crate) use device::Device;
+pub(crate) use open::{Address, DeviceConfig, random};
 pub(crate) use queue::{OnSignal, Queue, Waited};
 pub(crate) use registry::find as find_device;
 pub(crate) use ring::{Announce, Ring, Stamped};
 pub(crate) use rings::CqNumbers;
 pub(crate) use shard::Shard;
-pub(crate) use shards::{ShardSet, Shards};
+pub(crate) use shard_set::{ShardSet, may_be_shards};
+pub(crate) use shards::Shards;
 pub(crate) use xrcd::{Xrcd, XrcdTable};
 
 /// When what has arrived is acknowledged.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::io::several::Several;
 use crate::io::{OpenPortError, Opener, Port, PortConfig, PortKind};
-use crate::runtime::device::OpenError;
+use crate::runtime::open_error::OpenError;
 use crate::runtime::{LogLevel, log};
 
 /// Begins to open a device with ports of a kind at these addresses, for this many shards.

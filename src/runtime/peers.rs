@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
-use crate::runtime::shard::{Down, Shard};
-use crate::runtime::shards::{ShardSet, Shards};
+use crate::runtime::down::Down;
+use crate::runtime::shard::Shard;
+use crate::runtime::shard_set::ShardSet;
+use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 

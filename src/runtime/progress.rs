@@ -52,8 +52,9 @@ use std::time::Duration;
 
 use crate::io::Bell;
 use crate::runtime::core::{Found, LINGER};
+use crate::runtime::down::Down;
 use crate::runtime::queue::{OnSignal, Queue, Waited};
-use crate::runtime::shard::{Down, Due, Shard, Watch};
+use crate::runtime::shard::{Due, Shard, Watch};
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
 use crate::sys::{Woken, processor_time, sleep_on};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
 
 use crate::io::Bell;
-use crate::runtime::shards::ShardSet;
+use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, signals};
 use crate::sync::Mutex;
 use crate::sync::notify::ItemCount;

@@ -1,147 +1,61 @@
-//! Which addresses of this process have a device.
+//! The devices of this process, by address, and what is sent for them when the process ends.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::process;
-use std::sync::{Arc, Condvar, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Once, Weak};
 
+use crate::runtime::claim::{self, Claim, Owner};
 use crate::runtime::device::Device;
-use crate::runtime::fork;
 use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
 use crate::sys::at_exit;
 
-static REGISTRY: Mutex<Option<HashMap<IpAddr, Entry>>> = Mutex::new(None);
-static RELEASED: Condvar = Condvar::new();
-
-pub(super) struct Entry {
-    /// Dangling while the device is being opened or closed.
-    device: Weak<Device>,
-    /// A child inherits the table, and not the devices.
-    generation: u32,
-}
-
-/// The right to have the device of some addresses. It lives until its sockets are closed.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    ips: Vec<IpAddr>,
-    generation: u32,
-}
-
-/// Who has some addresses.
-pub(crate) enum Claimed {
-    /// The first of them that is taken belongs to a device that is open.
+/// The device that has one of some addresses, or the right to open one there.
+pub(super) enum Claimed {
+    /// The device that has the first of them that is taken.
     Device(IpAddr, Arc<Device>),
-    /// The caller, from now on.
+    /// The right to open one at all of them.
     Caller(Claim),
 }
 
-impl Claim {
-    /// Finds the device of the first of these addresses that has one, or claims all of them at once.
-    /// Waits while one is being opened or closed.
-    pub(crate) fn find_or_make(ips: &[IpAddr]) -> Claimed {
-        let mut entries = lock();
-        loop {
-            let Some((ip, found)) = first_of(&mut entries, ips) else {
-                return Claimed::Caller(Self::make(&mut entries, ips));
-            };
-            if let Some(device) = found.upgrade() {
-                return Claimed::Device(ip, device);
+/// Finds the device of the first of these addresses that has one, or claims all of them at once. Waits while a device
+/// is being opened or closed.
+pub(super) fn find_or_claim(ips: &[IpAddr]) -> Claimed {
+    loop {
+        match Claim::find_or_make(ips) {
+            claim::Claimed::Caller(claim) => return Claimed::Caller(claim),
+            claim::Claimed::Owner(ip, owner) => {
+                // Every owner is a device.
+                if let Some(device) = device(owner) {
+                    return Claimed::Device(ip, device);
+                }
             }
-            entries = RELEASED.wait(entries).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Claims addresses unless one of them has, or is about to have, or had until just now, a device.
-    pub(crate) fn make_free(ips: &[IpAddr]) -> Option<Self> {
-        let mut entries = lock();
-        first_of(&mut entries, ips).is_none().then(|| Self::make(&mut entries, ips))
-    }
-
-    fn make(entries: &mut Entries<'_>, ips: &[IpAddr]) -> Self {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| at_exit(flush_all));
-        let claim = Self { ips: ips.to_vec(), generation: fork::generation() };
-        claim.fill(entries, &Weak::new());
-        claim
-    }
-
-    /// Enters a device at its addresses, which have been claimed for it.
-    pub(crate) fn enter(device: &Arc<Device>) {
-        let mut entries = lock();
-        device.shards.first().claim().fill(&mut entries, &Arc::downgrade(device));
-        remember(device);
-        drop(entries);
-        RELEASED.notify_all();
-    }
-
-    fn fill(&self, entries: &mut Entries<'_>, device: &Weak<Device>) {
-        let entries = entries.get_or_insert_default();
-        for ip in &self.ips {
-            let entry = Entry { device: Weak::clone(device), generation: self.generation };
-            entries.insert(*ip, entry);
-        }
-    }
-
-    /// The addresses.
-    pub(crate) fn ips(&self) -> &[IpAddr] {
-        &self.ips
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        // A child's copy is none of the child's table.
-        if self.generation == fork::generation() {
-            let mut entries = lock();
-            let entries = entries.get_or_insert_default();
-            for ip in &self.ips {
-                entries.remove(ip);
-            }
-            RELEASED.notify_all();
         }
     }
 }
 
-/// The device of this process that is open at `ip`.
+/// Enters a device at its addresses, which have been claimed for it.
+pub(super) fn enter(device: &Arc<Device>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| at_exit(flush_all));
+    let owner: Weak<Device> = Arc::downgrade(device);
+    let claim = device.shards.first().claim();
+    claim.enter(&(owner as Weak<Owner>), || remember(device));
+}
+
+/// Returns the device of this process that is open at `ip`.
 pub(crate) fn find(ip: IpAddr) -> Option<Arc<Device>> {
-    of(&mut lock(), ip)?.upgrade()
+    device(claim::owner(ip)?)
 }
 
-type Entries<'a> = MutexGuard<'a, Option<HashMap<IpAddr, Entry>>>;
-
-/// Keeps others from opening and closing devices.
-pub(super) type Held = Entries<'static>;
-
-pub(super) fn hold() -> Held {
-    lock()
-}
-
-fn lock<'a>() -> Entries<'a> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What this process has at `ip`.
-fn of(entries: &mut Entries<'_>, ip: IpAddr) -> Option<Weak<Device>> {
-    let entry = entries.as_ref()?.get(&ip)?;
-    (entry.generation == fork::generation()).then(|| Weak::clone(&entry.device))
-}
-
-/// The first of these addresses at which this process has something.
-fn first_of(entries: &mut Entries<'_>, ips: &[IpAddr]) -> Option<(IpAddr, Weak<Device>)> {
-    ips.iter().find_map(|ip| of(entries, *ip).map(|device| (*ip, device)))
+fn device(owner: Arc<Owner>) -> Option<Arc<Device>> {
+    owner.downcast().ok()
 }
 
 /// Sends what the devices of this process owe their peers, for its end by `exit`.
 extern "C" fn flush_all() {
-    // Another thread may hold it, and go on for as long as it likes.
-    let Ok(entries) = REGISTRY.try_lock() else { return };
-    let devices: Vec<_> = entries
-        .iter()
-        .flat_map(HashMap::values)
-        .filter_map(|entry| entry.device.upgrade())
-        .collect();
-    drop(entries);
+    // Nothing is sent while another thread opens or closes a device: it may take as long as it likes.
+    let devices: Vec<_> = claim::owners_at_once().into_iter().filter_map(device).collect();
     for device in devices {
         device.shards.iter().for_each(|shard| shard.flush_at_exit());
         // To close it is the system's part now.

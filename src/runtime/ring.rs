@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::runtime::moderation::{Moderation, Moderator, Verdict};
 use crate::runtime::queue::Queue;
-use crate::runtime::shards::{ShardSet, SharedShardSet};
+use crate::runtime::shard_set::{ShardSet, SharedShardSet};
 use crate::sync::Mutex;
 use crate::sync::notify::{Armed, NotifyRequest};
 use crate::sync::wakers::Wakers;

@@ -9,7 +9,7 @@ use crate::engine::timers::Timers;
 use crate::ids::{CqId, Qpn};
 use crate::runtime::moderation::{Moderation, Verdict};
 use crate::runtime::ring::{Put, Ring};
-use crate::runtime::shards::ShardSet;
+use crate::runtime::shard_set::ShardSet;
 use crate::sync::Mutex;
 use crate::time::Instant;
 use crate::transport::work::Completion;

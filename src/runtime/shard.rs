@@ -9,14 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use thiserror::Error;
 
 use crate::io::{Bell, Port};
+use crate::runtime::claim::Claim;
 use crate::runtime::core::{Core, Found, Notices};
+use crate::runtime::down::Down;
 use crate::runtime::queue::Queue;
-use crate::runtime::registry::Claim;
-use crate::runtime::shards::{ShardSet, Shards};
-use crate::runtime::{clock, fork};
+use crate::runtime::shard_set::ShardSet;
+use crate::runtime::{clock, generation};
 use crate::sync::Mutex;
 use crate::sync::progress::Progress;
 use crate::sys::{Woken, sleep_on};
@@ -33,32 +33,14 @@ const POLLS: u32 = 128;
 /// How long a turn may take at the end of the process, its thread having lost the processor.
 const LAST_TURN: Duration = Duration::from_millis(20);
 
-/// Why a device can do nothing any more.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
-#[non_exhaustive]
-pub enum Down {
-    /// A panic under its lock, in the library or in something that the program has given it (a capture,
-    /// a backing of memory), has left it in an unknown state. In the library it is a bug: please report
-    /// it.
-    #[error("the device has failed after a panic in the library")]
-    Failed,
-    /// The descriptor of one of its sockets was closed by something that did not own it.
-    #[doc(alias = "EBADF")]
-    #[error("the device has failed: something else in this process has closed its socket")]
-    SocketClosed,
-    /// It belongs to the process that this one was forked from.
-    #[error("the device belongs to the parent process; a forked child opens its own")]
-    Forked,
-}
-
 /// Engine and port behind a lock, with what their users tell each other without it.
 #[derive(Debug)]
 pub(crate) struct Shard {
     core: Mutex<Core>,
     /// Its place among the shards of its device.
     index: u8,
-    /// All of them, if there are others.
-    all: OnceLock<Weak<Shards>>,
+    /// All shards of the device in order, if there are others.
+    siblings: OnceLock<Box<[Weak<Self>]>>,
     /// The time of whoever has had the lock last.
     last_time: AtomicU64,
     /// When somebody else than the device's thread last began a turn.
@@ -88,7 +70,7 @@ impl Shard {
     pub(crate) fn new(core: Core, index: u8, claim: &Arc<Claim>) -> io::Result<Self> {
         Ok(Self {
             index,
-            all: OnceLock::new(),
+            siblings: OnceLock::new(),
             descriptors: Mutex::new(numbers(core.port.as_ref())),
             core: Mutex::new(core),
             last_time: AtomicU64::new(0),
@@ -100,15 +82,21 @@ impl Shard {
             driver_sleep: Due::default(),
             driver_bell: Bell::new()?,
             failed: AtomicU8::new(0),
-            generation: fork::generation(),
+            generation: generation(),
             claim: Arc::clone(claim),
         })
     }
 
-    /// It is one of several.
-    pub(super) fn join(&self, all: &Arc<Shards>) {
-        // Nobody else does this.
-        let _ = self.all.set(Arc::downgrade(all));
+    /// Makes it one of several shards, in their order.
+    pub(super) fn join(&self, all: &[Arc<Self>]) {
+        // Called once.
+        let _ = self.siblings.set(all.iter().map(Arc::downgrade).collect());
+    }
+
+    /// Returns the shard of the device with an index, if there are several.
+    fn sibling(&self, index: u8) -> Option<Arc<Self>> {
+        let siblings = self.siblings.get()?;
+        siblings.get(usize::from(index) % siblings.len())?.upgrade()
     }
 
     /// Its place among the shards of its device.
@@ -273,9 +261,7 @@ impl Shard {
             act(self);
         }
         let others = these.without(self.set());
-        if let Some(all) = self.all.get().and_then(Weak::upgrade) {
-            others.iter().for_each(|index| act(all.at(index.into())));
-        }
+        others.iter().filter_map(|index| self.sibling(index)).for_each(|shard| act(&shard));
     }
 
     /// When the first wakes up of those who sleep on the port, if anybody does.
@@ -316,7 +302,7 @@ impl Shard {
 
     /// Whether the device can be used.
     pub(crate) fn check(&self) -> Result<(), Down> {
-        if self.generation != fork::generation() {
+        if self.generation != generation() {
             return Err(Down::Forked);
         }
         match self.failed.load(Ordering::Relaxed) {
@@ -341,9 +327,8 @@ impl Shard {
         wakers.into_iter().for_each(Waker::wake);
         self.driver_bell.ring();
         self.thread_bell.ring();
-        if let Some(all) = self.all.get().and_then(Weak::upgrade) {
-            all.iter().for_each(|shard| _ = shard.fail(why));
-        }
+        let siblings = self.siblings.get().into_iter().flatten();
+        siblings.filter_map(Weak::upgrade).for_each(|shard| _ = shard.fail(why));
         why
     }
 

@@ -2,88 +2,15 @@
 //!
 //! Nobody ever holds the locks of two: what concerns several is done under one lock after the other.
 
-use std::ops::{BitOr, BitOrAssign};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::ids::Qpn;
+use crate::runtime::down::Down;
 use crate::runtime::queue::{OnSignal, Queue, Waited};
-use crate::runtime::shard::{Down, Shard};
+use crate::runtime::shard::Shard;
+use crate::runtime::shard_set::ShardSet;
 use crate::runtime::signals;
 use crate::time::Instant;
-
-/// Some of a device's shards.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ShardSet(u64);
-
-impl ShardSet {
-    /// None of them.
-    pub(crate) const EMPTY: Self = Self(0);
-    /// As many as there can be.
-    pub(crate) const ALL: Self = Self(u64::MAX);
-
-    /// The one with this index.
-    pub(crate) const fn of(index: u8) -> Self {
-        Self(1 << (index % Qpn::SHARDS))
-    }
-
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(crate) const fn contains(self, index: u8) -> bool {
-        self.0 & Self::of(index).0 != 0
-    }
-
-    /// Those that are not among these.
-    pub(crate) const fn without(self, these: Self) -> Self {
-        Self(self.0 & !these.0)
-    }
-
-    /// How many they are.
-    pub(crate) const fn len(self) -> u32 {
-        self.0.count_ones()
-    }
-
-    /// Their indices.
-    pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
-        (0..Qpn::SHARDS).filter(move |index| self.contains(*index))
-    }
-}
-
-impl BitOr for ShardSet {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for ShardSet {
-    fn bitor_assign(&mut self, other: Self) {
-        *self = *self | other;
-    }
-}
-
-/// A set that several threads change.
-#[derive(Debug, Default)]
-pub(crate) struct SharedShardSet(AtomicU64);
-
-impl SharedShardSet {
-    pub(crate) fn get(&self) -> ShardSet {
-        ShardSet(self.0.load(Ordering::SeqCst))
-    }
-
-    /// Adds these, and returns those of them that were not there.
-    pub(crate) fn insert(&self, these: ShardSet) -> ShardSet {
-        these.without(ShardSet(self.0.fetch_or(these.0, Ordering::SeqCst)))
-    }
-
-    /// Empties it, and returns what was there.
-    pub(crate) fn take(&self) -> ShardSet {
-        ShardSet(self.0.swap(0, Ordering::SeqCst))
-    }
-}
 
 /// The shards of a device: one at least.
 #[derive(Debug)]
@@ -100,7 +27,7 @@ impl Shards {
         let shards = Arc::new(Self { all, turns: AtomicUsize::new(0) });
         debug_assert!(!shards.all.is_empty(), "a device without a shard");
         if !shards.is_one() {
-            shards.iter().for_each(|shard| shard.join(&shards));
+            shards.iter().for_each(|shard| shard.join(&shards.all));
         }
         shards
     }
@@ -219,22 +146,5 @@ struct Boarded<'a> {
 impl Drop for Boarded<'_> {
     fn drop(&mut self) {
         self.shards.alight(self.these);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_has_what_was_put_in() {
-        let set = ShardSet::of(0) | ShardSet::of(63);
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63]);
-        assert_eq!(set.without(ShardSet::of(0)), ShardSet::of(63));
-        assert!(!set.contains(1) && ShardSet::EMPTY.is_empty() && ShardSet::ALL.contains(17));
-        let shared = SharedShardSet::default();
-        assert_eq!(shared.insert(ShardSet::of(3)), ShardSet::of(3));
-        assert_eq!(shared.insert(set | ShardSet::of(3)), set, "what was not there");
-        assert_eq!((shared.take(), shared.get()), (set | ShardSet::of(3), ShardSet::EMPTY));
     }
 }

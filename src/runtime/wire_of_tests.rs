@@ -15,7 +15,7 @@ use crate::runtime::AckPolicy;
 use crate::runtime::core::Core;
 use crate::runtime::queue::Queue;
 use crate::runtime::ring::{Announce, Ring};
-use crate::runtime::shards::ShardSet;
+use crate::runtime::shard_set::ShardSet;
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{Completion, RemoteAddr, Sge, WcOpcode, WcStatus};

@@ -5,12 +5,10 @@ use std::net::IpAddr;
 use std::sync::Weak;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use crate::counter::counters;
 use crate::ids::Mtu;
 use crate::io::LinkState;
 use crate::runtime::core::Core;
+use crate::runtime::core::link_state::LinkCounters;
 use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
@@ -19,24 +17,6 @@ const LOOKS: usize = 16;
 
 /// How often one looks at most: a look takes as long as a small datagram.
 const PAUSE: Duration = Duration::from_millis(1);
-
-counters! {
-    named "";
-    /// What has become of the interface below a device.
-    pub struct LinkCounters {
-        link_downed: "Times that the interface stopped carrying packets, or lost the device's address; of several addresses, that none was left to send from.", rxe "link_downed";
-    }
-}
-
-/// What is known of the interfaces.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Link {
-    /// Of each address that the device has, as it was seen last; those of which nothing can be known are
-    /// not here.
-    states: SmallVec<[LinkState; 1]>,
-    next_look: Instant,
-    pub(super) counters: LinkCounters,
-}
 
 impl Core {
     /// Whether packets can come and go, as far as that is known.

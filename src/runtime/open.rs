@@ -1,0 +1,320 @@
+//! How devices are opened.
+
+use std::io;
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::{self, JoinHandle};
+
+use crate::engine::{Config, Engine};
+use crate::ids::{Gid, Mtu, PKey};
+use crate::io::capture::{Capture, Shared};
+use crate::io::impair::{Impair, Impairments};
+use crate::io::sorted::Sorted;
+use crate::io::udp;
+use crate::io::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
+use crate::mem::Memory;
+use crate::net::ROCE_PORT;
+use crate::runtime::claim::Claim;
+use crate::runtime::core::Core;
+use crate::runtime::counters::Report;
+use crate::runtime::device::Device;
+use crate::runtime::open_error::OpenError;
+use crate::runtime::opener;
+use crate::runtime::peers::Peers;
+use crate::runtime::registry::{self, Claimed};
+use crate::runtime::shard::Shard;
+use crate::runtime::shard_set::may_be_shards;
+use crate::runtime::{AckPolicy, CqNumbers, Shards, XrcdTable, fork, generation, own};
+use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
+
+/// Configuration of a device.
+pub(crate) struct DeviceConfig {
+    pub(crate) address: Address,
+    /// Its other addresses.
+    pub(crate) also: Vec<IpAddr>,
+    pub(crate) name: String,
+    pub(crate) receive_buffer: Option<usize>,
+    pub(crate) reorder_buffer: Option<u64>,
+    pub(crate) source_port: Option<u16>,
+    pub(crate) via: PortKind,
+    /// How many shards it has.
+    pub(crate) shards: u8,
+    pub(crate) ack_policy: AckPolicy,
+    pub(crate) impairments: Option<Impairments>,
+    pub(crate) capture: Option<Box<dyn Sink>>,
+    /// The P_Key table.
+    pub(crate) pkeys: Vec<PKey>,
+    /// The directory that the counters are written to.
+    pub(crate) counters: Option<PathBuf>,
+    /// Whether it is to be different from what an address opens by itself. A device that is open
+    /// already cannot follow such wishes.
+    pub(crate) special: bool,
+}
+
+impl DeviceConfig {
+    /// The addresses of a device with `ip` for its first.
+    fn ips(&self, ip: IpAddr) -> Result<Vec<IpAddr>, OpenError> {
+        let ips: Vec<_> = iter::once(ip).chain(self.also.iter().copied()).collect();
+        if ips.len() > MAX_ADDRESSES {
+            return Err(OpenError::TooManyAddresses { found: ips.len(), max: MAX_ADDRESSES });
+        }
+        let twice = ips.iter().enumerate().find(|(at, ip)| ips[..*at].contains(ip));
+        twice.map_or(Ok(()), |(_, ip)| Err(OpenError::SameAddress { ip: *ip }))?;
+        Ok(ips)
+    }
+
+    /// Opens the ports of a device with these addresses, one a shard, and says what packets they carry.
+    fn open_ports(
+        &self,
+        ips: &[IpAddr],
+        opener: &dyn Opener,
+    ) -> Result<(Vec<Box<dyn Port>>, Mtu), OpenError> {
+        let mut active_mtu = Mtu::Mtu4096;
+        let configured = |ip| PortConfig {
+            receive_buffer: self.receive_buffer,
+            source_port: self.source_port,
+            ..PortConfig::new(ip)
+        };
+        let ports = opener::open(opener, ips, self.shards, &configured, &mut |port| {
+            let PortInfo { ip, link_mtu: mtu, .. } = port.info();
+            active_mtu = active_mtu.min(Mtu::for_link(mtu).ok_or(OpenError::LinkMtu { ip, mtu })?);
+            Ok(())
+        })?;
+        Ok((ports, active_mtu))
+    }
+
+    /// Makes a shard around each port, with an engine that finds memory in `memory`.
+    fn start_shards(
+        &mut self,
+        ports: Vec<Box<dyn Port>>,
+        engines: &Config,
+        memory: &Arc<Memory>,
+        claim: Arc<Claim>,
+    ) -> Result<Arc<Shards>, OpenError> {
+        let os = |what| move |source| OpenError::Os { what, source };
+        let mut shards = Vec::new();
+        for (index, port) in (0..).zip(self.wrap(ports).map_err(os("eventfd"))?) {
+            let config = Config { shard: engines.shard + index, ..engines.clone() };
+            let seed = random().map_err(os("random numbers"))?;
+            let engine = Engine::new(config, Arc::clone(memory), seed);
+            let core = Core::new(engine, port, self.ack_policy);
+            shards.push(Shard::new(core, index, &claim).map_err(os("eventfd"))?);
+        }
+        Ok(Shards::new(shards))
+    }
+
+    /// Puts around the ports of all shards what the options ask for. The capture shows what is on the wire,
+    /// so it is inside.
+    fn wrap(&mut self, ports: Vec<Box<dyn Port>>) -> io::Result<Vec<Box<dyn Port>>> {
+        let several = ports.len() > 1;
+        // What one port shows needs no lock.
+        let mut sinks: Vec<Box<dyn Sink>> = match self.capture.take() {
+            Some(sink) if several => {
+                let shared = Shared::new(sink);
+                ports.iter().map(|_| Box::new(shared.clone()) as Box<dyn Sink>).collect()
+            }
+            sink => sink.into_iter().collect(),
+        };
+        let wrap = |(index, mut port): (u64, Box<dyn Port>)| {
+            if let Some(sink) = sinks.pop() {
+                port = Box::new(Capture::new(port, sink));
+            }
+            if let Some(impairments) = self.impairments {
+                // They are not to lose in step.
+                let seed = impairments.seed.wrapping_add(index);
+                port = Box::new(Impair::new(port, &Impairments { seed, ..impairments }));
+            }
+            port
+        };
+        let ports = (0..).zip(ports).map(wrap).collect();
+        if !several {
+            return Ok(ports);
+        }
+        Ok(Sorted::all(ports)?.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
+    }
+}
+
+/// Addresses that a device may have: as many as the index of a source GID names.
+const MAX_ADDRESSES: usize = 256;
+
+/// Which address a device is to have for its first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Address {
+    /// This one.
+    Ip(IpAddr),
+    /// That of the device which this process has taken without being told one; else the first free.
+    Own,
+    /// The first free of 127.0.0.1, 127.0.0.2, …
+    Free,
+}
+
+impl Device {
+    /// The device at some addresses: the one that is open, or a new one.
+    pub(crate) fn open(mut config: DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        check_pkeys(&config.pkeys)?;
+        if !may_be_shards(config.shards) {
+            return Err(OpenError::Shards { found: config.shards });
+        }
+        fork::watch();
+        match config.address {
+            Address::Ip(ip) => {
+                let ips = config.ips(ip)?;
+                match registry::find_or_claim(&ips) {
+                    Claimed::Device(taken, device) => device.suits(&config, &ips, taken),
+                    Claimed::Caller(claim) => Self::start(ip, claim, &mut config),
+                }
+            }
+            Address::Own => {
+                let mut own = own::hold();
+                if let Some(device) = own.upgrade().filter(|device| device.is_ours()) {
+                    drop(own);
+                    let ip = device.ip;
+                    return device.suits(&config, &config.ips(ip)?, ip);
+                }
+                let device = Self::at_first_free(&mut config)?;
+                *own = Arc::downgrade(&device);
+                Ok(device)
+            }
+            Address::Free => Self::at_first_free(&mut config),
+        }
+    }
+
+    /// Whether it is the device that is wanted at these addresses, of which it has the one that is taken.
+    fn suits(
+        self: Arc<Self>,
+        config: &DeviceConfig,
+        ips: &[IpAddr],
+        taken: IpAddr,
+    ) -> Result<Arc<Self>, OpenError> {
+        if ips.first() != Some(&self.ip) {
+            return Err(OpenError::Belongs { ip: taken, device: self.ip });
+        }
+        let others = !config.also.is_empty() && self.shards.first().claim().ips() != ips;
+        if config.special || others {
+            return Err(OpenError::AlreadyOpen { ip: self.ip });
+        }
+        Ok(self)
+    }
+
+    fn at_first_free(config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        if !config.also.is_empty()
+            && let Claimed::Device(ip, device) = registry::find_or_claim(&config.also)
+        {
+            return Err(OpenError::Belongs { ip, device: device.ip });
+        }
+        let mut error = OpenError::NoneFree { last: None };
+        let also = config.also.clone();
+        let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
+        while let Some(ip) = addresses.next() {
+            let Some(claim) = Claim::make_free(&config.ips(ip)?) else { continue };
+            // To find out who holds an address takes long; the last will do.
+            let is_last = addresses.peek().is_none() || !config.via.is_of_host();
+            if !is_last && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
+                continue;
+            }
+            match Self::start(ip, claim, config) {
+                Err(OpenError::Port(last @ udp::OpenError::InUse { ip: taken, .. }))
+                    if taken == ip =>
+                {
+                    error = OpenError::NoneFree { last: Some(last) };
+                }
+                result => return result,
+            }
+        }
+        Err(error)
+    }
+
+    fn start(ip: IpAddr, claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
+        let opener = opener::opener(&config.via, claim.ips(), config.shards)?;
+        let (ports, active_mtu) = config.open_ports(claim.ips(), &*opener)?;
+        let os = |what| move |source| OpenError::Os { what, source };
+        let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
+        let gids: Vec<_> = claim.ips().iter().copied().map(Gid::from).collect();
+        let buffers = ports.iter().map(|port| port.info().receive_buffer as u64);
+        let receive_buffer = buffers.min().unwrap_or_default();
+        let engines = Config {
+            active_mtu,
+            receive_buffer,
+            reorder_buffer: config.reorder_buffer.unwrap_or(receive_buffer),
+            gids: gids.clone(),
+            pkeys: config.pkeys.clone(),
+            shard: opener.first_shard(),
+            shards: config.shards,
+            // What a peer bears is for all of them.
+            peer_receive_buffer: DEFAULT_RECEIVE_BUFFER / u64::from(config.shards),
+            watches_backlogs: true,
+            remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
+            ..Config::new(ip)
+        };
+        let shards = config.start_shards(ports, &engines, &memory, Arc::new(claim))?;
+        let report = config.counters.take().map(|directory| {
+            Report::start(&directory, &config.name, ip, &shards)
+                .map_err(|source| OpenError::Counters { directory, source })
+        });
+        let report = report.transpose()?;
+        let mut device = Self {
+            shards,
+            memory,
+            name: config.name.clone(),
+            ip,
+            gids,
+            pkeys: config.pkeys.clone(),
+            receive_buffer: engines.receive_buffer,
+            next_pd: AtomicU32::new(1),
+            xrcds: XrcdTable::default(),
+            cqs: CqNumbers::default(),
+            peers: Peers::default(),
+            threads: Vec::new(),
+            report,
+            generation: generation(),
+        };
+        for shard in device.shards.iter() {
+            // Those that have started end with the device.
+            let thread = spawn(&config.name, shard).map_err(os("starting a thread"))?;
+            device.threads.push(thread);
+        }
+        let device = Arc::new(device);
+        registry::enter(&device);
+        Ok(device)
+    }
+}
+
+/// Whether a port may have this P_Key table (IBTA vol 1, §10.9.1).
+fn check_pkeys(pkeys: &[PKey]) -> Result<(), OpenError> {
+    if pkeys.is_empty() {
+        return Err(OpenError::NoPKey);
+    }
+    for (at, second) in pkeys.iter().copied().enumerate() {
+        if second.partition() == 0 {
+            return Err(OpenError::InvalidPKey(second));
+        }
+        let same = |first: &&PKey| first.partition() == second.partition();
+        if let Some(first) = pkeys[..at].iter().find(same).copied() {
+            return Err(OpenError::SamePartition { first, second });
+        }
+    }
+    Ok(())
+}
+
+/// The addresses that devices take which are told none: the first that is free.
+pub fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
+    (1..=254).map(|host| Ipv4Addr::new(127, 0, 0, host).into())
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::other(error),
+    })?;
+    Ok(bytes)
+}
+
+fn spawn(name: &str, shard: &Arc<Shard>) -> io::Result<JoinHandle<()>> {
+    let shard = Arc::clone(shard);
+    thread::Builder::new().name(name.to_owned()).spawn(move || shard.run())
+}

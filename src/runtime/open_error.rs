@@ -1,0 +1,136 @@
+//! Error for a device that cannot be opened.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::ids::PKey;
+#[cfg(feature = "packet")]
+use crate::io::packet;
+#[cfg(feature = "tap")]
+use crate::io::tap;
+use crate::io::udp;
+use crate::runtime::env::EnvError;
+
+/// Error for a device that cannot be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The port cannot be opened.
+    #[error(transparent)]
+    Port(#[from] udp::OpenError),
+    /// The packet port cannot be opened.
+    #[cfg(feature = "packet")]
+    #[error(transparent)]
+    PacketPort(packet::OpenError),
+    /// The TAP port cannot be opened.
+    #[cfg(feature = "tap")]
+    #[error(transparent)]
+    TapPort(tap::OpenError),
+    /// A port of another kind cannot be opened, such as a [`CustomPort`](crate::io::CustomPort).
+    #[error(transparent)]
+    OtherPort(Box<dyn std::error::Error + Send + Sync>),
+    /// The environment says something that makes no sense.
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    /// Every loopback address is taken.
+    #[error("no address of 127.0.0.1 to 127.0.0.254 is free{}", Because(last.as_ref()))]
+    NoneFree {
+        /// Why the last one could not be had, unless it is a device of this process.
+        last: Option<udp::OpenError>,
+    },
+    /// The device is open already, and cannot take options that the first to open it has not given.
+    #[error("the device at {ip} is open already; options must be given when it is opened first")]
+    AlreadyOpen {
+        /// Its address.
+        ip: IpAddr,
+    },
+    /// Another device of this process has the address.
+    #[error("{ip} belongs to the device at {device}, which is open already")]
+    Belongs {
+        /// The address.
+        ip: IpAddr,
+        /// The first address of that device.
+        device: IpAddr,
+    },
+    /// An address is given twice.
+    #[error("{ip} is given twice: each address of a device has one place in its GID table")]
+    SameAddress {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// There are more addresses than a GID table holds.
+    #[error("{found} addresses are given: a device takes {max} at most")]
+    TooManyAddresses {
+        /// How many.
+        found: usize,
+        /// How many there can be, by the index of a source GID.
+        max: usize,
+    },
+    /// The interface carries no packet.
+    #[error("the interface of {ip} has an MTU of {mtu}, which carries no packet of 256 bytes")]
+    LinkMtu {
+        /// The address.
+        ip: IpAddr,
+        /// Bytes of an IP packet.
+        mtu: usize,
+    },
+    /// The low bits of queue pair numbers do not name so many shards.
+    #[error("a device has 1, 2, 4, 8, 16, 32 or 64 shards, not {found}")]
+    Shards {
+        /// What was asked for.
+        found: u8,
+    },
+    /// Ports of this kind have one shard.
+    #[error(
+        "{shards} shards are asked for by {via}, and only a device by udp has more than one; \
+         several processes share an address by packet"
+    )]
+    ShardsVia {
+        /// How many.
+        shards: u8,
+        /// What the port is called.
+        via: &'static str,
+    },
+    /// The P_Key table has no entry.
+    #[error("the P_Key table is empty: a port belongs to one partition at least")]
+    NoPKey,
+    /// No partition has this key.
+    #[error("P_Key {0} names no partition: its lower 15 bits are 0")]
+    InvalidPKey(PKey),
+    /// A partition is in the P_Key table twice, which would leave open what its member may do.
+    #[error("P_Keys {first} and {second} name the same partition")]
+    SamePartition {
+        /// One entry.
+        first: PKey,
+        /// The other.
+        second: PKey,
+    },
+    /// Counters cannot be written where they are wanted.
+    #[error("counters cannot be written to directory {}: {source}", directory.display())]
+    Counters {
+        /// Where.
+        directory: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refuses something else.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+struct Because<'a>(Option<&'a udp::OpenError>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |error| write!(f, ": {error}"))
+    }
+}
