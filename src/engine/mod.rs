@@ -48,6 +48,7 @@ mod receives;
 mod run;
 mod send_ops;
 mod service;
+mod shared;
 mod srq;
 mod table;
 pub(crate) mod timers;
@@ -74,6 +75,7 @@ use crate::engine::groups::Groups;
 use crate::engine::peering::FlowPorts;
 use crate::engine::qp::{Extent, QueuePair};
 use crate::engine::run::{Run, Segments};
+use crate::engine::shared::Shared;
 use crate::engine::table::QpTable;
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
@@ -112,16 +114,12 @@ pub struct QpInfo {
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
-    memory: Arc<Memory>,
+    shared: Shared,
     gate: Gate,
     qps: QpTable,
     /// Slots of queue pairs that may have something to send, in turn.
     ready: VecDeque<usize>,
     timers: Timers,
-    windows: Windows,
-    read_window: WindowId,
-    srqs: SrqTable,
-    reorder: ReorderBuffer,
     groups: Groups,
     flows: FlowPorts,
     /// Slots of the GID table whose address is gone.
@@ -129,8 +127,6 @@ pub struct Engine {
     /// Queue pairs may be given controlled Q_Keys.
     controlled_qkeys: bool,
     arriving: Arriving,
-    outputs: Outputs,
-    tally: Tally,
     ended: VecDeque<(Qpn, Counters)>,
 }
 
@@ -152,27 +148,6 @@ impl Arriving {
     }
 }
 
-/// Lends the engine's parts to a queue pair for one input.
-macro_rules! context {
-    ($engine:ident, $now:ident, $turn:ident, $slot:expr) => {
-        Context {
-            now: $now,
-            memory: &$engine.memory,
-            turn: &$turn,
-            windows: &mut $engine.windows,
-            read_window: $engine.read_window,
-            in_turn: None,
-            srqs: &mut $engine.srqs,
-            reorder: &$engine.reorder,
-            tally: &mut $engine.tally,
-            slot: $slot,
-            outputs: &mut $engine.outputs,
-        }
-    };
-}
-
-use context;
-
 impl Engine {
     /// An engine that finds registered memory in `memory` and draws its queue pair numbers from
     /// `seed`.
@@ -183,26 +158,26 @@ impl Engine {
             Windows::new(usable(config.peer_receive_buffer), local, config.watches_backlogs);
         // What comes back to us needs a window that no destination shares.
         let read_window = windows.own(usable(config.receive_buffer));
-        let srqs = SrqTable::new(config.shard, config.shards);
-        let reorder = ReorderBuffer::new(config.reorder_buffer);
         Self {
             qps: QpTable::new(config.max_qp, config.shard, seed),
+            shared: Shared {
+                windows,
+                read_window,
+                srqs: SrqTable::new(config.shard, config.shards),
+                reorder: ReorderBuffer::new(config.reorder_buffer),
+                tally: Tally::default(),
+                outputs: Outputs::default(),
+                memory,
+            },
             config,
-            memory,
             gate,
             ready: VecDeque::new(),
             timers: Timers::default(),
-            windows,
-            read_window,
-            srqs,
-            reorder,
             groups: Groups::default(),
             flows: FlowPorts::default(),
             empty_gids: Vec::new(),
             controlled_qkeys: false,
             arriving: Arriving::default(),
-            outputs: Outputs::default(),
-            tally: Tally::default(),
             ended: VecDeque::new(),
         }
     }
@@ -213,7 +188,7 @@ impl Engine {
     /// carried. Nothing in them can make it fail: what cannot be taken is dropped and counted.
     pub fn handle_buffer(&mut self, now: Instant, rx: RxBuffer<'_>) {
         if rx.data.is_empty() {
-            let counters = self.tally.row(None);
+            let counters = self.shared.tally.row(None);
             counters.rx_packets += 1;
             counters.drop(DropReason::Malformed);
             return;
@@ -224,7 +199,7 @@ impl Engine {
         let to_group = meta.destination.is_multicast();
         let mut touched = None;
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, None);
+        let mut cx = self.shared.context(now, &turn, None);
         while let Some((segment, bytes)) = segments.next() {
             cx.slot = None;
             if to_group {
@@ -267,7 +242,7 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.expired(now) {
             let turn = self.gate.enter();
-            let mut cx = context!(self, now, turn, Some(slot));
+            let mut cx = self.shared.context(now, &turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot) {
                 if let Some(window) = qp.waiting {
                     cx.windows.retry(window);
@@ -294,17 +269,17 @@ impl Engine {
     ) {
         let _ = (now, kind);
         let slot = u32::try_from(token.0).ok().and_then(|qpn| self.qps.slot(Qpn::new(qpn)));
-        self.tally.row(slot).transmit_errors += 1;
+        self.shared.tally.row(slot).transmit_errors += 1;
     }
 
     /// Takes note that a completion did not fit its queue: an event is raised, and the queue pairs
     /// that complete there fail.
     pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqId) {
-        self.outputs.events.push_back(AsyncEvent::CqErr(cq));
+        self.shared.outputs.events.push_back(AsyncEvent::CqErr(cq));
         self.fail_srqs(cq);
         for slot in self.qps.completing_at(cq) {
             let turn = self.gate.enter();
-            let mut cx = context!(self, now, turn, Some(slot));
+            let mut cx = self.shared.context(now, &turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot)
                 && qp.state != QpState::Reset
             {
@@ -328,7 +303,7 @@ impl Engine {
         let (send_cq, recv_cq) = init.cqs()?;
         let qpn = self.qps.free_number(now)?;
         let mut cap = init.cap.granted();
-        if let Some(shared) = srq.and_then(|srqn| self.srqs.get_mut(srqn)) {
+        if let Some(shared) = srq.and_then(|srqn| self.shared.srqs.get_mut(srqn)) {
             shared.users += 1;
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
@@ -336,7 +311,7 @@ impl Engine {
         let id = Identity { qpn, pd, send_cq, recv_cq };
         let init = QpInit { cap, send_cq, recv_cq, ..init };
         let slot = self.qps.insert(QueuePair::new(id, init));
-        self.tally.begin(slot);
+        self.shared.tally.begin(slot);
         Ok(qpn)
     }
 
@@ -362,7 +337,7 @@ impl Engine {
     ) -> Result<(), ModifyError> {
         let slot = self.qps.slot(qpn).ok_or(ModifyError::NoSuchQp(qpn))?;
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, Some(slot));
+        let mut cx = self.shared.context(now, &turn, Some(slot));
         let Some(qp) = self.qps.get_mut(slot) else { return Err(ModifyError::NoSuchQp(qpn)) };
         let bounds = Bounds {
             active_mtu: self.config.active_mtu,
@@ -426,7 +401,7 @@ impl Engine {
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some(slot) = self.qps.slot(qpn) else { return };
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, Some(slot));
+        let mut cx = self.shared.context(now, &turn, Some(slot));
         if let Some(qp) = self.qps.get_mut(slot) {
             qp.reset(&mut cx);
             let srq = qp.receives.srq().and_then(|srqn| cx.srqs.get_mut(srqn));
@@ -436,7 +411,7 @@ impl Engine {
         }
         self.groups.forget(slot);
         self.qps.remove(now, slot);
-        self.ended.push_back((qpn, self.tally.end(slot)));
+        self.ended.push_back((qpn, self.shared.tally.end(slot)));
         while self.ended.len() > self.config.remembers_ended {
             self.ended.pop_front();
         }
@@ -447,14 +422,14 @@ impl Engine {
     ///
     /// It holds as long as there are connections to it. Later it may be forgotten, where there are many peers.
     pub fn set_peer_receive_buffer(&mut self, now: Instant, peer: IpAddr, bytes: u64) {
-        let window = self.windows.passing_to(peer, now);
-        self.windows.set_limit(window, usable(bytes));
+        let window = self.shared.windows.passing_to(peer, now);
+        self.shared.windows.set_limit(window, usable(bytes));
     }
 
     /// Tells how many bytes wait at `host` to be received, as its kernel counts them: the answer to
     /// [`poll_backlog`](Self::poll_backlog). `None` when it cannot be known.
     pub fn handle_backlog(&mut self, now: Instant, host: IpAddr, waiting: Option<u64>) {
-        self.windows.tell(host, now, waiting);
+        self.shared.windows.tell(host, now, waiting);
     }
 
     /// The port's interface carries other packets than before. Queue pairs that are connected keep the
@@ -469,7 +444,7 @@ impl Engine {
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Burst) -> bool {
         loop {
             // Who has waited for room goes first.
-            let (slot, in_turn) = match self.windows.next_in_turn(now) {
+            let (slot, in_turn) = match self.shared.windows.next_in_turn(now) {
                 Some((window, slot)) => (slot, Some(window)),
                 None => match self.ready.pop_front() {
                     Some(slot) => (slot, None),
@@ -481,7 +456,7 @@ impl Engine {
             };
             if let Some(next) = self.ready.front() {
                 self.qps.prefetch(*next);
-                self.tally.prefetch(*next);
+                self.shared.tally.prefetch(*next);
             }
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             debug_assert!(in_turn.is_none() || qp.waiting == in_turn, "waits elsewhere");
@@ -529,7 +504,7 @@ impl Engine {
             qp.ready = false;
             qp.acknowledge(out);
             if !out.is_empty() {
-                let counters = self.tally.row(Some(slot));
+                let counters = self.shared.tally.row(Some(slot));
                 counters.tx_packets += out.len() as u64;
                 counters.tx_bytes += out.data().len() as u64;
                 return true;
@@ -541,20 +516,20 @@ impl Engine {
     /// The next host of which it matters how much waits there: somebody has more to send than would
     /// fit by now, or half of what fits is used. Asks only [who said that it looks](Config::watches_backlogs).
     pub fn poll_backlog(&mut self) -> Option<IpAddr> {
-        self.windows.next_asked()
+        self.shared.windows.next_asked()
     }
 
     /// The queue pair whose acknowledgement is all that there is to send. It may wait for more that
     /// it can stand for, as long as the peer's timeout allows.
     pub fn owes_only_acknowledgement(&self) -> Option<Qpn> {
-        let alone = self.ready.len() == 1 && !self.windows.has_opened();
+        let alone = self.ready.len() == 1 && !self.shared.windows.has_opened();
         let qp = self.qps.get(*self.ready.front().filter(|_| alone)?)?;
         qp.owes_only_acknowledgement().then_some(qp.id.qpn)
     }
 
     /// The queue of the next completion.
     pub fn completes_at(&self) -> Option<CqId> {
-        self.outputs.completions.front().map(|(cq, _)| *cq)
+        self.shared.outputs.completions.front().map(|(cq, _)| *cq)
     }
 
     /// The next completions, as long as they are for this queue.
@@ -567,12 +542,12 @@ impl Engine {
 
     /// The next completion and its queue.
     pub fn poll_completion(&mut self) -> Option<(CqId, Completion)> {
-        self.outputs.completions.pop_front()
+        self.shared.outputs.completions.pop_front()
     }
 
     /// The next asynchronous event.
     pub fn poll_event(&mut self) -> Option<AsyncEvent> {
-        self.outputs.events.pop_front()
+        self.shared.outputs.events.pop_front()
     }
 
     // ---- answers ----
@@ -584,25 +559,25 @@ impl Engine {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something.
     pub fn wants_to_transmit(&self) -> bool {
-        !self.ready.is_empty() || self.windows.has_opened()
+        !self.ready.is_empty() || self.shared.windows.has_opened()
     }
 
     /// Whether [`poll_backlog`](Self::poll_backlog) has somebody.
     pub fn wants_backlog(&self) -> bool {
-        self.windows.has_asked()
+        self.shared.windows.has_asked()
     }
 
     /// How many bursts were built, since this was last asked, whose packets nobody acknowledges.
     /// Whoever sends many of them should receive in between: nothing that they lead to says so.
     pub fn take_unacknowledged(&mut self) -> usize {
-        self.windows.take_unacknowledged_bursts()
+        self.shared.windows.take_unacknowledged_bursts()
     }
 
     /// Whether a stream of UC or UD messages uses up the last receive requests. What comes when there
     /// are none is lost, so it may be better to leave it where it waits, and give whoever posts them
     /// time to do so.
     pub fn is_short_of_receives(&self) -> bool {
-        self.outputs.shortage.is_near()
+        self.shared.outputs.shortage.is_near()
     }
 
     /// A queue pair as it stands.
@@ -620,18 +595,18 @@ impl Engine {
     /// What has been counted: by all queue pairs, those that are destroyed included, and of packets that
     /// belong to none.
     pub fn counters(&self) -> Counters {
-        self.tally.sum()
+        self.shared.tally.sum()
     }
 
     /// What a queue pair has counted.
     pub fn qp_counters(&self, qpn: Qpn) -> Option<Counters> {
-        self.qps.slot(qpn).map(|slot| self.tally.of(slot))
+        self.qps.slot(qpn).map(|slot| self.shared.tally.of(slot))
     }
 
     /// What each queue pair has counted: first the [last](Config::remembers_ended) that were destroyed,
     /// then those that there are.
     pub fn counters_by_qp(&self) -> impl Iterator<Item = (Qpn, Counters)> {
-        let live = self.qps.iter().map(|(slot, qp)| (qp.id.qpn, self.tally.of(slot)));
+        let live = self.qps.iter().map(|(slot, qp)| (qp.id.qpn, self.shared.tally.of(slot)));
         self.ended.iter().copied().chain(live)
     }
 
@@ -652,7 +627,7 @@ impl Engine {
         // Senders append. The packets of an earlier burst must not leave again.
         out.clear();
         let turn = self.gate.enter();
-        let mut cx = Context { in_turn, ..context!(self, now, turn, Some(slot)) };
+        let mut cx = Context { in_turn, ..self.shared.context(now, &turn, Some(slot)) };
         let Some(qp) = self.qps.get_mut(slot) else { return false };
         out.token = BurstToken(qp.id.qpn.value().into());
         let left = qp.transmit(&mut cx, extent, out);
@@ -672,7 +647,7 @@ impl Engine {
         if let Some(deadline) = qp.deadline() {
             self.timers.schedule(slot, deadline);
         }
-        let counters = self.tally.row(Some(slot));
+        let counters = self.shared.tally.row(Some(slot));
         counters.tx_packets += out.len() as u64;
         counters.tx_bytes += out.data().len() as u64;
         !out.is_empty()

@@ -186,7 +186,7 @@ mod tests {
                 0 => modify(QpAttr::to(QpState::Reset)),
                 _ => engine.destroy_qp(now, qpn),
             }
-            most = most.max(engine.windows.count());
+            most = most.max(engine.shared.windows.count());
         }
         assert!((1000..1100).contains(&most), "{most} windows");
     }

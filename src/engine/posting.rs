@@ -2,10 +2,9 @@
 
 use std::borrow::BorrowMut;
 
-use crate::engine::{Engine, PostError, QpType, context, peering};
+use crate::engine::{Engine, PostError, QpType, peering};
 use crate::ids::Qpn;
 use crate::time::Instant;
-use crate::transport::connection::Context;
 use crate::transport::work::{RecvRequest, SendRequest, SendTarget};
 
 impl Engine {
@@ -35,7 +34,7 @@ impl Engine {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, Some(slot));
+        let mut cx = self.shared.context(now, &turn, Some(slot));
         let (config, flows) = (&self.config, &self.flows);
         let posted = post_all(requests, |mut request| {
             let request = request.borrow_mut();
@@ -95,7 +94,7 @@ impl Engine {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
         let turn = self.gate.enter();
-        let mut cx = context!(self, now, turn, Some(slot));
+        let mut cx = self.shared.context(now, &turn, Some(slot));
         cx.outputs.shortage.post();
         post_all(requests, |request| qp.post_recv(&mut cx, request))
     }

@@ -113,7 +113,7 @@ impl Engine {
             return Err(SrqError::Empty);
         }
         let srq = Srq::new(init.max_wr, init.max_sge, init.pd, init.xrc);
-        self.srqs.insert(srq).ok_or(SrqError::TooMany { max: SrqTable::MAX })
+        self.shared.srqs.insert(srq).ok_or(SrqError::TooMany { max: SrqTable::MAX })
     }
 
     /// Sets the limit of a shared receive queue, which arms its event, or its size.
@@ -122,7 +122,7 @@ impl Engine {
     ///
     /// [`SrqError`]; nothing has changed.
     pub fn modify_srq(&mut self, srqn: Srqn, modify: SrqModify) -> Result<(), SrqError> {
-        let srq = self.srqs.get_mut(srqn).ok_or(SrqError::NoSuchSrq(srqn))?;
+        let srq = self.shared.srqs.get_mut(srqn).ok_or(SrqError::NoSuchSrq(srqn))?;
         let attr = srq.attr();
         let max_wr = modify.max_wr.unwrap_or(attr.max_wr);
         let limit = modify.limit.unwrap_or(attr.limit);
@@ -143,7 +143,7 @@ impl Engine {
 
     /// What a shared receive queue has. A limit that was reached is 0.
     pub fn query_srq(&self, srqn: Srqn) -> Option<SrqAttr> {
-        self.srqs.get(srqn).map(Srq::attr)
+        self.shared.srqs.get(srqn).map(Srq::attr)
     }
 
     /// Removes a shared receive queue. Its requests end without completions. XRC requests that name it
@@ -153,11 +153,11 @@ impl Engine {
     ///
     /// [`SrqError::InUse`], [`SrqError::NoSuchSrq`].
     pub fn destroy_srq(&mut self, srqn: Srqn) -> Result<(), SrqError> {
-        let srq = self.srqs.get(srqn).ok_or(SrqError::NoSuchSrq(srqn))?;
+        let srq = self.shared.srqs.get(srqn).ok_or(SrqError::NoSuchSrq(srqn))?;
         if srq.users > 0 {
             return Err(SrqError::InUse { srqn, users: srq.users });
         }
-        self.srqs.remove(srqn);
+        self.shared.srqs.remove(srqn);
         self.qps.iter_mut().for_each(|qp| qp.forget_srq(srqn));
         Ok(())
     }
@@ -169,7 +169,8 @@ impl Engine {
             return Err(CreateError::NoXrcd);
         }
         let Some(srqn) = init.srq else { return Ok(()) };
-        let is_for_xrc = self.srqs.get(srqn).ok_or(CreateError::NoSuchSrq(srqn))?.xrc.is_some();
+        let is_for_xrc =
+            self.shared.srqs.get(srqn).ok_or(CreateError::NoSuchSrq(srqn))?.xrc.is_some();
         let other = match (is_for_xrc, qp_type) {
             (_, QpType::XrcIni | QpType::XrcTgt) => "requests that name it",
             (true, _) => "XRC",
@@ -180,9 +181,9 @@ impl Engine {
 
     /// Which shared receive queues fail with their completion queue.
     pub(super) fn fail_srqs(&mut self, cq: CqId) {
-        for (srqn, srq) in self.srqs.completing_at(cq) {
+        for (srqn, srq) in self.shared.srqs.completing_at(cq) {
             if !std::mem::replace(&mut srq.failed, true) {
-                self.outputs.events.push_back(AsyncEvent::SrqErr(srqn));
+                self.shared.outputs.events.push_back(AsyncEvent::SrqErr(srqn));
             }
         }
     }
@@ -193,14 +194,14 @@ impl Engine {
     ///
     /// [`PostError`]; nothing has changed.
     pub fn post_srq_recv(&mut self, srqn: Srqn, request: RecvRequest) -> Result<(), PostError> {
-        let srq = self.srqs.get_mut(srqn).ok_or(PostError::NoSuchSrq(srqn))?;
+        let srq = self.shared.srqs.get_mut(srqn).ok_or(PostError::NoSuchSrq(srqn))?;
         let (found, max) = (request.sges.len(), srq.max_sge);
         if found > max as usize {
             return Err(PostError::TooManySges { found, max });
         }
         let capacity = srq.queue.capacity();
         srq.queue.push(request).map_err(|_| PostError::QueueFull { capacity })?;
-        self.outputs.shortage.post();
+        self.shared.outputs.shortage.post();
         Ok(())
     }
 }
