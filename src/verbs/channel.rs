@@ -8,7 +8,7 @@ use crate::runtime::{Announce, Bell, OnSignal, Queue, ShardSet, Waited, now};
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::CqInner;
 use crate::verbs::usage::Users;
-use crate::verbs::{CompletionQueue, CqEvent, Error};
+use crate::verbs::{CompletionQueue, Context, CqEvent, Error};
 
 /// Announces completion queues that have something, to a thread that waits or through a descriptor.
 ///
@@ -56,19 +56,6 @@ pub(super) struct ChannelInner {
 }
 
 impl CompletionChannel {
-    pub(super) fn create(context: &Arc<ContextInner>) -> Result<Self, Error> {
-        let bell = Bell::new().map_err(|source| Error::Os { what: "eventfd", source })?;
-        Ok(Self {
-            inner: Arc::new(ChannelInner {
-                // Arming bounds it.
-                announced: Arc::new(Queue::new(usize::MAX)),
-                bell: Arc::new(bell),
-                users: Users::default(),
-                context: Arc::clone(context),
-            }),
-        })
-    }
-
     /// Waits until a completion queue is announced, and returns it. No timeout is for ever, a
     /// timeout of zero does not wait. The announcement is acknowledged when it is dropped.
     ///
@@ -162,5 +149,26 @@ impl Announce for Announcer {
 
     fn close(&self) {
         self.announced.close();
+    }
+}
+
+impl Context {
+    /// Creates a completion channel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Os`] when there are no more descriptors.
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
+        let bell = Bell::new().map_err(|source| Error::Os { what: "eventfd", source })?;
+        Ok(CompletionChannel {
+            inner: Arc::new(ChannelInner {
+                // Completion queues announce themselves once each time they are armed.
+                announced: Arc::new(Queue::new(usize::MAX)),
+                bell: Arc::new(bell),
+                users: Users::default(),
+                context: Arc::clone(&self.inner),
+            }),
+        })
     }
 }

@@ -7,25 +7,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::engine::Engine;
-use crate::ids::{Gid, PKey};
+use crate::ids::PKey;
 use crate::io::impair::Impairments;
 use crate::io::{PortKind, Sink};
-use crate::mem::MwType;
 use crate::runtime::{
     AckPolicy, Address, Bell, Device, DeviceConfig, EnvError, Environment, OnSignal, OpenError,
     Queue, ShardSet, Waited, now,
 };
 use crate::transport::outputs::AsyncEvent;
-use crate::transport::window;
-use crate::verbs::info::{DeviceInfo, Limits, PortState};
-use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR};
-use crate::verbs::pd::PdInner;
 use crate::verbs::subject::{Subject, Subjects};
-use crate::verbs::{
-    AtomicCap, CompletionChannel, CompletionQueue, CqConfig, DeviceCaps, DeviceCounters, Error,
-    OdpCaps, ProtectionDomain, RtValues, XrcDomain, XrcdOptions,
-};
+use crate::verbs::{DeviceCounters, Error};
 
 /// How a device is opened. What is not said here, [the environment](Environment) may say.
 ///
@@ -300,77 +291,6 @@ impl Context {
         Ok(Self { inner: Arc::new(ContextInner { device, events, bell, subjects }) })
     }
 
-    /// A new protection domain: queue pairs and the memory they may use.
-    #[doc(alias = "ibv_alloc_pd")]
-    pub fn alloc_pd(&self) -> ProtectionDomain {
-        ProtectionDomain::new(PdInner::new(Arc::clone(&self.inner)))
-    }
-
-    /// A new completion queue that holds `depth` completions, announced through `channel` if there
-    /// is one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Limit`] for `depth`; [`Error::Full`]; [`Error::OtherDevice`] for the channel;
-    /// [`Error::Down`].
-    #[doc(alias = "ibv_create_cq")]
-    pub fn create_cq(
-        &self,
-        depth: usize,
-        channel: Option<&CompletionChannel>,
-    ) -> Result<CompletionQueue, Error> {
-        self.create_cq_ex(&CqConfig { channel, ..CqConfig::new(depth) })
-    }
-
-    /// A new completion queue with all that can be said about one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Limit`] for depth and vector; [`Error::CompletionFields`]; [`Error::Full`];
-    /// [`Error::OtherDevice`] for channel and domain; [`Error::Down`].
-    #[doc(alias = "ibv_create_cq_ex")]
-    pub fn create_cq_ex(&self, config: &CqConfig<'_>) -> Result<CompletionQueue, Error> {
-        CompletionQueue::create(&self.inner, config)
-    }
-
-    /// The clock that completions are stamped with, now.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use softroce::verbs::*;
-    /// let ctx = Context::open(OpenOptions::loopback())?;
-    /// let first = ctx.query_rt_values().raw_clock;
-    /// assert!(first <= ctx.query_rt_values().raw_clock);
-    /// # Ok::<(), Error>(())
-    /// ```
-    #[doc(alias = "ibv_query_rt_values_ex")]
-    pub fn query_rt_values(&self) -> RtValues {
-        RtValues { raw_clock: now() }
-    }
-
-    /// Opens an XRC domain: a new one, or the one that a context of this device has opened for the
-    /// same file. It is closed when all handles are gone, and those of what was made from it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Xrcd`] when there is one that there should not be, or the other way round;
-    /// [`Error::Os`] for a file that cannot be looked at.
-    #[doc(alias = "ibv_open_xrcd")]
-    pub fn open_xrcd(&self, options: &XrcdOptions<'_>) -> Result<XrcDomain, Error> {
-        XrcDomain::open(&self.inner, options)
-    }
-
-    /// A new completion channel.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Os`] when there are no more descriptors.
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
-        CompletionChannel::create(&self.inner)
-    }
-
     /// The next asynchronous event of the objects that were made from this context, if there is
     /// one.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
@@ -423,77 +343,6 @@ impl Context {
         self.inner.device.ip
     }
 
-    /// What the device is, can do and has done.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Down`].
-    #[doc(alias = "ibv_query_device")]
-    pub fn device_info(&self) -> Result<DeviceInfo, Error> {
-        let device = &self.inner.device;
-        let memory = device.memory.limits();
-        let (counters, port_counters) = DeviceCounters::totals(&device.shards)?;
-        Ok(device.shards.first().with(|core, _| {
-            let config = core.engine.config();
-            DeviceInfo {
-                name: device.name.clone(),
-                ip: device.ip,
-                gids: (0..device.gids.len())
-                    .map(|index| core.engine.gid(index).unwrap_or(Gid::EMPTY))
-                    .collect(),
-                pkeys: device.pkeys.clone(),
-                port_state: match core.is_active() {
-                    true => PortState::Active,
-                    false => PortState::Down,
-                },
-                active_mtu: config.active_mtu,
-                port: core.port.info(),
-                window: window::usable(config.peer_receive_buffer) * u64::from(config.shards),
-                shards: config.shards,
-                limits: Limits {
-                    max_qp: config.max_qp,
-                    max_qp_wr: MAX_WR,
-                    max_sge: MAX_SGE,
-                    max_inline_data: MAX_INLINE,
-                    max_cq: CompletionQueue::MAX_COUNT,
-                    max_cqe: CompletionQueue::MAX_DEPTH,
-                    // C has an `int` for each.
-                    max_pd: i32::MAX as usize,
-                    max_ah: i32::MAX as usize,
-                    num_comp_vectors: 1,
-                    max_cq_count: u16::MAX,
-                    max_cq_period: u16::MAX,
-                    qp_rate_limit_min: 1,
-                    qp_rate_limit_max: u32::MAX,
-                    hca_core_clock: 1_000_000,
-                    completion_timestamp_mask: u64::MAX,
-                    max_mr: memory.max_mr,
-                    max_mr_size: memory.max_mr_size,
-                    max_dm_size: memory.max_dm_size,
-                    max_mw: memory.max_mw,
-                    max_srq: Engine::MAX_SRQ,
-                    max_srq_wr: MAX_WR,
-                    max_srq_sge: MAX_SGE,
-                    max_rd_atomic: config.max_rd_atomic,
-                    max_pkeys: u16::try_from(device.pkeys.len()).unwrap_or(u16::MAX),
-                    max_mcast_grp: config.max_mcast_grp,
-                    max_mcast_qp_attach: config.max_mcast_qp_attach,
-                    max_total_mcast_qp_attach: config.max_mcast_grp * config.max_mcast_qp_attach,
-                    max_msg_sz: 1 << 31,
-                },
-                mw_types: &MwType::ALL,
-                caps: DeviceCaps::all(),
-                atomic_cap: AtomicCap::Hca,
-                null_mr: true,
-                odp: OdpCaps::of_this_system(),
-                counters,
-                port_counters,
-            }
-        })?)
-    }
-}
-
-impl Context {
     /// What the device has counted, and each of its queue pairs.
     ///
     /// ```

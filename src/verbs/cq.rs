@@ -10,7 +10,7 @@ use crate::verbs::context::ContextInner;
 use crate::verbs::pd::PdInner;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User, Users};
-use crate::verbs::{CompletionChannel, Error, Polling, ProtectionDomain, WcFlags};
+use crate::verbs::{CompletionChannel, Context, Error, ProtectionDomain, WcFlags};
 
 /// Where work requests end.
 ///
@@ -139,10 +139,7 @@ impl CompletionQueue {
     /// How many a device has at most (`max_cq`).
     pub const MAX_COUNT: usize = 1 << 16;
 
-    pub(super) fn create(
-        context: &Arc<ContextInner>,
-        config: &CqConfig<'_>,
-    ) -> Result<Self, Error> {
+    fn create(context: &Arc<ContextInner>, config: &CqConfig<'_>) -> Result<Self, Error> {
         config.check()?;
         let &CqConfig { depth, channel, ignore_overrun, parent_domain, .. } = config;
         if channel.is_some_and(|channel| !context.is_of(&channel.context().device)) {
@@ -226,13 +223,6 @@ impl CompletionQueue {
 
     pub(super) fn overrun(&self) -> Error {
         Error::Overrun { cq: self.inner.id, depth: self.depth() }
-    }
-
-    /// Begins to look at completions one after the other, each of which can be asked for more than
-    /// [`poll`](Self::poll) hands out; `None` when there is none. See [`Polling`].
-    #[doc(alias = "ibv_start_poll")]
-    pub fn start_poll(&self) -> Option<Polling<'_>> {
-        Some(Polling::new(self, self.take()?))
     }
 
     /// The next completion, if there is one, and when it was put in.
@@ -403,5 +393,34 @@ impl Drop for CqInner {
             self.context.forget(Subject::Cq(self.id));
             device.cqs.give_back(self.id);
         }
+    }
+}
+
+impl Context {
+    /// Creates a completion queue that holds `depth` completions, and is announced through `channel` if
+    /// there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for `depth`; [`Error::Full`]; [`Error::OtherDevice`] for the channel;
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(
+        &self,
+        depth: usize,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<CompletionQueue, Error> {
+        self.create_cq_ex(&CqConfig { channel, ..CqConfig::new(depth) })
+    }
+
+    /// Creates a completion queue with all attributes that one can have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] for depth and vector; [`Error::CompletionFields`]; [`Error::Full`];
+    /// [`Error::OtherDevice`] for channel and domain; [`Error::Down`].
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn create_cq_ex(&self, config: &CqConfig<'_>) -> Result<CompletionQueue, Error> {
+        CompletionQueue::create(&self.inner, config)
     }
 }

@@ -3,11 +3,15 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::engine::{Config, Engine};
 use crate::ids::{Gid, Mtu, PKey};
 use crate::io::{PortCounters, PortInfo};
 use crate::mem::MwType;
+use crate::runtime::{Device, DeviceCounters};
 use crate::transport::outputs::Counters;
-use crate::verbs::{AtomicCap, DeviceCaps, OdpCaps};
+use crate::transport::window;
+use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR};
+use crate::verbs::{AtomicCap, CompletionQueue, Context, DeviceCaps, Error, OdpCaps};
 
 /// What a device is, can do and has done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,6 +146,41 @@ pub struct Limits {
 }
 
 impl Limits {
+    fn of(device: &Device, config: &Config) -> Self {
+        let memory = device.memory.limits();
+        Self {
+            max_qp: config.max_qp,
+            max_qp_wr: MAX_WR,
+            max_sge: MAX_SGE,
+            max_inline_data: MAX_INLINE,
+            max_cq: CompletionQueue::MAX_COUNT,
+            max_cqe: CompletionQueue::MAX_DEPTH,
+            // C has an `int` for each.
+            max_pd: i32::MAX as usize,
+            max_ah: i32::MAX as usize,
+            num_comp_vectors: 1,
+            max_cq_count: u16::MAX,
+            max_cq_period: u16::MAX,
+            qp_rate_limit_min: 1,
+            qp_rate_limit_max: u32::MAX,
+            hca_core_clock: 1_000_000,
+            completion_timestamp_mask: u64::MAX,
+            max_mr: memory.max_mr,
+            max_mr_size: memory.max_mr_size,
+            max_dm_size: memory.max_dm_size,
+            max_mw: memory.max_mw,
+            max_srq: Engine::MAX_SRQ,
+            max_srq_wr: MAX_WR,
+            max_srq_sge: MAX_SGE,
+            max_rd_atomic: config.max_rd_atomic,
+            max_pkeys: u16::try_from(device.pkeys.len()).unwrap_or(u16::MAX),
+            max_mcast_grp: config.max_mcast_grp,
+            max_mcast_qp_attach: config.max_mcast_qp_attach,
+            max_total_mcast_qp_attach: config.max_mcast_grp * config.max_mcast_qp_attach,
+            max_msg_sz: 1 << 31,
+        }
+    }
+
     /// Every limit by its name in verbs.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
@@ -176,5 +215,45 @@ impl Limits {
             ("completion_timestamp_mask", self.completion_timestamp_mask),
         ]
         .into_iter()
+    }
+}
+
+impl Context {
+    /// Queries the attributes of the device and its port, and their counters.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_query_device")]
+    pub fn device_info(&self) -> Result<DeviceInfo, Error> {
+        let device = &self.inner.device;
+        let (counters, port_counters) = DeviceCounters::totals(&device.shards)?;
+        Ok(device.shards.first().with(|core, _| {
+            let config = core.engine.config();
+            DeviceInfo {
+                name: device.name.clone(),
+                ip: device.ip,
+                gids: (0..device.gids.len())
+                    .map(|index| core.engine.gid(index).unwrap_or(Gid::EMPTY))
+                    .collect(),
+                pkeys: device.pkeys.clone(),
+                port_state: match core.is_active() {
+                    true => PortState::Active,
+                    false => PortState::Down,
+                },
+                active_mtu: config.active_mtu,
+                port: core.port.info(),
+                window: window::usable(config.peer_receive_buffer) * u64::from(config.shards),
+                shards: config.shards,
+                limits: Limits::of(device, config),
+                mw_types: &MwType::ALL,
+                caps: DeviceCaps::all(),
+                atomic_cap: AtomicCap::Hca,
+                null_mr: true,
+                odp: OdpCaps::of_this_system(),
+                counters,
+                port_counters,
+            }
+        })?)
     }
 }

@@ -6,8 +6,8 @@ use crate::ids::{MwId, Rkey};
 use crate::mem::{MwType, TooManyWindows};
 use crate::runtime::Device;
 use crate::sync::Mutex;
-use crate::verbs::Error;
 use crate::verbs::pd::PdInner;
+use crate::verbs::{Error, ProtectionDomain};
 
 /// A part of a [`MemoryRegion`](super::MemoryRegion) with a key, rights and an end of its own: to
 /// bind and to invalidate it costs less than to register memory and to deregister it.
@@ -59,15 +59,6 @@ struct MwInner {
 }
 
 impl MemoryWindow {
-    pub(super) fn alloc(pd: &Arc<PdInner>, mw_type: MwType) -> Result<Self, Error> {
-        let memory = &pd.context.device.memory;
-        let id = memory
-            .alloc_window(pd.id, mw_type)
-            .map_err(|TooManyWindows { max }| Error::Full { what: "memory windows", max })?;
-        let posted = Mutex::new(memory.window_key(id).unwrap_or_default());
-        Ok(Self { inner: Arc::new(MwInner { id, mw_type, posted, pd: Arc::clone(pd) }) })
-    }
-
     /// Its number, by which work requests name it.
     pub fn id(&self) -> MwId {
         self.inner.id
@@ -111,5 +102,23 @@ impl Drop for MwInner {
     #[doc(alias = "ibv_dealloc_mw")]
     fn drop(&mut self) {
         self.pd.context.device.memory.dealloc_window(self.id);
+    }
+}
+
+impl ProtectionDomain {
+    /// Allocates a memory window, which is not bound yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`]: there are [`max_mw`](super::Limits::max_mw).
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_mw(&self, mw_type: MwType) -> Result<MemoryWindow, Error> {
+        let pd = Arc::clone(&self.inner);
+        let memory = &pd.context.device.memory;
+        let id = memory
+            .alloc_window(pd.id, mw_type)
+            .map_err(|TooManyWindows { max }| Error::Full { what: "memory windows", max })?;
+        let posted = Mutex::new(memory.window_key(id).unwrap_or_default());
+        Ok(MemoryWindow { inner: Arc::new(MwInner { id, mw_type, posted, pd }) })
     }
 }

@@ -3,10 +3,10 @@
 use std::time::SystemTime;
 
 use crate::ids::Qpn;
-use crate::runtime::{Stamped, wall_clock};
+use crate::runtime::{Stamped, now, wall_clock};
 use crate::time::Instant;
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
-use crate::verbs::CompletionQueue;
+use crate::verbs::{CompletionQueue, Context};
 
 /// What a device measures time by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,11 +56,7 @@ pub struct Polling<'a> {
     current: Stamped,
 }
 
-impl<'a> Polling<'a> {
-    pub(super) fn new(cq: &'a CompletionQueue, current: Stamped) -> Self {
-        Self { cq, current }
-    }
-
+impl Polling<'_> {
     /// Goes to the next completion. False when there is none, and it stays where it is.
     #[doc(alias = "ibv_next_poll")]
     pub fn next_poll(&mut self) -> bool {
@@ -133,5 +129,32 @@ impl<'a> Polling<'a> {
     /// All that [`CompletionQueue::poll`] would have handed out.
     pub fn completion(&self) -> Completion {
         self.current.completion
+    }
+}
+
+impl CompletionQueue {
+    /// Takes the next completion for [`Polling`], which reads more of it than [`poll`](Self::poll)
+    /// returns; `None` when there is none.
+    #[doc(alias = "ibv_start_poll")]
+    pub fn start_poll(&self) -> Option<Polling<'_>> {
+        Some(Polling { cq: self, current: self.take()? })
+    }
+}
+
+impl Context {
+    /// Reads the clock that stamps completions.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use softroce::verbs::*;
+    /// let ctx = Context::open(OpenOptions::loopback())?;
+    /// let first = ctx.query_rt_values().raw_clock;
+    /// assert!(first <= ctx.query_rt_values().raw_clock);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[doc(alias = "ibv_query_rt_values_ex")]
+    pub fn query_rt_values(&self) -> RtValues {
+        RtValues { raw_clock: now() }
     }
 }

@@ -24,7 +24,8 @@ use crate::verbs::pd::PdInner;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User};
 use crate::verbs::{
-    CompletionQueue, ConnectOptions, Counters, Endpoint, Error, MemoryWindow, SharedReceiveQueue,
+    CompletionQueue, ConnectOptions, Counters, Endpoint, Error, MemoryWindow, ProtectionDomain,
+    SharedReceiveQueue,
 };
 
 /// What a queue pair is created with.
@@ -137,7 +138,7 @@ struct QpInner {
 }
 
 impl QueuePair {
-    pub(super) fn create(pd: &Arc<PdInner>, config: &QpConfig<'_>) -> Result<Self, Error> {
+    fn create(pd: &Arc<PdInner>, config: &QpConfig<'_>) -> Result<Self, Error> {
         config.check()?;
         if config.qp_type == QpType::XrcTgt {
             return Err(Error::Create(CreateError::NoXrcd));
@@ -585,5 +586,18 @@ impl Drop for QpInner {
             core.destroy_qp(now, qpn);
             context.forget(Subject::Qp(qpn));
         });
+    }
+}
+
+impl ProtectionDomain {
+    /// Creates a queue pair, in RESET.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`], [`Error::OtherDevice`] for a completion queue or a shared receive queue, [`Error::Create`],
+    /// [`Error::Down`].
+    #[doc(alias = "ibv_create_qp")]
+    pub fn create_qp(&self, config: &QpConfig<'_>) -> Result<QueuePair, Error> {
+        QueuePair::create(&self.inner, config)
     }
 }

@@ -12,7 +12,7 @@ use crate::verbs::list::post_in_pieces;
 use crate::verbs::pd::PdInner;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User, Users};
-use crate::verbs::{CompletionQueue, Error, XrcDomain};
+use crate::verbs::{CompletionQueue, Error, ProtectionDomain, XrcDomain};
 
 /// What a shared receive queue is created with.
 #[doc(alias = "ibv_srq_init_attr")]
@@ -87,7 +87,7 @@ pub(super) struct SrqInner {
 }
 
 impl SharedReceiveQueue {
-    pub(super) fn create(
+    fn create(
         pd: &Arc<PdInner>,
         config: &SrqConfig,
         xrc: Option<(&XrcDomain, &CompletionQueue)>,
@@ -263,5 +263,33 @@ impl Drop for SrqInner {
             // Before another has the number.
             context.forget(Subject::Srq(self.srqn));
         });
+    }
+}
+
+impl ProtectionDomain {
+    /// Creates a receive queue that several queue pairs may share, also those of other domains.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`], [`Error::Srq`], [`Error::Down`].
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, config: &SrqConfig) -> Result<SharedReceiveQueue, Error> {
+        SharedReceiveQueue::create(&self.inner, config, None)
+    }
+
+    /// Creates a receive queue that XRC requests name by its number. Its requests complete at `cq`.
+    /// This protection domain checks the keys of requests that name the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`], [`Error::OtherDevice`], [`Error::Srq`], [`Error::Down`].
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn create_xrc_srq(
+        &self,
+        config: &SrqConfig,
+        domain: &XrcDomain,
+        cq: &CompletionQueue,
+    ) -> Result<SharedReceiveQueue, Error> {
+        SharedReceiveQueue::create(&self.inner, config, Some((domain, cq)))
     }
 }

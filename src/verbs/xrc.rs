@@ -14,7 +14,7 @@ use crate::verbs::context::ContextInner;
 use crate::verbs::end::End;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::Unacknowledged;
-use crate::verbs::{ConnectOptions, Counters, Endpoint, Error};
+use crate::verbs::{ConnectOptions, Context, Counters, Endpoint, Error};
 
 /// How an XRC domain is opened.
 #[doc(alias = "ibv_xrcd_init_attr")]
@@ -77,24 +77,6 @@ pub struct XrcDomain {
 }
 
 impl XrcDomain {
-    pub(super) fn open(
-        context: &Arc<ContextInner>,
-        options: &XrcdOptions<'_>,
-    ) -> Result<Self, Error> {
-        let domains = &context.device.xrcds;
-        let domain = match options.file {
-            None => domains.make(),
-            Some(file) => {
-                let os = |source| Error::Os { what: "the file of an XRC domain", source };
-                let file = File::from(file.try_clone_to_owned().map_err(os)?);
-                let found = file.metadata().map_err(os)?;
-                let file = (found.dev(), found.ino());
-                domains.open(file, options.create, !options.exclusive)?
-            }
-        };
-        Ok(Self { domain, context: Arc::clone(context) })
-    }
-
     /// Creates the receiving end of a connection, in RESET. It has neither send queue nor protection
     /// domain.
     ///
@@ -143,6 +125,32 @@ impl XrcDomain {
     /// Whether it is the same domain, whichever context has opened it.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.domain, &other.domain)
+    }
+}
+
+impl Context {
+    /// Opens an XRC domain: a new one, or the one that a context of this device has opened for the
+    /// same file. The last handle of the domain, and of objects made from it, closes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Xrcd`] when a domain exists that must not, or none exists and none may be created;
+    /// [`Error::Os`] for a file whose metadata cannot be read.
+    #[doc(alias = "ibv_open_xrcd")]
+    pub fn open_xrcd(&self, options: &XrcdOptions<'_>) -> Result<XrcDomain, Error> {
+        let context = Arc::clone(&self.inner);
+        let domains = &context.device.xrcds;
+        let domain = match options.file {
+            None => domains.make(),
+            Some(file) => {
+                let os = |source| Error::Os { what: "the file of an XRC domain", source };
+                let file = File::from(file.try_clone_to_owned().map_err(os)?);
+                let found = file.metadata().map_err(os)?;
+                let file = (found.dev(), found.ino());
+                domains.open(file, options.create, !options.exclusive)?
+            }
+        };
+        Ok(XrcDomain { domain, context })
     }
 }
 
