@@ -55,35 +55,19 @@ const UNSAFE_FILES: [&str; 12] = [
 ];
 
 /// Circles of files that remain. One that loses files still counts as the one listed. The list only shrinks.
-const REMAINING_CIRCLES: &[&[&str]] = &[
-    &[
-        "src/mem/backing.rs",
-        "src/mem/device.rs",
-        "src/mem/gate.rs",
-        "src/mem/pageable.rs",
-        "src/mem/raw.rs",
-        "src/mem/region.rs",
-        "src/mem/span.rs",
-        "src/mem/stage.rs",
-        "src/mem/table.rs",
-        "src/mem/window/error.rs",
-        "src/mem/window/mod.rs",
-    ],
-    &[
-        "src/verbs/channel.rs",
-        "src/verbs/context.rs",
-        "src/verbs/cq.rs",
-        "src/verbs/domain.rs",
-        "src/verbs/end.rs",
-        "src/verbs/event.rs",
-        "src/verbs/mw.rs",
-        "src/verbs/pd.rs",
-        "src/verbs/poll.rs",
-        "src/verbs/qp.rs",
-        "src/verbs/srq.rs",
-        "src/verbs/xrc.rs",
-    ],
-];
+const REMAINING_CIRCLES: &[&[&str]] = &[&[
+    "src/mem/backing.rs",
+    "src/mem/device.rs",
+    "src/mem/gate.rs",
+    "src/mem/pageable.rs",
+    "src/mem/raw.rs",
+    "src/mem/region.rs",
+    "src/mem/span.rs",
+    "src/mem/stage.rs",
+    "src/mem/table.rs",
+    "src/mem/window/error.rs",
+    "src/mem/window/mod.rs",
+]];
 
 /// Functions past [`MAX_FUNCTION_LINES`] that remain: file and name. The list only shrinks.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];
@@ -92,7 +76,6 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("src/engine/attr.rs", "QpAttr"),
     ("src/engine/flat.rs", "FlatAttr"),
-    ("src/engine/mod.rs", "Engine"),
     ("src/engine/qp.rs", "QueuePair"),
     ("src/runtime/core.rs", "Core"),
     ("src/transport/rc/requester.rs", "Requester"),

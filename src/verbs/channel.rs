@@ -4,16 +4,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::runtime::{Announce, Bell, OnSignal, Queue, ShardSet, Waited, now};
+use crate::runtime::{Announce, Bell, Device, OnSignal, Queue, ShardSet, Waited, now};
 use crate::verbs::context::ContextInner;
-use crate::verbs::cq::CqInner;
-use crate::verbs::usage::Users;
-use crate::verbs::{CompletionQueue, Context, CqEvent, Error};
+use crate::verbs::cq::inner::CqInner;
+use crate::verbs::usage::{User, Users};
+use crate::verbs::{Context, Error};
 
 /// Announces completion queues that have something, to a thread that waits or through a descriptor.
 ///
 /// A completion queue is announced once each time it has been
-/// [armed](CompletionQueue::req_notify).
+/// [armed](super::CompletionQueue::req_notify).
 ///
 /// Whoever waits here drives the device meanwhile: packets reach it without the detour over another
 /// thread. The descriptor ([`AsFd`]) is readable while there are announcements, for `poll`, `epoll`
@@ -44,60 +44,18 @@ use crate::verbs::{CompletionQueue, Context, CqEvent, Error};
 #[doc(alias = "ibv_comp_channel")]
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
-    pub(super) inner: Arc<ChannelInner>,
+    inner: Arc<ChannelInner>,
 }
 
 #[derive(Debug)]
-pub(super) struct ChannelInner {
+struct ChannelInner {
     announced: Arc<Queue<Weak<CqInner>>>,
     bell: Arc<Bell>,
-    pub(super) users: Users,
+    users: Users,
     context: Arc<ContextInner>,
 }
 
 impl CompletionChannel {
-    /// Waits until a completion queue is announced, and returns it. No timeout is for ever, a
-    /// timeout of zero does not wait. The announcement is acknowledged when it is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Timeout`], [`Error::Down`].
-    #[doc(alias = "ibv_get_cq_event")]
-    pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CqEvent, Error> {
-        self.wait_with(timeout.into(), OnSignal::Wait)
-    }
-
-    /// The same for a thread that signals are to interrupt as they interrupt a `read` from a pipe: a handler
-    /// without `SA_RESTART` ends the wait.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Down`].
-    pub fn wait_interruptible(
-        &self,
-        timeout: impl Into<Option<Duration>>,
-    ) -> Result<CqEvent, Error> {
-        self.wait_with(timeout.into(), OnSignal::AsRead)
-    }
-
-    fn wait_with(&self, timeout: Option<Duration>, on_signal: OnSignal) -> Result<CqEvent, Error> {
-        let ChannelInner { announced, context, .. } = &*self.inner;
-        let until = timeout.map(|timeout| now() + timeout);
-        let what = "announcement";
-        loop {
-            let shards = &context.device.shards;
-            let cq = match shards.wait(ShardSet::ALL, announced, until, on_signal)? {
-                Waited::Item(cq) => cq,
-                Waited::Over => return Err(Error::timeout(what, timeout)),
-                Waited::Interrupted => return Err(Error::Interrupted { what }),
-            };
-            // A completion queue may be gone by now.
-            if let Some(inner) = cq.upgrade() {
-                return Ok(CqEvent::new(CompletionQueue { inner }));
-            }
-        }
-    }
-
     /// Lets go of it.
     ///
     /// # Errors
@@ -109,13 +67,42 @@ impl CompletionChannel {
         checked.map_err(|error| (self, error))
     }
 
-    /// What announces a completion queue here.
+    /// Returns the part of a completion queue that announces it on this channel.
     pub(super) fn announcer(&self, cq: Weak<CqInner>) -> Box<dyn Announce> {
         Box::new(Announcer { announced: Arc::clone(&self.inner.announced), cq })
     }
 
-    pub(super) fn context(&self) -> &Arc<ContextInner> {
-        &self.inner.context
+    /// Waits until a completion queue is announced. `None` waits without limit.
+    pub(super) fn next_announced(
+        &self,
+        timeout: Option<Duration>,
+        on_signal: OnSignal,
+    ) -> Result<Arc<CqInner>, Error> {
+        let ChannelInner { announced, context, .. } = &*self.inner;
+        let until = timeout.map(|timeout| now() + timeout);
+        let what = "announcement";
+        loop {
+            let shards = &context.device.shards;
+            let cq = match shards.wait(ShardSet::ALL, announced, until, on_signal)? {
+                Waited::Item(cq) => cq,
+                Waited::Over => return Err(Error::timeout(what, timeout)),
+                Waited::Interrupted => return Err(Error::Interrupted { what }),
+            };
+            // The application may have destroyed the completion queue since.
+            if let Some(cq) = cq.upgrade() {
+                return Ok(cq);
+            }
+        }
+    }
+
+    /// Counts a completion queue that uses the channel.
+    pub(super) fn user(&self) -> User {
+        self.inner.users.join()
+    }
+
+    /// Returns whether the channel belongs to this device.
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        self.inner.context.is_of(device)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Completion queues.
 
+pub(super) mod inner;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +9,7 @@ use crate::ids::CqId;
 use crate::runtime::{Armed, Moderation, OnSignal, Ring, Stamped};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
-use crate::verbs::pd::PdInner;
-use crate::verbs::subject::Subject;
-use crate::verbs::usage::{Unacknowledged, User, Users};
+use crate::verbs::cq::inner::CqInner;
 use crate::verbs::{CompletionChannel, Context, Error, ProtectionDomain, WcFlags};
 
 /// Where work requests end.
@@ -41,6 +41,7 @@ use crate::verbs::{CompletionChannel, Context, Error, ProtectionDomain, WcFlags}
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(super) inner: Arc<CqInner>,
+    channel: Option<CompletionChannel>,
 }
 
 /// What a completion queue is created with.
@@ -118,20 +119,6 @@ fn check_depth(depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-#[derive(Debug)]
-pub(super) struct CqInner {
-    id: CqId,
-    pub(super) ring: Arc<Ring>,
-    pub(super) context: Arc<ContextInner>,
-    channel: Option<CompletionChannel>,
-    _channel_user: Option<User>,
-    _parent_domain: Option<Arc<PdInner>>,
-    pub(super) users: Users,
-    /// Announcements that a channel has handed out.
-    pub(super) announcements: Unacknowledged,
-    async_events: Arc<Unacknowledged>,
-}
-
 impl CompletionQueue {
     /// Completions that one holds at most (`max_cqe`).
     pub const MAX_DEPTH: usize = 1 << 22;
@@ -142,7 +129,7 @@ impl CompletionQueue {
     fn create(context: &Arc<ContextInner>, config: &CqConfig<'_>) -> Result<Self, Error> {
         config.check()?;
         let &CqConfig { depth, channel, ignore_overrun, parent_domain, .. } = config;
-        if channel.is_some_and(|channel| !context.is_of(&channel.context().device)) {
+        if channel.is_some_and(|channel| !channel.is_of(&context.device)) {
             return Err(Error::OtherDevice { what: "completion channel" });
         }
         if let Some(pd) = parent_domain {
@@ -159,27 +146,20 @@ impl CompletionQueue {
         let id = id.ok_or(Error::Full { what: "completion queues", max })?;
         let inner = Arc::new_cyclic(|cq| {
             let announcer = channel.map(|channel| channel.announcer(cq.clone()));
-            CqInner {
-                id,
-                ring: Arc::new(Ring::new(
-                    depth,
-                    ignore_overrun,
-                    announcer,
-                    Arc::clone(&context.events),
-                )),
-                context: Arc::clone(context),
-                channel: channel.cloned(),
-                _channel_user: channel.map(|channel| channel.inner.users.join()),
-                _parent_domain: parent_domain.map(|pd| Arc::clone(&pd.inner)),
-                users: Users::default(),
-                announcements: Unacknowledged::default(),
-                async_events: context.subjects.enter(Subject::Cq(id)),
-            }
+            let ring = Ring::new(depth, ignore_overrun, announcer, Arc::clone(&context.events));
+            let channel_user = channel.map(CompletionChannel::user);
+            let parent_domain = parent_domain.map(|pd| Arc::clone(&pd.inner));
+            CqInner::new(id, ring, Arc::clone(context), channel_user, parent_domain)
         });
         for shard in context.device.shards.iter() {
             shard.with(|core, _| core.rings.enter(id, Arc::clone(&inner.ring)))?;
         }
-        Ok(Self { inner })
+        Ok(Self { inner, channel: channel.cloned() })
+    }
+
+    /// Returns a handle on a completion queue that `channel` has announced.
+    pub(super) fn announced(inner: Arc<CqInner>, channel: CompletionChannel) -> Self {
+        Self { inner, channel: Some(channel) }
     }
 
     /// Takes up to `max` completions, appends them to `out`, and returns how many there were.
@@ -354,7 +334,7 @@ impl CompletionQueue {
 
     /// The channel that announces it.
     pub fn channel(&self) -> Option<&CompletionChannel> {
-        self.inner.channel.as_ref()
+        self.channel.as_ref()
     }
 
     /// Its number, as [`AsyncEvent::CqErr`](super::AsyncEvent) names it.
@@ -382,19 +362,6 @@ impl PartialEq for CompletionQueue {
 }
 
 impl Eq for CompletionQueue {}
-
-impl Drop for CqInner {
-    fn drop(&mut self) {
-        let device = &self.context.device;
-        let mut shards = device.shards.iter();
-        let removed = shards.try_for_each(|shard| shard.with(|core, _| core.rings.remove(self.id)));
-        // A device that has failed hands out no numbers any more.
-        if removed.is_ok() {
-            self.context.forget(Subject::Cq(self.id));
-            device.cqs.give_back(self.id);
-        }
-    }
-}
 
 impl Context {
     /// Creates a completion queue that holds `depth` completions, and is announced through `channel` if

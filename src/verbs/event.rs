@@ -1,4 +1,4 @@
-//! Events that are in somebody's hands: announcements of completion queues, and asynchronous ones.
+//! Events that an application acknowledges: announcements of completion queues, and asynchronous events.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::runtime::OnSignal;
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::usage::Unacknowledged;
-use crate::verbs::{CompletionQueue, Context, Error};
+use crate::verbs::{CompletionChannel, CompletionQueue, Context, Error};
 
 /// An announcement of a completion queue, for which it stands.
 ///
@@ -20,7 +20,7 @@ pub struct CqEvent {
 }
 
 impl CqEvent {
-    pub(super) fn new(cq: CompletionQueue) -> Self {
+    fn new(cq: CompletionQueue) -> Self {
         cq.inner.announcements.take();
         Self { cq, owed: true }
     }
@@ -84,6 +84,37 @@ impl Drop for PendingEvent {
         if let Some(owed) = &self.owed {
             owed.acknowledge(1);
         }
+    }
+}
+
+impl CompletionChannel {
+    /// Waits until a completion queue is announced, and returns it. `None` waits without limit, and a
+    /// timeout of zero does not wait. Dropping the announcement acknowledges it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], [`Error::Down`].
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CqEvent, Error> {
+        self.wait_with(timeout.into(), OnSignal::Wait)
+    }
+
+    /// Waits like [`wait`](Self::wait), and returns early after a signal handler without `SA_RESTART`, as a
+    /// `read` from a pipe does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`], [`Error::Timeout`], [`Error::Down`].
+    pub fn wait_interruptible(
+        &self,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<CqEvent, Error> {
+        self.wait_with(timeout.into(), OnSignal::AsRead)
+    }
+
+    fn wait_with(&self, timeout: Option<Duration>, on_signal: OnSignal) -> Result<CqEvent, Error> {
+        let inner = self.next_announced(timeout, on_signal)?;
+        Ok(CqEvent::new(CompletionQueue::announced(inner, self.clone())))
     }
 }
 

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use crate::runtime::{Ring, ShardSet, WakerKey};
 use crate::transport::work::Completion;
 use crate::verbs::context::ContextInner;
-use crate::verbs::cq::CqInner;
+use crate::verbs::cq::inner::CqInner;
 use crate::verbs::{CompletionQueue, Error};
 
 impl CompletionQueue {

@@ -14,6 +14,11 @@
 //! region deregisters it. `destroy` and `dealloc` do what C expects of them instead: they refuse as
 //! long as others need the object, or events that tell of it are not acknowledged.
 //!
+//! The file of an object imports only the files of objects that it contains or takes as arguments, never
+//! those of objects made from it. So the file of the created object defines the methods that create it:
+//! [`Context::create_cq`] stands in `cq.rs`, [`ProtectionDomain::create_qp`] in `qp.rs`. A completion queue
+//! and its channel refer to each other; `cq/inner.rs` holds the state that both need.
+//!
 //! Work is posted to a [`QueuePair`] and ends in a [`CompletionQueue`], with the words of `verbs.h`:
 //!
 //! ```
