@@ -1,5 +1,7 @@
 //! What the transport services have in common, as a queue pair sees them.
 
+use bytes::Bytes;
+
 use crate::engine::attr::QpType;
 use crate::engine::post::QpCap;
 use crate::ids::Qpn;
@@ -391,7 +393,7 @@ impl Service {
     }
 
     /// The request that was kept and whose turn it is now.
-    pub(crate) fn take_kept(&mut self) -> Option<Box<[u8]>> {
+    pub(crate) fn take_kept(&mut self) -> Option<Bytes> {
         self.responder()?.take_kept()
     }
 

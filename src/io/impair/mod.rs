@@ -15,6 +15,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::counters::PortCounters;
 use super::layer::{Layer, Middleware};
 use super::port::{Datapath, Port, TransmitError};
@@ -247,7 +249,7 @@ struct Lane<M> {
 struct Held<M> {
     due: Instant,
     order: u64,
-    datagram: Vec<u8>,
+    datagram: Bytes,
     meta: M,
 }
 
@@ -287,6 +289,7 @@ impl<M: Meta> Lane<M> {
 
     /// Takes in the copies of a datagram.
     fn hold(&mut self, copies: &Copies, datagram: &[u8], meta: M) {
+        let datagram = Bytes::copy_from_slice(datagram);
         for copy in copies {
             if self.held.len() >= MAX_HELD {
                 self.way.overflow();
@@ -296,7 +299,7 @@ impl<M: Meta> Lane<M> {
             let traffic_class = meta.traffic_class();
             *traffic_class = copy.traffic_class(*traffic_class);
             self.order += 1;
-            let (due, datagram) = (copy.at, copy.damaged(datagram));
+            let (due, datagram) = (copy.at, copy.damaged(&datagram));
             self.held.push(Reverse(Held { due, order: self.order, datagram, meta }));
         }
     }

@@ -16,6 +16,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+#[cfg(feature = "tap")]
+use bytes::Bytes;
+
 use super::stop::Stop;
 use crate::net::{Burst, Path, RxBuffer, RxMeta};
 use crate::wire::encap::{self, ETHERNET_LEN, Headers, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
@@ -78,7 +81,7 @@ impl Datagrams<'_> {
 pub(in crate::io) struct Kept {
     pub(in crate::io) path: Path,
     pub(in crate::io) segment_len: usize,
-    pub(in crate::io) data: Box<[u8]>,
+    pub(in crate::io) data: Bytes,
 }
 
 #[cfg(feature = "tap")]
@@ -97,7 +100,7 @@ impl Kept {
 impl From<&Burst> for Kept {
     fn from(burst: &Burst) -> Self {
         let (path, segment_len) = (burst.path, burst.segment_len());
-        Self { path, segment_len, data: burst.data().into() }
+        Self { path, segment_len, data: Bytes::copy_from_slice(burst.data()) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use smallvec::SmallVec;
@@ -204,19 +205,19 @@ impl Arrival {
         *self == Self { at: now, marked: false, damage: None }
     }
 
-    /// A datagram as it arrives.
-    pub(in crate::io) fn damaged(&self, datagram: &[u8]) -> Vec<u8> {
-        let mut datagram = datagram.to_vec();
+    /// Returns the datagram as it arrives. It shares the bytes with the one that was sent, unless a bit is damaged.
+    pub(in crate::io) fn damaged(&self, datagram: &Bytes) -> Bytes {
         match self.damage {
             Some(Damage::Bit(bit)) => {
-                if let Some(byte) = datagram.get_mut(bit / 8) {
+                let mut damaged = BytesMut::from(&datagram[..]);
+                if let Some(byte) = damaged.get_mut(bit / 8) {
                     *byte ^= 1 << (bit % 8);
                 }
+                damaged.freeze()
             }
-            Some(Damage::End(len)) => datagram.truncate(len),
-            None => {}
+            Some(Damage::End(len)) => datagram.slice(..len.min(datagram.len())),
+            None => datagram.clone(),
         }
-        datagram
     }
 
     /// A traffic class as it arrives. Routers mark nothing whose sender has not set one of the two
@@ -370,11 +371,13 @@ mod tests {
     #[test]
     fn damage_is_one_bit_or_a_missing_end() {
         let unharmed = Departure { at: NOW, marked: false }.held(Duration::ZERO);
-        let damaged = |damage| Arrival { damage: Some(damage), ..unharmed }.damaged(&[0; 4]);
-        assert_eq!(damaged(Damage::Bit(17)), [0, 0, 2, 0]);
-        assert_eq!(damaged(Damage::Bit(32)), [0, 0, 0, 0], "out of range does nothing");
-        assert_eq!(damaged(Damage::End(3)), [0, 0, 0]);
-        assert_eq!(unharmed.damaged(&[1, 2]), [1, 2]);
+        let damaged = |damage| {
+            Arrival { damage: Some(damage), ..unharmed }.damaged(&Bytes::from_static(&[0; 4]))
+        };
+        assert_eq!(damaged(Damage::Bit(17))[..], [0, 0, 2, 0]);
+        assert_eq!(damaged(Damage::Bit(32))[..], [0, 0, 0, 0], "out of range does nothing");
+        assert_eq!(damaged(Damage::End(3))[..], [0, 0, 0]);
+        assert_eq!(unharmed.damaged(&Bytes::from_static(&[1, 2]))[..], [1, 2]);
     }
 
     #[test]

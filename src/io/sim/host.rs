@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
+use bytes::{Bytes, BytesMut};
+
 use crate::net::{Ipv4Fields, MAX_BURST_BYTES, MAX_BURST_SEGMENTS, Path, RxMeta};
 use crate::time::Instant;
 
@@ -35,7 +37,7 @@ pub(super) struct Flight {
     pub(super) order: u64,
     pub(super) path: Path,
     pub(super) id: u16,
-    pub(super) datagram: Vec<u8>,
+    pub(super) datagram: Bytes,
 }
 
 impl Ord for Flight {
@@ -156,7 +158,7 @@ impl Host {
             id: flight.id,
             segment_len: len,
             segments: 1,
-            data: flight.datagram,
+            data: flight.datagram.into(),
             cost,
         });
     }
@@ -181,7 +183,7 @@ pub(super) struct Arrived {
     segments: usize,
     cost: usize,
     pub(super) segment_len: usize,
-    pub(super) data: Vec<u8>,
+    pub(super) data: BytesMut,
 }
 
 impl Arrived {

@@ -36,6 +36,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::counters::PortCounters;
 use super::port::{Control, Datapath, JoinError, PortInfo, SOURCE_PORTS, TransmitError};
 use super::shared::way::Copies;
@@ -220,7 +222,7 @@ impl State {
         true
     }
 
-    fn depart(&mut self, now: Instant, path: &Path, id: u16, datagram: &[u8]) {
+    fn depart(&mut self, now: Instant, path: &Path, id: u16, datagram: &Bytes) {
         if !path.destination.is_multicast() {
             return self.depart_to(path.destination, now, path, id, datagram);
         }
@@ -230,7 +232,7 @@ impl State {
         }
     }
 
-    fn depart_to(&mut self, to: IpAddr, now: Instant, path: &Path, id: u16, datagram: &[u8]) {
+    fn depart_to(&mut self, to: IpAddr, now: Instant, path: &Path, id: u16, datagram: &Bytes) {
         let sighting = Sighting { at: now, path, to, id, datagram };
         let mut fate = self.observer.as_mut().map_or(Fate::Leave, |observer| observer(sighting));
         if self.cuts.contains(&(path.source, to)) {
@@ -312,7 +314,7 @@ impl Datapath for SimPort {
                 return Ok(taken);
             }
             for (id, datagram) in (0..).zip(burst.segments()) {
-                state.depart(now, &burst.path, id, datagram);
+                state.depart(now, &burst.path, id, &Bytes::copy_from_slice(datagram));
             }
             self.counters.sent(burst);
         }

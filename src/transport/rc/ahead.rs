@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+
 use crate::psn::Psn;
 
 /// Packets that a queue pair keeps at most, however short they are.
@@ -78,7 +80,7 @@ pub(super) struct Ahead {
 #[derive(Debug)]
 struct Packet {
     psn: Psn,
-    datagram: Box<[u8]>,
+    datagram: Bytes,
     room: Room,
 }
 
@@ -113,17 +115,18 @@ impl Ahead {
         self.full = room.is_none();
         let Some(room) = room else { return false };
         self.held += bytes;
-        self.packets.insert(place, Packet { psn, datagram: datagram.into(), room });
+        self.packets
+            .insert(place, Packet { psn, datagram: Bytes::copy_from_slice(datagram), room });
         true
     }
 
     /// Takes the packet with the PSN `expected`. Those before it came otherwise.
-    pub(super) fn take(&mut self, expected: Psn) -> Option<Box<[u8]>> {
+    pub(super) fn take(&mut self, expected: Psn) -> Option<Bytes> {
         self.take_until(expected, expected)
     }
 
     /// Takes the oldest packet that has the PSN `until` or one before. Those before `una` came otherwise.
-    pub(super) fn take_until(&mut self, una: Psn, until: Psn) -> Option<Box<[u8]>> {
+    pub(super) fn take_until(&mut self, una: Psn, until: Psn) -> Option<Bytes> {
         while let Some(first) = self.packets.front()
             && !until.is_before(first.psn)
         {
@@ -136,7 +139,7 @@ impl Ahead {
         None
     }
 
-    fn pop(&mut self) -> Option<Box<[u8]>> {
+    fn pop(&mut self) -> Option<Bytes> {
         self.full = false;
         let packet = self.packets.pop_front()?;
         self.held -= packet.room.bytes;

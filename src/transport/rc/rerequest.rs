@@ -1,5 +1,7 @@
 //! How a requester asks again for answers that are [missing](crate::transport::rc::missing).
 
+use bytes::Bytes;
+
 use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build;
@@ -81,7 +83,7 @@ impl Requester {
     }
 
     /// What was kept and whose turn it is now.
-    pub(super) fn take_kept(&mut self) -> Option<Box<[u8]>> {
+    pub(super) fn take_kept(&mut self) -> Option<Bytes> {
         if self.missing.is_none() {
             return None;
         }

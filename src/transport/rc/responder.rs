@@ -6,6 +6,8 @@
 //! Answers are not queued. What is owed follows from three things: the READs and the like that still
 //! have packets to send ([`ReplayCache`]), one closing acknowledgement or NAK, and the expected PSN.
 
+use bytes::Bytes;
+
 use crate::ids::Qpn;
 use crate::mem::{Access, AtomicError, FlushError};
 use crate::net::Burst;
@@ -171,7 +173,7 @@ impl Responder {
     }
 
     /// The packet that was kept and whose turn it is now.
-    pub(crate) fn take_kept(&mut self) -> Option<Box<[u8]>> {
+    pub(crate) fn take_kept(&mut self) -> Option<Bytes> {
         self.ahead.take(self.expected)
     }
 
