@@ -7,26 +7,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use crate::sync::doorbell::{Doorbell, Signal};
 use crate::sys::{clear_event_fd, event_fd};
 
-/// An eventfd: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
-#[derive(Debug)]
-pub(crate) struct Bell(Doorbell<EventFd>);
+/// A doorbell with a descriptor: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
+pub(crate) type Bell = Doorbell<EventFd>;
 
+/// The descriptor.
 #[derive(Debug)]
-struct EventFd(File);
+pub(crate) struct EventFd(File);
 
 impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Doorbell::new(EventFd(event_fd()?.into()))))
-    }
-
-    /// Makes it readable.
-    pub(crate) fn ring(&self) {
-        self.0.ring();
-    }
-
-    /// Makes it unreadable.
-    pub(crate) fn silence(&self) {
-        self.0.silence();
+    /// Opens one that is not readable.
+    ///
+    /// # Errors
+    ///
+    /// The process has no more descriptors.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self::new(EventFd(event_fd()?.into())))
     }
 }
 
@@ -44,12 +39,12 @@ impl Signal for EventFd {
 
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.signal().0.as_fd()
+        self.signal().0.as_fd()
     }
 }
 
 impl AsRawFd for Bell {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.signal().0.as_raw_fd()
+        self.signal().0.as_raw_fd()
     }
 }

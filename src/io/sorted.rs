@@ -5,20 +5,18 @@
 //! socket of his. What is for another shard is copied into a bounded queue of that one's port, whose descriptor
 //! wakes who sleeps there, and is received there as if it had come by itself.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::bell::Bell;
+use super::bell::{Bell, EventFd};
 use super::counters::PortCounters;
 use super::layer::{Layer, Middleware};
 use super::port::{Datapath, Port};
 use crate::net::{Ipv4Fields, RxBuffer, RxMeta};
-use crate::sync::Mutex;
+use crate::sync::mailbox::Mailbox;
 use crate::time::Instant;
 use crate::wire::Bth;
 
@@ -33,58 +31,6 @@ struct Stray {
     meta: RxMeta,
 }
 
-/// What others have received that is for one shard.
-#[derive(Debug)]
-struct Tray {
-    strays: Mutex<Strays>,
-    /// How many there are, for a look without the lock.
-    count: AtomicUsize,
-    /// Readable while there are any.
-    bell: Bell,
-}
-
-#[derive(Debug, Default)]
-struct Strays {
-    waiting: VecDeque<Stray>,
-    bytes: usize,
-}
-
-impl Tray {
-    fn new() -> io::Result<Self> {
-        Ok(Self { strays: Mutex::default(), count: AtomicUsize::new(0), bell: Bell::new()? })
-    }
-
-    /// Puts one in. False when there is no room.
-    fn put(&self, stray: Stray) -> bool {
-        let mut strays = self.lock();
-        if strays.bytes + stray.data.len() > MAX_WAITING {
-            return false;
-        }
-        strays.bytes += stray.data.len();
-        strays.waiting.push_back(stray);
-        self.count.store(strays.waiting.len(), Ordering::Release);
-        if strays.waiting.len() == 1 {
-            self.bell.ring();
-        }
-        true
-    }
-
-    /// Takes all that there are.
-    fn take(&self) -> VecDeque<Stray> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return VecDeque::new();
-        }
-        let mut strays = self.lock();
-        self.count.store(0, Ordering::Release);
-        self.bell.silence();
-        std::mem::take(&mut *strays).waiting
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Strays> {
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A port of one of several shards.
 pub type Sorted<P> = Layer<P, ShardDemux>;
 
@@ -94,7 +40,7 @@ pub struct ShardDemux {
     /// Its place among them.
     index: usize,
     /// What each of them is handed.
-    trays: Arc<[Tray]>,
+    trays: Arc<[Mailbox<Stray, EventFd>]>,
     handed_on: u64,
     lost: u64,
 }
@@ -107,7 +53,8 @@ impl<P: Port> Sorted<P> {
     ///
     /// There are no more descriptors.
     pub fn all(ports: Vec<P>) -> io::Result<Vec<Self>> {
-        let trays: Arc<[_]> = ports.iter().map(|_| Tray::new()).collect::<io::Result<_>>()?;
+        let tray = || Ok(Mailbox::new(Bell::open()?, MAX_WAITING));
+        let trays: Arc<[_]> = ports.iter().map(|_| tray()).collect::<io::Result<_>>()?;
         let sorted = |(index, port)| {
             let demux = ShardDemux { index, trays: Arc::clone(&trays), handed_on: 0, lost: 0 };
             Self::over(port, demux)
@@ -165,7 +112,8 @@ impl Middleware for ShardDemux {
                     Some(shard) if *shard != own => {
                         let (data, segment_len, meta) =
                             (part.data.to_vec(), part.segment_len, part.meta);
-                        let taken = trays[*shard].put(Stray { data, segment_len, meta });
+                        let bytes = data.len();
+                        let taken = trays[*shard].put(Stray { data, segment_len, meta }, bytes);
                         let strays = run.len() as u64;
                         *(if taken { &mut *handed_on } else { &mut *lost }) += strays;
                     }
@@ -182,7 +130,7 @@ impl Middleware for ShardDemux {
 
     fn descriptors<'a>(&'a self, below: &'a impl Datapath) -> SmallVec<[BorrowedFd<'a>; 4]> {
         let mut descriptors = below.descriptors();
-        descriptors.push(self.trays[self.index].bell.as_fd());
+        descriptors.push(self.trays[self.index].doorbell().as_fd());
         descriptors
     }
 }

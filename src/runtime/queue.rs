@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_descriptor_is_readable_while_there_is_something() {
-        let bell = Arc::new(Bell::new().unwrap());
+        let bell = Arc::new(Bell::open().unwrap());
         let readable = || wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
         let queue = Queue::new(4);
         queue.push(1);

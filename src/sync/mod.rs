@@ -3,6 +3,7 @@
 //! | module | protocol |
 //! |---|---|
 //! | `doorbell` | a signal wakes a thread, and the flag beside it saves the system call to clear it |
+//! | `mailbox` | several threads put items in, and their owner is woken and takes them |
 //! | `notify` | a completion and the request to announce it meet |
 //! | `progress` | the thread, or a thread that waits, makes progress of a shard |
 //! | `spsc` | records pass from one process to another through shared memory |
@@ -15,6 +16,8 @@
 #[cfg(feature = "runtime")]
 pub(crate) mod doorbell;
 mod lock;
+#[cfg(feature = "runtime")]
+pub(crate) mod mailbox;
 #[cfg(feature = "runtime")]
 pub(crate) mod notify;
 #[cfg(feature = "runtime")]

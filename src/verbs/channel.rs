@@ -147,7 +147,7 @@ impl Context {
     /// [`Error::Os`] when there are no more descriptors.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
-        let bell = Bell::new().map_err(|source| Error::Os { what: "eventfd", source })?;
+        let bell = Bell::open().map_err(|source| Error::Os { what: "eventfd", source })?;
         Ok(CompletionChannel {
             inner: Arc::new(ChannelInner {
                 // Completion queues announce themselves once each time they are armed.

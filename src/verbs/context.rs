@@ -87,7 +87,7 @@ impl Context {
         let bell = match self.inner.bell.get() {
             Some(bell) => bell,
             None => {
-                let bell = Bell::new().map_err(|source| Error::Os { what: "eventfd", source })?;
+                let bell = Bell::open().map_err(|source| Error::Os { what: "eventfd", source })?;
                 self.inner.bell.get_or_init(|| Arc::new(bell))
             }
         };

@@ -14,6 +14,7 @@
 
 mod doorbell;
 mod event;
+mod mailbox;
 mod notify;
 mod primitives;
 mod progress;
@@ -30,6 +31,7 @@ mod sync {
     pub(crate) use crate::primitives;
 
     pub(crate) mod doorbell;
+    pub(crate) mod mailbox;
     pub(crate) mod notify;
     pub(crate) mod progress;
     pub(crate) mod spsc;
@@ -45,8 +47,15 @@ type Model = (&'static str, fn());
 fn main() {
     let names: Vec<_> = env::args().skip(1).collect();
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
-    let models =
-        [notify::MODELS, doorbell::MODELS, progress::MODELS, spsc::MODELS, wakers::MODELS].concat();
+    let models = [
+        notify::MODELS,
+        doorbell::MODELS,
+        mailbox::MODELS,
+        progress::MODELS,
+        spsc::MODELS,
+        wakers::MODELS,
+    ]
+    .concat();
     let mut chosen = models.iter().filter(|(name, _)| is_chosen(name)).peekable();
     assert!(chosen.peek().is_some(), "no model has such a name");
     for (name, model) in chosen {
