@@ -9,9 +9,9 @@ use crate::io::impair::Impairments;
 use crate::io::{PortKind, Sink};
 use crate::runtime::{AckPolicy, Address, DeviceConfig, EnvError, Environment};
 
-/// How a device is opened. What is not said here, [the environment](Environment) may say.
+/// Options for opening a device. [The environment](Environment) may set those that the program leaves unset.
 ///
-/// Wishes are for whoever opens an address first; later contexts share the device as it is.
+/// The first context of an address configures the device; later contexts share it as it is.
 ///
 /// ```
 /// use softroce::verbs::{Context, OpenOptions};
@@ -41,22 +41,22 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// A device of its own at the first free of 127.0.0.1, 127.0.0.2, …: for two devices in one
-    /// process, and for tests.
+    /// Opens a separate device at the first free address of 127.0.0.1, 127.0.0.2, …: for two devices in
+    /// one process, and for tests.
     pub fn loopback() -> Self {
         Self { free: true, ..Self::default() }
     }
 
-    /// The device at this address of the machine, IPv4 or IPv6. Without it: at the addresses that
-    /// `SOFTROCE_IP` names, or else that this process has taken before, or else takes now, the first
-    /// free of 127.0.0.1, 127.0.0.2, …
+    /// Sets the device's address, an IPv4 or IPv6 address of the machine. The default is the addresses in
+    /// `SOFTROCE_IP`; without them the address that this process opened before, or else the first free
+    /// address of 127.0.0.1, 127.0.0.2, …
     pub fn ip(self, ip: IpAddr) -> Self {
         Self { ip: Some(ip), ..self }
     }
 
-    /// One more address of the device, of this or of another interface, IPv4 or IPv6. It is the next entry
-    /// of the GID table, in which the device's first address is 0; `sgid_index` names the one that a
-    /// connection or a datagram leaves from. What arrives at any of them is taken.
+    /// Adds an address of the same or another interface, IPv4 or IPv6. It becomes the next entry of the GID
+    /// table, where the device's first address has index 0; `sgid_index` selects the source address of a
+    /// connection or a datagram. The device receives packets at all its addresses.
     ///
     /// An address belongs to one device. The device is opened with all of them or not at all.
     ///
@@ -66,7 +66,7 @@ impl OpenOptions {
     /// let ctx = Context::open(OpenOptions::loopback().also_ip(spare))?;
     /// assert_eq!(ctx.query_gid(1)?.ip(), spare);
     ///
-    /// // The peer is told that address, and the queue pair connected from there.
+    /// // The endpoint for the peer names that address, and the queue pair connects from there.
     /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
     /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
     /// let endpoint = qp.endpoint_at(1)?;
@@ -81,48 +81,51 @@ impl OpenOptions {
         self
     }
 
-    /// The device's name, instead of `softroce0`.
+    /// Sets the device's name, instead of `softroce0`.
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// Bytes of datagrams that may wait to be received, as the kernel counts them. The system may
-    /// allow less: [`DeviceInfo::port`](super::DeviceInfo::port) tells. Without it: what the system allows, up to 8 MiB.
+    /// Sets the size of the socket's receive buffer in bytes, as the kernel counts them. The system may
+    /// allow less: [`DeviceInfo::port`](super::DeviceInfo::port) contains the size in use. The default is
+    /// the maximum that the system allows, up to 8 MiB.
     pub fn receive_buffer(self, bytes: usize) -> Self {
         Self { receive_buffer: Some(bytes), ..self }
     }
 
-    /// Bytes of SENDs and WRITEs, and of answers to READs and atomics, that are kept while a packet before them is
-    /// missing, so that an RC or XRC peer has to send only that again. With 0 they are dropped, as most adapters and
-    /// kernel rxe do, and what was in flight behind a lost packet is sent again with it. Without it: as much as the
-    /// receive buffer takes. The requests of one connection take four fifths at most, and so do its answers.
+    /// Sets the size of the out-of-order buffer in bytes. It keeps SENDs and WRITEs, and responses to READs and
+    /// atomics, while an earlier packet is missing, so that an RC or XRC peer retransmits only that packet. With 0
+    /// the device drops them, as most adapters and kernel rxe do, and the peer retransmits all packets after the
+    /// lost one too. The default is the size of the receive buffer. The requests of one connection occupy four
+    /// fifths at most, and so do its responses.
     pub fn reorder_buffer(self, bytes: u64) -> Self {
         Self { reorder_buffer: Some(bytes), ..self }
     }
 
-    /// One UDP port to send from, for firewalls that must know it; 4791 is allowed. Without it:
-    /// ports of 49152 to 65535, by which switches tell connections apart.
+    /// Sets one UDP source port, for firewalls that must know it; 4791 is allowed. The default is ports
+    /// from 49152 to 65535, by which switches distinguish connections.
     pub fn source_port(self, port: u16) -> Self {
         Self { source_port: Some(port), ..self }
     }
 
-    /// By what packets are sent and received, instead of UDP sockets. A TAP brings addresses along, which the
-    /// device has if it is told no others.
+    /// Sets the port that sends and receives packets, instead of UDP sockets. A TAP port provides the device's
+    /// addresses if the options contain none.
     pub fn via(self, kind: PortKind) -> Self {
         Self { via: Some(kind), ..self }
     }
 
-    /// How many shards the device has, a power of two up to 64, instead of one. Each is an engine with a
-    /// lock, a thread and a socket of its own, so the traffic of several threads, or of several peers, takes
-    /// several CPUs. UDP ports have several, packet ports one.
+    /// Sets the number of shards, a power of two up to 64, instead of one. Each shard is an engine with its own
+    /// lock, thread and socket, so the traffic of several threads, or of several peers, uses several CPUs. A
+    /// UDP port supports several shards, a packet port one.
     ///
-    /// Queue pairs and shared receive queues are put on the shards in turns; those of a
-    /// [thread domain](super::ThreadDomain) are on one, so are those that share a receive queue, and those
-    /// of an XRC domain. A completion queue serves all: to look at it costs as many looks as queue pairs of
-    /// different shards complete there, so a thread is best served by queue pairs of one shard.
+    /// The device assigns queue pairs and shared receive queues to the shards round-robin. The queue pairs of a
+    /// [thread domain](super::ThreadDomain) are on one shard, and so are those that share a receive queue, and
+    /// those of an XRC domain. A completion queue serves all shards: a poll visits each shard with queue
+    /// pairs that complete there, so a thread is fastest with queue pairs of one shard.
     ///
-    /// What is said of a socket, as [`receive_buffer`](Self::receive_buffer), is for each of them, and so are
-    /// [`reorder_buffer`](Self::reorder_buffer) and a [rate](Self::impair) of impairments; to the sender all are one address.
+    /// Options of a socket, as [`receive_buffer`](Self::receive_buffer), apply to each shard, and so do
+    /// [`reorder_buffer`](Self::reorder_buffer) and the [rate](Self::impair) of impairments. All shards have
+    /// the same address.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -138,37 +141,39 @@ impl OpenOptions {
         Self { shards: Some(count), ..self }
     }
 
-    /// When to acknowledge what has arrived.
+    /// Sets when the device acknowledges requests.
     pub fn ack_policy(self, policy: AckPolicy) -> Self {
         Self { ack_policy: policy, ..self }
     }
 
-    /// What happens to datagrams on their way: losses, duplicates, delays, from a seed.
+    /// Impairs the network: datagrams are lost, duplicated and delayed, by random numbers from a seed.
     pub fn impair(self, impairments: Impairments) -> Self {
         Self { impairments: Some(impairments), ..self }
     }
 
-    /// Shows every packet to `sink`, as it is on the wire. It is called under the device's lock:
-    /// it must not use the device.
+    /// Passes every packet to `sink` as it is on the wire. The device calls the sink under its lock, so the
+    /// sink must not use the device.
     pub fn capture(self, sink: Box<dyn Sink>) -> Self {
         Self { capture: Some(sink), ..self }
     }
 
-    /// Writes the device's counters, and those of its queue pairs, to a file in this directory, every
-    /// second and when the device is closed: `softroce0-127.0.0.1.prom`, by the device's name and address,
-    /// as Prometheus reads it ([`prometheus`](super::DeviceCounters::prometheus)). Each time the file is replaced as a whole.
-    /// Of queue pairs that are destroyed the last 1024 are still in it.
+    /// Writes the counters of the device and its queue pairs to a file in this directory, every second and when
+    /// the device closes. The name consists of the device's name and address, as
+    /// `softroce0-127.0.0.1.prom`, and the format is that of Prometheus
+    /// ([`prometheus`](super::DeviceCounters::prometheus)). Each write replaces the whole file. The file
+    /// includes the last 1024 destroyed queue pairs.
     pub fn counters(self, directory: impl Into<PathBuf>) -> Self {
         Self { counters: Some(directory.into()), ..self }
     }
 
-    /// The partitions that the device's port belongs to, instead of the default one: its P_Key table, in
-    /// the order that `pkey_index` counts. Bit 15 of a key marks a full member, who talks to all members of
-    /// the partition; limited members talk to full ones alone. A queue pair belongs to the first unless it
-    /// [says otherwise](super::ConnectOptions::pkey_index). Packets of other partitions are dropped.
+    /// Sets the P_Key table of the device's port, in the order of `pkey_index`, instead of the default
+    /// partition alone. Bit 15 of a key marks a full member, which communicates with all members of the
+    /// partition; limited members communicate with full members only. A queue pair belongs to the first
+    /// partition unless [`ConnectOptions`](super::ConnectOptions::pkey_index) select another. The device drops
+    /// packets of other partitions.
     ///
-    /// RoCE has no subnet manager that would hand out keys: those whom one talks to have to be given the
-    /// same. Kernel rxe has the default partition only.
+    /// RoCE has no subnet manager that assigns keys: the peers need the same keys. Kernel rxe has the default
+    /// partition only.
     ///
     /// ```
     /// # use softroce::verbs::*;

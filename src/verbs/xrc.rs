@@ -135,7 +135,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Xrcd`] when a domain exists that must not, or none exists and none may be created;
-    /// [`Error::Os`] for a file whose metadata cannot be read.
+    /// [`Error::Os`] when the metadata of the file cannot be read.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self, options: &XrcdOptions<'_>) -> Result<XrcDomain, Error> {
         let context = Arc::clone(&self.inner);
