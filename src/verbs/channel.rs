@@ -10,14 +10,14 @@ use crate::verbs::cq::inner::CqInner;
 use crate::verbs::usage::{User, Users};
 use crate::verbs::{Context, Error};
 
-/// Announces completion queues that have something, to a thread that waits or through a descriptor.
+/// Announces completion queues with new completions, to a waiting thread or through a descriptor.
 ///
-/// A completion queue is announced once each time it has been
-/// [armed](super::CompletionQueue::req_notify).
+/// It announces a completion queue once each time a program
+/// [arms](super::CompletionQueue::req_notify) the queue.
 ///
-/// Whoever waits here drives the device meanwhile: packets reach it without the detour over another
-/// thread. The descriptor ([`AsFd`]) is readable while there are announcements, for `poll`, `epoll`
-/// and asynchronous runtimes; then [`wait`](Self::wait) with a timeout of zero.
+/// A waiting thread drives the device, so packets reach it without a switch from another thread. The
+/// descriptor ([`AsFd`]) is readable while there are announcements, for `poll`, `epoll` and asynchronous
+/// runtimes; then call [`wait`](Self::wait) with a timeout of zero.
 ///
 /// ```
 /// # use softroce::verbs::*;
@@ -32,7 +32,7 @@ use crate::verbs::{Context, Error};
 /// # a.post_send(SendRequest::write(1, SendData::inline(b""), RemoteAddr::default()).signaled())?;
 /// let completion = loop {
 ///     cq.req_notify(false);
-///     // What came before it was armed is not announced: look first.
+///     // Completions that precede the arming are not announced, so poll first.
 ///     if let Some(completion) = cq.poll_one() {
 ///         break completion;
 ///     }
@@ -56,11 +56,11 @@ struct ChannelInner {
 }
 
 impl CompletionChannel {
-    /// Lets go of it.
+    /// Destroys the channel when it announces no completion queue.
     ///
     /// # Errors
     ///
-    /// The channel, and [`Error::InUse`] when there are completion queues that it announces.
+    /// The channel, and [`Error::InUse`] when it announces completion queues.
     #[doc(alias = "ibv_destroy_comp_channel")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let checked = self.inner.users.check("completion channel", "completion queues");
@@ -113,7 +113,7 @@ impl AsFd for CompletionChannel {
     }
 }
 
-/// For those who want a number, as tokio's `AsyncFd` does; it is the same descriptor.
+/// The same descriptor as a number, for interfaces such as tokio's `AsyncFd`.
 impl AsRawFd for CompletionChannel {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()

@@ -7,11 +7,11 @@ use crate::verbs::context::ContextInner;
 use crate::verbs::usage::Users;
 use crate::verbs::{Context, Error};
 
-/// A program's word that what belongs to it is used by one thread at a time.
+/// A set of objects that the program uses from one thread at a time.
 ///
 /// A device with [several shards](super::OpenOptions::shards) puts the queue pairs of a thread domain on one
-/// of them, so that the thread meets nobody there whom it need not. Nothing else follows from the word:
-/// everything may be used from any thread, with a thread domain or without.
+/// shard, so that the thread competes with fewer others for the locks. It has no other effect: any thread
+/// may use any object, with a thread domain or without.
 #[doc(alias = "ibv_td")]
 #[derive(Clone, Debug)]
 pub struct ThreadDomain {
@@ -26,7 +26,7 @@ struct TdInner {
 }
 
 impl ThreadDomain {
-    /// Lets go of it.
+    /// Deallocates the thread domain when no parent domain refers to it.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl ThreadDomain {
     }
 }
 
-/// Whether they are the same.
+/// Compares the identity of thread domains.
 impl PartialEq for ThreadDomain {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

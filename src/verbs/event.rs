@@ -9,9 +9,9 @@ use crate::transport::outputs::AsyncEvent;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{CompletionChannel, CompletionQueue, Context, Error};
 
-/// An announcement of a completion queue, for which it stands.
+/// An announcement of a completion queue, to which it dereferences.
 ///
-/// To drop it acknowledges it; until then the queue cannot be
+/// Dropping the announcement acknowledges it; until then the queue cannot be
 /// [destroyed](CompletionQueue::destroy).
 #[derive(Debug)]
 pub struct CqEvent {
@@ -25,7 +25,8 @@ impl CqEvent {
         Self { cq, owed: true }
     }
 
-    /// The completion queue, for which [`CompletionQueue::ack_events`] is to be called later.
+    /// Returns the completion queue without acknowledging the announcement: the program calls
+    /// [`CompletionQueue::ack_events`] later.
     pub fn keep(mut self) -> CompletionQueue {
         self.owed = false;
         self.cq.clone()
@@ -55,7 +56,7 @@ impl Drop for CqEvent {
 
 /// An asynchronous event that is not acknowledged yet.
 ///
-/// To drop it acknowledges it; until then what it tells of cannot be destroyed.
+/// Dropping it acknowledges the event; until then the object of the event cannot be destroyed.
 #[derive(Debug)]
 pub struct PendingEvent {
     event: AsyncEvent,
@@ -63,7 +64,8 @@ pub struct PendingEvent {
 }
 
 impl PendingEvent {
-    /// The event, for which `ack_async_events` is to be called later on what it tells of.
+    /// Returns the event without acknowledging it: the program calls `ack_async_events` of the event's object
+    /// later.
     pub fn keep(mut self) -> AsyncEvent {
         self.owed = None;
         self.event
@@ -119,8 +121,8 @@ impl CompletionChannel {
 }
 
 impl Context {
-    /// Waits for an asynchronous event, which is to be acknowledged: it counts until it is dropped.
-    /// [`wait_event`](Self::wait_event) does both at once. No timeout is for ever, a timeout of zero
+    /// Waits for an asynchronous event, which is unacknowledged until it is dropped.
+    /// [`wait_event`](Self::wait_event) also acknowledges it. `None` waits without limit, and a timeout of zero
     /// does not wait.
     ///
     /// ```
@@ -153,8 +155,8 @@ impl Context {
         self.pending(timeout.into(), OnSignal::Wait)
     }
 
-    /// The same for a thread that signals are to interrupt as they interrupt a `read` from a pipe: a handler
-    /// without `SA_RESTART` ends the wait.
+    /// Waits like [`get_async_event`](Self::get_async_event), and returns early after a signal handler without
+    /// `SA_RESTART`, as a `read` from a pipe does.
     ///
     /// # Errors
     ///

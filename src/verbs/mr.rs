@@ -8,12 +8,11 @@ use crate::transport::work::{RemoteAddr, Sge};
 use crate::verbs::pd::PdInner;
 use crate::verbs::{Error, ProtectionDomain};
 
-/// Registered memory. The last handle that is dropped deregisters it: work requests that name it
-/// later end with `LOC_PROT_ERR`, and requests of peers with `REM_ACCESS_ERR`, also those that name
-/// memory windows which are bound to it.
+/// Registered memory. Dropping the last handle deregisters it: later work requests with its keys end with
+/// `LOC_PROT_ERR`, and requests of peers with `REM_ACCESS_ERR`, also those with keys of memory windows
+/// bound to it.
 ///
-/// Its bytes are read and written through the methods of [`Region`], because peers may write them
-/// at any time.
+/// The methods of [`Region`] read and write its bytes, because peers may write them at any time.
 ///
 /// ```
 /// # use softroce::verbs::*;
@@ -42,19 +41,19 @@ impl MemoryRegion {
         Self { inner: Arc::new(MrInner { region, pd, dm }) }
     }
 
-    /// These bytes, for a work request. Whether they are within the region is found out when the
-    /// request runs.
+    /// Returns the scatter/gather element of these bytes for a work request. The device checks the bounds
+    /// when it executes the request.
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
         let (start, end) = self.bounds(&range);
         Sge {
             addr: self.remote(start).addr,
-            // No message is as long as that.
+            // The length of a message is below this limit.
             length: u32::try_from(end.saturating_sub(start)).unwrap_or(u32::MAX),
             lkey: self.lkey(),
         }
     }
 
-    /// Deregisters it now, though there are handles on it, unless memory windows are bound to it.
+    /// Deregisters the region while handles on it exist, unless memory windows are bound to it.
     ///
     /// # Errors
     ///
@@ -67,15 +66,15 @@ impl MemoryRegion {
         })
     }
 
-    /// What binds a memory window to these bytes, with these rights of peers. Whether they are within
-    /// the region is found out when the window is bound.
+    /// Returns the attributes that bind a memory window to these bytes, with these access rights of peers.
+    /// The device checks the bounds when it binds the window.
     pub fn bind_info(&self, range: impl RangeBounds<usize>, access: Access) -> BindInfo {
         let (start, end) = self.bounds(&range);
         let length = end.saturating_sub(start) as u64;
         BindInfo { lkey: self.lkey(), addr: self.remote(start).addr, length, access }
     }
 
-    /// The byte at `offset`, as a peer names it.
+    /// Returns the address of the byte at `offset` for requests of peers.
     pub fn remote(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
     }
@@ -87,7 +86,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`Error::Register`], also when memory windows are bound to it; [`Error::OtherDevice`] for the
-    /// protection domain. It stays as it was.
+    /// protection domain. The region does not change.
     ///
     /// # Examples
     ///
@@ -179,7 +178,7 @@ impl ProtectionDomain {
         self.register(memory, None, access)
     }
 
-    /// Registers memory to be addressed from `iova`.
+    /// Registers memory that peers and work requests address from `iova` on.
     ///
     /// # Errors
     ///
@@ -203,7 +202,7 @@ impl ProtectionDomain {
     ///
     /// # Examples
     ///
-    /// The middle of a message is not wanted:
+    /// A receiver discards the middle of a message:
     ///
     /// ```
     /// # use softroce::verbs::*;

@@ -9,12 +9,12 @@ use crate::sync::Mutex;
 use crate::verbs::pd::PdInner;
 use crate::verbs::{Error, ProtectionDomain};
 
-/// A part of a [`MemoryRegion`](super::MemoryRegion) with a key, rights and an end of its own: to
-/// bind and to invalidate it costs less than to register memory and to deregister it.
+/// A part of a [`MemoryRegion`](super::MemoryRegion) with its own key, access rights and lifetime. Binding and
+/// invalidating a window costs less than registering and deregistering memory.
 ///
-/// A window of type 1 is bound by [`QueuePair::bind_mw`](super::QueuePair::bind_mw), one of type 2 by
-/// a work request, as here; it is invalidated by another, or by a SEND of the peer. Dropping the last
-/// handle deallocates it, bound or not.
+/// [`QueuePair::bind_mw`](super::QueuePair::bind_mw) binds a window of type 1. A work request binds one of
+/// type 2, as here; another work request, or a SEND of the peer, invalidates it. Dropping the last handle
+/// deallocates a window, bound or not.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -32,7 +32,7 @@ use crate::verbs::{Error, ProtectionDomain};
 /// far.post_send(SendRequest::bind_mw(1, mw.id(), rkey, info).signaled())?;
 /// assert_eq!(cq.wait_one(None)?.status, WcStatus::Success);
 ///
-/// // The peer writes, says so, and takes the right from itself.
+/// // The peer writes, sends a notification, and invalidates its own access.
 /// far.post_recv(RecvRequest::scattered(2, &[]))?;
 /// let window = RemoteAddr { addr: 0, rkey };
 /// near.post_send(SendRequest::write(3, SendData::inline(b"done"), window))?;
@@ -53,26 +53,26 @@ pub struct MemoryWindow {
 struct MwInner {
     id: MwId,
     mw_type: MwType,
-    /// The key of the bind that was posted last.
+    /// The key of the last bind request that the program posted.
     posted: Mutex<Rkey>,
     pd: Arc<PdInner>,
 }
 
 impl MemoryWindow {
-    /// Its number, by which work requests name it.
+    /// Returns its number, which work requests contain.
     pub fn id(&self) -> MwId {
         self.inner.id
     }
 
-    /// How it is bound.
+    /// Returns its type, which determines how to bind it.
     pub fn mw_type(&self) -> MwType {
         self.inner.mw_type
     }
 
-    /// The key that it has now: that of the last bind which has been carried out. It opens nothing
-    /// while the window is not bound.
+    /// Returns its current key: that of the last bind request that the device has executed. The key permits
+    /// no access while the window is not bound.
     pub fn rkey(&self) -> Rkey {
-        // It exists as long as a handle does.
+        // The window exists as long as a handle on it.
         self.inner.pd.context.device.memory.window_key(self.inner.id).unwrap_or_default()
     }
 
@@ -80,7 +80,7 @@ impl MemoryWindow {
         self.inner.pd.context.is_of(device)
     }
 
-    /// Lets `post` post a bind under the key after the last one posted.
+    /// Calls `post` with the next key, and returns this key when the bind request was posted.
     pub(super) fn with_next_key(
         &self,
         post: impl FnOnce(MwId, Rkey) -> Result<(), Error>,
@@ -89,7 +89,7 @@ impl MemoryWindow {
         if found != needed {
             return Err(Error::WindowType { what: "bind_mw", found, needed });
         }
-        // Keys are posted in their order.
+        // The lock keeps the keys in the order of the requests.
         let mut posted = self.inner.posted.lock().unwrap_or_else(PoisonError::into_inner);
         let rkey = posted.inc();
         post(self.inner.id, rkey)?;

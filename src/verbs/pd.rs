@@ -8,7 +8,7 @@ use crate::verbs::context::ContextInner;
 use crate::verbs::usage::User;
 use crate::verbs::{Context, Error, ThreadDomain};
 
-/// Queue pairs and the memory that they, and through them their peers, may use.
+/// A protection domain: queue pairs, and the memory that they and their peers may use.
 ///
 /// ```
 /// use softroce::verbs::{Access, Context, HostMemory, OpenOptions};
@@ -22,7 +22,7 @@ use crate::verbs::{Context, Error, ThreadDomain};
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(super) inner: Arc<PdInner>,
-    /// Counts the handles: who else has `inner` was made from it.
+    /// Counts the handles. All other owners of `inner` are objects made from the domain.
     handles: Arc<()>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct PdInner {
     parent: Option<Parent>,
 }
 
-/// What makes a domain a parent domain.
+/// The domains to which a parent domain refers.
 #[derive(Debug)]
 struct Parent {
     _pd: Arc<PdInner>,
@@ -45,7 +45,7 @@ impl PdInner {
         Self { id: context.device.next_pd(), context, parent: None }
     }
 
-    /// A parent domain, which stands for `pd`.
+    /// Returns a parent domain that stands for `pd`.
     fn parent_of(context: Arc<ContextInner>, pd: &Arc<Self>, td: Option<ThreadDomain>) -> Self {
         let td = td.map(|td| {
             let user = td.users().join();
@@ -70,13 +70,12 @@ impl ProtectionDomain {
         Self { inner: Arc::new(inner), handles: Arc::default() }
     }
 
-    /// The thread domain that it names, of a
-    /// [parent domain](super::Context::alloc_parent_domain).
+    /// Returns the thread domain of a [parent domain](Context::alloc_parent_domain).
     pub fn thread_domain(&self) -> Option<&ThreadDomain> {
         self.inner.parent.as_ref()?.td.as_ref().map(|(td, _)| td)
     }
 
-    /// Lets go of it.
+    /// Deallocates the domain when no object made from it exists.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -92,7 +91,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The domain, and [`Error::InUse`] when something that was made from it exists.
+    /// The domain, and [`Error::InUse`] when an object made from it exists.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn dealloc(self) -> Result<(), (Self, Error)> {
         let count = Arc::strong_count(&self.inner).saturating_sub(Arc::strong_count(&self.handles));
