@@ -19,7 +19,7 @@ pub struct Config {
     /// no more at once than it holds.
     pub receive_buffer: u64,
     /// The receive buffer that a peer is assumed to have, until
-    /// [`Engine::set_peer_receive_buffer`] tells better. The default is that of a socket that asked
+    /// [`Engine::set_peer_receive_buffer`](super::Engine::set_peer_receive_buffer) tells better. The default is that of a socket that asked
     /// for nothing, because what does not fit is lost.
     pub peer_receive_buffer: u64,
     /// Bytes of requests, and of answers, that are kept while one before them is missing, of all RC and XRC
@@ -41,7 +41,7 @@ pub struct Config {
     /// of the same shard.
     pub shards: u8,
     /// Whoever drives the engine looks what waits at hosts of this machine
-    /// ([`Engine::poll_backlog`]). What UC and UD send there is then limited by what is received, and
+    /// ([`Engine::poll_backlog`](super::Engine::poll_backlog)). What UC and UD send there is then limited by what is received, and
     /// not by time.
     pub watches_backlogs: bool,
     /// Of so many queue pairs that were destroyed the counters are kept, the last ones.
