@@ -77,7 +77,6 @@ const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("src/engine/attr.rs", "QpAttr"),
     ("src/engine/flat.rs", "FlatAttr"),
     ("src/engine/qp.rs", "QueuePair"),
-    ("src/runtime/core.rs", "Core"),
     ("src/transport/rc/requester.rs", "Requester"),
     ("src/verbs/info.rs", "DeviceInfo"),
     ("src/verbs/info.rs", "Limits"),

@@ -5,6 +5,7 @@ mod link;
 mod link_state;
 mod mcast;
 mod srq;
+mod tx_batch;
 mod xrc;
 
 use std::borrow::BorrowMut;
@@ -20,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
 use crate::ids::{QKey, Qpn, Srqn};
 use crate::io::{Port, TransmitError};
-use crate::net::{Burst, TransmitErrorKind};
+use crate::net::TransmitErrorKind;
 use crate::runtime::AckPolicy;
 use crate::runtime::hold::Hold;
 use crate::runtime::queue::Queue;
@@ -31,12 +32,10 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::{RecvRequest, SendRequest};
 
+use tx_batch::{BURSTS, TxBatch};
+
 pub use link_state::LinkCounters;
 pub(crate) use mcast::AttachError;
-
-/// Bursts that are built before the port is asked to take them. While it copies them the receiving
-/// host works on those before, so a few at a time are faster than many.
-const BURSTS: usize = 4;
 
 /// Rounds of [`BURSTS`] that one call sends at most, so that a lock is never held for long.
 const ROUNDS: usize = 4;
@@ -49,10 +48,7 @@ pub(crate) struct Core {
     pub(crate) engine: Engine,
     pub(crate) port: Box<dyn Port>,
     policy: AckPolicy,
-    bursts: [Burst; BURSTS],
-    /// Bursts built so far, of which the first `taken` are gone.
-    built: usize,
-    taken: usize,
+    batch: TxBatch,
     /// The last transmission stopped before the engine had nothing more.
     more: bool,
     hold: Hold,
@@ -111,9 +107,7 @@ impl Core {
             engine,
             port,
             policy,
-            bursts: std::array::from_fn(|_| Burst::new()),
-            built: 0,
-            taken: 0,
+            batch: TxBatch::new(),
             more: false,
             hold: Hold::new(),
             unheard: 0,
@@ -139,7 +133,7 @@ impl Core {
 
     /// A turn for somebody who will soon take another: an acknowledgement may wait for that.
     pub(crate) fn poll(&mut self, now: Instant) -> Found {
-        let waits = self.taken == self.built
+        let waits = self.batch.is_empty()
             && self.hold.holds(now)
             && self.engine.owes_only_acknowledgement().is_some();
         let sent = !waits && self.transmit_owed(now);
@@ -307,12 +301,11 @@ impl Core {
     /// and returns how many. Every step is async-signal-safe.
     pub(crate) fn send_last(&mut self, max: usize) -> usize {
         let mut sent = 0;
-        for burst in self.bursts[self.taken..self.built].iter().take(max) {
+        for burst in self.batch.pending().iter().take(max) {
             self.port.send_last(burst);
             sent += 1;
         }
-        (self.built, self.taken) = (0, 0);
-        let Some(burst) = self.bursts.first_mut() else { return sent };
+        let burst = self.batch.discard();
         while sent < max && self.engine.poll_acknowledgement(burst) {
             self.port.send_last(burst);
             sent += 1;
@@ -331,15 +324,15 @@ impl Core {
         let mut any = false;
         self.more = false;
         for _ in 0..ROUNDS {
-            let fresh = self.taken == self.built;
-            if fresh {
+            let is_fresh = self.batch.is_empty();
+            if is_fresh {
                 self.build(now, only);
             }
-            any |= self.built > 0;
+            any |= !self.batch.is_empty();
             if !self.offer(now) {
                 return any;
             }
-            if fresh && self.built < BURSTS {
+            if is_fresh && !self.batch.was_full() {
                 if !self.look(now) {
                     return any;
                 }
@@ -364,31 +357,29 @@ impl Core {
     }
 
     fn build(&mut self, now: Instant, only: Option<Qpn>) {
-        (self.built, self.taken) = (0, 0);
-        while let Some(burst) = self.bursts.get_mut(self.built)
-            && match only {
-                Some(qpn) => self.engine.poll_requests(now, qpn, burst),
-                None => self.engine.poll_transmit(now, burst),
-            }
-        {
-            self.built += 1;
-        }
+        let Self { batch, engine, .. } = self;
+        batch.fill(|burst| match only {
+            Some(qpn) => engine.poll_requests(now, qpn, burst),
+            None => engine.poll_transmit(now, burst),
+        });
         self.unheard += 2 * self.engine.take_unacknowledged();
     }
 
-    /// Offers the port what is built. False when it is busy.
+    /// Offers the batch to the port. False when the port is busy.
     fn offer(&mut self, now: Instant) -> bool {
-        while self.taken < self.built {
-            let bursts = &self.bursts[self.taken..self.built];
+        while !self.batch.is_empty() {
+            let bursts = self.batch.pending();
             match self.port.transmit(now, bursts) {
-                Ok(taken) if taken < bursts.len() => {
-                    self.taken += taken;
-                    return false;
+                Ok(taken) => {
+                    let is_busy = taken < bursts.len();
+                    self.batch.take(taken);
+                    if is_busy {
+                        return false;
+                    }
                 }
-                Ok(taken) => self.taken += taken,
                 Err(TransmitError { taken, kind }) => {
                     let token = bursts.get(taken).map(|burst| burst.token);
-                    self.taken += taken + 1;
+                    self.batch.take(taken + 1);
                     self.is_port_closed |= kind == TransmitErrorKind::Closed;
                     if let Some(token) = token {
                         self.engine.handle_transmit_error(now, token, kind);
@@ -492,7 +483,7 @@ impl Core {
 
     /// Whether there is something to send.
     pub(crate) fn owes(&self) -> bool {
-        self.taken < self.built || self.engine.wants_to_transmit()
+        !self.batch.is_empty() || self.engine.wants_to_transmit()
     }
 
     /// The thread that drives this shard is the caller, and need not be woken.

@@ -1,0 +1,57 @@
+//! Bursts between the engine and the port.
+
+use crate::net::Burst;
+
+/// Bursts that the engine builds before the port sends them. The receiving host works on the first while the port
+/// copies the others, so that a few at a time are faster than many.
+pub(super) const BURSTS: usize = 4;
+
+/// Bursts that the engine has built, as far as the port has not taken them.
+pub(super) struct TxBatch {
+    bursts: [Burst; BURSTS],
+    /// Number of bursts built. The port has taken the first `taken` of them.
+    built: usize,
+    taken: usize,
+}
+
+impl TxBatch {
+    pub(super) fn new() -> Self {
+        Self { bursts: std::array::from_fn(|_| Burst::new()), built: 0, taken: 0 }
+    }
+
+    /// Returns whether the port has taken everything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken == self.built
+    }
+
+    /// Returns whether the last [`fill`](Self::fill) ended for want of room, so that the engine may have more.
+    pub(super) fn was_full(&self) -> bool {
+        self.built == BURSTS
+    }
+
+    /// Fills an empty batch by `build`, until that returns `false`.
+    pub(super) fn fill(&mut self, mut build: impl FnMut(&mut Burst) -> bool) {
+        (self.built, self.taken) = (0, 0);
+        while let Some(burst) = self.bursts.get_mut(self.built)
+            && build(burst)
+        {
+            self.built += 1;
+        }
+    }
+
+    /// Returns the bursts that the port has not taken.
+    pub(super) fn pending(&self) -> &[Burst] {
+        &self.bursts[self.taken..self.built]
+    }
+
+    /// Removes the first `count` pending bursts.
+    pub(super) fn take(&mut self, count: usize) {
+        self.taken = (self.taken + count).min(self.built);
+    }
+
+    /// Removes all bursts and returns one to build in.
+    pub(super) fn discard(&mut self) -> &mut Burst {
+        (self.built, self.taken) = (0, 0);
+        &mut self.bursts[0]
+    }
+}
