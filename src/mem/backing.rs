@@ -5,8 +5,6 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::atomic::AtomicU64;
 
-use super::raw::Misaligned;
-
 /// A word operation that may be handed on without knowing its result.
 pub(super) type WordOp<'a> = &'a mut dyn FnMut(&AtomicU64);
 
@@ -58,6 +56,9 @@ pub(super) trait Backing: Debug + Send + Sync {
         Ok(())
     }
 }
+
+/// The host address of an 8-byte word is not a multiple of 8.
+pub(super) struct Misaligned;
 
 /// No memory: zeros to read, and what is written is gone.
 #[derive(Debug)]

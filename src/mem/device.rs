@@ -2,11 +2,11 @@
 //! there is a limited amount of it, nobody has an address of it, and it is copied to and from.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thiserror::Error;
 
 use super::access::Access;
+use super::budget::Budget;
 use super::raw::HostMemory;
 use super::region::{RangeError, Region};
 use super::table::{Memory, RegisterError};
@@ -28,7 +28,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.budget.left.fetch_add(self.memory.len(), Ordering::Relaxed);
+        self.budget.give_back(self.memory.len());
     }
 }
 
@@ -66,24 +66,6 @@ impl DeviceMemory {
     }
 }
 
-/// What is left of a device's memory.
-#[derive(Debug)]
-pub(super) struct Budget {
-    left: AtomicUsize,
-}
-
-impl Budget {
-    pub(super) fn new(bytes: usize) -> Self {
-        Self { left: AtomicUsize::new(bytes) }
-    }
-
-    /// Takes so much, or says how much there is.
-    fn take(&self, len: usize) -> Result<(), usize> {
-        let less = |left: usize| left.checked_sub(len);
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop)
-    }
-}
-
 /// The alignment of device memory, as a power of two, at most.
 const MAX_LOG_ALIGN: u32 = 12;
 
@@ -104,7 +86,7 @@ impl Memory {
         match HostMemory::alloc(len) {
             Ok(memory) => Ok(DeviceMemory { inner: Arc::new(Inner { memory, budget }) }),
             Err(_) => {
-                let left = budget.left.fetch_add(len, Ordering::Relaxed);
+                let left = budget.give_back(len);
                 Err(DmError::Exhausted { len, left })
             }
         }

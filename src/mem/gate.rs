@@ -19,10 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::{fmt, hint, thread};
 
+use super::error::Revoked;
 use super::region::Region;
-use super::span::Revoked;
 use super::stage::Stage;
-use super::table::Memory;
 use crate::ids::PdId;
 use crate::sync::Mutex;
 
@@ -92,12 +91,13 @@ impl Turn<'_> {
         self.stage.write_out().ok_or(Revoked)
     }
 
-    /// The region that was looked up before in this turn, if that is what the key finds.
+    /// The region that was looked up before in this turn, if the key finds it and memory revoked through
+    /// `gates` waits for this turn.
     #[inline]
-    pub(super) fn held(&self, memory: &Memory, pd: PdId, key: u32) -> Option<&Region> {
+    pub(super) fn held(&self, gates: &Gates, pd: PdId, key: u32) -> Option<&Region> {
         let region = self.region.get()?;
         let is_it = region.key() == key && region.pd() == pd && region.is_live();
-        (is_it && self.holds_up(&memory.gates)).then_some(region)
+        (is_it && self.holds_up(gates)).then_some(region)
     }
 
     /// Whether memory revoked through `gates` waits for this turn.

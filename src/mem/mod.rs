@@ -30,10 +30,14 @@
 
 mod access;
 mod backing;
+mod budget;
 mod device;
+mod error;
 mod gate;
+mod keys;
 #[cfg(feature = "runtime")]
 mod pageable;
+mod placement;
 #[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
 mod reach;
@@ -47,12 +51,14 @@ mod window;
 
 pub use access::{Access, AccessError, Need, Via};
 pub use device::{DeviceMemory, DmError};
+pub use error::{AtomicError, FlushError, Revoked};
 pub use gate::{Gate, Turn};
-pub use raw::{AllocError, HostMemory, Placement};
+pub use placement::Placement;
+pub use raw::{AllocError, HostMemory};
 pub use region::{RangeError, Region};
 #[cfg(feature = "runtime")]
 pub(crate) use segment::Segment;
-pub use span::{AtomicError, FlushError, Revoked, Span, Spans};
+pub use span::{Span, Spans};
 pub use table::{
     Advice, AdviseError, DeregisterError, Memory, MemoryLimits, RegisterError, Reregister,
 };

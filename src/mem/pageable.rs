@@ -13,8 +13,7 @@ use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
-use super::backing::{Backing, WordOp};
-use super::raw::Misaligned;
+use super::backing::{Backing, Misaligned, WordOp};
 use crate::sync::Mutex;
 use crate::sys::memory::{self, FileMapping, ProcessMemory};
 

@@ -49,10 +49,11 @@ use std::sync::atomic::{
 
 use thiserror::Error;
 
-use super::backing::{Backing, Null};
+use super::backing::{Backing, Misaligned, Null};
 use super::gate::{Gates, Turn, wait_until};
 #[cfg(feature = "runtime")]
 use super::pageable::OnDemand;
+use super::placement::{Placement, TAIL};
 #[cfg(feature = "runtime")]
 use crate::sys::memory::{self, FileMapping, ProcessMemory};
 
@@ -70,20 +71,6 @@ mod memory {
 
 /// The alignment of memory allocated here.
 pub(super) const PAGE: usize = 4096;
-
-/// The bytes at the end of a message that are stored after all others.
-pub(super) const TAIL: usize = 8;
-
-/// How bytes are put into a region.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Placement {
-    /// In no particular order.
-    Plain,
-    /// The last 8 bytes after all others, in ascending order, each store a release: who polls for
-    /// them with an acquire load and sees them sees everything placed before. For the last packet
-    /// of a message.
-    Final,
-}
 
 /// Memory that can be registered: a start and a length, and what keeps it.
 #[derive(Debug)]
@@ -395,9 +382,6 @@ pub struct AllocError {
     /// How much was asked for.
     pub len: usize,
 }
-
-/// The host address of an 8-byte word is not a multiple of 8.
-pub(super) struct Misaligned;
 
 /// Memory that can be taken away from those who use it.
 #[derive(Debug)]

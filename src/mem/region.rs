@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 use super::access::{Access, AccessError};
+use super::backing::Misaligned;
 use super::gate::Gates;
-use super::raw::{HostMemory, Misaligned, Placement, Revocable};
+use super::placement::Placement;
+use super::raw::{HostMemory, Revocable};
 use crate::ids::{Lkey, PdId, Rkey};
 
 /// A registered memory region.

@@ -4,19 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use smallvec::SmallVec;
-use thiserror::Error;
 
-use super::access::{AccessError, Need};
+use super::backing::Misaligned;
+use super::error::{AtomicError, FlushError, Revoked};
 use super::gate::Turn;
-use super::raw::{Misaligned, Placement};
+use super::placement::Placement;
 use super::region::Region;
-use super::table::Memory;
 use super::window::Binding;
-use crate::ids::{Lkey, PdId};
 
 /// Bytes of one region that have passed the checks of key, domain, rights and range.
 ///
-/// Made once a message by [`Memory::local`] or [`Memory::remote`]. It keeps the region's memory from
+/// Made once a message by [`Memory::local`](super::Memory::local) or [`Memory::remote`](super::Memory::remote). It keeps the region's memory from
 /// being freed by us, and finds at each copy whether the region has been deregistered, or the window
 /// unbound through which it was reached.
 #[derive(Clone, Debug, Default)]
@@ -240,25 +238,12 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Looks up each `(key, address, length)` of a local work request.
-    ///
-    /// # Errors
-    /// The first piece's that is refused. A piece without bytes is not looked at.
-    pub fn resolve(
-        memory: &Memory,
-        pd: PdId,
-        pieces: impl IntoIterator<Item = (Lkey, u64, u32)>,
-        need: Need,
-    ) -> Result<Self, AccessError> {
-        let mut spans = Self::default();
-        for (lkey, addr, len) in pieces {
-            let span = memory.local(pd, lkey, addr, len, need)?;
-            if !span.is_empty() {
-                spans.len += span.len();
-                spans.pieces.push(span);
-            }
+    /// Appends a piece; one without bytes changes nothing.
+    pub(super) fn push(&mut self, span: Span) {
+        if !span.is_empty() {
+            self.len += span.len();
+            self.pieces.push(span);
         }
-        Ok(spans)
     }
 
     /// Copies `to.len()` bytes, the first of them at `at`.
@@ -357,50 +342,14 @@ impl From<Span> for Spans {
     }
 }
 
-/// The region was deregistered, or the window unbound, while a message was using it; or its bytes
-/// are not there, because nothing is mapped or the file was cut off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("the region was deregistered, the window unbound, or the memory unmapped while in use")]
-pub struct Revoked;
-
-/// Why a flush could not be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum FlushError {
-    /// The region has been deregistered.
-    #[error("the region was deregistered while in use")]
-    Revoked,
-    /// The system could not write what is to be persistent to its medium.
-    #[error("the memory could not be made persistent")]
-    Storage,
-}
-
-/// Why an atomic could not be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum AtomicError {
-    /// The region has been deregistered or the window unbound.
-    #[error("the region was deregistered, the window unbound, or the memory unmapped while in use")]
-    Revoked,
-    /// The host address is not a multiple of 8, whatever the address in the region's addressing.
-    #[error("an atomic needs 8 aligned bytes")]
-    Misaligned,
-    /// The memory cannot be stored to so that no reader sees a half.
-    #[error("8 bytes of on-demand memory cannot be stored at once")]
-    Torn,
-    /// The span is not of 8 bytes.
-    #[error("an atomic needs 8 bytes, not {len}")]
-    Length {
-        /// How many there are.
-        len: usize,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
 
     use super::super::gate::wait_until;
-    use super::super::{Access, HostMemory};
+    use super::super::{Access, AccessError, HostMemory, Memory, Need};
     use super::*;
+    use crate::ids::{Lkey, PdId};
 
     const PD: PdId = PdId(1);
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::backing::Backing;
-use super::raw::{Placement, TAIL};
+use super::placement::{Placement, TAIL};
 
 /// How many bytes are read ahead or held back at most: a few packets, which stay in the nearest cache.
 const MOST: usize = 16 << 10;
@@ -174,8 +174,7 @@ impl Behind {
 mod tests {
     use std::sync::Mutex;
 
-    use super::super::backing::WordOp;
-    use super::super::raw::Misaligned;
+    use super::super::backing::{Misaligned, WordOp};
     use super::*;
 
     /// Memory that lists the calls for it, of which the bytes from `end` on are not there.

@@ -5,7 +5,6 @@ mod rereg;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 pub use advise::{Advice, AdviseError};
@@ -16,11 +15,12 @@ use rand_core::{Rng, SeedableRng};
 use thiserror::Error;
 
 use super::access::{Access, AccessError, Need, Via};
-use super::device::Budget;
+use super::budget::Budget;
 use super::gate::{Gate, Gates};
+use super::keys::{ByKey, index, whole};
 use super::raw::HostMemory;
 use super::region::Region;
-use super::span::Span;
+use super::span::{Span, Spans};
 use super::window::Windows;
 use crate::ids::{Lkey, PdId, Rkey};
 use crate::sync::RwLock;
@@ -76,9 +76,6 @@ impl Default for MemoryLimits {
         Self { max_mr: 1 << 20, max_mw: 1 << 20, max_mr_size: usize::MAX, max_dm_size: 1 << 20 }
     }
 }
-
-/// By [`index`], or by [`whole`].
-pub(super) type ByKey<T> = HashMap<u32, T, BuildHasherDefault<KeyHasher>>;
 
 /// Regions and windows. No index is of both.
 pub(super) struct Table {
@@ -343,6 +340,26 @@ impl Memory {
     }
 }
 
+impl Spans {
+    /// Looks up each `(key, address, length)` of a local work request.
+    ///
+    /// # Errors
+    /// The first piece's that is refused. A piece without bytes is not looked at.
+    pub fn resolve(
+        memory: &Memory,
+        pd: PdId,
+        pieces: impl IntoIterator<Item = (Lkey, u64, u32)>,
+        need: Need,
+    ) -> Result<Self, AccessError> {
+        let mut spans = Self::default();
+        for (lkey, addr, len) in pieces {
+            let span = memory.local(pd, lkey, addr, len, need)?;
+            spans.push(span);
+        }
+        Ok(spans)
+    }
+}
+
 /// The `len` bytes at `addr` of a region that was found.
 fn open(region: &Arc<Region>, addr: u64, len: u32, need: Access) -> Result<Span, AccessError> {
     region.grants(need)?;
@@ -369,36 +386,6 @@ fn check_access(access: Access, memory: &HostMemory) -> Result<(), RegisterError
         return Err(RegisterError::NeedsLocalWrite { access: writes });
     }
     Ok(())
-}
-
-/// The part of a key that no other region or window has.
-pub(super) const fn index(key: u32) -> u32 {
-    key >> 8
-}
-
-/// The whole key, with the bits that are random always in the low places, which spread it in a map.
-pub(super) const fn whole(key: u32) -> u32 {
-    key.rotate_right(8)
-}
-
-/// Multiplies: keys are random already, and only ours are ever stored.
-#[derive(Default)]
-pub(super) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn write_u32(&mut self, key: u32) {
-        self.0 = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// Why memory was not registered.

@@ -27,9 +27,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use error::{BindError, InvalidateError, TooManyWindows};
 
 use super::access::{Access, AccessError, Via};
+use super::keys::{ByKey, index, whole};
 use super::region::Region;
 use super::span::Span;
-use super::table::{ByKey, Memory, Table, index, whole};
+use super::table::{Memory, Table};
 use crate::ids::{Lkey, MwId, PdId, Qpn, Rkey};
 
 /// How a window is bound and invalidated.
