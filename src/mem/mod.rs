@@ -32,6 +32,7 @@ mod access;
 mod backing;
 mod budget;
 mod device;
+mod epoch;
 mod error;
 mod gate;
 mod keys;

@@ -9,7 +9,7 @@
 //! (allocated here) or until it is deregistered (the duty of who called `from_raw`), or has a
 //! [`Backing`] that reaches them some other way. Its accessors are private to `mem`. They are reached through [`Revocable`] alone, which lends them as a
 //! [`Pinned`]:
-//! * to an engine, for no longer than its [`Turn`] is open, and only if the region is live;
+//! * to an engine, for no longer than its [`Turn`](super::Turn) is open, and only if the region is live;
 //! * to the application, counted as a user of memory that is the caller's, and only if the region
 //!   is live. Memory allocated here stays as long as the `Revocable` that the `Pinned` borrows, so
 //!   no count is needed.
@@ -50,7 +50,7 @@ use std::sync::atomic::{
 use thiserror::Error;
 
 use super::backing::{Backing, Misaligned, Null};
-use super::gate::{Gates, Turn, wait_until};
+use super::epoch::{EpochGuard, Gates, wait_until};
 #[cfg(feature = "runtime")]
 use super::pageable::OnDemand;
 use super::placement::{Placement, TAIL};
@@ -412,13 +412,13 @@ impl Revocable {
     /// Lends the memory for a turn, if it has not been revoked. What the turn holds back is written
     /// before.
     #[inline]
-    pub(super) fn pin<'a>(&'a self, turn: &'a Turn<'_>) -> Option<Pinned<'a>> {
+    pub(super) fn pin<'a>(&'a self, turn: &'a EpochGuard<'_>) -> Option<Pinned<'a>> {
         turn.stage.write_out()?;
         self.lend(turn)
     }
 
     #[inline]
-    fn lend<'a>(&'a self, turn: &'a Turn<'_>) -> Option<Pinned<'a>> {
+    fn lend<'a>(&'a self, turn: &'a EpochGuard<'_>) -> Option<Pinned<'a>> {
         (turn.holds_up(&self.gates) && self.is_live()).then_some(Pinned(&self.memory))
     }
 
@@ -427,7 +427,7 @@ impl Revocable {
     #[inline]
     pub(super) fn copy_out(
         &self,
-        turn: &Turn<'_>,
+        turn: &EpochGuard<'_>,
         at: usize,
         to: &mut [u8],
         behind: usize,
@@ -445,7 +445,7 @@ impl Revocable {
     #[inline]
     pub(super) fn place(
         &self,
-        turn: &Turn<'_>,
+        turn: &EpochGuard<'_>,
         at: usize,
         from: &[u8],
         placement: Placement,

@@ -70,7 +70,7 @@ impl<'t> Reach<'t> {
     pub(crate) fn copy_out(&self, to: &mut [u8]) -> Result<(), Revoked> {
         match &self.bytes {
             Bytes::Held { region, offset, len } if to.len() <= *len => {
-                region.memory.copy_out(self.turn, *offset, to, 0)
+                region.memory.copy_out(&self.turn.epoch, *offset, to, 0)
             }
             Bytes::Held { .. } => None,
             Bytes::Own(span) => return span.copy_out(self.turn, 0, to),
@@ -87,7 +87,7 @@ impl<'t> Reach<'t> {
         let order = Placement::Final;
         match &self.bytes {
             Bytes::Held { region, offset, len } if from.len() <= *len => {
-                region.memory.place(self.turn, *offset, from, order)
+                region.memory.place(&self.turn.epoch, *offset, from, order)
             }
             Bytes::Held { .. } => None,
             Bytes::Own(span) => return span.place(self.turn, 0, from, order),

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::access::{Access, AccessError};
 use super::backing::Misaligned;
-use super::gate::Gates;
+use super::epoch::Gates;
 use super::placement::Placement;
 use super::raw::{HostMemory, Revocable};
 use crate::ids::{Lkey, PdId, Rkey};

@@ -94,7 +94,9 @@ impl Span {
     #[inline]
     pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
         let behind = self.len.saturating_sub(at.saturating_add(to.len()));
-        self.run(at, to.len(), |region, offset| region.memory.copy_out(turn, offset, to, behind))
+        self.run(at, to.len(), |region, offset| {
+            region.memory.copy_out(&turn.epoch, offset, to, behind)
+        })
     }
 
     /// Copies `from` in, its first byte to `at`.
@@ -111,7 +113,7 @@ impl Span {
         placement: Placement,
     ) -> Result<(), Revoked> {
         self.run(at, from.len(), |region, offset| {
-            region.memory.place(turn, offset, from, placement)
+            region.memory.place(&turn.epoch, offset, from, placement)
         })
     }
 
@@ -167,7 +169,7 @@ impl Span {
             return Ok(());
         }
         let region = self.way.region().ok_or(FlushError::Revoked)?;
-        let pinned = region.memory.pin(turn).ok_or(FlushError::Revoked)?;
+        let pinned = region.memory.pin(&turn.epoch).ok_or(FlushError::Revoked)?;
         if persist {
             pinned.persist(self.offset, self.len).map_err(|_| FlushError::Storage)?;
         }
@@ -221,7 +223,7 @@ impl Span {
             return Err(AtomicError::Length { len: self.len });
         }
         let region = self.way.region().ok_or(AtomicError::Revoked)?;
-        let pinned = region.memory.pin(turn).ok_or(AtomicError::Revoked)?;
+        let pinned = region.memory.pin(&turn.epoch).ok_or(AtomicError::Revoked)?;
         match pinned.word(self.offset, op) {
             None => Err(AtomicError::Revoked),
             Some(Err(Misaligned)) => Err(AtomicError::Misaligned),
@@ -346,7 +348,7 @@ impl From<Span> for Spans {
 mod tests {
     use std::thread;
 
-    use super::super::gate::wait_until;
+    use super::super::epoch::wait_until;
     use super::super::{Access, AccessError, HostMemory, Memory, Need};
     use super::*;
     use crate::ids::{Lkey, PdId};

@@ -16,7 +16,8 @@ use thiserror::Error;
 
 use super::access::{Access, AccessError, Need, Via};
 use super::budget::Budget;
-use super::gate::{Gate, Gates};
+use super::epoch::Gates;
+use super::gate::Gate;
 use super::keys::{ByKey, index, whole};
 use super::raw::HostMemory;
 use super::region::Region;
@@ -467,7 +468,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use super::super::gate::wait_until;
+    use super::super::epoch::wait_until;
     use super::*;
 
     const PD: PdId = PdId(1);

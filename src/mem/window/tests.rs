@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use super::super::gate::wait_until;
+use super::super::epoch::wait_until;
 use super::super::{DeregisterError, HostMemory, MemoryLimits, Placement, Revoked};
 use super::*;
 
