@@ -55,19 +55,7 @@ const UNSAFE_FILES: [&str; 12] = [
 ];
 
 /// Circles of files that remain. One that loses files still counts as the one listed. The list only shrinks.
-const REMAINING_CIRCLES: &[&[&str]] = &[&[
-    "src/mem/backing.rs",
-    "src/mem/device.rs",
-    "src/mem/gate.rs",
-    "src/mem/pageable.rs",
-    "src/mem/raw.rs",
-    "src/mem/region.rs",
-    "src/mem/span.rs",
-    "src/mem/stage.rs",
-    "src/mem/table.rs",
-    "src/mem/window/error.rs",
-    "src/mem/window/mod.rs",
-]];
+const REMAINING_CIRCLES: &[&[&str]] = &[];
 
 /// Functions past [`MAX_FUNCTION_LINES`] that remain: file and name. The list only shrinks.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[];

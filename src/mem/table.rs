@@ -2,6 +2,7 @@
 
 mod advise;
 mod rereg;
+mod windows;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::BindInfo;
+use super::info::BindInfo;
 use crate::ids::{MwId, Qpn, Rkey};
 use crate::mem::{Access, AccessError};
 

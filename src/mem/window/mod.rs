@@ -14,124 +14,33 @@
 //! under the lock of the table; a message that came in before asks at each packet whether its
 //! [`Binding`] still holds.
 
+mod binding;
 mod error;
-#[cfg(test)]
-mod tests;
+mod info;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
+pub(super) use binding::Binding;
 pub use error::{BindError, InvalidateError, TooManyWindows};
+pub(super) use info::FLUSH;
+pub use info::{BindInfo, MwType};
 
 use super::access::{Access, AccessError, Via};
 use super::keys::{ByKey, index, whole};
 use super::region::Region;
 use super::span::Span;
-use super::table::{Memory, Table};
-use crate::ids::{Lkey, MwId, PdId, Qpn, Rkey};
-
-/// How a window is bound and invalidated.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-#[doc(alias = "ibv_mw_type")]
-pub enum MwType {
-    /// Bound again and again, each time under another key, for all queue pairs of its domain.
-    #[doc(alias = "IBV_MW_TYPE_1")]
-    Type1 = 1,
-    /// Bound for one queue pair under a key whose low byte is the caller's choice, until it is
-    /// invalidated. Of the two kinds that the specification has it is 2B.
-    #[doc(alias = "IBV_MW_TYPE_2")]
-    Type2 = 2,
-}
-
-impl MwType {
-    /// Every type.
-    pub const ALL: [Self; 2] = [Self::Type1, Self::Type2];
-}
-
-impl fmt::Display for MwType {
-    /// As the specification has them: `type 1`, `type 2B`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Type1 => "type 1",
-            Self::Type2 => "type 2B",
-        })
-    }
-}
-
-const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
-
-/// What a window is to open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[doc(alias = "ibv_mw_bind_info")]
-pub struct BindInfo {
-    /// The region.
-    pub lkey: Lkey,
-    /// The first byte, in the addressing of the region.
-    pub addr: u64,
-    /// Bytes. A window of type 1 that is bound to none is unbound.
-    pub length: u64,
-    /// What peers may do there: the `REMOTE_` flags, whatever those of the region are, and the
-    /// `FLUSH_` flags that the region has too, which knows where its memory lies. With
-    /// [`Access::ZERO_BASED`], of type 2 only, they count addresses from its first byte.
-    pub access: Access,
-}
-
-impl BindInfo {
-    /// Every flag that a window may have.
-    pub const ACCESS: Access = Access::REMOTE_WRITE
-        .union(Access::REMOTE_READ)
-        .union(Access::REMOTE_ATOMIC)
-        .union(FLUSH)
-        .union(Access::ZERO_BASED);
-
-    /// Nothing: unbinds a window of type 1.
-    pub const NOTHING: Self = Self { lkey: Lkey(0), addr: 0, length: 0, access: Access::empty() };
-}
-
-/// What a window opens, from when it is bound until it is not.
-#[derive(Debug)]
-pub(super) struct Binding {
-    region: Arc<Region>,
-    /// Of the first byte, in the region.
-    offset: u64,
-    length: u64,
-    /// What peers call the first byte.
-    addr: u64,
-    access: Access,
-    /// Type 2: the only queue pair that may use it.
-    qpn: Option<Qpn>,
-    holds: AtomicBool,
-}
-
-impl Binding {
-    /// The region, as long as the window is bound.
-    #[inline]
-    pub(super) fn region(&self) -> Option<&Region> {
-        // With the turn that the copy needs this is the argument of `gate`, for the end of a binding
-        // in place of the end of a region.
-        self.holds.load(Ordering::SeqCst).then_some(&*self.region)
-    }
-
-    fn offset_of(&self, key: u32, addr: u64, len: u32) -> Result<usize, AccessError> {
-        let (region_addr, region_len) = (self.addr, self.length);
-        addr.checked_sub(self.addr)
-            .filter(|at| at.checked_add(len.into()).is_some_and(|end| end <= self.length))
-            .and_then(|at| usize::try_from(self.offset + at).ok())
-            .ok_or(AccessError::OutOfRange { key, addr, len, region_addr, region_len })
-    }
-}
+use crate::ids::{MwId, PdId, Qpn, Rkey};
 
 /// A window of the table.
 #[derive(Debug)]
 pub(super) struct Window {
-    mw_type: MwType,
-    pd: PdId,
-    rkey: Rkey,
-    binding: Option<Arc<Binding>>,
+    pub(super) mw_type: MwType,
+    pub(super) pd: PdId,
+    pub(super) rkey: Rkey,
+    pub(super) binding: Option<Arc<Binding>>,
 }
 
 impl Window {
@@ -178,7 +87,7 @@ impl Window {
     }
 
     /// Whether a queue pair may bind it so, as far as that depends on the window.
-    fn check_bind(&self, via: Via, variant: u8, to: &BindInfo) -> Result<(), BindError> {
+    pub(super) fn check_bind(&self, via: Via, variant: u8, to: &BindInfo) -> Result<(), BindError> {
         if self.pd != via.pd {
             return Err(BindError::WrongDomain);
         }
@@ -197,7 +106,7 @@ impl Window {
     }
 
     /// Whether a queue pair may invalidate it.
-    fn check_invalidate(&self, via: Via) -> Result<(), InvalidateError> {
+    pub(super) fn check_invalidate(&self, via: Via) -> Result<(), InvalidateError> {
         let rkey = self.rkey;
         if self.pd != via.pd {
             return Err(InvalidateError::WrongDomain { rkey });
@@ -216,9 +125,9 @@ impl Window {
 /// The windows of a table, and what they are bound to.
 #[derive(Default)]
 pub(super) struct Windows {
-    by_index: ByKey<Window>,
+    pub(super) by_index: ByKey<Window>,
     /// The index of each by its whole key.
-    by_key: ByKey<u32>,
+    pub(super) by_key: ByKey<u32>,
     /// Indices of a region and of a window that is bound to it.
     of_regions: BTreeSet<(u32, u32)>,
     /// A queue pair and the index of a window of type 2 that is bound for it.
@@ -246,7 +155,7 @@ impl Windows {
         }
     }
 
-    fn unbind_all_for(&mut self, qpn: Qpn) {
+    pub(super) fn unbind_all_for(&mut self, qpn: Qpn) {
         while let Some((_, window)) = self.of_qps.range((qpn, 0)..=(qpn, u32::MAX)).next().copied()
         {
             self.unbind(window);
@@ -254,7 +163,7 @@ impl Windows {
     }
 
     /// Binds a window anew. The caller has made the checks.
-    fn bind(&mut self, id: MwId, rkey: Rkey, binding: Option<Binding>) {
+    pub(super) fn bind(&mut self, id: MwId, rkey: Rkey, binding: Option<Binding>) {
         self.unbind(id.0);
         let Some(window) = self.by_index.get_mut(&id.0) else { return };
         self.by_key.remove(&whole(window.rkey.0));
@@ -269,7 +178,7 @@ impl Windows {
     }
 
     /// Ends what a window opens, if it is bound.
-    fn unbind(&mut self, at: u32) {
+    pub(super) fn unbind(&mut self, at: u32) {
         let Some(binding) = self.by_index.get_mut(&at).and_then(|window| window.binding.take())
         else {
             return;
@@ -285,145 +194,4 @@ impl Windows {
 fn range_of(region: &Region) -> RangeInclusive<(u32, u32)> {
     let region = index(region.key());
     (region, 0)..=(region, u32::MAX)
-}
-
-impl Table {
-    /// What a bind makes of a window of this type, or why it cannot be; nothing when it unbinds.
-    fn binding(
-        &self,
-        via: Via,
-        mw_type: MwType,
-        to: &BindInfo,
-    ) -> Result<Option<Binding>, BindError> {
-        if to.length == 0 {
-            return Ok(None);
-        }
-        let region = self.region(via.pd, to.lkey.0).map_err(BindError::Region)?;
-        let rights = region.access();
-        if rights.contains(Access::ZERO_BASED) {
-            return Err(BindError::ZeroBasedRegion);
-        }
-        let missing = (Access::MW_BIND | to.access & FLUSH).difference(rights);
-        if !missing.is_empty() {
-            return Err(BindError::NotGranted { access: missing });
-        }
-        let writes = to.access & (Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if !writes.is_empty() && !rights.contains(Access::LOCAL_WRITE) {
-            return Err(BindError::NeedsLocalWrite { access: writes });
-        }
-        let (region_addr, region_len) = (region.addr(), region.len() as u64);
-        let offset = to
-            .addr
-            .checked_sub(region_addr)
-            .filter(|at| at.checked_add(to.length).is_some_and(|end| end <= region_len))
-            .ok_or(BindError::OutOfRange { info: *to, region_addr, region_len })?;
-        Ok(Some(Binding {
-            region: Arc::clone(region),
-            offset,
-            length: to.length,
-            addr: if to.access.contains(Access::ZERO_BASED) { 0 } else { to.addr },
-            access: to.access,
-            qpn: via.qpn.filter(|_| mw_type == MwType::Type2),
-            holds: AtomicBool::new(true),
-        }))
-    }
-}
-
-impl Memory {
-    /// A new window, bound to nothing.
-    ///
-    /// # Errors
-    /// There are as many as there can be.
-    pub fn alloc_window(&self, pd: PdId, mw_type: MwType) -> Result<MwId, TooManyWindows> {
-        let mut table = self.write();
-        let max = self.limits.max_mw;
-        if table.windows.by_index.len() >= max {
-            return Err(TooManyWindows { max });
-        }
-        let key = Rkey(table.free_key());
-        let rkey = match mw_type {
-            MwType::Type1 => key,
-            // Whoever chooses the variant must not choose the same, and often takes the first number
-            // that comes to mind.
-            MwType::Type2 => key.with_variant(u8::MAX),
-        };
-        let at = index(key.0);
-        table.windows.by_index.insert(at, Window { mw_type, pd, rkey, binding: None });
-        table.windows.by_key.insert(whole(rkey.0), at);
-        Ok(MwId(at))
-    }
-
-    /// Removes a window. When it returns, its key opens nothing, and messages under way have been cut
-    /// off. It waits as [`deregister`](Self::deregister) does.
-    pub fn dealloc_window(&self, id: MwId) {
-        let mut table = self.write();
-        table.windows.unbind(id.0);
-        if let Some(window) = table.windows.by_index.remove(&id.0) {
-            table.windows.by_key.remove(&whole(window.rkey.0));
-        }
-        drop(table);
-        self.gates.wait_for_turns();
-    }
-
-    /// The key that a window has now.
-    pub fn window_key(&self, id: MwId) -> Option<Rkey> {
-        self.read().windows.by_index.get(&id.0).map(|window| window.rkey)
-    }
-
-    /// How many windows there are.
-    pub fn window_count(&self) -> usize {
-        self.read().windows.by_index.len()
-    }
-
-    /// Binds a window to what `to` says, for the queue pair `via` or its domain, under the key with
-    /// this variant. Of a window of type 1 the old key is no good any more.
-    ///
-    /// # Errors
-    /// See [`BindError`]; nothing has changed.
-    pub fn bind(
-        &self,
-        via: impl Into<Via>,
-        id: MwId,
-        variant: u8,
-        to: &BindInfo,
-    ) -> Result<(), BindError> {
-        let via = via.into();
-        let foreign = to.access.difference(BindInfo::ACCESS);
-        if !foreign.is_empty() {
-            return Err(BindError::Access { access: foreign });
-        }
-        let mut table = self.write();
-        let window = table.windows.by_index.get(&id.0).ok_or(BindError::NoSuchWindow(id))?;
-        window.check_bind(via, variant, to)?;
-        let rkey = window.rkey.with_variant(variant);
-        let binding = table.binding(via, window.mw_type, to)?;
-        table.windows.bind(id, rkey, binding);
-        Ok(())
-    }
-
-    /// Invalidates the window of type 2 with this key, which must be bound for the queue pair `via`.
-    /// It is free then. What of it is on its way ends with the packet.
-    ///
-    /// # Errors
-    /// See [`InvalidateError`]; nothing has changed.
-    pub fn invalidate(&self, via: impl Into<Via>, rkey: Rkey) -> Result<(), InvalidateError> {
-        let via = via.into();
-        let mut table = self.write();
-        match table.windows.with_key(rkey) {
-            Some(window) => window.check_invalidate(via)?,
-            None => {
-                return Err(match table.region(via.pd, rkey.0) {
-                    Err(AccessError::UnknownKey { .. }) => InvalidateError::UnknownKey { rkey },
-                    _ => InvalidateError::NotInvalidatable { rkey },
-                });
-            }
-        }
-        table.windows.unbind(index(rkey.0));
-        Ok(())
-    }
-
-    /// A queue pair begins anew or is gone: the windows of type 2 that were bound for it are free.
-    pub fn unbind_all_for(&self, qpn: Qpn) {
-        self.write().windows.unbind_all_for(qpn);
-    }
 }

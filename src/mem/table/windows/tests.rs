@@ -1,9 +1,12 @@
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::thread;
 
-use super::super::epoch::wait_until;
-use super::super::{DeregisterError, HostMemory, MemoryLimits, Placement, Revoked};
 use super::*;
+use crate::ids::Lkey;
+use crate::mem::epoch::wait_until;
+use crate::mem::{
+    DeregisterError, HostMemory, MemoryLimits, Need, Placement, Region, Revoked, Span,
+};
 
 const PD: PdId = PdId(1);
 const QPN: Qpn = Qpn::new(0x40);
@@ -338,7 +341,7 @@ fn a_windows_key_is_no_local_key() {
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
     let Rkey(key) = bind(&memory, id, &part(&region));
-    let found = memory.local(PD, Lkey(key), BASE + 1000, 8, super::super::Need::Read);
+    let found = memory.local(PD, Lkey(key), BASE + 1000, 8, Need::Read);
     assert_eq!(found.unwrap_err(), AccessError::UnknownKey { key });
 }
 
