@@ -74,7 +74,7 @@ pub(super) enum Ask {
     /// The active side has sent so many messages of the row, and is through. Answered by a
     /// [`Report`](super::measure::Report) when the other side is through as well.
     Finish { sent: u64 },
-    /// What its device has counted. Answered by an [`Answer`] of [`Values`](crate::counters::Values).
+    /// The counters of its device. Answered by an [`Answer`] of [`Values`](crate::counters::Values).
     Counters,
 }
 
@@ -165,7 +165,7 @@ fn parsed(endpoints: &[String]) -> anyhow::Result<Vec<Endpoint>> {
     parsed.collect::<Result<_, _>>().context("the other side's queue pairs")
 }
 
-/// What a side was told on its command line that the other side must not contradict.
+/// Options of one side that the other side must not contradict.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Wishes {
     /// Of the transport service.
@@ -189,7 +189,7 @@ impl Wishes {
         }
     }
 
-    /// The same of an active side, whose word it is where the other one has none.
+    /// The same of an active side. Its values hold for options that the other side leaves out.
     pub(super) fn of_active(args: &LoadArgs, active_mtu: Mtu, load: &Load) -> Self {
         Self {
             connection: Some(load.kind.transport.name().to_owned()),

@@ -14,7 +14,7 @@ use softroce::verbs::{Completion, RemoteAddr, SendData, SendOp, SendRequest};
 use super::agree::{Ask, Introduction};
 use super::measure::{Amount, Run};
 use super::progress::Progress;
-use super::station::{PATIENCE, RECV, Station};
+use super::station::{PEER_TIMEOUT, RECV, Station};
 use crate::cli::{AtomicType, Transport, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
@@ -41,7 +41,7 @@ pub(super) struct Player<'a> {
     size: usize,
     /// As it lies in memory, or the bytes themselves.
     message: SendData,
-    /// Where the other side looks for a WRITE, and what it has for a READ or an atomic.
+    /// The other side's memory: the target of a WRITE, the source of a READ or an atomic.
     there: RemoteAddr,
     sent: u64,
     received: u64,
@@ -115,7 +115,8 @@ impl<'a> Player<'a> {
 
     /// The other side: returns every message until the active side says that it is over.
     pub(super) fn echo(&mut self, control: &mut Control) -> anyhow::Result<()> {
-        // What is answered by the device is never received: this waits for the word.
+        // The device answers READs and atomics alone: nothing is received, and this waits for the control
+        // message.
         while self.receive(self.sent + 1, Some(control))? {
             self.send()?;
         }
@@ -130,7 +131,7 @@ impl<'a> Player<'a> {
         self.send()?;
         if self.verb.is_answered() {
             while self.station.done < self.station.sent {
-                let completion = self.station.waiter.next(PATIENCE)?;
+                let completion = self.station.waiter.next(PEER_TIMEOUT)?;
                 self.take(&completion);
             }
             return Ok(());
@@ -153,7 +154,7 @@ impl<'a> Player<'a> {
             self.replenish()?;
         }
         while self.station.sent - self.station.done >= depth {
-            let completion = self.station.waiter.next(PATIENCE)?;
+            let completion = self.station.waiter.next(PEER_TIMEOUT)?;
             self.take(&completion);
         }
         Ok(())
@@ -211,7 +212,7 @@ impl<'a> Player<'a> {
                 self.take(&success(completion)?);
                 continue;
             }
-            // What is owed for the last message has left, and the next is on its way.
+            // The next message is on its way, so the receive queue can be refilled now.
             self.replenish()?;
             if !idle.rest(&self.station.waiter) {
                 continue;
@@ -224,7 +225,7 @@ impl<'a> Player<'a> {
             }
             let now = clock::now();
             let waited = now - *start.get_or_insert(now);
-            if waited > PATIENCE {
+            if waited > PEER_TIMEOUT {
                 let why = match self.station.load.kind.transport {
                     Transport::Rc | Transport::Xrc => "",
                     Transport::Uc | Transport::Ud => ": one was lost, and nobody sends it again",
@@ -270,7 +271,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// What the last byte of a WRITE is: never zero, and never that of the one before.
+/// The last byte of a WRITE: never zero, and never that of the one before.
 fn mark(number: u64) -> u8 {
     u8::try_from(number % 255 + 1).unwrap_or(1)
 }

@@ -15,8 +15,8 @@ pub(super) enum Core {
     Second,
 }
 
-/// Keeps the calling thread, and those it starts, on this core. Where there is only one nothing is
-/// done.
+/// Keeps the calling thread, and those it starts, on this core. Does nothing on a machine with one
+/// core.
 pub(super) fn settle(core: Core) {
     let thread = Pid::from_raw(0);
     let Ok(allowed) = sched_getaffinity(thread) else { return };
@@ -25,7 +25,7 @@ pub(super) fn settle(core: Core) {
     let Some((first, second)) = two_cores(&cpus, siblings) else { return };
     let mut one = CpuSet::new();
     let cpu = if core == Core::First { first } else { second };
-    // What is not allowed changes nothing, and the result is what it would have been without.
+    // Without the right to do so, the test runs where the kernel puts it.
     let _ = one.set(cpu).and_then(|()| sched_setaffinity(thread, &one));
 }
 
@@ -40,7 +40,7 @@ fn two_cores(cpus: &[usize], siblings: impl Fn(usize) -> String) -> Option<(usiz
 /// The hardware threads of a core, as the kernel lists them for one of its CPUs.
 fn siblings(cpu: usize) -> String {
     let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-    // Where nothing is known every CPU is a core.
+    // Without a topology, every CPU counts as a core.
     fs::read_to_string(file).unwrap_or_else(|_| cpu.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! What a command line asks for, and whether there is such a thing.
+//! The test that a command line asks for, and the checks that it exists.
 
 use std::time::Duration;
 
@@ -112,8 +112,8 @@ impl Kind {
         self.verb == Verb::Send || self.writes_are_announced()
     }
 
-    /// Whether WRITEs carry immediate data: nobody acknowledges those of UC, and their number must
-    /// be known.
+    /// Whether WRITEs carry immediate data: UC has no acknowledgements, and the receiver must count
+    /// the messages.
     pub(super) fn writes_are_announced(self) -> bool {
         let is_uc_bandwidth = self.transport == Transport::Uc && self.measure == Measure::Bandwidth;
         self.verb == Verb::Write && is_uc_bandwidth
@@ -151,7 +151,7 @@ impl Kind {
         Ok(vec![size])
     }
 
-    /// What raw UDP has to do to be compared with it. A side that `sleeps` waits in the kernel for
+    /// Returns the raw UDP measurement to compare with. A side that `sleeps` waits in the kernel for
     /// each message.
     pub(super) fn order(self, size: usize, mtu: Mtu, duration: Duration, sleeps: bool) -> Order {
         let operation = match (self.verb, self.transport) {

@@ -126,7 +126,7 @@ impl Row {
         }
     }
 
-    /// The sum of what went each way. Of what nobody acknowledges that counts which arrived.
+    /// Sets the sum of both directions: messages that arrived, of unacknowledged services.
     pub(super) fn set_rate(&mut self, ours: &Report, theirs: &Report, ceiling: Option<&Ceiling>) {
         let ways = [(ours.rate, theirs.arrivals), (theirs.rate, ours.arrivals)];
         let ways = ways.into_iter().filter_map(|(rate, arrivals)| Some((rate?, arrivals)));

@@ -38,12 +38,12 @@ impl Side {
         if let Some(bytes) = args.device.rcvbuf {
             command.args(["--rcvbuf", &bytes.to_string()]);
         }
-        // Any member may talk to a full one.
+        // A full member may communicate with any member.
         for key in &args.device.pkey {
             command.arg(format!("--pkey={}", PKey(key.0 | 0x8000)));
         }
-        // Those are for one of the two: an address, a file; and who meets twice the losses that he
-        // asked for is surprised.
+        // Those are for one of the two: an address, a file. Impairments on both sides would double the
+        // requested losses.
         for variable in ["SOFTROCE_IP", "SOFTROCE_PCAP", "SOFTROCE_IMPAIR"] {
             command.env_remove(variable);
         }

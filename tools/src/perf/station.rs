@@ -18,12 +18,12 @@ use crate::cli::Transport;
 use crate::completion::Waiter;
 
 /// How long the other side may be silent in the middle of a test.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What UD messages of both sides carry.
 const QKEY: QKey = QKey(0x1111_1111);
 
-/// What receive requests are known by; send requests by how many there were.
+/// Number of every receive request; send requests are numbered from 1.
 pub(super) const RECV: u64 = u64::MAX;
 
 /// Memory and queue pairs. Each queue pair has a stretch of memory to send from and one to receive
@@ -39,7 +39,7 @@ pub(super) struct Station {
     pd: ProtectionDomain,
     /// Of each queue pair in `qps`.
     pub(super) indices: QpIndex,
-    /// Over UD and XRC, whom each of `qps` sends to.
+    /// Over UD and XRC, the target of each of `qps`.
     addresses: Vec<SendTarget>,
     /// The receive queue that they share.
     srq: Option<SharedReceiveQueue>,
@@ -169,7 +169,7 @@ impl Station {
         Ok(way.target(there.qpn, QKEY).into())
     }
 
-    /// Whom a request is for, as far as the transport needs it.
+    /// Returns the target of a request, for transports that need one.
     pub(super) fn target_of(&self, qp: usize) -> Option<SendTarget> {
         self.addresses.get(qp).copied()
     }
@@ -233,7 +233,7 @@ impl Station {
         Ok(())
     }
 
-    /// What the device has counted in this row.
+    /// Returns the device's counts in this row.
     pub(super) fn counted_in_row(&self) -> anyhow::Result<Counted> {
         Ok(self.counted()?.since(self.before))
     }

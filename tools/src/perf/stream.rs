@@ -8,7 +8,7 @@ use softroce::verbs::{Completion, SendData, SendFlags, SendOp, SendRequest};
 use super::agree::{Ask, Introduction};
 use super::measure::{Amount, Arrivals, Rate, Report, Run};
 use super::progress::Progress;
-use super::station::{PATIENCE, RECV, Station};
+use super::station::{PEER_TIMEOUT, RECV, Station};
 use crate::cli::{AtomicType, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
@@ -20,9 +20,8 @@ const SLICE: Duration = Duration::from_millis(5);
 /// Completions taken at a time.
 const BATCH: usize = 64;
 
-/// What nobody acknowledges is taken for lost when nothing has come for so long after the last was
-/// sent.
-const LAG: Duration = Duration::from_millis(100);
+/// Time without arrivals after which missing messages of an unacknowledged service count as lost.
+const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// One side's part in a row.
 pub(super) struct Stream<'a> {
@@ -143,7 +142,7 @@ impl<'a> Stream<'a> {
             return Ok(());
         }
         let mut heard = clock::now();
-        while self.counter.messages < sent && clock::now() - heard < LAG {
+        while self.counter.messages < sent && clock::now() - heard < LOSS_TIMEOUT {
             if self.turn(None)? {
                 heard = clock::now();
             }
@@ -310,7 +309,7 @@ fn lanes(qps: u64, amount: Amount) -> Vec<Lane> {
 fn ensure_heard(silent_since: &mut Option<Instant>) -> anyhow::Result<()> {
     let now = clock::now();
     let silence = now - *silent_since.get_or_insert(now);
-    ensure!(silence < PATIENCE, "nothing from the other side for {} s", silence.as_secs());
+    ensure!(silence < PEER_TIMEOUT, "nothing from the other side for {} s", silence.as_secs());
     Ok(())
 }
 

@@ -38,9 +38,9 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
     let opened = args.device.open(Some(tcp::local_ip(&stream)?), args.check)?;
     let result = play(args, &opened, stream);
     let counted = args.counters.then(|| counters::of_device(&opened.context));
-    // The capture is whole also when the game has failed.
+    // The capture is complete also after a failed test.
     let finished = opened.finish();
-    // Why a game has failed may be in the counters.
+    // The counters may show why a test failed.
     let report = result.and_then(|report| report.print(args.json).map(|()| report));
     if let Some(counted) = counted.transpose()? {
         counters::show(&[Column::new("here", counted)], args.json)?;

@@ -1,4 +1,4 @@
-//! What came of a game.
+//! The results of a test.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Report {
     patience: Duration,
 }
 
-/// How fast a game was that has come to its end.
+/// The speed of a completed test.
 #[derive(Serialize)]
 struct Speed {
     seconds: f64,
@@ -56,7 +56,7 @@ impl From<&Endpoint> for Address {
 }
 
 impl Report {
-    /// `took` is `None` for a game that has not come to its end.
+    /// `took` is `None` for an incomplete test.
     pub(super) fn new(
         args: &PingpongArgs,
         mtu: Mtu,

@@ -1,4 +1,4 @@
-//! The games with a shared receive queue: that of `ibv_srq_pingpong`, in which several RC queue pairs
+//! The tests with a shared receive queue: that of `ibv_srq_pingpong`, in which several RC queue pairs
 //! take from one, and that of `ibv_xsrq_pingpong`, in which each message names it (XRC).
 //!
 //! Neither stock program fills its messages with anything, so there is nothing to look at in them.
@@ -18,11 +18,11 @@ use crate::completion::Waiter;
 use crate::device::Opened;
 use crate::exchange;
 
-/// One side, and what it plays with.
+/// One side: its queue pairs, memory and counts.
 struct Game<'a> {
     args: &'a PingpongArgs,
     seats: Vec<Seat>,
-    /// Where messages arrive over XRC, beside the one seat that there is then.
+    /// The receiving end over XRC, beside the only seat.
     target: Option<XrcTarget>,
     srq: SharedReceiveQueue,
     waiter: Waiter,
@@ -32,16 +32,16 @@ struct Game<'a> {
     receives: u32,
 }
 
-/// A queue pair, and what it waits for.
+/// A queue pair, and the requests that it waits for.
 struct Seat {
     qp: QueuePair,
-    /// Requests whose end is awaited before it sends again.
+    /// Requests that must complete before it sends again.
     pending: u64,
     /// Over XRC, the queue that its messages are for.
     to: Option<Srqn>,
 }
 
-/// Plays a game to its end.
+/// Runs a test to its end.
 pub(super) fn play(
     args: &PingpongArgs,
     opened: &Opened,
@@ -76,7 +76,7 @@ impl<'a> Game<'a> {
         );
         let mtu = mtu(args, &ctx.device_info()?)?;
         let channel = if args.load.events { Some(ctx.create_channel()?) } else { None };
-        // A game ends while messages of others are still under way.
+        // The test ends while messages of other queue pairs are still under way.
         let depth = args.load.rx_depth + 2 * seats;
         let cq = ctx.create_cq(usize::try_from(depth)?, channel.as_ref())?;
         let pd = ctx.alloc_pd();
@@ -170,7 +170,7 @@ impl<'a> Game<'a> {
         Ok((score, clock::now() - start))
     }
 
-    /// Whose completion it is.
+    /// Returns the index of the seat that a completion is of.
     fn seat(&self, completion: &Completion) -> anyhow::Result<usize> {
         if self.target.is_some() {
             return Ok(0);

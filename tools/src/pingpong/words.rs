@@ -8,7 +8,7 @@
 //!   client                                                                  server
 //!     │── "0000:000013:000014:123456:000001:0000…ffff0a000001\0" ──────────▶│
 //!     │◀── "0000:000015:000016:abcdef:000002:0000…ffff0a000002\0" ──────────│
-//!     │                                                    the game, which the server begins
+//!     │                                                    the test, which the server begins
 //!     │── "END\0" ─────────────────────────────────────────────────────────▶│
 //!     │◀── "END\0" ─────────────────────────────────────────────────────────│
 //! ```
@@ -27,7 +27,7 @@ const PLACES: usize = 256;
 const LEN: usize = 66;
 const END: [u8; 4] = *b"END\0";
 
-/// What a side of the XRC game says of itself.
+/// The identity of one side of the XRC test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Words {
     pub(super) target: Qpn,

@@ -18,7 +18,7 @@ const PAPER: RGBColor = RGBColor(252, 252, 250);
 const INK: RGBColor = RGBColor(31, 41, 55);
 const PENCIL: RGBColor = RGBColor(107, 114, 128);
 const GRID: RGBColor = RGBColor(229, 231, 235);
-// Two colours that those who see no red or no green can tell apart.
+// Two colours that remain distinct without red or green vision.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 

@@ -13,7 +13,7 @@ pub(super) struct Figure {
     pub(super) curves: Vec<Curve>,
 }
 
-/// An axis. What it measures in has been taken the logarithm of where it is logarithmic.
+/// An axis. The points of a logarithmic axis are logarithms.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Axis {
     pub(super) label: &'static str,
@@ -37,14 +37,14 @@ pub(super) struct Curve {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// What a curve is to the reader.
+/// The role of a curve in the figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// What was to be measured.
     Result,
     /// What is to be seen next to it.
     Side,
-    /// What it is compared with.
+    /// The limit for comparison.
     Ceiling,
 }
 
@@ -57,7 +57,7 @@ impl Figure {
             (Some(latency), [row]) => distribution(row, latency),
             (Some(_), _) => latency(rows),
         };
-        // What has no points was not measured.
+        // A curve without points was not measured.
         curves.retain(|curve| !curve.points.is_empty());
         if first.subject.test == Test::Ceiling.name() {
             let ours = curves.iter_mut().filter(|curve| curve.name == VERBS);
