@@ -8,7 +8,7 @@ pub(super) const TAIL: usize = 8;
 pub enum Placement {
     /// In no particular order.
     Plain,
-    /// The last 8 bytes after all others, in ascending order, each store a release: who polls for
+    /// The last 8 bytes after all others, in ascending order, each store a release: a program that polls for
     /// them with an acquire load and sees them sees everything placed before. For the last packet
     /// of a message.
     Final,

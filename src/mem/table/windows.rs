@@ -129,7 +129,7 @@ impl Memory {
     }
 
     /// Invalidates the window of type 2 with this key, which must be bound for the queue pair `via`.
-    /// It is free then. What of it is on its way ends with the packet.
+    /// The window is free then. A message under way through it ends with its current packet.
     ///
     /// # Errors
     /// See [`InvalidateError`]; nothing has changed.

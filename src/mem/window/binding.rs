@@ -7,7 +7,7 @@ use crate::ids::Qpn;
 use crate::mem::access::{Access, AccessError};
 use crate::mem::region::Region;
 
-/// What a window opens, from when it is bound until it is not.
+/// The bytes that a window opens while it is bound, and the rights to them.
 #[derive(Debug)]
 pub(in crate::mem) struct Binding {
     pub(in crate::mem) region: Arc<Region>,

@@ -36,7 +36,7 @@ impl fmt::Display for MwType {
 
 pub(in crate::mem) const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 
-/// What a window is to open.
+/// A request to bind a window: the bytes it opens, and the rights to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_mw_bind_info")]
 pub struct BindInfo {
