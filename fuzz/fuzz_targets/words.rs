@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use softroce::io::{Control, Datapath};
+use softroce::io::Datapath;
 use softroce::io::impair::{Impair, Impairments};
 use softroce::io::sim::{Conditions, Network};
 use softroce::net::{Burst, BurstToken, Path};
