@@ -25,10 +25,10 @@ impl Signal for Event {
 }
 
 /// Sleeps as the library does: on the signal, which is cleared after that.
-pub(crate) fn sleep(doorbell: &Doorbell<Event>) {
+pub(crate) fn wait_for_ring(doorbell: &Doorbell<Event>) {
     doorbell.signal().wait();
     doorbell.silence();
-    // Until the ringer has set the flag each sleep ends at once.
+    // Until the ringer has set the flag each wait ends at once.
     if doorbell.signal().is_set() {
         thread::yield_now();
     }
@@ -44,10 +44,10 @@ fn each_ring_is_followed_by_a_look() {
             doorbell.ring();
         })
     });
-    // A thread may silence the doorbell without a sleep.
+    // A thread may silence the doorbell without a wait.
     doorbell.silence();
     while work.load(Relaxed) < 2 {
-        sleep(&doorbell);
+        wait_for_ring(&doorbell);
     }
     for ringer in ringers {
         ringer.join().unwrap();

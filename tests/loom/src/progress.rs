@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 
 use crate::Model;
-use crate::doorbell::sleep;
+use crate::doorbell::wait_for_ring;
 use crate::event::Event;
 use crate::sync::doorbell::Doorbell;
 use crate::sync::progress::{Progress, Role, ThreadState};
@@ -47,12 +47,12 @@ impl Shard {
                 ThreadState::Socket => return self.served.set(),
                 ThreadState::Watch if self.progress.needs_thread() => ThreadState::Socket,
                 ThreadState::Watch => {
-                    sleep(&self.doorbell);
+                    wait_for_ring(&self.doorbell);
                     if self.progress.is_driven() { ThreadState::Parked } else { ThreadState::Watch }
                 }
                 ThreadState::Parked => {
                     if self.progress.is_driven() {
-                        sleep(&self.doorbell);
+                        wait_for_ring(&self.doorbell);
                     }
                     ThreadState::Watch
                 }
