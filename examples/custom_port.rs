@@ -19,7 +19,7 @@ use softroce::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
 use softroce::time::Instant;
 use softroce::verbs::*;
 
-/// A port whose packets travel through Unix sockets of this process.
+/// A port on Unix sockets of this process.
 struct UnixPort {
     ip: Ipv4Addr,
     socket: UnixDatagram,

@@ -40,7 +40,7 @@ pub struct Config {
     /// How many shards the device has. With the same remainder by it, numbers of shared receive queues are
     /// of the same shard.
     pub shards: u8,
-    /// Whoever drives the engine looks what waits at hosts of this machine
+    /// The driver of the engine reads the receive queues of hosts of this machine
     /// ([`Engine::poll_backlog`](super::Engine::poll_backlog)). What UC and UD send there is then limited by what is received, and
     /// not by time.
     pub watches_backlogs: bool,

@@ -94,7 +94,7 @@ impl Groups {
         if packet.bth.dest_qp != Qpn::MULTICAST {
             return Err(DropReason::WrongAddress);
         }
-        // Every sender numbers its packets in its own way, so none of them is held to a habit.
+        // Every sender numbers its packets in its own way, so the check assumes no sequence.
         let verdict = flow.check(meta.ipv4, segment, bytes);
         if verdict == Verdict::Bad {
             return Err(DropReason::BadIcrc);

@@ -23,7 +23,7 @@ pub struct PortConfig {
 }
 
 impl PortConfig {
-    /// What a receive buffer is asked to hold when nothing is said, as the kernel counts it.
+    /// Default size of a receive buffer in bytes, as the kernel counts it.
     pub const RECEIVE_BUFFER: usize = 8 << 20;
 
     /// The usual port at `ip`.

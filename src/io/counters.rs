@@ -5,7 +5,7 @@ use crate::net::{Burst, RxBuffer};
 
 counters! {
     named "port_";
-    /// What a port has done since it was opened.
+    /// Counts of a port since it was opened.
     pub struct PortCounters {
         tx_bursts: "Bursts sent: datagrams of one size that went with one call.";
         tx_datagrams: "Datagrams sent.";

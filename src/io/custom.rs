@@ -34,7 +34,7 @@ pub struct CustomPort {
 type OpenCustomPort = dyn Fn(&PortConfig) -> io::Result<Box<dyn Port>> + Send + Sync;
 
 impl CustomPort {
-    /// Makes a kind whose ports are opened by `open`, which is called for each address of a device. The device takes
+    /// Makes a kind of port. The device calls `open` for each of its addresses, and takes
     /// [`PortInfo::ip`](super::PortInfo::ip) as the address of the port.
     pub fn new<P: Port + 'static>(
         name: &'static str,

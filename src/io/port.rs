@@ -258,7 +258,7 @@ pub enum JoinError {
     },
 }
 
-/// What kind of port it is.
+/// Properties of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortInfo {
     /// The address it receives at and sends from; of several the first.

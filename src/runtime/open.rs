@@ -210,7 +210,7 @@ impl Device {
         let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
         while let Some(ip) = addresses.next() {
             let Some(claim) = Claim::make_free(&config.ips(ip)?) else { continue };
-            // To find out who holds an address takes long; the last will do.
+            // Looking up the holder of an address takes long; the error names that of the last alone.
             let is_last = addresses.peek().is_none() || !config.via.is_of_host();
             if !is_last && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;
@@ -243,7 +243,7 @@ impl Device {
             pkeys: config.pkeys.clone(),
             shard: opener.first_shard(),
             shards: config.shards,
-            // What a peer bears is for all of them.
+            // All shards share the receive buffer of a peer.
             peer_receive_buffer: DEFAULT_RECEIVE_BUFFER / u64::from(config.shards),
             watches_backlogs: true,
             remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
@@ -304,7 +304,7 @@ pub fn loopback_addresses() -> impl Iterator<Item = IpAddr> {
     (1..=254).map(|host| Ipv4Addr::new(127, 0, 0, host).into())
 }
 
-/// Bytes that nobody can guess.
+/// Returns random bytes of the system, fit for keys.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| match error.raw_os_error() {

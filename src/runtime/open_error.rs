@@ -92,7 +92,7 @@ pub enum OpenError {
     ShardsVia {
         /// How many.
         shards: u8,
-        /// What the port is called.
+        /// Name of the kind of port.
         via: &'static str,
     },
     /// The P_Key table has no entry.

@@ -121,7 +121,7 @@ pub(crate) struct Producer<M> {
 }
 
 impl<M: SharedMemory> Producer<M> {
-    /// That of a new ring, whose memory is zero.
+    /// Makes the producer of a new ring. The memory is zero.
     pub(crate) fn new(memory: M) -> Self {
         Self { memory, written: 0, taken: 0 }
     }

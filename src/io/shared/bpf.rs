@@ -5,7 +5,7 @@
 //! socket, from its Ethernet header on): one datagram, or several that the kernel has merged, for merging comes first. It looks at the first of
 //! them; what is merged comes from one socket.
 //!
-//! What is dropped here takes no place in the receive buffer and wakes nobody. The kernel counts it with
+//! Dropped datagrams take no room in the receive buffer and wake no thread. The kernel counts it with
 //! what found no room, and does not say why.
 
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub(in crate::io) const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 pub(in crate::io) const RETURN: u16 = 0x06;
 
-/// Where the BTH has a reserved byte and the destination.
+/// Offset of the reserved byte and the destination in the BTH.
 pub(in crate::io) const DEST_QP: u32 = 4;
 
 pub(in crate::io) const fn step(code: u16, operand: u32) -> SockFilter {

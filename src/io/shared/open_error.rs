@@ -41,7 +41,7 @@ pub enum OpenError {
     InUse {
         /// The address.
         ip: IpAddr,
-        /// Who has it.
+        /// The holder of the port.
         holder: Holder,
     },
     /// The source port that was asked for cannot be had.

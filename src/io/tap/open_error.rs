@@ -38,7 +38,7 @@ pub enum OpenError {
         /// The interface.
         name: String,
     },
-    /// Somebody has the interface.
+    /// Another program or device holds the interface.
     #[error(
         "interface {name} is held by another program, or another device of this one; a TAP has one holder"
     )]
@@ -119,7 +119,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// What it means that an interface, which was there before or not, cannot be attached to.
+    /// Returns the error for an interface that cannot be attached to; `was_there` if it existed before.
     pub(super) fn attach(config: &TapConfig, was_there: bool, source: io::Error) -> Self {
         let name = config.name.clone();
         match source.raw_os_error() {

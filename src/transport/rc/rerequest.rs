@@ -82,7 +82,7 @@ impl Requester {
         self.started().enumerate().find(|(_, wqe)| psn.is_within(wqe.first, wqe.packets))
     }
 
-    /// What was kept and whose turn it is now.
+    /// Takes the next packet in order out of those that arrived ahead.
     pub(super) fn take_kept(&mut self) -> Option<Bytes> {
         if self.missing.is_none() {
             return None;
