@@ -206,6 +206,13 @@ pub struct TransmitError {
     pub kind: TransmitErrorKind,
 }
 
+impl TransmitError {
+    /// Returns the error for a slice that begins with `taken` more bursts, all of which were taken.
+    pub(super) fn behind(self, taken: usize) -> Self {
+        Self { taken: taken + self.taken, ..self }
+    }
+}
+
 /// The state of the interface below an address of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkState {

@@ -86,9 +86,8 @@ impl<P: Port> Datapath for Several<P> {
         }
         let mut taken = 0;
         while taken < bursts.len() {
-            let after =
-                |error: TransmitError| TransmitError { taken: taken + error.taken, ..error };
-            let (more, all) = self.send_run(now, &bursts[taken..]).map_err(after)?;
+            let sent = self.send_run(now, &bursts[taken..]);
+            let (more, all) = sent.map_err(|error| error.behind(taken))?;
             taken += more;
             if !all {
                 break;

@@ -146,9 +146,7 @@ impl Middleware for LinkEmulator {
             }
             let Some(lane) = &mut self.sent else {
                 let rest = below.transmit(now, &bursts[taken..]);
-                return rest
-                    .map(|more| taken + more)
-                    .map_err(|error| TransmitError { taken: taken + error.taken, ..error });
+                return rest.map(|more| taken + more).map_err(|error| error.behind(taken));
             };
             let fates = lane.roll(now, burst.segments());
             if fates.is_empty() {

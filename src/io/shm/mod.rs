@@ -172,9 +172,8 @@ impl Middleware for SharedMemory {
                     == (first.path.source, first.path.destination)
             };
             let run = 1 + others.iter().take_while(goes_along).count();
-            let after =
-                |error: TransmitError| TransmitError { taken: taken + error.taken, ..error };
-            let sent = self.send_run(below, now, &bursts[taken..taken + run]).map_err(after)?;
+            let sent = self.send_run(below, now, &bursts[taken..taken + run]);
+            let sent = sent.map_err(|error| error.behind(taken))?;
             taken += sent;
             if sent < run {
                 break;
