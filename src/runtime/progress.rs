@@ -285,7 +285,7 @@ impl Shard {
         on_signal: OnSignal,
     ) -> Result<Waited<T>, Down> {
         if let Err(down) = self.check() {
-            return rest(queue, down);
+            return self.rest(queue, down);
         }
         if let Some(item) = queue.pop() {
             return Ok(Waited::Item(item));
@@ -300,7 +300,7 @@ impl Shard {
         let _watch = Watch(self);
         let waited = self.drive(queue, until, on_signal);
         drop(seat);
-        waited.or_else(|down| rest(queue, down))
+        waited.or_else(|down| self.rest(queue, down))
     }
 
     /// Waits for something in `queue` that others bring.
@@ -312,9 +312,20 @@ impl Shard {
     ) -> Result<Waited<T>, Down> {
         let waited = queue.block(until, on_signal);
         match self.check() {
-            Err(down) if !matches!(waited, Waited::Item(_)) => rest(queue, down),
+            Err(down) if !matches!(waited, Waited::Item(_)) => self.rest(queue, down),
             _ => Ok(waited),
         }
+    }
+
+    /// Takes an item that a failed device has left in `queue`, above all a flushed request. A forked child
+    /// takes none.
+    fn rest<T>(&self, queue: &Queue<T>, down: Down) -> Result<Waited<T>, Down> {
+        if down == Down::Forked {
+            return Err(down);
+        }
+        // Other shards that fill the queue may still be flushing.
+        self.fail(down);
+        queue.pop().map(Waited::Item).ok_or(down)
     }
 
     fn drive<T>(
@@ -382,15 +393,6 @@ impl Shard {
         };
         // When the kernel refuses to wait there is no better than to look again.
         woken.unwrap_or(Woken::TimedOut)
-    }
-}
-
-/// What is left in a queue of a device that has failed: above all what it has flushed. A forked child has
-/// no part in it.
-fn rest<T>(queue: &Queue<T>, down: Down) -> Result<Waited<T>, Down> {
-    match down {
-        Down::Forked => Err(down),
-        Down::Failed | Down::SocketClosed => queue.pop().map(Waited::Item).ok_or(down),
     }
 }
 

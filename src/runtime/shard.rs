@@ -305,30 +305,38 @@ impl Shard {
         if self.generation != generation() {
             return Err(Down::Forked);
         }
-        match self.failed.load(Ordering::Relaxed) {
+        match self.failed.load(Ordering::Acquire) {
             0 => Ok(()),
             number => Err(failure(number)),
         }
     }
 
-    /// The device has failed: flushes what was posted, and wakes everybody who waits for it. Returns why
-    /// it has failed first. Its other shards fail with it.
+    /// Fails the device: flushes every queue pair of every shard and wakes all waiting threads and tasks.
+    /// Returns the reason of the first failure. The flush is complete when this returns, whichever thread
+    /// has done it.
     pub(super) fn fail(&self, why: Down) -> Down {
-        let number = u8::from(why == Down::SocketClosed) + 1;
-        let (seq, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
-        if let Err(before) = self.failed.compare_exchange(0, number, seq, relaxed) {
-            return failure(before);
-        }
+        let first = self.fail_alone(why);
+        let siblings = self.siblings.get().into_iter().flatten();
+        siblings.filter_map(Weak::upgrade).for_each(|shard| _ = shard.fail_alone(why));
+        first
+    }
+
+    /// Fails this shard alone.
+    fn fail_alone(&self, why: Down) -> Down {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        core.fail(clock::now());
+        match self.failed.load(Ordering::Relaxed) {
+            0 => core.fail(clock::now()),
+            before => return failure(before),
+        }
+        // After the flush: a thread that finds the device failed finds all that was flushed.
+        let number = u8::from(why == Down::SocketClosed) + 1;
+        self.failed.store(number, Ordering::Release);
         let wakers = core.rings.take_wakers();
         drop(core);
         self.core.clear_poison();
         wakers.into_iter().for_each(Waker::wake);
         self.driver_bell.ring();
         self.thread_bell.ring();
-        let siblings = self.siblings.get().into_iter().flatten();
-        siblings.filter_map(Weak::upgrade).for_each(|shard| _ = shard.fail(why));
         why
     }
 
@@ -408,6 +416,7 @@ mod tests {
     use crate::runtime::ring::{Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
     use crate::sync::progress::ThreadState;
+    use crate::transport::outputs::AsyncEvent;
     use crate::transport::work::{RecvRequest, SendRequest, WcStatus};
 
     /// A shard without a thread, to which a message is on its way, and another that sent it.
@@ -427,6 +436,30 @@ mod tests {
         let rung = wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
         bell.silence();
         rung
+    }
+
+    #[test]
+    fn a_shard_reports_its_failure_only_after_the_flush() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 16);
+        let events = Arc::new(Queue::new(16));
+        a.core.add_context(&events);
+        a.core.post_recvs(Instant::ZERO, a.qpn, [RecvRequest::new(7, a.sge(8))]).1.unwrap();
+        let claim = Claim::make_free(&[IpAddr::from([10, 255, 1, 13])]).unwrap();
+        let (ring, shard) = (a.ring, Shard::new(a.core, 0, &Arc::new(claim)).unwrap());
+        drop(b);
+        thread::scope(|scope| {
+            // The failing thread comes as far as the event, which follows the completions.
+            let held = events.fill();
+            let failing = scope.spawn(|| shard.fail(Down::Failed));
+            let flushed = ring.completions.block(None, OnSignal::Wait).item().unwrap();
+            assert_eq!((flushed.wr_id, flushed.status), (7, WcStatus::WrFlushErr));
+            assert_eq!(shard.check(), Ok(()));
+            drop(held);
+            assert_eq!(shard.fail(Down::SocketClosed), Down::Failed, "the first reason");
+            assert_eq!(events.pop(), Some(AsyncEvent::DeviceFatal), "fail waits for the flush");
+            assert_eq!(failing.join().unwrap(), Down::Failed);
+        });
+        assert_eq!(shard.check(), Err(Down::Failed));
     }
 
     #[test]
