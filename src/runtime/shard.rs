@@ -315,29 +315,48 @@ impl Shard {
     /// Returns the reason of the first failure. The flush is complete when this returns, whichever thread
     /// has done it.
     pub(super) fn fail(&self, why: Down) -> Down {
-        let first = self.fail_alone(why);
-        let siblings = self.siblings.get().into_iter().flatten();
-        siblings.filter_map(Weak::upgrade).for_each(|shard| _ = shard.fail_alone(why));
-        first
+        let mut is_first = false;
+        self.each_of_device(|shard| is_first |= shard.flush_failed(why));
+        if is_first {
+            // A thread that finds its queue closed finds every shard failed.
+            self.each_of_device(Self::close_queues);
+        }
+        failure(self.failed.load(Ordering::Acquire))
     }
 
-    /// Fails this shard alone.
-    fn fail_alone(&self, why: Down) -> Down {
-        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.failed.load(Ordering::Relaxed) {
-            0 => core.fail(clock::now()),
-            before => return failure(before),
+    /// Calls `act` for each shard of the device. Shard 0, which callers ask whether the device has failed, is the
+    /// last.
+    fn each_of_device(&self, mut act: impl FnMut(&Self)) {
+        match self.siblings.get() {
+            Some(all) => all.iter().rev().filter_map(Weak::upgrade).for_each(|shard| act(&shard)),
+            None => act(self),
         }
-        // After the flush: a thread that finds the device failed finds all that was flushed.
+    }
+
+    /// Flushes the shard and marks it as failed. Returns false if it has failed before.
+    fn flush_failed(&self, why: Down) -> bool {
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failed.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        core.fail(clock::now());
+        // After the flush: a thread that finds the shard failed finds all that was flushed.
         let number = u8::from(why == Down::SocketClosed) + 1;
         self.failed.store(number, Ordering::Release);
-        let wakers = core.rings.take_wakers();
         drop(core);
         self.core.clear_poison();
+        true
+    }
+
+    /// Closes the queues of a failed shard, and wakes its threads and tasks.
+    fn close_queues(&self) {
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        core.close_queues();
+        let wakers = core.rings.take_wakers();
+        drop(core);
         wakers.into_iter().for_each(Waker::wake);
         self.driver_bell.ring();
         self.thread_bell.ring();
-        why
     }
 
     /// Whether there is something to receive.
@@ -409,11 +428,12 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::ids::CqId;
     use crate::io::wait_readable;
     use crate::runtime::AckPolicy;
     use crate::runtime::progress::Vigil;
     use crate::runtime::queue::{OnSignal, Waited};
-    use crate::runtime::ring::{Ring, Stamped};
+    use crate::runtime::ring::{Announce, Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
     use crate::sync::progress::ThreadState;
     use crate::transport::outputs::AsyncEvent;
@@ -460,6 +480,47 @@ mod tests {
             assert_eq!(failing.join().unwrap(), Down::Failed);
         });
         assert_eq!(shard.check(), Err(Down::Failed));
+    }
+
+    /// Notes, when its queue is closed, whether each shard of a device has failed.
+    #[derive(Default)]
+    struct Closing {
+        shards: OnceLock<[Weak<Shard>; 2]>,
+        have_failed: Mutex<Vec<bool>>,
+    }
+
+    impl Announce for Arc<Closing> {
+        fn announce(&self) -> ShardSet {
+            ShardSet::EMPTY
+        }
+
+        fn is_exported(&self) -> bool {
+            false
+        }
+
+        fn close(&self) {
+            let shards = self.shards.get().unwrap().iter().filter_map(Weak::upgrade);
+            self.have_failed.lock().unwrap().extend(shards.map(|shard| shard.check().is_err()));
+        }
+    }
+
+    #[test]
+    fn queues_are_closed_after_every_shard_has_failed() {
+        let (a, b) = pair(AckPolicy::Lazy, 16);
+        let claim = Arc::new(Claim::make_free(&[IpAddr::from([10, 255, 1, 14])]).unwrap());
+        let closing = Arc::new(Closing::default());
+        let ends = [(a.core, 0), (b.core, 1)];
+        let shards = ends.map(|(mut core, index)| {
+            let announce = Box::new(Arc::clone(&closing));
+            let ring = Ring::new(1, false, Some(announce), Arc::new(Queue::new(1)));
+            core.rings.enter(CqId(1), Arc::new(ring));
+            Arc::new(Shard::new(core, index, &claim).unwrap())
+        });
+        shards.iter().for_each(|shard| shard.join(&shards));
+        closing.shards.set(shards.each_ref().map(Arc::downgrade)).unwrap();
+        assert_eq!(shards[1].fail(Down::SocketClosed), Down::SocketClosed);
+        assert_eq!(*closing.have_failed.lock().unwrap(), [true; 4]);
+        assert_eq!(shards[0].fail(Down::Failed), Down::SocketClosed, "the first reason");
     }
 
     #[test]
@@ -609,7 +670,7 @@ mod tests {
 
     #[test]
     fn the_thread_silences_the_bell_after_a_receive_that_fails() {
-        let (shard, wire, _) = shard([10, 255, 1, 11]);
+        let (shard, wire, _) = shard([10, 255, 1, 15]);
         wire.lock().unwrap().receive_error = Some(libc::EIO);
         shard.thread_bell.ring();
         assert_eq!(shard.socket(&mut Vigil::new()), Ok(ThreadState::Socket));

@@ -87,7 +87,11 @@ impl CompletionQueue {
             Some(stamped) => Ok(stamped.completion),
             None if inner.ring.is_overrun() => Err(self.overrun()),
             None => match inner.context.device.shards.check() {
-                Err(down) => Err(down.into()),
+                // A flush that has ended since is in the queue.
+                Err(down) => match inner.ring.completions.pop() {
+                    Some(stamped) => Ok(stamped.completion),
+                    None => Err(down.into()),
+                },
                 Ok(()) => {
                     if let Some(waiter) = waiter {
                         waiter.board();

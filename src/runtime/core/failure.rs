@@ -10,8 +10,8 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 
 impl Core {
-    /// Flushes every queue pair, tells every context, and wakes everybody, for good. Nothing is sent: to
-    /// peers the device has gone.
+    /// Flushes every queue pair and reports the failure to every context. Sends nothing: to peers the device has
+    /// gone.
     pub(crate) fn fail(&mut self, now: Instant) {
         let mut qpns: Vec<_> = self.owners.keys().copied().collect();
         qpns.sort_unstable_by_key(|qpn| qpn.value());
@@ -20,6 +20,10 @@ impl Core {
             let _ = catch_unwind(AssertUnwindSafe(|| self.flush_failed(now, qpn)));
         }
         self.tell_all(AsyncEvent::DeviceFatal);
+    }
+
+    /// Closes all queues: threads that wait for more than was flushed wake up.
+    pub(crate) fn close_queues(&mut self) {
         self.rings.close();
         for events in self.contexts.iter().filter_map(Weak::upgrade) {
             events.close();
@@ -69,6 +73,7 @@ mod tests {
         a.log();
         a.ring.arm(Armed::Solicited);
         a.core.fail(NOW);
+        a.core.close_queues();
         let flushed = [1, 2, 7].map(|wr_id| (wr_id, WcStatus::WrFlushErr));
         assert_eq!((ends(&a), a.log()), (flushed.to_vec(), vec!["announce".to_owned()]));
         assert_eq!((events.pop(), events.pop()), (Some(AsyncEvent::DeviceFatal), None));
