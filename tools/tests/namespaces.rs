@@ -53,7 +53,9 @@ fn run(parts: &[&str]) -> Vec<Value> {
     let script = format!("set -eu\n{}", parts.join("\n"));
     let is_root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     let mut command = Command::new("unshare");
-    command.arg(if is_root { "-mn" } else { "-rmn" }).args(["bash", "-c", &script]);
+    // In a process namespace the servers of a script that fails end with it, and with them the output.
+    command.args(["--mount", "--net", "--pid", "--fork", "--mount-proc"]);
+    command.args((!is_root).then_some("--map-root-user")).args(["bash", "-c", &script]);
     command.env("ROCE", env!("CARGO_BIN_EXE_roce")).stdin(Stdio::null());
     for variable in softroce::runtime::VARIABLES {
         command.env_remove(variable.name);
