@@ -265,6 +265,7 @@ mod tests {
         take_signals();
         let pages = Pages::new();
         let (byte, target) = (0_u8, pages.end(0));
+        let _alone = crate::sys::STARTING.write().unwrap();
         // SAFETY: the child calls `_exit` alone, which is async-signal-safe.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);

@@ -67,6 +67,8 @@ pub(crate) use messages::{
     Envelope, Inbox, MAX_MESSAGES, Received, receive_descriptor, receive_error, send_descriptor,
     send_many, send_one, send_to_peer,
 };
+#[cfg(all(test, feature = "runtime"))]
+pub(crate) use process::STARTING;
 #[cfg(feature = "runtime")]
 pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
 #[cfg(feature = "runtime")]

@@ -33,3 +33,8 @@ fn nanos_of(clock: ClockId) -> u64 {
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     seconds.unwrap_or_default() * 1_000_000_000 + nanos.unwrap_or_default()
 }
+
+/// Held for writing while a test starts a process, which has all descriptors for a moment; and for reading by tests in
+/// which a descriptor that was dropped must be closed.
+#[cfg(test)]
+pub(crate) static STARTING: std::sync::RwLock<()> = std::sync::RwLock::new(());

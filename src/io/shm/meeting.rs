@@ -228,6 +228,11 @@ mod tests {
         command.arg(namespace_of.to_string()).arg(env::current_exe().unwrap());
         command.args(["--exact", "--ignored", "--nocapture"]);
         command.arg("io::shm::meeting::tests::one_of_two_users").env(PART, part);
+        spawn(&mut command)
+    }
+
+    fn spawn(command: &mut Command) -> Child {
+        let _alone = sys::STARTING.write().unwrap();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 
@@ -240,13 +245,9 @@ mod tests {
     #[ignore = "needs root, and makes a user namespace"]
     fn unmapped_users_do_not_meet() {
         const OTHER: [&str; 3] = ["--reuid=1234", "--regid=1234", "--clear-groups"];
-        let mut namespace = Command::new("setpriv")
-            .args(OTHER)
-            .args(["unshare", "-U", "bash", "-c", "echo here; read"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut namespace = Command::new("setpriv");
+        namespace.args(OTHER).args(["unshare", "-U", "bash", "-c", "echo here; read"]);
+        let mut namespace = spawn(&mut namespace);
         let mut said = BufReader::new(namespace.stdout.take().unwrap());
         line(&mut said, "here");
         let ip = config().ip;
