@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
-    /// How much it may be above its value after warm-up.
+    /// How much it may be above its first value.
     pub(crate) tolerance: i64,
     pub(crate) value: i64,
 }
@@ -144,7 +144,7 @@ impl Censuses {
             write!(table, "{when:>14}").unwrap();
         }
         writeln!(table, "{:>14}", "may grow by").unwrap();
-        for (row, figure) in self.0.first().map_or(&[][..], |(_, first)| first).iter().enumerate() {
+        for (row, figure) in self.0.last().map_or(&[][..], |(_, last)| last).iter().enumerate() {
             write!(table, "{:<20}", figure.name).unwrap();
             for (_, census) in &self.0 {
                 write!(table, "{:>14}", census[row].value).unwrap();
@@ -158,7 +158,7 @@ impl Censuses {
 /// The figures of `last` that are above those of `first` by more than their tolerance.
 pub(crate) fn grown(first: &[Figure], last: &[Figure]) -> Vec<String> {
     let pairs = first.iter().zip(last);
-    let pairs = pairs.filter(|(first, last)| last.value > first.value + first.tolerance);
+    let pairs = pairs.filter(|(first, last)| last.value > first.value + last.tolerance);
     pairs
         .map(|(first, last)| format!("{}: {} to {}", first.name, first.value, last.value))
         .collect()

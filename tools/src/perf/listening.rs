@@ -43,12 +43,15 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
         Session { args, device: &device, connection: None }.serve(&mut control)
     };
     let results: Vec<_> = thread::scope(|scope| {
+        let listener = listener;
         let accept = |_| {
             let control = tcp::accept_one(&listener).and_then(Control::new);
             let session = thread::Builder::new().spawn_scoped(scope, || serve(control));
             session.context("starting a thread")
         };
         let sessions: Vec<_> = (0..args.clients).map(accept).collect();
+        // One client more is refused rather than left to wait.
+        drop(listener);
         let join = |session: anyhow::Result<thread::ScopedJoinHandle<'_, _>>| {
             session.map(thread::ScopedJoinHandle::join)
         };

@@ -28,6 +28,33 @@ static double now(void)
     return at.tv_sec + at.tv_nsec * 1e-9;
 }
 
+/* The library does not use the number of a destroyed queue pair again for ten seconds: queue pairs destroyed in each
+ * of the last seconds, the present one included. */
+enum { TIMEWAIT = 11 };
+static struct {
+    long second, queue_pairs;
+} destroyed[TIMEWAIT];
+
+static void count_destroyed(long queue_pairs)
+{
+    long second = (long)now();
+    if (destroyed[second % TIMEWAIT].second != second) {
+        destroyed[second % TIMEWAIT].second = second;
+        destroyed[second % TIMEWAIT].queue_pairs = 0;
+    }
+    destroyed[second % TIMEWAIT].queue_pairs += queue_pairs;
+    counts.queue_pairs += queue_pairs;
+}
+
+static long in_timewait(void)
+{
+    long found = 0;
+    for (int number = 0; number < TIMEWAIT; number++)
+        if (destroyed[number].second > (long)now() - TIMEWAIT)
+            found += destroyed[number].queue_pairs;
+    return found;
+}
+
 static long entries(const char *path)
 {
     DIR *directory = opendir(path);
@@ -56,15 +83,17 @@ static long lines(const char *path, const char *word)
     return found;
 }
 
-static void census(const char *stage, const char *when)
+static void census(int stays, const char *when)
 {
     struct mallinfo2 heap = mallinfo2();
-    printf("census %s %s\n", stage, when);
+    printf("census %s %s\n", stays ? "open" : "closed", when);
     printf("descriptors %ld\n", entries("/proc/self/fd") - 1);
     printf("threads %ld\n", entries("/proc/self/task"));
     printf("mappings %ld\n", lines("/proc/self/maps", NULL));
     printf("resident %ld\n", lines("/proc/self/smaps_rollup", "Rss:"));
     printf("proportional %ld\n", lines("/proc/self/smaps_rollup", "Pss:"));
+    /* A device that is closed forgets its numbers. */
+    printf("timewait %ld\n", stays ? in_timewait() : 0);
     printf("heap %zu\n", (heap.uordblks + heap.hblkhd) >> 10);
 }
 
@@ -150,7 +179,7 @@ static void part(struct pair *pair)
     CHECK(!pair->srq || ibv_destroy_srq(pair->srq) == 0);
     CHECK(ibv_destroy_cq(pair->sent) == 0 && ibv_destroy_cq(pair->received) == 0);
     CHECK(ibv_destroy_comp_channel(pair->channel) == 0);
-    counts.queue_pairs += 2;
+    count_destroyed(2);
     counts.channels++;
 }
 
@@ -280,7 +309,7 @@ static void open_and_close(void)
         exchange(context);
         CHECK(ibv_close_device(context) == 0);
         counts.devices++;
-        counts.queue_pairs += 2;
+        count_destroyed(2);
         counts.messages++;
     }
 }
@@ -322,19 +351,18 @@ static void fill_places(void)
 
 static void soak(struct side *side, int stays, double seconds)
 {
-    const char *stage = stays ? "open" : "closed";
     double start = now();
     unsigned seed = 0;
     /* Until every source port has its socket, and a fifth of the time has gone by. */
     while (seed < 8 || now() - start < seconds / 5)
         round_with(side, stays, seed++);
-    census(stage, "warm");
+    census(stays, "warm");
     while (now() - start < seconds * 3 / 5)
         round_with(side, stays, seed++);
-    census(stage, "half");
+    census(stays, "half");
     while (now() - start < seconds)
         round_with(side, stays, seed++);
-    census(stage, "end");
+    census(stays, "end");
 }
 
 int main(int count, char **words)

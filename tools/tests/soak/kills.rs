@@ -236,8 +236,9 @@ impl Pair<'_> {
         }
         start = now();
         let client_end = client.as_mut().and_then(|client| client.end(patience));
-        // A server that its client has not reached goes on to wait for one.
-        let server_end = if listens(&port) { None } else { server.end(patience) };
+        // A server whose client was killed before it connected goes on to wait for one.
+        let waits_for_client = victim.is_some() && listens(&port);
+        let server_end = if waits_for_client { None } else { server.end(patience) };
         let after = now() - start;
         let text = [Some(&server), client.as_ref()].into_iter().flatten().map(Running::said);
         Ends { server: server_end, client: client_end, after, text: text.collect() }
