@@ -265,7 +265,9 @@ fn tap_ports_play_with_each_other_and_with_sockets() {
     let script = r#"
         for of in "a a0 1" "b b0 2"; do
             set -- $of
-            ip -n $1 link add br0 type bridge; ip -n $1 link set br0 up mtu $MTU
+            # A bridge without an address of its own takes another with each port that joins it.
+            ip -n $1 link add br0 address 02:00:00:00:00:b$3 type bridge mcast_snooping 0
+            ip -n $1 link set br0 up mtu $MTU
             ip -n $1 addr flush dev $2; ip -n $1 link set $2 master br0
             ip -n $1 addr add 10.1.0.$3/24 dev br0; ip -n $1 addr add fd01::$3/64 dev br0 nodad
             ip netns exec $1 ethtool -K $2 tx-udp-segmentation $WHOLE gro $WHOLE >&2
