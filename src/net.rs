@@ -373,6 +373,8 @@ pub enum TransmitErrorKind {
     Forbidden,
     /// Somebody else in this process has closed the port's socket (`EBADF`, `ENOTSOCK`).
     Closed,
+    /// The host has had no room for a burst for two seconds (`ENOBUFS`, `ENOMEM`, `EAGAIN`).
+    NoRoom,
     /// Anything else.
     Other,
 }

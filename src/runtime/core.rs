@@ -313,7 +313,7 @@ impl Core {
         sent
     }
 
-    /// Sends what the engine has, a few rounds of it. True when something was sent.
+    /// Sends what the engine has, a few rounds of it. Returns whether the port has taken something.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
         self.hold.end();
         self.transmit_from(now, None)
@@ -328,8 +328,10 @@ impl Core {
             if is_fresh {
                 self.build(now, only);
             }
-            any |= !self.batch.is_empty();
-            if !self.offer(now) {
+            let before = self.batch.pending().len();
+            let is_taken = self.offer(now);
+            any |= self.batch.pending().len() < before;
+            if !is_taken {
                 return any;
             }
             if is_fresh && !self.batch.was_full() {
@@ -476,8 +478,11 @@ impl Core {
         if self.more {
             return Some(now);
         }
-        let owed = self.owes().then(|| now + LINGER);
-        let timers = Instant::first(self.engine.poll_timeout(), self.port.poll_timeout());
+        let port = self.port.poll_timeout();
+        // A busy port that says when to try again is not asked before.
+        let is_blocked = port.is_some() && !self.batch.is_empty();
+        let owed = (self.owes() && !is_blocked).then(|| now + LINGER);
+        let timers = Instant::first(self.engine.poll_timeout(), port);
         Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
 
@@ -662,6 +667,22 @@ mod tests {
         let ends: Vec<_> = std::iter::from_fn(|| a.ring.completions.pop()).collect();
         let ends: Vec<_> = ends.iter().map(|c| (c.wr_id, c.status)).collect();
         assert_eq!(ends, [1, 2, 3].map(|wr_id| (wr_id, WcStatus::Success)));
+    }
+
+    #[test]
+    fn a_busy_port_is_no_work_and_is_asked_again_at_its_time() {
+        let (mut a, b) = pair(AckPolicy::Lazy, 16);
+        let (retry_at, write) = (NOW + 4 * LINGER, SendRequest::write(1, a.sge(8), b.remote()));
+        let mut wire = a.wire.lock().unwrap();
+        (wire.busy, wire.retry_at) = (true, Some(retry_at));
+        drop(wire);
+        a.core.post_send(NOW, a.qpn, write).unwrap();
+        assert_eq!((a.core.turn(NOW), a.core.owes()), (Found::Nothing, true));
+        assert_eq!(a.core.deadline(NOW), Some(retry_at));
+        let mut wire = a.wire.lock().unwrap();
+        (wire.busy, wire.retry_at) = (false, None);
+        drop(wire);
+        assert_eq!((a.core.turn(retry_at), a.log()), (Found::Work, vec!["tx 1".into()]));
     }
 
     #[test]

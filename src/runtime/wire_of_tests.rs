@@ -29,6 +29,8 @@ pub(crate) struct Wire {
     pub(crate) inbox: VecDeque<(Vec<u8>, usize, RxMeta)>,
     /// Bursts that there is no room for.
     pub(crate) busy: bool,
+    /// Time of the next attempt that the port names.
+    pub(crate) retry_at: Option<Instant>,
     /// The next burst is refused, for this.
     pub(crate) refuses: Option<TransmitErrorKind>,
     /// The next receive fails, with this number of the system's.
@@ -86,7 +88,7 @@ impl Datapath for TestPort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.own.lock().unwrap().retry_at
     }
 
     fn counters(&self) -> PortCounters {

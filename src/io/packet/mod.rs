@@ -35,8 +35,9 @@ use super::config::PortConfig;
 use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, Opener};
 use super::port::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
+use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer};
-use super::shared::stop::{RETRY, Stop};
+use super::shared::stop::Stop;
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
 use neighbour::{Neighbours, Way};
@@ -66,7 +67,7 @@ pub struct PacketPort<P> {
     neighbours: Neighbours,
     below: P,
     framer: Framer,
-    retry_at: Option<Instant>,
+    backoff: SendBackoff,
     counters: PortCounters,
 }
 
@@ -105,7 +106,7 @@ impl<P: Port> PacketPort<P> {
             neighbours,
             below,
             framer: Framer::new(config.gso),
-            retry_at: None,
+            backoff: SendBackoff::default(),
             counters: PortCounters::default(),
         })
     }
@@ -158,19 +159,23 @@ impl<P: Port> PacketPort<P> {
 
 impl<P: Port> Datapath for PacketPort<P> {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
-        self.retry_at = None;
+        if !self.backoff.may_send(now) {
+            return Ok(0);
+        }
+        if bursts.is_empty() {
+            return self.below.transmit(now, bursts);
+        }
         for (taken, burst) in bursts.iter().enumerate() {
             let way = self.neighbours.way_to(now, burst.path.destination);
             match self.send_by(way, now, burst) {
-                Ok(()) => {}
-                Err(Stop::Refused(kind)) => {
-                    self.counters.refused += 1;
-                    return Err(TransmitError { taken, kind });
-                }
-                Err(Stop::Busy | Stop::NotCut) => {
+                Ok(()) => self.backoff.sent(),
+                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
                     self.counters.busy += 1;
-                    self.retry_at = Some(now + RETRY);
                     return Ok(taken);
+                }
+                Err(stop) => {
+                    self.counters.refused += 1;
+                    return Err(TransmitError { taken, kind: stop.into() });
                 }
             }
         }
@@ -190,7 +195,7 @@ impl<P: Port> Datapath for PacketPort<P> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let both = [self.retry_at, self.below.poll_timeout()];
+        let both = [self.backoff.retry_at(), self.below.poll_timeout()];
         both.into_iter().flatten().min()
     }
 

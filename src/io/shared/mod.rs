@@ -1,6 +1,8 @@
 //! Parts that several kinds of port share.
 
 #[cfg(feature = "runtime")]
+pub(super) mod backoff;
+#[cfg(feature = "runtime")]
 pub(super) mod batch;
 #[cfg(feature = "runtime")]
 pub(super) mod bpf;

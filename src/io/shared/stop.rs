@@ -1,13 +1,9 @@
 //! Reasons why the kernel does not take a burst.
 
 use std::io;
-use std::time::Duration;
 
 use crate::net::TransmitErrorKind;
 use crate::sys;
-
-/// Time after which a port tries again when the kernel had no room: the time of a burst on an interface of 10 Gb/s.
-pub(in crate::io) const RETRY: Duration = Duration::from_micros(50);
 
 /// Reason why a burst was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,5 +34,16 @@ impl Stop {
             _ => TransmitErrorKind::Other,
         };
         Self::Refused(kind)
+    }
+}
+
+impl From<Stop> for TransmitErrorKind {
+    /// Returns the kind of error for a burst that is not tried again.
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Refused(kind) => kind,
+            Stop::Busy => Self::NoRoom,
+            Stop::NotCut => Self::Other,
+        }
     }
 }

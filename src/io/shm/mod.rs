@@ -25,6 +25,7 @@ use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -36,7 +37,6 @@ use super::opener::{Kind, OpenPortError, Opener};
 use super::port::{Datapath, Port, TransmitError};
 use super::shared::claim::name_of;
 use super::shared::open_error::OpenError;
-use super::shared::stop::RETRY;
 use crate::net::{Burst, RxBuffer};
 use crate::time::Instant;
 use incoming::Incoming;
@@ -54,6 +54,9 @@ const SOCKET_EVERY: u32 = 64;
 
 /// Who polls looks whether somebody has come or gone as often as this.
 const LOOK_EVERY: u32 = 128;
+
+/// Time after which the port tries again when a ring was full: about the time the receiver takes for a burst.
+const RETRY: Duration = Duration::from_micros(50);
 
 /// Reason why other ports do not send to this one through shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]

@@ -31,8 +31,9 @@ use super::opener::{Kind, OpenPortError, Opener};
 use super::port::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
+use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer, Link, NOTE_LEN};
-use super::shared::stop::{RETRY, Stop};
+use super::shared::stop::Stop;
 use crate::net::{Burst, ROCE_PORT, RxBuffer, TransmitErrorKind};
 use crate::sys;
 use crate::time::Instant;
@@ -74,7 +75,7 @@ pub struct TapPort {
     /// Frames that had found no room before the port was opened.
     drops_before: u64,
     receive_buffer: usize,
-    retry_at: Option<Instant>,
+    backoff: SendBackoff,
     counters: PortCounters,
 }
 
@@ -137,7 +138,7 @@ impl TapPort {
             frame: vec![0; frame::MAX_LEN].into_boxed_slice(),
             states: VecDeque::new(),
             is_watched: false,
-            retry_at: None,
+            backoff: SendBackoff::default(),
             counters: PortCounters::default(),
         })
     }
@@ -277,19 +278,20 @@ fn addresses(config: &TapConfig, ips: &[IpAddr]) -> Result<Vec<Network>, OpenErr
 
 impl Datapath for TapPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
-        self.retry_at = None;
         self.attend(now);
+        if !self.backoff.may_send(now) {
+            return Ok(0);
+        }
         for (taken, burst) in bursts.iter().enumerate() {
             match self.send_by(now, burst) {
-                Ok(()) => {}
-                Err(Stop::Refused(kind)) => {
-                    self.counters.refused += 1;
-                    return Err(TransmitError { taken, kind });
-                }
-                Err(Stop::Busy | Stop::NotCut) => {
+                Ok(()) => self.backoff.sent(),
+                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
                     self.counters.busy += 1;
-                    self.retry_at = Some(now + RETRY);
                     return Ok(taken);
+                }
+                Err(stop) => {
+                    self.counters.refused += 1;
+                    return Err(TransmitError { taken, kind: stop.into() });
                 }
             }
         }
@@ -325,7 +327,7 @@ impl Datapath for TapPort {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let inside = (!self.inside.is_empty()).then_some(Instant::ZERO);
-        let due = [self.retry_at, self.neighbours.due(), self.host.due(), inside];
+        let due = [self.backoff.retry_at(), self.neighbours.due(), self.host.due(), inside];
         due.into_iter().flatten().min()
     }
 

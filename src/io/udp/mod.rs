@@ -28,9 +28,10 @@ use super::opener::{Kind, OpenPortError, Opener};
 use super::port::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
+use super::shared::backoff::SendBackoff;
 use super::shared::bpf::DROP;
 use super::shared::claim::Claim;
-use super::shared::stop::{RETRY, Stop};
+use super::shared::stop::Stop;
 use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer};
 use crate::sys::{self, Watch};
@@ -76,8 +77,7 @@ pub struct UdpPort {
     watch: Option<Watch>,
     senders: Senders,
     backlogs: Backlogs,
-    /// When to try again after the kernel had no room.
-    retry_at: Option<Instant>,
+    backoff: SendBackoff,
     counters: PortCounters,
     /// What it has in common with the ports of other shards. Last, so that the address is given up when the
     /// socket is closed.
@@ -166,7 +166,7 @@ impl UdpPort {
             watch: None,
             senders,
             backlogs: Backlogs::new(),
-            retry_at: None,
+            backoff: SendBackoff::default(),
             counters: PortCounters::default(),
             _group: group,
         })
@@ -236,20 +236,24 @@ impl UdpPort {
 
 impl Datapath for UdpPort {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
-        self.retry_at = None;
+        if !self.backoff.may_send(now) {
+            return Ok(0);
+        }
         self.intake.sends(bursts.iter().map(|burst| burst.data().len()).sum());
         let mut taken = 0;
         while taken < bursts.len() {
             match self.send(now, &bursts[taken..]) {
-                Ok(sent) => taken += sent,
-                Err(Stop::Refused(kind)) => {
-                    self.counters.refused += 1;
-                    return Err(TransmitError { taken, kind });
+                Ok(sent) => {
+                    self.backoff.sent();
+                    taken += sent;
                 }
-                Err(Stop::Busy | Stop::NotCut) => {
+                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
                     self.counters.busy += 1;
-                    self.retry_at = Some(now + RETRY);
                     break;
+                }
+                Err(stop) => {
+                    self.counters.refused += 1;
+                    return Err(TransmitError { taken, kind: stop.into() });
                 }
             }
         }
@@ -275,7 +279,7 @@ impl Datapath for UdpPort {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.retry_at
+        self.backoff.retry_at()
     }
 
     fn counters(&self) -> PortCounters {
@@ -726,6 +730,21 @@ pub(super) mod tests {
         assert_eq!(port.receive(NOW, &mut |_| panic!("a buffer")).unwrap(), 0);
         assert!(!wait_readable(&port.descriptors(), Some(Duration::ZERO)).unwrap());
         assert_eq!(port.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_port_without_room_pauses_and_then_refuses() {
+        let (mut port, peer) = (open(&config()), open(&config()));
+        let path = path(&mut port, peer.info().ip, 0xc000);
+        let bursts = [burst(path, &[64])];
+        assert!(port.backoff.had_no_room(NOW));
+        let retry_at = port.poll_timeout().unwrap();
+        assert!(retry_at > NOW);
+        assert_eq!((port.transmit(NOW, &bursts), port.counters().tx_bursts), (Ok(0), 0));
+        assert_eq!((port.transmit(retry_at, &bursts), port.poll_timeout()), (Ok(1), None));
+        let kinds = [Stop::Busy, Stop::Refused(TransmitErrorKind::TooLong)];
+        let kinds = kinds.map(TransmitErrorKind::from);
+        assert_eq!(kinds, [TransmitErrorKind::NoRoom, TransmitErrorKind::TooLong]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) fn refusal(host: &str, kind: TransmitErrorKind) -> Finding {
             format!("not even the smallest RoCE packet fits the way to {host}"),
         )
         .advice(format!("the way must carry IP packets of {} bytes", longest(Mtu::Mtu256))),
-        TransmitErrorKind::Closed | TransmitErrorKind::Other => {
+        TransmitErrorKind::Closed | TransmitErrorKind::NoRoom | TransmitErrorKind::Other => {
             Finding::problem(CHECK, format!("the kernel does not send to {host}"))
                 .advice(format!("look at: ip route get {host}"))
         }
