@@ -28,62 +28,62 @@ pub const VARIABLES: [Variable; 12] = [
     Variable {
         name: "SOFTROCE_IP",
         value: "an IP address of this machine, or several with commas between",
-        meaning: "the device's addresses; without it the first free of 127.0.0.1, 127.0.0.2, ...",
+        meaning: "the addresses of the device; default: the first free of 127.0.0.1, 127.0.0.2, ...",
     },
     Variable {
         name: "SOFTROCE_NAME",
         value: "a name",
-        meaning: "the device's name; without it softroce0",
+        meaning: "the name of the device; default: softroce0",
     },
     Variable {
         name: "SOFTROCE_PCAP",
         value: "a file name",
-        meaning: "where every packet sent and received is written to",
+        meaning: "the pcapng file that gets every packet sent and received",
     },
     Variable {
         name: "SOFTROCE_COUNTERS",
         value: "a directory",
-        meaning: "where each device writes its counters to, every second and when it is closed, as NAME-ADDRESS.prom for Prometheus",
+        meaning: "the directory in which each device writes its counters, every second and when it is closed, as NAME-ADDRESS.prom for Prometheus",
     },
     Variable {
         name: "SOFTROCE_IMPAIR",
         value: "a list such as loss=0.01,delay=1ms,seed=7",
-        meaning: "what happens to packets on their way",
+        meaning: "impairments of the network, as in docs/IMPAIRMENTS.md",
     },
     Variable {
         name: "SOFTROCE_RCVBUF",
         value: "a number of bytes",
-        meaning: "the size of the receive buffer, as the kernel counts it",
+        meaning: "the size of the socket's receive buffer, as the kernel counts it; default: as large as allowed, up to 8 MiB",
     },
     Variable {
         name: "SOFTROCE_REORDER",
         value: "a number of bytes",
-        meaning: "how much is kept of what arrives behind a lost packet, so that the peer need not send it again; 0 for nothing, as kernel rxe does; without it as much as the receive buffer takes",
+        meaning: "the size of the out-of-order buffer of a connection; 0 drops packets behind a lost one, as kernel rxe does; default: the size of the receive buffer",
     },
     Variable {
         name: "SOFTROCE_LOG",
         value: "off, error, warn, info, debug or trace",
-        meaning: "how much is told on standard error; without it warnings, and errors of programs in C",
+        meaning: "the level of messages on standard error; default: warn, and errors in C programs",
     },
     Variable {
         name: "SOFTROCE_SOURCE_PORT",
         value: "a UDP port",
-        meaning: "the one port to send from, for firewalls; 4791 is allowed",
+        meaning: "the UDP source port of all packets, for firewalls; 4791 is allowed; default: a port for each flow",
     },
     Variable {
         name: "SOFTROCE_VIA",
         value: "udp, shm, packet or tap:NAME,ip=ADDRESS/PREFIX",
-        meaning: "what packets are sent and received by: UDP sockets; shared memory between programs of this machine that have shm, and UDP sockets; packet sockets, which need CAP_NET_RAW; or a TAP interface, on which the device is a host of its own; without it udp",
+        meaning: "the kind of port: UDP sockets; shared memory to programs of this machine that use it too, and UDP sockets to others; packet sockets (needs CAP_NET_RAW); a TAP interface, which makes the device a host of its own; default: udp",
     },
     Variable {
         name: "SOFTROCE_SHARDS",
         value: "1, 2, 4, 8, 16, 32 or 64",
-        meaning: "how many shards the device has, each with a lock, a thread and a socket, so that the traffic of several threads takes several CPUs; without it 1",
+        meaning: "the number of shards of the device, each with a lock, a thread and a socket, so that its packets are processed on several CPUs; default: 1",
     },
     Variable {
         name: "SOFTROCE_PATHS",
         value: "a directory",
-        meaning: "where roce run puts what its programs find under /sys/class/infiniband and /dev/infiniband; without it one below XDG_RUNTIME_DIR or the directory for temporary files",
+        meaning: "the directory for the files that programs under roce run find below /sys/class/infiniband and /dev/infiniband; default: one below XDG_RUNTIME_DIR or the directory for temporary files",
     },
 ];
 

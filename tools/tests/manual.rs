@@ -1,4 +1,4 @@
-//! `roce man`, `roce completions`, `roce --help` and the README from the outside.
+//! `roce man`, `roce completions`, `roce --help` and the page on the environment, from the outside.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -95,10 +95,10 @@ fn bash_completes_a_subcommand_and_its_options() {
 }
 
 #[test]
-fn the_readme_has_the_table_of_the_environment() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    let rows: Vec<_> = readme.lines().filter(|line| line.starts_with("| `SOFTROCE_")).collect();
+fn the_page_on_the_environment_has_every_variable() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/environment.md");
+    let page = fs::read_to_string(page).unwrap();
+    let rows: Vec<_> = page.lines().filter(|line| line.starts_with("| `SOFTROCE_")).collect();
     let expected: Vec<_> = VARIABLES
         .iter()
         .map(|variable| {
