@@ -5,11 +5,12 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
-use super::epoch::{Epoch, EpochGuard, Gates};
+use super::epoch::{Epoch, EpochGuard};
 use super::error::Revoked;
 use super::region::Region;
 use super::stage::Stage;
 use crate::ids::PdId;
+use crate::sync::epoch::Epochs;
 
 /// An engine's way into turns. Made by [`Memory::gate`](super::Memory::gate), one an engine.
 pub struct Gate {
@@ -18,8 +19,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(gates: &Arc<Gates>) -> Self {
-        Self { epoch: Epoch::new(gates), stage: Stage::default() }
+    pub(super) fn new(epochs: &Arc<Epochs>) -> Self {
+        Self { epoch: Epoch::new(epochs), stage: Stage::default() }
     }
 
     /// Opens a turn: while it lasts, what is live stays in place. Costs one exchange; closing it is
@@ -34,7 +35,7 @@ impl Gate {
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("epoch", self.epoch.number()).finish_non_exhaustive()
+        f.debug_struct("Gate").field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 
@@ -57,12 +58,12 @@ impl Turn<'_> {
         self.epoch.stage.write_out().ok_or(Revoked)
     }
 
-    /// The region that was looked up before in this turn, if the key finds it and memory revoked through
-    /// `gates` waits for this turn.
+    /// The region that was looked up before in this turn, if the key finds it and a thread that
+    /// revokes memory of `epochs` waits for this turn.
     #[inline]
-    pub(super) fn held(&self, gates: &Gates, pd: PdId, key: u32) -> Option<&Region> {
+    pub(super) fn held(&self, epochs: &Epochs, pd: PdId, key: u32) -> Option<&Region> {
         let region = self.region.get()?;
         let is_it = region.key() == key && region.pd() == pd && region.is_live();
-        (is_it && self.epoch.holds_up(gates)).then_some(region)
+        (is_it && self.epoch.is_of(epochs)).then_some(region)
     }
 }

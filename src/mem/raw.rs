@@ -16,7 +16,7 @@
 //!
 //! [`Revocable::revoke`] marks the region dead, then waits for the turns that are open and for the
 //! users. Opening and marking are sequentially consistent on both sides (the argument is in
-//! `gate.rs`), so after `revoke` no `Pinned` of the caller's memory exists and none is made. A turn
+//! [`crate::sync::epoch`]), so after `revoke` no `Pinned` of the caller's memory exists and none is made. A turn
 //! of another key table, for which `revoke` would not wait, is refused.
 //!
 //! **Bounds.** [`HostMemory::bytes`] is the only place where the start is offset, and it checks.
@@ -43,18 +43,17 @@ use std::io;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use thiserror::Error;
 
 use super::backing::{Backing, Misaligned, Null};
-use super::epoch::{EpochGuard, Gates, wait_until};
+use super::epoch::EpochGuard;
 #[cfg(feature = "runtime")]
 use super::pageable::OnDemand;
 use super::placement::{Placement, TAIL};
 #[cfg(feature = "runtime")]
+use crate::sync::epoch::{Epochs, LiveFlag, UserCount};
 use crate::sys::memory::{self, FileMapping, ProcessMemory};
 
 /// Without a system there are no files.
@@ -387,26 +386,22 @@ pub struct AllocError {
 #[derive(Debug)]
 pub(super) struct Revocable {
     memory: HostMemory,
-    live: AtomicBool,
-    gates: Arc<Gates>,
-    users: Users,
+    live: LiveFlag,
+    epochs: Arc<Epochs>,
+    /// Application threads inside a copy from or to the caller's memory.
+    users: UserCount,
 }
 
-/// Application threads inside a copy from or to the caller's memory, away from what engines read.
-#[derive(Default, Debug)]
-#[repr(align(128))]
-struct Users(AtomicUsize);
-
 impl Revocable {
-    pub(super) fn new(memory: HostMemory, gates: Arc<Gates>) -> Self {
-        Self { memory, live: AtomicBool::new(true), gates, users: Users::default() }
+    pub(super) fn new(memory: HostMemory, epochs: Arc<Epochs>) -> Self {
+        Self { memory, live: LiveFlag::new(), epochs, users: UserCount::new() }
     }
 
     /// Takes the memory away. When it returns, nobody has it who got it before.
     pub(super) fn revoke(&self) {
-        self.live.store(false, Ordering::SeqCst);
-        self.gates.wait_for_turns();
-        wait_until(|| self.users.0.load(Ordering::SeqCst) == 0);
+        self.live.revoke();
+        self.epochs.wait();
+        self.users.wait();
     }
 
     /// Lends the memory for a turn, if it has not been revoked. What the turn holds back is written
@@ -419,7 +414,7 @@ impl Revocable {
 
     #[inline]
     fn lend<'a>(&'a self, turn: &'a EpochGuard<'_>) -> Option<Pinned<'a>> {
-        (turn.holds_up(&self.gates) && self.is_live()).then_some(Pinned(&self.memory))
+        (turn.is_of(&self.epochs) && self.is_live()).then_some(Pinned(&self.memory))
     }
 
     /// Copies `to.len()` bytes from offset `at`, if it has not been revoked. The `behind` bytes after
@@ -467,9 +462,9 @@ impl Revocable {
             Owner::Caller => true,
             Owner::Backed(backing) => backing.is_callers(),
         };
-        let users = is_callers.then_some(&self.users.0);
+        let users = is_callers.then_some(&self.users);
         if let Some(users) = users {
-            users.fetch_add(1, Ordering::SeqCst);
+            users.join();
         }
         let held = Held { pinned: Pinned(&self.memory), users };
         (users.is_none() || self.is_live()).then_some(held)
@@ -477,7 +472,7 @@ impl Revocable {
 
     #[inline]
     pub(super) fn is_live(&self) -> bool {
-        self.live.load(Ordering::SeqCst)
+        self.live.is_live()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -535,7 +530,7 @@ impl Pinned<'_> {
 /// Memory lent to the application; a count is given back when it is dropped.
 pub(super) struct Held<'a> {
     pinned: Pinned<'a>,
-    users: Option<&'a AtomicUsize>,
+    users: Option<&'a UserCount>,
 }
 
 impl<'a> Deref for Held<'a> {
@@ -550,7 +545,7 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(users) = self.users {
-            users.fetch_sub(1, Ordering::SeqCst);
+            users.leave();
         }
     }
 }
@@ -687,6 +682,7 @@ mod tests {
     use super::super::{Access, Memory, Need, RangeError, Region, Revoked};
     use super::*;
     use crate::ids::PdId;
+    use crate::sync::epoch::wait_until;
 
     const PD: PdId = PdId(1);
 

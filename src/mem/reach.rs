@@ -108,7 +108,7 @@ impl Memory {
         (lkey, addr, len): (Lkey, u64, u32),
         need: Need,
     ) -> Result<Reach<'t>, AccessError> {
-        match turn.held(&self.gates, pd, lkey.0) {
+        match turn.held(&self.epochs, pd, lkey.0) {
             Some(region) if len > 0 => Reach::held(turn, region, (addr, len), need.access()),
             _ => Ok(Reach::new(turn, self.local(pd, lkey, addr, len, need)?)),
         }
@@ -126,7 +126,7 @@ impl Memory {
         need: Access,
     ) -> Result<Reach<'t>, AccessError> {
         let via = via.into();
-        match turn.held(&self.gates, via.pd, rkey.0) {
+        match turn.held(&self.epochs, via.pd, rkey.0) {
             Some(region) if len > 0 => Reach::held(turn, region, (addr, len), need),
             _ => Ok(Reach::new(turn, self.remote(via, rkey, addr, len, need)?)),
         }

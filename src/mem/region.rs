@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use super::access::{Access, AccessError};
 use super::backing::Misaligned;
-use super::epoch::Gates;
 use super::placement::Placement;
 use super::raw::{HostMemory, Revocable};
 use crate::ids::{Lkey, PdId, Rkey};
+use crate::sync::epoch::Epochs;
 
 /// A registered memory region.
 ///
@@ -38,11 +38,11 @@ impl Region {
         iova: u64,
         access: Access,
         memory: HostMemory,
-        gates: Arc<Gates>,
+        epochs: Arc<Epochs>,
     ) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(1);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        Self { memory: Revocable::new(memory, gates), number, key, pd, iova, access }
+        Self { memory: Revocable::new(memory, epochs), number, key, pd, iova, access }
     }
 
     /// Copies `to.len()` bytes from `offset`. If it sees the last bytes of a message, it sees what

@@ -348,10 +348,10 @@ impl From<Span> for Spans {
 mod tests {
     use std::thread;
 
-    use super::super::epoch::wait_until;
     use super::super::{Access, AccessError, HostMemory, Memory, Need};
     use super::*;
     use crate::ids::{Lkey, PdId};
+    use crate::sync::epoch::wait_until;
 
     const PD: PdId = PdId(1);
 

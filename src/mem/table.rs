@@ -17,7 +17,6 @@ use thiserror::Error;
 
 use super::access::{Access, AccessError, Need, Via};
 use super::budget::Budget;
-use super::epoch::Gates;
 use super::gate::Gate;
 use super::keys::{ByKey, index, whole};
 use super::raw::HostMemory;
@@ -26,6 +25,7 @@ use super::span::{Span, Spans};
 use super::window::Windows;
 use crate::ids::{Lkey, PdId, Rkey};
 use crate::sync::RwLock;
+use crate::sync::epoch::Epochs;
 
 /// The key table of a device, shared by its engines and by application threads.
 ///
@@ -53,7 +53,7 @@ use crate::sync::RwLock;
 /// ```
 pub struct Memory {
     table: RwLock<Table>,
-    pub(super) gates: Arc<Gates>,
+    pub(super) epochs: Arc<Epochs>,
     pub(super) limits: MemoryLimits,
     pub(super) device_memory: Arc<Budget>,
 }
@@ -162,7 +162,7 @@ impl Memory {
         };
         Self {
             table: RwLock::new(table),
-            gates: Arc::default(),
+            epochs: Arc::new(Epochs::new()),
             limits,
             device_memory: Arc::new(Budget::new(limits.max_dm_size)),
         }
@@ -195,8 +195,8 @@ impl Memory {
             return Err(RegisterError::TableFull { max });
         }
         let key = table.free_key();
-        let gates = Arc::clone(&self.gates);
-        let region = Arc::new(Region::new(key, pd, addr, access, memory, gates));
+        let epochs = Arc::clone(&self.epochs);
+        let region = Arc::new(Region::new(key, pd, addr, access, memory, epochs));
         table.enter(&region);
         Ok(region)
     }
@@ -253,7 +253,7 @@ impl Memory {
 
     /// A gate for one engine that copies from and to this table's regions.
     pub fn gate(&self) -> Gate {
-        Gate::new(&self.gates)
+        Gate::new(&self.epochs)
     }
 
     /// Finds the bytes that a local work request of domain `pd` names.
@@ -469,8 +469,8 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use super::super::epoch::wait_until;
     use super::*;
+    use crate::sync::epoch::wait_until;
 
     const PD: PdId = PdId(1);
     const REMOTE: Access = Access::LOCAL_WRITE

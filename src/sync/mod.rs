@@ -3,6 +3,7 @@
 //! | module | protocol |
 //! |---|---|
 //! | `doorbell` | a signal wakes a thread, and the flag beside it saves the system call to clear it |
+//! | `epoch` | a thread that revokes memory waits for the threads that access it |
 //! | `mailbox` | several threads put items in, and their owner is woken and takes them |
 //! | `notify` | a completion and the request to announce it meet |
 //! | `progress` | the thread, or a thread that waits, makes progress of a shard |
@@ -15,12 +16,12 @@
 
 #[cfg(feature = "runtime")]
 pub(crate) mod doorbell;
+pub(crate) mod epoch;
 mod lock;
 #[cfg(feature = "runtime")]
 pub(crate) mod mailbox;
 #[cfg(feature = "runtime")]
 pub(crate) mod notify;
-#[cfg(feature = "runtime")]
 mod primitives;
 #[cfg(feature = "runtime")]
 pub(crate) mod progress;

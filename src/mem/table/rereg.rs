@@ -51,8 +51,8 @@ impl Memory {
             return Err(RegisterError::Gone);
         }
         table.free_of_windows(old)?;
-        let gates = Arc::clone(&self.gates);
-        let new = Arc::new(Region::new(old.key(), pd, addr, access, memory, gates));
+        let epochs = Arc::clone(&self.epochs);
+        let new = Arc::new(Region::new(old.key(), pd, addr, access, memory, epochs));
         table.enter(&new);
         drop(table);
         old.memory.revoke();

@@ -4,7 +4,6 @@
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::{Memory, Table};
 use crate::ids::{MwId, PdId, Qpn, Rkey};
@@ -13,6 +12,7 @@ use crate::mem::keys::{index, whole};
 use crate::mem::window::{
     BindError, BindInfo, Binding, FLUSH, InvalidateError, MwType, TooManyWindows, Window,
 };
+use crate::sync::epoch::LiveFlag;
 
 impl Table {
     /// What a bind makes of a window of this type, or why it cannot be; nothing when it unbinds.
@@ -51,7 +51,7 @@ impl Table {
             addr: if to.access.contains(Access::ZERO_BASED) { 0 } else { to.addr },
             access: to.access,
             qpn: via.qpn.filter(|_| mw_type == MwType::Type2),
-            holds: AtomicBool::new(true),
+            live: LiveFlag::new(),
         }))
     }
 }
@@ -89,7 +89,7 @@ impl Memory {
             table.windows.by_key.remove(&whole(window.rkey.0));
         }
         drop(table);
-        self.gates.wait_for_turns();
+        self.epochs.wait();
     }
 
     /// The key that a window has now.

@@ -1,11 +1,11 @@
 //! The bytes that a bound window opens.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ids::Qpn;
 use crate::mem::access::{Access, AccessError};
 use crate::mem::region::Region;
+use crate::sync::epoch::LiveFlag;
 
 /// The bytes that a window opens while it is bound, and the rights to them.
 #[derive(Debug)]
@@ -19,16 +19,15 @@ pub(in crate::mem) struct Binding {
     pub(in crate::mem) access: Access,
     /// Type 2: the only queue pair that may use it.
     pub(in crate::mem) qpn: Option<Qpn>,
-    pub(in crate::mem) holds: AtomicBool,
+    pub(in crate::mem) live: LiveFlag,
 }
 
 impl Binding {
     /// The region, as long as the window is bound.
     #[inline]
     pub(in crate::mem) fn region(&self) -> Option<&Region> {
-        // With the turn that the copy needs this is the argument of `epoch`, for the end of a binding
-        // in place of the end of a region.
-        self.holds.load(Ordering::SeqCst).then_some(&*self.region)
+        // A binding is revoked as memory is: `crate::sync::epoch`.
+        self.live.is_live().then_some(&*self.region)
     }
 
     pub(super) fn offset_of(&self, key: u32, addr: u64, len: u32) -> Result<usize, AccessError> {

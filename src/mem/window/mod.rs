@@ -21,7 +21,6 @@ mod info;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub(super) use binding::Binding;
 pub use error::{BindError, InvalidateError, TooManyWindows};
@@ -183,7 +182,7 @@ impl Windows {
         else {
             return;
         };
-        binding.holds.store(false, Ordering::SeqCst);
+        binding.live.revoke();
         self.of_regions.remove(&(index(binding.region.key()), at));
         if let Some(qpn) = binding.qpn {
             self.of_qps.remove(&(qpn, at));

@@ -13,6 +13,7 @@
 #![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
 
 mod doorbell;
+mod epoch;
 mod event;
 mod mailbox;
 mod notify;
@@ -31,6 +32,7 @@ mod sync {
     pub(crate) use crate::primitives;
 
     pub(crate) mod doorbell;
+    pub(crate) mod epoch;
     pub(crate) mod mailbox;
     pub(crate) mod notify;
     pub(crate) mod progress;
@@ -50,6 +52,7 @@ fn main() {
     let models = [
         notify::MODELS,
         doorbell::MODELS,
+        epoch::MODELS,
         mailbox::MODELS,
         progress::MODELS,
         spsc::MODELS,

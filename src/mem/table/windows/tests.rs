@@ -1,12 +1,12 @@
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::*;
 use crate::ids::Lkey;
-use crate::mem::epoch::wait_until;
 use crate::mem::{
     DeregisterError, HostMemory, MemoryLimits, Need, Placement, Region, Revoked, Span,
 };
+use crate::sync::epoch::wait_until;
 
 const PD: PdId = PdId(1);
 const QPN: Qpn = Qpn::new(0x40);
