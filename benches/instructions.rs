@@ -40,7 +40,7 @@ const fn scenario(
     Scenario { name, op, length, mtu: Mtu::Mtu4096, batch, connections }
 }
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 13] = [
     scenario("send-64", (SEND, 64), (512, 1)),
     scenario("send-64-one-by-one", (SEND, 64), (1, 1)),
     scenario("write-64", (WRITE, 64), (512, 1)),
@@ -50,6 +50,9 @@ const SCENARIOS: [Scenario; 10] = [
     scenario("write-4096-10000-connections", (WRITE, 4096), (256, 10_000)),
     scenario("write-65536", (WRITE, 65_536), (16, 1)),
     scenario("read-65536", (READ, 65_536), (16, 1)),
+    scenario("read-8-depth-1", (READ, 8), (1, 1)),
+    scenario("read-8-depth-16", (READ, 8), (16, 1)),
+    scenario("read-8-depth-128", (READ, 8), (128, 1)),
     Scenario { mtu: Mtu::Mtu1024, ..scenario("write-65536-mtu-1024", (WRITE, 65_536), (16, 1)) },
 ];
 

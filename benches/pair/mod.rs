@@ -22,6 +22,9 @@ const WINDOW: u64 = 4 << 20;
 /// What a queue holds, when it is the only one.
 const DEPTH: u32 = 1024;
 
+/// READs and atomics outstanding, each way.
+const MAX_READS: u8 = 128;
+
 struct Side {
     engine: Engine,
     region: Arc<Region>,
@@ -73,7 +76,7 @@ impl Side {
                     rq_psn: Psn::new(0),
                     path_mtu: mtu,
                 },
-                max_dest_rd_atomic: 16,
+                max_dest_rd_atomic: MAX_READS,
                 min_rnr_timer: RnrTimer::default(),
             }
             .into(),
@@ -82,7 +85,7 @@ impl Side {
                 timeout: AckTimeout::new(14)?,
                 retry_cnt: 7,
                 rnr_retry: 7,
-                max_rd_atomic: 16,
+                max_rd_atomic: MAX_READS,
             }
             .into(),
         ];

@@ -21,7 +21,7 @@ use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
 use crate::wire::icrc::{Flow, Verdict};
-use crate::wire::{Datagram, Opcode, Position, Transport};
+use crate::wire::{Datagram, OpcodeFlags, Operation, Transport};
 
 /// A queue pair of the engine.
 #[derive(Debug)]
@@ -183,11 +183,11 @@ impl QueuePair {
 
     /// Whether a packet is for this queue pair as it stands; before its ICRC is looked at.
     pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
-        let transport = packet.bth.opcode.transport();
+        let (transport, is_request) = (packet.info.transport, packet.info.is_request());
         let is_notification = transport == Transport::Cnp && self.qp_type != QpType::Ud;
         let takes = match self.qp_type {
-            QpType::XrcIni => !packet.bth.opcode.is_request(),
-            QpType::XrcTgt => packet.bth.opcode.is_request(),
+            QpType::XrcIni => !is_request,
+            QpType::XrcTgt => is_request,
             QpType::Rc | QpType::Uc | QpType::Ud => true,
         };
         if (transport != self.service.transport() || !takes) && !is_notification {
@@ -195,7 +195,7 @@ impl QueuePair {
         }
         let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
         let takes = match self.state {
-            QpState::Rtr => packet.bth.opcode.is_request(),
+            QpState::Rtr => is_request,
             QpState::Rts | QpState::Sqd | QpState::Sqe => true,
             QpState::Reset | QpState::Init | QpState::Err => false,
         };
@@ -249,11 +249,11 @@ impl QueuePair {
     #[inline]
     fn take(&mut self, cx: &mut Context<'_>, arrival: &mut Arrival<'_>) -> Result<(), DropReason> {
         let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
-        if arrival.packet.bth.opcode == Opcode::Cnp {
+        if arrival.packet.info.operation == Operation::Cnp {
             cx.counters().cnps_received += 1;
             return Ok(());
         }
-        let is_request = arrival.packet.bth.opcode.is_request();
+        let is_request = arrival.packet.info.is_request();
         if self.state == QpState::Rtr && !self.established && self.qp_type != QpType::Ud {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
@@ -297,7 +297,7 @@ impl QueuePair {
             return false;
         }
         let service = &mut self.service;
-        if packet.bth.opcode.position() == Position::Middle {
+        if packet.info.has(OpcodeFlags::MIDDLE) {
             return service.handle_middle(cx, peering, packet);
         }
         self.receives

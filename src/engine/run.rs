@@ -7,7 +7,7 @@ use crate::net::{RxBuffer, RxMeta};
 use crate::psn::Psn;
 use crate::transport::connection::Context;
 use crate::wire::icrc::{Flow, Series};
-use crate::wire::{Bth, Datagram, Opcode, Position};
+use crate::wire::{Bth, Datagram, OpcodeFlags};
 
 /// The datagrams of a buffer that are still to be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +67,7 @@ impl<'a> Run<'a> {
             return None;
         }
         let like = arrival.packet;
-        let goes_on = match like.bth.opcode {
-            Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcWriteOnly => true,
-            opcode => opcode.position() == Position::Middle,
-        };
+        let goes_on = like.info.has(OpcodeFlags::REPEATS);
         let bth = bytes.first_chunk().filter(|_| goes_on && arrival.is_predicted)?;
         let mut run = Self { like, bytes, bth: *bth, psn: like.bth.psn };
         run.pass();
@@ -124,8 +121,7 @@ impl<'a> Run<'a> {
         }
         let packet = self.like.with(self.psn, bytes)?;
         // Over XRC each packet names a queue, and one message has one.
-        let same =
-            packet.bth.opcode.position() == Position::Only || packet.xrceth() == self.like.xrceth();
+        let same = packet.info.has(OpcodeFlags::START) || packet.xrceth() == self.like.xrceth();
         (same && series.holds(meta.ipv4, segment, bytes)).then_some(packet)
     }
 }
@@ -136,8 +132,8 @@ mod tests {
 
     use super::*;
     use crate::net::ROCE_PORT;
-    use crate::wire::Reth;
     use crate::wire::packet::{Builder, datagram_len};
+    use crate::wire::{Opcode, Reth};
 
     const META: RxMeta = RxMeta {
         source: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0xc001),

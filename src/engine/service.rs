@@ -264,7 +264,7 @@ impl Service {
         arrival: &Arrival<'_>,
     ) -> Result<Result<(), Broken>, DropReason> {
         let (packet, datagram) = (&arrival.packet, (&arrival.packet, arrival.bytes));
-        let is_request = packet.bth.opcode.is_request();
+        let is_request = packet.info.is_request();
         Ok(match (self, peering) {
             (Self::Rc { requester, responder }, Peering::Connection(connection)) if is_request => {
                 requester.observe(&packet.bth);
@@ -306,9 +306,7 @@ impl Service {
     ) -> bool {
         let Peering::Connection(connection) = peering else { return false };
         match self {
-            Self::Rc { responder, .. } | Self::XrcTgt { responder }
-                if packet.bth.opcode.is_request() =>
-            {
+            Self::Rc { responder, .. } | Self::XrcTgt { responder } if packet.info.is_request() => {
                 responder.handle_middle(cx, connection, packet)
             }
             Self::Rc { requester, .. } | Self::XrcIni { requester } => {
@@ -409,7 +407,7 @@ impl Service {
     pub(crate) fn passes_over(&self, packet: &Datagram<'_>) -> bool {
         match self {
             Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
-                packet.bth.opcode.is_request() && responder.passes_over(packet)
+                packet.info.is_request() && responder.passes_over(packet)
             }
             Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
         }

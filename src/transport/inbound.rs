@@ -6,7 +6,7 @@ use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::Fault;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
-use crate::wire::{Datagram, Ieth, Operation, Position, Reth};
+use crate::wire::{Datagram, Ieth, OpcodeFlags, Operation, Position, Reth};
 
 /// The longest message: 2^31 bytes (IBTA vol 1, C9-94).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -48,7 +48,7 @@ impl Inbound {
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
     ) -> Result<bool, Refusal> {
-        let position = packet.bth.opcode.position();
+        let position = packet.info.position;
         if position == Position::Only && send_at_once(cx, connection, receives, packet) {
             return Ok(true);
         }
@@ -90,8 +90,8 @@ impl Inbound {
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
     ) -> Result<bool, Refusal> {
-        let position = packet.bth.opcode.position();
-        let takes_receive = packet.bth.opcode.has_imm();
+        let position = packet.info.position;
+        let takes_receive = packet.info.has(OpcodeFlags::IMM);
         if takes_receive && receives.is_empty() {
             return Err(Refusal::NotReady);
         }
@@ -203,8 +203,7 @@ impl Inbound {
         packet: &Datagram<'_>,
         fault: Fault,
     ) -> bool {
-        let opcode = packet.bth.opcode;
-        let is_notice = opcode.operation() == Operation::Write && opcode.has_imm();
+        let is_notice = packet.info.has(OpcodeFlags::WRITE) && packet.info.has(OpcodeFlags::IMM);
         if fault != Fault::RemoteAccess || !is_notice {
             return false;
         }
@@ -247,10 +246,10 @@ pub(crate) fn at_once(
     receives: &mut RecvQueue,
     packet: &Datagram<'_>,
 ) -> bool {
-    match (packet.bth.opcode.operation(), packet.reth()) {
+    match (packet.info.operation, packet.reth()) {
         (Operation::Send, None) => send_at_once(cx, connection, receives, packet),
         (Operation::Write, Some(reth)) => {
-            !packet.bth.opcode.has_imm()
+            !packet.info.has(OpcodeFlags::IMM)
                 && reth.length as usize == packet.payload.len()
                 && write_at_once(cx, connection, reth, packet.payload).is_ok()
         }
@@ -270,7 +269,7 @@ fn send_at_once(
     let wr_id = *wr_id;
     let [Sge { addr, length, lkey }] = sges[..] else { return false };
     let Ok(len) = u32::try_from(packet.payload.len()) else { return false };
-    if len > length.min(connection.mtu) || packet.bth.opcode.has_invalidate() {
+    if len > length.min(connection.mtu) || packet.info.has(OpcodeFlags::INVALIDATE) {
         return false;
     }
     let reach = cx.memory.reach_local(cx.turn, receives.pd, (lkey, addr, length), Need::Write);
@@ -310,7 +309,7 @@ fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
 
 /// Whether the queue pair's access flags allow the operation.
 pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(), Fault> {
-    let needed = match packet.bth.opcode.operation() {
+    let needed = match packet.info.operation {
         Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
         Operation::ReadRequest => Access::REMOTE_READ,
         Operation::CompareSwap | Operation::FetchAdd => Access::REMOTE_ATOMIC,

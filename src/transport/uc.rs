@@ -18,7 +18,7 @@ use crate::transport::send_queue::SendQueue;
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
-use crate::wire::{Bth, Datagram, Operation, Position, Sequence, Transport};
+use crate::wire::{Datagram, OpcodeFlags, Position, Sequence, Transport};
 
 /// The sending half of a UC queue pair.
 #[derive(Debug)]
@@ -207,22 +207,22 @@ impl UcReceiver {
             self.abandon(cx, qpn, receives, Fault::Sequence);
         }
         self.expected = psn.next();
-        let opcode = packet.bth.opcode;
-        if opcode.position().is_start() && self.sequence != Sequence::Idle {
+        let info = packet.info;
+        if info.has(OpcodeFlags::START) && self.sequence != Sequence::Idle {
             self.abandon(cx, qpn, receives, Fault::Sequence);
         }
-        let Ok(sequence) = self.sequence.next(opcode) else {
+        let Ok(sequence) = self.sequence.after(info) else {
             self.abandon(cx, qpn, receives, Fault::Sequence);
             return Err(DropReason::OutOfSequence);
         };
-        let executed = match (permit(connection, packet), opcode.operation()) {
+        let is_write = info.has(OpcodeFlags::WRITE);
+        let executed = match (permit(connection, packet), is_write) {
             (Err(fault), _) => Err(fault.into()),
-            (Ok(()), Operation::Write) => self.message.write(cx, connection, receives, packet),
-            (Ok(()), _) => self.message.send(cx, connection, receives, packet),
+            (Ok(()), true) => self.message.write(cx, connection, receives, packet),
+            (Ok(()), false) => self.message.send(cx, connection, receives, packet),
         };
         match executed {
             Ok(ended) => {
-                let is_write = opcode.operation() == Operation::Write;
                 cx.counters().rx_write_requests += u64::from(ended && is_write);
                 self.sequence = sequence;
             }
@@ -253,10 +253,10 @@ impl UcReceiver {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> bool {
-        let Bth { opcode, psn, .. } = packet.bth;
+        let psn = packet.bth.psn;
         let taken = psn == self.expected
             && self.recent.is_new(psn)
-            && self.sequence.next(opcode) == Ok(self.sequence)
+            && self.sequence.after(packet.info) == Ok(self.sequence)
             && self.message.go_on(cx, connection, packet.payload);
         if taken {
             self.recent.note(psn);

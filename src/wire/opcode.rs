@@ -9,7 +9,8 @@
 //! ```
 //!
 //! One table, at the end of this file, says all there is to know; everything else is derived from
-//! it.
+//! it when the program is compiled. [`OpcodeInfo`] is what a receiver takes along with a packet, so that no later step
+//! looks at the opcode again.
 
 use std::fmt;
 
@@ -271,6 +272,137 @@ impl Layout {
     }
 }
 
+/// What an opcode says in one bit each, so that a receiver need not compare operations and positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpcodeFlags(u16);
+
+impl OpcodeFlags {
+    /// Assigned: there is an [`Opcode`] with this byte.
+    const ASSIGNED: Self = Self(1 << 0);
+    /// From requester to responder. A CNP is neither request nor response.
+    pub const REQUEST: Self = Self(1 << 1);
+    /// First packet of a message: FIRST or ONLY.
+    pub const START: Self = Self(1 << 2);
+    /// Last packet of a message: LAST or ONLY.
+    pub const END: Self = Self(1 << 3);
+    /// MIDDLE.
+    pub const MIDDLE: Self = Self(1 << 4);
+    /// Packet of a SEND or WRITE: an acknowledgement answers it, and it may be kept when it comes ahead of a missing
+    /// one.
+    pub const MESSAGE: Self = Self(1 << 5);
+    /// Packet of a WRITE.
+    pub const WRITE: Self = Self(1 << 6);
+    /// Immediate data.
+    pub const IMM: Self = Self(1 << 7);
+    /// Key to invalidate.
+    pub const INVALIDATE: Self = Self(1 << 8);
+    /// [`Reth`].
+    pub const RETH: Self = Self(1 << 9);
+    /// The BTHs of successive packets may differ in the PSN alone, with nothing between them to be answered but by
+    /// acknowledgements: MIDDLEs, and messages of RC in one packet that have no header of their own to look at.
+    pub const REPEATS: Self = Self(1 << 10);
+
+    /// Whether all flags of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn with(self, other: Self, is_set: bool) -> Self {
+        if is_set { Self(self.0 | other.0) } else { self }
+    }
+}
+
+/// Where a stream of requests stands: between messages or inside one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Sequence {
+    /// Between messages.
+    #[default]
+    Idle,
+    /// After the FIRST of a SEND and before its LAST.
+    InSend,
+    /// After the FIRST of a WRITE and before its LAST.
+    InWrite,
+}
+
+/// Everything that follows from an opcode.
+///
+/// A receiver looks it up once for a packet: [`Datagram::info`](super::Datagram::info).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(align(64))]
+pub struct OpcodeInfo {
+    /// The opcode.
+    pub opcode: Opcode,
+    /// The transport service.
+    pub transport: Transport,
+    /// The operation.
+    pub operation: Operation,
+    /// The place in the message.
+    pub position: Position,
+    /// The same and the headers in one bit each.
+    pub flags: OpcodeFlags,
+    /// Where a stream of requests must stand before this packet. A response or a CNP belongs to no stream.
+    pub before: Sequence,
+    /// Where the stream stands after it.
+    pub after: Sequence,
+    /// Where the extension headers and the payload are.
+    pub layout: Layout,
+}
+
+impl OpcodeInfo {
+    const fn new(
+        opcode: Opcode,
+        (transport, operation, position): (Transport, Operation, Position),
+        headers: &'static [Header],
+    ) -> Self {
+        use OpcodeFlags as F;
+        let layout = Layout::new(headers);
+        let is_write = matches!(operation, Operation::Write);
+        let is_message = is_write || matches!(operation, Operation::Send);
+        let is_middle = matches!(position, Position::Middle);
+        let repeats = is_middle
+            || matches!(opcode, Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcWriteOnly);
+        let flags = F::ASSIGNED
+            .with(F::REQUEST, operation.is_request())
+            .with(F::START, position.is_start())
+            .with(F::END, position.is_end())
+            .with(F::MIDDLE, is_middle)
+            .with(F::MESSAGE, is_message)
+            .with(F::WRITE, is_write)
+            .with(F::IMM, layout.imm.is_some())
+            .with(F::INVALIDATE, layout.ieth.is_some())
+            .with(F::RETH, layout.reth.is_some())
+            .with(F::REPEATS, repeats);
+        let open = if is_write { Sequence::InWrite } else { Sequence::InSend };
+        let before = if position.is_start() { Sequence::Idle } else { open };
+        let after = if position.is_end() { Sequence::Idle } else { open };
+        Self { opcode, transport, operation, position, flags, before, after, layout }
+    }
+
+    /// The entry of a byte that is not assigned. No [`Opcode`] leads to it.
+    const UNASSIGNED: Self = {
+        let cnp = (Transport::Cnp, Operation::Cnp, Position::Only);
+        Self { flags: OpcodeFlags(0), ..Self::new(Opcode::Cnp, cnp, &[]) }
+    };
+
+    /// Whether all of these flags are set.
+    #[inline]
+    pub const fn has(&self, flags: OpcodeFlags) -> bool {
+        self.flags.contains(flags)
+    }
+
+    /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
+    #[inline]
+    pub const fn is_request(&self) -> bool {
+        self.has(OpcodeFlags::REQUEST)
+    }
+
+    /// Length of the BTH and the extension headers, in bytes.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        self.layout.payload as usize
+    }
+}
+
 /// Generates [`Opcode`] and its methods from the table below.
 macro_rules! opcodes {
     ($($transport:ident $prefix:literal {$(
@@ -291,35 +423,6 @@ macro_rules! opcodes {
             /// Every opcode, by ascending byte.
             pub const ALL: &'static [Self] = &[$($(Self::$opcode,)*)*];
 
-            /// The opcode with this byte, or `None` when the byte is not assigned.
-            pub const fn from_byte(byte: u8) -> Option<Self> {
-                match byte {
-                    $($($byte => Some(Self::$opcode),)*)*
-                    _ => None,
-                }
-            }
-
-            /// The transport service.
-            pub const fn transport(self) -> Transport {
-                match self {
-                    $($(Self::$opcode)|* => Transport::$transport,)*
-                }
-            }
-
-            /// The operation.
-            pub const fn operation(self) -> Operation {
-                match self {
-                    $($(Self::$opcode => Operation::$operation,)*)*
-                }
-            }
-
-            /// The place in the message.
-            pub const fn position(self) -> Position {
-                match self {
-                    $($(Self::$opcode => Position::$position,)*)*
-                }
-            }
-
             /// The name without the transport: `WRITE_LAST_IMM`.
             pub const fn name(self) -> &'static str {
                 match self {
@@ -328,17 +431,48 @@ macro_rules! opcodes {
             }
         }
 
-        /// By opcode byte. The bytes that are not assigned have the layout of a lone BTH, and
-        /// nobody to ask for it.
-        static LAYOUTS: [Layout; 256] = {
-            let mut layouts = [Layout::new(&[]); 256];
-            $($(layouts[$byte] = Layout::new(&[$(Header::$header),*]);)*)*
-            layouts
+        /// By opcode byte.
+        static OPCODES: [OpcodeInfo; 256] = {
+            let mut infos = [OpcodeInfo::UNASSIGNED; 256];
+            $($(infos[$byte] = OpcodeInfo::new(
+                Opcode::$opcode,
+                (Transport::$transport, Operation::$operation, Position::$position),
+                &[$(Header::$header),*],
+            );)*)*
+            infos
         };
     };
 }
 
 impl Opcode {
+    /// The opcode with this byte, or `None` when the byte is not assigned.
+    #[inline]
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        let info = &OPCODES[byte as usize];
+        if info.has(OpcodeFlags::ASSIGNED) { Some(info.opcode) } else { None }
+    }
+
+    /// Everything that follows from the opcode.
+    #[inline]
+    pub const fn info(self) -> &'static OpcodeInfo {
+        &OPCODES[self as usize]
+    }
+
+    /// The transport service.
+    pub const fn transport(self) -> Transport {
+        self.info().transport
+    }
+
+    /// The operation.
+    pub const fn operation(self) -> Operation {
+        self.info().operation
+    }
+
+    /// The place in the message.
+    pub const fn position(self) -> Position {
+        self.info().position
+    }
+
     /// The byte on the wire.
     pub const fn byte(self) -> u8 {
         self as u8
@@ -363,27 +497,27 @@ impl Opcode {
 
     /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
     pub const fn is_request(self) -> bool {
-        self.operation().is_request()
+        self.info().is_request()
     }
 
     /// Whether the packet has immediate data.
     pub const fn has_imm(self) -> bool {
-        self.layout().imm.is_some()
+        self.info().has(OpcodeFlags::IMM)
     }
 
     /// Whether the packet names a key to invalidate.
     pub const fn has_invalidate(self) -> bool {
-        self.layout().ieth.is_some()
+        self.info().has(OpcodeFlags::INVALIDATE)
     }
 
     /// Where the extension headers and the payload are.
     pub const fn layout(self) -> &'static Layout {
-        &LAYOUTS[self as usize]
+        &self.info().layout
     }
 
     /// The length of the BTH and the extension headers.
     pub const fn header_len(self) -> usize {
-        self.layout().payload as usize
+        self.info().header_len()
     }
 }
 
@@ -608,6 +742,36 @@ mod tests {
             assert_eq!(opcode.position() == Position::Last, has("LAST"), "{opcode}");
             assert_eq!(opcode.operation() == Operation::Send, has("SEND"), "{opcode}");
         }
+    }
+
+    #[test]
+    fn flags_say_what_the_name_says() {
+        use OpcodeFlags as F;
+        for opcode in Opcode::ALL {
+            let (info, name) = (opcode.info(), opcode.name());
+            let has = |part: &str| name.split('_').any(|p| p == part);
+            let is_write = has("WRITE") && !has("ATOMIC");
+            let is_answer = has("RESPONSE") || has("ACKNOWLEDGE") || has("CNP");
+            let expected = [
+                (F::REQUEST, !is_answer),
+                (F::START, !has("MIDDLE") && !has("LAST")),
+                (F::END, !has("FIRST") && !has("MIDDLE")),
+                (F::MIDDLE, has("MIDDLE")),
+                (F::MESSAGE, has("SEND") || is_write),
+                (F::WRITE, is_write),
+                (F::IMM, has("IMM")),
+                (F::INVALIDATE, has("INV")),
+                (F::RETH, info.layout.headers.contains(&Header::Reth)),
+            ];
+            for (flag, is_set) in expected {
+                assert_eq!(info.has(flag), is_set, "{flag:?} of {opcode}");
+            }
+            assert_eq!(info.opcode, *opcode);
+            assert_eq!(info.header_len(), usize::from(info.layout.payload));
+        }
+        let repeats = |o: &&Opcode| o.info().has(F::REPEATS) && !o.info().has(F::MIDDLE);
+        let messages: Vec<_> = Opcode::ALL.iter().filter(repeats).copied().collect();
+        assert_eq!(messages, [Opcode::RcSendOnly, Opcode::RcSendOnlyImm, Opcode::RcWriteOnly]);
     }
 
     /// PKT-19, PKT-20

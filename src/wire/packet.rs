@@ -3,8 +3,8 @@
 use crate::psn::Psn;
 
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Layout, Opcode, ParseError,
-    RdEth, Reth, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Layout, Opcode, OpcodeInfo,
+    ParseError, RdEth, Reth, XrcEth,
 };
 
 /// Bytes of the ICRC at the end of every datagram.
@@ -28,6 +28,8 @@ pub const fn datagram_len(opcode: Opcode, payload: usize) -> usize {
 pub struct Datagram<'a> {
     /// The base transport header.
     pub bth: Bth,
+    /// Everything that follows from its opcode.
+    pub info: &'static OpcodeInfo,
     /// The payload, without padding; what there is of it, if a capture has cut the packet.
     pub payload: &'a [u8],
     /// Bytes of payload on the wire.
@@ -60,12 +62,13 @@ impl<'a> Datagram<'a> {
             return Err(ParseError::TransportVersion { found });
         }
         let bth = Bth::parse(head)?;
-        let (headers, payload) = match bounds(&bth, bytes.len()) {
+        let info = bth.opcode.info();
+        let (headers, payload) = match bounds(&bth, info, bytes.len()) {
             Some((start, end)) => (&bytes[..start], &bytes[start..end]),
             None => return Err(shortfall(&bth, bytes.len())),
         };
         let icrc = Some(u32::from_le_bytes(*icrc));
-        Ok(Self { bth, payload, payload_len: payload.len(), icrc, headers })
+        Ok(Self { bth, info, payload, payload_len: payload.len(), icrc, headers })
     }
 
     /// Takes a UDP payload of `len` bytes apart, of which a capture may have kept the first only.
@@ -84,7 +87,8 @@ impl<'a> Datagram<'a> {
             return Err(ParseError::TransportVersion { found });
         }
         let bth = Bth::parse(head)?;
-        let Some((start, end)) = bounds(&bth, len) else {
+        let info = bth.opcode.info();
+        let Some((start, end)) = bounds(&bth, info, len) else {
             return Err(shortfall(&bth, len));
         };
         let Some((headers, payload)) = bytes.split_at_checked(start) else {
@@ -92,7 +96,7 @@ impl<'a> Datagram<'a> {
             return Err(shortfall(&bth, bytes.len() + ICRC_LEN));
         };
         let payload = &payload[..payload.len().min(end - start)];
-        Ok(Self { bth, payload, payload_len: end - start, icrc: None, headers })
+        Ok(Self { bth, info, payload, payload_len: end - start, icrc: None, headers })
     }
 
     /// The datagram that is `bytes`, which is as long as this one and has its BTH, but for the PSN.
@@ -101,7 +105,8 @@ impl<'a> Datagram<'a> {
         let (payload, rest) = rest.split_at_checked(self.payload_len)?;
         let icrc = u32::from_le_bytes(*rest.last_chunk()?);
         let bth = Bth { psn, ..self.bth };
-        Some(Datagram { bth, payload, payload_len: payload.len(), icrc: Some(icrc), headers })
+        let (info, payload_len) = (self.info, payload.len());
+        Some(Datagram { bth, info, payload, payload_len, icrc: Some(icrc), headers })
     }
 
     /// The bytes of an extension header at `offset`.
@@ -132,7 +137,8 @@ impl<'a> Builder<'a> {
     /// [`ParseError::Truncated`] when headers, padding and ICRC do not fit; nothing is written.
     pub fn new(bth: &Bth, bytes: &'a mut [u8]) -> Result<Self, ParseError> {
         let len = bytes.len();
-        let Some((start, end)) = bounds(bth, len) else {
+        let info = bth.opcode.info();
+        let Some((start, end)) = bounds(bth, info, len) else {
             return Err(shortfall(bth, len));
         };
         let (headers, rest) = bytes.split_at_mut(start);
@@ -148,7 +154,7 @@ impl<'a> Builder<'a> {
                 zeros.fill(0);
             }
         }
-        Ok(Self { layout: bth.opcode.layout(), headers, payload })
+        Ok(Self { layout: &info.layout, headers, payload })
     }
 
     /// The payload, to be written: every byte of it, for it holds what was there before.
@@ -171,7 +177,7 @@ macro_rules! extensions {
             ///
             /// `None` when the opcode has no such header.
             pub fn $name(&self) -> Option<$header> {
-                self.header(self.bth.opcode.layout().$name).map($header::parse)
+                self.header(self.info.layout.$name).map($header::parse)
             }
         )*}
 
@@ -212,8 +218,8 @@ extensions! {
 
 /// Start and end of the payload in a datagram of `len` bytes, or `None` when there is no room for
 /// what surrounds it.
-fn bounds(bth: &Bth, len: usize) -> Option<(usize, usize)> {
-    let start = bth.opcode.header_len();
+fn bounds(bth: &Bth, info: &OpcodeInfo, len: usize) -> Option<(usize, usize)> {
+    let start = info.header_len();
     let end = len.checked_sub(usize::from(bth.pad & 3) + ICRC_LEN)?;
     (start <= end).then_some((start, end))
 }

@@ -16,19 +16,8 @@
 
 use thiserror::Error;
 
-use super::{Opcode, Operation, Position};
-
-/// Where a stream of requests stands: between messages or inside one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Sequence {
-    /// Between messages.
-    #[default]
-    Idle,
-    /// After the FIRST of a SEND and before its LAST.
-    InSend,
-    /// After the FIRST of a WRITE and before its LAST.
-    InWrite,
-}
+pub use super::opcode::Sequence;
+use super::{Opcode, OpcodeInfo};
 
 impl Sequence {
     /// Where the stream stands after a request packet with this opcode.
@@ -36,26 +25,28 @@ impl Sequence {
     /// # Errors
     ///
     /// When the packet may not come here; the stream stands where it stood.
+    #[inline]
     pub const fn next(self, opcode: Opcode) -> Result<Self, SequenceError> {
-        let of = match opcode.operation() {
-            Operation::Send => Self::InSend,
-            Operation::Write => Self::InWrite,
-            operation if operation.is_request() => Self::Idle,
-            _ => return Err(SequenceError::NotARequest { found: opcode }),
-        };
-        match (self, opcode.position()) {
-            (Self::Idle, Position::Only) => Ok(Self::Idle),
-            (Self::Idle, Position::First) => Ok(of),
-            (Self::Idle, Position::Middle | Position::Last) => {
-                Err(SequenceError::Unopened { found: opcode })
-            }
-            (Self::InSend, Position::Middle) if matches!(of, Self::InSend) => Ok(self),
-            (Self::InSend, Position::Last) if matches!(of, Self::InSend) => Ok(Self::Idle),
-            (Self::InSend, _) => Err(SequenceError::Unfinished { open: "SEND", found: opcode }),
-            (Self::InWrite, Position::Middle) if matches!(of, Self::InWrite) => Ok(self),
-            (Self::InWrite, Position::Last) if matches!(of, Self::InWrite) => Ok(Self::Idle),
-            (Self::InWrite, _) => Err(SequenceError::Unfinished { open: "WRITE", found: opcode }),
+        self.after(opcode.info())
+    }
+
+    /// Where the stream stands after a request packet with an opcode that has been looked up.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next`](Self::next).
+    #[inline]
+    pub const fn after(self, info: &OpcodeInfo) -> Result<Self, SequenceError> {
+        if info.is_request() && self as u8 == info.before as u8 {
+            return Ok(info.after);
         }
+        let found = info.opcode;
+        Err(match self {
+            _ if !info.is_request() => SequenceError::NotARequest { found },
+            Self::Idle => SequenceError::Unopened { found },
+            Self::InSend => SequenceError::Unfinished { open: "SEND", found },
+            Self::InWrite => SequenceError::Unfinished { open: "WRITE", found },
+        })
     }
 }
 

@@ -42,8 +42,8 @@ pub struct Line<'a>(pub &'a Datagram<'a>);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() && self.0.bth.opcode.operation() != Operation::Cnp {
-            write!(f, "{} ", self.0.bth.opcode.transport())?;
+        if f.alternate() && self.0.info.operation != Operation::Cnp {
+            write!(f, "{} ", self.0.info.transport)?;
         }
         self.name(f)?;
         self.bth(f)?;
@@ -122,7 +122,7 @@ impl Line<'_> {
         }
         if let Some(eth) = self.0.atomic_eth() {
             write!(f, " va={:#x} rkey={}", eth.addr, eth.rkey)?;
-            if self.0.bth.opcode.operation() == Operation::FetchAdd {
+            if self.0.info.operation == Operation::FetchAdd {
                 write!(f, " add={:#x}", eth.swap)?;
             } else {
                 write!(f, " expect={:#x} swap={:#x}", eth.compare, eth.swap)?;
@@ -142,7 +142,7 @@ impl Line<'_> {
 
     fn aeth(&self, aeth: Aeth, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " msn={}", aeth.msn)?;
-        let is_acknowledge = self.0.bth.opcode.operation() == Operation::Acknowledge;
+        let is_acknowledge = self.0.info.operation == Operation::Acknowledge;
         match aeth.syndrome {
             Syndrome::Ack { credits: Aeth::UNLIMITED_CREDITS } => Ok(()),
             Syndrome::Ack { credits } => write!(f, " credits={credits}"),
@@ -156,7 +156,7 @@ impl Line<'_> {
     /// The length where there may be a payload, and where there is one.
     fn payload(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = self.0.payload_len;
-        let carries = match self.0.bth.opcode.operation() {
+        let carries = match self.0.info.operation {
             Operation::Send
             | Operation::Write
             | Operation::ReadResponse

@@ -31,7 +31,7 @@ impl Requester {
         }
         let psn = packet.bth.psn;
         // To acknowledge a request that has an answer says no more than that this is missing too.
-        let says_no_more = packet.bth.opcode.operation() == Operation::Acknowledge
+        let says_no_more = packet.info.operation == Operation::Acknowledge
             && self.with_psn(psn).is_some_and(|(_, wqe)| wqe.op.has_response());
         let mut end = psn.next();
         if !says_no_more {

@@ -26,8 +26,8 @@ use crate::transport::work::{FlushPlacement, WcStatus};
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Datagram, FlushEth, NakCode, Opcode, Operation, Sequence,
-    Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Datagram, FlushEth, NakCode, Opcode, OpcodeFlags, Operation,
+    Sequence, Syndrome,
 };
 
 /// The receiving half of an RC queue pair.
@@ -185,10 +185,10 @@ impl Responder {
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
     ) -> Result<(), Refusal> {
-        let opcode = packet.bth.opcode;
-        let sequence = self.sequence.next(opcode).map_err(|_| Fault::Sequence)?;
+        let info = packet.info;
+        let sequence = self.sequence.after(info).map_err(|_| Fault::Sequence)?;
         permit(connection, packet)?;
-        let psns = match opcode.operation() {
+        let psns = match info.operation {
             Operation::Send => {
                 let ended = self.message.send(cx, connection, receives, packet)?;
                 self.count_message(ended);
@@ -210,10 +210,8 @@ impl Responder {
         };
         self.sequence = sequence;
         // An answer, or an ACK, replaces whatever was to be said about a gap.
-        let closing = match opcode.operation() {
-            Operation::Send | Operation::Write => self.acknowledgement(packet),
-            _ => None,
-        };
+        let is_message = info.has(OpcodeFlags::MESSAGE);
+        let closing = if is_message { self.acknowledgement(packet) } else { None };
         self.pass(psns, closing);
         Ok(())
     }
@@ -258,7 +256,7 @@ impl Responder {
     ) -> bool {
         let taken = self.follows(packet) && at_once(cx, connection, receives, packet);
         if taken {
-            let is_write = packet.bth.opcode.operation() == Operation::Write;
+            let is_write = packet.info.has(OpcodeFlags::WRITE);
             cx.counters().rx_write_requests += u64::from(is_write);
             self.count_message(true);
             self.pass(1, self.acknowledgement(packet));
@@ -269,10 +267,9 @@ impl Responder {
     /// Whether a packet is the next one, leaves the message under way, or none, what it is, and is followed by
     /// none that was kept.
     fn follows(&self, packet: &Datagram<'_>) -> bool {
-        let Bth { opcode, psn, .. } = packet.bth;
-        psn == self.expected
+        packet.bth.psn == self.expected
             && self.ahead.is_empty()
-            && self.sequence.next(opcode) == Ok(self.sequence)
+            && self.sequence.after(packet.info) == Ok(self.sequence)
     }
 
     fn count_message(&mut self, ended: bool) {
@@ -307,7 +304,7 @@ impl Responder {
             return Err(Fault::Misaligned.into());
         }
         let span = remote(cx, connection, rkey, addr, 8, Access::REMOTE_ATOMIC)?;
-        let original = match packet.bth.opcode.operation() {
+        let original = match packet.info.operation {
             Operation::CompareSwap => span.compare_swap(cx.turn, compare, swap),
             _ => span.fetch_add(cx.turn, swap),
         };
@@ -402,7 +399,7 @@ impl Responder {
         packet: &Datagram<'_>,
     ) {
         cx.counters().duplicate_requests += 1;
-        let repeated = match packet.bth.opcode.operation() {
+        let repeated = match packet.info.operation {
             Operation::Send | Operation::Write => {
                 if self.closing.is_none() {
                     self.closing = Some(Closing::Ack);
@@ -648,7 +645,7 @@ impl Responder {
 
 /// Whether a packet that is ahead of the expected one is worth its room.
 fn may_be_kept(packet: &Datagram<'_>) -> bool {
-    matches!(packet.bth.opcode.operation(), Operation::Send | Operation::Write)
+    packet.info.has(OpcodeFlags::MESSAGE)
 }
 
 /// Appends packets in the middle of the answer to a READ that follow one, as many as there are and fit.

@@ -15,7 +15,7 @@ use crate::transport::rc::requester::{Cursor, Probe, Requester};
 use crate::transport::window::Landed;
 use crate::transport::work::{SendFlags, SendOp, WcStatus};
 use crate::transport::wqe::Wqe;
-use crate::wire::{Bth, Datagram, NakCode, Operation, Position, Syndrome};
+use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
 
 /// Whether an acknowledgement left a hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl Requester {
             return Ok(());
         }
         let syndrome = packet.aeth().map(|aeth| aeth.syndrome);
-        match (packet.bth.opcode.operation(), syndrome) {
+        match (packet.info.operation, syndrome) {
             (Operation::Acknowledge, Some(Syndrome::Ack { .. })) => {
                 self.on_ack(cx, connection, arrived)
             }
@@ -333,7 +333,7 @@ impl Requester {
             return self.on_placement_response(cx, connection, packet);
         }
         let (index, packets) = (wqe.received, wqe.packets);
-        let position = packet.bth.opcode.position();
+        let position = packet.info.position;
         take_piece(cx, reads, wqe, connection.mtu, (position, packet.payload))?;
         self.una = psn.next();
         let ends_request = index + 1 == reads.end(index, packets);
@@ -358,10 +358,10 @@ impl Requester {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> bool {
-        let Bth { opcode, psn, .. } = packet.bth;
+        let psn = packet.bth.psn;
         let is_due = psn == self.una && psn.is_before(self.cursor_psn());
         let is_alone = self.probe.is_none() && self.missing.is_none();
-        if !is_due || !is_alone || opcode.operation() != Operation::ReadResponse {
+        if !is_due || !is_alone || packet.info.operation != Operation::ReadResponse {
             return false;
         }
         let is_answered = |wqe: &&mut Wqe| wqe.is_started() && wqe.awaited() == psn;
@@ -381,7 +381,7 @@ impl Requester {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> Result<(), WcStatus> {
-        if packet.bth.opcode.position() != Position::Only || !packet.payload.is_empty() {
+        if packet.info.position != Position::Only || !packet.payload.is_empty() {
             return Err(WcStatus::BadRespErr);
         }
         if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
