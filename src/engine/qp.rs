@@ -7,15 +7,14 @@ use crate::engine::pace::{Pacer, RateLimit};
 use crate::engine::post::PostError;
 use crate::engine::receives::Receives;
 use crate::engine::send_ops::SendOps;
-use crate::engine::service::{Arrival, Broken, Peering, Service};
+use crate::engine::service::{Arrival, Peering, Service};
 use crate::ids::Srqn;
 use crate::net::{Burst, Ipv4Fields, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
-use crate::transport::fault::Consequence;
+use crate::transport::fault::{Failure, PacketError, Reliable};
 use crate::transport::outputs::{AsyncEvent, DropReason};
-use crate::transport::rc::responder::Failure;
 use crate::transport::recv::RecvQueue;
 use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
@@ -204,7 +203,7 @@ impl QueuePair {
         }
         peering.admits(packet, meta)?;
         // Behind a lost packet come as many as were in flight, and the ICRC is most of what they cost.
-        if self.service.passes_over(packet) {
+        if self.service.ignores(peering, packet) {
             return Err(DropReason::OutOfSequence);
         }
         Ok(())
@@ -271,7 +270,10 @@ impl QueuePair {
                 cx.outputs.shortage.take(receives.len());
             }
             handled
-        })?;
+        });
+        if let Err(PacketError::Drop(reason)) = handled {
+            return Err(reason);
+        }
         if let Receives::Named(named) = &mut self.receives
             && !self.service.is_within_message()
         {
@@ -280,9 +282,10 @@ impl QueuePair {
         match handled {
             Ok(()) if is_request => {}
             Ok(()) => self.after_sending(cx, Ok(())),
-            Err(Broken::Send(status)) => self.after_sending(cx, Err(status)),
-            Err(Broken::Request(failure)) => self.fail_responder(cx, failure),
-            Err(Broken::Receive) => self.enter_error(cx),
+            Err(PacketError::Drop(reason)) => return Err(reason),
+            Err(PacketError::Send(status)) => self.after_sending(cx, Err(status)),
+            Err(PacketError::Request(failure)) => self.fail_responder(cx, failure),
+            Err(PacketError::Receive) => self.enter_error(cx),
         }
         Ok(())
     }
@@ -347,8 +350,8 @@ impl QueuePair {
         if self.state == QpState::Err {
             return;
         }
-        let Consequence { nak, event, .. } = failure.fault.consequence();
-        if !failure.told {
+        let Reliable::Fail { nak, event } = failure.error.consequence().reliable else { return };
+        if !failure.recv_completed {
             cx.outputs.events.push_back(event(self.id.qpn));
         }
         cx.counters().refused(nak);

@@ -4,7 +4,7 @@ use crate::engine::attr::QpType;
 use crate::engine::create::QpInit;
 use crate::ids::{PdId, Srqn, XrcdId};
 use crate::transport::connection::{Context, Identity};
-use crate::transport::fault::Fault;
+use crate::transport::fault::TransportError;
 use crate::transport::recv::RecvQueue;
 use crate::transport::srq::SrqTable;
 use crate::wire::Datagram;
@@ -82,14 +82,14 @@ impl Named {
         &mut self,
         srqs: &SrqTable,
         packet: &Datagram<'_>,
-    ) -> (PdId, Result<(), Fault>) {
+    ) -> (PdId, Result<(), TransportError>) {
         let srqn = Srqn::new(packet.xrceth().unwrap_or_default().srqn);
         let domain = self.domain;
         let found = srqs.get(srqn).filter(|srq| srq.xrc.is_some_and(|xrc| xrc.domain == domain));
         let addressed = match (found, self.current) {
-            (None, _) => Err(Fault::WrongSrq),
-            (Some(_), Some(begun)) if begun != srqn => Err(Fault::WrongSrq),
-            (Some(srq), _) if srq.failed => Err(Fault::SrqFailed),
+            (None, _) => Err(TransportError::WrongSrq),
+            (Some(_), Some(begun)) if begun != srqn => Err(TransportError::WrongSrq),
+            (Some(srq), _) if srq.failed => Err(TransportError::SrqFailed),
             (Some(_), _) => {
                 self.current = Some(srqn);
                 Ok(())

@@ -10,10 +10,10 @@ use crate::psn::Psn;
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Connection, Context, Identity};
-use crate::transport::fault::Fault;
+use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::Requester;
-use crate::transport::rc::responder::{Failure, Responder};
+use crate::transport::rc::responder::Responder;
 use crate::transport::recv::RecvQueue;
 use crate::transport::uc::{UcReceiver, UcSender};
 use crate::transport::ud::{self, Destination, Endpoint, UdSender};
@@ -41,17 +41,6 @@ pub(crate) enum Peering {
     Endpoint(Box<Endpoint>),
 }
 
-/// How a packet or a timeout made a queue pair fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Broken {
-    /// The oldest send request cannot be carried out.
-    Send(WcStatus),
-    /// A request of the peer has been refused for good.
-    Request(Failure),
-    /// A receive request could not be used; its completion says why.
-    Receive,
-}
-
 /// A packet and what is known of its way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
@@ -64,7 +53,7 @@ pub(crate) struct Arrival<'a> {
     /// The identification is the one that was to be expected.
     pub(crate) is_predicted: bool,
     /// XRC: whether it is for the receive queue at hand.
-    pub(crate) addressed: Result<(), Fault>,
+    pub(crate) addressed: Result<(), TransportError>,
 }
 
 impl Service {
@@ -255,45 +244,44 @@ impl Service {
 
     // ---- the receiving side ----
 
-    /// Takes a packet. The outer error is a drop.
+    /// Takes a packet.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
         peering: &Peering,
         receives: &mut RecvQueue,
         arrival: &Arrival<'_>,
-    ) -> Result<Result<(), Broken>, DropReason> {
+    ) -> Result<(), PacketError> {
         let (packet, datagram) = (&arrival.packet, (&arrival.packet, arrival.bytes));
         let is_request = packet.info.is_request();
-        Ok(match (self, peering) {
+        match (self, peering) {
             (Self::Rc { requester, responder }, Peering::Connection(connection)) if is_request => {
                 requester.observe(&packet.bth);
                 responder
                     .handle_request(cx, connection, receives, datagram, arrival.addressed)
-                    .map_err(Broken::Request)
+                    .map_err(PacketError::Request)
             }
             (Self::XrcTgt { responder }, Peering::Connection(connection)) if is_request => {
                 responder
                     .handle_request(cx, connection, receives, datagram, arrival.addressed)
-                    .map_err(Broken::Request)
+                    .map_err(PacketError::Request)
             }
             (
                 Self::Rc { requester, .. } | Self::XrcIni { requester },
                 Peering::Connection(connection),
             ) if !is_request => {
                 requester.observe(&packet.bth);
-                requester.handle_response(cx, connection, datagram).map_err(Broken::Send)
+                requester.handle_response(cx, connection, datagram).map_err(PacketError::Send)
             }
-            (Self::Uc { receiver, .. }, Peering::Connection(connection)) => receiver
-                .handle_packet(cx, connection, receives, packet)?
-                .map_err(|_| Broken::Receive),
+            (Self::Uc { receiver, .. }, Peering::Connection(connection)) => {
+                receiver.handle_packet(cx, connection, receives, packet)
+            }
             (Self::Ud { .. }, Peering::Endpoint(endpoint)) => {
                 let Arrival { meta, id, .. } = arrival;
-                ud::handle_packet(cx, endpoint, receives, packet, meta, *id)?
-                    .map_err(|_| Broken::Receive)
+                ud::handle_packet(cx, endpoint, receives, packet, meta, *id)
             }
-            _ => return Err(DropReason::QpState),
-        })
+            _ => Err(DropReason::QpState.into()),
+        }
     }
 
     /// Takes a packet like the one before it, which was in the middle of a message, if nothing is wrong with
@@ -403,13 +391,14 @@ impl Service {
         }
     }
 
-    /// Whether a request packet would be dropped in silence, whatever it says.
-    pub(crate) fn passes_over(&self, packet: &Datagram<'_>) -> bool {
-        match self {
-            Self::Rc { responder, .. } | Self::XrcTgt { responder } => {
-                packet.info.is_request() && responder.passes_over(packet)
-            }
-            Self::Uc { .. } | Self::Ud { .. } | Self::XrcIni { .. } => false,
+    /// Whether a request packet would be dropped whatever it says, so that its ICRC need not be checked.
+    pub(crate) fn ignores(&self, peering: &Peering, packet: &Datagram<'_>) -> bool {
+        match (self, peering) {
+            (
+                Self::Rc { responder, .. } | Self::XrcTgt { responder },
+                Peering::Connection(connection),
+            ) => packet.info.is_request() && responder.ignores(connection, packet),
+            _ => false,
         }
     }
 

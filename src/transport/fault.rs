@@ -1,16 +1,24 @@
-//! Every way a request can fail at the responder, and what follows from it: one table.
+//! Every way a request packet can fail at the side that receives it, and everything that follows from it: one table.
+//!
+//! | column | |
+//! |---|---|
+//! | [`Reliable`] | RC and XRC: the NAK, the event, and with them whether the queue pair goes to ERR |
+//! | [`Unreliable`] | UC and UD: the reason of the drop, or that the queue pair goes to ERR |
+//! | [`Consequence::status`] | how the receive request of the message completes |
+//! | [`status_of_nak`] | how the send request completes at the other side, by the NAK |
+//!
+//! The halves of a queue pair return [`PacketError`], and the queue pair does what it says.
 
 use crate::ids::Qpn;
-use crate::transport::outputs::AsyncEvent;
+use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::work::WcStatus;
 use crate::wire::NakCode;
 
-/// A request that the responder will not carry out. All of these are terminal: the queue pair goes
-/// to the error state (IBTA vol 1, §9.9.3).
-///
-/// A gap in the sequence and a missing receive request are not faults: the peer tries again.
+/// Reason why the responder does not execute a request packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum TransportError {
+    /// There is no receive request. The peer tries again.
+    NotReady,
     /// The opcode cannot follow what came before.
     Sequence,
     /// A packet's length contradicts its position, the path MTU, its padding, or its RETH.
@@ -41,18 +49,68 @@ pub(crate) enum Fault {
     SrqFailed,
 }
 
-/// What follows from a [`Fault`].
+/// What follows from a [`TransportError`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consequence {
-    /// What the requester is told.
-    pub(crate) nak: NakCode,
-    /// How the receive request of the message ends, when it has one.
+    /// Over RC and XRC.
+    pub(crate) reliable: Reliable,
+    /// Over UC and UD.
+    pub(crate) unreliable: Unreliable,
+    /// Status with which the receive request of the message completes, when the message has one and ends.
     pub(crate) status: WcStatus,
-    /// The event raised when it has none.
-    pub(crate) event: fn(Qpn) -> AsyncEvent,
 }
 
-impl Fault {
+/// What follows from a [`TransportError`] over a service that acknowledges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reliable {
+    /// An RNR NAK is due, and the queue pair stays in its state.
+    RnrNak,
+    /// The queue pair goes to ERR (IBTA vol 1, §9.9.3).
+    Fail {
+        /// Code of the NAK that is due.
+        nak: NakCode,
+        /// Event that is raised when no receive request completes with the error.
+        event: fn(Qpn) -> AsyncEvent,
+    },
+}
+
+/// What follows from a [`TransportError`] over a service that does not acknowledge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unreliable {
+    /// The packet is dropped, and its message with it: nothing in a packet can make the queue pair fail.
+    Drop(DropReason),
+    /// The receive request completes with the error, and the queue pair goes to ERR.
+    Fail,
+}
+
+/// What a queue pair has to do about a packet beside taking it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PacketError {
+    /// Drop it, count it, and do nothing else.
+    Drop(DropReason),
+    /// Fail: the oldest send request cannot be carried out.
+    Send(WcStatus),
+    /// RC and XRC: fail, since a request of the peer has been refused for good.
+    Request(Failure),
+    /// UC and UD: fail, since a receive request could not be used. Its completion says why.
+    Receive,
+}
+
+impl From<DropReason> for PacketError {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+/// Terminal error of a request, and how its message ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: TransportError,
+    /// A receive request has completed with the error's status, so no event is due.
+    pub(crate) recv_completed: bool,
+}
+
+impl TransportError {
     /// The table.
     ///
     /// Kernel rxe differs in four places: a receive that is too short gives it 0x63, a missing
@@ -68,22 +126,32 @@ impl Fault {
             LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr,
         };
 
-        let (nak, status, event): (_, _, fn(Qpn) -> AsyncEvent) = match self {
-            Self::Sequence => (InvalidRequest, RemInvReqErr, QpReqErr),
-            Self::Length => (InvalidRequest, RemInvReqErr, QpReqErr),
-            Self::ReceiveTooShort => (InvalidRequest, LocLenErr, QpReqErr),
-            Self::TooManyReads => (InvalidRequest, RemInvReqErr, QpReqErr),
-            Self::Misaligned => (InvalidRequest, RemInvReqErr, QpReqErr),
-            Self::Unsupported => (InvalidRequest, RemInvReqErr, QpReqErr),
-            Self::NotPermitted => (RemoteAccess, RemAccessErr, QpAccessErr),
-            Self::RemoteAccess => (RemoteAccess, LocAccessErr, QpAccessErr),
-            Self::LocalProtection => (RemoteOperational, LocProtErr, QpReqErr),
-            Self::Storage => (RemoteOperational, LocQpOpErr, QpFatal),
-            Self::Invalidate => (RemoteAccess, RemInvReqErr, QpAccessErr),
-            Self::WrongSrq => (InvalidRequest, RemInvReqErr, QpReqErr),
-            Self::SrqFailed => (RemoteOperational, LocQpOpErr, QpFatal),
+        const REFUSED: Unreliable = Unreliable::Drop(DropReason::Refused);
+        const LATE: Unreliable = Unreliable::Drop(DropReason::OutOfSequence);
+        const NO_RECEIVE: Unreliable = Unreliable::Drop(DropReason::NoReceive);
+        const fn fail(nak: NakCode, event: fn(Qpn) -> AsyncEvent) -> Reliable {
+            Reliable::Fail { nak, event }
+        }
+
+        let (reliable, unreliable, status) = match self {
+            Self::NotReady => (Reliable::RnrNak, NO_RECEIVE, RemInvReqErr),
+            Self::Sequence => (fail(InvalidRequest, QpReqErr), LATE, RemInvReqErr),
+            Self::Length => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
+            Self::ReceiveTooShort => (fail(InvalidRequest, QpReqErr), REFUSED, LocLenErr),
+            Self::TooManyReads => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
+            Self::Misaligned => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
+            Self::Unsupported => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
+            Self::NotPermitted => (fail(RemoteAccess, QpAccessErr), REFUSED, RemAccessErr),
+            Self::RemoteAccess => (fail(RemoteAccess, QpAccessErr), REFUSED, LocAccessErr),
+            Self::LocalProtection => {
+                (fail(RemoteOperational, QpReqErr), Unreliable::Fail, LocProtErr)
+            }
+            Self::Storage => (fail(RemoteOperational, QpFatal), REFUSED, LocQpOpErr),
+            Self::Invalidate => (fail(RemoteAccess, QpAccessErr), REFUSED, RemInvReqErr),
+            Self::WrongSrq => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
+            Self::SrqFailed => (fail(RemoteOperational, QpFatal), REFUSED, LocQpOpErr),
         };
-        Consequence { nak, status, event }
+        Consequence { reliable, unreliable, status }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::ids::{PdId, Qpn, Rkey};
 use crate::mem::{Access, Need, Placement, Span, Spans};
 use crate::transport::connection::{Connection, Context, RecvEnd};
-use crate::transport::fault::Fault;
+use crate::transport::fault::TransportError;
 use crate::transport::recv::RecvQueue;
 use crate::transport::work::{FlushPlacement, RecvRequest, Sge, WcOpcode, WcStatus};
 use crate::wire::{Datagram, Ieth, OpcodeFlags, Operation, Position, Reth};
@@ -23,21 +23,6 @@ pub(crate) enum Inbound {
     Write { target: Option<Span>, total: u32, received: u32 },
 }
 
-/// Why a packet was not executed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// For good.
-    Fault(Fault),
-    /// For want of a receive request.
-    NotReady,
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
 impl Inbound {
     /// Executes a packet of a SEND, of which the place in the message has been checked. True when it
     /// ends the message.
@@ -47,13 +32,13 @@ impl Inbound {
         connection: &Connection,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, TransportError> {
         let position = packet.info.position;
         if position == Position::Only && send_at_once(cx, connection, receives, packet) {
             return Ok(true);
         }
         if position.is_start() {
-            let request = receives.take().ok_or(Refusal::NotReady)?;
+            let request = receives.take().ok_or(TransportError::NotReady)?;
             self.open_send(cx, receives.pd, request)?;
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
@@ -61,7 +46,7 @@ impl Inbound {
         if let (Self::Send { request, .. }, true) = (&*self, position.is_end()) {
             if let Some(Ieth(rkey)) = packet.ieth() {
                 let via = &connection.id;
-                cx.memory.invalidate(via, rkey).map_err(|_| Fault::Invalidate)?;
+                cx.memory.invalidate(via, rkey).map_err(|_| TransportError::Invalidate)?;
             }
             let end = arrived(WcOpcode::Recv, total, packet);
             cx.complete_recv(receives.cq, connection.id.qpn, request.wr_id, end);
@@ -73,12 +58,17 @@ impl Inbound {
 
     /// Looks up the memory of the receive request that a SEND has taken. The message is open either
     /// way: the request is taken, and ends with it.
-    fn open_send(&mut self, cx: &Context<'_>, pd: PdId, request: RecvRequest) -> Result<(), Fault> {
+    fn open_send(
+        &mut self,
+        cx: &Context<'_>,
+        pd: PdId,
+        request: RecvRequest,
+    ) -> Result<(), TransportError> {
         let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
         let buffer = Spans::resolve(cx.memory, pd, pieces, Need::Write);
-        let fault = buffer.as_ref().err().map(|_| Fault::LocalProtection);
+        let opened = buffer.as_ref().map(|_| ()).map_err(|_| TransportError::LocalProtection);
         *self = Self::Send { request, buffer: buffer.unwrap_or_default(), received: 0 };
-        fault.map_or(Ok(()), Err)
+        opened
     }
 
     /// Executes a packet of a WRITE, of which the place in the message has been checked. True when
@@ -89,17 +79,17 @@ impl Inbound {
         connection: &Connection,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, TransportError> {
         let position = packet.info.position;
         let takes_receive = packet.info.has(OpcodeFlags::IMM);
         if takes_receive && receives.is_empty() {
-            return Err(Refusal::NotReady);
+            return Err(TransportError::NotReady);
         }
         check_length(position, packet.payload.len(), connection.mtu)?;
         if let Some(reth) = packet.reth() {
             // An ONLY carries messages that fit one packet.
             if position == Position::First && reth.length <= connection.mtu {
-                return Err(Fault::Length.into());
+                return Err(TransportError::Length);
             }
             if !takes_receive && reth.length as usize == packet.payload.len() {
                 write_at_once(cx, connection, reth, packet.payload)?;
@@ -112,7 +102,7 @@ impl Inbound {
             && position.is_end()
             && (*total - *received) as usize != packet.payload.len()
         {
-            return Err(Fault::Length.into());
+            return Err(TransportError::Length);
         }
         let sum = self.place(cx, packet.payload, order(position))?;
         if position.is_end() {
@@ -144,30 +134,30 @@ impl Inbound {
         cx: &Context<'_>,
         payload: &[u8],
         placement: Placement,
-    ) -> Result<u32, Fault> {
-        let len = u32::try_from(payload.len()).map_err(|_| Fault::Length)?;
+    ) -> Result<u32, TransportError> {
+        let len = u32::try_from(payload.len()).map_err(|_| TransportError::Length)?;
         match self {
             Self::Send { buffer, received, .. } => {
-                let sum = received.checked_add(len).ok_or(Fault::ReceiveTooShort)?;
+                let sum = received.checked_add(len).ok_or(TransportError::ReceiveTooShort)?;
                 if sum as usize > buffer.len() {
-                    return Err(Fault::ReceiveTooShort);
+                    return Err(TransportError::ReceiveTooShort);
                 }
                 let placed = buffer.place(cx.turn, *received as usize, payload, placement);
-                placed.map_err(|_| Fault::LocalProtection)?;
+                placed.map_err(|_| TransportError::LocalProtection)?;
                 *received = sum;
                 Ok(sum)
             }
             Self::Write { target, total, received } => {
                 let sum = received.checked_add(len).filter(|sum| *sum <= *total);
-                let sum = sum.ok_or(Fault::Length)?;
+                let sum = sum.ok_or(TransportError::Length)?;
                 if let Some(span) = target {
                     let placed = span.place(cx.turn, *received as usize, payload, placement);
-                    placed.map_err(|_| Fault::RemoteAccess)?;
+                    placed.map_err(|_| TransportError::RemoteAccess)?;
                 }
                 *received = sum;
                 Ok(sum)
             }
-            Self::None => Err(Fault::Sequence),
+            Self::None => Err(TransportError::Sequence),
         }
     }
 
@@ -201,30 +191,30 @@ impl Inbound {
         qpn: Qpn,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
-        fault: Fault,
+        error: TransportError,
     ) -> bool {
         let is_notice = packet.info.has(OpcodeFlags::WRITE) && packet.info.has(OpcodeFlags::IMM);
-        if fault != Fault::RemoteAccess || !is_notice {
+        if error != TransportError::RemoteAccess || !is_notice {
             return false;
         }
         let Some(request) = receives.take() else { return false };
-        let end = RecvEnd::failed(fault.consequence().status);
+        let end = RecvEnd::failed(error.consequence().status);
         cx.complete_recv(receives.cq, qpn, request.wr_id, end);
         receives.finish();
         true
     }
 
     /// Gives the message up and puts its receive request back for the next. What was taken from a
-    /// shared queue cannot be put back (IBTA vol 1, §9.9.3, class E): it ends as `fault` has it.
+    /// shared queue cannot be put back (IBTA vol 1, §9.9.3, class E): it ends as `error` has it.
     pub(crate) fn abandon(
         &mut self,
         cx: &mut Context<'_>,
         qpn: Qpn,
         receives: &mut RecvQueue,
-        fault: Fault,
+        error: TransportError,
     ) {
         if receives.shared {
-            self.end(cx, qpn, receives, fault.consequence().status);
+            self.end(cx, qpn, receives, error.consequence().status);
         } else {
             self.forget(receives);
         }
@@ -288,10 +278,10 @@ fn write_at_once(
     connection: &Connection,
     to: Reth,
     payload: &[u8],
-) -> Result<(), Fault> {
+) -> Result<(), TransportError> {
     let bytes = (to.rkey, to.addr, to.length);
     let reach = cx.memory.reach_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
-    reach.ok().and_then(|reach| reach.place(payload).ok()).ok_or(Fault::RemoteAccess)
+    reach.ok().and_then(|reach| reach.place(payload).ok()).ok_or(TransportError::RemoteAccess)
 }
 
 fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
@@ -308,7 +298,7 @@ fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {
 }
 
 /// Whether the queue pair's access flags allow the operation.
-pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(), Fault> {
+pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(), TransportError> {
     let needed = match packet.info.operation {
         Operation::Write | Operation::AtomicWrite => Access::REMOTE_WRITE,
         Operation::ReadRequest => Access::REMOTE_READ,
@@ -316,7 +306,7 @@ pub(crate) fn permit(connection: &Connection, packet: &Datagram<'_>) -> Result<(
         Operation::Flush => packet.feth().map_or(Access::empty(), |feth| to_flush(feth.placement)),
         _ => Access::empty(),
     };
-    if connection.access.contains(needed) { Ok(()) } else { Err(Fault::NotPermitted) }
+    if connection.access.contains(needed) { Ok(()) } else { Err(TransportError::NotPermitted) }
 }
 
 /// What a FLUSH needs that goes so far.
@@ -329,14 +319,14 @@ pub(crate) fn to_flush(placement: FlushPlacement) -> Access {
 
 /// Payload lengths by position: FIRST and MIDDLE are full, LAST is not empty (IBTA vol 1,
 /// §9.7.4.1.6).
-fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), Fault> {
+fn check_length(position: Position, len: usize, mtu: u32) -> Result<(), TransportError> {
     let mtu = mtu as usize;
     let valid = match position {
         Position::First | Position::Middle => len == mtu,
         Position::Last => (1..=mtu).contains(&len),
         Position::Only => len <= mtu,
     };
-    if valid { Ok(()) } else { Err(Fault::Length) }
+    if valid { Ok(()) } else { Err(TransportError::Length) }
 }
 
 /// The memory that a RETH names. No bytes need none: neither key nor address is looked at (IBTA
@@ -346,13 +336,13 @@ pub(crate) fn open_remote(
     connection: &Connection,
     reth: Reth,
     need: Access,
-) -> Result<Option<Span>, Fault> {
+) -> Result<Option<Span>, TransportError> {
     match reth.length {
         0 => Ok(None),
         1..=MAX_MESSAGE => {
             remote(cx, connection, reth.rkey, reth.addr, reth.length, need).map(Some)
         }
-        _ => Err(Fault::Length),
+        _ => Err(TransportError::Length),
     }
 }
 
@@ -364,8 +354,10 @@ pub(crate) fn remote(
     addr: u64,
     length: u32,
     need: Access,
-) -> Result<Span, Fault> {
-    cx.memory.remote(&connection.id, rkey, addr, length, need).map_err(|_| Fault::RemoteAccess)
+) -> Result<Span, TransportError> {
+    cx.memory
+        .remote(&connection.id, rkey, addr, length, need)
+        .map_err(|_| TransportError::RemoteAccess)
 }
 
 const fn order(position: Position) -> Placement {

@@ -9,8 +9,8 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
-use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Refusal, permit};
+use crate::transport::fault::{PacketError, TransportError, Unreliable};
+use crate::transport::inbound::{Inbound, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
@@ -188,61 +188,60 @@ impl UcReceiver {
     }
 
     /// Takes a packet. What cannot be executed is dropped, and the message with it: nothing in a
-    /// packet can make the queue pair fail. The inner error does, and is of our own memory.
+    /// packet can make the queue pair fail, but our own memory can.
     pub(crate) fn handle_packet(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
-    ) -> Result<Result<(), WcStatus>, DropReason> {
+    ) -> Result<(), PacketError> {
         let psn = packet.bth.psn;
         if !self.recent.note(psn) {
             cx.counters().duplicate_requests += 1;
-            return Err(DropReason::StaleDuplicate);
+            return Err(DropReason::StaleDuplicate.into());
         }
         let qpn = connection.id.qpn;
         if psn != self.expected {
             cx.counters().out_of_sequence += 1;
-            self.abandon(cx, qpn, receives, Fault::Sequence);
+            self.abandon(cx, qpn, receives, TransportError::Sequence);
         }
         self.expected = psn.next();
-        let info = packet.info;
-        if info.has(OpcodeFlags::START) && self.sequence != Sequence::Idle {
-            self.abandon(cx, qpn, receives, Fault::Sequence);
+        if packet.info.has(OpcodeFlags::START) && self.sequence != Sequence::Idle {
+            self.abandon(cx, qpn, receives, TransportError::Sequence);
         }
-        let Ok(sequence) = self.sequence.after(info) else {
-            self.abandon(cx, qpn, receives, Fault::Sequence);
-            return Err(DropReason::OutOfSequence);
-        };
-        let is_write = info.has(OpcodeFlags::WRITE);
-        let executed = match (permit(connection, packet), is_write) {
-            (Err(fault), _) => Err(fault.into()),
-            (Ok(()), true) => self.message.write(cx, connection, receives, packet),
-            (Ok(()), false) => self.message.send(cx, connection, receives, packet),
-        };
-        match executed {
-            Ok(ended) => {
-                cx.counters().rx_write_requests += u64::from(ended && is_write);
-                self.sequence = sequence;
-            }
-            Err(Refusal::Fault(Fault::LocalProtection)) => {
+        let Err(error) = self.execute(cx, connection, receives, packet) else { return Ok(()) };
+        match error.consequence().unreliable {
+            Unreliable::Fail => {
                 // Put back it would swallow every message to come, and nobody would hear of it.
-                let status = WcStatus::LocProtErr;
-                self.message.end(cx, qpn, receives, status);
-                return Ok(Err(status));
+                self.message.end(cx, qpn, receives, error.consequence().status);
+                Err(PacketError::Receive)
             }
-            Err(Refusal::NotReady) => {
-                // No SEND is under way then, so that there is nothing to put back.
-                self.abandon(cx, qpn, receives, Fault::Sequence);
-                return Err(DropReason::NoReceive);
-            }
-            Err(Refusal::Fault(fault)) => {
-                self.abandon(cx, qpn, receives, fault);
-                return Err(DropReason::Refused);
+            Unreliable::Drop(reason) => {
+                self.abandon(cx, qpn, receives, error);
+                Err(reason.into())
             }
         }
-        Ok(Ok(()))
+    }
+
+    /// Executes a packet that has come for the first time.
+    fn execute(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+    ) -> Result<(), TransportError> {
+        let next = self.sequence.after(packet.info).map_err(|_| TransportError::Sequence)?;
+        permit(connection, packet)?;
+        if packet.info.has(OpcodeFlags::WRITE) {
+            let ended = self.message.write(cx, connection, receives, packet)?;
+            cx.counters().rx_write_requests += u64::from(ended);
+        } else {
+            self.message.send(cx, connection, receives, packet)?;
+        }
+        self.sequence = next;
+        Ok(())
     }
 
     /// Takes a packet in the middle of the message under way, if it is the next one and nothing is wrong
@@ -267,8 +266,14 @@ impl UcReceiver {
 
     /// Gives the message up that was arriving, for this reason. The rest of it finds no FIRST before
     /// it.
-    fn abandon(&mut self, cx: &mut Context<'_>, qpn: Qpn, receives: &mut RecvQueue, fault: Fault) {
-        self.message.abandon(cx, qpn, receives, fault);
+    fn abandon(
+        &mut self,
+        cx: &mut Context<'_>,
+        qpn: Qpn,
+        receives: &mut RecvQueue,
+        error: TransportError,
+    ) {
+        self.message.abandon(cx, qpn, receives, error);
         self.sequence = Sequence::Idle;
     }
 

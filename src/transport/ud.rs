@@ -14,7 +14,7 @@ use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header, Progress, To};
 use crate::transport::connection::{Context, Identity, RecvEnd};
-use crate::transport::fault::Fault;
+use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
 use crate::transport::send_queue::SendQueue;
@@ -194,8 +194,7 @@ fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
 
 /// Takes a packet. A receive request is used only by one that is delivered.
 ///
-/// `id` is the packet's IPv4 identification. The outer error is a drop; the inner one fails the
-/// queue pair.
+/// `id` is the packet's IPv4 identification.
 pub(crate) fn handle_packet(
     cx: &mut Context<'_>,
     endpoint: &Endpoint,
@@ -203,15 +202,15 @@ pub(crate) fn handle_packet(
     packet: &Datagram<'_>,
     meta: &RxMeta,
     id: u16,
-) -> Result<Result<(), WcStatus>, DropReason> {
+) -> Result<(), PacketError> {
     let deth = packet.deth().ok_or(DropReason::Malformed)?;
     if deth.qkey != endpoint.qkey {
-        return Err(DropReason::QKeyMismatch);
+        return Err(DropReason::QKeyMismatch.into());
     }
     let len = u32::try_from(packet.payload.len()).map_err(|_| DropReason::Malformed)?;
     let byte_len = GRH_LEN + len;
     if len > endpoint.mtu {
-        return Err(DropReason::Refused);
+        return Err(DropReason::Refused.into());
     }
     let request = receives.first().ok_or(DropReason::NoReceive)?;
     let wr_id = request.wr_id;
@@ -219,14 +218,14 @@ pub(crate) fn handle_packet(
     if room < u64::from(byte_len) {
         if receives.shared {
             // Left there it would stand in the way of every queue pair (IBTA vol 1, §9.9.3, class E).
-            let end = RecvEnd::failed(Fault::ReceiveTooShort.consequence().status);
+            let end = RecvEnd::failed(TransportError::ReceiveTooShort.consequence().status);
             complete(cx, endpoint, receives, wr_id, end);
         }
-        return Err(DropReason::Refused);
+        return Err(DropReason::Refused.into());
     }
     let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
     let placed = Spans::resolve(cx.memory, receives.pd, pieces, Need::Write)
-        .map_err(|_| WcStatus::LocProtErr)
+        .map_err(|_| TransportError::LocalProtection)
         .and_then(|buffer| {
             let grh = global_route(meta, id, packet);
             buffer
@@ -234,10 +233,10 @@ pub(crate) fn handle_packet(
                 .and_then(|()| {
                     buffer.place(cx.turn, GRH_LEN as usize, packet.payload, Placement::Final)
                 })
-                .map_err(|_| WcStatus::LocProtErr)
+                .map_err(|_| TransportError::LocalProtection)
         });
     let end = match placed {
-        Err(status) => RecvEnd::failed(status),
+        Err(error) => RecvEnd::failed(error.consequence().status),
         Ok(()) => RecvEnd {
             status: WcStatus::Success,
             opcode: WcOpcode::Recv,
@@ -250,7 +249,7 @@ pub(crate) fn handle_packet(
         },
     };
     complete(cx, endpoint, receives, wr_id, end);
-    Ok(placed)
+    placed.map_err(|_| PacketError::Receive)
 }
 
 /// Takes the oldest receive request, and ends it.

@@ -1,7 +1,37 @@
 //! The responder: request packets into memory, receive completions, and answers.
 //!
 //! A request packet passes the checks in the order of IBTA vol 1, §9.7.4.1: sequence number, opcode
-//! sequence, rights of the queue pair, resources, length, key. The first that fails decides.
+//! sequence, rights of the queue pair, resources, length, key. The first that fails decides. The first three are
+//! [`Responder::accept`], and nothing else compares PSNs or the order of opcodes:
+//!
+//! ```text
+//!   PSN        gap        opcode, rights      decision     what follows
+//!   ─────────  ─────────  ──────────────────  ───────────  ──────────────────────────────────────────────
+//!   expected   any        in order            Next         executed; the gap, if any, is closed
+//!              any        not in order        Refused      NAK, ERR
+//!   before it  any        any                 Duplicate    acknowledged or answered again
+//!   ahead      None       any                 Ahead        NAK; kept, if SEND or WRITE and there is room
+//!              NakSent    SEND or WRITE       Ahead        kept, if there is room
+//!              NakSent    other, or no room   Ignored      dropped before its ICRC is checked
+//!              RnrNakSent any                 Ignored      dropped before its ICRC is checked
+//! ```
+//!
+//! The gap is the responder's state between packets. `Next` with a receive request missing is an RNR NAK:
+//!
+//! ```text
+//!                      a packet ahead
+//!               ┌────────────────────────▶ NakSent ───┐ a packet ahead
+//!               │      the expected one       │  ▲    │ (kept or dropped)
+//!      ┌────── None ◀─────────────────────────┤  └────┘
+//!      │ the    ▲ │                           │
+//!      │ expected │ expected, no receive      │ expected, no receive
+//!      └────────┘ │                           ▼
+//!               │ └───────────────────────▶ RnrNakSent ───┐ a packet ahead (dropped),
+//!               │      the expected one       │  ▲        │ or expected, no receive
+//!               └─────────────────────────────┘  └────────┘
+//!
+//!   From each of them an error of the expected packet leads to ERR. `docs/design/core.md` names the tests.
+//! ```
 //!
 //! Answers are not queued. What is owed follows from three things: the READs and the like that still
 //! have packets to send ([`ReplayCache`]), one closing acknowledgement or NAK, and the expected PSN.
@@ -14,8 +44,8 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header};
 use crate::transport::connection::{Connection, Context};
-use crate::transport::fault::Fault;
-use crate::transport::inbound::{Inbound, Refusal, at_once, open_remote, permit, remote, to_flush};
+use crate::transport::fault::{Failure, Reliable, TransportError};
+use crate::transport::inbound::{Inbound, at_once, open_remote, permit, remote, to_flush};
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::ahead::Ahead;
 use crate::transport::rc::bursts::Bursts;
@@ -49,15 +79,15 @@ pub(crate) struct Responder {
     closing: Option<Closing>,
 }
 
-/// Whether packets ahead of the expected one come as no surprise.
+/// Whether the responder has already reported that the expected packet is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Gap {
     #[default]
     None,
-    /// The requester has been told that the expected one is missing; once a gap is enough.
-    Missing,
-    /// The requester has been told that it came too early.
-    NotReady,
+    /// A NAK has reported, or will, that the expected one is missing; once a gap is enough.
+    NakSent,
+    /// An RNR NAK has reported, or will, that the expected one came too early.
+    RnrNakSent,
 }
 
 /// The acknowledgement that follows the answers to READs and atomics.
@@ -83,12 +113,19 @@ struct Repetition {
     source: Option<ReadSource>,
 }
 
-/// How the responder's message ended when a fault struck.
+/// What the responder does with a request packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Failure {
-    pub(crate) fault: Fault,
-    /// A receive request has completed with the fault's status, so no event is due.
-    pub(crate) told: bool,
+enum Acceptance {
+    /// Execute it. Then the stream of requests stands here.
+    Next(Sequence),
+    /// Answer it again, and do not execute it.
+    Duplicate,
+    /// Keep it until the missing one has come, if there is room, and report the gap if it is `first` to show it.
+    Ahead { first: bool },
+    /// Drop it: the requester knows of the gap, and sends it again.
+    Ignored,
+    /// Refuse it for good.
+    Refused(TransportError),
 }
 
 impl Responder {
@@ -106,61 +143,99 @@ impl Responder {
         connection: &Connection,
         receives: &mut RecvQueue,
         (packet, bytes): (&Datagram<'_>, &[u8]),
-        addressed: Result<(), Fault>,
+        addressed: Result<(), TransportError>,
     ) -> Result<(), Failure> {
+        match self.accept(connection, packet, addressed) {
+            Acceptance::Next(next) => match self.execute(cx, connection, receives, packet) {
+                Ok(()) => self.sequence = next,
+                Err(error) => return self.refuse(cx, connection, receives, packet, error),
+            },
+            Acceptance::Refused(error) => {
+                return self.refuse(cx, connection, receives, packet, error);
+            }
+            Acceptance::Duplicate => self.on_duplicate(cx, connection, packet),
+            Acceptance::Ahead { first } => self.on_gap(cx, first, packet, bytes),
+            Acceptance::Ignored => cx.counters().drop(DropReason::OutOfSequence),
+        }
+        Ok(())
+    }
+
+    /// Decides what is done with a packet, before anything of it is executed: the only place that compares PSNs, the
+    /// order of opcodes and the rights of the queue pair. `addressed` as in [`handle_request`](Self::handle_request).
+    ///
+    /// What only the execution can find out comes behind it, in the order of the specification: resources, length, key.
+    #[inline]
+    fn accept(
+        &self,
+        connection: &Connection,
+        packet: &Datagram<'_>,
+        addressed: Result<(), TransportError>,
+    ) -> Acceptance {
         let psn = packet.bth.psn;
-        if psn.is_before(self.expected) {
-            self.on_duplicate(cx, connection, packet);
-            return Ok(());
-        }
         if psn != self.expected {
-            self.on_gap(cx, packet, bytes);
-            return Ok(());
+            let may_be_kept = packet.info.has(OpcodeFlags::MESSAGE) && !self.ahead.is_full();
+            return match self.gap {
+                _ if psn.is_before(self.expected) => Acceptance::Duplicate,
+                Gap::None => Acceptance::Ahead { first: true },
+                Gap::NakSent if may_be_kept => Acceptance::Ahead { first: false },
+                Gap::NakSent | Gap::RnrNakSent => Acceptance::Ignored,
+            };
         }
-        let executed = match addressed {
-            Ok(()) => self.execute(cx, connection, receives, packet),
-            Err(fault) => Err(fault.into()),
+        let Ok(next) = self.sequence.after(packet.info) else {
+            return Acceptance::Refused(addressed.err().unwrap_or(TransportError::Sequence));
         };
-        match executed {
-            Ok(()) => Ok(()),
-            Err(Refusal::NotReady) => {
-                self.gap = Gap::NotReady;
+        match addressed.and_then(|()| permit(connection, packet)) {
+            Ok(()) => Acceptance::Next(next),
+            Err(error) => Acceptance::Refused(error),
+        }
+    }
+
+    /// Whether a packet would be dropped whatever it says, so that its ICRC need not be checked.
+    pub(crate) fn ignores(&self, connection: &Connection, packet: &Datagram<'_>) -> bool {
+        packet.bth.psn != self.expected
+            && self.accept(connection, packet, Ok(())) == Acceptance::Ignored
+    }
+
+    /// Queues the NAK that an error has for the expected PSN. If the error is terminal the message under way ends.
+    #[cold]
+    fn refuse(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+        error: TransportError,
+    ) -> Result<(), Failure> {
+        let consequence = error.consequence();
+        match consequence.reliable {
+            Reliable::RnrNak => {
+                self.gap = Gap::RnrNakSent;
                 self.ahead.clear();
                 self.closing = Some(Closing::Rnr);
                 cx.counters().rnr_naks_sent += 1;
                 Ok(())
             }
-            Err(Refusal::Fault(fault)) => {
-                self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
-                let status = fault.consequence().status;
+            Reliable::Fail { nak, .. } => {
+                self.closing = Some(Closing::Fatal(packet.bth.psn, nak));
                 let qpn = connection.id.qpn;
-                let told = self.end_message(cx, qpn, receives, status)
-                    || Inbound::end_notice(cx, qpn, receives, packet, fault);
-                Err(Failure { fault, told })
+                let recv_completed = self.end_message(cx, qpn, receives, consequence.status)
+                    || Inbound::end_notice(cx, qpn, receives, packet, error);
+                Err(Failure { error, recv_completed })
             }
         }
     }
 
-    /// Whether a packet is ahead of the expected one, is no news to the requester, and will not be kept.
-    pub(crate) fn passes_over(&self, packet: &Datagram<'_>) -> bool {
-        let psn = packet.bth.psn;
-        let passes = match self.gap {
-            Gap::None => false,
-            Gap::Missing => self.ahead.is_full() || !may_be_kept(packet),
-            Gap::NotReady => true,
-        };
-        passes && psn != self.expected && !psn.is_before(self.expected)
-    }
-
-    fn on_gap(&mut self, cx: &mut Context<'_>, packet: &Datagram<'_>, bytes: &[u8]) {
-        let first = self.gap == Gap::None;
+    /// Keeps a packet that is ahead of the expected one, if there is room, and reports a gap that is new.
+    fn on_gap(&mut self, cx: &mut Context<'_>, first: bool, packet: &Datagram<'_>, bytes: &[u8]) {
         if first {
             cx.counters().out_of_sequence += 1;
-            self.gap = Gap::Missing;
+            self.gap = Gap::NakSent;
             self.closing = Some(Closing::Gap);
         }
         let psn = packet.bth.psn;
-        if may_be_kept(packet) && self.ahead.keep(cx.reorder, self.expected, psn, bytes) {
+        if packet.info.has(OpcodeFlags::MESSAGE)
+            && self.ahead.keep(cx.reorder, self.expected, psn, bytes)
+        {
             cx.counters().kept_ahead += 1;
         } else if !first {
             cx.counters().drop(DropReason::OutOfSequence);
@@ -177,17 +252,15 @@ impl Responder {
         self.ahead.take(self.expected)
     }
 
-    /// The request with the expected PSN.
+    /// Executes the request with the expected PSN, which has been accepted.
     fn execute(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TransportError> {
         let info = packet.info;
-        let sequence = self.sequence.after(info).map_err(|_| Fault::Sequence)?;
-        permit(connection, packet)?;
         let psns = match info.operation {
             Operation::Send => {
                 let ended = self.message.send(cx, connection, receives, packet)?;
@@ -206,9 +279,8 @@ impl Responder {
             }
             Operation::Flush => self.execute_flush(cx, connection, packet)?,
             Operation::AtomicWrite => self.execute_atomic_write(cx, connection, packet)?,
-            _ => return Err(Fault::Unsupported.into()),
+            _ => return Err(TransportError::Unsupported),
         };
-        self.sequence = sequence;
         // An answer, or an ACK, replaces whatever was to be said about a gap.
         let is_message = info.has(OpcodeFlags::MESSAGE);
         let closing = if is_message { self.acknowledgement(packet) } else { None };
@@ -238,7 +310,8 @@ impl Responder {
         connection: &Connection,
         packet: &Datagram<'_>,
     ) -> bool {
-        let taken = self.follows(packet) && self.message.go_on(cx, connection, packet.payload);
+        let taken =
+            self.follows(connection, packet) && self.message.go_on(cx, connection, packet.payload);
         if taken {
             self.pass(1, self.acknowledgement(packet));
         }
@@ -254,7 +327,7 @@ impl Responder {
         receives: &mut RecvQueue,
         packet: &Datagram<'_>,
     ) -> bool {
-        let taken = self.follows(packet) && at_once(cx, connection, receives, packet);
+        let taken = self.follows(connection, packet) && at_once(cx, connection, receives, packet);
         if taken {
             let is_write = packet.info.has(OpcodeFlags::WRITE);
             cx.counters().rx_write_requests += u64::from(is_write);
@@ -264,12 +337,12 @@ impl Responder {
         taken
     }
 
-    /// Whether a packet is the next one, leaves the message under way, or none, what it is, and is followed by
+    /// Whether a packet is accepted, leaves the message under way, or none, what it is, and is followed by
     /// none that was kept.
-    fn follows(&self, packet: &Datagram<'_>) -> bool {
-        packet.bth.psn == self.expected
-            && self.ahead.is_empty()
-            && self.sequence.after(packet.info) == Ok(self.sequence)
+    #[inline]
+    fn follows(&self, connection: &Connection, packet: &Datagram<'_>) -> bool {
+        self.ahead.is_empty()
+            && self.accept(connection, packet, Ok(())) == Acceptance::Next(self.sequence)
     }
 
     fn count_message(&mut self, ended: bool) {
@@ -281,8 +354,9 @@ impl Responder {
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-    ) -> Result<u32, Refusal> {
-        let reth = packet.reth().filter(|_| packet.payload.is_empty()).ok_or(Fault::Length)?;
+    ) -> Result<u32, TransportError> {
+        let reth =
+            packet.reth().filter(|_| packet.payload.is_empty()).ok_or(TransportError::Length)?;
         self.admit_answer(connection, Class::Counted)?;
         let span = open_remote(cx, connection, reth, Access::REMOTE_READ)?;
         let source = span.map(|span| ReadSource { span, offset: 0 });
@@ -296,19 +370,19 @@ impl Responder {
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, TransportError> {
         let atomic = packet.atomic_eth().filter(|_| packet.payload.is_empty());
-        let AtomicEth { addr, rkey, swap, compare } = atomic.ok_or(Fault::Length)?;
+        let AtomicEth { addr, rkey, swap, compare } = atomic.ok_or(TransportError::Length)?;
         self.admit_answer(connection, Class::Counted)?;
         if !addr.is_multiple_of(8) {
-            return Err(Fault::Misaligned.into());
+            return Err(TransportError::Misaligned);
         }
         let span = remote(cx, connection, rkey, addr, 8, Access::REMOTE_ATOMIC)?;
         let original = match packet.info.operation {
             Operation::CompareSwap => span.compare_swap(cx.turn, compare, swap),
             _ => span.fetch_add(cx.turn, swap),
         };
-        let original = original.map_err(|_| Fault::RemoteAccess)?;
+        let original = original.map_err(|_| TransportError::RemoteAccess)?;
         cx.counters().rx_atomic_requests += 1;
         Ok(self.owe(connection, packet, 1, Kind::Atomic { original }))
     }
@@ -322,25 +396,25 @@ impl Responder {
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, TransportError> {
         let headers = packet.feth().zip(packet.reth()).filter(|_| packet.payload.is_empty());
-        let (FlushEth { placement, selectivity }, reth) = headers.ok_or(Fault::Length)?;
+        let (FlushEth { placement, selectivity }, reth) = headers.ok_or(TransportError::Length)?;
         self.admit_answer(connection, Class::Flush)?;
         if placement.is_empty() || !FlushPlacement::all().contains(placement) {
-            return Err(Fault::Unsupported.into());
+            return Err(TransportError::Unsupported);
         }
         let need = to_flush(placement);
         let whole = cx.memory.remote_whole(&connection.id, reth.rkey, need);
-        let whole = whole.map_err(|_| Fault::RemoteAccess)?;
+        let whole = whole.map_err(|_| TransportError::RemoteAccess)?;
         let span = match selectivity {
             Selectivity::Region => whole,
             Selectivity::Range => open_remote(cx, connection, reth, need)?.unwrap_or_default(),
-            Selectivity::Reserved(_) => return Err(Fault::Unsupported.into()),
+            Selectivity::Reserved(_) => return Err(TransportError::Unsupported),
         };
         let persist = placement.contains(FlushPlacement::PERSISTENCE);
         span.flush(cx.turn, persist).map_err(|error| match error {
-            FlushError::Revoked => Fault::RemoteAccess,
-            FlushError::Storage => Fault::Storage,
+            FlushError::Revoked => TransportError::RemoteAccess,
+            FlushError::Storage => TransportError::Storage,
         })?;
         cx.counters().rx_flush_requests += 1;
         Ok(self.owe(connection, packet, 1, Kind::Flush))
@@ -351,27 +425,27 @@ impl Responder {
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-    ) -> Result<u32, Refusal> {
-        let reth = packet.reth().filter(|reth| reth.length == 8).ok_or(Fault::Length)?;
-        let word = packet.payload.try_into().map_err(|_| Fault::Length)?;
+    ) -> Result<u32, TransportError> {
+        let reth = packet.reth().filter(|reth| reth.length == 8).ok_or(TransportError::Length)?;
+        let word = packet.payload.try_into().map_err(|_| TransportError::Length)?;
         self.admit_answer(connection, Class::Counted)?;
         if !reth.addr.is_multiple_of(8) {
-            return Err(Fault::Misaligned.into());
+            return Err(TransportError::Misaligned);
         }
         let span = remote(cx, connection, reth.rkey, reth.addr, 8, Access::REMOTE_WRITE)?;
         span.store(cx.turn, u64::from_ne_bytes(word)).map_err(|error| match error {
-            AtomicError::Torn => Fault::Unsupported,
-            _ => Fault::RemoteAccess,
+            AtomicError::Torn => TransportError::Unsupported,
+            _ => TransportError::RemoteAccess,
         })?;
         cx.counters().rx_atomic_requests += 1;
         Ok(self.owe(connection, packet, 1, Kind::AtomicWrite))
     }
 
     /// Room for one more response, or the requester has not kept to `max_dest_rd_atomic`.
-    fn admit_answer(&self, connection: &Connection, class: Class) -> Result<(), Fault> {
+    fn admit_answer(&self, connection: &Connection, class: Class) -> Result<(), TransportError> {
         let limit = usize::from(connection.max_dest_rd_atomic);
         if limit == 0 || !self.replay.has_room(limit, class) {
-            return Err(Fault::TooManyReads);
+            return Err(TransportError::TooManyReads);
         }
         Ok(())
     }
@@ -566,11 +640,13 @@ impl Responder {
     /// Drops all responses, since the memory of one is gone, and queues the NAK for its PSN unless another one is due.
     fn fail_response(&mut self, psn: Psn) -> Failure {
         self.replay.clear();
-        let fault = Fault::RemoteAccess;
-        if !matches!(self.closing, Some(Closing::Fatal(..))) {
-            self.closing = Some(Closing::Fatal(psn, fault.consequence().nak));
+        let error = TransportError::RemoteAccess;
+        if !matches!(self.closing, Some(Closing::Fatal(..)))
+            && let Reliable::Fail { nak, .. } = error.consequence().reliable
+        {
+            self.closing = Some(Closing::Fatal(psn, nak));
         }
-        Failure { fault, told: false }
+        Failure { error, recv_completed: false }
     }
 
     /// Appends the closing acknowledgement or NAK to `out`, if one is due and there is room. It
@@ -641,11 +717,6 @@ impl Responder {
         self.ahead.clear();
         self.closing = None;
     }
-}
-
-/// Whether a packet that is ahead of the expected one is worth its room.
-fn may_be_kept(packet: &Datagram<'_>) -> bool {
-    packet.info.has(OpcodeFlags::MESSAGE)
 }
 
 /// Appends packets in the middle of the answer to a READ that follow one, as many as there are and fit.
