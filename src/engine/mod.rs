@@ -370,7 +370,7 @@ impl Engine {
             }
             _ => {}
         }
-        qp.attr.merge(attr);
+        qp.cold.attr.merge(attr);
         qp.state = to;
         if let Some(limit) = attr.rate_limit {
             qp.set_rate(limit);
@@ -585,8 +585,8 @@ impl Engine {
         let qp = self.qps.get(self.qps.slot(qpn)?)?;
         Some(QpInfo {
             state: qp.state,
-            attr: qp.attr,
-            init: qp.init,
+            attr: qp.cold.attr,
+            init: qp.cold.init,
             sq_draining: qp.is_draining(),
             source_port: qp.source_ports().first().copied(),
         })

@@ -42,9 +42,12 @@ impl RateLimit {
     }
 }
 
-/// A rate limit, and what has been used of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Pacer {
+/// A rate limit, and what has been used of it. Most queue pairs have none.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Pacer(Option<Box<Limited>>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Limited {
     limit: RateLimit,
     /// When all that was sent would be through at that rate.
     through: Instant,
@@ -53,7 +56,8 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Another rate from now on. What has been sent at the old one is forgotten.
     pub(crate) fn set(&mut self, limit: RateLimit) {
-        *self = Self { limit, through: Instant::ZERO };
+        let limited = Limited { limit, through: Instant::ZERO };
+        *self = Self((limit.kbps != 0).then(|| Box::new(limited)));
     }
 
     /// Bytes that may go now; the first packet may be longer.
@@ -62,17 +66,19 @@ impl Pacer {
     ///
     /// When something may go again.
     pub(crate) fn grant(&self, now: Instant) -> Result<usize, Instant> {
-        match self.limit.kbps {
-            0 => Ok(MAX_BURST_BYTES),
-            _ if self.through > now => Err(self.through),
-            _ => Ok(self.limit.burst()),
+        match &self.0 {
+            None => Ok(MAX_BURST_BYTES),
+            Some(limited) if limited.through > now => Err(limited.through),
+            Some(limited) => Ok(limited.limit.burst()),
         }
     }
 
     /// So many bytes go now.
     pub(crate) fn charge(&mut self, now: Instant, bytes: usize) {
-        if self.limit.kbps != 0 && bytes > 0 {
-            self.through = self.through.max(now) + self.limit.time_for(bytes);
+        if let Some(limited) = &mut self.0
+            && bytes > 0
+        {
+            limited.through = limited.through.max(now) + limited.limit.time_for(bytes);
         }
     }
 }

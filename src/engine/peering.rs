@@ -26,7 +26,7 @@ pub(super) fn peering(
     (windows, now): (&mut Windows, Instant),
     mut agree: impl FnMut(IpAddr, u16) -> u16,
 ) -> Option<Peering> {
-    let pkey = *config.pkeys.get(usize::from(qp.attr.pkey_index.unwrap_or_default()))?;
+    let pkey = *config.pkeys.get(usize::from(qp.cold.attr.pkey_index.unwrap_or_default()))?;
     if qp.qp_type == QpType::Ud {
         let source_ports = match &qp.peering {
             Some(Peering::Endpoint(before)) => before.source_ports.clone(),
@@ -38,12 +38,12 @@ pub(super) fn peering(
         return Some(Peering::Endpoint(Box::new(Endpoint {
             id: qp.id,
             pkey,
-            qkey: qp.attr.qkey?,
+            qkey: qp.cold.attr.qkey?,
             mtu: u32::try_from(config.active_mtu.bytes()).ok()?,
             source_ports,
         })));
     }
-    let attr = &qp.attr;
+    let attr = &qp.cold.attr;
     let (av, dest_qpn, mtu) = (attr.av?, attr.dest_qpn?, attr.path_mtu?);
     let mtu = u32::try_from(mtu.bytes()).ok()?;
     let mut path = path(&av, config)?;

@@ -4,7 +4,7 @@ use crate::engine::QpInit;
 use crate::engine::attr::{QpAttr, QpState, QpType};
 use crate::engine::identification::Identification;
 use crate::engine::pace::{Pacer, RateLimit};
-use crate::engine::post::PostError;
+use crate::engine::post::{PostError, QpCap};
 use crate::engine::receives::Receives;
 use crate::engine::send_ops::SendOps;
 use crate::engine::service::{Arrival, Peering, Service};
@@ -27,11 +27,11 @@ use crate::wire::{Datagram, OpcodeFlags, Operation, Transport};
 pub(crate) struct QueuePair {
     pub(crate) id: Identity,
     pub(crate) qp_type: QpType,
-    /// What it was created with, as it was granted.
-    pub(crate) init: QpInit,
+    /// What posting needs of the attributes that it was created with.
+    limits: PostLimits,
     pub(crate) state: QpState,
-    /// Every attribute given since RESET.
-    pub(crate) attr: QpAttr,
+    /// The attributes, which are needed where they change or are asked for.
+    pub(crate) cold: Box<Cold>,
     pub(crate) peering: Option<Peering>,
     service: Service,
     pub(crate) receives: Receives,
@@ -50,6 +50,26 @@ pub(crate) struct QueuePair {
     /// Requests wait until then, for the rate limit.
     paced: Option<Instant>,
 }
+
+/// Attributes of a queue pair that no packet and no work request needs.
+#[derive(Debug)]
+pub(crate) struct Cold {
+    /// What it was created with, as it was granted.
+    pub(crate) init: QpInit,
+    /// Every attribute given since RESET.
+    pub(crate) attr: QpAttr,
+}
+
+/// The part of [`QpInit`] that posting checks.
+#[derive(Clone, Copy, Debug)]
+struct PostLimits {
+    cap: QpCap,
+    send_ops: Option<SendOps>,
+    sq_sig_all: bool,
+}
+
+/// All of a queue pair is prefetched for a packet when another queue pair had the packet before: cache lines count.
+const _: () = assert!(size_of::<QueuePair>() <= 15 * 64);
 
 /// What a burst is to carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,13 +91,13 @@ pub(crate) struct Left {
 
 impl QueuePair {
     pub(crate) fn new(id: Identity, init: QpInit) -> Self {
-        let QpInit { qp_type, cap, .. } = init;
+        let QpInit { qp_type, cap, send_ops, sq_sig_all, .. } = init;
         Self {
             id,
             qp_type,
-            init,
+            limits: PostLimits { cap, send_ops, sq_sig_all },
             state: QpState::Reset,
-            attr: QpAttr::default(),
+            cold: Box::new(Cold { init, attr: QpAttr::default() }),
             peering: None,
             service: Service::new(qp_type, &cap),
             receives: Receives::new(&id, &init),
@@ -101,7 +121,7 @@ impl QueuePair {
         to: Option<Destination>,
     ) -> Result<(), PostError> {
         let length = self.check_send(request, 0)?;
-        if self.init.sq_sig_all {
+        if self.limits.sq_sig_all {
             request.flags |= SendFlags::SIGNALED;
         }
         self.service.post(request, length, to);
@@ -127,10 +147,10 @@ impl QueuePair {
             let needed = "send requests are taken from RTS on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
-        let length = self.init.cap.check_send(request)?;
+        let length = self.limits.cap.check_send(request)?;
         self.qp_type.check_op(&request.op)?;
         let found = SendOps::from(&request.op);
-        if let Some(declared) = self.init.send_ops.filter(|declared| !declared.contains(found)) {
+        if let Some(declared) = self.limits.send_ops.filter(|declared| !declared.contains(found)) {
             return Err(PostError::NotDeclared { found, declared });
         }
         let to_a_qp = matches!(request.to, Some(SendTarget::Datagram(_)));
@@ -168,7 +188,7 @@ impl QueuePair {
                 return Err(PostError::NoQueue { qpn, qp_type, queue: "receive" });
             }
         };
-        self.init.cap.check_recv(request.sges.len())?;
+        self.limits.cap.check_recv(request.sges.len())?;
         if self.state == QpState::Err {
             let end = RecvEnd::failed(WcStatus::WrFlushErr);
             cx.complete_recv(receives.cq, qpn, request.wr_id, end);
@@ -338,7 +358,7 @@ impl QueuePair {
     fn check_drained(&mut self, cx: &mut Context<'_>) {
         if self.draining && self.state == QpState::Sqd && self.service.is_drained() {
             self.draining = false;
-            if self.attr.en_sqd_async_notify != Some(false) {
+            if self.cold.attr.en_sqd_async_notify != Some(false) {
                 cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
             }
         }
@@ -477,19 +497,19 @@ impl QueuePair {
             cx.windows.leave(window);
         }
         let ready = self.ready;
-        *self = Self::new(self.id, self.init);
+        *self = Self::new(self.id, self.cold.init);
         self.ready = ready;
     }
 
     /// INIT → RTR: receiving starts.
     pub(crate) fn start_receiving(&mut self, peering: Peering) {
-        self.service.start_receiving(self.attr.rq_psn.unwrap_or_default());
+        self.service.start_receiving(self.cold.attr.rq_psn.unwrap_or_default());
         self.peering = Some(peering);
     }
 
     /// RTR → RTS: sending starts.
     pub(crate) fn start_sending(&mut self, receive_buffer: u64, windows: &Windows) {
-        let first = self.attr.sq_psn.unwrap_or_default();
+        let first = self.cold.attr.sq_psn.unwrap_or_default();
         if let Some(peering) = &self.peering {
             self.service.start_sending(first, peering, receive_buffer, windows);
         }

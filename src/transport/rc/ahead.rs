@@ -70,11 +70,17 @@ impl Drop for Room {
 /// The packets that one responder or requester keeps, in the order of their PSNs, all of them ahead of the expected one.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    packets: VecDeque<Packet>,
-    /// The room that they take.
-    held: u64,
+    /// `None` if there are none: most connections never keep one.
+    kept: Option<Box<Kept>>,
     /// There was no room for the last one. Others are not tried before some are taken, or another gap begins.
     full: bool,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    packets: VecDeque<Packet>,
+    /// The room that they take, in bytes.
+    held: u64,
 }
 
 #[derive(Debug)]
@@ -86,7 +92,7 @@ struct Packet {
 
 impl Ahead {
     pub(super) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
+        self.kept.is_none()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -102,22 +108,30 @@ impl Ahead {
         datagram: &[u8],
     ) -> bool {
         let distance = psn.since(expected);
-        let place = match self.packets.back() {
-            Some(last) if last.psn.since(expected) >= distance => {
-                self.packets.binary_search_by_key(&distance, |packet| packet.psn.since(expected))
-            }
-            _ => Err(self.packets.len()),
-        };
-        let Err(place) = place else { return false };
+        let (mut place, mut held) = (0, 0);
+        if let Some(Kept { packets, held: bytes }) = self.kept.as_deref() {
+            let found = match packets.back() {
+                Some(last) if last.psn.since(expected) >= distance => {
+                    packets.binary_search_by_key(&distance, |packet| packet.psn.since(expected))
+                }
+                _ => Err(packets.len()),
+            };
+            let Err(free) = found else { return false };
+            (place, held) = (free, *bytes);
+        }
         let bytes = datagram.len() as u64 + OVERHEAD;
-        let room = (self.packets.len() < MOST).then(|| buffer.room(self.held, bytes));
-        let room = room.flatten();
+        let room = (self.len() < MOST).then(|| buffer.room(held, bytes)).flatten();
         self.full = room.is_none();
         let Some(room) = room else { return false };
-        self.held += bytes;
-        self.packets
+        let kept = self.kept.get_or_insert_default();
+        kept.held += bytes;
+        kept.packets
             .insert(place, Packet { psn, datagram: Bytes::copy_from_slice(datagram), room });
         true
+    }
+
+    fn len(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.packets.len())
     }
 
     /// Takes the packet with the PSN `expected`. Those before it came otherwise.
@@ -127,7 +141,7 @@ impl Ahead {
 
     /// Takes the oldest packet that has the PSN `until` or one before. Those before `una` came otherwise.
     pub(super) fn take_until(&mut self, una: Psn, until: Psn) -> Option<Bytes> {
-        while let Some(first) = self.packets.front()
+        while let Some(first) = self.kept.as_ref().and_then(|kept| kept.packets.front())
             && !until.is_before(first.psn)
         {
             let is_due = !first.psn.is_before(una);
@@ -141,10 +155,11 @@ impl Ahead {
 
     fn pop(&mut self) -> Option<Bytes> {
         self.full = false;
-        let packet = self.packets.pop_front()?;
-        self.held -= packet.room.bytes;
-        if self.packets.is_empty() {
-            self.packets = VecDeque::new();
+        let kept = self.kept.as_mut()?;
+        let packet = kept.packets.pop_front()?;
+        kept.held -= packet.room.bytes;
+        if kept.packets.is_empty() {
+            self.kept = None;
         }
         Some(packet.datagram)
     }

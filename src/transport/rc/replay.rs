@@ -17,9 +17,9 @@ use crate::wire::Reth;
 pub(crate) struct ReplayCache {
     entries: VecDeque<ReplayEntry>,
     /// Number of entries that are FLUSHes.
-    flushes: usize,
+    flushes: u32,
     /// Index of the first entry that has packets to send; the number of entries if none has.
-    next: usize,
+    next: u32,
 }
 
 /// Maximum number of FLUSHes in the cache. Kernel rxe does not count them in `max_rd_atomic`, and has at most that many
@@ -177,10 +177,10 @@ impl ReplayCache {
         while self.count(class) >= class.capacity(limit) {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.next = self.next.saturating_sub(1);
-            self.flushes -= usize::from(oldest.kind.class() == Class::Flush);
+            self.flushes -= u32::from(oldest.kind.class() == Class::Flush);
             end = Some(oldest.first.plus(oldest.packets));
         }
-        self.flushes += usize::from(class == Class::Flush);
+        self.flushes += u32::from(class == Class::Flush);
         self.entries.push_back(entry);
         self.skip_answered();
         end
@@ -188,24 +188,24 @@ impl ReplayCache {
 
     fn count(&self, class: Class) -> usize {
         match class {
-            Class::Counted => self.entries.len() - self.flushes,
-            Class::Flush => self.flushes,
+            Class::Counted => self.entries.len() - self.flushes as usize,
+            Class::Flush => self.flushes as usize,
         }
     }
 
     /// Whether anything is to be sent.
     pub(crate) fn is_pending(&self) -> bool {
-        self.next < self.entries.len()
+        (self.next as usize) < self.entries.len()
     }
 
     /// The oldest entry that has packets to send.
     pub(crate) fn next_pending(&self) -> Option<&ReplayEntry> {
-        self.entries.get(self.next)
+        self.entries.get(self.next as usize)
     }
 
     /// Records that the next `packets` packets of [`next_pending`](Self::next_pending) have been built.
     pub(crate) fn advance(&mut self, packets: u32) {
-        if let Some(entry) = self.entries.get_mut(self.next) {
+        if let Some(entry) = self.entries.get_mut(self.next as usize) {
             entry.next += packets;
             if !entry.is_pending() {
                 entry.answered = true;
@@ -217,14 +217,14 @@ impl ReplayCache {
 
     /// Drops the rest of the response of [`next_pending`](Self::next_pending).
     pub(crate) fn abandon(&mut self) {
-        if let Some(entry) = self.entries.get_mut(self.next) {
+        if let Some(entry) = self.entries.get_mut(self.next as usize) {
             entry.finish();
             self.skip_answered();
         }
     }
 
     fn skip_answered(&mut self) {
-        while self.entries.get(self.next).is_some_and(|entry| !entry.is_pending()) {
+        while self.entries.get(self.next as usize).is_some_and(|entry| !entry.is_pending()) {
             self.next += 1;
         }
     }
@@ -265,7 +265,8 @@ impl ReplayCache {
         if let Kind::Read { source: memory, .. } = &mut entry.kind {
             *memory = source;
         }
-        self.next = self.next.min(index);
+        // There are fewer than 2^9 entries.
+        self.next = self.next.min(u32::try_from(index).unwrap_or(u32::MAX));
         self.skip_answered();
     }
 
