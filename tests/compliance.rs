@@ -15,6 +15,9 @@ use sources::{read, root, sources};
 
 const PAGE: &str = "docs/COMPLIANCE.md";
 
+/// The states and transitions of the core.
+const DESIGN: &str = "docs/design/core.md";
+
 /// How many statements each section of the protocol has.
 const SECTIONS: [(&str, usize); 10] = [
     ("PKT", 24),
@@ -61,6 +64,23 @@ fn every_statement_is_shown_by_a_test_or_says_why_not() {
     let differs = page.lines().zip(rewritten.lines()).find(|(is, should)| is != should);
     assert_eq!(differs, None, "{PAGE} is old; write it with SNAPSHOTS=write");
     assert_eq!(page, rewritten);
+}
+
+/// A page that describes a state machine names a test for each transition.
+#[test]
+fn tests_that_the_design_pages_name_exist() {
+    let page = read(DESIGN);
+    let named = page.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
+    let named: Vec<_> =
+        named.filter(|(file, _)| root().join(format!("tests/{file}.rs")).exists()).collect();
+    assert!(named.len() > 20, "{DESIGN} names {} tests", named.len());
+    let is_test = |(file, name): &&(&str, &str)| {
+        let source = read(&format!("tests/{file}.rs"));
+        let before = source.split_once(&format!("\nfn {name}(")).map(|(before, _)| before);
+        before.is_some_and(|before| before.ends_with("#[test]"))
+    };
+    let unknown: Vec<_> = named.iter().filter(|test| !is_test(test)).collect();
+    assert!(unknown.is_empty(), "{DESIGN} names tests that do not exist: {unknown:?}");
 }
 
 #[test]
