@@ -291,9 +291,6 @@ impl QueuePair {
             }
             handled
         });
-        if let Err(PacketError::Drop(reason)) = handled {
-            return Err(reason);
-        }
         if let Receives::Named(named) = &mut self.receives
             && !self.service.is_within_message()
         {
