@@ -248,27 +248,37 @@ impl Burst {
         }
     }
 
-    /// Empties it for a new path.
+    /// Empties it for a new path. It takes as much as one send carries.
     pub fn reset(&mut self, path: Path, token: BurstToken) {
-        self.path = path;
-        self.token = token;
-        self.clear();
+        self.begin(path, token, MAX_BURST_BYTES);
     }
 
-    /// Empties it.
+    /// Begins a burst of at most `limit` bytes, but of at least one segment.
+    pub(crate) fn begin(&mut self, path: Path, token: BurstToken, limit: usize) {
+        self.clear();
+        self.path = path;
+        self.token = token;
+        self.limit = limit.min(MAX_BURST_BYTES);
+    }
+
+    /// Empties it. It takes as much as one send carries.
     pub fn clear(&mut self) {
         self.used = 0;
+        self.limit = MAX_BURST_BYTES;
         self.segment_len = 0;
         self.segments = 0;
     }
 
-    /// From now on it takes `more` bytes, but at least one segment, and never more than one send
-    /// carries.
-    pub fn set_limit(&mut self, more: usize) {
-        self.limit = self.used.saturating_add(more).min(MAX_BURST_BYTES);
+    /// Calls `fill` with a burst that takes at most `more` bytes than it has now, but at least one segment.
+    pub(crate) fn fill_within<T>(&mut self, more: usize, fill: impl FnOnce(&mut Self) -> T) -> T {
+        let limit = self.limit;
+        self.shorten(more);
+        let filled = fill(self);
+        self.limit = limit;
+        filled
     }
 
-    /// From now on it takes no more than that, if it takes as much; but at least one segment.
+    /// Lowers the limit to `more` bytes than it has now, but to no less than one segment.
     pub(crate) fn shorten(&mut self, more: usize) {
         self.limit = self.limit.min(self.used.saturating_add(more));
     }
@@ -476,5 +486,28 @@ mod tests {
             burst.push(80);
         }
         assert_eq!(burst.len(), MAX_BURST_SEGMENTS);
+    }
+
+    #[test]
+    fn limits_of_one_burst_do_not_outlive_it() {
+        let mut burst = Burst::new();
+        let (path, token) = (Path { hop_limit: 7, ..burst.path }, BurstToken(9));
+        burst.begin(path, token, 250);
+        assert_eq!((burst.path, burst.token), (path, token));
+        burst.push(100);
+        let room = burst.fill_within(99, |burst| burst.room());
+        assert_eq!((room, burst.room()), (0, 1), "only `fill` has the lower limit");
+        burst.begin(path, token, 0);
+        assert!(burst.has_room(100), "one segment always fits");
+        burst.push(100);
+        assert!(!burst.has_room(100));
+        let empty: [fn(&mut Burst); 2] =
+            [Burst::clear, |burst| burst.reset(burst.path, burst.token)];
+        for empty in empty {
+            burst.shorten(0);
+            empty(&mut burst);
+            burst.push(100);
+            assert_eq!(burst.room(), MAX_BURST_SEGMENTS.min(MAX_BURST_BYTES / 100) - 1);
+        }
     }
 }

@@ -502,6 +502,7 @@ impl Engine {
         while let Some(slot) = self.ready.pop_front() {
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             qp.ready = false;
+            qp.begin_burst(out);
             qp.acknowledge(out);
             if !out.is_empty() {
                 let counters = self.shared.tally.row(Some(slot));
@@ -624,12 +625,13 @@ impl Engine {
         extent: Extent,
         out: &mut Burst,
     ) -> bool {
-        // Senders append. The packets of an earlier burst must not leave again.
-        out.clear();
         let turn = self.gate.enter();
         let mut cx = Context { in_turn, ..self.shared.context(now, &turn, Some(slot)) };
-        let Some(qp) = self.qps.get_mut(slot) else { return false };
-        out.token = BurstToken(qp.id.qpn.value().into());
+        let Some(qp) = self.qps.get_mut(slot) else {
+            out.clear();
+            return false;
+        };
+        qp.begin_burst(out);
         let left = qp.transmit(&mut cx, extent, out);
         if let Some((window, want)) = left.blocked
             && qp.waiting.is_none()

@@ -9,7 +9,7 @@ use crate::engine::receives::Receives;
 use crate::engine::send_ops::SendOps;
 use crate::engine::service::{Arrival, Peering, Service};
 use crate::ids::Srqn;
-use crate::net::{Burst, Ipv4Fields, RxMeta};
+use crate::net::{Burst, BurstToken, Ipv4Fields, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
@@ -402,7 +402,22 @@ impl QueuePair {
         self.service.deadline().into_iter().chain(self.paced).min()
     }
 
-    /// Fills the next burst, which is empty: answers to READs and atomics, requests, and the
+    /// Empties `out` and gives it the path, the token and the limit of the next burst of this queue pair. No sender
+    /// changes them: it only appends packets.
+    pub(crate) fn begin_burst(&self, out: &mut Burst) {
+        let path = match &self.peering {
+            Some(Peering::Connection(connection)) => Some(connection.path),
+            Some(Peering::Endpoint(_)) => self.service.next_destination().map(|to| to.path),
+            None => None,
+        };
+        let limit = if self.service.goes_alone() { 0 } else { usize::MAX };
+        match path {
+            Some(path) => out.begin(path, BurstToken(self.id.qpn.value().into()), limit),
+            None => out.clear(),
+        }
+    }
+
+    /// Fills a burst that has [begun](Self::begin_burst): answers to READs and atomics, requests, and the
     /// acknowledgement, which is shorter than either and may close any burst.
     pub(crate) fn transmit(
         &mut self,
@@ -410,25 +425,21 @@ impl QueuePair {
         extent: Extent,
         out: &mut Burst,
     ) -> Left {
-        let room = if self.service.goes_alone() { 0 } else { usize::MAX };
-        out.set_limit(room);
         let mut left = Left { more: false, blocked: None };
         let Some(peering) = &self.peering else { return left };
-        if let Peering::Connection(connection) = peering {
-            out.path = connection.path;
-            if let Some(responder) = self.service.responder()
-                && extent == Extent::Everything
-            {
-                if self.close_first {
-                    responder.close(connection, out);
-                }
-                match responder.answer(connection, cx, out) {
-                    Ok(more) => left.more |= more,
-                    Err(failure) => {
-                        self.fail_responder(cx, failure);
-                        left.more = true;
-                        return left;
-                    }
+        if let (Peering::Connection(connection), Some(responder)) =
+            (peering, self.service.responder())
+            && extent == Extent::Everything
+        {
+            if self.close_first {
+                responder.close(connection, out);
+            }
+            match responder.answer(connection, cx, out) {
+                Ok(more) => left.more |= more,
+                Err(failure) => {
+                    self.fail_responder(cx, failure);
+                    left.more = true;
+                    return left;
                 }
             }
         }
@@ -442,10 +453,8 @@ impl QueuePair {
             && has_requests
         {
             let before = out.data().len();
-            out.set_limit(bytes.min(room));
-            let progress = self.service.transmit(cx, peering, out);
+            let progress = out.fill_within(bytes, |out| self.service.transmit(cx, peering, out));
             self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
-            out.set_limit(room);
             match progress {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::More) => left.more = true,
@@ -466,12 +475,12 @@ impl QueuePair {
         left
     }
 
-    /// Appends the acknowledgement or NAK that is owed to an empty burst, unless an answer goes before it.
+    /// Appends the acknowledgement or NAK that is owed to a burst that has [begun](Self::begin_burst), unless an
+    /// answer goes before it.
     pub(crate) fn acknowledge(&mut self, out: &mut Burst) {
         if let Some(Peering::Connection(connection)) = &self.peering
             && let Some(responder) = self.service.responder()
         {
-            out.path = connection.path;
             responder.close(connection, out);
         }
     }

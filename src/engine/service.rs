@@ -175,6 +175,14 @@ impl Service {
         }
     }
 
+    /// UD: where the next request goes.
+    pub(crate) fn next_destination(&self) -> Option<&Destination> {
+        match self {
+            Self::Ud { sender } => sender.next_destination(),
+            Self::Rc { .. } | Self::XrcIni { .. } | Self::XrcTgt { .. } | Self::Uc { .. } => None,
+        }
+    }
+
     /// Whether bursts do not get through, so that every packet is to go alone.
     pub(crate) fn goes_alone(&self) -> bool {
         match self {

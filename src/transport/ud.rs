@@ -91,7 +91,12 @@ impl UdSender {
         !self.queue.is_empty() && !self.draining
     }
 
-    /// Builds a burst to the destination of the oldest request.
+    /// Where the oldest request goes.
+    pub(crate) fn next_destination(&self) -> Option<&Destination> {
+        self.destinations.front()
+    }
+
+    /// Appends packets to `out`, which goes to the destination of the oldest request.
     ///
     /// # Errors
     ///
@@ -104,7 +109,7 @@ impl UdSender {
     ) -> Result<Progress, WcStatus> {
         let Some(&to) = self.destinations.front() else { return Ok(Progress::Idle) };
         let path = to.path;
-        out.path = path;
+        debug_assert_eq!(out.path, path, "the engine begins the burst");
         let flow = Flow::new(
             SocketAddr::new(path.source, path.source_port),
             SocketAddr::new(path.destination, ROCE_PORT),
