@@ -10,17 +10,23 @@ use std::time::Duration;
 use packets::{P, ack, send};
 use softroce::io::Direction::{self, Received, Sent};
 use softroce::wire::Opcode::RcSendOnly;
+use softroce_pcap::analyze::{Analyzer, Filter, Kind, Limits as AnalyzerLimits};
 use softroce_pcap::check::{Checker, Counts};
 use softroce_pcap::flow::Limits;
 use softroce_pcap::{LinkType, Reader, Writer};
 
-/// The findings as `packet severity rule`, and the counts.
-fn check(packets: &[(Direction, P)]) -> (Vec<String>, Counts) {
+/// A capture of these packets.
+fn capture(packets: &[(Direction, P)]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), LinkType::Raw, "test").unwrap();
     for (at, (direction, packet)) in (0..).zip(packets) {
         writer.packet(Duration::from_millis(at), Some(*direction), &packet.build()).unwrap();
     }
-    let file = writer.into_inner();
+    writer.into_inner()
+}
+
+/// The findings as `packet severity rule`, and the counts.
+fn check(packets: &[(Direction, P)]) -> (Vec<String>, Counts) {
+    let file = capture(packets);
     let mut reader = Reader::new(&file[..]).unwrap();
     let mut checker = Checker::new(Limits::default());
     let mut findings = Vec::new();
@@ -60,4 +66,31 @@ fn each_sent_packet_has_one_copy() {
 fn packets_received_from_a_peer_are_checked() {
     let only = send(RcSendOnly, 1, 8);
     assert_eq!(check(&[(Received, only.clone()), (Received, only)]).0, ["2 note REQ-28"]);
+}
+
+#[test]
+fn analyzer_counts_looped_packets_once() {
+    let [first, second] = [1, 2].map(|psn| send(RcSendOnly, psn, 8));
+    let file = capture(&[
+        (Sent, first.clone()),
+        (Received, first),
+        (Sent, second.clone()),
+        (Received, second),
+        (Sent, ack(2, 2)),
+        (Received, ack(2, 2)),
+    ]);
+    let mut reader = Reader::new(&file[..]).unwrap();
+    let mut analyzer = Analyzer::new(AnalyzerLimits::default(), Filter::default());
+    while let Some(packet) = reader.next_packet().unwrap() {
+        analyzer.packet(&packet);
+    }
+    let analysis = analyzer.finish();
+    let counts = analysis.counts;
+    assert_eq!((counts.packets, counts.roce_packets, counts.icrc.good), (6, 3, 3));
+    let streams: Vec<_> = analysis.flows.iter().flat_map(|flow| &flow.streams).collect();
+    let [stream] = streams[..] else { panic!("{streams:?}") };
+    let (traffic, again) = (&stream.traffic, &stream.recovery.again);
+    assert_eq!((traffic.requests, traffic.bytes, traffic.delivered), (2, 16, 16));
+    assert_eq!(stream.operations[&Kind::Send].messages, 2);
+    assert_eq!((again.by_nak, again.by_timeout, again.spurious, again.bytes), (0, 0, 0, 0));
 }

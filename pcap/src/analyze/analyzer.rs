@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use softroce::ids::Qpn;
+use softroce::io;
 use softroce::wire::cm::{Body, Message};
 use softroce::wire::{Datagram, Operation, Transport};
 
@@ -15,7 +16,7 @@ use super::room::Room;
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
 use crate::flow::Answering::OtherConnection;
-use crate::flow::{self as tracking, Direction, Event, Joined, Repetition, Seen, Tracker};
+use crate::flow::{self as tracking, Direction, Event, Joined, Looped, Repetition, Seen, Tracker};
 
 /// How much an [`Analyzer`] remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +49,7 @@ impl Default for Limits {
 pub struct Counts {
     /// Frames of the capture.
     pub packets: u64,
-    /// Packets of RoCEv2.
+    /// Packets of RoCEv2. One that the capturing device sent to itself counts once.
     pub roce_packets: u64,
     /// Their ICRCs. Receivers drop those with a bad one, and so they are not followed.
     pub icrc: IcrcCounts,
@@ -94,6 +95,7 @@ pub struct Analyzer {
     filter: Filter,
     tracker: Tracker,
     negotiations: Negotiations,
+    looped: Looped,
     streams: Vec<StreamAnalyzer>,
     /// Index in `streams` of the newest of a direction; a UD direction has one for each sender.
     newest: HashMap<(Direction, Option<Qpn>), usize>,
@@ -118,6 +120,7 @@ impl Analyzer {
             filter,
             tracker: Tracker::new(limits.tracker),
             negotiations: Negotiations::default(),
+            looped: Looped::default(),
             streams: Vec::new(),
             newest: HashMap::new(),
             room,
@@ -131,7 +134,7 @@ impl Analyzer {
     /// Takes a frame of a capture.
     pub fn packet(&mut self, packet: &Packet<'_>) {
         match packet.ip {
-            Ok(ip) => self.ip_packet(packet.number, packet.time, ip),
+            Ok(ip) => self.directed(packet.number, packet.time, packet.direction, ip),
             Err(_) => {
                 self.counts.packets += 1;
                 self.clock(packet.time);
@@ -141,11 +144,26 @@ impl Analyzer {
 
     /// Takes an IP packet; a capture may have cut it.
     pub fn ip_packet(&mut self, number: u64, time: Option<Duration>, ip: &[u8]) {
+        self.directed(number, time, None, ip);
+    }
+
+    /// Takes an IP packet that the capturing host sent or received, if the capture tells. The received copy of a
+    /// packet that the host sent to itself has no effect.
+    fn directed(
+        &mut self,
+        number: u64,
+        time: Option<Duration>,
+        direction: Option<io::Direction>,
+        ip: &[u8],
+    ) {
         self.counts.packets += 1;
         let since_start = self.clock(time);
         let in_time = self.filter.has_time(since_start);
         let Ok(Some(datagram)) = dissect(ip) else { return };
         for roce in datagram.segments() {
+            if self.looped.is_copy(direction, &roce) {
+                continue;
+            }
             self.counts.roce_packets += 1;
             if !self.is_sound(&roce) {
                 continue;

@@ -9,11 +9,10 @@ use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
 use super::found::{Found, Role};
-use super::looped::Looped;
 use super::{Finding, Rule, Severity, Who, judge, packet};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
-use crate::flow::{Direction, Limits, Seen, Tracker};
+use crate::flow::{Direction, Limits, Looped, Seen, Tracker};
 
 /// Checks packets in the order in which they were captured.
 ///

@@ -14,7 +14,6 @@ mod checker;
 mod finding;
 mod found;
 mod judge;
-mod looped;
 mod online;
 mod packet;
 mod rule;

@@ -8,6 +8,7 @@
 //!  Raw         IP
 //! ```
 
+use softroce::io::Direction;
 use softroce::wire::{ParseError, encap};
 use thiserror::Error;
 
@@ -61,6 +62,10 @@ pub enum NotIp {
     #[error("IP version {0}, expected 4 or 6")]
     Version(u8),
 }
+
+/// Packet types of a Linux "cooked" header: to the capturing host, and from it.
+const PACKET_HOST: u16 = 0;
+const PACKET_OUTGOING: u16 = 4;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -135,6 +140,23 @@ impl LinkType {
     }
 }
 
+impl LinkType {
+    /// Returns whether the capturing host sent or received `frame`, if its link header tells.
+    pub(super) fn direction(self, frame: &[u8]) -> Option<Direction> {
+        let packet_type = match self {
+            Self::LinuxSll => u16::from_be_bytes(*frame.first_chunk()?),
+            Self::LinuxSll2 => u16::from(*frame.get(10)?),
+            _ => return None,
+        };
+        match packet_type {
+            PACKET_HOST => Some(Direction::Received),
+            PACKET_OUTGOING => Some(Direction::Sent),
+            // Broadcasts and multicasts come from this host as well, and frames to other hosts pass by.
+            _ => None,
+        }
+    }
+}
+
 fn split<const N: usize>(frame: &[u8]) -> Result<(&[u8; N], &[u8]), NotIp> {
     frame.split_first_chunk().ok_or_else(|| cut("link header", N, frame.len()))
 }
@@ -202,6 +224,20 @@ mod tests {
         for (link, header) in cases {
             assert_eq!(link.ip(&frame(header)), Ok(IP), "{link:?} {header:x?}");
         }
+    }
+
+    #[test]
+    fn cooked_headers_tell_the_direction() {
+        let (mut sll, mut sll2) = ([0; 16], [0; 20]);
+        let told =
+            [(0, Some(Direction::Received)), (1, None), (3, None), (4, Some(Direction::Sent))];
+        for (packet_type, expected) in told {
+            (sll[1], sll2[10]) = (packet_type, packet_type);
+            assert_eq!(LinkType::LinuxSll.direction(&sll), expected);
+            assert_eq!(LinkType::LinuxSll2.direction(&sll2), expected);
+        }
+        assert_eq!(LinkType::LinuxSll2.direction(&sll2[..10]), None);
+        assert_eq!(LinkType::Ethernet.direction(&sll), None);
     }
 
     #[test]

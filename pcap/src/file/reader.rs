@@ -181,7 +181,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Packet {
             number: self.count,
             time: found.ticks.map(|ticks| found.interface.time(ticks)),
-            direction: found.direction,
+            direction: found.direction.or_else(|| found.interface.link.ok()?.direction(frame)),
             ip: match found.interface.link {
                 Ok(link) => link.ip(frame),
                 Err(number) => Err(NotIp::LinkType(number)),

@@ -22,6 +22,7 @@
 //! | `answers` | the responder's state, as its answers show it |
 //! | `requests`, `responses` | what a request and an answer change in both |
 //! | `directions`, `join`, `managers` | directions, and the pairs of them that are connections |
+//! | `looped` | the received copies of packets that a device sends to itself |
 //! | `tracker` | all connections of a capture |
 
 mod answers;
@@ -29,6 +30,7 @@ mod directions;
 mod event;
 mod history;
 mod join;
+mod looped;
 mod managers;
 mod message;
 mod read;
@@ -39,5 +41,6 @@ mod seen;
 mod tracker;
 
 pub use event::{Answering, Asking, Cause, Event, Managing, ReadResponse, Refusal, Repetition};
+pub(crate) use looped::Looped;
 pub use seen::{Direction, Joined, Seen};
 pub use tracker::{Limits, Tracker};

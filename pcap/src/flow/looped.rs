@@ -13,7 +13,7 @@ const PSN_WORD: std::ops::Range<usize> = 8..12;
 
 /// Tells the received copy of a packet that the same capture has as sent.
 #[derive(Debug, Default)]
-pub(super) struct Looped {
+pub(crate) struct Looped {
     /// Sent packets by AckReq, PSN and ICRC.
     sent: HashMap<u64, Sent>,
     /// Number of packets sent so far.
@@ -30,7 +30,7 @@ struct Sent {
 
 impl Looped {
     /// Returns whether the packet was recorded before, as it was sent.
-    pub(super) fn is_copy(&mut self, direction: Option<Direction>, roce: &RocePacket<'_>) -> bool {
+    pub(crate) fn is_copy(&mut self, direction: Option<Direction>, roce: &RocePacket<'_>) -> bool {
         let Some(direction) = direction else { return false };
         let payload = roce.ip.payload;
         let (Some(psn), Some(icrc)) = (payload.get(PSN_WORD), payload.last_chunk::<4>()) else {
