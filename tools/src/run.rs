@@ -1,5 +1,6 @@
 //! `roce run`: a program with our libibverbs in the place of the system's.
 
+mod captures;
 mod checked;
 mod folder;
 mod tree;

@@ -270,6 +270,25 @@ fn a_violation_is_no_success_and_a_failure_stays_as_it_is() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn check_that_is_killed_leaves_no_directory_for_long() {
+    let temporary = tempfile::tempdir().unwrap();
+    let run = |script: &str| {
+        let mut command = command(&["run", "--check", "--", "sh", "-c", script]);
+        command.env("TMPDIR", temporary.path()).output().unwrap().status
+    };
+    let left = || {
+        let entries = fs::read_dir(temporary.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with("roce-check-")).count()
+    };
+    // A terminal that goes away ends the program, whose end is waited for.
+    assert_eq!((run("kill -HUP $PPID; exit 7").code(), left()), (Some(7), 0));
+    assert_eq!((run("kill -KILL $PPID").code(), left()), (None, 1));
+    assert_eq!((run("exit 7").code(), left()), (Some(7), 0));
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn what_programs_look_up_themselves_is_there() {
     let look = "cd /sys/class/infiniband && cat */ports/1/gid_attrs/types/0 */ports/1/gids/1 \
                 /sys/class/infiniband_verbs/*/ibdev && test -c /dev/infiniband/uverbs0 && ls -l /sys/class/infiniband";
