@@ -40,7 +40,7 @@ use backlog::Backlogs;
 use groups::Groups;
 use receive::Intake;
 use send::Senders;
-use socket::Receiver;
+use socket::{AssumedMtu, Receiver};
 use steer::Group;
 
 mod backlog;
@@ -71,6 +71,7 @@ pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
 pub struct UdpPort {
     config: PortConfig,
     info: PortInfo,
+    assumed_mtu: Option<AssumedMtu>,
     intake: Intake,
     groups: Groups,
     /// Where the system tells of changes, once somebody has asked.
@@ -161,6 +162,7 @@ impl UdpPort {
         Ok(Self {
             config: config.clone(),
             info,
+            assumed_mtu: receiver.assumed_mtu,
             intake: Intake::new(ip, receiver.socket),
             groups: Groups::default(),
             watch: None,
@@ -376,12 +378,15 @@ impl Opener for UdpKind {
         &self,
         config: &PortConfig,
         shards: u8,
-        _warn: &mut dyn FnMut(&dyn Display),
+        warn: &mut dyn FnMut(&dyn Display),
     ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
-        if shards == 1 {
-            return Ok(vec![Box::new(UdpPort::open(config)?)]);
+        let ports = match shards {
+            1 => vec![UdpPort::open(config)?],
+            _ => UdpPort::open_shards(config, shards)?,
+        };
+        if let Some(assumed) = ports.first().and_then(|port| port.assumed_mtu.as_ref()) {
+            warn(assumed);
         }
-        let ports = UdpPort::open_shards(config, shards)?;
         Ok(ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
     }
 }

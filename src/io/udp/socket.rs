@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use libc::c_int;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
+use thiserror::Error;
 
 use super::{OpenError, PortConfig, filter};
 use crate::io::shared::bpf::DROP;
@@ -19,7 +20,7 @@ pub(super) const HOP_LIMIT: u8 = 64;
 /// What a send buffer is asked to hold: a few of the largest bursts.
 const SEND_BYTES: usize = 1 << 20;
 
-/// What an interface carries that cannot be asked.
+/// MTU of an interface that cannot be looked up.
 const ETHERNET_MTU: usize = 1500;
 
 /// A datagram socket whose packets have DF and, over IPv4, identification 0 (in a burst the segment's
@@ -150,11 +151,38 @@ fn take_unchecked(socket: &Socket, ip: IpAddr) -> io::Result<()> {
     set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
 }
 
+/// Warning about a port that cannot look up the MTU of its interface and assumes that of Ethernet.
+#[derive(Debug, Error)]
+#[error(
+    "the MTU of the interface with {ip} is unknown, and {ETHERNET_MTU} bytes are assumed: {source}"
+)]
+pub(super) struct AssumedMtu {
+    ip: IpAddr,
+    source: io::Error,
+}
+
+/// Returns the interface that was looked up for `ip`, or one with the MTU of Ethernet and a warning. Some sandboxes
+/// list no interfaces, and an address may be local without being on one.
+fn known_or_assumed(
+    ip: IpAddr,
+    found: io::Result<Option<Interface>>,
+) -> (Interface, Option<AssumedMtu>) {
+    let none = || io::Error::new(io::ErrorKind::NotFound, "no interface has the address");
+    match found.and_then(|interface| interface.ok_or_else(none)) {
+        Ok(interface) => (interface, None),
+        Err(source) => (
+            Interface { index: 0, mtu: ETHERNET_MTU, running: true },
+            Some(AssumedMtu { ip, source }),
+        ),
+    }
+}
+
 /// The socket that receives.
 pub(super) struct Receiver {
     pub(super) socket: Socket,
     /// The interface that holds the address.
     pub(super) interface: Interface,
+    pub(super) assumed_mtu: Option<AssumedMtu>,
     /// Whether datagrams may come merged.
     pub(super) gro: bool,
 }
@@ -165,10 +193,7 @@ impl Receiver {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         let socket = open(ip).map_err(os("socket"))?;
-        // Some sandboxes list no interfaces, and an address may be local without being on one.
-        let interface = sys::interface_of(ip, socket.as_fd()).ok().flatten();
-        let interface =
-            interface.unwrap_or(Interface { index: 0, mtu: ETHERNET_MTU, running: true });
+        let (interface, assumed_mtu) = known_or_assumed(ip, sys::interface_of(ip, socket.as_fd()));
         take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
         multicast_from(&socket, ip, interface.index);
         if !ip.is_loopback() {
@@ -178,7 +203,7 @@ impl Receiver {
         let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
         filter::attach(&socket);
         size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
-        Ok(Self { socket, interface, gro })
+        Ok(Self { socket, interface, assumed_mtu, gro })
     }
 
     /// Takes the RoCEv2 port of its address.
@@ -217,4 +242,27 @@ const SO_BINDTOIFINDEX: c_int = 62;
 
 fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     sys::set_option(socket.as_fd(), level, name, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_that_cannot_be_looked_up_is_assumed_with_a_warning() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let known = Interface { index: 3, mtu: 9000, running: true };
+        let (interface, warning) = known_or_assumed(ip, Ok(Some(known)));
+        assert_eq!((interface, warning.is_none()), (known, true));
+        let no_device = io::Error::from_raw_os_error(libc::ENODEV).to_string();
+        let failed = Err(io::Error::from_raw_os_error(libc::ENODEV));
+        for (found, why) in [(failed, &*no_device), (Ok(None), "no interface has the address")] {
+            let (interface, warning) = known_or_assumed(ip, found);
+            assert_eq!((interface.index, interface.mtu), (0, 1500));
+            let expected = format!(
+                "the MTU of the interface with 127.0.0.1 is unknown, and 1500 bytes are assumed: {why}"
+            );
+            assert_eq!(warning.unwrap().to_string(), expected);
+        }
+    }
 }
