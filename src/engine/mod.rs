@@ -426,6 +426,11 @@ impl Engine {
         self.shared.windows.set_limit(window, usable(bytes));
     }
 
+    /// Returns whether the engine remembers what it was told of a peer's receive buffer.
+    pub fn knows_peer(&self, peer: IpAddr) -> bool {
+        self.shared.windows.lead_to(peer)
+    }
+
     /// Tells how many bytes wait at `host` to be received, as its kernel counts them: the answer to
     /// [`poll_backlog`](Self::poll_backlog). `None` when it cannot be known.
     pub fn handle_backlog(&mut self, now: Instant, host: IpAddr, waiting: Option<u64>) {

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use crate::runtime::down::Down;
 use crate::runtime::shard::Shard;
@@ -15,9 +15,20 @@ use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
+/// Number of peers from which on those that no shard remembers are removed.
+const MIN_PRUNED: usize = 2048;
+
 /// The peers that shards have connections to.
 #[derive(Debug, Default)]
-pub(crate) struct Peers(Mutex<HashMap<IpAddr, Peer>>);
+pub(crate) struct Peers(Mutex<Known>);
+
+/// Peers by address.
+#[derive(Debug)]
+struct Known {
+    peers: HashMap<IpAddr, Peer>,
+    /// Number of peers at which [`prune`](Self::prune) looks again.
+    prune_at: usize,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Peer {
@@ -43,15 +54,35 @@ impl Peers {
             return receive_buffer.map_or(Ok(()), tell);
         }
         // Held until all know of it, so that they know the same.
-        let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.prune(|peer| {
+            let knows = |shard: &Arc<Shard>| shard.with(|core, _| core.engine.knows_peer(peer));
+            shards.iter().map(knows).any(|knows| knows.unwrap_or(true))
+        });
         let stranger = Peer { receive_buffer: DEFAULT_RECEIVE_BUFFER, shards: ShardSet::EMPTY };
-        let known = peers.entry(peer).or_insert(stranger);
+        let known = all.peers.entry(peer).or_insert(stranger);
         known.receive_buffer = receive_buffer.unwrap_or(known.receive_buffer);
         known.shards |= shard.set();
         let part = known.part();
         shards.among(known.shards).try_for_each(|sharing| {
             sharing.with(|core, now| core.engine.set_peer_receive_buffer(now, peer, part))
         })
+    }
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { peers: HashMap::new(), prune_at: MIN_PRUNED }
+    }
+}
+
+impl Known {
+    /// Removes peers that are no longer known, once there are twice as many as were left the last time.
+    fn prune(&mut self, is_known: impl Fn(IpAddr) -> bool) {
+        if self.peers.len() >= self.prune_at {
+            self.peers.retain(|peer, _| is_known(*peer));
+            self.prune_at = MIN_PRUNED.max(2 * self.peers.len());
+        }
     }
 }
 
@@ -65,6 +96,22 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peers_that_no_shard_knows_are_removed() {
+        let mut known = Known::default();
+        let ip = |number: u32| IpAddr::from(number.to_be_bytes());
+        let peer = Peer { receive_buffer: 1, shards: ShardSet::of(0) };
+        let mut most = 0;
+        for number in 0..20_000 {
+            // One in a hundred stays connected.
+            known.prune(|of| (0..number).step_by(100).any(|connected| of == ip(connected)));
+            known.peers.insert(ip(number), peer);
+            most = most.max(known.peers.len());
+        }
+        assert!(most <= MIN_PRUNED, "{most} peers");
+        assert!((0..20_000).step_by(100).all(|connected| known.peers.contains_key(&ip(connected))));
+    }
 
     #[test]
     fn each_that_shares_it_has_its_part() {

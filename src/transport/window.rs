@@ -144,6 +144,11 @@ impl Windows {
         id
     }
 
+    /// Whether a window leads to `destination`: as long as there are connections to it, and mostly for some time after.
+    pub(crate) fn lead_to(&self, destination: IpAddr) -> bool {
+        self.by_address.contains_key(&destination)
+    }
+
     /// A connection of which nothing is in flight any more ends. The last one leaves the window to the datagrams
     /// and connections to come.
     pub(crate) fn leave(&mut self, id: WindowId) {
@@ -682,6 +687,7 @@ mod tests {
         assert!(windows.windows.len() <= PASSING + 1, "{} windows", windows.windows.len());
         assert!(windows.passing.len() <= PASSING, "{} entries", windows.passing.len());
         assert_eq!(windows.by_address.len(), windows.windows.len());
+        assert_eq!([0, 1, 2].map(|i| windows.lead_to(peer(i))), [true, true, false]);
         assert_eq!(windows.join(peer(0), now), stays);
     }
 
