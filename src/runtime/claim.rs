@@ -108,14 +108,25 @@ pub(super) fn owner(ip: IpAddr) -> Option<Arc<Owner>> {
     of(&lock(), ip)?.upgrade()
 }
 
-/// Returns all owners, or none while another thread opens or closes a device.
+/// Returns each owner once, or none while another thread opens or closes a device.
 pub(super) fn owners_at_once() -> Vec<Arc<Owner>> {
     let entries = match CLAIMED.try_lock() {
         Ok(entries) => entries,
         Err(TryLockError::Poisoned(entries)) => entries.into_inner(),
         Err(TryLockError::WouldBlock) => return Vec::new(),
     };
-    entries.iter().flat_map(HashMap::values).filter_map(|entry| entry.owner.upgrade()).collect()
+    distinct(entries.iter().flat_map(HashMap::values).filter_map(|entry| entry.owner.upgrade()))
+}
+
+/// Returns each owner once, although it has an entry for each of its addresses.
+fn distinct(all: impl Iterator<Item = Arc<Owner>>) -> Vec<Arc<Owner>> {
+    let mut owners: Vec<Arc<Owner>> = Vec::new();
+    for owner in all {
+        if !owners.iter().any(|known| Arc::ptr_eq(known, &owner)) {
+            owners.push(owner);
+        }
+    }
+    owners
 }
 
 type Entries<'a> = MutexGuard<'a, Option<HashMap<IpAddr, Entry>>>;
@@ -141,4 +152,18 @@ fn of(entries: &Entries<'_>, ip: IpAddr) -> Option<Weak<Owner>> {
 /// Returns the first of these addresses that has an entry of this process.
 fn first_of(entries: &Entries<'_>, ips: &[IpAddr]) -> Option<(IpAddr, Weak<Owner>)> {
     ips.iter().find_map(|ip| of(entries, *ip).map(|owner| (*ip, owner)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_of_several_addresses_is_one_owner() {
+        let [first, second]: [Arc<Owner>; 2] = [1, 2].map(|number: u8| Arc::new(number) as _);
+        let all = [&first, &second, &first, &first].map(Arc::clone);
+        let owners = distinct(all.into_iter());
+        let numbers: Vec<_> = owners.iter().map(|owner| owner.downcast_ref::<u8>()).collect();
+        assert_eq!(numbers, [Some(&1), Some(&2)]);
+    }
 }
