@@ -11,7 +11,7 @@ mod support;
 use softroce::engine::{ModifyError, PostError, QpAttr, QpState};
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{SendFlags, SendOp, Sge, WcOpcode, WcStatus};
-use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp};
+use support::script::{PEER, REMOTE, Script, Sent, bytes, failed, ok, rts_qp};
 use support::{Link, pattern, request, sge};
 
 const SEND: WcOpcode = WcOpcode::Send;
@@ -144,6 +144,97 @@ fn what_has_come_behind_a_gap_is_not_asked_for_again() {
     t.rx(7, "READ_RESPONSE_ONLY psn=13 msn=3 len=88");
     t.rx(7, "ATOMIC_ACK psn=14 msn=4 value=0x63");
     assert_eq!(t.sends(), [ok(3, READ, 600), ok(4, ADD, 8), ok(5, SEND, 8)]);
+}
+
+/// REQ-14: a request that is repeated for a missing answer takes room in the window of the peer like any other. Here
+/// three packets that go alone fill it.
+#[test]
+fn repeated_request_takes_room_in_the_window() {
+    let mut t = Script::with(rts_qp(), |config| {
+        // A burst to an address of this host costs less than its packets alone.
+        config.gids.push(PEER.into());
+        config.peer_receive_buffer = 4096;
+    });
+    t.read(1, 600);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(1, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.tx(1, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
+    t.send(2, 8);
+    t.send(3, 8);
+    t.tx(1, "SEND_ONLY psn=8 ackreq len=8");
+    t.quiet(2);
+    t.rx(2, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    t.tx(2, "SEND_ONLY psn=9 ackreq len=8");
+    t.rx(3, "ACK psn=9 msn=3");
+    assert_eq!(t.sends(), [ok(1, READ, 600), ok(2, SEND, 8), ok(3, SEND, 8)]);
+}
+
+/// The bursts in which two READs are requested again whose answers are missing. The requests leave one by one before.
+fn bursts_of_repeated_requests(t: &mut Script, us: u64, first: u32) -> usize {
+    for wr_id in 11..=13 {
+        t.read(wr_id, 8);
+        assert_eq!(t.all(us).len(), 1);
+    }
+    t.rx(us, &format!("READ_RESPONSE_ONLY psn={} msn=13 len=8", first + 2));
+    let line = |sent: &Sent| sent.line();
+    let sent = t.all(us);
+    let expected = [first, first + 1]
+        .map(|psn| format!("READ_REQUEST psn={psn} ackreq va=0x8000 rkey=0x00000100 dmalen=8"));
+    assert_eq!(sent.iter().map(line).collect::<Vec<_>>(), expected);
+    for psn in [first, first + 1] {
+        t.rx(us, &format!("READ_RESPONSE_ONLY psn={psn} msn=13 len=8"));
+    }
+    assert_eq!(t.sends(), [11, 12, 13].map(|wr_id| ok(wr_id, READ, 8)));
+    sent[1].burst - sent[0].burst + 1
+}
+
+/// REQ-14
+#[test]
+fn repeated_requests_share_a_burst_if_bursts_get_through() {
+    let mut t = Script::requester(rts_qp());
+    assert_eq!(bursts_of_repeated_requests(&mut t, 0, 5), 1);
+    // A burst of which the peer may not have had the second packet.
+    t.send(1, 512);
+    let sent = t.all(1);
+    assert_eq!((sent.len(), sent[0].burst), (2, sent[1].burst));
+    t.tx(1049, "SEND_FIRST psn=8 ackreq len=256");
+    t.rx(1050, "ACK psn=9 msn=14");
+    assert_eq!(t.sends(), [ok(1, SEND, 512)]);
+    assert_eq!(bursts_of_repeated_requests(&mut t, 1050, 10), 2);
+}
+
+/// REQ-14: a copy of an answer that is kept already tells nothing new.
+#[test]
+fn copy_of_a_kept_answer_is_ignored() {
+    let mut t = Script::requester(rts_qp());
+    t.read(1, 600);
+    t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+    t.rx(1, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.tx(1, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
+    t.rx(2, "READ_RESPONSE_MIDDLE psn=6 len=256");
+    t.quiet(3);
+    assert_eq!(t.engine.counters().kept_ahead, 1);
+    t.rx(3, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(3, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    assert_eq!(t.sends(), [ok(1, READ, 600)]);
+}
+
+/// REQ-14: without room to keep answers the requester goes back to the first that is missing.
+#[test]
+fn everything_is_requested_again_without_room_to_keep_answers() {
+    let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 0);
+    t.read(1, 600);
+    t.send(2, 8);
+    assert_eq!(t.all(0).len(), 2);
+    t.rx(1, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
+    t.rx(1, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.tx(1, "READ_REQUEST psn=6 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
+    t.tx(1, "SEND_ONLY psn=8 ackreq len=8");
+    t.rx(2, "READ_RESPONSE_FIRST psn=6 msn=1 len=256");
+    t.rx(2, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
+    t.rx(2, "ACK psn=8 msn=2");
+    assert_eq!(t.sends(), [ok(1, READ, 600), ok(2, SEND, 8)]);
 }
 
 /// REQ-14: what is lost a second time is found out by the ACK timer, and everything asked for again.

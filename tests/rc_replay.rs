@@ -10,8 +10,8 @@ mod support;
 use softroce::engine::QpState;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{WcOpcode, WcStatus};
-use support::Link;
 use support::script::{Script, failed, ok, rts_qp};
+use support::{Link, pattern};
 
 const READ: &str = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600";
 
@@ -112,4 +112,44 @@ fn answered_read_keeps_no_memory() {
     assert!(is_mapped());
     drop(region);
     assert!(!is_mapped(), "the queue pair holds the memory of a READ that it has answered");
+}
+
+/// Each packet of a response carries its part of the memory, in a burst and behind a gap too.
+#[test]
+fn read_response_carries_the_memory_in_order() {
+    let mut t = Script::responder(rts_qp());
+    let memory = pattern(3, 5000);
+    t.mem.write_at(0, &memory).unwrap();
+    let response = |t: &mut Script, us| {
+        let sent = t.all(us);
+        let bursts = sent.last().unwrap().burst - sent[0].burst + 1;
+        let payloads: Vec<_> = sent.iter().map(|sent| sent.payload().to_vec()).collect();
+        (sent.len(), bursts, payloads.concat())
+    };
+    t.rx(1, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=5000");
+    // The first packet has an AETH, so that the second, which is shorter, ends its burst.
+    assert_eq!(response(&mut t, 1), (20, 2, memory.clone()));
+    // The requester has some of the first burst, so the rest leaves in bursts again.
+    t.rx(2, "READ_REQUEST psn=9 ackreq va=0x1400 rkey=mem dmalen=3976");
+    assert_eq!(response(&mut t, 2), (16, 2, memory[1024..].to_vec()));
+}
+
+/// The last but one burst has MIDDLE packets only, and the requester says that the second of them has come.
+#[test]
+fn middle_packets_show_that_bursts_get_through() {
+    let mut t = Script::responder(rts_qp());
+    t.rx(1, READ);
+    assert_eq!(t.all(1).len(), 3);
+    t.rx(1, "READ_REQUEST psn=8 ackreq va=0x1000 rkey=mem dmalen=5000");
+    t.tx(1, "READ_RESPONSE_FIRST psn=8 msn=2 len=256");
+    t.tx(1, "READ_RESPONSE_MIDDLE psn=9 len=256");
+    // With this request everything that followed another packet so far has come.
+    t.rx(1, "READ_REQUEST psn=7 ackreq va=0x1200 rkey=mem dmalen=88");
+    let bursts = |t: &mut Script, us| {
+        let sent = t.all(us);
+        (sent.len(), sent.last().unwrap().burst - sent[0].burst + 1)
+    };
+    assert_eq!(bursts(&mut t, 1), (19, 2));
+    t.rx(2, "READ_REQUEST psn=12 ackreq va=0x1400 rkey=mem dmalen=3976");
+    assert_eq!(bursts(&mut t, 2), (16, 2));
 }

@@ -426,6 +426,7 @@ fn a_repeated_read_that_asks_for_something_else_is_dropped() {
         // The end is elsewhere, the start is elsewhere, both are, or it is longer.
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=599",
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=601",
+        "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=768",
         "READ_REQUEST psn=6 ackreq va=0x1001 rkey=mem dmalen=600",
         "READ_REQUEST psn=7 ackreq va=0x1000 rkey=mem dmalen=344",
         "READ_REQUEST psn=7 ackreq va=0x1100 rkey=mem dmalen=600",
@@ -437,6 +438,7 @@ fn a_repeated_read_that_asks_for_something_else_is_dropped() {
         "READ_REQUEST psn=4 ackreq va=0x1000 rkey=mem dmalen=600",
         "READ_REQUEST psn=8388617 ackreq va=0x1000 rkey=mem dmalen=600",
         "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1",
+        "ATOMIC_WRITE psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
     ];
     for (us, line) in (1..).zip(wrong) {
         t.rx(us, line);

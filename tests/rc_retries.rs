@@ -583,3 +583,14 @@ fn an_answer_that_comes_slowly_is_progress() {
     t.rx(3000, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
     assert_eq!(t.sends(), [ok(1, READ, 600)]);
 }
+
+#[test]
+fn error_state_ends_the_timers() {
+    let mut t = Script::requester(rts_qp());
+    t.send(1, 8);
+    t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
+    t.modify(QpAttr::to(QpState::Err)).unwrap();
+    assert_eq!(t.sends(), [failed(1, WcStatus::WrFlushErr)]);
+    t.quiet(1_000_000);
+    assert_eq!((t.engine.counters().timeouts, t.engine.poll_timeout()), (0, None));
+}

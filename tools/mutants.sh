@@ -12,7 +12,11 @@ cd "$(dirname "$0")/.."
 
 FOLDERS=(--file 'src/transport/**' --file 'src/wire/**')
 # What prints is read by people, and its tests are in other packages.
-LEAVE_OUT=(--exclude 'src/wire/cm/**' --exclude '**/tests.rs' --exclude-re 'fmt|Display|Debug')
+LEAVE_OUT=(--exclude 'src/wire/cm/**' --exclude '**/tests.rs' --exclude-re 'fmt|Display|Debug'
+    # Without a run of MIDDLE packets each is built like the first, and the same packets leave.
+    --exclude-re 'replace more_middles -> u32 with 0'
+    # Only with the feature `runtime` memory goes away while a message arrives: tests/verbs/memory.rs.
+    --exclude-re 'lose_memory')
 TESTS=(counters hostile_peers merged_packets peer_buffer psn_laps qp_lives qp_pacing qp_states rc_ahead rc_packets
     rc_placement rc_reads rc_recovery rc_refusals rc_replay rc_requester rc_responder rc_retries srq uc_receiver uc_sender
     ud unreliable_packets vectors windows xrc)

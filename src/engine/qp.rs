@@ -434,13 +434,10 @@ impl QueuePair {
             if self.close_first {
                 responder.close(connection, out);
             }
-            match responder.answer(connection, cx, out) {
-                Ok(more) => left.more |= more,
-                Err(failure) => {
-                    self.fail_responder(cx, failure);
-                    left.more = true;
-                    return left;
-                }
+            if let Err(failure) = responder.answer(connection, cx, out) {
+                self.fail_responder(cx, failure);
+                left.more = true;
+                return left;
             }
         }
         let mut result = Ok(());
@@ -468,8 +465,9 @@ impl QueuePair {
             if extent == Extent::Everything || out.len() > 1 {
                 responder.close(connection, out);
             }
-            self.close_first = responder.owes() && !responder.owes_answer();
-            left.more |= responder.owes();
+            // While responses are due, closing has no effect.
+            self.close_first = responder.owes();
+            left.more |= self.close_first;
         }
         self.after_sending(cx, result);
         left

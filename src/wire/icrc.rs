@@ -205,6 +205,23 @@ mod tests {
         assert_eq!(!SEED, 0xdebb_20e3);
     }
 
+    #[test]
+    fn no_identification_is_recovered_over_ipv6() {
+        let ipv6 = Flow::new("[fd00::1]:49443".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
+        let sealed = |flow: &Flow, id| {
+            let mut bytes = hello();
+            flow.seal(id, &mut bytes);
+            bytes
+        };
+        let (id_0, id_7, mut bytes) = (sealed(&ipv4(), 0), sealed(&ipv4(), 7), sealed(&ipv6, 0));
+        assert_eq!(ipv4().check(None, 0, &id_7), Verdict::Recovered { id: 7 });
+        assert_eq!(ipv6.check(None, 0, &bytes), Verdict::Good);
+        // The difference that another identification makes over IPv4.
+        let differences = id_0.iter().zip(&id_7).map(|(a, b)| a ^ b);
+        bytes.iter_mut().zip(differences).for_each(|(byte, difference)| *byte ^= difference);
+        assert_eq!(ipv6.check(None, 0, &bytes), Verdict::Bad);
+    }
+
     /// CRC-12, CRC-13
     #[test]
     fn any_identification_is_recovered_and_any_segment_is_expected() {

@@ -341,6 +341,17 @@ mod tests {
     }
 
     #[test]
+    fn flushes_take_no_places_of_others() {
+        let mut cache = ReplayCache::default();
+        cache.push(2, atomic(0));
+        cache.push(2, entry(1, 1, Kind::Flush));
+        assert!(cache.has_room(2, Class::Counted));
+        cache.push(2, atomic(2));
+        assert!(!cache.has_room(2, Class::Counted));
+        assert!([0, 1, 2].iter().all(|position| cache.find(*position).is_some()));
+    }
+
+    #[test]
     fn requests_with_responses_directly_before_the_end_are_skipped() {
         let mut cache = ReplayCache::default();
         assert_eq!(cache.first_before(7), None);

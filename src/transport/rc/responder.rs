@@ -553,12 +553,7 @@ impl Responder {
         matches!(self.closing, Some(Closing::Ack)) && !self.replay.is_pending()
     }
 
-    /// Whether an answer is owed that is no acknowledgement.
-    pub(crate) fn owes_answer(&self) -> bool {
-        self.replay.is_pending()
-    }
-
-    /// Appends answers to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`. True when there are more than it holds.
+    /// Appends answers to READs, atomics, FLUSHes and ATOMIC WRITEs to `out`, as many as it holds.
     ///
     /// # Errors
     ///
@@ -568,7 +563,7 @@ impl Responder {
         connection: &Connection,
         cx: &mut Context<'_>,
         out: &mut Burst,
-    ) -> Result<bool, Failure> {
+    ) -> Result<(), Failure> {
         while let Some(entry) = self.replay.next_pending() {
             let due = entry.due();
             let psn = entry.first.plus(due.index);
@@ -596,7 +591,7 @@ impl Responder {
             let goes_alone =
                 (due.repeated && !self.bursts.get_through()) || self.bursts.are_given_up();
             if (goes_alone && !out.is_empty()) || !out.has_room(datagram_len(opcode, payload)) {
-                return Ok(true);
+                return Ok(());
             }
             let header = Header {
                 opcode: connection.opcode(opcode),
@@ -631,10 +626,10 @@ impl Responder {
             }
             self.replay.advance(1 + more);
             if goes_alone {
-                return Ok(self.replay.is_pending());
+                return Ok(());
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Drops all responses, since the memory of one is gone, and queues the NAK for its PSN unless another one is due.

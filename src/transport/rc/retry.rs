@@ -207,6 +207,20 @@ mod tests {
     }
 
     #[test]
+    fn ack_timer_runs_from_the_oldest_packet() {
+        let mut retry = retry(1, 7, 7);
+        let interval = AckTimeout::new(1).unwrap().interval().unwrap();
+        let at = Instant::from_micros;
+        retry.heard(at(0));
+        assert_eq!(retry.deadline(), None, "nothing is awaited");
+        retry.sent(at(1));
+        retry.sent(at(2));
+        assert_eq!(retry.deadline(), Some(at(1) + interval));
+        retry.heard(at(3));
+        assert_eq!(retry.deadline(), Some(at(3) + interval));
+    }
+
+    #[test]
     fn the_same_gap_is_news_once() {
         let mut retry = retry(14, 7, 7);
         assert!(retry.is_news(Psn::new(5)));
