@@ -111,6 +111,12 @@ fn rows(outcomes: &[(Fault, Outcome)]) -> Rows {
 /// The first line of a message, without numbers that differ from run to run. `…` stands for the system's error.
 fn said_briefly(said: &str, fault: &Fault) -> String {
     let line = said.lines().next().unwrap_or_default().replace(&fault.text(), "…");
+    let mut parts = line.split("0x");
+    let mut line = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        line.push('0');
+        line += part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+    }
     let mut brief = String::new();
     for character in line.chars().take(160) {
         match character {
