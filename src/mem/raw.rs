@@ -52,8 +52,8 @@ use super::epoch::EpochGuard;
 #[cfg(feature = "runtime")]
 use super::pageable::OnDemand;
 use super::placement::{Placement, TAIL};
-#[cfg(feature = "runtime")]
 use crate::sync::epoch::{Epochs, LiveFlag, UserCount};
+#[cfg(feature = "runtime")]
 use crate::sys::memory::{self, FileMapping, ProcessMemory};
 
 /// Without a system there are no files.
