@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_not_there_are_an_error_and_no_signal() {
-        memory::take_signals();
+        memory::assert_ready();
         let pages = TestPages::new(page_size());
         let memory = Memory::new([0; 32]);
         let region =

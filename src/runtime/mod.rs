@@ -62,6 +62,9 @@ pub use open_error::OpenError;
 pub use registry::flush;
 pub use xrcd::XrcdError;
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub use crate::sys::{SignalAction, change_signal_action};
+
 pub(crate) use self::core::{AttachError, Core};
 pub(crate) use crate::io::Bell;
 pub(crate) use crate::sync::notify::Armed;

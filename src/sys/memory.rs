@@ -1,8 +1,8 @@
 //! Memory whose pages may be missing: mappings of files, and copies that report a missing page.
 //!
 //! A load from a page that was unmapped, or that a file has lost, raises a signal that ends the process. Where
-//! the program leaves these signals alone, copies [survive them](super::fault). Elsewhere the system copies from
-//! this process to itself, and reports a missing page as an error.
+//! a handler of these signals is in front of the program's, copies [survive them](super::fault). Elsewhere the system
+//! copies from this process to itself, and reports a missing page as an error.
 //!
 //! `rustix` maps, unmaps, flushes and faults pages in; it lacks the copies (`process_vm_readv`), which are of
 //! the C library.
@@ -19,21 +19,26 @@ pub(crate) use rustix::param::page_size;
 use rustix::process::getpid;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+use super::copies;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use super::fault;
 use super::ffi::at_fork;
 
-/// Where no copy survives a fault, the system makes all of them.
+/// On other processors the system makes all copies.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod fault {
     pub(super) fn install() {}
 
     #[cfg(test)]
-    pub(super) fn take_signals() {}
+    pub(super) fn assert_ready() {}
 
     pub(super) fn is_ready() -> bool {
         false
     }
+}
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+mod copies {
     pub(super) unsafe fn copy(_to: *mut u8, _from: *const u8, _len: usize) -> usize {
         0
     }
@@ -291,7 +296,7 @@ fn read_some(from: usize, to: &mut [u8]) -> usize {
     if fault::is_ready() {
         let start = ptr::without_provenance(from);
         // SAFETY: the slice is borrowed; what is at `from` is memory that a region may read.
-        return unsafe { fault::copy(to.as_mut_ptr(), start, to.len()) };
+        return unsafe { copies::copy(to.as_mut_ptr(), start, to.len()) };
     }
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty())
@@ -320,7 +325,7 @@ unsafe fn write(to: usize, from: &[u8]) -> io::Result<()> {
     if fault::is_ready() {
         let start = ptr::without_provenance_mut(to);
         // SAFETY: as the caller promises; the slice is borrowed.
-        let copied = unsafe { fault::copy(start, from.as_ptr(), from.len()) };
+        let copied = unsafe { copies::copy(start, from.as_ptr(), from.len()) };
         return if copied == from.len() { Ok(()) } else { Err(fault()) };
     }
     let mut done = 0;
@@ -342,7 +347,7 @@ unsafe fn write(to: usize, from: &[u8]) -> io::Result<()> {
 unsafe fn write_last(to: usize, tail: &[u8]) -> Option<()> {
     if fault::is_ready() {
         // SAFETY: as the caller promises.
-        let stored = unsafe { fault::store_ascending(ptr::without_provenance_mut(to), tail) };
+        let stored = unsafe { copies::store_ascending(ptr::without_provenance_mut(to), tail) };
         return stored.then_some(());
     }
     // SAFETY: likewise.
@@ -392,10 +397,10 @@ fn process() -> libc::pid_t {
     own
 }
 
-/// Has missing pages reported by the processor's copies in a test, whichever tests ran before.
+/// Checks in a test that the processor's copies survive missing pages.
 #[cfg(test)]
-pub(crate) fn take_signals() {
-    fault::take_signals();
+pub(crate) fn assert_ready() {
+    fault::assert_ready();
 }
 
 /// Pages of a test, of which it can forbid some.

@@ -14,12 +14,17 @@
 //! | `process` | user, capabilities, clocks |
 //! | `signals` | signal handlers of the program |
 //! | `memory` | memory whose pages may be missing: mappings, copies, flushes |
-//! | `fault` | copies that survive a missing page |
+//! | `copies` | copies by the processor that end at a missing page |
+//! | `actions`, `fault`, `probe` | actions of signals; the handler that ends these copies; a trial of it |
 //! | `ffi` | functions of the C library: further socket options, requests for interfaces, signals, hooks |
 //! | `hint` | hints to the processor and to the compiler |
 
+#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
+mod actions;
 #[cfg(feature = "runtime")]
 mod cmsg;
+#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
+mod copies;
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
 mod fault;
 #[cfg(feature = "runtime")]
@@ -31,6 +36,8 @@ mod interface;
 pub(crate) mod memory;
 #[cfg(feature = "runtime")]
 mod messages;
+#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
+mod probe;
 #[cfg(feature = "runtime")]
 mod process;
 #[cfg(feature = "runtime")]
@@ -44,8 +51,12 @@ mod wait;
 #[cfg(feature = "runtime")]
 mod watch;
 
+#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
+pub use actions::SignalAction;
 #[cfg(feature = "runtime")]
 pub(crate) use cmsg::integer;
+#[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
+pub use fault::change as change_signal_action;
 #[cfg(feature = "packet")]
 pub(crate) use ffi::bind_to_link;
 #[cfg(feature = "tap")]

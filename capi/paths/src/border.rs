@@ -5,16 +5,16 @@
 //! as the call.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
-use std::marker::PhantomData;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{env, process, ptr};
 
-use errno::{Errno, set_errno};
 use libc::{mode_t, size_t, ssize_t};
 
+use crate::next::{Next, fail};
 use crate::place::Place;
+use crate::signals;
 
 /// Where the tree is, as `roce run` has said; `None` when it has not.
 fn root() -> Option<&'static [u8]> {
@@ -34,59 +34,6 @@ fn place(path: *const c_char) -> Option<Place> {
     // SAFETY: it is not null, and the program promises that a zero is at the end.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     Place::of(root()?, path)
-}
-
-/// A function of the libraries behind this one, of type `F`.
-struct Next<F>(&'static CStr, AtomicPtr<c_void>, PhantomData<F>);
-
-impl<F: Copy> Next<F> {
-    const fn named(name: &'static CStr) -> Self {
-        Self(name, AtomicPtr::new(ptr::null_mut()), PhantomData)
-    }
-
-    /// Looks it up. A version of libc may not have it; then nobody should have called it.
-    fn find(&self) -> *mut c_void {
-        // SAFETY: a name with a zero at its end.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.0.as_ptr()) };
-        self.1.store(found, Ordering::Relaxed);
-        found
-    }
-
-    fn get(&self) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let mut found = self.1.load(Ordering::Relaxed);
-        if found.is_null() {
-            found = self.find();
-        }
-        if found.is_null() {
-            return None;
-        }
-        // SAFETY: `F` is a pointer to a function, of the type that libc declares for this name.
-        Some(unsafe { ptr::from_ref(&found).cast::<F>().read() })
-    }
-}
-
-/// What a function of libc answers when it fails.
-trait Failed {
-    const FAILED: Self;
-}
-
-impl Failed for c_int {
-    const FAILED: Self = -1;
-}
-
-impl Failed for ssize_t {
-    const FAILED: Self = -1;
-}
-
-impl<T> Failed for *mut T {
-    const FAILED: Self = ptr::null_mut();
-}
-
-/// Sets `errno` of this thread, and returns the value of a function that has failed.
-fn fail<R: Failed>(number: c_int) -> R {
-    set_errno(Errno(number));
-    R::FAILED
 }
 
 /// Functions with a path among their arguments, which is marked by a semicolon on both sides.
@@ -242,6 +189,7 @@ extern "C" fn prepare() {
         end.find();
     }
     FLUSH.find();
+    signals::find_all();
 }
 
 // SAFETY: the loader calls what stands there, when all libraries are where they belong.

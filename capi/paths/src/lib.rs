@@ -4,10 +4,12 @@
 //! `roce run` writes a small tree of files that says of softroce what the kernel says of its devices, and
 //! has this library loaded before the program. It stands before the functions of libc that take a path,
 //! and has them look into the tree instead; nothing else is changed. It also stands before `_exit`, so
-//! that acknowledgements are sent that are owed when a process ends that way.
+//! that acknowledgements are sent that are owed when a process ends that way; and before `sigaction`, so that our
+//! libibverbs stays the first to handle SIGSEGV and SIGBUS, and a program sees only its own handlers.
 //!
 //! * [`place`]: which paths these are, and where they lead;
-//! * [`border`]: the functions, in the place of libc's.
+//! * [`border`]: the functions, in the place of libc's; [`signals`]: those that change actions of signals;
+//! * [`next`]: the functions behind them.
 
 #![deny(unsafe_code)]
 
@@ -15,4 +17,13 @@
 #[cfg(not(test))]
 #[expect(unsafe_code, reason = "functions of libc; its documentation says what it rests on")]
 mod border;
+#[cfg(not(test))]
+#[expect(unsafe_code, reason = "functions of other libraries, found by their names")]
+mod next;
 mod place;
+#[cfg(not(test))]
+#[expect(
+    unsafe_code,
+    reason = "functions of libc; the documentation of `border` says what it rests on"
+)]
+mod signals;

@@ -12,6 +12,7 @@ mod objects;
 mod opaque;
 mod pointer;
 mod post;
+mod signals;
 
 pub(crate) use attr::*;
 pub(crate) use events::*;
@@ -20,6 +21,7 @@ pub(crate) use objects::*;
 pub(crate) use opaque::*;
 pub(crate) use pointer::*;
 pub(crate) use post::*;
+pub(crate) use signals::*;
 
 /// Checks the size of a structure and the offsets of its fields, in bytes.
 macro_rules! layout {

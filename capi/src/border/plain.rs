@@ -21,7 +21,7 @@ plain! {
     u8 u16 u32 u64 i32 [u8; 16] [u8; 40] abi::UserData std::ffi::c_char
     abi::AhAttr abi::AllocDmAttr abi::AsyncEvent abi::CqInitAttrEx abi::DataBuf abi::DeviceAttr
     abi::DeviceAttrEx abi::GidEntry abi::ModifyCqAttr abi::MwBind abi::MwBindInfo
-    abi::ParentDomainInitAttr abi::PollCqAttr abi::PortAttr abi::QpAttr abi::QpInitAttr
+    abi::ParentDomainInitAttr abi::PollCqAttr abi::PortAttr abi::ProgramAction abi::QpAttr abi::QpInitAttr
     abi::QpInitAttrEx abi::QpOpenAttr abi::RateLimitAttr abi::RecvWr abi::SendWr abi::Sge
     abi::SrqAttr abi::SrqInitAttr abi::SrqInitAttrEx abi::TdInitAttr abi::ValuesEx abi::Wc
     abi::XrcdInitAttr

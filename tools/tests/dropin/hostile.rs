@@ -77,6 +77,16 @@ fn memory_goes_away_under_its_requests() {
 
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn handlers_of_the_program_get_its_own_faults() {
+    let _alone = alone();
+    let handlers = compiled("handlers");
+    for how in ["by-name", "by-libc"] {
+        assert_eq!(output(&[&handlers, how]), "every handler was entered as it should be\n");
+    }
+}
+
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
 fn bad_copy_of_the_program_ends_it() {
     let _alone = alone();
     let copies = compiled("copies");
