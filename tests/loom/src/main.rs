@@ -32,6 +32,7 @@ mod sync {
     pub(crate) use crate::primitives;
 
     pub(crate) mod doorbell;
+    #[cfg_attr(test, allow(dead_code, reason = "tests of the library use these methods"))]
     pub(crate) mod epoch;
     pub(crate) mod mailbox;
     pub(crate) mod notify;
