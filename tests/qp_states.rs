@@ -5,15 +5,18 @@
 
 mod support;
 
-use softroce::engine::{AttrMask, ModifyError, PostError, QpAttr, QpState};
+use softroce::engine::{AttrMask, ModifyError, PostError, QpAttr, QpState, QpType};
 use softroce::ids::{Gid, Mtu};
 use softroce::mem::Access;
 use softroce::net::{AddressVector, RxMeta};
+use softroce::psn::Psn;
 use softroce::time::{AckTimeout, RnrTimer};
 use softroce::transport::outputs::{AsyncEvent, DropReason};
-use softroce::transport::work::{RecvRequest, SendFlags, SendOp, WcOpcode, WcStatus};
-use support::script::{PEER, PEER_QPN, REMOTE, Script, Sent, failed, ok, rts_qp};
-use support::{Link, RECV_CQ, SEND_CQ, qp_init, request, sge};
+use softroce::transport::work::{RecvRequest, SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
+use support::script::{
+    PEER, PEER_QPN, PEER_SRQN, REMOTE, Script, Sent, failed, ok, rts_qp, rts_qp_of,
+};
+use support::{Link, RECV_CQ, SEND_CQ, full_access, qp_init, request, sge};
 
 const SEND: WcOpcode = WcOpcode::Send;
 const WRITE: WcOpcode = WcOpcode::RdmaWrite;
@@ -655,4 +658,65 @@ fn a_query_tells_the_attributes() {
     assert_eq!(info.attr, expected);
     assert_eq!(info.init, qp_init(&t.link));
     assert!(!info.sq_draining);
+}
+
+// ---- what leaves in which state ----
+
+/// A message of 100 packets from PSN 5 on.
+const LONG: usize = 25_600;
+
+/// What leaves of a message of which the first burst has left before a queue pair changed its state, and of one that
+/// is posted behind it.
+fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2] {
+    let mut t = Script::requester(rts_qp_of(qp_type));
+    let region = t.region(LONG, 0x90_0000, full_access());
+    let mut end = Psn::new(5);
+    if has_started {
+        let to = (qp_type == QpType::XrcIni).then_some(PEER_SRQN.into());
+        t.post(SendRequest { to, ..request(1, SendOp::Send, &[sge(&region, 0, LONG)]) }).unwrap();
+        let srqn = if qp_type == QpType::XrcIni { " srqn=0x000345" } else { "" };
+        t.tx(0, &format!("SEND_FIRST psn=5{srqn} len=256"));
+        end = Psn::new(105);
+    }
+    t.send(2, 8);
+    match state {
+        QpState::Rts => {}
+        // Only a request that fails leads there.
+        QpState::Sqe => {
+            t.memory.deregister(if has_started { &region } else { &t.data });
+        }
+        _ => t.modify(QpAttr::to(state)).unwrap(),
+    }
+    let later = t.all(0).into_iter().filter(|sent| !has_started || sent.burst > 1);
+    let (new, old): (Vec<_>, Vec<_>) =
+        later.map(|sent| sent.psn()).partition(|psn| !psn.is_before(end));
+    assert_eq!(t.state(), state);
+    t.leave();
+    [!old.is_empty(), !new.is_empty()]
+}
+
+/// QPS-04, QPS-09, QPS-15: RTS sends all, SQD only what has started, and SQE and ERR nothing.
+#[test]
+fn the_state_says_which_requests_send() {
+    use QpState::{Err, Rts, Sqd, Sqe};
+    use QpType::{Rc, Uc, Ud, XrcIni};
+    let all = [Rc, XrcIni, Uc, Ud].as_slice();
+    let connected = [Rc, XrcIni, Uc].as_slice();
+    // Service, whether a message has started, state: whether that message goes on, and the next one starts.
+    let table = [
+        (connected, true, Rts, [true, true]),
+        (connected, true, Sqd, [true, false]),
+        (&[Uc], true, Sqe, [false, false]),
+        (connected, true, Err, [false, false]),
+        (all, false, Rts, [false, true]),
+        (all, false, Sqd, [false, false]),
+        (&[Uc, Ud], false, Sqe, [false, false]),
+        (all, false, Err, [false, false]),
+    ];
+    for (services, has_started, state, leaves) in table {
+        for service in services {
+            let found = leaves_after(*service, has_started, state);
+            assert_eq!(found, leaves, "{service} in {state}, started before: {has_started}");
+        }
+    }
 }

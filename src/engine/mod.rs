@@ -386,8 +386,8 @@ impl Engine {
             (QpState::Rtr, QpState::Rts) => {
                 qp.start_sending(self.config.receive_buffer, cx.windows)
             }
-            (QpState::Rts, QpState::Sqd) => qp.set_draining(&mut cx, true),
-            (QpState::Sqd | QpState::Sqe, QpState::Rts) => qp.set_draining(&mut cx, false),
+            (QpState::Rts, QpState::Sqd) => qp.start_draining(&mut cx),
+            (QpState::Sqd | QpState::Sqe, QpState::Rts) => qp.resume_sending(),
             _ => {}
         }
         drop(turn);

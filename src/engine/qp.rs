@@ -16,6 +16,7 @@ use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::fault::{Failure, PacketError, Reliable};
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::recv::RecvQueue;
+use crate::transport::send_state::SendState;
 use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
@@ -38,8 +39,8 @@ pub(crate) struct QueuePair {
     identification: Identification,
     /// A packet has arrived since RTR.
     established: bool,
-    /// SQD: the event is due when what was started is complete.
-    draining: bool,
+    /// The event `SQ_DRAINED` is raised when all started requests are complete.
+    drained_event_due: bool,
     /// The acknowledgement did not fit the last burst: it comes first in the next.
     close_first: bool,
     /// It stands in the engine's list of those with something to send.
@@ -103,7 +104,7 @@ impl QueuePair {
             receives: Receives::new(&id, &init),
             identification: Identification::default(),
             established: false,
-            draining: false,
+            drained_event_due: false,
             close_first: false,
             ready: false,
             waiting: None,
@@ -353,8 +354,8 @@ impl QueuePair {
     }
 
     fn check_drained(&mut self, cx: &mut Context<'_>) {
-        if self.draining && self.state == QpState::Sqd && self.service.is_drained() {
-            self.draining = false;
+        if self.drained_event_due && self.state == QpState::Sqd && self.service.is_drained() {
+            self.drained_event_due = false;
             if self.cold.attr.en_sqd_async_notify != Some(false) {
                 cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
             }
@@ -384,18 +385,24 @@ impl QueuePair {
 
     /// Whether there may be a request to send.
     pub(crate) fn wants_to_request(&self) -> bool {
-        self.may_request()
+        self.service.may_transmit(self.send_state())
             && (self.waiting.is_none() || self.service.asks_again())
             && self.paced.is_none()
-            && self.service.may_transmit()
     }
 
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
         self.service.owes_only_acknowledgement() && !self.wants_to_request()
     }
 
-    fn may_request(&self) -> bool {
-        matches!(self.state, QpState::Rts | QpState::Sqd)
+    /// What the state allows the send queue.
+    fn send_state(&self) -> SendState {
+        match self.state {
+            QpState::Rts => SendState::Running,
+            QpState::Sqd => SendState::Draining,
+            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Sqe | QpState::Err => {
+                SendState::Halted
+            }
+        }
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -442,7 +449,8 @@ impl QueuePair {
         }
         let mut result = Ok(());
         let grant = self.pacer.grant(cx.now);
-        let has_requests = self.may_request() && self.service.may_transmit();
+        let state = self.send_state();
+        let has_requests = self.service.may_transmit(state);
         if has_requests {
             self.paced = grant.err();
         }
@@ -450,7 +458,8 @@ impl QueuePair {
             && has_requests
         {
             let before = out.data().len();
-            let progress = out.fill_within(bytes, |out| self.service.transmit(cx, peering, out));
+            let progress =
+                out.fill_within(bytes, |out| self.service.transmit(cx, peering, state, out));
             self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
             match progress {
                 Ok(Progress::Idle) => {}
@@ -531,11 +540,15 @@ impl QueuePair {
         self.peering = Some(peering);
     }
 
-    /// RTS → SQD, or SQD or SQE → RTS.
-    pub(crate) fn set_draining(&mut self, cx: &mut Context<'_>, draining: bool) {
-        self.service.set_draining(draining);
-        self.draining = draining;
+    /// RTS → SQD: the event `SQ_DRAINED` follows.
+    pub(crate) fn start_draining(&mut self, cx: &mut Context<'_>) {
+        self.drained_event_due = true;
         self.check_drained(cx);
+    }
+
+    /// SQD or SQE → RTS.
+    pub(crate) fn resume_sending(&mut self) {
+        self.drained_event_due = false;
     }
 
     /// How many READs, atomics and the like are posted and unfinished.
@@ -561,7 +574,7 @@ impl QueuePair {
     /// others; of them an event tells that this one takes no more.
     fn enter_error(&mut self, cx: &mut Context<'_>) {
         let fails = std::mem::replace(&mut self.state, QpState::Err) != QpState::Err;
-        (self.draining, self.paced) = (false, None);
+        (self.drained_event_due, self.paced) = (false, None);
         let window = self.peering.as_ref().and_then(Peering::window);
         self.service.flush(cx, &self.id, window);
         let (service, qpn) = (&mut self.service, self.id.qpn);

@@ -15,6 +15,7 @@ use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::Requester;
 use crate::transport::rc::responder::Responder;
 use crate::transport::recv::RecvQueue;
+use crate::transport::send_state::SendState;
 use crate::transport::uc::{UcReceiver, UcSender};
 use crate::transport::ud::{self, Destination, Endpoint, UdSender};
 use crate::transport::window::{WindowId, Windows};
@@ -117,17 +118,7 @@ impl Service {
         }
     }
 
-    pub(crate) fn set_draining(&mut self, draining: bool) {
-        match self {
-            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
-                requester.set_draining(draining);
-            }
-            Self::XrcTgt { .. } => {}
-            Self::Uc { sender, .. } => sender.set_draining(draining),
-            Self::Ud { sender } => sender.set_draining(draining),
-        }
-    }
-
+    /// Whether no request has sent packets and is unfinished.
     pub(crate) fn is_drained(&self) -> bool {
         match self {
             Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.is_drained(),
@@ -136,12 +127,15 @@ impl Service {
         }
     }
 
-    pub(crate) fn may_transmit(&self) -> bool {
+    /// Whether there may be a request packet that this state of the send queue admits.
+    pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         match self {
-            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.may_transmit(),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => {
+                requester.may_transmit(state)
+            }
             Self::XrcTgt { .. } => false,
-            Self::Uc { sender, .. } => sender.may_transmit(),
-            Self::Ud { sender } => sender.may_transmit(),
+            Self::Uc { sender, .. } => sender.may_transmit(state),
+            Self::Ud { sender } => sender.may_transmit(state),
         }
     }
 
@@ -153,20 +147,21 @@ impl Service {
         }
     }
 
-    /// Appends packets of send requests to `out`.
+    /// Appends packets of send requests to `out`. The caller has asked whether it [may](Self::may_transmit).
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
         peering: &Peering,
+        state: SendState,
         out: &mut Burst,
     ) -> Result<Progress, WcStatus> {
         match (self, peering) {
             (
                 Self::Rc { requester, .. } | Self::XrcIni { requester },
                 Peering::Connection(connection),
-            ) => Ok(requester.transmit(cx, connection, out)),
+            ) => Ok(requester.transmit(cx, connection, state, out)),
             (Self::Uc { sender, .. }, Peering::Connection(connection)) => {
-                sender.transmit(cx, connection, out)
+                sender.transmit(cx, connection, state, out)
             }
             (Self::Ud { sender }, Peering::Endpoint(endpoint)) => {
                 sender.transmit(cx, endpoint, out)

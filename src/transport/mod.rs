@@ -12,6 +12,7 @@
 //! | `uc` | unreliable connection |
 //! | `ud` | unreliable datagram |
 //! | `send_queue` | unfinished send requests |
+//! | `send_state` | which of their packets may leave |
 //! | `wqe` | a send request on its way |
 //! | `inbound` | a SEND or WRITE that arrives packet by packet |
 //! | `message` | the packets of a SEND or WRITE that leaves |
@@ -34,6 +35,7 @@ pub(crate) mod rc;
 pub(crate) mod recv;
 pub(crate) mod segment;
 pub(crate) mod send_queue;
+pub(crate) mod send_state;
 pub(crate) mod srq;
 pub(crate) mod uc;
 pub(crate) mod ud;

@@ -15,6 +15,7 @@ use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
 use crate::transport::send_queue::SendQueue;
+use crate::transport::send_state::SendState;
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
@@ -28,13 +29,12 @@ pub(crate) struct UcSender {
     next_psn: Psn,
     /// Packets of the oldest request that are sent.
     packet: u32,
-    draining: bool,
 }
 
 impl UcSender {
     pub(crate) fn new(capacity: usize) -> Self {
         let queue = SendQueue::new(capacity);
-        Self { queue, next_psn: Psn::default(), packet: 0, draining: false }
+        Self { queue, next_psn: Psn::default(), packet: 0 }
     }
 
     /// RTR → RTS: the first request will have the PSN `first`.
@@ -50,19 +50,13 @@ impl UcSender {
         self.queue.post(request, length);
     }
 
-    /// RTS ↔ SQD: whether requests that have not started stay so.
-    pub(crate) fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
-    }
-
     /// Whether nothing that was started is unfinished.
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(Wqe::is_started)
     }
 
-    pub(crate) fn may_transmit(&self) -> bool {
-        let held_back = self.draining && self.is_drained();
-        !self.queue.is_empty() && !held_back
+    pub(crate) fn may_transmit(&self, state: SendState) -> bool {
+        self.queue.front().is_some_and(|wqe| state.admits(|| wqe.is_started()))
     }
 
     /// Appends packets to `out`. A request is complete when its last packet is built.
@@ -74,10 +68,11 @@ impl UcSender {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
+        state: SendState,
         out: &mut Burst,
     ) -> Result<Progress, WcStatus> {
         let mut cost = 0;
-        let result = self.fill(cx, connection, out, &mut cost);
+        let result = self.fill(cx, connection, state, out, &mut cost);
         cx.windows.charge_unacknowledged(connection.window, cx.now, cost);
         result
     }
@@ -87,13 +82,14 @@ impl UcSender {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
+        state: SendState,
         out: &mut Burst,
         cost: &mut u64,
     ) -> Result<Progress, WcStatus> {
         let allowance = cx.allowance(connection.window);
-        loop {
-            let Some(wqe) = self.queue.front_mut() else { return Ok(Progress::Idle) };
-            if wqe.op.is_local() && !self.draining {
+        while self.may_transmit(state) {
+            let Some(wqe) = self.queue.front_mut() else { break };
+            if wqe.op.is_local() {
                 wqe.run(self.next_psn, &connection.id, cx.memory);
                 match wqe.failure {
                     Some(status) => return Err(status),
@@ -102,9 +98,6 @@ impl UcSender {
                 continue;
             }
             if !wqe.is_started() {
-                if self.draining {
-                    return Ok(Progress::Idle);
-                }
                 wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
                 self.next_psn = wqe.end();
             }
@@ -146,6 +139,7 @@ impl UcSender {
                 self.complete_oldest(cx, &connection.id);
             }
         }
+        Ok(Progress::Idle)
     }
 
     fn complete_oldest(&mut self, cx: &mut Context<'_>, id: &Identity) {

@@ -18,6 +18,7 @@ use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
 use crate::transport::send_queue::SendQueue;
+use crate::transport::send_state::SendState;
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::encap::Headers;
@@ -55,7 +56,6 @@ pub(crate) struct UdSender {
     /// Where each of its requests goes.
     destinations: VecDeque<Destination>,
     next_psn: Psn,
-    draining: bool,
 }
 
 impl UdSender {
@@ -64,7 +64,6 @@ impl UdSender {
             queue: SendQueue::new(capacity),
             destinations: VecDeque::new(),
             next_psn: Psn::default(),
-            draining: false,
         }
     }
 
@@ -82,13 +81,9 @@ impl UdSender {
         self.destinations.push_back(to);
     }
 
-    /// RTS ↔ SQD. A request is one packet, so none is ever unfinished.
-    pub(crate) fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
-    }
-
-    pub(crate) fn may_transmit(&self) -> bool {
-        !self.queue.is_empty() && !self.draining
+    /// A request is one packet, so none has started and is unfinished.
+    pub(crate) fn may_transmit(&self, state: SendState) -> bool {
+        !self.queue.is_empty() && state.admits_new()
     }
 
     /// Where the oldest request goes.

@@ -29,6 +29,7 @@ use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{
     AddressVector, Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta, source_port,
 };
+use softroce::psn::Psn;
 use softroce::time::Instant;
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{
@@ -137,6 +138,10 @@ impl Sent {
 
     pub fn payload(&self) -> &[u8] {
         Datagram::parse(&self.bytes).unwrap().payload
+    }
+
+    pub fn psn(&self) -> Psn {
+        Datagram::parse(&self.bytes).unwrap().bth.psn
     }
 }
 

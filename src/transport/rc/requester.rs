@@ -24,6 +24,7 @@ use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::repair::Repair;
 use crate::transport::rc::retry::{Expired, Retry};
 use crate::transport::send_queue::SendQueue;
+use crate::transport::send_state::SendState;
 use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
 use crate::transport::work::{
     FlushPlacement, FlushTarget, SendFlags, SendOp, SendRequest, WcStatus,
@@ -57,8 +58,6 @@ pub(crate) struct Requester {
     /// Answers to READs that were asked for, by the receive buffer they take.
     pub(super) read_flights: Flights,
     pub(super) reads: ReadPlan,
-    /// SQD: no request starts.
-    draining: bool,
     /// The ACK timer was over, or a packet is sent again alone.
     pub(super) probe: Option<Probe>,
     pub(super) repair: Repair,
@@ -124,7 +123,6 @@ impl Requester {
             flights: Flights::default(),
             read_flights: Flights::default(),
             reads: ReadPlan::new(u32::MAX),
-            draining: false,
             probe: None,
             repair: Repair::default(),
             missing: Missing::default(),
@@ -175,22 +173,23 @@ impl Requester {
         self.queue.post(request, length);
     }
 
-    /// RTS ↔ SQD: whether requests that have not started stay so.
-    pub(crate) fn set_draining(&mut self, draining: bool) {
-        self.draining = draining;
-    }
-
     /// Whether nothing is unfinished of which something was sent.
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(|wqe| wqe.has_begun(self.sent))
     }
 
     /// Whether there may be a packet to send. There is none while this says no.
-    pub(crate) fn may_transmit(&self) -> bool {
+    pub(crate) fn may_transmit(&self, state: SendState) -> bool {
+        let more = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.admits(state, wqe));
         let asked =
             self.probe.is_some_and(|probe| self.cursor_psn().since(self.una) >= probe.allowance);
-        let more = self.cursor.wqe < self.queue.len() && !asked;
-        (more || self.asks_again()) && !self.retry.is_waiting()
+        let asks_again = self.asks_again() && state.admits(|| true);
+        ((more && !asked) || asks_again) && !self.retry.is_waiting()
+    }
+
+    /// Whether the state of the send queue admits a packet of a request.
+    fn admits(&self, state: SendState, wqe: &Wqe) -> bool {
+        state.admits(|| wqe.is_done() || wqe.has_begun(self.sent))
     }
 
     /// Appends request packets to `out`, as many as it takes and the windows allow.
@@ -198,9 +197,10 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
+        state: SendState,
         out: &mut Burst,
     ) -> Progress {
-        let (progress, cost) = self.fill(cx, connection, out);
+        let (progress, cost) = self.fill(cx, connection, state, out);
         if cost == 0 {
             return progress;
         }
@@ -221,6 +221,7 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
+        state: SendState,
         out: &mut Burst,
     ) -> (Progress, u64) {
         let (leash, in_flight) = (self.leash.length(), self.flights.total());
@@ -232,7 +233,7 @@ impl Requester {
         if !self.ask_again(cx, connection, out, &mut cost) {
             return (Progress::More, cost);
         }
-        while self.may_transmit() {
+        while self.may_transmit(state) {
             let (mut header, payload) = match self.next(cx, connection) {
                 Next::Nothing => return (Progress::Idle, cost),
                 Next::Passed => continue,
@@ -287,7 +288,7 @@ impl Requester {
                 Position::Middle if !header.ack_req => {
                     cost += self.push_middles(cx, connection, header, out, left);
                 }
-                Position::Only => {
+                Position::Only if state.admits_new() => {
                     cost += self.push_messages(cx, connection, header, out, left);
                 }
                 _ => {}
@@ -341,7 +342,7 @@ impl Requester {
         let from = self.cursor.wqe;
         let kind = from.checked_sub(1).and_then(|before| self.queue.get(before)?.kind());
         let is_like = |wqe: &Wqe| !wqe.is_started() && wqe.kind() == kind;
-        let stops = self.draining || self.probe.is_some() || kind.is_none();
+        let stops = self.probe.is_some() || kind.is_none();
         if stops || !self.queue.get(from).is_some_and(is_like) {
             return 0;
         }
@@ -470,7 +471,7 @@ impl Requester {
                 SendOp::LocalInv { .. } => !is_oldest,
                 _ => wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0,
             };
-            if self.draining || waits || wqe.failure.is_some() {
+            if waits || wqe.failure.is_some() {
                 return Next::Nothing;
             }
             wqe.run(self.next_psn, &connection.id, cx.memory);
@@ -487,13 +488,9 @@ impl Requester {
 
     /// The packet at the cursor. Starts the request when it is its turn.
     fn next(&mut self, cx: &mut Context<'_>, connection: &Connection) -> Next {
-        let sent = self.sent;
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return Next::Nothing };
         if wqe.op.is_local() {
             return self.pass(cx, connection);
-        }
-        if self.draining && !wqe.has_begun(sent) {
-            return Next::Nothing;
         }
         if !wqe.is_started() {
             if wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0 {
