@@ -64,7 +64,6 @@ const WIDE_STRUCTS: &[(&str, &str)] = &[
     ("src/engine/attr.rs", "QpAttr"),
     ("src/engine/flat.rs", "FlatAttr"),
     ("src/engine/qp.rs", "QueuePair"),
-    ("src/transport/rc/requester.rs", "Requester"),
     ("src/verbs/info.rs", "DeviceInfo"),
     ("src/verbs/info.rs", "Limits"),
     ("capi/src/abi/attr.rs", "QpAttr"),

@@ -700,10 +700,9 @@ fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2]
 fn the_state_says_which_requests_send() {
     use QpState::{Err, Rts, Sqd, Sqe};
     use QpType::{Rc, Uc, Ud, XrcIni};
-    let all = [Rc, XrcIni, Uc, Ud].as_slice();
-    let connected = [Rc, XrcIni, Uc].as_slice();
+    let (all, connected) = (&[Rc, XrcIni, Uc, Ud], &[Rc, XrcIni, Uc]);
     // Service, whether a message has started, state: whether that message goes on, and the next one starts.
-    let table = [
+    let table: [(&[QpType], bool, QpState, [bool; 2]); 8] = [
         (connected, true, Rts, [true, true]),
         (connected, true, Sqd, [true, false]),
         (&[Uc], true, Sqe, [false, false]),

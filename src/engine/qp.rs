@@ -386,7 +386,7 @@ impl QueuePair {
     /// Whether there may be a request to send.
     pub(crate) fn wants_to_request(&self) -> bool {
         self.service.may_transmit(self.send_state())
-            && (self.waiting.is_none() || self.service.asks_again())
+            && (self.waiting.is_none() || self.service.has_rerequests())
             && self.paced.is_none()
     }
 

@@ -140,9 +140,9 @@ impl Service {
     }
 
     /// Whether answers are to be asked for again, for which there is room already.
-    pub(crate) fn asks_again(&self) -> bool {
+    pub(crate) fn has_rerequests(&self) -> bool {
         match self {
-            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.asks_again(),
+            Self::Rc { requester, .. } | Self::XrcIni { requester } => requester.has_rerequests(),
             Self::Uc { .. } | Self::Ud { .. } | Self::XrcTgt { .. } => false,
         }
     }

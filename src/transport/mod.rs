@@ -20,6 +20,7 @@
 //! | `segment` | how a message falls into packets |
 //! | `build` | packets into bursts |
 //! | `window` | how much may be on its way to one address |
+//! | `in_flight` | what of that one queue pair has sent |
 //! | `recv` | the receive queue |
 //! | `srq` | receive queues that queue pairs share |
 //! | `connection` | what both halves share |
@@ -28,6 +29,7 @@ pub(crate) mod build;
 pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod fault;
+pub(crate) mod in_flight;
 pub(crate) mod inbound;
 pub(crate) mod message;
 pub mod outputs;

@@ -10,7 +10,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use crate::net::{MAX_BURST_BYTES, MAX_BURST_SEGMENTS};
-use crate::psn::Psn;
 use crate::time::Instant;
 use backlog::Backlog;
 
@@ -434,70 +433,9 @@ impl Allowance {
 }
 
 /// Packets of `len` bytes that fit one burst.
-fn per_burst(len: usize) -> u32 {
+pub(crate) fn per_burst(len: usize) -> u32 {
     let packets = (MAX_BURST_BYTES / len.max(1)).clamp(1, MAX_BURST_SEGMENTS);
     u32::try_from(packets).unwrap_or(1)
-}
-
-/// The bursts of one queue pair that are not acknowledged yet, with what each was charged.
-#[derive(Debug, Default)]
-pub(crate) struct Flights {
-    flights: VecDeque<Flight>,
-    /// What all of them were charged.
-    total: u64,
-}
-
-#[derive(Debug)]
-struct Flight {
-    /// The PSN after its last packet.
-    end: Psn,
-    cost: u64,
-    departed: Instant,
-}
-
-/// What has landed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Landed {
-    pub(crate) cost: u64,
-    /// When the flight left whose last packet was acknowledged, if that was the last packet of one.
-    pub(crate) departed: Option<Instant>,
-}
-
-impl Flights {
-    pub(crate) fn push(&mut self, end: Psn, cost: u64, departed: Instant) {
-        self.total += cost;
-        self.flights.push_back(Flight { end, cost, departed });
-    }
-
-    /// What those under way were charged.
-    pub(crate) fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// When the oldest left.
-    pub(crate) fn first_departed(&self) -> Option<Instant> {
-        self.flights.front().map(|flight| flight.departed)
-    }
-
-    /// Forgets the flights that end at or before `una`, and returns what they were charged.
-    pub(crate) fn landed(&mut self, una: Psn) -> Landed {
-        let mut landed = Landed::default();
-        while let Some(flight) = self.flights.front()
-            && !una.is_before(flight.end)
-        {
-            landed.cost += flight.cost;
-            landed.departed = (flight.end == una).then_some(flight.departed);
-            self.flights.pop_front();
-        }
-        self.total -= landed.cost;
-        landed
-    }
-
-    /// Forgets them all: they are lost, or nobody waits for them any more.
-    pub(crate) fn abandon(&mut self) -> u64 {
-        self.flights.clear();
-        std::mem::take(&mut self.total)
-    }
 }
 
 #[cfg(test)]
@@ -750,20 +688,5 @@ mod tests {
         };
         assert_eq!(room(&mut windows, PASSING), 100_000, "a new one");
         assert_eq!([0, 2, LOOKS].map(|i| room(&mut windows, i)), [20_000; 3], "as it was");
-    }
-
-    #[test]
-    fn flights_land_when_their_last_packet_is_acknowledged() {
-        let mut flights = Flights::default();
-        let at = Instant::from_micros;
-        flights.push(Psn::new(2), 10, at(1));
-        flights.push(Psn::new(5), 20, at(2));
-        let mut landed = |una| {
-            let Landed { cost, departed } = flights.landed(Psn::new(una));
-            (cost, departed, flights.total(), flights.first_departed())
-        };
-        assert_eq!(landed(1), (0, None, 30, Some(at(1))));
-        assert_eq!(landed(4), (10, None, 20, Some(at(2))));
-        assert_eq!(landed(5), (20, Some(at(2)), 0, None));
     }
 }

@@ -1,6 +1,6 @@
 //! Packets that arrive ahead of a missing one, and are kept until it comes.
 //!
-//! A requester keeps [answers](super::missing) so, and a responder requests.
+//! A requester keeps [answers](super::gaps) so, and a responder requests.
 //!
 //! A responder says once that a packet is missing, and a requester then sends it again with everything behind it
 //! (go-back-N, IBTA vol 1, §9.7.4.1.4). Nothing has to be sent again that is kept here: once the missing packet

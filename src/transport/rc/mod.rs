@@ -8,14 +8,19 @@
 
 pub(crate) mod ahead;
 mod bursts;
+mod charges;
+mod congestion;
 pub(crate) mod flush_icrc;
-mod leash;
-mod missing;
+mod gaps;
+mod loss_window;
+mod peer;
+mod pending;
 pub(crate) mod reads;
-mod repair;
+mod recovery;
 pub(crate) mod replay;
 pub(crate) mod requester;
 mod rerequest;
 pub(crate) mod responder;
 pub(crate) mod response;
-pub(crate) mod retry;
+mod retry;
+mod selective;

@@ -1,31 +1,35 @@
 //! The requester: send requests into request packets.
 //!
 //! ```text
-//!            una              cursor               sent
+//!          snd_una           snd_nxt             snd_max
 //!             │                 │                   │
 //!   ──────────┼─────────────────┼───────────────────┼──────────────► PSN
 //!   complete  │  unacknowledged │  to be sent again │  never sent
 //! ```
 //!
 //! No packet is ever stored: the next one follows from the cursor and from registered memory, and a
-//! retry moves the cursor back to `una`. Without a retry under way, `cursor` and `sent` are one.
+//! retry moves the cursor, which stands at `snd_nxt`, back to `snd_una`. Without a retry under way, `snd_nxt` and
+//! `snd_max` are one.
+//!
+//! [`Recovery`] decides when to rewind and how carefully to go on, a [`CongestionControl`] how much may be in flight.
 
 use crate::net::Burst;
 use crate::psn::Psn;
-use crate::time::Instant;
+use crate::time::{AckTimeout, Instant};
 use crate::transport::build::{self, Coverage, Extension, Header, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
 use crate::transport::message;
-use crate::transport::rc::bursts::Bursts;
+use crate::transport::rc::charges::Charges;
+use crate::transport::rc::congestion::CongestionControl;
 use crate::transport::rc::flush_icrc::FlushIcrc;
-use crate::transport::rc::leash::Leash;
-use crate::transport::rc::missing::Missing;
+use crate::transport::rc::loss_window::LossWindow;
+use crate::transport::rc::peer::PeerTraits;
+use crate::transport::rc::pending::PendingResponses;
 use crate::transport::rc::reads::ReadPlan;
-use crate::transport::rc::repair::Repair;
-use crate::transport::rc::retry::{Expired, Retry};
+use crate::transport::rc::recovery::{Expired, Outstanding, Recovery};
 use crate::transport::send_queue::SendQueue;
 use crate::transport::send_state::SendState;
-use crate::transport::window::{Allowance, Flights, WindowId, lone_cost, usable};
+use crate::transport::window::{Allowance, WindowId, lone_cost, per_burst, usable};
 use crate::transport::work::{
     FlushPlacement, FlushTarget, SendFlags, SendOp, SendRequest, WcStatus,
 };
@@ -42,46 +46,20 @@ pub(crate) struct Requester {
     /// The first PSN of the next request to start.
     next_psn: Psn,
     /// The oldest PSN that is neither acknowledged nor answered.
-    pub(super) una: Psn,
+    pub(super) snd_una: Psn,
     /// The PSN after the highest ever sent.
-    pub(super) sent: Psn,
+    pub(super) snd_max: Psn,
+    /// The next packet to send: its PSN is `snd_nxt`.
     pub(super) cursor: Cursor,
-    /// Requests with a response on their way, each part of a READ for itself: never more than
-    /// `max_rd_atomic`.
-    pub(super) outstanding: u32,
-    /// Requests with a response before the cursor that have no full one yet: a fence waits for them.
-    pub(super) unanswered: u32,
-    /// What was sent since a packet asked for an acknowledgement takes at the receiver.
-    since_ack_req: u64,
-    pub(super) retry: Retry,
-    pub(super) flights: Flights,
-    /// Answers to READs that were asked for, by the receive buffer they take.
-    pub(super) read_flights: Flights,
-    pub(super) reads: ReadPlan,
-    /// The ACK timer was over, or a packet is sent again alone.
-    pub(super) probe: Option<Probe>,
-    pub(super) repair: Repair,
-    pub(super) missing: Missing,
-    pub(super) flush_icrc: FlushIcrc,
-    pub(super) bursts: Bursts,
-    pub(super) leash: Leash,
+    pub(super) recovery: Recovery,
+    pub(super) congestion: Controller,
+    pub(super) charges: Charges,
+    pub(super) pending: PendingResponses,
+    pub(super) peer: PeerTraits,
 }
 
-/// How a requester comes back after its ACK timer was over, or to a peer that may have kept what came behind
-/// a lost packet.
-///
-/// The peer may have been asleep, and all that was sent may still be in its receive buffer. To send
-/// it again at once would overrun that, or be in vain. So one packet asks where the peer stands, and one more goes
-/// with each answer, until everything sent before has been acknowledged or sent again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Probe {
-    /// The PSN after the last that was sent before.
-    pub(super) until: Psn,
-    /// PSNs that may be unacknowledged.
-    pub(super) allowance: u32,
-    /// The first packet goes once more, by itself: nobody would miss it, and a timeout cost many round trips.
-    pub(super) repeats: bool,
-}
+/// The congestion controller of every requester.
+type Controller = LossWindow;
 
 /// The next packet to send: packet `packet` of the request at `wqe` in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -113,22 +91,14 @@ impl Requester {
         Self {
             queue: SendQueue::new(capacity),
             next_psn: Psn::default(),
-            una: Psn::default(),
-            sent: Psn::default(),
+            snd_una: Psn::default(),
+            snd_max: Psn::default(),
             cursor: Cursor::default(),
-            outstanding: 0,
-            unanswered: 0,
-            since_ack_req: 0,
-            retry: Retry::new(Default::default(), 0, 0),
-            flights: Flights::default(),
-            read_flights: Flights::default(),
-            reads: ReadPlan::new(u32::MAX),
-            probe: None,
-            repair: Repair::default(),
-            missing: Missing::default(),
-            flush_icrc: FlushIcrc::default(),
-            bursts: Bursts::default(),
-            leash: Leash::default(),
+            recovery: Recovery::new(AckTimeout::NEVER, 0, 0),
+            congestion: Controller::new(0),
+            charges: Charges::default(),
+            pending: PendingResponses::default(),
+            peer: PeerTraits::default(),
         }
     }
 
@@ -141,20 +111,22 @@ impl Requester {
         read_window: u64,
         whole: bool,
     ) {
-        (self.next_psn, self.una, self.sent) = (first, first, first);
-        self.missing.reset(first);
-        self.retry = Retry::new(connection.timeout, connection.retry_cnt, connection.rnr_retry);
+        (self.next_psn, self.snd_una, self.snd_max) = (first, first, first);
+        self.pending.gaps.reset(first);
+        let Connection { timeout, retry_cnt, rnr_retry, .. } = *connection;
+        self.recovery = Recovery::new(timeout, retry_cnt, rnr_retry);
         let longest = answer_len(connection);
         let cost = lone_cost(longest);
-        self.leash = Leash::new(longest, cost);
+        self.congestion = Controller::new(u64::from(per_burst(longest)) * cost);
         let packets = usable(read_window) / cost;
         let at_once = if whole { 1 } else { connection.max_rd_atomic };
-        self.reads = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
+        self.pending.plan = ReadPlan::filling(u32::try_from(packets).unwrap_or(u32::MAX), at_once);
     }
 
     /// Takes changed timeouts and budgets over.
     pub(crate) fn configure(&mut self, connection: &Connection) {
-        self.retry.configure(connection.timeout, connection.retry_cnt, connection.rnr_retry);
+        let Connection { timeout, retry_cnt, rnr_retry, .. } = *connection;
+        self.recovery.configure(timeout, retry_cnt, rnr_retry);
     }
 
     pub(crate) fn queue(&self) -> &SendQueue {
@@ -175,21 +147,20 @@ impl Requester {
 
     /// Whether nothing is unfinished of which something was sent.
     pub(crate) fn is_drained(&self) -> bool {
-        !self.queue.front().is_some_and(|wqe| wqe.has_begun(self.sent))
+        !self.queue.front().is_some_and(|wqe| wqe.has_begun(self.snd_max))
     }
 
     /// Whether there may be a packet to send. There is none while this says no.
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         let more = self.queue.get(self.cursor.wqe).is_some_and(|wqe| self.admits(state, wqe));
-        let asked =
-            self.probe.is_some_and(|probe| self.cursor_psn().since(self.una) >= probe.allowance);
-        let asks_again = self.asks_again() && state.admits(|| true);
-        ((more && !asked) || asks_again) && !self.retry.is_waiting()
+        let more = more && self.recovery.admits(|| self.snd_nxt().since(self.snd_una));
+        let rerequests = self.has_rerequests() && state.admits(|| true);
+        (more || rerequests) && !self.recovery.is_waiting()
     }
 
     /// Whether the state of the send queue admits a packet of a request.
     fn admits(&self, state: SendState, wqe: &Wqe) -> bool {
-        state.admits(|| wqe.is_done() || wqe.has_begun(self.sent))
+        state.admits(|| wqe.is_done() || wqe.has_begun(self.snd_max))
     }
 
     /// Appends request packets to `out`, as many as it takes and the windows allow.
@@ -204,12 +175,9 @@ impl Requester {
         if cost == 0 {
             return progress;
         }
-        cx.windows.charge(connection.window, cost);
-        self.flights.push(self.cursor_psn(), cost, cx.now);
-        self.retry.sent(cx.now);
-        if let Some(probe) = &mut self.probe
-            && std::mem::take(&mut probe.repeats)
-        {
+        self.charges.charge_requests(cx, connection, self.snd_nxt(), cost);
+        self.recovery.on_sent(cx.now);
+        if self.recovery.take_repeat() {
             self.place_cursor();
             return Progress::More;
         }
@@ -224,13 +192,13 @@ impl Requester {
         state: SendState,
         out: &mut Burst,
     ) -> (Progress, u64) {
-        let (leash, in_flight) = (self.leash.length(), self.flights.total());
+        let (cwnd, in_flight) = (self.congestion.window(), self.charges.requests().total());
         let window = cx.windows.allowance(connection.window, cx.now);
-        let whole = window.within(leash, in_flight);
+        let whole = window.within(cwnd, in_flight);
         let turn = cx.allowance(connection.window);
         out.shorten(whole.longest_burst(answer_len(connection)));
         let mut cost = 0;
-        if !self.ask_again(cx, connection, out, &mut cost) {
+        if !self.rerequest_reads(cx, connection, out, &mut cost) {
             return (Progress::More, cost);
         }
         while self.may_transmit(state) {
@@ -243,25 +211,25 @@ impl Requester {
             let len = datagram_len(header.opcode, payload.len as usize);
             // A network card that cuts bursts may number the packets otherwise than the ICRC
             // assumes, so what is sent again goes alone, as identification 0, unless bursts get through.
-            let again = header.psn.is_before(self.sent);
-            let alone = again && !self.bursts.get_through();
+            let again = header.psn.is_before(self.snd_max);
+            let alone = again && !self.peer.bursts.get_through();
             if !out.has_room(len) || (alone && !out.is_empty()) {
                 return (Progress::More, cost);
             }
             // What is sent again had its turn before.
-            let unleashed = if again || cost > 0 { window } else { turn };
-            let allowance = unleashed.within(leash, in_flight);
+            let room = if again || cost > 0 { window } else { turn };
+            let allowance = room.within(cwnd, in_flight);
             let takes = allowance.takes(len, !out.is_empty());
             let burst = || allowance.burst(len, if again { 1 } else { self.packets_left() });
             let want = if cost == 0 { burst() } else { cost + takes };
             if !allowance.admits(want) {
-                // For the leash only its own acknowledgements make room, and nobody else's.
-                let leashed = unleashed.admits(want);
+                // Only acknowledgements to this requester make room in its congestion window.
+                let is_congested = room.admits(want);
                 let blocked = Progress::Blocked(connection.window, burst());
-                return (if leashed { Progress::Idle } else { blocked }, cost);
+                return (if is_congested { Progress::Idle } else { blocked }, cost);
             }
             cost += takes;
-            self.since_ack_req += takes;
+            self.charges.since_ack_req += takes;
             let left = whole.less(cost);
             let closes = match alone {
                 true => !left.admits(takes),
@@ -269,13 +237,13 @@ impl Requester {
             };
             header.ack_req |= closes || self.must_ask(whole);
             if header.ack_req {
-                self.since_ack_req = 0;
+                self.charges.since_ack_req = 0;
             }
             if !self.push(cx, connection, out, header, payload) {
                 return (Progress::Idle, cost - takes);
             }
             if out.len() > 1 {
-                self.bursts.followed(header.psn);
+                self.peer.bursts.followed(header.psn);
             }
             if again {
                 cx.counters().retransmitted += 1;
@@ -309,7 +277,7 @@ impl Requester {
     ) -> u64 {
         let psn = before.psn.next();
         let takes = left.takes(out.segment_len(), true);
-        let unasked = left.quarter().saturating_sub(self.since_ack_req) / takes;
+        let unasked = left.quarter().saturating_sub(self.charges.since_ack_req) / takes;
         let fit = self.most_behind(out, psn, left).min(u32::try_from(unasked).unwrap_or(u32::MAX));
         let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return 0 };
         // The last that fits may end the burst, and the last of all ends the message.
@@ -320,12 +288,12 @@ impl Requester {
         };
         let count = build::repeat(out, connection, before.opcode, psn, count, fill);
         if count > 0 {
-            self.bursts.followed(psn);
+            self.peer.bursts.followed(psn);
         }
         self.cursor.packet += count;
-        self.sent = psn.plus(count);
+        self.snd_max = psn.plus(count);
         let cost = u64::from(count) * takes;
-        self.since_ack_req += cost;
+        self.charges.since_ack_req += cost;
         cost
     }
 
@@ -342,7 +310,7 @@ impl Requester {
         let from = self.cursor.wqe;
         let kind = from.checked_sub(1).and_then(|before| self.queue.get(before)?.kind());
         let is_like = |wqe: &Wqe| !wqe.is_started() && wqe.kind() == kind;
-        let stops = self.probe.is_some() || kind.is_none();
+        let stops = self.recovery.is_probing() || kind.is_none();
         if stops || !self.queue.get(from).is_some_and(is_like) {
             return 0;
         }
@@ -363,10 +331,10 @@ impl Requester {
         };
         let count = build::repeat(out, connection, before.opcode, psn, count, fill);
         if count > 0 {
-            self.bursts.followed(psn);
+            self.peer.bursts.followed(psn);
             self.cursor.wqe += count as usize;
             self.next_psn = psn.plus(count);
-            self.sent = self.next_psn;
+            self.snd_max = self.next_psn;
         }
         u64::from(count) * left.takes(out.segment_len(), true)
     }
@@ -374,13 +342,13 @@ impl Requester {
     /// How many packets like the last of `out` may follow it, the next of which has this PSN.
     fn most_behind(&self, out: &Burst, psn: Psn, left: Allowance) -> u32 {
         let fit = left.packets(left.takes(out.segment_len(), true)).min(out.room() as u64);
-        let ahead = Psn::HALF.saturating_sub(psn.since(self.una) + 1);
+        let ahead = Psn::HALF.saturating_sub(psn.since(self.snd_una) + 1);
         u32::try_from(fit).unwrap_or(u32::MAX).min(ahead)
     }
 
     /// Whether a packet must ask for an acknowledgement wherever it stands in its burst.
     fn must_ask(&self, allowance: Allowance) -> bool {
-        self.since_ack_req >= allowance.quarter() || self.probe.is_some()
+        self.charges.since_ack_req >= allowance.quarter() || self.recovery.is_probing()
     }
 
     /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its
@@ -431,7 +399,7 @@ impl Requester {
         let answered = wqe.op.has_response();
         let (is_read, packets) = (wqe.op.is_read(), wqe.packets);
         if answered {
-            self.outstanding += 1;
+            self.pending.outstanding += 1;
         }
         if is_read {
             self.charge_answer(cx, connection, header.psn, payload.psns);
@@ -439,11 +407,11 @@ impl Requester {
         self.cursor.packet += payload.psns;
         if self.cursor.packet >= packets {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
-            self.unanswered += u32::from(answered);
+            self.pending.fence_count += u32::from(answered);
         }
         let after = header.psn.plus(payload.psns);
-        if self.sent.is_before(after) {
-            self.sent = after;
+        if self.snd_max.is_before(after) {
+            self.snd_max = after;
         }
         true
     }
@@ -456,8 +424,7 @@ impl Requester {
         packets: u32,
     ) {
         let cost = answer_cost(cx, connection, packets);
-        cx.windows.charge(cx.read_window, cost);
-        self.read_flights.push(psn.plus(packets), cost, cx.now);
+        self.charges.charge_response(cx, psn.plus(packets), cost);
     }
 
     /// The request at the cursor is done here. It is complete when all before it are; after a retry
@@ -469,7 +436,7 @@ impl Requester {
             let waits = match wqe.op {
                 // IBTA vol 1, §10.6.5.1.
                 SendOp::LocalInv { .. } => !is_oldest,
-                _ => wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0,
+                _ => wqe.flags.contains(SendFlags::FENCE) && self.pending.fence_count > 0,
             };
             if waits || wqe.failure.is_some() {
                 return Next::Nothing;
@@ -493,7 +460,7 @@ impl Requester {
             return self.pass(cx, connection);
         }
         if !wqe.is_started() {
-            if wqe.flags.contains(SendFlags::FENCE) && self.unanswered > 0 {
+            if wqe.flags.contains(SendFlags::FENCE) && self.pending.fence_count > 0 {
                 return Next::Nothing;
             }
             wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
@@ -503,11 +470,11 @@ impl Requester {
             return Next::Nothing;
         }
         let psn = wqe.first.plus(self.cursor.packet);
-        if wqe.op.has_response() && self.outstanding >= connection.max_rd_atomic.into() {
+        if wqe.op.has_response() && self.pending.outstanding >= connection.max_rd_atomic.into() {
             return Next::Nothing;
         }
         let Some(wqe) = self.queue.get(self.cursor.wqe) else { return Next::Nothing };
-        let (header, payload) = self.question(connection, wqe, self.cursor.packet);
+        let (header, payload) = self.build_request(connection, wqe, self.cursor.packet);
         if wqe.op.is_read() {
             let cost = answer_cost(cx, connection, payload.psns);
             if !cx.allowance(cx.read_window).admits(cost) {
@@ -515,14 +482,14 @@ impl Requester {
             }
         }
         // The peer tells old from new by half the circle; a READ of that length goes alone.
-        if psn != self.una && psn.since(self.una) + payload.psns >= Psn::HALF {
+        if psn != self.snd_una && psn.since(self.snd_una) + payload.psns >= Psn::HALF {
             return Next::Nothing;
         }
         Next::Request(header, payload)
     }
 
     /// The packet `index` of a request that has started.
-    pub(super) fn question(
+    pub(super) fn build_request(
         &self,
         connection: &Connection,
         wqe: &Wqe,
@@ -534,7 +501,7 @@ impl Requester {
         match wqe.op {
             SendOp::Read { from } => {
                 let mtu = connection.mtu;
-                let end = self.reads.end(index, wqe.packets);
+                let end = self.pending.plan.end(index, wqe.packets);
                 let offset = index * mtu;
                 let length = end.saturating_mul(mtu).min(wqe.length) - offset;
                 let addr = from.addr.wrapping_add(offset.into());
@@ -550,7 +517,7 @@ impl Requester {
                 ask(Opcode::RcFetchAdd, Extension::Atomic(atomic), 1)
             }
             SendOp::Flush { target, placement } => {
-                ask(Opcode::RcFlush, flush(target, placement, self.flush_icrc), 1)
+                ask(Opcode::RcFlush, flush(target, placement, self.peer.flush_icrc), 1)
             }
             SendOp::AtomicWrite { to } => {
                 let reth = Reth { addr: to.addr, rkey: to.rkey, length: wqe.length };
@@ -567,58 +534,48 @@ impl Requester {
 
     /// A packet of the peer: it may tell which ICRC a FLUSH must have.
     pub(crate) fn observe(&mut self, bth: &Bth) {
-        self.flush_icrc.observe(bth);
+        self.peer.flush_icrc.observe(bth);
     }
 
     /// The peer seems not to have got the oldest request. If that is a FLUSH, it may have had the
     /// wrong ICRC.
     pub(super) fn miss_flush(&mut self) {
         if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
-            self.flush_icrc.unanswered();
+            self.peer.flush_icrc.unanswered();
         }
     }
 
     /// The peer seems not to have got what follows the last that it has acknowledged.
     pub(super) fn miss_burst(&mut self, cx: &mut Context<'_>) {
-        cx.counters().bursts_given_up += u64::from(self.bursts.lost());
+        cx.counters().bursts_given_up += u64::from(self.peer.bursts.lost());
     }
 
     /// Whether bursts do not get through, so that every packet is to go alone.
     pub(crate) fn goes_alone(&self) -> bool {
-        self.bursts.are_given_up()
+        self.peer.bursts.are_given_up()
     }
 
     /// The PSN at the cursor.
-    pub(super) fn cursor_psn(&self) -> Psn {
+    pub(super) fn snd_nxt(&self) -> Psn {
         match self.queue.get(self.cursor.wqe) {
             Some(wqe) if wqe.is_started() => wqe.first.plus(self.cursor.packet),
             _ => self.next_psn,
         }
     }
 
-    /// Sends everything from `una` on again, as soon as the retry timers allow.
-    pub(super) fn go_back(&mut self, cx: &mut Context<'_>, connection: &Connection) {
-        let packet = self.queue.front().map_or(0, |wqe| self.una.since(wqe.first));
-        self.cursor = Cursor { wqe: 0, packet };
-        if let Some(wqe) = self.queue.front_mut() {
-            wqe.resumed_at = packet;
-        }
-        (self.outstanding, self.unanswered, self.since_ack_req) = (0, 0, 0);
-        self.probe = None;
-        self.repair.stops();
-        self.missing.reset(self.una);
-        self.bursts.repeated();
-        self.abandon_flights(cx, connection.window);
-    }
-
-    fn abandon_flights(&mut self, cx: &mut Context<'_>, window: WindowId) {
-        cx.windows.release(window, self.flights.abandon());
-        cx.windows.release(cx.read_window, self.read_flights.abandon());
+    /// Moves the cursor back to `una`: everything from there on is sent again.
+    pub(super) fn rewind_to_una(&mut self, cx: &mut Context<'_>, connection: &Connection) {
+        self.place_cursor();
+        (self.pending.outstanding, self.pending.fence_count) = (0, 0);
+        self.charges.since_ack_req = 0;
+        self.pending.gaps.reset(self.snd_una);
+        self.peer.bursts.repeated();
+        self.charges.abandon(cx, connection.window);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.retry.deadline()
+        self.recovery.deadline()
     }
 
     /// A timer may be over. Fails when the retries are used up.
@@ -627,29 +584,27 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
     ) -> Result<(), WcStatus> {
-        match self.retry.expired(cx.now) {
-            None | Some(Expired::Rnr) => Ok(()),
-            Some(Expired::Ack) => {
-                cx.counters().timeouts += 1;
-                if !self.retry.retry_after_timeout() {
-                    return Err(WcStatus::RetryExcErr);
-                }
-                cx.counters().retries += 1;
-                self.miss_flush();
-                self.miss_burst(cx);
-                self.go_back(cx, connection);
-                self.ask();
-                Ok(())
-            }
+        let Some(expired) = self.recovery.on_timeout(cx.now, self.outstanding()) else {
+            return Ok(());
+        };
+        if expired == Expired::Rnr {
+            return Ok(());
         }
+        cx.counters().timeouts += 1;
+        if expired == Expired::RetriesExhausted {
+            return Err(WcStatus::RetryExcErr);
+        }
+        cx.counters().retries += 1;
+        self.miss_flush();
+        self.miss_burst(cx);
+        self.rewind_to_una(cx, connection);
+        Ok(())
     }
 
-    /// Sends one packet, and more with each answer. To a peer that keeps what comes behind a lost packet all depends on
-    /// this one.
-    pub(super) fn ask(&mut self) {
-        let answered = self.queue.front().is_none_or(|wqe| wqe.op.has_response());
-        let repeats = self.repair.is_selective() && !answered;
-        self.probe = Some(Probe { until: self.sent, allowance: 1, repeats });
+    /// What has been sent, for recovery.
+    pub(super) fn outstanding(&self) -> Outstanding {
+        let has_response = self.queue.front().is_none_or(|wqe| wqe.op.has_response());
+        Outstanding { snd_max: self.snd_max, has_response }
     }
 
     /// How the oldest request fails because it could not be sent, once it is the oldest.
@@ -677,11 +632,11 @@ impl Requester {
     pub(crate) fn clear(&mut self, cx: &mut Context<'_>, window: Option<WindowId>) {
         self.queue.clear();
         self.cursor = Cursor::default();
-        (self.outstanding, self.unanswered) = (0, 0);
-        self.missing.reset(self.una);
-        self.retry.stop();
+        (self.pending.outstanding, self.pending.fence_count) = (0, 0);
+        self.pending.gaps.reset(self.snd_una);
+        self.recovery.stop();
         if let Some(window) = window {
-            self.abandon_flights(cx, window);
+            self.charges.abandon(cx, window);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a requester asks again for answers that are [missing](crate::transport::rc::missing).
+//! How a requester asks again for responses that [were lost](crate::transport::rc::gaps).
 
 use bytes::Bytes;
 
@@ -14,8 +14,8 @@ use crate::wire::{Datagram, Operation};
 
 impl Requester {
     /// Whether answers are to be asked for again.
-    pub(crate) fn asks_again(&self) -> bool {
-        !self.missing.asks.is_empty()
+    pub(crate) fn has_rerequests(&self) -> bool {
+        !self.pending.gaps.pending_rerequests.is_empty()
     }
 
     /// An answer or an acknowledgement has come ahead of a `missing` answer.
@@ -26,7 +26,7 @@ impl Requester {
         missing: Psn,
         (packet, bytes): (&Datagram<'_>, &[u8]),
     ) -> Result<(), WcStatus> {
-        if self.probe.is_some() || self.cursor_psn() != self.sent {
+        if self.recovery.is_probing() || self.snd_nxt() != self.snd_max {
             return self.on_implied_nak(cx, connection, missing);
         }
         let psn = packet.bth.psn;
@@ -35,21 +35,21 @@ impl Requester {
             && self.with_psn(psn).is_some_and(|(_, wqe)| wqe.op.has_response());
         let mut end = psn.next();
         if !says_no_more {
-            let is_kept = self.missing.kept.keep(cx.reorder, self.una, psn, bytes);
-            if !is_kept && self.missing.kept.is_full() {
+            let is_kept = self.pending.gaps.kept.keep(cx.reorder, self.snd_una, psn, bytes);
+            if !is_kept && self.pending.gaps.kept.is_full() {
                 return self.on_implied_nak(cx, connection, missing);
             }
             cx.counters().kept_ahead += u64::from(is_kept);
             end = psn;
         }
-        self.retry.heard(cx.now);
-        self.bursts.acknowledged(psn.next());
-        self.missing.look(self.una, self.sent);
+        self.recovery.restart_ack_timer(cx.now);
+        self.peer.bursts.acknowledged(psn.next());
+        self.pending.gaps.look(self.snd_una, self.snd_max);
         if self.miss_until(end) {
             cx.counters().implied_naks += 1;
         }
-        if self.missing.known.is_before(psn.next()) {
-            self.missing.known = psn.next();
+        if self.pending.gaps.known.is_before(psn.next()) {
+            self.pending.gaps.known = psn.next();
         }
         Ok(())
     }
@@ -57,16 +57,16 @@ impl Requester {
     /// Every answer before `end` should have come. Whether one is missing that was not known to be.
     fn miss_until(&mut self, end: Psn) -> bool {
         let mut any = false;
-        while self.missing.known.is_before(end) {
-            let known = self.missing.known;
+        while self.pending.gaps.known.is_before(end) {
+            let known = self.pending.gaps.known;
             let Some((_, wqe)) = self.with_psn(known) else { break };
             if !wqe.op.has_response() {
-                self.missing.known = wqe.end();
+                self.pending.gaps.known = wqe.end();
                 continue;
             }
-            let part = self.reads.end(known.since(wqe.first), wqe.packets);
-            self.missing.known = wqe.first.plus(part);
-            self.missing.asks.push_back(known);
+            let part = self.pending.plan.end(known.since(wqe.first), wqe.packets);
+            self.pending.gaps.known = wqe.first.plus(part);
+            self.pending.gaps.pending_rerequests.push_back(known);
             any = true;
         }
         any
@@ -84,39 +84,39 @@ impl Requester {
 
     /// Takes the next packet in order out of those that arrived ahead.
     pub(super) fn take_kept(&mut self) -> Option<Bytes> {
-        if self.missing.is_none() {
+        if self.pending.gaps.is_none() {
             return None;
         }
         let first = self.started().find(|wqe| wqe.op.has_response());
-        let awaited = first.map_or(self.sent, Wqe::awaited);
-        self.missing.kept.take_until(self.una, awaited)
+        let awaited = first.map_or(self.snd_max, Wqe::awaited);
+        self.pending.gaps.kept.take_until(self.snd_una, awaited)
     }
 
     /// Asks again for answers that are missing. False when `out` takes no more of that. Adds what
     /// it takes to `cost`.
-    pub(super) fn ask_again(
+    pub(super) fn rerequest_reads(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         out: &mut Burst,
         cost: &mut u64,
     ) -> bool {
-        while let Some(psn) = self.missing.asks.front().copied() {
-            let found = self.with_psn(psn).filter(|_| !psn.is_before(self.una));
+        while let Some(psn) = self.pending.gaps.pending_rerequests.front().copied() {
+            let found = self.with_psn(psn).filter(|_| !psn.is_before(self.snd_una));
             let Some((place, wqe)) = found else {
                 // It has come after all.
-                self.missing.asks.pop_front();
+                self.pending.gaps.pending_rerequests.pop_front();
                 continue;
             };
             let index = psn.since(wqe.first);
-            let (header, payload) = self.question(connection, wqe, index);
+            let (header, payload) = self.build_request(connection, wqe, index);
             let len = datagram_len(header.opcode, payload.len as usize);
-            let alone = !self.bursts.get_through();
+            let alone = !self.peer.bursts.get_through();
             if !out.has_room(len) || (alone && !out.is_empty()) {
                 return false;
             }
             let takes = cx.windows.allowance(connection.window, cx.now).takes(len, !out.is_empty());
-            self.missing.asks.pop_front();
+            self.pending.gaps.pending_rerequests.pop_front();
             let Some(wqe) = self.queue.get_mut(place) else { continue };
             wqe.resumed_at = wqe.resumed_at.min(index);
             let fill = |to: &mut [u8]| wqe.copy_out(cx, connection.id.pd, payload.offset, to);

@@ -9,10 +9,11 @@ use crate::psn::Psn;
 use crate::time::RnrTimer;
 use crate::transport::connection::{Connection, Context};
 use crate::transport::fault::status_of_nak;
+use crate::transport::in_flight::Acked;
 use crate::transport::outputs::DropReason;
+use crate::transport::rc::congestion::{Ack, CongestionControl, Loss};
 use crate::transport::rc::reads::ReadPlan;
-use crate::transport::rc::requester::{Cursor, Probe, Requester};
-use crate::transport::window::Landed;
+use crate::transport::rc::requester::{Cursor, Requester};
 use crate::transport::work::{SendFlags, SendOp, WcStatus};
 use crate::transport::wqe::Wqe;
 use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
@@ -50,7 +51,7 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         let packet = arrived.0;
         let psn = packet.bth.psn;
-        if !psn.is_within(self.una, self.sent.since(self.una)) {
+        if !psn.is_within(self.snd_una, self.snd_max.since(self.snd_una)) {
             cx.counters().drop(DropReason::Ghost);
             return Ok(());
         }
@@ -94,42 +95,36 @@ impl Requester {
     }
 
     /// Everything that follows from `una` having moved.
-    fn settle(&mut self, cx: &mut Context<'_>, connection: &Connection, before: Psn) {
-        if self.una == before {
+    fn after_una_advance(&mut self, cx: &mut Context<'_>, connection: &Connection, before: Psn) {
+        if self.snd_una == before {
             return;
         }
-        // After a timeout it is not known which of two packets has been acknowledged.
-        let ambiguous = self.probe.is_some();
-        self.bursts.acknowledged(self.una);
-        let cursor = self.cursor_psn();
-        if cursor.next().is_before(self.una) {
+        // While packets are sent again it is not known which of two has been acknowledged (Karn's algorithm).
+        let is_ambiguous = self.recovery.is_probing();
+        self.peer.bursts.acknowledged(self.snd_una);
+        let snd_nxt = self.snd_nxt();
+        if snd_nxt.next().is_before(self.snd_una) {
             // Two packets in a row have got through, one of them behind the other.
-            self.bursts.arrived();
+            self.peer.bursts.arrived();
         }
-        self.probe = self
-            .probe
-            .filter(|probe| self.una.is_before(probe.until))
-            .map(|probe| Probe { allowance: probe.allowance + 1, repeats: false, ..probe });
-        if self.probe.is_none() {
-            self.repair.ends();
-        }
-        if cursor.is_before(self.una) && self.queue.front().is_some_and(Wqe::is_started) {
+        if snd_nxt.is_before(self.snd_una) && self.queue.front().is_some_and(Wqe::is_started) {
             // Late news: what was to be sent again from here has arrived after all.
             self.place_cursor();
         }
-        let Landed { cost, departed } = self.flights.landed(self.una);
-        cx.windows.release(connection.window, cost);
-        cx.windows.release(cx.read_window, self.read_flights.landed(self.una).cost);
-        let round_trip = departed.filter(|_| !ambiguous).map(|departed| cx.now - departed);
-        self.leash.landed(cx.now, cost, round_trip);
-        self.retry.progress(cx.now, self.una.is_before(self.cursor_psn()));
+        let Acked { cost, sent_at } = self.charges.on_ack(cx, connection, self.snd_una);
+        let round_trip = sent_at.filter(|_| !is_ambiguous).map(|sent_at| cx.now - sent_at);
+        self.congestion.on_ack(cx.now, Ack { bytes: cost, round_trip });
+        let is_outstanding = self.snd_una.is_before(self.snd_nxt());
+        self.recovery.on_ack(cx.now, self.snd_una, is_outstanding);
     }
 
+    /// Places the cursor at `una`.
     pub(super) fn place_cursor(&mut self) {
-        let Some(front) = self.queue.front_mut() else { return };
-        let packet = self.una.since(front.first);
-        front.resumed_at = packet;
+        let packet = self.queue.front().map_or(0, |wqe| self.snd_una.since(wqe.first));
         self.cursor = Cursor { wqe: 0, packet };
+        if let Some(wqe) = self.queue.front_mut() {
+            wqe.resumed_at = packet;
+        }
     }
 
     /// Acknowledges everything before `end`: completes what is complete, in order.
@@ -139,13 +134,13 @@ impl Requester {
         connection: &Connection,
         end: Psn,
     ) -> Acknowledged {
-        let before = self.una;
-        let sent_again = self.probe.map(|_| self.cursor_psn());
+        let before = self.snd_una;
+        let sent_again = self.recovery.is_probing().then(|| self.snd_nxt());
         let hole = self.advance(cx, connection, end);
-        if sent_again.is_some_and(|psn| psn.is_before(self.una)) {
-            self.repair.jumped();
+        if sent_again.is_some_and(|psn| psn.is_before(self.snd_una)) {
+            self.recovery.on_kept_data();
         }
-        self.settle(cx, connection, before);
+        self.after_una_advance(cx, connection, before);
         hole
     }
 
@@ -153,19 +148,19 @@ impl Requester {
         while let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) {
             if front.op.has_response() {
                 // Only its answer acknowledges it, and the requests behind it.
-                self.una = front.awaited();
-                return match self.una.is_before(end) {
-                    true => Acknowledged::Missing(self.una),
+                self.snd_una = front.awaited();
+                return match self.snd_una.is_before(end) {
+                    true => Acknowledged::Missing(self.snd_una),
                     false => Acknowledged::Whole,
                 };
             }
             if end.is_before(front.end()) {
-                if self.una.is_before(end) {
-                    self.una = end;
+                if self.snd_una.is_before(end) {
+                    self.snd_una = end;
                 }
                 break;
             }
-            self.una = front.end();
+            self.snd_una = front.end();
             self.complete_oldest(cx, connection);
         }
         Acknowledged::Whole
@@ -183,7 +178,8 @@ impl Requester {
         let Some(wqe) = self.queue.front() else { return };
         if let Some(behind) = self.cursor.wqe.checked_sub(1) {
             self.cursor.wqe = behind;
-            self.unanswered = self.unanswered.saturating_sub(u32::from(wqe.op.has_response()));
+            self.pending.fence_count =
+                self.pending.fence_count.saturating_sub(u32::from(wqe.op.has_response()));
         } else {
             self.cursor.packet = 0;
         }
@@ -209,13 +205,18 @@ impl Requester {
         connection: &Connection,
         missing: Psn,
     ) -> Result<(), WcStatus> {
-        if !self.retry.is_news(missing) {
+        if !self.recovery.starts_new_recovery(missing) {
             cx.counters().drop(DropReason::ResponseAhead);
-            self.retry.heard(cx.now);
+            self.recovery.restart_ack_timer(cx.now);
             return Ok(());
         }
         cx.counters().implied_naks += 1;
-        self.retry_from(cx, connection, missing)
+        if !self.recovery.on_implied_nak(missing) {
+            return Err(WcStatus::RetryExcErr);
+        }
+        cx.counters().retries += 1;
+        self.rewind_to_una(cx, connection);
+        Ok(())
     }
 
     fn on_sequence_nak(
@@ -229,34 +230,24 @@ impl Requester {
             return self.on_implied_nak(cx, connection, missing);
         }
         // Kernel rxe sends one for the PSN of an RNR NAK too: the RNR timer decides.
-        if !self.retry.is_news(psn) {
+        if !self.recovery.starts_new_recovery(psn) {
             return Ok(());
         }
         self.miss_flush();
         self.miss_burst(cx);
-        self.repair.ends();
-        if let Some(departed) = self.flights.first_departed() {
-            let kept = self.repair.is_selective();
-            self.leash.lost(self.flights.total(), cx.now - departed, kept);
-        }
-        self.retry_from(cx, connection, psn)?;
-        if self.repair.begins() {
-            self.ask();
-        }
-        Ok(())
-    }
-
-    fn retry_from(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &Connection,
-        missing: Psn,
-    ) -> Result<(), WcStatus> {
-        if !self.retry.retry_from(missing) {
+        if !self.recovery.on_sequence_nak(psn, self.outstanding()) {
             return Err(WcStatus::RetryExcErr);
         }
         cx.counters().retries += 1;
-        self.go_back(cx, connection);
+        let requests = self.charges.requests();
+        if let Some(sent_at) = requests.oldest_sent_at() {
+            self.congestion.on_loss(Loss {
+                in_flight: requests.total(),
+                sent_ago: cx.now - sent_at,
+                peer_keeps_data: self.recovery.peer_keeps_data(),
+            });
+        }
+        self.rewind_to_una(cx, connection);
         Ok(())
     }
 
@@ -271,13 +262,13 @@ impl Requester {
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             return self.on_implied_nak(cx, connection, missing);
         }
-        if self.retry.is_waiting() {
+        if self.recovery.is_waiting() {
             return Ok(());
         }
-        if !self.retry.wait(cx.now, timer) {
+        if !self.recovery.on_rnr_nak(cx.now, timer) {
             return Err(WcStatus::RnrRetryExcErr);
         }
-        self.go_back(cx, connection);
+        self.rewind_to_una(cx, connection);
         Ok(())
     }
 
@@ -326,7 +317,7 @@ impl Requester {
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
     ) -> Result<(), WcStatus> {
-        let (packet, reads) = (arrived.0, self.reads);
+        let (packet, reads) = (arrived.0, self.pending.plan);
         let psn = packet.bth.psn;
         let Some(wqe) = self.reach(cx, connection, arrived)? else { return Ok(()) };
         if wqe.op.is_placement() {
@@ -335,15 +326,15 @@ impl Requester {
         let (index, packets) = (wqe.received, wqe.packets);
         let position = packet.info.position;
         take_piece(cx, reads, wqe, connection.mtu, (position, packet.payload))?;
-        self.una = psn.next();
+        self.snd_una = psn.next();
         let ends_request = index + 1 == reads.end(index, packets);
-        if ends_request && psn.is_before(self.cursor_psn()) {
-            self.outstanding = self.outstanding.saturating_sub(1);
+        if ends_request && psn.is_before(self.snd_nxt()) {
+            self.pending.outstanding = self.pending.outstanding.saturating_sub(1);
         }
         if index + 1 == packets {
             self.complete_oldest(cx, connection);
         }
-        self.settle(cx, connection, psn);
+        self.after_una_advance(cx, connection, psn);
         Ok(())
     }
 
@@ -359,17 +350,17 @@ impl Requester {
         packet: &Datagram<'_>,
     ) -> bool {
         let psn = packet.bth.psn;
-        let is_due = psn == self.una && psn.is_before(self.cursor_psn());
-        let is_alone = self.probe.is_none() && self.missing.is_none();
+        let is_due = psn == self.snd_una && psn.is_before(self.snd_nxt());
+        let is_alone = !self.recovery.is_probing() && self.pending.gaps.is_none();
         if !is_due || !is_alone || packet.info.operation != Operation::ReadResponse {
             return false;
         }
         let is_answered = |wqe: &&mut Wqe| wqe.is_started() && wqe.awaited() == psn;
         let Some(wqe) = self.queue.front_mut().filter(is_answered) else { return false };
         let piece = (Position::Middle, packet.payload);
-        let taken = take_piece(cx, self.reads, wqe, connection.mtu, piece).is_ok();
+        let taken = take_piece(cx, self.pending.plan, wqe, connection.mtu, piece).is_ok();
         if taken {
-            self.una = psn.next();
+            self.snd_una = psn.next();
         }
         taken
     }
@@ -385,7 +376,7 @@ impl Requester {
             return Err(WcStatus::BadRespErr);
         }
         if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
-            self.flush_icrc.answered();
+            self.peer.flush_icrc.answered();
         }
         self.complete_answered(cx, connection, packet.bth.psn);
         Ok(())
@@ -413,13 +404,13 @@ impl Requester {
 
     /// The oldest request has had its one response.
     fn complete_answered(&mut self, cx: &mut Context<'_>, connection: &Connection, psn: Psn) {
-        let cursor = self.cursor_psn();
-        self.una = psn.next();
+        let cursor = self.snd_nxt();
+        self.snd_una = psn.next();
         if psn.is_before(cursor) {
-            self.outstanding = self.outstanding.saturating_sub(1);
+            self.pending.outstanding = self.pending.outstanding.saturating_sub(1);
         }
         self.complete_oldest(cx, connection);
-        self.settle(cx, connection, psn);
+        self.after_una_advance(cx, connection, psn);
     }
 }
 

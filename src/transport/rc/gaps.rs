@@ -22,16 +22,16 @@ use crate::transport::rc::ahead::Ahead;
 
 /// What a requester knows of answers that it lacks.
 #[derive(Debug, Default)]
-pub(super) struct Missing {
+pub(super) struct ReadGaps {
     /// Answers and acknowledgements that came ahead of a missing answer.
     pub(super) kept: Ahead,
     /// Every answer before this PSN has come, is kept, or was asked for again.
     pub(super) known: Psn,
-    /// Where answers are to be asked for again from.
-    pub(super) asks: VecDeque<Psn>,
+    /// PSNs from which on answers are to be requested again.
+    pub(super) pending_rerequests: VecDeque<Psn>,
 }
 
-impl Missing {
+impl ReadGaps {
     /// Nothing is missing, and the next answer is that with the PSN `first`.
     pub(super) fn reset(&mut self, first: Psn) {
         *self = Self { known: first, ..Self::default() };
@@ -59,9 +59,9 @@ mod tests {
     fn what_was_known_long_ago_is_not_taken_for_news() {
         let known_at = |known, una, sent| {
             let [known, una, sent] = [known, una, sent].map(Psn::new);
-            let mut missing = Missing { known, ..Missing::default() };
-            missing.look(una, sent);
-            missing.known.value()
+            let mut gaps = ReadGaps { known, ..ReadGaps::default() };
+            gaps.look(una, sent);
+            gaps.known.value()
         };
         // Between the two, at either end, before, and more than half of the circle before.
         assert_eq!(known_at(7, 5, 9), 7);

@@ -1,0 +1,62 @@
+//! What a requester has charged to windows, and gives back.
+//!
+//! Requests are charged to the window of the path, by what they take of the peer's receive buffer. Responses to READs
+//! are charged to the device's own receive buffer when they are requested, because nothing acknowledges them.
+
+use crate::psn::Psn;
+use crate::transport::connection::{Connection, Context};
+use crate::transport::in_flight::{Acked, InFlight};
+use crate::transport::window::WindowId;
+
+/// What one requester has in flight.
+#[derive(Debug, Default)]
+pub(super) struct Charges {
+    requests: InFlight,
+    responses: InFlight,
+    /// What was sent since a packet asked for an acknowledgement.
+    pub(super) since_ack_req: u64,
+}
+
+impl Charges {
+    /// Charges for a burst of requests up to the PSN `end`.
+    pub(super) fn charge_requests(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        end: Psn,
+        cost: u64,
+    ) {
+        cx.windows.charge(connection.window, cost);
+        self.requests.push(end, cost, cx.now);
+    }
+
+    /// Charges for the response to a READ request that ends at the PSN `end`.
+    pub(super) fn charge_response(&mut self, cx: &mut Context<'_>, end: Psn, cost: u64) {
+        cx.windows.charge(cx.read_window, cost);
+        self.responses.push(end, cost, cx.now);
+    }
+
+    /// Everything before `una` is acknowledged. Returns what requests it covers.
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &Connection,
+        una: Psn,
+    ) -> Acked {
+        let acked = self.requests.on_ack(una);
+        cx.windows.release(connection.window, acked.cost);
+        cx.windows.release(cx.read_window, self.responses.on_ack(una).cost);
+        acked
+    }
+
+    /// Nothing is in flight any more, as far as windows are concerned: it is lost, or not awaited.
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_>, window: WindowId) {
+        cx.windows.release(window, self.requests.abandon());
+        cx.windows.release(cx.read_window, self.responses.abandon());
+    }
+
+    /// Requests in flight.
+    pub(super) fn requests(&self) -> &InFlight {
+        &self.requests
+    }
+}

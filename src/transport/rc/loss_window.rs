@@ -1,0 +1,209 @@
+//! A congestion window from the rate at which packets are lost.
+//!
+//! What is in flight behind a lost packet is lost with it (go-back-N), so a loss costs as much as is in
+//! flight. The window of a path says what the peer's receive buffer takes; that may be many times the
+//! bandwidth-delay product, and the rest waits in some queue, where it is lost all the same. A NAK tells both:
+//!
+//! ```text
+//!   in flight when the NAK comes
+//!   ──────────────────────────────── × least round trip = bandwidth-delay product
+//!    time since the packet was sent
+//! ```
+//!
+//! With `cwnd` in flight a path is busy for `cwnd / (cwnd + 2 BDP)` of the time, about, because ends have other things
+//! to do too. Of what is sent a part `1 / (1 + cwnd / loss interval)` is not sent in vain, where the loss interval is
+//! what is acknowledged between two losses. The product of both is greatest with
+//!
+//! ```text
+//!   cwnd = √(2 BDP × loss interval)
+//! ```
+//!
+//! so the rarer losses are, the larger is the window. Without a loss there is none.
+//!
+//! With a peer that keeps what comes behind a lost packet a loss costs one round trip, whatever is in flight. So much may
+//! be in flight then that two losses are to be expected: when more than that is lost some queue is too short.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+use crate::transport::rc::congestion::{Ack, CongestionControl, Loss};
+
+/// The least round trip is that of the last one or two such periods, because paths change.
+const MIN_RTT_PERIOD: Duration = Duration::from_secs(10);
+
+/// What a requester has learned of its path from losses.
+#[derive(Debug, Default)]
+pub(super) struct LossWindow {
+    /// The congestion window; `None` before the first loss that has found a queue.
+    cwnd: Option<u64>,
+    /// What a full burst takes. A path that holds less is quicker than its ends.
+    max_burst: u64,
+    /// Twice the bandwidth-delay product.
+    double_bdp: u64,
+    /// What is acknowledged between two losses.
+    loss_interval: u64,
+    /// The peer keeps what comes behind a lost packet.
+    peer_keeps_data: bool,
+    /// Acknowledged since the last loss.
+    acked_bytes: u64,
+    /// The least round trip of this period and of the one before.
+    min_rtt: [Option<Duration>; 2],
+    /// Begin of this period.
+    period_began: Instant,
+}
+
+impl CongestionControl for LossWindow {
+    fn new(max_burst: u64) -> Self {
+        Self { max_burst, ..Self::default() }
+    }
+
+    #[inline]
+    fn window(&self) -> Option<u64> {
+        self.cwnd
+    }
+
+    fn on_ack(&mut self, now: Instant, ack: Ack) {
+        if let Some(round_trip) = ack.round_trip {
+            if now - self.period_began >= MIN_RTT_PERIOD {
+                self.min_rtt = [None, self.min_rtt[0]];
+                self.period_began = now;
+            }
+            self.min_rtt[0] = self.min_rtt[0].into_iter().chain([round_trip]).min();
+        }
+        self.acked_bytes = self.acked_bytes.saturating_add(ack.bytes);
+        if self.cwnd.is_some() && self.acked_bytes / 2 >= self.loss_interval {
+            self.loss_interval = self.acked_bytes;
+            self.adjust();
+        }
+    }
+
+    fn on_loss(&mut self, loss: Loss) {
+        self.peer_keeps_data = loss.peer_keeps_data;
+        let acked = std::mem::take(&mut self.acked_bytes).max(1);
+        // Half forgotten with each loss, because losses come in rows.
+        self.loss_interval = match self.loss_interval {
+            0 => acked,
+            before => geometric_mean(before, acked),
+        };
+        let Some(min_rtt) = self.min_rtt.into_iter().flatten().min() else { return };
+        if loss.sent_ago > min_rtt * 2 {
+            let bdp = u128::from(loss.in_flight) * min_rtt.as_nanos() / loss.sent_ago.as_nanos();
+            let bdp = u64::try_from(bdp).unwrap_or(u64::MAX);
+            self.double_bdp = bdp.max(self.max_burst).saturating_mul(2);
+            self.adjust();
+        }
+        // Otherwise nothing waits in a queue.
+    }
+}
+
+impl LossWindow {
+    fn adjust(&mut self) {
+        let two_losses = match self.peer_keeps_data {
+            true => self.loss_interval.saturating_mul(2),
+            false => 0,
+        };
+        let best = geometric_mean(self.double_bdp, self.loss_interval);
+        self.cwnd = Some(best.max(two_losses).max(self.double_bdp / 2));
+    }
+}
+
+fn geometric_mean(a: u64, b: u64) -> u64 {
+    // The root of a product of two has half of its bits.
+    u64::try_from((u128::from(a) * u128::from(b)).isqrt()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::window::per_burst;
+
+    const MB: u64 = 1_000_000;
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    fn ack(bytes: u64, round_trip: Option<Duration>) -> Ack {
+        Ack { bytes, round_trip }
+    }
+
+    fn loss(in_flight: u64, sent_ago: Duration) -> Loss {
+        Loss { in_flight, sent_ago, peer_keeps_data: false }
+    }
+
+    /// A control that knows of a round trip of 10 µs, and of a loss after 1 MB. A burst takes 1500.
+    fn after_a_loss(in_flight: u64, ago: u64) -> LossWindow {
+        let mut control = LossWindow::new(1500);
+        control.on_ack(Instant::ZERO, ack(MB / 2, Some(us(90))));
+        control.on_ack(Instant::ZERO, ack(MB / 2, Some(us(10))));
+        control.on_loss(loss(in_flight, us(ago)));
+        control
+    }
+
+    #[test]
+    fn what_waits_in_queues_is_not_in_flight_after_a_loss() {
+        let mut control = LossWindow::default();
+        control.on_loss(loss(MB, us(100)));
+        assert_eq!(control.window(), None, "no round trip is known");
+        assert_eq!(after_a_loss(MB, 20).window(), None, "the path holds half of that");
+        // It holds 20 kB: 40 kB and 1 MB.
+        assert_eq!(after_a_loss(MB, 500).window(), Some(200_000));
+        assert_eq!(after_a_loss(100 * MB, 250).window(), Some(4 * MB), "what the path holds");
+        // Two bursts and 1 MB.
+        assert_eq!(after_a_loss(10_000, 1000).window(), Some(54_772));
+    }
+
+    #[test]
+    fn a_burst_is_always_in_flight() {
+        let mut control = after_a_loss(10_000, 1000);
+        for _ in 0..10 {
+            control.on_loss(loss(10_000, us(1000)));
+        }
+        assert_eq!(control.window(), Some(1500));
+        assert_eq!(u64::from(per_burst(1040)) * 100, 6200);
+    }
+
+    #[test]
+    fn the_rarer_losses_are_the_larger_is_the_window() {
+        let mut control = after_a_loss(MB, 500);
+        let mut windows = Vec::new();
+        for landed in [1_000_000, 999_999, 1, 2_000_000] {
+            control.on_ack(Instant::ZERO, ack(landed, None));
+            windows.extend(control.window());
+        }
+        assert_eq!(windows, [200_000, 200_000, 282_842, 400_000], "2 MB, and 4 MB, without a loss");
+        // The next comes after 10 kB, and the geometric mean of that and 4 MB is 200 kB.
+        control.on_loss(loss(MB, us(500)));
+        control.on_ack(Instant::ZERO, ack(10_000, None));
+        control.on_loss(loss(MB, us(500)));
+        assert_eq!(control.window(), Some(89_442));
+    }
+
+    #[test]
+    fn with_a_peer_that_keeps_the_rest_two_losses_may_be_in_flight() {
+        let mut control = after_a_loss(MB, 500);
+        control.on_ack(Instant::ZERO, ack(MB, None));
+        control.on_loss(Loss { peer_keeps_data: true, ..loss(MB, us(500)) });
+        assert_eq!(control.window(), Some(2 * MB));
+        // A burst at least, or nothing would ever be sent.
+        for _ in 0..100 {
+            control.on_loss(Loss { peer_keeps_data: true, ..loss(10_000, us(1000)) });
+        }
+        assert_eq!(control.window(), Some(1500));
+    }
+
+    #[test]
+    fn a_path_that_has_become_longer_is_known_after_two_periods() {
+        let mut control = LossWindow::default();
+        let mut after = |seconds, round_trip| {
+            control
+                .on_ack(Instant::ZERO + Duration::from_secs(seconds), ack(1, Some(us(round_trip))));
+            control.on_loss(loss(MB, us(1000)));
+            control.window().unwrap()
+        };
+        assert_eq!(
+            [(1, 100), (9, 400), (11, 400), (22, 400)].map(|(s, us)| after(s, us)),
+            [100_000, 100_000, 100_000, 400_000]
+        );
+    }
+}

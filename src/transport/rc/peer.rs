@@ -1,0 +1,13 @@
+//! What a requester finds out about its peer and the path there, and nothing on the wire says.
+
+use crate::transport::rc::bursts::Bursts;
+use crate::transport::rc::flush_icrc::FlushIcrc;
+
+/// What one peer does, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct PeerTraits {
+    /// Which ICRC it takes on a FLUSH.
+    pub(super) flush_icrc: FlushIcrc,
+    /// Whether packets of a burst reach it behind the first.
+    pub(super) bursts: Bursts,
+}

@@ -1,0 +1,547 @@
+//! Loss recovery of a requester: what it does after a NAK or a timeout, and until when.
+//!
+//! ```text
+//!                    NAK PSN, implied NAK
+//!           ┌───────────────────────────────────► GoBackN ──┐
+//!           │                                               │ una moves
+//!           │        NAK PSN, peer may keep data            │
+//!           ├───────────────────────────────► SelectiveRepeat ──┐
+//!           │                                               │   │ una ≥ recovery PSN
+//!   ┌──► Open       ACK timer expires                       │   │
+//!   │       ├───────────────────────────────────► Probe ────│───┤
+//!   │       │                                               │   │
+//!   │       │        RNR NAK                                │   │
+//!   │       └───────────────────────────────────► RnrWait ──┤   │
+//!   │                        una moves, RNR timer expires   │   │
+//!   └───────────────────────────────────────────────────────┴───┘
+//! ```
+//!
+//! The arrows from `Open` leave every state but `RnrWait`, with two exceptions: `GoBackN` and `SelectiveRepeat` ignore
+//! a NAK for the PSN that they recover, because packets that were in flight behind the lost one make a responder repeat
+//! it. In `RnrWait` nothing is sent, the ACK timer rests, and NAKs are ignored.
+//!
+//! | state | the requester sends |
+//! |---|---|
+//! | `Open` | as windows allow |
+//! | `GoBackN` | everything from `una` on again, as windows allow (IBTA vol 1, §9.7.4.1.4) |
+//! | `Probe`, `SelectiveRepeat` | one packet, and one more with each acknowledgement, up to the recovery PSN |
+//! | `RnrWait` | nothing |
+//!
+//! Every transition but those to `Open` rewinds the requester to `una`. Its caller does that.
+//!
+//! Each NAK and timeout takes one retry from the [budget](RetryBudget), and each RNR NAK one RNR retry. When `una`
+//! moves both are full again; an RNR NAK fills up that of retries, because it is an answer.
+
+use crate::psn::Psn;
+use crate::time::{AckTimeout, Instant, RnrTimer};
+use crate::transport::rc::retry::{AckTimer, RetryBudget};
+use crate::transport::rc::selective::SelectiveSupport;
+
+/// What a requester sends next because something was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum State {
+    /// Nothing is known to be lost.
+    #[default]
+    Open,
+    /// A NAK, explicit or implied, has named this PSN. Everything from there on is sent again.
+    GoBackN { missing: Psn },
+    /// The ACK timer has expired.
+    ///
+    /// The peer may not have been scheduled, and everything that was sent may still be in its receive buffer. To send
+    /// it again at once would overrun that buffer.
+    Probe(ProbeWindow),
+    /// A NAK has named this PSN, and the peer may keep what was sent behind it.
+    SelectiveRepeat {
+        missing: Psn,
+        window: ProbeWindow,
+        /// The peer has acknowledged packets that were not sent again.
+        peer_kept_data: bool,
+    },
+    /// An RNR NAK has come: nothing is sent before then.
+    RnrWait { until: Instant },
+}
+
+/// How many packets a requester has in flight that does not know what its peer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ProbeWindow {
+    /// PSN after the last that was sent when the window began: at this acknowledgement it ends.
+    recovery_psn: Psn,
+    /// PSNs that may be unacknowledged.
+    psns: u32,
+    /// The first packet is sent twice in a row: if it were lost, nothing but the ACK timer would tell.
+    repeats: bool,
+}
+
+impl ProbeWindow {
+    fn new(recovery_psn: Psn, repeats: bool) -> Self {
+        Self { recovery_psn, psns: 1, repeats }
+    }
+
+    /// The window after an acknowledgement of everything before `una`; `None` when it ends with that.
+    fn on_ack(self, una: Psn) -> Option<Self> {
+        let goes_on = una.is_before(self.recovery_psn);
+        goes_on.then_some(Self { psns: self.psns + 1, repeats: false, ..self })
+    }
+}
+
+/// A timer that has expired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Expired {
+    /// The peer has had time to find a receive request.
+    Rnr,
+    /// The peer has not answered, and is probed.
+    Ack,
+    /// The peer has not answered, and no retries are left.
+    RetriesExhausted,
+}
+
+/// What a requester has sent at the moment of a loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Outstanding {
+    /// PSN after the last that was ever sent.
+    pub(super) snd_max: Psn,
+    /// The oldest request has a response, by which its loss is found without the ACK timer.
+    pub(super) has_response: bool,
+}
+
+/// Loss recovery of one requester.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    state: State,
+    budget: RetryBudget,
+    ack_timer: AckTimer,
+    support: SelectiveSupport,
+}
+
+impl Recovery {
+    pub(super) fn new(timeout: AckTimeout, retry_cnt: u8, rnr_retry: u8) -> Self {
+        Self {
+            state: State::Open,
+            budget: RetryBudget::new(retry_cnt, rnr_retry),
+            ack_timer: AckTimer::new(timeout),
+            support: SelectiveSupport::default(),
+        }
+    }
+
+    /// Takes over changed attributes. Running timers go on.
+    pub(super) fn configure(&mut self, timeout: AckTimeout, retry_cnt: u8, rnr_retry: u8) {
+        self.budget.configure(retry_cnt, rnr_retry);
+        self.ack_timer.configure(timeout);
+    }
+
+    // ---- events ----
+
+    /// Packets that ask for a response were sent.
+    pub(super) fn on_sent(&mut self, now: Instant) {
+        self.ack_timer.start(now);
+    }
+
+    /// `una` has moved; `is_outstanding` says whether sent packets are still unacknowledged.
+    pub(super) fn on_ack(&mut self, now: Instant, una: Psn, is_outstanding: bool) {
+        self.state = match self.state {
+            State::Probe(window) => window.on_ack(una).map_or(State::Open, State::Probe),
+            State::SelectiveRepeat { missing, window, peer_kept_data } => {
+                match window.on_ack(una) {
+                    Some(window) => State::SelectiveRepeat { missing, window, peer_kept_data },
+                    None => {
+                        self.support.conclude(peer_kept_data);
+                        State::Open
+                    }
+                }
+            }
+            State::Open | State::GoBackN { .. } | State::RnrWait { .. } => State::Open,
+        };
+        self.budget.refill();
+        self.ack_timer.on_ack(now, is_outstanding);
+    }
+
+    /// The peer has acknowledged packets that were not sent again.
+    pub(super) fn on_kept_data(&mut self) {
+        if let State::SelectiveRepeat { peer_kept_data, .. } = &mut self.state {
+            *peer_kept_data = true;
+        }
+    }
+
+    /// The peer has answered without news: it is alive. The ACK timer starts anew, and the budget stays as it is.
+    ///
+    /// A peer that is busy with the rest of an old answer takes a repeated request when it is done with that.
+    pub(super) fn restart_ack_timer(&mut self, now: Instant) {
+        self.ack_timer.restart(now);
+    }
+
+    /// Whether a NAK for this PSN starts another recovery. It does not when it repeats the NAK that is recovered from.
+    pub(super) fn starts_new_recovery(&self, nak: Psn) -> bool {
+        match self.state {
+            State::Open | State::Probe(_) => true,
+            State::GoBackN { missing } | State::SelectiveRepeat { missing, .. } => missing != nak,
+            State::RnrWait { .. } => false,
+        }
+    }
+
+    /// A sequence NAK for `missing` starts another recovery. False when the budget is exhausted.
+    pub(super) fn on_sequence_nak(&mut self, missing: Psn, sent: Outstanding) -> bool {
+        if let State::SelectiveRepeat { peer_kept_data, .. } = self.state {
+            self.support.conclude(peer_kept_data);
+        }
+        self.state = match self.support.tries() {
+            true => {
+                let window = self.probe_window(sent);
+                State::SelectiveRepeat { missing, window, peer_kept_data: false }
+            }
+            false => State::GoBackN { missing },
+        };
+        self.spend_retry()
+    }
+
+    /// The answer with the PSN `missing` was lost. False when the budget is exhausted.
+    pub(super) fn on_implied_nak(&mut self, missing: Psn) -> bool {
+        self.state = State::GoBackN { missing };
+        self.spend_retry()
+    }
+
+    /// The peer has no receive request. False when the budget is exhausted.
+    pub(super) fn on_rnr_nak(&mut self, now: Instant, timer: RnrTimer) -> bool {
+        if !self.budget.spend_rnr_retry() {
+            return false;
+        }
+        self.ack_timer.stop();
+        self.state = State::RnrWait { until: now + timer.wait() };
+        true
+    }
+
+    /// Time has passed. Returns the timer that has expired, if one has.
+    pub(super) fn on_timeout(&mut self, now: Instant, sent: Outstanding) -> Option<Expired> {
+        if let State::RnrWait { until } = self.state {
+            if now < until {
+                return None;
+            }
+            self.state = State::Open;
+            return Some(Expired::Rnr);
+        }
+        if !self.ack_timer.has_expired(now) {
+            return None;
+        }
+        self.state = State::Probe(self.probe_window(sent));
+        Some(if self.spend_retry() { Expired::Ack } else { Expired::RetriesExhausted })
+    }
+
+    /// Stops the timers: nothing is outstanding any more.
+    pub(super) fn stop(&mut self) {
+        self.ack_timer.stop();
+        if self.is_waiting() {
+            self.state = State::Open;
+        }
+    }
+
+    fn spend_retry(&mut self) -> bool {
+        self.ack_timer.stop();
+        self.budget.spend_retry()
+    }
+
+    /// To a peer that keeps data everything depends on the first packet.
+    fn probe_window(&self, sent: Outstanding) -> ProbeWindow {
+        ProbeWindow::new(sent.snd_max, self.support.is_known() && !sent.has_response)
+    }
+
+    // ---- questions ----
+
+    /// Whether the RNR timer runs, and nothing may be sent.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::RnrWait { .. })
+    }
+
+    /// Whether it is not known what the peer has. Every packet asks for an acknowledgement then.
+    pub(super) fn is_probing(&self) -> bool {
+        self.window().is_some()
+    }
+
+    /// Whether one more packet may be sent while so many PSNs are unacknowledged.
+    #[inline]
+    pub(super) fn admits(&self, unacknowledged: impl FnOnce() -> u32) -> bool {
+        self.window().is_none_or(|window| unacknowledged() < window.psns)
+    }
+
+    /// Whether the packets that were just sent are to be sent once more. It says so once.
+    pub(super) fn take_repeat(&mut self) -> bool {
+        match &mut self.state {
+            State::Probe(window) | State::SelectiveRepeat { window, .. } => {
+                std::mem::take(&mut window.repeats)
+            }
+            State::Open | State::GoBackN { .. } | State::RnrWait { .. } => false,
+        }
+    }
+
+    /// Whether the peer is known to keep what was sent behind a lost packet.
+    pub(super) fn peer_keeps_data(&self) -> bool {
+        self.support.is_known()
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::RnrWait { until } => Some(until),
+            _ => self.ack_timer.deadline(),
+        }
+    }
+
+    #[inline]
+    fn window(&self) -> Option<&ProbeWindow> {
+        match &self.state {
+            State::Probe(window) | State::SelectiveRepeat { window, .. } => Some(window),
+            State::Open | State::GoBackN { .. } | State::RnrWait { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: fn(u64) -> Instant = Instant::from_micros;
+    /// PSNs 5 to 19 are outstanding, and begin with SENDs.
+    const SENT: Outstanding = Outstanding { snd_max: Psn::new(20), has_response: false };
+    /// `timeout` 7 expires after this.
+    const TIMEOUT_US: u64 = 525;
+
+    /// What may happen.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        /// Everything before this PSN is acknowledged.
+        Ack(u32),
+        SequenceNak(u32),
+        ImpliedNak(u32),
+        RnrNak,
+        /// Time passes until the next deadline.
+        Deadline,
+    }
+
+    /// Requesters do this with events.
+    fn apply(recovery: &mut Recovery, now: &mut Instant, event: Event) {
+        match event {
+            Event::Ack(una) => recovery.on_ack(*now, Psn::new(una), una < 20),
+            Event::SequenceNak(psn) => {
+                if recovery.starts_new_recovery(Psn::new(psn)) {
+                    assert!(recovery.on_sequence_nak(Psn::new(psn), SENT));
+                }
+            }
+            Event::ImpliedNak(psn) => {
+                if recovery.starts_new_recovery(Psn::new(psn)) {
+                    assert!(recovery.on_implied_nak(Psn::new(psn)));
+                }
+            }
+            Event::RnrNak if recovery.is_waiting() => {}
+            Event::RnrNak => assert!(recovery.on_rnr_nak(*now, RnrTimer::new(12).unwrap())),
+            Event::Deadline => {
+                *now = recovery.deadline().unwrap();
+                assert!(recovery.on_timeout(*now, SENT).is_some());
+            }
+        }
+        if !recovery.is_waiting() {
+            recovery.on_sent(*now);
+        }
+    }
+
+    /// A recovery with packets outstanding since 0 µs, of a peer that is known to keep data or not.
+    fn recovery(peer_keeps_data: bool) -> Recovery {
+        let mut recovery = Recovery::new(AckTimeout::new(7).unwrap(), 7, 7);
+        if peer_keeps_data {
+            recovery.support.conclude(true);
+        }
+        recovery.on_sent(AT(0));
+        recovery
+    }
+
+    fn window(psns: u32, repeats: bool) -> ProbeWindow {
+        ProbeWindow { recovery_psn: SENT.snd_max, psns, repeats }
+    }
+
+    fn go_back_n(missing: u32) -> State {
+        State::GoBackN { missing: Psn::new(missing) }
+    }
+
+    fn selective(missing: u32, window: ProbeWindow) -> State {
+        let missing = Psn::new(missing);
+        State::SelectiveRepeat { missing, window, peer_kept_data: false }
+    }
+
+    fn after(recovery: &mut Recovery, events: &[Event]) -> State {
+        let mut now = AT(0);
+        for event in events {
+            apply(recovery, &mut now, *event);
+        }
+        recovery.state
+    }
+
+    /// Every event in every state.
+    #[test]
+    fn events_lead_from_state_to_state() {
+        use Event::{Ack, Deadline, ImpliedNak, RnrNak, SequenceNak};
+        let rnr = |until| State::RnrWait { until: AT(until) };
+        let probe = |psns, repeats| State::Probe(window(psns, repeats));
+        let open = State::Open;
+        // State by these events; then by one more of each kind: ACK of 6, ACK of all, NAK for 5, NAK for 6, implied NAK
+        // for 5, RNR NAK, the next deadline.
+        let last =
+            [Ack(6), Ack(20), SequenceNak(5), SequenceNak(6), ImpliedNak(5), RnrNak, Deadline];
+        let keeps_nothing: [(&[Event], [State; 7]); 4] = [
+            (
+                &[],
+                [open, open, go_back_n(5), go_back_n(6), go_back_n(5), rnr(640), probe(1, false)],
+            ),
+            (
+                &[SequenceNak(5)],
+                [open, open, go_back_n(5), go_back_n(6), go_back_n(5), rnr(640), probe(1, false)],
+            ),
+            (
+                &[Deadline],
+                [
+                    probe(2, false),
+                    open,
+                    go_back_n(5),
+                    go_back_n(6),
+                    go_back_n(5),
+                    rnr(640 + TIMEOUT_US),
+                    probe(1, false),
+                ],
+            ),
+            (&[RnrNak], [open, open, rnr(640), rnr(640), rnr(640), rnr(640), open]),
+        ];
+        let twice = window(1, true);
+        let keeps_data: [(&[Event], [State; 7]); 2] = [
+            (
+                &[],
+                [
+                    open,
+                    open,
+                    selective(5, twice),
+                    selective(6, twice),
+                    go_back_n(5),
+                    rnr(640),
+                    probe(1, true),
+                ],
+            ),
+            (
+                &[SequenceNak(5)],
+                [
+                    selective(5, window(2, false)),
+                    open,
+                    selective(5, twice),
+                    // The first try has found nothing kept, and the next losses do without.
+                    go_back_n(6),
+                    selective(5, twice),
+                    rnr(640),
+                    probe(1, true),
+                ],
+            ),
+        ];
+        for (keeps, table) in [(false, keeps_nothing.as_slice()), (true, &keeps_data)] {
+            for (before, expected) in table {
+                let found = last.map(|event| {
+                    let mut recovery = recovery(keeps);
+                    after(&mut recovery, before);
+                    let mut now = AT(if matches!(before, [Deadline]) { TIMEOUT_US } else { 0 });
+                    apply(&mut recovery, &mut now, event);
+                    // Deadlines are exact; the table is in whole microseconds.
+                    match recovery.state {
+                        State::RnrWait { until } => rnr(until.as_nanos().div_ceil(1000)),
+                        state => state,
+                    }
+                });
+                assert_eq!(found, *expected, "after {before:?}, by {last:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_probe_window_grows_with_each_acknowledgement_up_to_the_recovery_psn() {
+        let mut recovery = recovery(false);
+        assert!(recovery.admits(|| 1000), "without a loss windows alone count");
+        after(&mut recovery, &[Event::Deadline]);
+        for (una, admitted) in [(5, 1), (6, 2), (9, 3), (19, 4)] {
+            if una > 5 {
+                recovery.on_ack(AT(1000), Psn::new(una), true);
+            }
+            assert!(recovery.is_probing());
+            assert!(recovery.admits(|| admitted - 1) && !recovery.admits(|| admitted), "at {una}");
+        }
+        recovery.on_ack(AT(1000), Psn::new(20), false);
+        assert!(!recovery.is_probing() && recovery.admits(|| 1000));
+    }
+
+    #[test]
+    fn a_packet_is_repeated_once_and_only_where_nothing_else_would_tell_its_loss() {
+        let repeats = |keeps, has_response| {
+            let mut recovery = recovery(keeps);
+            assert!(recovery.on_sequence_nak(Psn::new(5), Outstanding { has_response, ..SENT }));
+            [recovery.take_repeat(), recovery.take_repeat()]
+        };
+        assert_eq!([repeats(true, false), repeats(true, true)], [[true, false], [false, false]]);
+        assert_eq!(repeats(false, false), [false, false]);
+    }
+
+    #[test]
+    fn a_peer_that_has_kept_data_stays_known_and_another_does_not() {
+        for kept in [true, false] {
+            let mut recovery = recovery(true);
+            after(&mut recovery, &[Event::SequenceNak(5)]);
+            if kept {
+                recovery.on_kept_data();
+            }
+            recovery.on_ack(AT(1), Psn::new(20), false);
+            assert_eq!(recovery.peer_keeps_data(), kept);
+        }
+        // An RNR NAK ends the try, and nothing is found out.
+        let mut recovery = recovery(true);
+        after(&mut recovery, &[Event::SequenceNak(5), Event::RnrNak, Event::Ack(20)]);
+        assert!(recovery.peer_keeps_data());
+    }
+
+    #[test]
+    fn the_ack_timer_rests_while_the_rnr_timer_runs() {
+        let mut recovery = Recovery::new(AckTimeout::new(1).unwrap(), 7, 7);
+        recovery.on_sent(AT(0));
+        assert!(recovery.on_rnr_nak(AT(0), RnrTimer::new(12).unwrap()));
+        assert_eq!(recovery.deadline(), Some(AT(640)));
+        assert_eq!(recovery.on_timeout(AT(639), SENT), None);
+        assert_eq!(recovery.on_timeout(AT(640), SENT), Some(Expired::Rnr));
+        assert_eq!(recovery.deadline(), None);
+    }
+
+    #[test]
+    fn ack_timer_runs_from_the_oldest_packet() {
+        let mut recovery = Recovery::new(AckTimeout::new(1).unwrap(), 7, 7);
+        let interval = AckTimeout::new(1).unwrap().interval().unwrap();
+        recovery.restart_ack_timer(AT(0));
+        assert_eq!(recovery.deadline(), None, "nothing is awaited");
+        recovery.on_sent(AT(1));
+        recovery.on_sent(AT(2));
+        assert_eq!(recovery.deadline(), Some(AT(1) + interval));
+        recovery.restart_ack_timer(AT(3));
+        assert_eq!(recovery.deadline(), Some(AT(3) + interval));
+    }
+
+    #[test]
+    fn the_same_gap_is_news_once() {
+        let mut recovery = recovery(false);
+        assert!(recovery.starts_new_recovery(Psn::new(5)));
+        assert!(recovery.on_implied_nak(Psn::new(5)));
+        assert!(!recovery.starts_new_recovery(Psn::new(5)));
+        assert!(recovery.starts_new_recovery(Psn::new(6)));
+        recovery.on_ack(AT(0), Psn::new(6), true);
+        assert!(recovery.starts_new_recovery(Psn::new(5)));
+    }
+
+    #[test]
+    fn retries_that_are_used_up_end_recovery_and_progress_fills_them_up() {
+        let mut recovery = Recovery::new(AckTimeout::new(7).unwrap(), 1, 0);
+        let expire = |recovery: &mut Recovery| {
+            recovery.on_sent(AT(0));
+            recovery.on_timeout(AT(TIMEOUT_US), SENT)
+        };
+        let both = [Some(Expired::Ack), Some(Expired::RetriesExhausted)];
+        assert_eq!([expire(&mut recovery), expire(&mut recovery)], both);
+        recovery.on_ack(AT(0), Psn::new(6), true);
+        assert_eq!([expire(&mut recovery), expire(&mut recovery)], both);
+        assert!(!recovery.on_rnr_nak(AT(0), RnrTimer::new(12).unwrap()), "none was allowed");
+    }
+}
