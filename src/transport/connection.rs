@@ -90,11 +90,12 @@ impl Context<'_> {
     /// What a window allows now. Who comes while others wait, waits behind them.
     pub(crate) fn allowance(&self, id: WindowId) -> Allowance {
         let allowance = self.windows.allowance(id, self.now);
-        if self.windows.is_waited_for(id) && self.in_turn != Some(id) {
-            allowance.closed()
-        } else {
-            allowance
-        }
+        if self.is_behind_others(id) { allowance.closed() } else { allowance }
+    }
+
+    /// Whether others wait for a window, and the queue pair at hand has its turn behind them.
+    pub(crate) fn is_behind_others(&self, id: WindowId) -> bool {
+        self.windows.is_waited_for(id) && self.in_turn != Some(id)
     }
 
     /// The counters of the queue pair at hand.

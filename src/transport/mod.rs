@@ -12,6 +12,7 @@
 //! | `uc` | unreliable connection |
 //! | `ud` | unreliable datagram |
 //! | `send_queue` | unfinished send requests |
+//! | `send_budget` | how much of that a burst may take |
 //! | `send_state` | which of their packets may leave |
 //! | `wqe` | a send request on its way |
 //! | `inbound` | a SEND or WRITE that arrives packet by packet |
@@ -36,6 +37,7 @@ pub mod outputs;
 pub(crate) mod rc;
 pub(crate) mod recv;
 pub(crate) mod segment;
+pub(crate) mod send_budget;
 pub(crate) mod send_queue;
 pub(crate) mod send_state;
 pub(crate) mod srq;

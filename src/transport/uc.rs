@@ -14,6 +14,7 @@ use crate::transport::inbound::{Inbound, permit};
 use crate::transport::message;
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
+use crate::transport::send_budget::{Candidate, SendBudget};
 use crate::transport::send_queue::SendQueue;
 use crate::transport::send_state::SendState;
 use crate::transport::work::{SendFlags, SendRequest, WcStatus};
@@ -71,22 +72,21 @@ impl UcSender {
         state: SendState,
         out: &mut Burst,
     ) -> Result<Progress, WcStatus> {
-        let mut cost = 0;
-        let result = self.fill(cx, connection, state, out, &mut cost);
-        cx.windows.charge_unacknowledged(connection.window, cx.now, cost);
+        let mut budget = SendBudget::new(cx, connection.window);
+        let result = self.fill(cx, connection, state, out, &mut budget);
+        cx.windows.charge_unacknowledged(connection.window, cx.now, budget.spent());
         result
     }
 
-    /// `cost` becomes what the packets take of the window.
+    /// `budget` is spent for the packets.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         state: SendState,
         out: &mut Burst,
-        cost: &mut u64,
+        budget: &mut SendBudget,
     ) -> Result<Progress, WcStatus> {
-        let allowance = cx.allowance(connection.window);
         while self.may_transmit(state) {
             let Some(wqe) = self.queue.front_mut() else { break };
             if wqe.op.is_local() {
@@ -111,28 +111,27 @@ impl UcSender {
             if !out.has_room(len) {
                 return Ok(Progress::More);
             }
-            let takes = allowance.takes(len, !out.is_empty());
-            let burst = allowance.burst(len, wqe.packets - self.packet);
-            if !allowance.admits(if *cost == 0 { burst } else { *cost + takes }) {
-                return Ok(Progress::Blocked(connection.window, burst));
-            }
+            let packets = wqe.packets - self.packet;
+            let takes = match budget.admit(out, Candidate { len, packets, is_retransmitted: false })
+            {
+                Ok(takes) => takes,
+                Err(progress) => return Ok(progress),
+            };
             let pd = connection.id.pd;
             let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, piece.offset, to);
             build::push(out, connection, header, piece.len as usize, fill)
                 .map_err(|_| WcStatus::LocProtErr)?;
-            *cost += takes;
+            budget.spend(takes);
             self.packet += 1;
             if piece.position == Position::Middle {
-                let takes = allowance.takes(len, true);
-                let fit = allowance.less(*cost).packets(takes).min(out.room() as u64);
-                let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+                let (fit, takes) = budget.packets_behind(out);
                 let count = fit.min(wqe.packets - self.packet - 1);
                 let (first, mtu, psn) = (self.packet, connection.mtu, psn.next());
                 let fill = |index, _: &mut [u8], to: &mut [u8]| {
                     wqe.copy_out(cx, pd, (first + index) * mtu, to).is_ok()
                 };
                 let count = build::repeat(out, connection, header.opcode, psn, count, fill);
-                *cost += u64::from(count) * takes;
+                budget.spend(u64::from(count) * takes);
                 self.packet += count;
             }
             if self.packet == wqe.packets {

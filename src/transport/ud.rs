@@ -17,6 +17,7 @@ use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::outputs::DropReason;
 use crate::transport::recv::RecvQueue;
+use crate::transport::send_budget::{Candidate, SendBudget};
 use crate::transport::send_queue::SendQueue;
 use crate::transport::send_state::SendState;
 use crate::transport::work::{SendFlags, SendOp, SendRequest, WcOpcode, WcStatus};
@@ -110,8 +111,7 @@ impl UdSender {
             SocketAddr::new(path.destination, ROCE_PORT),
         );
         let window = cx.windows.passing_to(path.destination, cx.now);
-        let allowance = cx.allowance(window);
-        let mut cost = 0;
+        let mut budget = SendBudget::new(cx, window);
         let result = loop {
             let Some(next) = self.destinations.front() else { break Ok(Progress::Idle) };
             let Some(wqe) = self.queue.front_mut() else { break Ok(Progress::Idle) };
@@ -133,21 +133,22 @@ impl UdSender {
             if !out.has_room(len) {
                 break Ok(Progress::More);
             }
-            let takes = allowance.takes(len, !out.is_empty());
-            if !allowance.admits(cost + takes) {
-                break Ok(Progress::Blocked(window, allowance.takes(len, false)));
-            }
+            let packet = Candidate { len, packets: 1, is_retransmitted: false };
+            let takes = match budget.admit(out, packet) {
+                Ok(takes) => takes,
+                Err(progress) => break Ok(progress),
+            };
             let to = To { flow: &flow, dest_qp: next.qpn, pkey: endpoint.pkey };
             let (pd, length) = (endpoint.id.pd, wqe.length as usize);
             let fill = |bytes: &mut [u8]| wqe.copy_out(cx, pd, 0, bytes);
             if build::push(out, to, header, length, fill).is_err() {
                 break Err(WcStatus::LocProtErr);
             }
-            cost += takes;
+            budget.spend(takes);
             self.next_psn = self.next_psn.next();
             self.complete_oldest(cx, &endpoint.id);
         };
-        cx.windows.charge_unacknowledged(window, cx.now, cost);
+        cx.windows.charge_unacknowledged(window, cx.now, budget.spent());
         result
     }
 

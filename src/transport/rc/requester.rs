@@ -27,6 +27,7 @@ use crate::transport::rc::peer::PeerTraits;
 use crate::transport::rc::pending::PendingResponses;
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::recovery::{Expired, Outstanding, Recovery};
+use crate::transport::send_budget::{Candidate, SendBudget};
 use crate::transport::send_queue::SendQueue;
 use crate::transport::send_state::SendState;
 use crate::transport::window::{Allowance, WindowId, lone_cost, per_burst, usable};
@@ -171,11 +172,13 @@ impl Requester {
         state: SendState,
         out: &mut Burst,
     ) -> Progress {
-        let (progress, cost) = self.fill(cx, connection, state, out);
-        if cost == 0 {
+        let (cwnd, in_flight) = (self.congestion.window(), self.charges.requests().total());
+        let mut budget = SendBudget::within(cx, connection.window, cwnd, in_flight);
+        let progress = self.fill(cx, connection, state, out, &mut budget);
+        if budget.spent() == 0 {
             return progress;
         }
-        self.charges.charge_requests(cx, connection, self.snd_nxt(), cost);
+        self.charges.charge_requests(cx, connection, self.snd_nxt(), budget.spent());
         self.recovery.on_sent(cx.now);
         if self.recovery.take_repeat() {
             self.place_cursor();
@@ -184,28 +187,24 @@ impl Requester {
         progress
     }
 
-    /// Also returns what the packets take of the window.
+    /// `budget` is spent for the packets.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         state: SendState,
         out: &mut Burst,
-    ) -> (Progress, u64) {
-        let (cwnd, in_flight) = (self.congestion.window(), self.charges.requests().total());
-        let window = cx.windows.allowance(connection.window, cx.now);
-        let whole = window.within(cwnd, in_flight);
-        let turn = cx.allowance(connection.window);
-        out.shorten(whole.longest_burst(answer_len(connection)));
-        let mut cost = 0;
-        if !self.rerequest_reads(cx, connection, out, &mut cost) {
-            return (Progress::More, cost);
+        budget: &mut SendBudget,
+    ) -> Progress {
+        out.shorten(budget.longest_burst(answer_len(connection)));
+        if !self.rerequest_reads(cx, connection, out, budget) {
+            return Progress::More;
         }
         while self.may_transmit(state) {
             let (mut header, payload) = match self.next(cx, connection) {
-                Next::Nothing => return (Progress::Idle, cost),
+                Next::Nothing => return Progress::Idle,
                 Next::Passed => continue,
-                Next::Blocked(window, want) => return (Progress::Blocked(window, want), cost),
+                Next::Blocked(window, want) => return Progress::Blocked(window, want),
                 Next::Request(header, payload) => (header, payload),
             };
             let len = datagram_len(header.opcode, payload.len as usize);
@@ -214,33 +213,27 @@ impl Requester {
             let again = header.psn.is_before(self.snd_max);
             let alone = again && !self.peer.bursts.get_through();
             if !out.has_room(len) || (alone && !out.is_empty()) {
-                return (Progress::More, cost);
+                return Progress::More;
             }
-            // What is sent again had its turn before.
-            let room = if again || cost > 0 { window } else { turn };
-            let allowance = room.within(cwnd, in_flight);
-            let takes = allowance.takes(len, !out.is_empty());
-            let burst = || allowance.burst(len, if again { 1 } else { self.packets_left() });
-            let want = if cost == 0 { burst() } else { cost + takes };
-            if !allowance.admits(want) {
-                // Only acknowledgements to this requester make room in its congestion window.
-                let is_congested = room.admits(want);
-                let blocked = Progress::Blocked(connection.window, burst());
-                return (if is_congested { Progress::Idle } else { blocked }, cost);
-            }
-            cost += takes;
-            self.charges.since_ack_req += takes;
-            let left = whole.less(cost);
-            let closes = match alone {
-                true => !left.admits(takes),
-                false => self.ends_burst(connection, left, out, len),
+            let packets = if again { 1 } else { self.packets_left() };
+            let takes = match budget.admit(out, Candidate { len, packets, is_retransmitted: again })
+            {
+                Ok(takes) => takes,
+                Err(progress) => return progress,
             };
-            header.ack_req |= closes || self.must_ask(whole);
+            budget.spend(takes);
+            self.charges.since_ack_req += takes;
+            let closes = match alone {
+                true => !budget.left().admits(takes),
+                false => self.ends_burst(connection, budget.left(), out, len),
+            };
+            header.ack_req |= closes || self.must_ask(budget);
             if header.ack_req {
                 self.charges.since_ack_req = 0;
             }
             if !self.push(cx, connection, out, header, payload) {
-                return (Progress::Idle, cost - takes);
+                budget.refund(takes);
+                return Progress::Idle;
             }
             if out.len() > 1 {
                 self.peer.bursts.followed(header.psn);
@@ -248,38 +241,38 @@ impl Requester {
             if again {
                 cx.counters().retransmitted += 1;
                 if alone {
-                    return (Progress::More, cost);
+                    return Progress::More;
                 }
                 continue;
             }
             match header.opcode.position() {
                 Position::Middle if !header.ack_req => {
-                    cost += self.push_middles(cx, connection, header, out, left);
+                    self.push_middles(cx, connection, header, out, budget);
                 }
                 Position::Only if state.admits_new() => {
-                    cost += self.push_messages(cx, connection, header, out, left);
+                    self.push_messages(cx, connection, header, out, budget);
                 }
                 _ => {}
             }
         }
-        (Progress::Idle, cost)
+        Progress::Idle
     }
 
     /// Appends packets in the middle of a message, which follow one, as long as none of them is the last
-    /// of its burst or asks for an acknowledgement. Returns what they take of the window.
+    /// of its burst or asks for an acknowledgement.
     fn push_middles(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         before: Header,
         out: &mut Burst,
-        left: Allowance,
-    ) -> u64 {
+        budget: &mut SendBudget,
+    ) {
         let psn = before.psn.next();
-        let takes = left.takes(out.segment_len(), true);
-        let unasked = left.quarter().saturating_sub(self.charges.since_ack_req) / takes;
-        let fit = self.most_behind(out, psn, left).min(u32::try_from(unasked).unwrap_or(u32::MAX));
-        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return 0 };
+        let (fit, takes) = self.most_behind(out, psn, budget);
+        let unasked = budget.quarter().saturating_sub(self.charges.since_ack_req) / takes;
+        let fit = fit.min(u32::try_from(unasked).unwrap_or(u32::MAX));
+        let Some(wqe) = self.queue.get_mut(self.cursor.wqe) else { return };
         // The last that fits may end the burst, and the last of all ends the message.
         let count = fit.min(wqe.packets - self.cursor.packet).saturating_sub(1);
         let (pd, mtu, first) = (connection.id.pd, connection.mtu, self.cursor.packet);
@@ -294,28 +287,27 @@ impl Requester {
         self.snd_max = psn.plus(count);
         let cost = u64::from(count) * takes;
         self.charges.since_ack_req += cost;
-        cost
+        budget.spend(cost);
     }
 
-    /// Appends messages of one packet each, which follow one of their kind. Returns what they take of the
-    /// window.
+    /// Appends messages of one packet each, which follow one of their kind.
     fn push_messages(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         before: Header,
         out: &mut Burst,
-        left: Allowance,
-    ) -> u64 {
+        budget: &mut SendBudget,
+    ) {
         let from = self.cursor.wqe;
         let kind = from.checked_sub(1).and_then(|before| self.queue.get(before)?.kind());
         let is_like = |wqe: &Wqe| !wqe.is_started() && wqe.kind() == kind;
         let stops = self.recovery.is_probing() || kind.is_none();
         if stops || !self.queue.get(from).is_some_and(is_like) {
-            return 0;
+            return;
         }
         let psn = before.psn.next();
-        let count = self.most_behind(out, psn, left);
+        let (count, takes) = self.most_behind(out, psn, budget);
         let (queue, pd) = (&mut self.queue, connection.id.pd);
         let fill = |index: u32, extension: &mut [u8], payload: &mut [u8]| {
             let wqe = queue.get_mut(from + index as usize).filter(|wqe| is_like(wqe));
@@ -336,19 +328,18 @@ impl Requester {
             self.next_psn = psn.plus(count);
             self.snd_max = self.next_psn;
         }
-        u64::from(count) * left.takes(out.segment_len(), true)
+        budget.spend(u64::from(count) * takes);
     }
 
-    /// How many packets like the last of `out` may follow it, the next of which has this PSN.
-    fn most_behind(&self, out: &Burst, psn: Psn, left: Allowance) -> u32 {
-        let fit = left.packets(left.takes(out.segment_len(), true)).min(out.room() as u64);
-        let ahead = Psn::HALF.saturating_sub(psn.since(self.snd_una) + 1);
-        u32::try_from(fit).unwrap_or(u32::MAX).min(ahead)
+    /// How many packets like the last of `out` may follow it, the next of which has this PSN; and what each takes.
+    fn most_behind(&self, out: &Burst, psn: Psn, budget: &SendBudget) -> (u32, u64) {
+        let (fit, takes) = budget.packets_behind(out);
+        (fit.min(Psn::HALF.saturating_sub(psn.since(self.snd_una) + 1)), takes)
     }
 
     /// Whether a packet must ask for an acknowledgement wherever it stands in its burst.
-    fn must_ask(&self, allowance: Allowance) -> bool {
-        self.charges.since_ack_req >= allowance.quarter() || self.recovery.is_probing()
+    fn must_ask(&self, budget: &SendBudget) -> bool {
+        self.charges.since_ack_req >= budget.quarter() || self.recovery.is_probing()
     }
 
     /// Whether the packet of `len` bytes at the cursor is the last of its burst, though not of its

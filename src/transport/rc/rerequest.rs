@@ -7,6 +7,7 @@ use crate::psn::Psn;
 use crate::transport::build;
 use crate::transport::connection::{Connection, Context};
 use crate::transport::rc::requester::Requester;
+use crate::transport::send_budget::SendBudget;
 use crate::transport::work::WcStatus;
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
@@ -92,14 +93,14 @@ impl Requester {
         self.pending.gaps.kept.take_until(self.snd_una, awaited)
     }
 
-    /// Asks again for answers that are missing. False when `out` takes no more of that. Adds what
-    /// it takes to `cost`.
+    /// Asks again for answers that are missing. False when `out` takes no more of that. It waits for no window: the
+    /// room was taken when they were asked for first.
     pub(super) fn rerequest_reads(
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
         out: &mut Burst,
-        cost: &mut u64,
+        budget: &mut SendBudget,
     ) -> bool {
         while let Some(psn) = self.pending.gaps.pending_rerequests.front().copied() {
             let found = self.with_psn(psn).filter(|_| !psn.is_before(self.snd_una));
@@ -115,7 +116,7 @@ impl Requester {
             if !out.has_room(len) || (alone && !out.is_empty()) {
                 return false;
             }
-            let takes = cx.windows.allowance(connection.window, cx.now).takes(len, !out.is_empty());
+            let takes = budget.takes(out, len);
             self.pending.gaps.pending_rerequests.pop_front();
             let Some(wqe) = self.queue.get_mut(place) else { continue };
             wqe.resumed_at = wqe.resumed_at.min(index);
@@ -124,7 +125,7 @@ impl Requester {
                 wqe.failure = Some(WcStatus::LocProtErr);
                 return false;
             }
-            *cost += takes;
+            budget.spend(takes);
             cx.counters().retransmitted += 1;
         }
         true
