@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::{process, ptr};
 
 use libc::{SIG_DFL, SIG_IGN, siginfo_t};
 
@@ -58,12 +58,9 @@ impl SignalAction {
 
 /// Sends the calling thread a signal with this information, which is delivered when the thread does not block it.
 pub(super) fn send_to_self(signal: c_int, info: &siginfo_t) {
+    let (process, info) = (process::id(), ptr::from_ref(info).cast::<c_void>());
     // SAFETY: it has no pointer but `info`, which the kernel reads.
-    unsafe {
-        let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
-        let info = ptr::from_ref(info).cast::<c_void>();
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info);
-    }
+    unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread(), signal, info) };
 }
 
 /// Number of the calling thread, unique on this machine as long as the thread runs.

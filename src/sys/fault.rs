@@ -261,7 +261,8 @@ pub fn change(signal: c_int, set: &mut dyn FnMut()) -> Option<(SignalAction, usi
 
 /// [`adopt`] for both signals. Returns whether the handler is in front of both.
 fn adopt_all() -> bool {
-    SIGNALS.iter().map(|signal| adopt(*signal)).fold(true, |all, one| all && one)
+    let adopted = SIGNALS.map(adopt);
+    adopted == [true; 2]
 }
 
 /// Takes the action of a signal as the program's, and puts the handler in front, if it is not. The caller has the [`Lock`].

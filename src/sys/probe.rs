@@ -63,18 +63,20 @@ fn ends_at(start: *mut u8, missing: *mut u8) -> bool {
     LEFT.store(FAULTS, Ordering::Relaxed);
     THREAD.store(thread(), Ordering::Release);
     let at = missing.wrapping_sub(BEFORE);
+    let len = bytes.len();
     // SAFETY: the pages are this function's, and what is missing there ends the copy, or is mapped by `is_tried`.
-    let ends = unsafe {
-        copy(bytes.as_mut_ptr(), at, bytes.len()) == BEFORE
-            && copy(at, bytes.as_ptr(), bytes.len()) == BEFORE
-            && store_ascending(missing.wrapping_sub(8), &[1; 8])
-            && !store_ascending(missing, &[1; 8])
-    };
+    let is_read = unsafe { copy(bytes.as_mut_ptr(), at, len) } == BEFORE;
+    // SAFETY: as above.
+    let is_written = unsafe { copy(at, bytes.as_ptr(), len) } == BEFORE;
+    // SAFETY: as above.
+    let is_stored = unsafe { store_ascending(missing.wrapping_sub(8), &[1; 8]) };
+    // SAFETY: as above.
+    let is_missed = !unsafe { store_ascending(missing, &[1; 8]) };
     THREAD.store(0, Ordering::Release);
     let was_found = LEFT.load(Ordering::Relaxed) == 0 && MISSING.load(Ordering::Relaxed) != 0;
     // SAFETY: mapped by the caller, or in place of that.
     let _ = unsafe { mm::munmap(start.cast(), 2 * page_size()) };
-    ends && was_found
+    is_read && is_written && is_stored && is_missed && was_found
 }
 
 /// Takes note of a fault of this thread in a trial, which was recognized or not. Returns whether it is one, after which the

@@ -21,7 +21,8 @@ struct ProgramAction {
     /// Handler that libc returns in place of the program's; 0 if it returns the program's.
     front: sighandler_t,
     handler: sighandler_t,
-    flags: u64,
+    /// `SA_…`, all of which are in 32 bits.
+    flags: u32,
     restorer: usize,
     mask: u64,
 }
@@ -111,8 +112,7 @@ impl ProgramAction {
         }
         let mut own = found;
         own.sa_sigaction = self.handler;
-        // The upper half is not used.
-        own.sa_flags = self.flags as c_int;
+        own.sa_flags = self.flags.cast_signed();
         // SAFETY: an address of code, or null, which is `None`.
         own.sa_restorer = unsafe { ptr::from_ref(&self.restorer).cast::<Option<_>>().read() };
         // SAFETY: the kernel's set is the first word of libc's.

@@ -7,7 +7,8 @@ pub(crate) struct ProgramAction {
     /// Handler that `sigaction` returns in place of the program's.
     pub(crate) front: usize,
     pub(crate) handler: usize,
-    pub(crate) flags: u64,
+    /// `SA_…`, all of which are in 32 bits.
+    pub(crate) flags: u32,
     pub(crate) restorer: usize,
     /// The kernel's set of signals.
     pub(crate) mask: u64,

@@ -2,6 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
+#[cfg(target_arch = "x86_64")]
+use softroce::runtime::SignalAction;
+
 use crate::abi::{Out, ProgramAction};
 
 /// Calls `set` with `argument`, by which the program changes or reads the action of a signal, and stores the program's
@@ -16,8 +19,8 @@ pub(crate) extern "C" fn change_signal_action(
     if let Some((action, front)) =
         softroce::runtime::change_signal_action(signal, &mut || set(argument))
     {
-        let (handler, flags) = (action.handler, action.flags);
-        let (restorer, mask) = (action.restorer, action.mask);
+        let flags = u32::try_from(action.flags).unwrap_or_default();
+        let SignalAction { handler, restorer, mask, .. } = action;
         before.write(ProgramAction { front, handler, flags, restorer, mask });
     }
     #[cfg(not(target_arch = "x86_64"))]
