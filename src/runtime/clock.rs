@@ -1,6 +1,6 @@
 //! The clock: the only one of the library.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::sys::monotonic;
@@ -10,9 +10,16 @@ use crate::time::Instant;
 ///
 /// Captured packets carry it (see [`Sink`](crate::io::Sink)).
 pub fn now() -> Instant {
-    static ORIGIN: OnceLock<u64> = OnceLock::new();
+    /// 0 before the first call. An atomic, because a `OnceLock` would remain taken in a child that another thread forks
+    /// during the first call.
+    static ORIGIN: AtomicU64 = AtomicU64::new(0);
     let now = monotonic();
-    Instant::from_nanos(now - (*ORIGIN.get_or_init(|| now)).min(now))
+    let mut origin = ORIGIN.load(Ordering::Relaxed);
+    if origin == 0 {
+        let first = ORIGIN.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        origin = first.err().unwrap_or(now);
+    }
+    Instant::from_nanos(now - origin.min(now))
 }
 
 /// What the wall clock showed at that time, if nobody has set it since: it is asked now.

@@ -1,12 +1,11 @@
 //! Which locks the hot path takes: none of them twice for one step.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ids::Qpn;
 use crate::net::MAX_BURST_SEGMENTS;
 use crate::runtime::AckPolicy;
-use crate::runtime::claim::Claim;
+use crate::runtime::lease::AddressLease;
 use crate::runtime::ring::Ring;
 use crate::runtime::shard::Shard;
 use crate::runtime::wire_of_tests::{End, pair};
@@ -39,9 +38,9 @@ impl Node {
     }
 
     fn new(end: End, ip: [u8; 4]) -> Self {
-        let claim = Claim::make_free(&[IpAddr::from(ip)]).unwrap();
+        let lease = AddressLease::of_tests(ip);
         let (small, long, remote) = (end.sge(8), end.sge(1 << 16), end.remote());
-        let shard = Shard::new(end.core, 0, &Arc::new(claim)).unwrap();
+        let shard = Shard::new(end.core, 0, &Arc::new(lease)).unwrap();
         Self { shard, ring: end.ring, qpn: end.qpn, small, long, remote }
     }
 

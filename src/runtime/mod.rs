@@ -17,24 +17,21 @@
 //!
 //! Who takes turns is in `progress`.
 
-mod claim;
 mod clock;
 mod core;
 mod counters;
 mod device;
 mod down;
 mod env;
-mod fork;
-mod generation;
 mod hold;
 #[cfg(test)]
 mod hot_path;
+mod lease;
 mod log;
 mod moderation;
 mod open;
 mod open_error;
 mod opener;
-mod own;
 mod peers;
 mod progress;
 mod queue;
@@ -50,11 +47,11 @@ mod wire_of_tests;
 mod xrcd;
 
 pub use self::core::LinkCounters;
+pub use crate::sys::{PerProcess, generation};
 pub use clock::{now, wall_clock};
 pub use counters::DeviceCounters;
 pub use down::Down;
 pub use env::{EnvError, Environment, LogLevel, VARIABLES, Variable};
-pub use generation::generation;
 pub use log::log;
 pub use moderation::Moderation;
 pub use open::loopback_addresses;

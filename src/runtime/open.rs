@@ -17,17 +17,17 @@ use crate::io::udp;
 use crate::io::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
-use crate::runtime::claim::Claim;
 use crate::runtime::core::Core;
 use crate::runtime::counters::Report;
 use crate::runtime::device::Device;
+use crate::runtime::lease::AddressLease;
 use crate::runtime::open_error::OpenError;
 use crate::runtime::opener;
 use crate::runtime::peers::Peers;
 use crate::runtime::registry::{self, Claimed};
 use crate::runtime::shard::Shard;
 use crate::runtime::shard_set::may_be_shards;
-use crate::runtime::{AckPolicy, CqNumbers, Shards, XrcdTable, fork, generation, own};
+use crate::runtime::{AckPolicy, CqNumbers, Shards, XrcdTable};
 use crate::transport::window::DEFAULT_RECEIVE_BUFFER;
 
 /// Configuration of a device.
@@ -92,7 +92,7 @@ impl DeviceConfig {
         ports: Vec<Box<dyn Port>>,
         engines: &Config,
         memory: &Arc<Memory>,
-        claim: Arc<Claim>,
+        lease: Arc<AddressLease>,
     ) -> Result<Arc<Shards>, OpenError> {
         let os = |what| move |source| OpenError::Os { what, source };
         let mut shards = Vec::new();
@@ -101,7 +101,7 @@ impl DeviceConfig {
             let seed = random().map_err(os("random numbers"))?;
             let engine = Engine::new(config, Arc::clone(memory), seed);
             let core = Core::new(engine, port, self.ack_policy);
-            shards.push(Shard::new(core, index, &claim).map_err(os("eventfd"))?);
+            shards.push(Shard::new(core, index, &lease).map_err(os("eventfd"))?);
         }
         Ok(Shards::new(shards))
     }
@@ -158,18 +158,17 @@ impl Device {
         if !may_be_shards(config.shards) {
             return Err(OpenError::Shards { found: config.shards });
         }
-        fork::watch();
         match config.address {
             Address::Ip(ip) => {
                 let ips = config.ips(ip)?;
                 match registry::find_or_claim(&ips) {
                     Claimed::Device(taken, device) => device.suits(&config, &ips, taken),
-                    Claimed::Caller(claim) => Self::start(ip, claim, &mut config),
+                    Claimed::Caller(lease) => Self::start(ip, lease, &mut config),
                 }
             }
             Address::Own => {
-                let mut own = own::hold();
-                if let Some(device) = own.upgrade().filter(|device| device.is_ours()) {
+                let mut own = registry::default_device();
+                if let Some(device) = own.upgrade() {
                     drop(own);
                     let ip = device.ip;
                     return device.suits(&config, &config.ips(ip)?, ip);
@@ -192,7 +191,7 @@ impl Device {
         if ips.first() != Some(&self.ip) {
             return Err(OpenError::Belongs { ip: taken, device: self.ip });
         }
-        let others = !config.also.is_empty() && self.shards.first().claim().ips() != ips;
+        let others = !config.also.is_empty() && self.shards.first().lease().ips() != ips;
         if config.special || others {
             return Err(OpenError::AlreadyOpen { ip: self.ip });
         }
@@ -209,13 +208,13 @@ impl Device {
         let also = config.also.clone();
         let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
         while let Some(ip) = addresses.next() {
-            let Some(claim) = Claim::make_free(&config.ips(ip)?) else { continue };
+            let Some(lease) = registry::claim_free(&config.ips(ip)?) else { continue };
             // Looking up the holder of an address takes long; the error names that of the last alone.
             let is_last = addresses.peek().is_none() || !config.via.is_of_host();
             if !is_last && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;
             }
-            match Self::start(ip, claim, config) {
+            match Self::start(ip, lease, config) {
                 Err(OpenError::Port(last @ udp::OpenError::InUse { ip: taken, .. }))
                     if taken == ip =>
                 {
@@ -227,12 +226,16 @@ impl Device {
         Err(error)
     }
 
-    fn start(ip: IpAddr, claim: Claim, config: &mut DeviceConfig) -> Result<Arc<Self>, OpenError> {
-        let opener = opener::opener(&config.via, claim.ips(), config.shards)?;
-        let (ports, active_mtu) = config.open_ports(claim.ips(), &*opener)?;
+    fn start(
+        ip: IpAddr,
+        lease: AddressLease,
+        config: &mut DeviceConfig,
+    ) -> Result<Arc<Self>, OpenError> {
+        let opener = opener::opener(&config.via, lease.ips(), config.shards)?;
+        let (ports, active_mtu) = config.open_ports(lease.ips(), &*opener)?;
         let os = |what| move |source| OpenError::Os { what, source };
         let memory = Arc::new(Memory::new(random().map_err(os("random numbers"))?));
-        let gids: Vec<_> = claim.ips().iter().copied().map(Gid::from).collect();
+        let gids: Vec<_> = lease.ips().iter().copied().map(Gid::from).collect();
         let buffers = ports.iter().map(|port| port.info().receive_buffer as u64);
         let receive_buffer = buffers.min().unwrap_or_default();
         let engines = Config {
@@ -249,7 +252,8 @@ impl Device {
             remembers_ended: if config.counters.is_some() { Report::ENDED } else { 0 },
             ..Config::new(ip)
         };
-        let shards = config.start_shards(ports, &engines, &memory, Arc::new(claim))?;
+        let generation = lease.generation();
+        let shards = config.start_shards(ports, &engines, &memory, Arc::new(lease))?;
         let report = config.counters.take().map(|directory| {
             Report::start(&directory, &config.name, ip, &shards)
                 .map_err(|source| OpenError::Counters { directory, source })
@@ -269,7 +273,7 @@ impl Device {
             peers: Peers::default(),
             threads: Vec::new(),
             report,
-            generation: generation(),
+            generation,
         };
         for shard in device.shards.iter() {
             // Those that have started end with the device.

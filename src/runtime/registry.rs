@@ -1,118 +1,158 @@
-//! The devices of this process, by address, and what is sent for them when the process ends.
+//! The devices of this process: which addresses each has, and their last packets when the process ends.
 
 use std::net::IpAddr;
 use std::process;
-use std::sync::{Arc, Once, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use crate::runtime::claim::{self, Claim, Owner};
 use crate::runtime::device::Device;
+use crate::runtime::lease::{AddressLease, Lessor};
 use crate::runtime::shards::Shards;
 use crate::sync::Mutex;
-use crate::sys::at_exit;
+use crate::sync::claims::{self, Claims};
+use crate::sync::exit_list::{ExitList, Place};
+use crate::sys::{PerProcess, at_exit, generation};
 
-/// The device that has one of some addresses, or the right to open one there.
-pub(super) enum Claimed {
-    /// The device that has the first of them that is taken.
-    Device(IpAddr, Arc<Device>),
-    /// The right to open one at all of them.
-    Caller(Claim),
+/// A child of a fork has an empty registry of its own: no lock of its parent is held there.
+static REGISTRY: PerProcess<Registry> = PerProcess::new(Registry::new);
+
+/// The maximum number of devices that send their last packets when the process ends.
+const MAX_FLUSHED_DEVICES: usize = 1024;
+
+/// The maximum number of packets that [`flush`] sends.
+const MAX_LAST_PACKETS: usize = 64;
+
+struct Registry {
+    devices: Claims<IpAddr, Weak<Device>>,
+    /// The device that was opened without an address.
+    default: Mutex<Weak<Device>>,
+    at_exit: ExitList<Weak<Shards>>,
+    generation: u32,
+    /// The number of the process. A child of `vfork` has the memory and the generation of its parent.
+    process: u32,
 }
 
-/// Finds the device of the first of these addresses that has one, or claims all of them at once. Waits while a device
-/// is being opened or closed.
-pub(super) fn find_or_claim(ips: &[IpAddr]) -> Claimed {
-    loop {
-        match Claim::find_or_make(ips) {
-            claim::Claimed::Caller(claim) => return Claimed::Caller(claim),
-            claim::Claimed::Owner(ip, owner) => {
-                // Every owner is a device.
-                if let Some(device) = device(owner) {
-                    return Claimed::Device(ip, device);
-                }
-            }
+impl Registry {
+    fn new(generation: u32) -> Self {
+        Self {
+            devices: Claims::new(),
+            default: Mutex::new(Weak::new()),
+            at_exit: ExitList::new(MAX_FLUSHED_DEVICES),
+            generation,
+            process: process::id(),
         }
+    }
+
+    fn lease(&'static self, ips: &[IpAddr]) -> AddressLease {
+        AddressLease::new(ips, self.generation, self)
     }
 }
 
-/// Enters a device at its addresses, which have been claimed for it.
+impl Lessor for Registry {
+    fn release(&self, ips: &[IpAddr], at_exit: Option<Place>) {
+        // In a forked child another thread of the parent may hold the locks for ever.
+        if self.generation != generation() {
+            return;
+        }
+        if let Some(place) = at_exit {
+            self.at_exit.remove(place);
+        }
+        self.devices.release(ips);
+    }
+}
+
+/// The device at one of some addresses, or the right to open one there.
+pub(super) enum Claimed {
+    /// The device at the first of them that is taken.
+    Device(IpAddr, Arc<Device>),
+    /// The right to open a device at all of them.
+    Caller(AddressLease),
+}
+
+/// Finds the device at the first of these addresses that has one, or claims all of them at once. Waits while that
+/// device is being opened or closed.
+pub(super) fn find_or_claim(ips: &[IpAddr]) -> Claimed {
+    let registry = REGISTRY.get();
+    match registry.devices.find_or_claim(ips) {
+        claims::Claimed::Owner(ip, device) => Claimed::Device(ip, device),
+        claims::Claimed::Caller => Claimed::Caller(registry.lease(ips)),
+    }
+}
+
+/// Claims addresses, unless one of them has a device that is open, being opened or being closed.
+pub(super) fn claim_free(ips: &[IpAddr]) -> Option<AddressLease> {
+    let registry = REGISTRY.get();
+    registry.devices.claim_free(ips).then(|| registry.lease(ips))
+}
+
+/// Enters a device at the addresses of its lease.
 pub(super) fn enter(device: &Arc<Device>) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| at_exit(flush_all));
-    let owner: Weak<Device> = Arc::downgrade(device);
-    let claim = device.shards.first().claim();
-    claim.enter(&(owner as Weak<Owner>), || remember(device));
+    flush_at_exit();
+    let lease = device.shards.first().lease();
+    let registry = REGISTRY.get();
+    // A signal handler has forked while this thread opened the device, and this process is the child.
+    if registry.generation != lease.generation() {
+        return;
+    }
+    if let Some(place) = registry.at_exit.insert(Arc::downgrade(&device.shards)) {
+        lease.keep(place);
+    }
+    registry.devices.enter(lease.ips(), &Arc::downgrade(device));
 }
 
 /// Returns the device of this process that is open at `ip`.
 pub(crate) fn find(ip: IpAddr) -> Option<Arc<Device>> {
-    device(claim::owner(ip)?)
+    REGISTRY.get().devices.owner(ip)
 }
 
-fn device(owner: Arc<Owner>) -> Option<Arc<Device>> {
-    owner.downcast().ok()
+/// Returns the device that was opened without an address. Keeps other threads from opening it until the guard is
+/// dropped.
+pub(super) fn default_device() -> MutexGuard<'static, Weak<Device>> {
+    REGISTRY.get().default.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends the last packets of all devices when the process ends by `exit`.
+fn flush_at_exit() {
+    /// A `Once` would remain taken in a child that another thread forks during the call. A second hook does nothing
+    /// that the first has not done.
+    static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+    if !IS_INSTALLED.load(Ordering::Acquire) {
+        at_exit(flush_all);
+        IS_INSTALLED.store(true, Ordering::Release);
+    }
 }
 
 /// Sends what the devices of this process owe their peers, for its end by `exit`.
 extern "C" fn flush_all() {
-    // Nothing is sent while another thread opens or closes a device: it may take as long as it likes.
-    let devices: Vec<_> = claim::owners_at_once().into_iter().filter_map(device).collect();
-    for device in devices {
-        device.shards.iter().for_each(|shard| shard.flush_at_exit());
-        // To close it is the system's part now.
-        std::mem::forget(device);
-    }
-}
-
-/// A device that [`flush`] finds, and the process that has opened it.
-type Open = (u32, Weak<Shards>);
-
-/// Devices that [`flush`] finds at most.
-const MAX_FLUSHED: usize = 64;
-
-/// Bursts that [`flush`] sends at most.
-const MAX_LAST_BURSTS: usize = 64;
-
-/// The devices that are open, where a signal handler finds them. Their places are taken under the
-/// registry's lock.
-static OPEN: [Mutex<Option<Open>>; MAX_FLUSHED] = [const { Mutex::new(None) }; MAX_FLUSHED];
-
-/// Lets [`flush`] find a device, if there is a place.
-fn remember(device: &Device) {
-    let me = process::id();
-    for place in &OPEN {
-        // A thread that flushes has it: the process ends.
-        let Ok(mut place) = place.try_lock() else { continue };
-        let is_taken = |(opener, shards): &Open| *opener == me && shards.strong_count() > 0;
-        if !place.as_ref().is_some_and(is_taken) {
-            *place = Some((me, Arc::downgrade(&device.shards)));
-            return;
-        }
-    }
+    each_at_exit(|shards| shards.iter().for_each(|shard| shard.flush_at_exit()));
 }
 
 /// Sends the acknowledgements that the devices of this process owe their peers, for its end by `_exit`.
 ///
-/// Every step is async-signal-safe, so that it may stand in the handler of a signal: it allocates nothing,
-/// waits for no lock, and sends 64 packets at most, of 64 devices at most. A device that another thread
-/// uses at the moment, or that the signal has interrupted, sends nothing. In a child of the process that
-/// has opened a device it does nothing.
+/// Every step is async-signal-safe, so a signal handler may call this: it allocates nothing, waits for no lock, and
+/// sends at most 64 packets. A device that another thread uses at the moment, or that the signal has interrupted, sends
+/// nothing. In a child of the process that has opened a device it does nothing.
 ///
 /// The process ends right after: the devices cannot be closed any more.
 pub fn flush() {
-    let me = process::id();
-    let mut left = MAX_LAST_BURSTS;
-    for place in &OPEN {
-        let Ok(place) = place.try_lock() else { continue };
-        let Some((opener, shards)) = &*place else { continue };
-        // A child of `vfork` has the memory of its parent, and no hook has told that it is one.
-        if *opener != me {
-            continue;
-        }
-        let Some(shards) = shards.upgrade() else { continue };
+    let mut left = MAX_LAST_PACKETS;
+    each_at_exit(|shards| {
         for shard in shards.iter() {
             left = left.saturating_sub(shard.send_last(left));
         }
-        // To close the device is the system's part now, and not that of a signal handler.
-        std::mem::forget(shards);
+    });
+}
+
+/// Calls `act` for each device of this process that no other thread opens or closes at the moment.
+fn each_at_exit(mut act: impl FnMut(&Shards)) {
+    let Some(registry) = REGISTRY.if_made() else { return };
+    if registry.process != process::id() {
+        return;
     }
+    registry.at_exit.walk(|shards| {
+        let Some(shards) = shards.upgrade() else { return };
+        act(&shards);
+        // The last reference would close the device, which the end of the process does.
+        std::mem::forget(shards);
+    });
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::io::{Bell, Port};
-use crate::runtime::claim::Claim;
 use crate::runtime::core::{Core, Found, Notices};
 use crate::runtime::down::Down;
+use crate::runtime::lease::AddressLease;
 use crate::runtime::queue::Queue;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, generation};
@@ -63,11 +63,11 @@ pub(crate) struct Shard {
     /// The port's.
     descriptors: Mutex<SmallVec<[RawFd; 4]>>,
     /// Last, so that it is given up when the sockets are closed.
-    claim: Arc<Claim>,
+    lease: Arc<AddressLease>,
 }
 
 impl Shard {
-    pub(crate) fn new(core: Core, index: u8, claim: &Arc<Claim>) -> io::Result<Self> {
+    pub(crate) fn new(core: Core, index: u8, lease: &Arc<AddressLease>) -> io::Result<Self> {
         Ok(Self {
             index,
             siblings: OnceLock::new(),
@@ -82,8 +82,8 @@ impl Shard {
             driver_sleep: Due::default(),
             driver_bell: Bell::open()?,
             failed: AtomicU8::new(0),
-            generation: generation(),
-            claim: Arc::clone(claim),
+            generation: lease.generation(),
+            lease: Arc::clone(lease),
         })
     }
 
@@ -109,9 +109,9 @@ impl Shard {
         ShardSet::of(self.index)
     }
 
-    /// The claim to its addresses.
-    pub(super) fn claim(&self) -> &Claim {
-        &self.claim
+    /// The lease of its addresses.
+    pub(super) fn lease(&self) -> &AddressLease {
+        &self.lease
     }
 
     /// Does something under the lock, and wakes whoever must know of what follows from it.
@@ -423,7 +423,6 @@ impl Due {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::os::fd::AsFd;
     use std::thread;
 
@@ -444,8 +443,8 @@ mod tests {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.core.post_recvs(Instant::ZERO, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(Instant::ZERO, a.qpn, SendRequest::send(1, a.sge(8))).unwrap();
-        let claim = Claim::make_free(&[IpAddr::from(ip)]).unwrap();
-        (Shard::new(b.core, 0, &Arc::new(claim)).unwrap(), b.wire, b.ring)
+        let lease = AddressLease::of_tests(ip);
+        (Shard::new(b.core, 0, &Arc::new(lease)).unwrap(), b.wire, b.ring)
     }
 
     fn log(wire: &Shared) -> Vec<String> {
@@ -464,8 +463,8 @@ mod tests {
         let events = Arc::new(Queue::new(16));
         a.core.add_context(&events);
         a.core.post_recvs(Instant::ZERO, a.qpn, [RecvRequest::new(7, a.sge(8))]).1.unwrap();
-        let claim = Claim::make_free(&[IpAddr::from([10, 255, 1, 13])]).unwrap();
-        let (ring, shard) = (a.ring, Shard::new(a.core, 0, &Arc::new(claim)).unwrap());
+        let lease = AddressLease::of_tests([10, 255, 1, 13]);
+        let (ring, shard) = (a.ring, Shard::new(a.core, 0, &Arc::new(lease)).unwrap());
         drop(b);
         thread::scope(|scope| {
             // The failing thread comes as far as the event, which follows the completions.
@@ -507,14 +506,14 @@ mod tests {
     #[test]
     fn queues_are_closed_after_every_shard_has_failed() {
         let (a, b) = pair(AckPolicy::Lazy, 16);
-        let claim = Arc::new(Claim::make_free(&[IpAddr::from([10, 255, 1, 14])]).unwrap());
+        let lease = Arc::new(AddressLease::of_tests([10, 255, 1, 14]));
         let closing = Arc::new(Closing::default());
         let ends = [(a.core, 0), (b.core, 1)];
         let shards = ends.map(|(mut core, index)| {
             let announce = Box::new(Arc::clone(&closing));
             let ring = Ring::new(1, false, Some(announce), Arc::new(Queue::new(1)));
             core.rings.enter(CqId(1), Arc::new(ring));
-            Arc::new(Shard::new(core, index, &claim).unwrap())
+            Arc::new(Shard::new(core, index, &lease).unwrap())
         });
         shards.iter().for_each(|shard| shard.join(&shards));
         closing.shards.set(shards.each_ref().map(Arc::downgrade)).unwrap();

@@ -2,8 +2,10 @@
 //!
 //! | module | protocol |
 //! |---|---|
+//! | `claims` | each address has one device, which threads open, find and wait for |
 //! | `doorbell` | a signal wakes a thread, and the flag beside it saves the system call to clear it |
 //! | `epoch` | a thread that revokes memory waits for the threads that access it |
+//! | `exit_list` | a signal handler finds the devices that are open |
 //! | `mailbox` | several threads put items in, and their owner is woken and takes them |
 //! | `notify` | a completion and the request to announce it meet |
 //! | `progress` | the thread, or a thread that waits, makes progress of a shard |
@@ -15,8 +17,12 @@
 //! interleavings.
 
 #[cfg(feature = "runtime")]
+pub(crate) mod claims;
+#[cfg(feature = "runtime")]
 pub(crate) mod doorbell;
 pub(crate) mod epoch;
+#[cfg(feature = "runtime")]
+pub(crate) mod exit_list;
 mod lock;
 #[cfg(feature = "runtime")]
 pub(crate) mod mailbox;

@@ -2,6 +2,8 @@
 //! the primitives of loom in place of these.
 
 pub(crate) use std::hint::spin_loop;
+#[cfg(feature = "runtime")]
+pub(crate) use std::sync::Condvar;
 pub(crate) use std::sync::MutexGuard;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 #[cfg(feature = "runtime")]

@@ -244,11 +244,11 @@ pub(crate) fn at_exit(hook: extern "C" fn()) {
 }
 
 /// A hook of [`at_fork`].
-pub(crate) type ForkHook = extern "C" fn();
+pub(super) type ForkHook = extern "C" fn();
 
 /// Runs hooks at each `fork`: `before` it, and afterwards in the parent and in the child, which has the calling
 /// thread only. Returns whether the C library had memory for them.
-pub(crate) fn at_fork(
+pub(super) fn at_fork(
     before: Option<ForkHook>,
     parent: Option<ForkHook>,
     child: Option<ForkHook>,

@@ -10,7 +10,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
@@ -22,7 +21,7 @@ use rustix::process::getpid;
 use super::copies;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 use super::fault;
-use super::ffi::at_fork;
+use super::fork::ChildHook;
 
 /// On other processors the system makes all copies.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
@@ -380,16 +379,16 @@ fn fault() -> io::Error {
 /// The number of this process, read once: a system call for each copy would make short ones a fifth longer.
 fn process() -> libc::pid_t {
     static PROCESS: AtomicI32 = AtomicI32::new(0);
-    /// Whether a child of a fork reads its own.
-    static IN_CHILDREN: OnceLock<bool> = OnceLock::new();
     extern "C" fn forget() {
         PROCESS.store(0, Ordering::Relaxed);
     }
+    /// A child of a fork reads its own.
+    static HOOK: ChildHook = ChildHook::new(forget);
     let known = PROCESS.load(Ordering::Relaxed);
     if known != 0 {
         return known;
     }
-    let is_forgotten = *IN_CHILDREN.get_or_init(|| at_fork(None, None, Some(forget)));
+    let is_forgotten = HOOK.install();
     let own = getpid().as_raw_pid();
     if is_forgotten {
         PROCESS.store(own, Ordering::Relaxed);

@@ -17,6 +17,7 @@
 //! | `copies` | copies by the processor that end at a missing page |
 //! | `actions`, `fault`, `probe` | actions of signals; the handler that ends these copies; a trial of it |
 //! | `ffi` | functions of the C library: further socket options, requests for interfaces, signals, hooks |
+//! | `fork` | forked children |
 //! | `hint` | hints to the processor and to the compiler |
 
 #[cfg(all(feature = "runtime", target_os = "linux", target_arch = "x86_64"))]
@@ -29,6 +30,8 @@ mod copies;
 mod fault;
 #[cfg(feature = "runtime")]
 mod ffi;
+#[cfg(feature = "runtime")]
+mod fork;
 mod hint;
 #[cfg(feature = "runtime")]
 mod interface;
@@ -62,9 +65,9 @@ pub(crate) use ffi::bind_to_link;
 #[cfg(feature = "tap")]
 pub(crate) use ffi::offload_tap;
 #[cfg(feature = "runtime")]
-pub(crate) use ffi::{
-    at_exit, at_fork, attach_reuseport, drops, is_privileged, set_option, user_of_peer,
-};
+pub(crate) use ffi::{at_exit, attach_reuseport, drops, is_privileged, set_option, user_of_peer};
+#[cfg(feature = "runtime")]
+pub use fork::{PerProcess, generation};
 pub(crate) use hint::{by_itself, prefetch};
 #[cfg(feature = "runtime")]
 pub(crate) use interface::{Interface, interface_of};

@@ -55,7 +55,8 @@ fn compiled(name: &str) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dropin").join(name);
     let program = roce::scratch(&name.replace('/', "-"));
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o"])
+        .arg(&program);
     let told = cc.arg(source.with_extension("c")).arg("-libverbs").output().unwrap();
     assert!(told.status.success(), "{}", text(&told.stderr));
     program.into_os_string().into_string().unwrap()

@@ -4,10 +4,10 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
-use softroce::runtime::generation;
+use softroce::runtime::{PerProcess, generation};
 
 use super::Errno;
 use crate::abi::Handle;
@@ -44,15 +44,8 @@ type EmptySlots = VecDeque<Handle<()>>;
 
 /// Empty slots by the type of their pointers. A slot is reused for the same type only, in the order of
 /// destruction.
-static EMPTY_SLOTS: Mutex<BTreeMap<TypeId, EmptySlots>> = Mutex::new(BTreeMap::new());
-
-/// Guard of the empty slots, for the time of a fork.
-pub(crate) type EmptySlotsGuard = MutexGuard<'static, BTreeMap<TypeId, EmptySlots>>;
-
-/// Locks the empty slots.
-pub(crate) fn lock_empty_slots() -> EmptySlotsGuard {
-    lock(&EMPTY_SLOTS)
-}
+static EMPTY_SLOTS: PerProcess<Mutex<BTreeMap<TypeId, EmptySlots>>> =
+    PerProcess::new(|_| Mutex::new(BTreeMap::new()));
 
 /// Number of empty slots of a type that are not reused. A call with a handle of a destroyed object fails
 /// for as long as the slot is not reused.
@@ -83,7 +76,7 @@ impl<T: Pointee> Handle<T> {
 
     /// Takes an empty slot that may be reused.
     fn take_empty() -> Option<Self> {
-        let mut empty = lock(&EMPTY_SLOTS);
+        let mut empty = lock(EMPTY_SLOTS.get());
         let of_type =
             empty.get_mut(&TypeId::of::<T>()).filter(|slots| slots.len() > MIN_EMPTY_SLOTS)?;
         of_type.pop_front().map(|slot| Self::from_ptr(slot.as_ptr()))
@@ -151,7 +144,7 @@ impl<T: Pointee> Handle<T> {
         // SAFETY: it was there, and only this call has found it so. The program promises to destroy it when
         // no other thread uses it any more.
         unsafe { ptr::drop_in_place(self.slot().cast::<T::Object>()) };
-        let mut empty = lock(&EMPTY_SLOTS);
+        let mut empty = lock(EMPTY_SLOTS.get());
         empty.entry(TypeId::of::<T>()).or_default().push_back(Handle::from_ptr(self.as_ptr()));
     }
 }

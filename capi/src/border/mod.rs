@@ -15,7 +15,6 @@
 
 pub(crate) mod call;
 mod exit;
-mod fork;
 mod handle;
 mod plain;
 mod pointer;
@@ -24,7 +23,6 @@ pub(crate) use call::{
     Errno, handle_or_null, int_or_minus_one, value_or, without_result, zero_or_errno,
 };
 pub(crate) use exit::at_exit;
-pub(crate) use fork::at_fork;
-pub(crate) use handle::{EmptySlotsGuard, Pointee, lock_empty_slots};
+pub(crate) use handle::Pointee;
 pub(crate) use plain::Plain;
 pub(crate) use pointer::{descriptor, memory};

@@ -5,11 +5,9 @@ use std::ffi::c_int;
 use crate::abi::{DeviceList, Handle, IbvDevice, In, Out, Text};
 use crate::border::{Errno, handle_or_null, value_or};
 use crate::objects::device::Device;
-use crate::objects::fork;
 
 pub(crate) extern "C" fn get_device_list(count: Out<c_int>) -> Handle<DeviceList> {
     handle_or_null(|| {
-        fork::install_hooks();
         count.write(1);
         Ok(Handle::new(DeviceList([Device::only(), Handle::NULL])))
     })

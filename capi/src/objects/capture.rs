@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 use std::process;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
+use softroce::runtime::PerProcess;
 use softroce::verbs::{Error, OpenOptions};
 use softroce_pcap::CaptureFile;
 
@@ -16,15 +17,7 @@ use crate::log;
 type OwnedFile = (u32, CaptureFile<File>);
 
 /// The file stays when the device is closed, and continues when the device is opened again.
-static CAPTURE: Mutex<Option<OwnedFile>> = Mutex::new(None);
-
-/// Guard of the capture file, for the time of a fork.
-pub(super) type Guard = MutexGuard<'static, Option<OwnedFile>>;
-
-/// Locks the capture file.
-pub(super) fn lock_file() -> Guard {
-    lock(&CAPTURE)
-}
+static CAPTURE: PerProcess<Mutex<Option<OwnedFile>>> = PerProcess::new(|_| Mutex::new(None));
 
 /// Returns options for a device that writes its packets to a file. `%p` in the path becomes the number
 /// of the process, so that several processes write to different files.
@@ -35,7 +28,7 @@ pub(super) fn lock_file() -> Guard {
 pub(crate) fn options(path: &Path) -> Result<OpenOptions, Error> {
     let failed = |source| Error::Os { what: "the file of SOFTROCE_PCAP", source };
     let me = process::id();
-    let mut capture = lock(&CAPTURE);
+    let mut capture = lock(CAPTURE.get());
     let file = match capture.take() {
         Some((owner, file)) if owner == me => file,
         _ => {
@@ -54,7 +47,7 @@ pub(crate) fn options(path: &Path) -> Result<OpenOptions, Error> {
 /// Writes buffered packets to the file. Does nothing while another thread has the file locked: it may
 /// keep the lock for any time.
 pub(crate) extern "C" fn complete() {
-    let Ok(capture) = CAPTURE.try_lock() else { return };
+    let Some(Ok(capture)) = CAPTURE.if_made().map(Mutex::try_lock) else { return };
     if let Some((owner, file)) = &*capture
         && *owner == process::id()
         && let Err(error) = file.finish()

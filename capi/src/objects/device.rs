@@ -1,15 +1,14 @@
 //! The device. There is one.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU8;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use softroce::runtime::Environment;
 
 use crate::abi::{DeviceHead, DeviceList, Handle, IbvDevice};
 use crate::border::Pointee;
-use crate::gate::lock;
 
 /// A device. Providers have a larger structure at the same address, and follow a pointer behind
 /// `ibv_device`: it must be valid, and must not lead to functions of theirs.
@@ -30,16 +29,8 @@ impl Pointee for DeviceList {
     const IS_FOR_CHILDREN: bool = true;
 }
 
-/// The address at which the device was opened last. The GUID contains it.
-static IP: Mutex<Option<IpAddr>> = Mutex::new(None);
-
-/// Guard of the address, for the time of a fork.
-pub(super) type IpGuard = MutexGuard<'static, Option<IpAddr>>;
-
-/// Locks the address.
-pub(super) fn lock_ip() -> IpGuard {
-    lock(&IP)
-}
+/// The node GUID of the device that was opened last, or 0.
+static GUID: AtomicU64 = AtomicU64::new(0);
 
 /// `IBV_NODE_CA`.
 const NODE_CA: c_int = 1;
@@ -47,47 +38,71 @@ const NODE_CA: c_int = 1;
 impl Device {
     /// Returns the device. It is never destroyed, as programs expect of the devices of a list.
     pub(crate) fn only() -> Handle<IbvDevice> {
-        static ONLY: OnceLock<Handle<IbvDevice>> = OnceLock::new();
-        *ONLY.get_or_init(|| {
-            // Opening of the device reports errors in the environment.
-            let name = Environment::read().ok().and_then(|found| found.name);
-            let name = name.as_deref().unwrap_or("softroce0");
-            Handle::new(Self {
-                c: DeviceHead {
-                    dummies: [0; 2],
-                    node_type: NODE_CA,
-                    transport_type: 0,
-                    name: chars(name),
-                    dev_name: chars("uverbs0"),
-                    dev_path: chars("/sys/class/infiniband_verbs/uverbs0"),
-                    ibdev_path: chars(&format!("/sys/class/infiniband/{name}")),
-                },
-                providers: &[0; 32],
-                zeros: [0; 32],
-            })
-        })
+        // A `OnceLock` would remain taken in a child that another thread forks meanwhile.
+        static ONLY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+        let only = ONLY.load(Ordering::Acquire);
+        if !only.is_null() {
+            return Handle::from_ptr(only);
+        }
+        let made = Handle::new(Self::in_environment());
+        let (stored, loaded) = (Ordering::AcqRel, Ordering::Acquire);
+        match ONLY.compare_exchange(ptr::null_mut(), made.as_ptr(), stored, loaded) {
+            Ok(_) => made,
+            Err(first) => {
+                made.destroy();
+                Handle::from_ptr(first)
+            }
+        }
+    }
+
+    /// Makes a device with the name that the environment gives it.
+    fn in_environment() -> Self {
+        // Opening of the device reports errors in the environment.
+        let name = Environment::read().ok().and_then(|found| found.name);
+        let name = name.as_deref().unwrap_or("softroce0");
+        Self {
+            c: DeviceHead {
+                dummies: [0; 2],
+                node_type: NODE_CA,
+                transport_type: 0,
+                name: chars(name),
+                dev_name: chars("uverbs0"),
+                dev_path: chars("/sys/class/infiniband_verbs/uverbs0"),
+                ibdev_path: chars(&format!("/sys/class/infiniband/{name}")),
+            },
+            providers: &[0; 32],
+            zeros: [0; 32],
+        }
     }
 
     /// Remembers the address at which the device is open.
     pub(crate) fn opened_at(ip: IpAddr) {
-        *lock(&IP) = Some(ip);
+        GUID.store(u64::from_be_bytes(guid_of(ip)), Ordering::Relaxed);
     }
 
-    /// Returns the node GUID. For IPv4 it is the EUI-64 of the locally administered MAC address that ends
-    /// with the four bytes of the address; for IPv6 the interface identifier. Before the device is opened,
-    /// it is that of the first address in the environment.
+    /// Returns the node GUID. Before the device is opened, it is that of the first address in the environment.
     pub(crate) fn guid() -> [u8; 8] {
-        let ip = *lock(&IP);
-        let ip = ip.or_else(|| Environment::read().ok()?.ips.first().copied());
-        match ip.unwrap_or(IpAddr::from([127, 0, 0, 1])) {
-            IpAddr::V4(ip) => {
-                let [a, b, c, d] = ip.octets();
-                [0, 0, a, 0xff, 0xfe, b, c, d]
+        match GUID.load(Ordering::Relaxed) {
+            0 => {
+                let ip = Environment::read().ok().and_then(|found| found.ips.first().copied());
+                guid_of(ip.unwrap_or(IpAddr::from([127, 0, 0, 1])))
             }
-            IpAddr::V6(ip) => {
-                let [.., s, t, u, v, w, x, y, z] = ip.octets();
-                [s, t, u, v, w, x, y, z]
-            }
+            guid => guid.to_be_bytes(),
+        }
+    }
+}
+
+/// Returns the node GUID of a device at an address. For IPv4 it is the EUI-64 of the locally administered MAC address
+/// that ends with the four bytes of the address; for IPv6 the interface identifier.
+fn guid_of(ip: IpAddr) -> [u8; 8] {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            [0, 0, a, 0xff, 0xfe, b, c, d]
+        }
+        IpAddr::V6(ip) => {
+            let [.., s, t, u, v, w, x, y, z] = ip.octets();
+            [s, t, u, v, w, x, y, z]
         }
     }
 }

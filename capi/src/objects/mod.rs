@@ -12,7 +12,6 @@ pub(crate) mod cq;
 pub(crate) mod descriptor;
 pub(crate) mod device;
 pub(crate) mod dm;
-pub(crate) mod fork;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod number;

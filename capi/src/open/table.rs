@@ -4,7 +4,8 @@
 use std::ffi::c_int;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::OnceLock;
+
+use softroce::runtime::PerProcess;
 
 use crate::abi::{ContextHead, ContextOps, Handle, IbvDevice, VerbsContext};
 use crate::entry::{cq, dm, mr, mw, pd, post, qp, query, srq, xrcd};
@@ -75,7 +76,6 @@ pub(super) fn verbs_context(device: Handle<IbvDevice>, async_fd: c_int) -> Verbs
 /// Returns a descriptor for commands to the kernel, which programs duplicate. All contexts share one, so
 /// programs that open many contexts do not run out of descriptors. It is read-only: writes to it fail.
 fn cmd_fd() -> c_int {
-    static COMMANDS: OnceLock<Option<File>> = OnceLock::new();
-    let commands = COMMANDS.get_or_init(|| File::open("/dev/null").ok());
-    commands.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    static COMMANDS: PerProcess<Option<File>> = PerProcess::new(|_| File::open("/dev/null").ok());
+    COMMANDS.get().as_ref().map_or(-1, AsRawFd::as_raw_fd)
 }

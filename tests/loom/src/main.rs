@@ -12,9 +12,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a model that panics has failed")]
 
+mod claims;
 mod doorbell;
 mod epoch;
 mod event;
+mod exit_list;
 mod mailbox;
 mod notify;
 mod primitives;
@@ -31,9 +33,11 @@ use primitives::SeqCst;
 mod sync {
     pub(crate) use crate::primitives;
 
+    pub(crate) mod claims;
     pub(crate) mod doorbell;
     #[cfg_attr(test, allow(dead_code, reason = "tests of the library use these methods"))]
     pub(crate) mod epoch;
+    pub(crate) mod exit_list;
     pub(crate) mod mailbox;
     pub(crate) mod notify;
     pub(crate) mod progress;
@@ -54,6 +58,8 @@ fn main() {
         notify::MODELS,
         doorbell::MODELS,
         epoch::MODELS,
+        claims::MODELS,
+        exit_list::MODELS,
         mailbox::MODELS,
         progress::MODELS,
         spsc::MODELS,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool as Flag, Ordering};
 
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::fence;
-pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use loom::thread::yield_now;
 
 /// A mapping of `SeqCst` accesses to fences.

@@ -114,6 +114,17 @@ fn children_have_devices_of_their_own() {
     }
 }
 
+/// While the library registers its hooks, and in a handler of a signal that has interrupted it anywhere.
+#[test]
+#[ignore = "needs Debian's packages: tools/ci.sh dropin"]
+fn forks_while_a_device_is_opened_leave_no_lock_behind() {
+    let _alone = alone();
+    let forks = compiled("forks_within");
+    for when in ["registration", "handler"] {
+        assert_eq!(output(&[&forks, when]), "all have ended well\n");
+    }
+}
+
 /// In the handler of a signal, and in a child that has no device of its own.
 #[test]
 #[ignore = "needs Debian's packages: tools/ci.sh dropin"]

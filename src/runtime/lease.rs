@@ -1,0 +1,67 @@
+//! Address leases: the right of a device to its addresses.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use crate::sync::exit_list::Place;
+
+/// A registry of addresses, which leases return to.
+pub(super) trait Lessor: Send + Sync {
+    /// Ends a lease. All sockets at its addresses are closed.
+    fn release(&self, ips: &[IpAddr], at_exit: Option<Place>);
+}
+
+/// The right to the only device of this process at some addresses. It lives until the device's sockets are closed.
+pub(crate) struct AddressLease {
+    ips: Vec<IpAddr>,
+    generation: u32,
+    lessor: &'static dyn Lessor,
+    /// The device's place in the list of those that send when the process ends.
+    at_exit: OnceLock<Place>,
+}
+
+impl AddressLease {
+    pub(super) fn new(ips: &[IpAddr], generation: u32, lessor: &'static dyn Lessor) -> Self {
+        Self { ips: ips.to_vec(), generation, lessor, at_exit: OnceLock::new() }
+    }
+
+    /// Returns the addresses.
+    pub(super) fn ips(&self) -> &[IpAddr] {
+        &self.ips
+    }
+
+    /// Returns the generation of the process that has the lease.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Keeps the device's place in the exit list. It is set once.
+    pub(super) fn keep(&self, at_exit: Place) {
+        let _ = self.at_exit.set(at_exit);
+    }
+}
+
+impl Drop for AddressLease {
+    fn drop(&mut self) {
+        self.lessor.release(&self.ips, self.at_exit.take());
+    }
+}
+
+impl fmt::Debug for AddressLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressLease").field("ips", &self.ips).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl AddressLease {
+    /// A lease of a shard that no device has.
+    pub(super) fn of_tests(ip: impl Into<IpAddr>) -> Self {
+        struct NoLessor;
+        impl Lessor for NoLessor {
+            fn release(&self, _: &[IpAddr], _: Option<Place>) {}
+        }
+        Self::new(&[ip.into()], crate::sys::generation(), &NoLessor)
+    }
+}
