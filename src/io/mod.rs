@@ -60,7 +60,7 @@ mod prerequisite;
 #[cfg(feature = "runtime")]
 pub use crate::sys::wait_readable;
 #[cfg(feature = "runtime")]
-pub(crate) use bell::Bell;
+pub(crate) use bell::{Bell, EventFd};
 pub use capture::{Direction, Sink};
 #[cfg(feature = "runtime")]
 pub use config::PortConfig;

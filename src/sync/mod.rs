@@ -9,6 +9,7 @@
 //! | `mailbox` | several threads put items in, and their owner is woken and takes them |
 //! | `notify` | a completion and the request to announce it meet |
 //! | `progress` | the thread, or a thread that waits, makes progress of a shard |
+//! | `queue` | consumers poll a queue, block, or wait for a descriptor |
 //! | `spsc` | records pass from one process to another through shared memory |
 //! | `wakers` | an item wakes every task that waits for it |
 //!
@@ -31,6 +32,8 @@ pub(crate) mod notify;
 mod primitives;
 #[cfg(feature = "runtime")]
 pub(crate) mod progress;
+#[cfg(feature = "runtime")]
+pub(crate) mod queue;
 #[cfg(feature = "runtime")]
 pub(crate) mod spsc;
 #[cfg(feature = "runtime")]

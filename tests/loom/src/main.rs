@@ -21,6 +21,7 @@ mod mailbox;
 mod notify;
 mod primitives;
 mod progress;
+mod queue;
 mod spsc;
 mod wakers;
 
@@ -41,6 +42,8 @@ mod sync {
     pub(crate) mod mailbox;
     pub(crate) mod notify;
     pub(crate) mod progress;
+    #[expect(dead_code, reason = "the models use a part of the queue")]
+    pub(crate) mod queue;
     pub(crate) mod spsc;
     pub(crate) mod wakers;
 }
@@ -62,6 +65,7 @@ fn main() {
         exit_list::MODELS,
         mailbox::MODELS,
         progress::MODELS,
+        queue::MODELS,
         spsc::MODELS,
         wakers::MODELS,
     ]
