@@ -80,7 +80,7 @@ use crate::engine::table::QpTable;
 use crate::engine::timers::Timers;
 use crate::engine::transitions::Bounds;
 use crate::ids::{CqId, Mtu, Qpn};
-use crate::mem::{Gate, Memory, Turn};
+use crate::mem::{EpochGuard, EpochHandle, Memory};
 use crate::net::{Burst, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
 use crate::time::Instant;
 use crate::transport::connection::{Context, Identity};
@@ -115,7 +115,7 @@ pub struct QpInfo {
 pub struct Engine {
     config: Config,
     shared: Shared,
-    gate: Gate,
+    epoch: EpochHandle,
     qps: QpTable,
     /// Slots of queue pairs that may have something to send, in turn.
     ready: VecDeque<usize>,
@@ -152,7 +152,7 @@ impl Engine {
     /// An engine that finds registered memory in `memory` and draws its queue pair numbers from
     /// `seed`.
     pub fn new(config: Config, memory: Arc<Memory>, seed: [u8; 32]) -> Self {
-        let gate = memory.gate();
+        let epoch = memory.epoch_handle();
         let local = config.gids.iter().map(|gid| gid.ip()).collect();
         let mut windows =
             Windows::new(usable(config.peer_receive_buffer), local, config.watches_backlogs);
@@ -170,7 +170,7 @@ impl Engine {
                 memory,
             },
             config,
-            gate,
+            epoch,
             ready: VecDeque::new(),
             timers: Timers::default(),
             groups: Groups::default(),
@@ -198,7 +198,7 @@ impl Engine {
         let mut segments = Segments::of(&rx);
         let to_group = meta.destination.is_multicast();
         let mut touched = None;
-        let turn = self.gate.enter();
+        let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, None);
         while let Some((segment, bytes)) = segments.next() {
             cx.slot = None;
@@ -241,7 +241,7 @@ impl Engine {
     /// Looks at the queue pairs whose deadline is over.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.expired(now) {
-            let turn = self.gate.enter();
+            let turn = self.epoch.enter();
             let mut cx = self.shared.context(now, &turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot) {
                 if let Some(window) = qp.waiting {
@@ -278,7 +278,7 @@ impl Engine {
         self.shared.outputs.events.push_back(AsyncEvent::CqErr(cq));
         self.fail_srqs(cq);
         for slot in self.qps.completing_at(cq) {
-            let turn = self.gate.enter();
+            let turn = self.epoch.enter();
             let mut cx = self.shared.context(now, &turn, Some(slot));
             if let Some(qp) = self.qps.get_mut(slot)
                 && qp.state != QpState::Reset
@@ -336,7 +336,7 @@ impl Engine {
         agree: impl FnMut(IpAddr, u16) -> u16,
     ) -> Result<(), ModifyError> {
         let slot = self.qps.slot(qpn).ok_or(ModifyError::NoSuchQp(qpn))?;
-        let turn = self.gate.enter();
+        let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, Some(slot));
         let Some(qp) = self.qps.get_mut(slot) else { return Err(ModifyError::NoSuchQp(qpn)) };
         let bounds = Bounds {
@@ -400,7 +400,7 @@ impl Engine {
     /// while packets for it may still be on their way.
     pub fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         let Some(slot) = self.qps.slot(qpn) else { return };
-        let turn = self.gate.enter();
+        let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, Some(slot));
         if let Some(qp) = self.qps.get_mut(slot) {
             qp.reset(&mut cx);
@@ -630,7 +630,7 @@ impl Engine {
         extent: Extent,
         out: &mut Burst,
     ) -> bool {
-        let turn = self.gate.enter();
+        let turn = self.epoch.enter();
         let mut cx = Context { in_turn, ..self.shared.context(now, &turn, Some(slot)) };
         let Some(qp) = self.qps.get_mut(slot) else {
             out.clear();
@@ -683,7 +683,7 @@ impl Engine {
 
 /// After packets for the queue pair in `slot`: what they have brought is in memory, or it knows that it is
 /// not.
-fn place(qps: &mut QpTable, turn: &Turn<'_>, slot: usize) {
+fn place(qps: &mut QpTable, turn: &EpochGuard<'_>, slot: usize) {
     if turn.write_out().is_err()
         && let Some(qp) = qps.get_mut(slot)
     {

@@ -33,7 +33,7 @@ impl Engine {
         let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
-        let turn = self.gate.enter();
+        let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, Some(slot));
         let (config, flows) = (&self.config, &self.flows);
         let posted = post_all(requests, |mut request| {
@@ -93,7 +93,7 @@ impl Engine {
         let Some((slot, qp)) = self.qps.find_mut(qpn) else {
             return (0, Err(PostError::NoSuchQp(qpn)));
         };
-        let turn = self.gate.enter();
+        let turn = self.epoch.enter();
         let mut cx = self.shared.context(now, &turn, Some(slot));
         cx.outputs.shortage.post();
         post_all(requests, |request| qp.post_recv(&mut cx, request))

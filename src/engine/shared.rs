@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::mem::{Memory, Turn};
+use crate::mem::{EpochGuard, Memory};
 use crate::time::Instant;
 use crate::transport::connection::Context;
 use crate::transport::counters::Tally;
@@ -30,7 +30,7 @@ impl Shared {
     pub(super) fn context<'a>(
         &'a mut self,
         now: Instant,
-        turn: &'a Turn<'a>,
+        turn: &'a EpochGuard<'a>,
         slot: Option<usize>,
     ) -> Context<'a> {
         Context {

@@ -24,14 +24,14 @@
 //!
 //! Kinds of port know these traits and the folder `shared`, and not each other. The file `kind` lists them.
 
-#[cfg(feature = "runtime")]
-mod bell;
 pub mod capture;
 #[cfg(feature = "runtime")]
 mod config;
 mod counters;
 #[cfg(feature = "runtime")]
 mod custom;
+#[cfg(feature = "runtime")]
+mod event_fd;
 pub mod impair;
 #[cfg(feature = "runtime")]
 mod kind;
@@ -59,14 +59,14 @@ mod prerequisite;
 
 #[cfg(feature = "runtime")]
 pub use crate::sys::wait_readable;
-#[cfg(feature = "runtime")]
-pub(crate) use bell::{Bell, EventFd};
 pub use capture::{Direction, Sink};
 #[cfg(feature = "runtime")]
 pub use config::PortConfig;
 pub use counters::PortCounters;
 #[cfg(feature = "runtime")]
 pub use custom::{CustomPort, CustomPortError};
+#[cfg(feature = "runtime")]
+pub(crate) use event_fd::{EventFd, EventFdSignal};
 #[cfg(feature = "runtime")]
 pub use kind::{PortKind, PortKindError};
 pub use layer::{Layer, Middleware};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::bell::{Bell, EventFd};
 use super::counters::PortCounters;
+use super::event_fd::{EventFd, EventFdSignal};
 use super::layer::{Layer, Middleware};
 use super::port::{Datapath, Port};
 use crate::net::{Ipv4Fields, RxBuffer, RxMeta};
@@ -40,7 +40,7 @@ pub struct ShardDemux {
     /// Its place among them.
     index: usize,
     /// What each of them is handed.
-    trays: Arc<[Mailbox<Stray, EventFd>]>,
+    trays: Arc<[Mailbox<Stray, EventFdSignal>]>,
     handed_on: u64,
     lost: u64,
 }
@@ -53,7 +53,7 @@ impl<P: Port> Sorted<P> {
     ///
     /// There are no more descriptors.
     pub fn all(ports: Vec<P>) -> io::Result<Vec<Self>> {
-        let tray = || Ok(Mailbox::new(Bell::open()?, MAX_WAITING));
+        let tray = || Ok(Mailbox::new(EventFd::open()?, MAX_WAITING));
         let trays: Arc<[_]> = ports.iter().map(|_| tray()).collect::<io::Result<_>>()?;
         let sorted = |(index, port)| {
             let demux = ShardDemux { index, trays: Arc::clone(&trays), handed_on: 0, lost: 0 };

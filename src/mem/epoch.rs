@@ -19,10 +19,10 @@ impl Epoch {
 
     /// Begins an epoch, which lasts until the guard is dropped. `stage` belongs to the same engine.
     #[inline]
-    pub(super) fn enter<'a>(&'a mut self, stage: &'a mut Stage) -> EpochGuard<'a> {
+    pub(super) fn enter<'a>(&'a mut self, stage: &'a mut Stage) -> StagedEpoch<'a> {
         let number = self.own.begin();
         stage.begin();
-        EpochGuard { own: &self.own, all: &self.all, number, stage }
+        StagedEpoch { own: &self.own, all: &self.all, number, stage }
     }
 }
 
@@ -35,7 +35,7 @@ impl Drop for Epoch {
 /// An epoch during which one engine copies. Dropping the guard writes the stage's contents to memory, and ends the
 /// epoch.
 #[derive(Debug)]
-pub(super) struct EpochGuard<'a> {
+pub(super) struct StagedEpoch<'a> {
     own: &'a epoch::Epoch,
     all: &'a Epochs,
     number: u64,
@@ -43,7 +43,7 @@ pub(super) struct EpochGuard<'a> {
     pub(super) stage: &'a Stage,
 }
 
-impl EpochGuard<'_> {
+impl StagedEpoch<'_> {
     /// Whether a thread that revokes memory of `epochs` waits for this guard.
     #[inline]
     pub(super) fn is_of(&self, epochs: &Epochs) -> bool {
@@ -51,10 +51,10 @@ impl EpochGuard<'_> {
     }
 }
 
-impl Drop for EpochGuard<'_> {
+impl Drop for StagedEpoch<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A caller that needs the result has called `Turn::write_out`.
+        // A caller that needs the result has called `EpochGuard::write_out`.
         let _ = self.stage.write_out();
         self.own.end(self.number);
     }

@@ -11,16 +11,16 @@
 //! Span, Spans ──────┘                          once a packet: one liveness word, then the copy;
 //!                                              through a window two, for it may be unbound
 //!   ▲
-//!   │ &Turn
-//! Gate                                         one an engine; open turns hold up deregistration
+//!   │ &EpochGuard
+//! EpochHandle                                  one an engine; deregistration waits for its epochs
 //! ```
 //!
-//! A message of one packet is copied in the turn in which its memory is looked up, so it needs no [`Span`]
-//! that keeps a region: the turn holds the region that it has found first, and lends it.
+//! A message of one packet is copied in the epoch in which its memory is looked up, so it needs no [`Span`]
+//! that keeps a region: the epoch holds the region that it has found first, and lends it.
 //!
 //! [`Memory::deregister`] returns when no engine can touch the region any more. The hot path takes
-//! no lock for that: an engine copies only inside a [`Turn`], and deregistration marks the region
-//! dead and waits until every engine has left the turn it was in.
+//! no lock for that: an engine copies only inside an [`EpochGuard`], and deregistration marks the region
+//! dead and waits until every engine has left the epoch it was in.
 //!
 //! Memory that may go away while it is registered stands behind a `Backing`. It is copied by instructions that survive
 //! a fault (`sys::fault`), or by the system, many packets at once (`stage`).
@@ -34,7 +34,7 @@ mod budget;
 mod device;
 mod epoch;
 mod error;
-mod gate;
+mod guard;
 mod keys;
 #[cfg(feature = "runtime")]
 mod pageable;
@@ -53,7 +53,7 @@ mod window;
 pub use access::{Access, AccessError, Need, Via};
 pub use device::{DeviceMemory, DmError};
 pub use error::{AtomicError, FlushError, Revoked};
-pub use gate::{Gate, Turn};
+pub use guard::{EpochGuard, EpochHandle};
 pub use placement::Placement;
 pub use raw::{AllocError, HostMemory};
 pub use region::{RangeError, Region};

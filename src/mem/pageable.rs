@@ -167,22 +167,22 @@ mod tests {
         let memory = Memory::new([0; 32]);
         let region =
             memory.register(PD, on_demand(pages.as_ptr(), pages.len()), None, ACCESS).unwrap();
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let message: Vec<u8> = (0..=255).cycle().take(5000).collect();
         for placement in [Placement::Plain, Placement::Final] {
             let span = span(&memory, &region, 7, 5000);
-            span.place(&gate.enter(), 0, &vec![0; 5000], Placement::Plain).unwrap();
-            span.place(&gate.enter(), 0, &message, placement).unwrap();
+            span.place(&handle.enter(), 0, &vec![0; 5000], Placement::Plain).unwrap();
+            span.place(&handle.enter(), 0, &message, placement).unwrap();
             let mut seen = vec![0; 5000];
-            span.copy_out(&gate.enter(), 0, &mut seen).unwrap();
+            span.copy_out(&handle.enter(), 0, &mut seen).unwrap();
             assert!(seen == message, "{placement:?}");
         }
         region.write_at(0, &[9]).unwrap();
         assert_eq!(pages.byte(0), 9);
         let word = span(&memory, &region, 4096, 8);
         region.store_u64(4096, 5).unwrap();
-        assert_eq!(word.fetch_add(&gate.enter(), 3), Ok(5));
-        assert_eq!(word.compare_swap(&gate.enter(), 8, 1), Ok(8));
+        assert_eq!(word.fetch_add(&handle.enter(), 3), Ok(5));
+        assert_eq!(word.compare_swap(&handle.enter(), 8, 1), Ok(8));
         assert_eq!(region.load_u64(4096), Ok(1));
         assert_eq!(region.load_u64(4097), Err(RangeError::Misaligned { offset: 4097 }));
     }
@@ -194,15 +194,15 @@ mod tests {
         let memory = Memory::new([0; 32]);
         let region =
             memory.register(PD, on_demand(pages.as_ptr(), pages.len()), None, ACCESS).unwrap();
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let (span, word) = (span(&memory, &region, 0, 64), span(&memory, &region, 64, 8));
         pages.forbid(0);
-        let turn = gate.enter();
-        assert_eq!(span.place(&turn, 0, &[1; 64], Placement::Plain), Err(Revoked));
-        assert_eq!(span.place(&turn, 0, &[1; 64], Placement::Final), Err(Revoked));
-        assert_eq!(span.copy_out(&turn, 0, &mut [0; 64]), Err(Revoked));
-        assert_eq!(word.fetch_add(&turn, 1), Err(AtomicError::Revoked));
-        drop(turn);
+        let guard = handle.enter();
+        assert_eq!(span.place(&guard, 0, &[1; 64], Placement::Plain), Err(Revoked));
+        assert_eq!(span.place(&guard, 0, &[1; 64], Placement::Final), Err(Revoked));
+        assert_eq!(span.copy_out(&guard, 0, &mut [0; 64]), Err(Revoked));
+        assert_eq!(word.fetch_add(&guard, 1), Err(AtomicError::Revoked));
+        drop(guard);
         let gone = RangeError::NotMapped { offset: 0, len: 8 };
         assert_eq!(region.read_at(0, &mut [0; 8]), Err(gone));
         assert_eq!(region.write_at(0, &[0; 8]), Err(gone));
@@ -218,15 +218,15 @@ mod tests {
         let everything = on_demand(ptr::null_mut(), usize::MAX);
         let region = memory.register(PD, everything, None, ACCESS).unwrap();
         assert_eq!((region.addr(), region.len()), (0, usize::MAX));
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let at = span(&memory, &region, pages.as_ptr().addr() as u64, 8);
-        at.place(&gate.enter(), 0, b"anywhere", Placement::Final).unwrap();
+        at.place(&handle.enter(), 0, b"anywhere", Placement::Final).unwrap();
         let mut seen = [0; 8];
-        at.copy_out(&gate.enter(), 0, &mut seen).unwrap();
+        at.copy_out(&handle.enter(), 0, &mut seen).unwrap();
         assert_eq!(&seen, b"anywhere");
         for nowhere in [0, u64::MAX - 8] {
             let span = span(&memory, &region, nowhere, 8);
-            assert_eq!(span.copy_out(&gate.enter(), 0, &mut seen), Err(Revoked));
+            assert_eq!(span.copy_out(&handle.enter(), 0, &mut seen), Err(Revoked));
         }
     }
 
@@ -240,16 +240,16 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    let (mut gate, word) = (memory.gate(), span(&memory, &region, 0, 8));
+                    let (mut handle, word) = (memory.epoch_handle(), span(&memory, &region, 0, 8));
                     for _ in 0..EACH {
-                        word.fetch_add(&gate.enter(), 1).unwrap();
+                        word.fetch_add(&handle.enter(), 1).unwrap();
                     }
                 });
             }
         });
         assert_eq!(region.load_u64(0), Ok(2 * EACH));
         let word = span(&memory, &region, 0, 8);
-        assert_eq!(word.store(&memory.gate().enter(), 1), Err(AtomicError::Torn));
+        assert_eq!(word.store(&memory.epoch_handle().enter(), 1), Err(AtomicError::Torn));
     }
 
     #[test]
@@ -271,18 +271,18 @@ mod tests {
         let memory = Memory::new([0; 32]);
         let access = ACCESS | Access::FLUSH_PERSISTENT;
         let region = memory.register(PD, mapped, Some(0), access).unwrap();
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let span = span(&memory, &region, 0, 5000);
-        span.place(&gate.enter(), 4990, b"the end.", Placement::Final).unwrap();
-        assert_eq!(span.flush(&gate.enter(), true), Ok(()));
+        span.place(&handle.enter(), 4990, b"the end.", Placement::Final).unwrap();
+        assert_eq!(span.flush(&handle.enter(), true), Ok(()));
         let found = fs::read(file.path()).unwrap();
         let at = page_size() + 100 + 4990;
         assert_eq!(&found[at..at + 8], b"the end.");
         // 100 is no multiple of 8, 104 is.
         let word = |at| self::span(&memory, &region, at, 8);
-        assert_eq!(word(0).store(&gate.enter(), 1), Err(AtomicError::Misaligned));
-        assert_eq!(word(4).store(&gate.enter(), 7), Ok(()));
-        assert_eq!(word(4).fetch_add(&gate.enter(), 1), Ok(7));
+        assert_eq!(word(0).store(&handle.enter(), 1), Err(AtomicError::Misaligned));
+        assert_eq!(word(4).store(&handle.enter(), 7), Ok(()));
+        assert_eq!(word(4).fetch_add(&handle.enter(), 1), Ok(7));
         let at = page_size() + 104;
         assert_eq!(fs::read(file.path()).unwrap()[at..at + 8], 8_u64.to_ne_bytes());
     }
@@ -294,15 +294,15 @@ mod tests {
         let mapped = HostMemory::map_file(file.as_file(), 0, 2 * page_size()).unwrap();
         let memory = Memory::new([0; 32]);
         let region = memory.register(PD, mapped, Some(0), ACCESS).unwrap();
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let (there, gone) = (span(&memory, &region, 0, 8), span(&memory, &region, page, 8));
         file.as_file().set_len(page).unwrap();
-        let turn = gate.enter();
-        assert_eq!(there.place(&turn, 0, b"is there", Placement::Final), Ok(()));
-        assert_eq!(gone.place(&turn, 0, b"is not  ", Placement::Final), Err(Revoked));
-        assert_eq!(gone.copy_out(&turn, 0, &mut [0; 8]), Err(Revoked));
-        assert_eq!(gone.store(&turn, 1), Err(AtomicError::Revoked));
-        assert_eq!(gone.fetch_add(&turn, 1), Err(AtomicError::Revoked));
+        let guard = handle.enter();
+        assert_eq!(there.place(&guard, 0, b"is there", Placement::Final), Ok(()));
+        assert_eq!(gone.place(&guard, 0, b"is not  ", Placement::Final), Err(Revoked));
+        assert_eq!(gone.copy_out(&guard, 0, &mut [0; 8]), Err(Revoked));
+        assert_eq!(gone.store(&guard, 1), Err(AtomicError::Revoked));
+        assert_eq!(gone.fetch_add(&guard, 1), Err(AtomicError::Revoked));
     }
 
     #[test]
@@ -335,12 +335,12 @@ mod tests {
         let access = ACCESS | Access::FLUSH_PERSISTENT;
         let region =
             memory.register(PD, from_raw(mapping.as_ptr(), 4096), Some(0), access).unwrap();
-        let mut gate = memory.gate();
-        assert_eq!(span(&memory, &region, 10, 20).flush(&gate.enter(), true), Ok(()));
+        let mut handle = memory.epoch_handle();
+        assert_eq!(span(&memory, &region, 10, 20).flush(&handle.enter(), true), Ok(()));
         // Nothing is ever mapped in the first page.
         let nothing = on_demand(ptr::null_mut(), 4096);
         let nothing = memory.register(PD, nothing, None, ACCESS).unwrap();
-        let lost = span(&memory, &nothing, 8, 8).flush(&gate.enter(), true);
+        let lost = span(&memory, &nothing, 8, 8).flush(&handle.enter(), true);
         assert_eq!(lost, Err(FlushError::Storage));
         memory.deregister(&region);
     }

@@ -9,14 +9,14 @@
 //! (allocated here) or until it is deregistered (the duty of who called `from_raw`), or has a
 //! [`Backing`] that reaches them some other way. Its accessors are private to `mem`. They are reached through [`Revocable`] alone, which lends them as a
 //! [`Pinned`]:
-//! * to an engine, for no longer than its [`Turn`](super::Turn) is open, and only if the region is live;
+//! * to an engine, for no longer than its [`EpochGuard`](super::EpochGuard) is open, and only if the region is live;
 //! * to the application, counted as a user of memory that is the caller's, and only if the region
 //!   is live. Memory allocated here stays as long as the `Revocable` that the `Pinned` borrows, so
 //!   no count is needed.
 //!
-//! [`Revocable::revoke`] marks the region dead, then waits for the turns that are open and for the
+//! [`Revocable::revoke`] marks the region dead, then waits for the epochs that are open and for the
 //! users. Opening and marking are sequentially consistent on both sides (the argument is in
-//! [`crate::sync::epoch`]), so after `revoke` no `Pinned` of the caller's memory exists and none is made. A turn
+//! [`crate::sync::epoch`]), so after `revoke` no `Pinned` of the caller's memory exists and none is made. An epoch
 //! of another key table, for which `revoke` would not wait, is refused.
 //!
 //! **Bounds.** [`HostMemory::bytes`] is the only place where the start is offset, and it checks.
@@ -48,7 +48,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 use thiserror::Error;
 
 use super::backing::{Backing, Misaligned, Null};
-use super::epoch::EpochGuard;
+use super::epoch::StagedEpoch;
 #[cfg(feature = "runtime")]
 use super::pageable::OnDemand;
 use super::placement::{Placement, TAIL};
@@ -404,17 +404,17 @@ impl Revocable {
         self.users.wait();
     }
 
-    /// Lends the memory for a turn, if it has not been revoked. What the turn holds back is written
+    /// Lends the memory for an epoch, if it has not been revoked. What the epoch holds back is written
     /// before.
     #[inline]
-    pub(super) fn pin<'a>(&'a self, turn: &'a EpochGuard<'_>) -> Option<Pinned<'a>> {
-        turn.stage.write_out()?;
-        self.lend(turn)
+    pub(super) fn pin<'a>(&'a self, guard: &'a StagedEpoch<'_>) -> Option<Pinned<'a>> {
+        guard.stage.write_out()?;
+        self.lend(guard)
     }
 
     #[inline]
-    fn lend<'a>(&'a self, turn: &'a EpochGuard<'_>) -> Option<Pinned<'a>> {
-        (turn.is_of(&self.epochs) && self.is_live()).then_some(Pinned(&self.memory))
+    fn lend<'a>(&'a self, guard: &'a StagedEpoch<'_>) -> Option<Pinned<'a>> {
+        (guard.is_of(&self.epochs) && self.is_live()).then_some(Pinned(&self.memory))
     }
 
     /// Copies `to.len()` bytes from offset `at`, if it has not been revoked. The `behind` bytes after
@@ -422,35 +422,35 @@ impl Revocable {
     #[inline]
     pub(super) fn copy_out(
         &self,
-        turn: &EpochGuard<'_>,
+        guard: &StagedEpoch<'_>,
         at: usize,
         to: &mut [u8],
         behind: usize,
     ) -> Option<()> {
-        let pinned = self.pin(turn)?;
+        let pinned = self.pin(guard)?;
         let Some(backing) = self.memory.called() else { return pinned.copy_out(at, to) };
         self.memory.check(at, to.len().checked_add(behind)?)?;
-        turn.stage.read(backing, at, to, behind)?;
+        guard.stage.read(backing, at, to, behind)?;
         fence(Ordering::Acquire);
         Some(())
     }
 
     /// Copies `from` to offset `at`, if it has not been revoked: what the system copies, by the end of
-    /// the turn.
+    /// the epoch.
     #[inline]
     pub(super) fn place(
         &self,
-        turn: &EpochGuard<'_>,
+        guard: &StagedEpoch<'_>,
         at: usize,
         from: &[u8],
         placement: Placement,
     ) -> Option<()> {
         let Some(backing) = self.memory.called() else {
-            return self.pin(turn)?.place(at, from, placement);
+            return self.pin(guard)?.place(at, from, placement);
         };
-        self.lend(turn)?;
+        self.lend(guard)?;
         self.memory.check(at, from.len())?;
-        turn.stage.write(backing, at, from, placement)
+        guard.stage.write(backing, at, from, placement)
     }
 
     /// Lends the memory to the application: what was allocated here always, the caller's if it has
@@ -768,12 +768,12 @@ mod tests {
             let written = AtomicBool::new(false);
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    let mut gate = memory.gate();
-                    while span.place(&gate.enter(), 0, &[1; LEN], Placement::Final) == Ok(()) {
+                    let mut handle = memory.epoch_handle();
+                    while span.place(&handle.enter(), 0, &[1; LEN], Placement::Final) == Ok(()) {
                         written.store(true, Ordering::Relaxed);
                     }
                     assert_eq!(
-                        span.place(&gate.enter(), 0, &[1; LEN], Placement::Plain),
+                        span.place(&handle.enter(), 0, &[1; LEN], Placement::Plain),
                         Err(Revoked)
                     );
                 });

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::backing::Misaligned;
 use super::error::{AtomicError, FlushError, Revoked};
-use super::gate::Turn;
+use super::guard::EpochGuard;
 use super::placement::Placement;
 use super::region::Region;
 use super::window::Binding;
@@ -92,10 +92,15 @@ impl Span {
     /// [`Revoked`] when the region has been deregistered or the window unbound; `to` is unchanged. Bytes that are not
     /// within the span are refused in the same way.
     #[inline]
-    pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
+    pub fn copy_out(
+        &self,
+        guard: &EpochGuard<'_>,
+        at: usize,
+        to: &mut [u8],
+    ) -> Result<(), Revoked> {
         let behind = self.len.saturating_sub(at.saturating_add(to.len()));
         self.run(at, to.len(), |region, offset| {
-            region.memory.copy_out(&turn.epoch, offset, to, behind)
+            region.memory.copy_out(&guard.epoch, offset, to, behind)
         })
     }
 
@@ -107,13 +112,13 @@ impl Span {
     #[inline]
     pub fn place(
         &self,
-        turn: &Turn<'_>,
+        guard: &EpochGuard<'_>,
         at: usize,
         from: &[u8],
         placement: Placement,
     ) -> Result<(), Revoked> {
         self.run(at, from.len(), |region, offset| {
-            region.memory.place(&turn.epoch, offset, from, placement)
+            region.memory.place(&guard.epoch, offset, from, placement)
         })
     }
 
@@ -124,11 +129,11 @@ impl Span {
     /// See [`AtomicError`]; the bytes are unchanged.
     pub fn compare_swap(
         &self,
-        turn: &Turn<'_>,
+        guard: &EpochGuard<'_>,
         expect: u64,
         swap: u64,
     ) -> Result<u64, AtomicError> {
-        self.atomic(turn, |word| {
+        self.atomic(guard, |word| {
             match word.compare_exchange(expect, swap, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(old) | Err(old) => old,
             }
@@ -140,8 +145,8 @@ impl Span {
     ///
     /// # Errors
     /// See [`AtomicError`]; the bytes are unchanged.
-    pub fn fetch_add(&self, turn: &Turn<'_>, add: u64) -> Result<u64, AtomicError> {
-        self.atomic(turn, |word| word.fetch_add(add, Ordering::SeqCst))
+    pub fn fetch_add(&self, guard: &EpochGuard<'_>, add: u64) -> Result<u64, AtomicError> {
+        self.atomic(guard, |word| word.fetch_add(add, Ordering::SeqCst))
     }
 
     /// Stores `value` in the 8 bytes of this span, in host order: who reads them sees all of it or
@@ -149,13 +154,13 @@ impl Span {
     ///
     /// # Errors
     /// See [`AtomicError`]; the bytes are unchanged.
-    pub fn store(&self, turn: &Turn<'_>, value: u64) -> Result<(), AtomicError> {
+    pub fn store(&self, guard: &EpochGuard<'_>, value: u64) -> Result<(), AtomicError> {
         if let Some(region) = self.way.region()
             && !region.memory.memory().has_whole_words()
         {
             return Err(AtomicError::Torn);
         }
-        self.atomic(turn, |word| word.swap(value, Ordering::SeqCst)).map(drop)
+        self.atomic(guard, |word| word.swap(value, Ordering::SeqCst)).map(drop)
     }
 
     /// Makes what was placed in this span visible to every reader and, if `persist` says so, have
@@ -163,20 +168,20 @@ impl Span {
     ///
     /// # Errors
     /// See [`FlushError`].
-    pub fn flush(&self, turn: &Turn<'_>, persist: bool) -> Result<(), FlushError> {
+    pub fn flush(&self, guard: &EpochGuard<'_>, persist: bool) -> Result<(), FlushError> {
         fence(Ordering::SeqCst);
         if self.is_empty() {
             return Ok(());
         }
         let region = self.way.region().ok_or(FlushError::Revoked)?;
-        let pinned = region.memory.pin(&turn.epoch).ok_or(FlushError::Revoked)?;
+        let pinned = region.memory.pin(&guard.epoch).ok_or(FlushError::Revoked)?;
         if persist {
             pinned.persist(self.offset, self.len).map_err(|_| FlushError::Storage)?;
         }
         Ok(())
     }
 
-    /// Whether the region has not been deregistered, nor the window unbound. Only inside a turn does
+    /// Whether the region has not been deregistered, nor the window unbound. Only inside an epoch does
     /// it stay so.
     #[inline]
     pub fn is_live(&self) -> bool {
@@ -216,14 +221,14 @@ impl Span {
 
     fn atomic(
         &self,
-        turn: &Turn<'_>,
+        guard: &EpochGuard<'_>,
         op: impl FnOnce(&AtomicU64) -> u64,
     ) -> Result<u64, AtomicError> {
         if self.len != size_of::<u64>() {
             return Err(AtomicError::Length { len: self.len });
         }
         let region = self.way.region().ok_or(AtomicError::Revoked)?;
-        let pinned = region.memory.pin(&turn.epoch).ok_or(AtomicError::Revoked)?;
+        let pinned = region.memory.pin(&guard.epoch).ok_or(AtomicError::Revoked)?;
         match pinned.word(self.offset, op) {
             None => Err(AtomicError::Revoked),
             Some(Err(Misaligned)) => Err(AtomicError::Misaligned),
@@ -254,14 +259,19 @@ impl Spans {
     /// [`Revoked`] when a region it needs has been deregistered, or the bytes are not within; `to`
     /// holds an undefined mixture.
     #[inline]
-    pub fn copy_out(&self, turn: &Turn<'_>, at: usize, to: &mut [u8]) -> Result<(), Revoked> {
+    pub fn copy_out(
+        &self,
+        guard: &EpochGuard<'_>,
+        at: usize,
+        to: &mut [u8],
+    ) -> Result<(), Revoked> {
         if let [piece] = &self.pieces[..] {
-            return piece.copy_out(turn, at, to);
+            return piece.copy_out(guard, at, to);
         }
         let mut rest = to;
         for (span, at, len) in self.runs(at, rest.len())? {
             let (head, tail) = rest.split_at_mut(len);
-            span.copy_out(turn, at, head)?;
+            span.copy_out(guard, at, head)?;
             rest = tail;
         }
         Ok(())
@@ -276,19 +286,19 @@ impl Spans {
     #[inline]
     pub fn place(
         &self,
-        turn: &Turn<'_>,
+        guard: &EpochGuard<'_>,
         at: usize,
         from: &[u8],
         placement: Placement,
     ) -> Result<(), Revoked> {
         if let [piece] = &self.pieces[..] {
-            return piece.place(turn, at, from, placement);
+            return piece.place(guard, at, from, placement);
         }
         let mut rest = from;
         for (span, at, len) in self.runs(at, rest.len())? {
             let (head, tail) = rest.split_at(len);
             let placement = if tail.is_empty() { placement } else { Placement::Plain };
-            span.place(turn, at, head, placement)?;
+            span.place(guard, at, head, placement)?;
             rest = tail;
         }
         Ok(())
@@ -373,19 +383,19 @@ mod tests {
     #[test]
     fn both_placements_put_every_byte_and_no_other() {
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let message: Vec<u8> = (1..=40).collect();
         for placement in [Placement::Plain, Placement::Final] {
             for (start, len) in (0..16).flat_map(|at| (0..=40).map(move |len| (at, len))) {
                 let region = region(&memory, 64);
                 let addr = u64::try_from(start).unwrap();
                 let span = memory.local(PD, region.lkey(), addr, 48, Need::Write).unwrap();
-                span.place(&gate.enter(), 0, &message[..len], placement).unwrap();
+                span.place(&handle.enter(), 0, &message[..len], placement).unwrap();
                 let mut expected = vec![0; 64];
                 expected[start..start + len].copy_from_slice(&message[..len]);
                 assert_eq!(contents(&region), expected, "{placement:?}, {len} bytes at {start}");
                 let mut back = vec![0; len];
-                span.copy_out(&gate.enter(), 0, &mut back).unwrap();
+                span.copy_out(&handle.enter(), 0, &mut back).unwrap();
                 assert_eq!(back, message[..len]);
                 memory.deregister(&region);
             }
@@ -395,26 +405,26 @@ mod tests {
     #[test]
     fn a_list_of_pieces_is_one_run_of_bytes() {
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let [a, b] = [region(&memory, 16), region(&memory, 16)];
         let pieces = [(a.lkey(), 12, 4), (Lkey(0), 99, 0), (b.lkey(), 0, 3), (a.lkey(), 0, 5)];
         let spans = Spans::resolve(&memory, PD, pieces, Need::Write).unwrap();
         assert_eq!(spans.len(), 12);
         for (at, end) in (0..=12).flat_map(|at| (at..=12).map(move |end| (at, end))) {
-            let turn = gate.enter();
+            let guard = handle.enter();
             let message: Vec<u8> = (1..=12).collect();
-            spans.place(&turn, 0, &[0; 12], Placement::Plain).unwrap();
-            spans.place(&turn, at, &message[at..end], Placement::Final).unwrap();
+            spans.place(&guard, 0, &[0; 12], Placement::Plain).unwrap();
+            spans.place(&guard, at, &message[at..end], Placement::Final).unwrap();
             let mut expected = vec![0; 12];
             expected[at..end].copy_from_slice(&message[at..end]);
             let mut seen = vec![0; 12];
-            spans.copy_out(&turn, 0, &mut seen).unwrap();
+            spans.copy_out(&guard, 0, &mut seen).unwrap();
             assert_eq!(seen, expected);
-            spans.copy_out(&turn, at, &mut seen[..end - at]).unwrap();
+            spans.copy_out(&guard, at, &mut seen[..end - at]).unwrap();
             assert_eq!(seen[..end - at], message[at..end]);
         }
-        let turn = gate.enter();
-        spans.place(&turn, 0, b"abcdEFGhijkl", Placement::Final).unwrap();
+        let guard = handle.enter();
+        spans.place(&guard, 0, b"abcdEFGhijkl", Placement::Final).unwrap();
         assert_eq!(contents(&a), b"hijkl\0\0\0\0\0\0\0abcd");
         assert_eq!(contents(&b)[..4], *b"EFG\0");
     }
@@ -431,18 +441,18 @@ mod tests {
     #[test]
     fn a_deregistered_region_is_not_touched() {
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let region = region(&memory, 16);
         let span = word(&memory, &region, 0);
         let spans = Spans::from(span.clone());
         memory.deregister(&region);
-        let turn = gate.enter();
+        let guard = handle.enter();
         assert!(!span.is_live() && !spans.is_live());
-        assert_eq!(span.place(&turn, 0, b"x", Placement::Plain), Err(Revoked));
-        assert_eq!(spans.place(&turn, 0, b"x", Placement::Final), Err(Revoked));
-        assert_eq!(span.fetch_add(&turn, 1), Err(AtomicError::Revoked));
+        assert_eq!(span.place(&guard, 0, b"x", Placement::Plain), Err(Revoked));
+        assert_eq!(spans.place(&guard, 0, b"x", Placement::Final), Err(Revoked));
+        assert_eq!(span.fetch_add(&guard, 1), Err(AtomicError::Revoked));
         let mut to = [7];
-        assert_eq!((span.copy_out(&turn, 0, &mut to), to), (Err(Revoked), [7]));
+        assert_eq!((span.copy_out(&guard, 0, &mut to), to), (Err(Revoked), [7]));
         assert_eq!(contents(&region), [0; 16], "our own memory stays readable");
     }
 
@@ -451,50 +461,50 @@ mod tests {
         let [ours, theirs] = [Memory::new([0; 32]), Memory::new([1; 32])];
         let region = region(&ours, 16);
         let span = word(&ours, &region, 0);
-        let mut gate = theirs.gate();
-        assert_eq!(span.place(&gate.enter(), 0, b"x", Placement::Plain), Err(Revoked));
+        let mut handle = theirs.epoch_handle();
+        assert_eq!(span.place(&handle.enter(), 0, b"x", Placement::Plain), Err(Revoked));
     }
 
     #[test]
     fn compare_swap_stores_only_when_equal_and_returns_the_old_value() {
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let region = region(&memory, 16);
         let span = word(&memory, &region, 8);
-        let turn = gate.enter();
-        assert_eq!(span.compare_swap(&turn, 0, 5), Ok(0));
-        assert_eq!(span.compare_swap(&turn, 0, 6), Ok(5));
+        let guard = handle.enter();
+        assert_eq!(span.compare_swap(&guard, 0, 5), Ok(0));
+        assert_eq!(span.compare_swap(&guard, 0, 6), Ok(5));
         assert_eq!(region.load_u64(8), Ok(5));
     }
 
     #[test]
     fn fetch_add_wraps() {
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let region = region(&memory, 16);
         region.store_u64(8, u64::MAX).unwrap();
         let span = word(&memory, &region, 8);
-        let turn = gate.enter();
-        assert_eq!(span.fetch_add(&turn, 3), Ok(u64::MAX));
+        let guard = handle.enter();
+        assert_eq!(span.fetch_add(&guard, 3), Ok(u64::MAX));
         assert_eq!(region.load_u64(8), Ok(2));
     }
 
     #[test]
     fn an_atomic_needs_eight_bytes_aligned_in_the_host() {
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let host = HostMemory::alloc(32).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
         let shifted = memory.register(PD, host, Some(4), access).unwrap();
-        let turn = gate.enter();
-        assert_eq!(word(&memory, &shifted, 8).fetch_add(&turn, 1), Err(AtomicError::Misaligned));
-        assert_eq!(word(&memory, &shifted, 12).fetch_add(&turn, 1), Ok(0));
+        let guard = handle.enter();
+        assert_eq!(word(&memory, &shifted, 8).fetch_add(&guard, 1), Err(AtomicError::Misaligned));
+        assert_eq!(word(&memory, &shifted, 12).fetch_add(&guard, 1), Ok(0));
         let short = memory.local(PD, shifted.lkey(), 4, 4, Need::Write).unwrap();
-        assert_eq!(short.fetch_add(&turn, 1), Err(AtomicError::Length { len: 4 }));
-        assert_eq!(Span::EMPTY.fetch_add(&turn, 1), Err(AtomicError::Length { len: 0 }));
+        assert_eq!(short.fetch_add(&guard, 1), Err(AtomicError::Length { len: 4 }));
+        assert_eq!(Span::EMPTY.fetch_add(&guard, 1), Err(AtomicError::Length { len: 0 }));
     }
 
-    /// One thread places numbered messages, by turns in either way; another polls for the last word
+    /// One thread places numbered messages, alternately in either way; another polls for the last word
     /// of each, as programs do, and then looks at the rest.
     ///
     /// A plain copy shows its end first in one message of ten or so when both threads have a CPU,
@@ -506,7 +516,7 @@ mod tests {
         const ROUNDS: u64 = 100_000;
         let placement_of = |round| if round % 2 == 0 { Placement::Plain } else { Placement::Final };
         let memory = Memory::new([0; 32]);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let region = region(&memory, LEN);
         let span = memory.local(PD, region.lkey(), 0, 1024, Need::Write).unwrap();
         let checked = AtomicU64::new(0);
@@ -515,7 +525,7 @@ mod tests {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
                     let message = round.to_ne_bytes().repeat(LEN / 8);
-                    span.place(&gate.enter(), 0, &message, placement_of(round)).unwrap();
+                    span.place(&handle.enter(), 0, &message, placement_of(round)).unwrap();
                     wait_until(|| checked.load(Ordering::Acquire) >= round);
                     if checked.load(Ordering::Acquire) == u64::MAX {
                         break;

@@ -6,8 +6,8 @@
 //!
 //! | | begins with | ends with |
 //! |---|---|---|
-//! | reading ahead | the packet that goes on where the one before ended | the turn, or something that is written |
-//! | holding back | any packet but the last of a message | that last one, any other use of memory, or the turn |
+//! | reading ahead | the packet that goes on where the one before ended | the epoch, or something that is written |
+//! | holding back | any packet but the last of a message | that last one, any other use of memory, or the epoch |
 //!
 //! The processor copies the bytes once more than without, which takes a fraction of the calls' time.
 
@@ -31,7 +31,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// A turn begins: memory may have changed since the one before.
+    /// An epoch begins: memory may have changed since the one before.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.ahead.get_mut().len = 0;

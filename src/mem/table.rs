@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use super::access::{Access, AccessError, Need, Via};
 use super::budget::Budget;
-use super::gate::Gate;
+use super::guard::EpochHandle;
 use super::keys::{ByKey, index, whole};
 use super::raw::HostMemory;
 use super::region::Region;
@@ -38,13 +38,13 @@ use crate::sync::epoch::Epochs;
 /// use softroce::mem::{Access, HostMemory, Memory, Need, Placement};
 ///
 /// let memory = Memory::new([7; 32]);
-/// let mut gate = memory.gate();
+/// let mut handle = memory.epoch_handle();
 /// let pd = PdId(1);
 /// let region = memory.register(pd, HostMemory::alloc(4096)?, None, Access::LOCAL_WRITE)?;
 ///
 /// // What an engine does with a message that arrives:
 /// let span = memory.local(pd, region.lkey(), region.addr() + 64, 5, Need::Write)?;
-/// span.place(&gate.enter(), 0, b"hello", Placement::Final)?;
+/// span.place(&handle.enter(), 0, b"hello", Placement::Final)?;
 ///
 /// let mut seen = [0; 5];
 /// region.read_at(64, &mut seen)?;
@@ -228,7 +228,7 @@ impl Memory {
     /// under way are cut off.
     ///
     /// When it returns, no engine and no `read_at` or `write_at` touches the region's memory, so
-    /// that the caller's may be freed. It waits for as long as an engine's [`Turn`](super::Turn)
+    /// that the caller's may be freed. It waits for as long as an engine's [`EpochGuard`](super::EpochGuard)
     /// lasts, and for ever when the calling thread holds one itself. Again is allowed, and does
     /// nothing but wait.
     pub fn deregister(&self, region: &Region) {
@@ -251,9 +251,9 @@ impl Memory {
         Ok(())
     }
 
-    /// A gate for one engine that copies from and to this table's regions.
-    pub fn gate(&self) -> Gate {
-        Gate::new(&self.epochs)
+    /// Returns the epoch handle of one more engine, which copies from and to this table's regions.
+    pub fn epoch_handle(&self) -> EpochHandle {
+        EpochHandle::new(&self.epochs)
     }
 
     /// Finds the bytes that a local work request of domain `pd` names.
@@ -717,8 +717,8 @@ mod tests {
         let (opened, wait_for_open) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut gate = memory.gate();
-                let turn = gate.enter();
+                let mut handle = memory.epoch_handle();
+                let guard = handle.enter();
                 opened.send(()).unwrap();
                 wait_until(|| !region.is_live());
                 // Deregistration is under way. Were it not to wait, it would have time to return.
@@ -726,11 +726,11 @@ mod tests {
                     thread::yield_now();
                 }
                 closed.store(true, Ordering::SeqCst);
-                drop(turn);
+                drop(guard);
             });
             wait_for_open.recv().unwrap();
             memory.deregister(&region);
-            assert!(closed.load(Ordering::SeqCst), "returned while a turn was open");
+            assert!(closed.load(Ordering::SeqCst), "returned while a guard was open");
         });
     }
 
@@ -742,9 +742,9 @@ mod tests {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut gate = memory.gate();
+                let mut handle = memory.epoch_handle();
                 while !done.load(Ordering::Relaxed) {
-                    drop(gate.enter());
+                    drop(handle.enter());
                     thread::yield_now();
                 }
             });

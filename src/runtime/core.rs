@@ -23,7 +23,7 @@ use crate::ids::{QKey, Qpn, Srqn};
 use crate::io::{Port, TransmitError};
 use crate::net::TransmitErrorKind;
 use crate::runtime::AckPolicy;
-use crate::runtime::hold::Hold;
+use crate::runtime::delayed_ack::DelayedAck;
 use crate::runtime::queue::Queue;
 use crate::runtime::rings::Rings;
 use crate::runtime::shard_set::ShardSet;
@@ -41,7 +41,7 @@ pub(crate) use mcast::AttachError;
 const ROUNDS: usize = 4;
 
 /// How long an acknowledgement may be owed.
-pub(crate) const LINGER: Duration = Duration::from_millis(1);
+pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// What the shard's lock protects.
 pub(crate) struct Core {
@@ -51,8 +51,8 @@ pub(crate) struct Core {
     batch: TxBatch,
     /// The last transmission stopped before the engine had nothing more.
     more: bool,
-    hold: Hold,
-    /// Buffers to be received for bursts that nobody acknowledges.
+    delayed_ack: DelayedAck,
+    /// Number of buffers to receive for bursts without acknowledgement.
     unheard: usize,
     pub(crate) rings: Rings,
     /// Where events of queue pairs go. An XRC target may have been opened several times.
@@ -64,7 +64,7 @@ pub(crate) struct Core {
     /// The port has other descriptors.
     descriptors_changed: bool,
     link: link_state::Link,
-    /// Somebody else in this process has closed the port's socket.
+    /// Other code in this process has closed the port's socket.
     is_port_closed: bool,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Debug for Core {
     }
 }
 
-/// What others must be told when the lock is free.
+/// Notices for other threads and tasks, delivered when the lock is free.
 #[derive(Debug)]
 pub(crate) struct Notices {
     /// Something has been put where the threads that drive these shards wait.
@@ -83,16 +83,15 @@ pub(crate) struct Notices {
     pub(crate) moved: bool,
     /// Tasks to be woken: they may use the device at once.
     pub(crate) wakers: Vec<Waker>,
-    /// For each completion queue that somebody has slept on and that is announced or gone, the shards
-    /// that he was aboard.
-    pub(crate) told: SmallVec<[ShardSet; 4]>,
+    /// The shards of waiters that wait no more: their completion queues are announced or removed.
+    pub(crate) ended_waiters: SmallVec<[ShardSet; 4]>,
     /// The port can never be used again.
     pub(crate) port_closed: bool,
 }
 
 /// What a turn found to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum PollOutcome {
     /// Nothing, neither to send nor to receive.
     Nothing,
     /// Something, and there may be more.
@@ -109,7 +108,7 @@ impl Core {
             policy,
             batch: TxBatch::new(),
             more: false,
-            hold: Hold::new(),
+            delayed_ack: DelayedAck::new(),
             unheard: 0,
             rings: Rings::default(),
             owners: HashMap::new(),
@@ -126,21 +125,21 @@ impl Core {
 
     /// Sends what is owed and wanted, receives a batch, runs timers, and hands out completions and
     /// events.
-    pub(crate) fn turn(&mut self, now: Instant) -> Found {
+    pub(crate) fn turn(&mut self, now: Instant) -> PollOutcome {
         let sent = self.transmit_owed(now);
         self.after_sending(now, sent)
     }
 
-    /// A turn for somebody who will soon take another: an acknowledgement may wait for that.
-    pub(crate) fn poll(&mut self, now: Instant) -> Found {
+    /// A turn for a caller that will soon take another: an acknowledgement may wait for that.
+    pub(crate) fn poll(&mut self, now: Instant) -> PollOutcome {
         let waits = self.batch.is_empty()
-            && self.hold.holds(now)
+            && self.delayed_ack.may_wait(now)
             && self.engine.owes_only_acknowledgement().is_some();
         let sent = !waits && self.transmit_owed(now);
         self.after_sending(now, sent)
     }
 
-    /// As [`transmit`](Self::transmit). Most turns of those who poll have nothing to send, and see that at once.
+    /// As [`transmit`](Self::transmit). Most polls have nothing to send, and find that out at once.
     fn transmit_owed(&mut self, now: Instant) -> bool {
         if self.owes() || self.engine.wants_backlog() {
             return self.transmit(now);
@@ -149,16 +148,16 @@ impl Core {
         false
     }
 
-    fn after_sending(&mut self, now: Instant, sent: bool) -> Found {
+    fn after_sending(&mut self, now: Instant, sent: bool) -> PollOutcome {
         let received = self.receive(now);
         self.listen(now);
         self.look_at_link(now);
         self.run_timers(now);
         self.deliver(now);
         match received {
-            Err(_) => Found::BrokenPort,
-            Ok(0) if !sent => Found::Nothing,
-            Ok(_) => Found::Work,
+            Err(_) => PollOutcome::BrokenPort,
+            Ok(0) if !sent => PollOutcome::Nothing,
+            Ok(_) => PollOutcome::Work,
         }
     }
 
@@ -215,16 +214,15 @@ impl Core {
     fn send_posted(&mut self, now: Instant, qpn: Qpn) {
         self.transmit_from(now, Some(qpn));
         if self.policy == AckPolicy::Lazy && self.engine.owes_only_acknowledgement() == Some(qpn) {
-            self.hold.answered(now);
+            self.delayed_ack.response_sent(now);
         }
         self.listen(now);
         self.deliver(now);
     }
 
-    /// Receives two buffers, if they are there, for each burst that was sent and that nobody
-    /// acknowledges, so that what waits in the socket becomes less. Such bursts are complete when they
-    /// are sent: a user who posts and posts finds completions each time he looks and takes no turn,
-    /// and a turn may send more than it receives, while the socket overflows.
+    /// Receives two buffers, if there are any, for each burst without acknowledgement that was sent, so that the socket's
+    /// receive queue becomes shorter. Such bursts are complete when they are sent. A program that posts without end finds
+    /// completions at each poll and takes no turn, and a turn may send more than it receives, while the socket overflows.
     fn listen(&mut self, now: Instant) {
         // A port that does not receive says so in the next turn too.
         while self.unheard >= 2 * BURSTS && matches!(self.receive(now), Ok(1..)) {}
@@ -258,7 +256,7 @@ impl Core {
         Ok(qpn)
     }
 
-    /// Modifies a queue pair. What it owes is sent before it forgets that.
+    /// Modifies a queue pair. It first sends what it owes.
     pub(crate) fn modify_qp(
         &mut self,
         now: Instant,
@@ -281,7 +279,7 @@ impl Core {
         Ok(())
     }
 
-    /// Destroys a queue pair. What it owes is sent: its peer waits for it.
+    /// Destroys a queue pair. It first sends what it owes, because its peer waits for that.
     pub(crate) fn destroy_qp(&mut self, now: Instant, qpn: Qpn) {
         self.flush(now);
         self.engine.destroy_qp(now, qpn);
@@ -315,7 +313,7 @@ impl Core {
 
     /// Sends what the engine has, a few rounds of it. Returns whether the port has taken something.
     pub(crate) fn transmit(&mut self, now: Instant) -> bool {
-        self.hold.end();
+        self.delayed_ack.sent();
         self.transmit_from(now, None)
     }
 
@@ -326,7 +324,12 @@ impl Core {
         for _ in 0..ROUNDS {
             let is_fresh = self.batch.is_empty();
             if is_fresh {
-                self.build(now, only);
+                let Self { batch, engine, .. } = self;
+                batch.fill(|burst| match only {
+                    Some(qpn) => engine.poll_requests(now, qpn, burst),
+                    None => engine.poll_transmit(now, burst),
+                });
+                self.unheard += 2 * self.engine.take_unacknowledged();
             }
             let before = self.batch.pending().len();
             let is_taken = self.offer(now);
@@ -338,7 +341,7 @@ impl Core {
                 if !self.look(now) {
                     return any;
                 }
-                // Who waits may go on, and is not what a doorbell looks for.
+                // Queue pairs that waited may go on, although the doorbell was for another one.
                 only = None;
             }
         }
@@ -346,8 +349,7 @@ impl Core {
         any
     }
 
-    /// Looks what waits at hosts of this machine where that matters. True when somebody has waited
-    /// for it.
+    /// Reads the receive queues of hosts on this machine that a window waits for. Returns whether there was one.
     fn look(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(host) = self.engine.poll_backlog() {
@@ -356,15 +358,6 @@ impl Core {
             any = true;
         }
         any
-    }
-
-    fn build(&mut self, now: Instant, only: Option<Qpn>) {
-        let Self { batch, engine, .. } = self;
-        batch.fill(|burst| match only {
-            Some(qpn) => engine.poll_requests(now, qpn, burst),
-            None => engine.poll_transmit(now, burst),
-        });
-        self.unheard += 2 * self.engine.take_unacknowledged();
     }
 
     /// Offers the batch to the port. False when the port is busy.
@@ -417,7 +410,7 @@ impl Core {
             if !self.rings.is_due() {
                 return;
             }
-            // Who is woken may compute for long: the acknowledgement goes first.
+            // A woken thread may compute for long, so the acknowledgement goes first.
             self.transmit(now);
             self.wakes |= self.rings.announce();
         }
@@ -481,7 +474,7 @@ impl Core {
         let port = self.port.poll_timeout();
         // A busy port that says when to try again is not asked before.
         let is_blocked = port.is_some() && !self.batch.is_empty();
-        let owed = (self.owes() && !is_blocked).then(|| now + LINGER);
+        let owed = (self.owes() && !is_blocked).then(|| now + MAX_ACK_DELAY);
         let timers = Instant::first(self.engine.poll_timeout(), port);
         Instant::first(Instant::first(timers, self.rings.deadline()), owed)
     }
@@ -496,7 +489,7 @@ impl Core {
         self.wakes = self.wakes.without(shard);
     }
 
-    /// What others must be told, once. Most turns have nothing.
+    /// Takes the notices. Most turns have none.
     pub(crate) fn take_notices(&mut self) -> Option<Notices> {
         if self.wakes.is_empty()
             && !self.descriptors_changed
@@ -509,7 +502,7 @@ impl Core {
             wakes: std::mem::take(&mut self.wakes),
             moved: std::mem::take(&mut self.descriptors_changed),
             wakers: self.rings.take_wakers(),
-            told: self.rings.take_told(),
+            ended_waiters: self.rings.take_waiters(),
             port_closed: self.is_port_closed,
         })
     }
@@ -518,7 +511,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::hold::PATIENCE;
+    use crate::runtime::delayed_ack::ACK_DELAY;
     use crate::runtime::wire_of_tests::{End, completion, pair, unacknowledged_pair};
     use crate::sync::notify::Armed;
     use crate::transport::work::{Completion, RemoteAddr, SendData, Sge, WcStatus};
@@ -529,7 +522,7 @@ mod tests {
     fn message(a: &mut End, b: &mut End) {
         b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();
         a.core.post_send(NOW, a.qpn, SendRequest::send(1, a.sge(8)).signaled()).unwrap();
-        assert_eq!(b.core.turn(NOW), Found::Work);
+        assert_eq!(b.core.turn(NOW), PollOutcome::Work);
         assert_eq!((a.log(), b.log()), (vec!["tx 1".into()], vec!["rx".into()]));
     }
 
@@ -538,9 +531,9 @@ mod tests {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         message(&mut a, &mut b);
         assert_eq!(b.ring.completions.pop().map(|c| c.wr_id), Some(7));
-        assert_eq!(b.core.deadline(NOW), Some(NOW + LINGER));
+        assert_eq!(b.core.deadline(NOW), Some(NOW + MAX_ACK_DELAY));
         a.core.post_send(NOW, a.qpn, SendRequest::write(2, a.sge(8), b.remote())).unwrap();
-        assert_eq!(b.core.turn(NOW), Found::Work);
+        assert_eq!(b.core.turn(NOW), PollOutcome::Work);
         assert_eq!(b.log(), ["tx 1", "rx"]);
     }
 
@@ -552,7 +545,7 @@ mod tests {
         b.core.post_send(NOW, b.qpn, SendRequest::send(2, b.sge(8192))).unwrap();
         assert_eq!(b.log(), ["tx 3"]);
         assert!(!b.core.owes());
-        assert_eq!(a.core.turn(NOW), Found::Work);
+        assert_eq!(a.core.turn(NOW), PollOutcome::Work);
         let wr_ids = [8, 1].map(Some);
         assert_eq!([(); 2].map(|()| a.ring.completions.pop().map(|c| c.wr_id)), wr_ids);
     }
@@ -577,7 +570,7 @@ mod tests {
         b.log();
         b.core.poll(NOW);
         assert_eq!((b.log().len(), b.core.owes()), (0, true));
-        b.core.poll(NOW + PATIENCE);
+        b.core.poll(NOW + ACK_DELAY);
         assert_eq!((b.log(), b.core.owes()), (vec!["tx 1".into()], false));
     }
 
@@ -672,17 +665,18 @@ mod tests {
     #[test]
     fn a_busy_port_is_no_work_and_is_asked_again_at_its_time() {
         let (mut a, b) = pair(AckPolicy::Lazy, 16);
-        let (retry_at, write) = (NOW + 4 * LINGER, SendRequest::write(1, a.sge(8), b.remote()));
+        let (retry_at, write) =
+            (NOW + 4 * MAX_ACK_DELAY, SendRequest::write(1, a.sge(8), b.remote()));
         let mut wire = a.wire.lock().unwrap();
         (wire.busy, wire.retry_at) = (true, Some(retry_at));
         drop(wire);
         a.core.post_send(NOW, a.qpn, write).unwrap();
-        assert_eq!((a.core.turn(NOW), a.core.owes()), (Found::Nothing, true));
+        assert_eq!((a.core.turn(NOW), a.core.owes()), (PollOutcome::Nothing, true));
         assert_eq!(a.core.deadline(NOW), Some(retry_at));
         let mut wire = a.wire.lock().unwrap();
         (wire.busy, wire.retry_at) = (false, None);
         drop(wire);
-        assert_eq!((a.core.turn(retry_at), a.log()), (Found::Work, vec!["tx 1".into()]));
+        assert_eq!((a.core.turn(retry_at), a.log()), (PollOutcome::Work, vec!["tx 1".into()]));
     }
 
     #[test]

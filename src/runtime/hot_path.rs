@@ -15,7 +15,7 @@ use crate::transport::work::{Completion, RecvRequest, RemoteAddr, SendRequest, S
 /// The shard's lock, that of the key table, and that of a completion queue, by what they protect.
 const SHARD: &str = "Core";
 const KEYS: &str = "Table";
-const QUEUE: &str = "State<Stamped, EventFd, ShardSet>";
+const QUEUE: &str = "State<Stamped, EventFdSignal, ShardSet>";
 
 /// As many requests as a burst has packets at most.
 const LIST: usize = MAX_BURST_SEGMENTS;

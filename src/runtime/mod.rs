@@ -10,7 +10,7 @@
 //! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
 //! comes in, timers run, completions move to their rings, sleepers wake. What it received is
 //! acknowledged by the next turn or `post_send`, for an acknowledgement may ride in the reply's
-//! burst, and one can stand for many (`hold`). While somebody polls it comes 50 µs after the answer at
+//! burst, and one can stand for many (`delayed_ack`). While somebody polls it comes 50 µs after the answer at
 //! the latest, or with the second poll in a row that finds nothing if there was no answer; else after
 //! four milliseconds, or with the end of the device; and always before a completion channel announces
 //! it. [`AckPolicy::BeforeCompletion`] is there for those who want it at once.
@@ -20,10 +20,10 @@
 mod clock;
 mod core;
 mod counters;
+mod delayed_ack;
 mod device;
 mod down;
 mod env;
-mod hold;
 #[cfg(test)]
 mod hot_path;
 mod lease;
@@ -63,7 +63,7 @@ pub use xrcd::XrcdError;
 pub use crate::sys::{SignalAction, change_signal_action};
 
 pub(crate) use self::core::{AttachError, Core};
-pub(crate) use crate::io::Bell;
+pub(crate) use crate::io::EventFd;
 pub(crate) use crate::sync::notify::Armed;
 pub(crate) use crate::sync::wakers::WakerKey;
 pub(crate) use device::Device;

@@ -1,11 +1,10 @@
-//! Who makes progress: the device's thread, and threads that wait.
+//! Progress: the device's thread drives the engine, or threads of the program do.
 //!
-//! Everybody who looks for completions takes turns ([`Shard::turn_for`]), and that is the fast way.
-//! The thread sees to it that the device answers while nobody does, and keeps out of the way while
-//! somebody does:
+//! A thread that polls for completions takes turns itself ([`Shard::turn_for`]), which is the fast way. The device's
+//! thread answers peers while no other thread polls, and leaves the processor to the others while they do:
 //!
 //! ```text
-//!        packet, deadline, bell: turn until there is nothing
+//!        packet, deadline, event: turn until there is nothing
 //!                       ┌─────┐
 //!                       ▼     │
 //!   start ────────▶  Socket ──┘
@@ -14,33 +13,33 @@
 //!    body else took a │   │ anybody, and nobody waits
 //!    turn just now    ▼   │
 //!                    Watch ◀──────────────────┐
-//!                     │                       │ bell: the one who waited
+//!                     │                       │ event: the one who waited
 //!                     │ 1 to 4 ms without a   │ has left
 //!                     │ turn by anybody, and  │
 //!                     │ somebody waits        │
 //!                     └──────────────────▶ Parked
 //! ```
 //!
-//! * **Socket**: asleep on the port's descriptors and the bell, until the engine's next deadline. A
-//!   stream of UC or UD messages it does not receive to the last receive request when somebody polled
-//!   just now: that program has lost the CPU, not its interest.
-//!   It stays there a while, whoever takes turns, if packets had waited for it when it came back from
-//!   watching: the program looks for completions now and then only, and waits for its memory to change.
-//! * **Watch**: off the descriptors, asleep on the bell until a millisecond after the last turn that
-//!   was taken; two, then four, while it finds that turns are taken, because each look takes the CPU
-//!   from whoever polls. So what a turn leaves owed is sent after four milliseconds at the latest.
-//! * **Parked**: asleep on the bell alone. A thread that waits drives the device: it sleeps on the
-//!   descriptors itself, because to be woken by another thread takes ten times as long.
+//! * **Socket**: the thread sleeps on the port's descriptors and its eventfd, until the engine's next deadline. While the
+//!   program has polled a short time ago, it does not receive a stream of UC or UD messages to the last receive request:
+//!   that program has lost the processor for a moment. If packets had waited when the thread came back from watching, it
+//!   stays on the socket for a while, although other threads take turns: the program polls for completions rarely, and
+//!   waits for its memory to change.
+//! * **Watch**: the thread sleeps on its eventfd only, until a millisecond after the last turn of another thread; then two
+//!   and four milliseconds while turns are taken, because each look takes the processor from the polling thread. So the
+//!   thread sends what a turn left owed after four milliseconds at the latest.
+//! * **Parked**: the thread sleeps on its eventfd without limit. A waiting thread drives the device: it sleeps on the
+//!   port's descriptors itself, because a wake-up by another thread takes ten times as long.
 //!
-//! Only one of those who wait drives; the others are passengers and sleep on the queue they wait
-//! for. While there are any, the thread stays on the socket in case the driver gets off. Tasks and
-//! the descriptors of completion channels ([`Shard::board`]) never drive: for them the thread is on the
-//! socket while nobody else is, however often they look.
+//! One of the waiting threads drives the device. The others are passengers and sleep on their queues. While there are
+//! passengers, the device's thread stays on the socket, so that it can take over when the driver leaves. Tasks, and
+//! threads that sleep on the descriptors of completion channels ([`Shard::register_waiter`]), never drive: while no other
+//! thread is on the socket, the device's thread is.
 //!
-//! Of a device with several shards each has such a thread. Who looks for what several of them bring takes a
-//! turn of each, and who waits for it drives one of them and is aboard the others ([`Shards`]).
+//! A device with several shards has such a thread for each. A thread that polls a queue which several shards fill takes a
+//! turn of each. A thread that waits for the queue drives one of the shards and registers at the others ([`Shards`]).
 //!
-//! Nobody sleeps with a timeout on an idle device.
+//! On an idle device no thread sleeps with a timeout.
 //!
 //! [`Shards`]: crate::runtime::shards::Shards
 
@@ -50,55 +49,54 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::io::Bell;
-use crate::runtime::core::{Found, LINGER};
+use crate::io::EventFd;
+use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::down::Down;
 use crate::runtime::queue::{OnSignal, Queue, Waited};
-use crate::runtime::shard::{Due, Shard, Watch};
+use crate::runtime::shard::{AtomicDeadline, PanicGuard, Shard};
 use crate::runtime::{clock, signals};
 use crate::sync::progress::{Role, ThreadState};
 use crate::sys::{Woken, processor_time, sleep_on};
 use crate::time::Instant;
 
-/// How long the thread may watch without a look.
-const MOST_PATIENCE: Duration = Duration::from_millis(4);
+/// Longest time that the thread watches between two looks.
+const MAX_WATCH_INTERVAL: Duration = Duration::from_millis(4);
 
-/// How long a program that polls is waited for when UC and UD run out of receive requests: longer than
-/// it loses the CPU for.
-const SPARED: Duration = Duration::from_millis(20);
+/// Time that a polling program gets to post receive requests of UC and UD before messages are dropped: longer than it
+/// loses the processor.
+const POLLER_GRACE: Duration = Duration::from_millis(20);
 
-/// How long the thread stays on the socket when packets have waited for it; twice as long each time that
-/// this happens again, up to the second.
-const STAY: Duration = Duration::from_millis(16);
-const LONGEST_STAY: Duration = Duration::from_secs(1);
+/// Time that the thread stays on the socket after packets have waited for it. It doubles each time in a row that
+/// this happens, up to the maximum.
+const MIN_SOCKET_STAY: Duration = Duration::from_millis(16);
+const MAX_SOCKET_STAY: Duration = Duration::from_secs(1);
 
-/// How long the thread looks again and again when what comes next may come at once: as long as it takes to
-/// be woken.
-const SPIN: Duration = Duration::from_micros(50);
+/// Time that the thread spins for the next packet before it sleeps: as long as a wake-up takes.
+const SPIN_TIME: Duration = Duration::from_micros(50);
 
-/// What the thread makes of those who take turns.
+/// Decides how long the device's thread stays off the socket while other threads poll.
 #[derive(Debug)]
-pub(super) struct Vigil {
-    /// How long it watches without a look.
-    patience: Duration,
+pub(super) struct IdleBackoff {
+    /// Time that the thread watches until the next look.
+    watch_interval: Duration,
     /// How long it stayed on the socket when packets had waited last.
     stay: Duration,
     /// Until when it stays there.
     stays_until: Instant,
-    /// When the last turn of somebody else had begun that the last look found.
+    /// Start of the last turn of another thread that the last look found.
     turn: Instant,
     /// The last look, and what the process had of the processor by then.
     looked: (Instant, Duration),
     /// Since when there is nothing to do on the socket.
     idle_since: Option<Instant>,
-    /// The last time there was something to do again within [`SPIN`].
+    /// The last time there was something to do again within [`SPIN_TIME`].
     is_busy: bool,
 }
 
-impl Vigil {
+impl IdleBackoff {
     pub(super) const fn new() -> Self {
         Self {
-            patience: LINGER,
+            watch_interval: MAX_ACK_DELAY,
             stay: Duration::ZERO,
             stays_until: Instant::ZERO,
             turn: Instant::ZERO,
@@ -111,34 +109,34 @@ impl Vigil {
     /// Whether the program has run since the last look, given what it has had of the processor. A program
     /// that was waiting for the processor looks as if it did not poll, and is not to be helped by taking
     /// more of that from it.
-    fn ran(&mut self, now: Instant, processor: Duration) -> bool {
+    fn has_run(&mut self, now: Instant, processor: Duration) -> bool {
         let (before, had) = std::mem::replace(&mut self.looked, (now, processor));
         processor.saturating_sub(had) * 2 > now - before
     }
 
-    /// Whether somebody has begun a turn since the last look, given when the last one began.
-    fn sees(&mut self, turn: Instant) -> bool {
+    /// Whether another thread has begun a turn since the last look. `turn` is the start of the last one.
+    fn has_turn_begun(&mut self, turn: Instant) -> bool {
         std::mem::replace(&mut self.turn, turn) != turn
     }
 
-    /// There was something to do.
-    fn works(&mut self, now: Instant) {
+    /// Reports that there was something to do.
+    fn found_work(&mut self, now: Instant) {
         if let Some(since) = self.idle_since.take() {
-            self.is_busy = now - since < SPIN;
+            self.is_busy = now - since < SPIN_TIME;
         }
     }
 
-    /// There is nothing to do: whether to look again at once.
-    fn spins(&mut self, now: Instant) -> bool {
+    /// Reports that there is nothing to do. Returns whether the thread looks again at once.
+    fn may_spin(&mut self, now: Instant) -> bool {
         let since = *self.idle_since.get_or_insert(now);
-        self.is_busy && now - since < SPIN
+        self.is_busy && now - since < SPIN_TIME
     }
 
-    /// Nobody has taken a turn for longer than the thread is patient; packets may have waited meanwhile.
-    fn ends(&mut self, now: Instant, packets_waited: bool) {
-        self.patience = LINGER;
+    /// Reports that no thread has polled for the watch interval, and whether packets have waited meanwhile.
+    fn polling_ended(&mut self, now: Instant, packets_waited: bool) {
+        self.watch_interval = MAX_ACK_DELAY;
         if packets_waited {
-            self.stay = (self.stay * 2).clamp(STAY, LONGEST_STAY);
+            self.stay = (self.stay * 2).clamp(MIN_SOCKET_STAY, MAX_SOCKET_STAY);
             self.stays_until = now + self.stay;
         } else {
             self.stay = Duration::ZERO;
@@ -151,11 +149,11 @@ impl Shard {
     pub(crate) fn run(&self) {
         let body = AssertUnwindSafe(|| {
             let mut state = ThreadState::Socket;
-            let mut vigil = Vigil::new();
+            let mut backoff = IdleBackoff::new();
             while self.progress.enter(state) {
                 let next = match state {
-                    ThreadState::Socket => self.socket(&mut vigil),
-                    ThreadState::Watch => self.watch(&mut vigil),
+                    ThreadState::Socket => self.socket(&mut backoff),
+                    ThreadState::Watch => self.watch(&mut backoff),
                     ThreadState::Parked => Ok(self.parked()),
                 };
                 match next {
@@ -172,10 +170,10 @@ impl Shard {
     /// Ends [`run`](Self::run).
     pub(crate) fn stop(&self) {
         self.progress.close();
-        self.thread_bell.ring();
+        self.thread_event_fd.ring();
     }
 
-    pub(super) fn socket(&self, vigil: &mut Vigil) -> Result<ThreadState, Down> {
+    pub(super) fn socket(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, Down> {
         loop {
             // There may be something to do without end: a port that stays busy or broken.
             if self.progress.is_closing() {
@@ -183,83 +181,84 @@ impl Shard {
             }
             let (mut core, after_others) = self.lock_after_others()?;
             let now = clock::now();
-            // A turn may take longer than `LINGER`; whoever had the lock has just ended one.
-            let others = after_others || self.idle_for(now) < LINGER;
-            if others && !self.progress.is_waited_for() && now >= vigil.stays_until {
+            // A turn may take longer than `MAX_ACK_DELAY`; the thread that had the lock has just ended one.
+            let others = after_others || self.idle_for(now) < MAX_ACK_DELAY;
+            if others && !self.progress.is_waited_for() && now >= backoff.stays_until {
                 return Ok(ThreadState::Watch);
             }
-            if core.engine.is_short_of_receives() && self.idle_for(now) < SPARED {
+            if core.engine.is_short_of_receives() && self.idle_for(now) < POLLER_GRACE {
                 core.turn_without_receiving(now);
                 self.release(core, now);
-                self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
-                self.thread_bell.silence();
+                self.sleep(&self.thread_event_fd, false, Some(now + MAX_ACK_DELAY), now);
+                self.thread_event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
             let found = core.turn(now);
-            if found == Found::Nothing && vigil.spins(now) {
+            if found == PollOutcome::Nothing && backoff.may_spin(now) {
                 self.release(core, now);
-                // Where there are more threads than processors, others have something to do.
+                // With more threads than processors, another one may have work.
                 thread::yield_now();
                 continue;
             }
-            if found == Found::Nothing {
-                // Under the lock, so that whoever brings an earlier deadline sees it.
+            if found == PollOutcome::Nothing {
+                // Under the lock, so that a thread that brings an earlier deadline sees it.
                 let until = core.deadline(now);
-                self.thread_sleep.set(Some(until.unwrap_or(Due::NEVER)));
+                self.thread_sleep.set(Some(until.unwrap_or(AtomicDeadline::NEVER)));
                 self.release(core, now);
                 if self.progress.is_closing() {
                     return Ok(ThreadState::Socket);
                 }
-                self.sleep(&self.thread_bell, true, until, now);
+                self.sleep(&self.thread_event_fd, true, until, now);
                 self.thread_sleep.set(None);
-                self.thread_bell.silence();
+                self.thread_event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
-            vigil.works(now);
+            backoff.found_work(now);
             self.release(core, now);
-            if found == Found::BrokenPort {
-                self.sleep(&self.thread_bell, false, Some(now + LINGER), now);
-                self.thread_bell.silence();
+            if found == PollOutcome::BrokenPort {
+                self.sleep(&self.thread_event_fd, false, Some(now + MAX_ACK_DELAY), now);
+                self.thread_event_fd.silence();
                 return Ok(ThreadState::Socket);
             }
         }
     }
 
-    pub(super) fn watch(&self, vigil: &mut Vigil) -> Result<ThreadState, Down> {
+    pub(super) fn watch(&self, backoff: &mut IdleBackoff) -> Result<ThreadState, Down> {
         if self.progress.needs_thread() {
             return Ok(ThreadState::Socket);
         }
         let now = clock::now();
         let idle = self.idle_for(now);
-        let ran = vigil.ran(now, processor_time());
-        let began = vigil.sees(self.last_turn());
-        if idle >= vigil.patience && !began && !self.is_locked() {
+        let ran = backoff.has_run(now, processor_time());
+        let began = backoff.has_turn_begun(self.last_turn());
+        if idle >= backoff.watch_interval && !began && !self.is_locked() {
             let waiting = self.has_waiting()?;
-            vigil.ends(now, ran && waiting);
+            backoff.polling_ended(now, ran && waiting);
             let driven = self.progress.is_driven();
             return Ok(if driven { ThreadState::Parked } else { ThreadState::Socket });
         }
-        // Whoever takes turns sends what is due as well. To wake up for that would take the CPU from him.
-        let rest = match vigil.patience.saturating_sub(idle) {
+        // The thread that takes turns also sends what is due. A wake-up for that would take the processor from it.
+        let rest = match backoff.watch_interval.saturating_sub(idle) {
             // That turn takes long.
-            Duration::ZERO => vigil.patience,
+            Duration::ZERO => backoff.watch_interval,
             rest => rest,
         };
-        self.sleep(&self.thread_bell, false, Some(now + rest), now);
-        self.thread_bell.silence();
-        vigil.patience = (vigil.patience * 2).min(MOST_PATIENCE);
+        self.sleep(&self.thread_event_fd, false, Some(now + rest), now);
+        self.thread_event_fd.silence();
+        backoff.watch_interval = (backoff.watch_interval * 2).min(MAX_WATCH_INTERVAL);
         Ok(ThreadState::Watch)
     }
 
-    /// A task waits, or a descriptor, until [`alight`](Self::alight).
-    pub(crate) fn board(&self) {
+    /// Registers a task, or a thread that sleeps on a descriptor of the program, until
+    /// [`unregister_waiter`](Self::unregister_waiter).
+    pub(crate) fn register_waiter(&self) {
         if self.progress.register_task() {
-            self.thread_bell.ring();
+            self.thread_event_fd.ring();
         }
     }
 
-    /// It waits no more.
-    pub(crate) fn alight(&self) {
+    /// Ends [`register_waiter`](Self::register_waiter).
+    pub(crate) fn unregister_waiter(&self) {
         self.progress.unregister_task();
     }
 
@@ -270,14 +269,14 @@ impl Shard {
 
     fn parked(&self) -> ThreadState {
         if self.progress.is_driven() {
-            self.sleep(&self.thread_bell, false, None, Instant::ZERO);
-            self.thread_bell.silence();
+            self.sleep(&self.thread_event_fd, false, None, Instant::ZERO);
+            self.thread_event_fd.silence();
         }
         ThreadState::Watch
     }
 
-    /// Waits for something in `queue`, until `until`, and drives the device meanwhile if nobody else
-    /// does.
+    /// Waits for something in `queue`, until `until`, and drives the device meanwhile if no other
+    /// thread does.
     pub(crate) fn wait<T>(
         &self,
         queue: &Queue<T>,
@@ -295,11 +294,11 @@ impl Shard {
             self.progress.leave_passenger();
             return waited;
         }
-        let seat = Seat { shard: self, queue };
+        let guard = DriverGuard { shard: self, queue };
         queue.set_driven(self.set(), true);
-        let _watch = Watch(self);
+        let _guard = PanicGuard(self);
         let waited = self.drive(queue, until, on_signal);
-        drop(seat);
+        drop(guard);
         waited.or_else(|down| self.rest(queue, down))
     }
 
@@ -340,13 +339,13 @@ impl Shard {
             let now = clock::now();
             self.takes_turn(now);
             let found = core.turn(now);
-            // Nobody else need wake us for what we have found ourselves.
+            // This thread need not be woken for items that it has found itself.
             core.spare_driver(self.set());
             let over = until.is_some_and(|until| until <= now);
-            let may_sleep = found != Found::Work && queue.is_empty() && !over;
+            let may_sleep = found != PollOutcome::Work && queue.is_empty() && !over;
             let sleep_until = core.deadline(now).into_iter().chain(until).min();
             if may_sleep {
-                self.driver_sleep.set(Some(sleep_until.unwrap_or(Due::NEVER)));
+                self.driver_sleep.set(Some(sleep_until.unwrap_or(AtomicDeadline::NEVER)));
             }
             self.release(core, now);
             if let Some(item) = queue.pop() {
@@ -358,12 +357,13 @@ impl Shard {
             }
             if may_sleep {
                 let until = match found {
-                    Found::BrokenPort => Some(now + LINGER),
+                    PollOutcome::BrokenPort => Some(now + MAX_ACK_DELAY),
                     _ => sleep_until,
                 };
-                let woken = self.sleep(&self.driver_bell, found != Found::BrokenPort, until, now);
+                let woken =
+                    self.sleep(&self.driver_event_fd, found != PollOutcome::BrokenPort, until, now);
                 self.driver_sleep.set(None);
-                self.driver_bell.silence();
+                self.driver_event_fd.silence();
                 if woken == Woken::Interrupted
                     && on_signal == OnSignal::AsRead
                     && signals::has_ended_the_call()
@@ -374,7 +374,7 @@ impl Shard {
         }
     }
 
-    /// How long ago somebody else than the thread began a turn.
+    /// Time since a thread other than the device's began a turn.
     pub(super) fn idle_for(&self, now: Instant) -> Duration {
         now - self.last_turn()
     }
@@ -383,31 +383,37 @@ impl Shard {
         Instant::from_nanos(self.last_turn.load(Ordering::Relaxed))
     }
 
-    /// Sleeps until `bell`, a packet if `on_port`, or `until`; or until a signal interrupts it.
-    fn sleep(&self, bell: &Bell, on_port: bool, until: Option<Instant>, now: Instant) -> Woken {
+    /// Sleeps until `event_fd`, a packet if `on_port`, or `until`; or until a signal interrupts it.
+    fn sleep(
+        &self,
+        event_fd: &EventFd,
+        on_port: bool,
+        until: Option<Instant>,
+        now: Instant,
+    ) -> Woken {
         let timeout = until.map(|until| until - now);
         let woken = if on_port {
-            sleep_on(&self.descriptors_and(bell), timeout)
+            sleep_on(&self.descriptors_and(event_fd), timeout)
         } else {
-            sleep_on(&[bell.as_raw_fd()], timeout)
+            sleep_on(&[event_fd.as_raw_fd()], timeout)
         };
         // When the kernel refuses to wait there is no better than to look again.
         woken.unwrap_or(Woken::TimedOut)
     }
 }
 
-/// The driver's. Whoever leaves it tells the thread, if that relies on it.
-struct Seat<'a, T> {
+/// The role of the driver. Its end wakes the device's thread, if that thread has to go on in its place.
+struct DriverGuard<'a, T> {
     shard: &'a Shard,
     queue: &'a Queue<T>,
 }
 
-impl<T> Drop for Seat<'_, T> {
+impl<T> Drop for DriverGuard<'_, T> {
     fn drop(&mut self) {
         let shard = self.shard;
         self.queue.set_driven(shard.set(), false);
         if shard.progress.leave_driver() {
-            shard.thread_bell.ring();
+            shard.thread_event_fd.ring();
         }
     }
 }
@@ -418,34 +424,35 @@ mod tests {
 
     #[test]
     fn who_finds_packets_waiting_stays_for_them_ever_longer() {
-        let mut vigil = Vigil::new();
+        let mut backoff = IdleBackoff::new();
         let now = Instant::ZERO + Duration::from_secs(9);
         let mut stays = |waited| {
-            vigil.ends(now, waited);
-            vigil.stays_until - now
+            backoff.polling_ended(now, waited);
+            backoff.stays_until - now
         };
         let milliseconds = [16, 32, 64, 128, 256, 512, 1000, 1000].map(Duration::from_millis);
         assert_eq!([(); 8].map(|()| stays(true)), milliseconds);
         stays(false);
-        assert_eq!(stays(true), STAY, "it begins anew");
+        assert_eq!(stays(true), MIN_SOCKET_STAY, "it begins anew");
     }
 
     #[test]
     fn the_thread_looks_again_at_once_where_there_was_something_soon() {
-        let mut vigil = Vigil::new();
+        let mut backoff = IdleBackoff::new();
         let at = |us| Instant::ZERO + Duration::from_micros(us);
-        assert!(!vigil.spins(at(100)), "nothing is known yet");
-        vigil.works(at(149));
-        assert!(vigil.spins(at(200)) && vigil.spins(at(249)));
-        assert!(!vigil.spins(at(250)), "long enough");
-        vigil.works(at(251));
-        assert!(!vigil.spins(at(300)), "it was not soon");
+        assert!(!backoff.may_spin(at(100)), "nothing is known yet");
+        backoff.found_work(at(149));
+        assert!(backoff.may_spin(at(200)) && backoff.may_spin(at(249)));
+        assert!(!backoff.may_spin(at(250)), "long enough");
+        backoff.found_work(at(251));
+        assert!(!backoff.may_spin(at(300)), "it was not soon");
     }
 
     #[test]
     fn a_program_that_had_less_than_half_of_a_processor_has_not_run() {
-        let mut vigil = Vigil::new();
-        let mut ran = |now, had| vigil.ran(Instant::from_millis(now), Duration::from_millis(had));
+        let mut backoff = IdleBackoff::new();
+        let mut ran =
+            |now, had| backoff.has_run(Instant::from_millis(now), Duration::from_millis(had));
         assert!(ran(10, 6));
         assert!(!ran(20, 11), "5 of 10");
         assert!(ran(30, 31), "two threads");

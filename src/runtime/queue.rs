@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::io::EventFd;
+use crate::io::EventFdSignal;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, signals};
 use crate::sync::queue::{self, BlockingQueue};
@@ -33,10 +33,10 @@ impl queue::Sleepers for Sleepers {
 
 /// A bounded queue. Its set of consumers consists of the shards that they drive.
 #[derive(Debug)]
-pub(crate) struct Queue<T>(BlockingQueue<T, Sleepers, EventFd, ShardSet>);
+pub(crate) struct Queue<T>(BlockingQueue<T, Sleepers, EventFdSignal, ShardSet>);
 
 impl<T> Deref for Queue<T> {
-    type Target = BlockingQueue<T, Sleepers, EventFd, ShardSet>;
+    type Target = BlockingQueue<T, Sleepers, EventFdSignal, ShardSet>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -53,7 +53,7 @@ pub(crate) enum Pushed {
 }
 
 impl Pushed {
-    /// The shards whose drivers wait for it.
+    /// Returns the shards with drivers that wait for the item.
     pub(crate) fn wakes(self) -> ShardSet {
         match self {
             Self::Waking(these) => these,
@@ -141,7 +141,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::io::{Bell, wait_readable};
+    use crate::io::{EventFd, wait_readable};
 
     fn block(queue: &Queue<i32>) -> Option<i32> {
         queue.block(None, OnSignal::Wait).item()
@@ -176,12 +176,12 @@ mod tests {
 
     #[test]
     fn the_descriptor_is_readable_while_there_is_something() {
-        let bell = Arc::new(Bell::open().unwrap());
-        let readable = || wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
+        let event_fd = Arc::new(EventFd::open().unwrap());
+        let readable = || wait_readable(&[event_fd.as_fd()], Some(Duration::ZERO)).unwrap();
         let queue = Queue::new(4);
         queue.push(1);
         assert!(!readable(), "not exported yet");
-        queue.export(&bell);
+        queue.export(&event_fd);
         assert!(readable());
         queue.push(2);
         assert_eq!((queue.pop(), readable()), (Some(1), true));

@@ -15,9 +15,9 @@ use crate::time::Instant;
 use crate::transport::outputs::AsyncEvent;
 use crate::transport::work::Completion;
 
-/// What is done when a completion queue has something that it was armed for.
+/// The announcement of an armed completion queue.
 pub(crate) trait Announce: Send + Sync {
-    /// Announces it. Returns the shards whose drivers wait for that.
+    /// Announces the queue. Returns the shards with drivers that wait for it.
     fn announce(&self) -> ShardSet;
 
     /// Whether the announcement is waited for through a descriptor.
@@ -36,7 +36,7 @@ pub(crate) struct Ring {
     moderator: Mutex<Moderator>,
     /// Shards that put completions in.
     feeders: SharedShardSet,
-    /// Of those: somebody waits on the channel's descriptor until it is announced.
+    /// Of these, the shards at which a waiter on the channel's descriptor is registered until the announcement.
     slept_on: SharedShardSet,
     /// When it is full, the oldest makes room.
     ignore_overrun: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Ring {
     told: AtomicBool,
     /// Tasks that wait for completions.
     pub(crate) wakers: Wakers,
-    /// Where it is told that the queue was full.
+    /// Gets the event that the queue was full.
     pub(crate) events: Arc<Queue<AsyncEvent>>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Put {
     pub(crate) overrun: bool,
     /// How many are such as the queue is armed for.
     pub(crate) wanted: u32,
-    /// The shards whose drivers wait for them.
+    /// The shards with drivers that wait for them.
     pub(crate) wakes: ShardSet,
     /// Tasks wait for them.
     pub(crate) awaited: bool,
@@ -145,19 +145,19 @@ impl Ring {
     }
 
     /// Announces the next completion, or the next solicited one, that is put in from now on. The
-    /// wider of two wishes counts. Returns the shards for which from now on somebody waits on a descriptor.
+    /// wider of two requests counts. Returns the shards at which the caller registers a waiter on the descriptor.
     pub(crate) fn arm(&self, armed: Armed) -> ShardSet {
         self.request.arm(armed);
         let exported = self.announce.as_ref().is_some_and(|announce| announce.is_exported());
         if exported { self.slept_on.insert(self.feeders()) } else { ShardSet::EMPTY }
     }
 
-    /// Announces what has been put in. Returns the shards whose drivers wait for that.
+    /// Announces what has been put in. Returns the shards with drivers that wait for it.
     pub(crate) fn announce(&self) -> ShardSet {
         self.announce.as_ref().map_or(ShardSet::EMPTY, |announce| announce.announce())
     }
 
-    /// Sets how long it waits for more. What waits already goes by the new rule.
+    /// Sets how long it waits for more. Completions that wait already follow the new rule.
     pub(crate) fn moderate(&self, moderation: Moderation) {
         self.moderator().moderate(moderation);
     }
@@ -189,8 +189,8 @@ impl Ring {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// Ends what [`arm`](Self::arm) has begun: it is announced now, by whoever is told that it was armed.
-    /// And the shards for which nobody waits on a descriptor any more.
+    /// Ends the request of [`arm`](Self::arm). Returns whether there was one, which the caller then announces, and the
+    /// shards at which the waiter on the descriptor is no longer registered.
     pub(crate) fn disarm(&self) -> (bool, ShardSet) {
         let was_armed = self.request.disarm();
         (was_armed, self.slept_on.take())

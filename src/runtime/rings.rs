@@ -20,9 +20,9 @@ pub(crate) struct Rings {
     slots: Vec<Option<Slot>>,
     /// To be announced now.
     due: SmallVec<[Arc<Ring>; 4]>,
-    /// For queues that somebody has slept on and that are announced now, or gone: the shards that he was
-    /// aboard.
-    told: SmallVec<[ShardSet; 4]>,
+    /// The shards at which a waiter on a channel's descriptor is registered, for each queue that is announced now or
+    /// removed.
+    waiters: SmallVec<[ShardSet; 4]>,
     /// Tasks to be woken.
     wakers: Vec<Waker>,
     /// When to look whether which has been held for long enough.
@@ -121,22 +121,21 @@ impl Rings {
         put
     }
 
-    /// Takes out what a queue pair has put in and nobody has seen.
+    /// Removes the completions of a queue pair that no consumer has taken.
     pub(crate) fn forget(&self, qpn: Qpn) {
         for slot in self.slots.iter().flatten().filter(|slot| !slot.ring.completions.is_empty()) {
             slot.ring.completions.retain(|stamped| stamped.completion.qpn != qpn);
         }
     }
 
-    /// Whether there is something to [take](Self::take_wakers) or [to take](Self::take_told).
+    /// Whether [`take_wakers`](Self::take_wakers) or [`take_waiters`](Self::take_waiters) returns anything.
     pub(crate) fn has_notices(&self) -> bool {
-        !self.told.is_empty() || !self.wakers.is_empty()
+        !self.waiters.is_empty() || !self.wakers.is_empty()
     }
 
-    /// For each queue that somebody has slept on and that is announced or gone, the shards that he was
-    /// aboard.
-    pub(crate) fn take_told(&mut self) -> SmallVec<[ShardSet; 4]> {
-        std::mem::take(&mut self.told)
+    /// Returns the shards of waiters that wait no more: their queues are announced or removed.
+    pub(crate) fn take_waiters(&mut self) -> SmallVec<[ShardSet; 4]> {
+        std::mem::take(&mut self.waiters)
     }
 
     /// Tasks to be woken when the device's lock is free: they may use the device at once.
@@ -144,7 +143,7 @@ impl Rings {
         std::mem::take(&mut self.wakers)
     }
 
-    /// Sets how long a completion queue waits for more. What waits already goes by the new rule.
+    /// Sets how long a completion queue waits for more. Completions that wait already follow the new rule.
     pub(crate) fn moderate(&mut self, now: Instant, id: CqId, moderation: Moderation) {
         if let Some(slot) = self.slot(id) {
             slot.ring.moderate(moderation);
@@ -170,9 +169,9 @@ impl Rings {
 
     /// Ends what was armed. True when it was.
     fn disarm(&mut self, ring: &Ring) -> bool {
-        let (armed, boarded) = ring.disarm();
-        if !boarded.is_empty() {
-            self.told.push(boarded);
+        let (armed, waiting) = ring.disarm();
+        if !waiting.is_empty() {
+            self.waiters.push(waiting);
         }
         armed
     }
@@ -194,7 +193,7 @@ impl Rings {
         !self.due.is_empty()
     }
 
-    /// Announces what is due. Returns the shards whose drivers wait for that.
+    /// Announces what is due. Returns the shards with drivers that wait for it.
     pub(crate) fn announce(&mut self) -> ShardSet {
         let mut wakes = ShardSet::EMPTY;
         while let Some(ring) = self.due.pop() {

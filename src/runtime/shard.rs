@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::io::{Bell, Port};
-use crate::runtime::core::{Core, Found, Notices};
+use crate::io::{EventFd, Port};
+use crate::runtime::core::{Core, Notices, PollOutcome};
 use crate::runtime::down::Down;
 use crate::runtime::lease::AddressLease;
 use crate::runtime::queue::Queue;
@@ -22,16 +22,16 @@ use crate::sync::progress::Progress;
 use crate::sys::{Woken, sleep_on};
 use crate::time::Instant;
 
-/// Who polls as often as this will do so again: as long as it takes to look, and to answer what was found
-/// over an interface that does its work in the call.
-const SOON: Duration = Duration::from_micros(20);
+/// A program that polls in intervals up to this is expected to poll again: the time of a poll and of an answer over an
+/// interface that does its work in the call.
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
-/// Who polls may find nothing so often before the processor goes to others who want it: for longer than an answer
-/// takes within a machine.
-const POLLS: u32 = 128;
+/// Number of polls in a row that find nothing before the thread yields the processor: more than an answer within a
+/// machine takes.
+const IDLE_POLLS_BEFORE_YIELD: u32 = 128;
 
 /// How long a turn may take at the end of the process, its thread having lost the processor.
-const LAST_TURN: Duration = Duration::from_millis(20);
+const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Engine and port behind a lock, with what their users tell each other without it.
 #[derive(Debug)]
@@ -41,22 +41,22 @@ pub(crate) struct Shard {
     index: u8,
     /// All shards of the device in order, if there are others.
     siblings: OnceLock<Box<[Weak<Self>]>>,
-    /// The time of whoever has had the lock last.
+    /// The time that the last holder of the lock has read.
     last_time: AtomicU64,
-    /// When somebody else than the device's thread last began a turn.
+    /// Start of the last turn by a thread other than the device's.
     pub(super) last_turn: AtomicU64,
     /// Which thread makes progress.
     pub(super) progress: Progress,
     /// Until when the thread sleeps on the port's descriptors.
-    pub(super) thread_sleep: Due,
+    pub(super) thread_sleep: AtomicDeadline,
     /// Wakes the thread.
-    pub(super) thread_bell: Bell,
-    /// Turns in a row that found nothing, of those who poll.
+    pub(super) thread_event_fd: EventFd,
+    /// Number of polls in a row that found nothing.
     polled_in_vain: AtomicU32,
     /// Until when the driver sleeps on the port's descriptors.
-    pub(super) driver_sleep: Due,
+    pub(super) driver_sleep: AtomicDeadline,
     /// Wakes the driver.
-    pub(super) driver_bell: Bell,
+    pub(super) driver_event_fd: EventFd,
     /// Why it has failed, if it has: what [`failure`] makes of it.
     failed: AtomicU8,
     generation: u32,
@@ -76,11 +76,11 @@ impl Shard {
             last_time: AtomicU64::new(0),
             last_turn: AtomicU64::new(0),
             progress: Progress::new(),
-            thread_sleep: Due::default(),
-            thread_bell: Bell::open()?,
+            thread_sleep: AtomicDeadline::default(),
+            thread_event_fd: EventFd::open()?,
             polled_in_vain: AtomicU32::new(0),
-            driver_sleep: Due::default(),
-            driver_bell: Bell::open()?,
+            driver_sleep: AtomicDeadline::default(),
+            driver_event_fd: EventFd::open()?,
             failed: AtomicU8::new(0),
             generation: lease.generation(),
             lease: Arc::clone(lease),
@@ -114,13 +114,13 @@ impl Shard {
         &self.lease
     }
 
-    /// Does something under the lock, and wakes whoever must know of what follows from it.
+    /// Calls `act` under the lock, and then wakes the threads and tasks that wait for its effects.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Core, Instant) -> R) -> Result<R, Down> {
         self.with_time(clock::now, act)
     }
 
-    /// The same for what starts no timer: it is told a time that somebody else has read, because to
-    /// read the clock takes as long as the rest.
+    /// The same for calls that start no timer. They get the time that the last holder of the lock has read, because a
+    /// read of the clock takes as long as the rest.
     pub(crate) fn with_old_time<R>(
         &self,
         act: impl FnOnce(&mut Core, Instant) -> R,
@@ -134,7 +134,7 @@ impl Shard {
         act: impl FnOnce(&mut Core, Instant) -> R,
     ) -> Result<R, Down> {
         self.check()?;
-        let _watch = Watch(self);
+        let _guard = PanicGuard(self);
         let mut core = self.lock()?;
         // Under the lock: the engine's time never runs backwards.
         let now = time();
@@ -143,14 +143,14 @@ impl Shard {
         Ok(result)
     }
 
-    /// Takes a turn for someone who found `queue` empty, unless somebody is taking one already.
+    /// Takes a turn for a caller that found `queue` empty, unless another thread takes one already.
     pub(crate) fn turn_for<T>(&self, queue: &Queue<T>) -> Result<(), Down> {
         self.check()?;
-        let _watch = Watch(self);
+        let _guard = PanicGuard(self);
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::WouldBlock) => {
-                // If that is the device's thread, it leaves the next one to who polls.
+                // If that is the device's thread, it leaves the next turn to the caller.
                 self.takes_turn(clock::now());
                 return Ok(());
             }
@@ -162,11 +162,11 @@ impl Shard {
         // It may have failed meanwhile.
         self.check()?;
         let now = clock::now();
-        let polls = self.idle_for(now) < SOON;
+        let polls = self.idle_for(now) < POLL_INTERVAL;
         self.takes_turn(now);
         let found = if polls { core.poll(now) } else { core.turn(now) };
         if !polls && queue.is_empty() && core.owes() {
-            // Who finds nothing may not come back soon.
+            // A caller that finds nothing may not come back soon.
             core.transmit(now);
             core.deliver(now);
         }
@@ -175,30 +175,30 @@ impl Shard {
         Ok(())
     }
 
-    /// Somebody else than the device's thread begins a turn.
+    /// Reports that a thread other than the device's begins a turn.
     pub(super) fn takes_turn(&self, now: Instant) {
         self.last_turn.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// After a turn for somebody who polls, and may do so without end. Where there are fewer processors than
-    /// such programs, the peer would have to wait until the system takes this one's away.
-    fn give_way(&self, found: Found) {
+    /// Yields the processor after many turns that found nothing. With fewer processors than polling programs, the peer
+    /// would otherwise wait until the system takes the processor away.
+    fn give_way(&self, found: PollOutcome) {
         let in_vain = match found {
-            Found::Work => 0,
-            Found::Nothing | Found::BrokenPort => {
+            PollOutcome::Work => 0,
+            PollOutcome::Nothing | PollOutcome::BrokenPort => {
                 self.polled_in_vain.load(Ordering::Relaxed).saturating_add(1)
             }
         };
         self.polled_in_vain.store(in_vain, Ordering::Relaxed);
-        if in_vain > POLLS {
+        if in_vain > IDLE_POLLS_BEFORE_YIELD {
             thread::yield_now();
         }
     }
 
-    /// Sends what is owed, for the end of the process. Whoever has the lock may be in the middle of a turn,
-    /// and is waited for; not without end, for he may be the one who has called this.
+    /// Sends what is owed, for the end of the process. Waits for a thread that holds the lock, but not without end: it may
+    /// be the calling thread.
     pub(crate) fn flush_at_exit(&self) {
-        let until = clock::now() + LAST_TURN;
+        let until = clock::now() + EXIT_LOCK_TIMEOUT;
         while self.check().is_ok() {
             match self.core.try_lock() {
                 Ok(mut core) => return core.flush(clock::now()),
@@ -218,10 +218,10 @@ impl Shard {
         self.core.try_lock().map_or(0, |mut core| core.send_last(max))
     }
 
-    /// Unlocks, and wakes who sleeps for longer than is right by now, or while there is something to receive.
+    /// Unlocks. Wakes a thread that sleeps beyond the next deadline, or although there is something to receive.
     pub(super) fn release(&self, mut core: MutexGuard<'_, Core>, now: Instant) {
         self.last_time.store(now.as_nanos(), Ordering::Relaxed);
-        // Mostly nobody sleeps while somebody polls.
+        // Mostly no thread sleeps while another polls.
         let overslept = self.wakes_at().is_some_and(|until| {
             core.deadline(now).is_some_and(|due| until > due) || !core.port.arm()
         });
@@ -239,16 +239,16 @@ impl Shard {
     }
 
     fn tell(&self, notices: Notices) {
-        let Notices { wakes, moved, wakers, told, port_closed } = notices;
-        for boarded in told {
-            self.each(boarded, Self::alight);
+        let Notices { wakes, moved, wakers, ended_waiters, port_closed } = notices;
+        for waiting in ended_waiters {
+            self.each(waiting, Self::unregister_waiter);
         }
         wakers.into_iter().for_each(Waker::wake);
         let wakes = if moved { wakes | self.set() } else { wakes };
-        self.each(wakes, |shard| shard.driver_bell.ring());
+        self.each(wakes, |shard| shard.driver_event_fd.ring());
         if moved {
-            // Who sleeps does so on the old ones.
-            self.thread_bell.ring();
+            // A sleeping thread sleeps on the old ones.
+            self.thread_event_fd.ring();
         }
         if port_closed {
             self.fail(Down::SocketClosed);
@@ -264,16 +264,16 @@ impl Shard {
         others.iter().filter_map(|index| self.sibling(index)).for_each(|shard| act(&shard));
     }
 
-    /// When the first wakes up of those who sleep on the port, if anybody does.
+    /// Time at which the first thread that sleeps on the port wakes up.
     fn wakes_at(&self) -> Option<Instant> {
         Instant::first(self.thread_sleep.get(), self.driver_sleep.get())
     }
 
     fn wake_sleeper(&self) {
         if self.driver_sleep.get().is_some() {
-            self.driver_bell.ring();
+            self.driver_event_fd.ring();
         } else {
-            self.thread_bell.ring();
+            self.thread_event_fd.ring();
         }
     }
 
@@ -287,7 +287,7 @@ impl Shard {
         self.check().map(|()| core)
     }
 
-    /// Locks, and says whether somebody else had it.
+    /// Locks, and returns whether another thread had the lock.
     pub(super) fn lock_after_others(&self) -> Result<(MutexGuard<'_, Core>, bool), Down> {
         match self.core.try_lock() {
             Ok(core) => self.check().map(|()| (core, false)),
@@ -295,7 +295,7 @@ impl Shard {
         }
     }
 
-    /// Whether somebody has the lock.
+    /// Whether a thread has the lock.
     pub(super) fn is_locked(&self) -> bool {
         matches!(self.core.try_lock(), Err(TryLockError::WouldBlock))
     }
@@ -355,8 +355,8 @@ impl Shard {
         let wakers = core.rings.take_wakers();
         drop(core);
         wakers.into_iter().for_each(Waker::wake);
-        self.driver_bell.ring();
-        self.thread_bell.ring();
+        self.driver_event_fd.ring();
+        self.thread_event_fd.ring();
     }
 
     /// Whether there is something to receive.
@@ -368,8 +368,8 @@ impl Shard {
     }
 
     /// The port's descriptors and one more.
-    pub(super) fn descriptors_and(&self, bell: &Bell) -> SmallVec<[RawFd; 8]> {
-        self.port_descriptors().iter().copied().chain([bell.as_raw_fd()]).collect()
+    pub(super) fn descriptors_and(&self, event_fd: &EventFd) -> SmallVec<[RawFd; 8]> {
+        self.port_descriptors().iter().copied().chain([event_fd.as_raw_fd()]).collect()
     }
 
     pub(super) fn port_descriptors(&self) -> MutexGuard<'_, SmallVec<[RawFd; 4]>> {
@@ -388,11 +388,11 @@ fn failure(number: u8) -> Down {
     if number == 2 { Down::SocketClosed } else { Down::Failed }
 }
 
-/// Sees to it that a device fails at once when there is a panic under its lock, and not when somebody
-/// comes to it later. It is made before the lock is taken, so that it is dropped after that is given up.
-pub(super) struct Watch<'a>(pub(super) &'a Shard);
+/// Fails the device at once after a panic under its lock, not when the next caller finds the lock poisoned. The guard is
+/// made before the lock is taken, and so dropped after the lock is released.
+pub(super) struct PanicGuard<'a>(pub(super) &'a Shard);
 
-impl Drop for Watch<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if self.0.core.is_poisoned() {
             self.0.fail(Down::Failed);
@@ -402,9 +402,9 @@ impl Drop for Watch<'_> {
 
 /// An optional time that is read without a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Due(AtomicU64);
+pub(crate) struct AtomicDeadline(AtomicU64);
 
-impl Due {
+impl AtomicDeadline {
     pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
     /// Zero stands for "none".
@@ -430,7 +430,7 @@ mod tests {
     use crate::ids::CqId;
     use crate::io::wait_readable;
     use crate::runtime::AckPolicy;
-    use crate::runtime::progress::Vigil;
+    use crate::runtime::progress::IdleBackoff;
     use crate::runtime::queue::{OnSignal, Waited};
     use crate::runtime::ring::{Announce, Ring, Stamped};
     use crate::runtime::wire_of_tests::{Shared, pair};
@@ -451,9 +451,9 @@ mod tests {
         std::mem::take(&mut wire.lock().unwrap().log)
     }
 
-    fn rung(bell: &Bell) -> bool {
-        let rung = wait_readable(&[bell.as_fd()], Some(Duration::ZERO)).unwrap();
-        bell.silence();
+    fn rung(event_fd: &EventFd) -> bool {
+        let rung = wait_readable(&[event_fd.as_fd()], Some(Duration::ZERO)).unwrap();
+        event_fd.silence();
         rung
     }
 
@@ -572,10 +572,10 @@ mod tests {
         shard.turn_for(&ring.completions).unwrap();
         assert_eq!(in_vain(), 0);
         // The first still acknowledges.
-        for _ in 0..=POLLS + 1 {
+        for _ in 0..=IDLE_POLLS_BEFORE_YIELD + 1 {
             shard.turn_for(&ring.completions).unwrap();
         }
-        assert_eq!(in_vain(), POLLS + 1);
+        assert_eq!(in_vain(), IDLE_POLLS_BEFORE_YIELD + 1);
     }
 
     #[test]
@@ -594,30 +594,30 @@ mod tests {
         shard.turn_for(&ring.completions).unwrap();
         assert_eq!(log(&wire), ["rx"]);
         shard.last_turn.store(u64::MAX, Ordering::Relaxed);
-        let mut vigil = Vigil::new();
+        let mut backoff = IdleBackoff::new();
         for _ in 0..3 {
-            assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Watch));
+            assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Watch));
         }
         assert!(log(&wire).is_empty());
         shard.last_turn.store(0, Ordering::Relaxed);
         assert_eq!(
-            shard.watch(&mut vigil),
+            shard.watch(&mut backoff),
             Ok(ThreadState::Watch),
             "there was one since it last looked"
         );
-        assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Socket));
+        assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Socket));
     }
 
     #[test]
     fn who_takes_long_over_a_turn_still_takes_turns() {
         let (shard, _, _) = shard([10, 255, 1, 9]);
-        let mut vigil = Vigil::new();
+        let mut backoff = IdleBackoff::new();
         let held = shard.lock().unwrap();
         for _ in 0..3 {
-            assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Watch));
+            assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Watch));
         }
         drop(held);
-        assert_eq!(shard.watch(&mut vigil), Ok(ThreadState::Socket));
+        assert_eq!(shard.watch(&mut backoff), Ok(ThreadState::Socket));
     }
 
     #[test]
@@ -635,9 +635,9 @@ mod tests {
         let soon = clock::now() + Duration::from_micros(1);
         let cases = [
             (None, None, (false, false)),
-            (Some(Due::NEVER), None, (true, false)),
-            (Some(Due::NEVER), Some(Due::NEVER), (false, true)),
-            (Some(soon), Some(Due::NEVER), (false, false)),
+            (Some(AtomicDeadline::NEVER), None, (true, false)),
+            (Some(AtomicDeadline::NEVER), Some(AtomicDeadline::NEVER), (false, true)),
+            (Some(soon), Some(AtomicDeadline::NEVER), (false, false)),
         ];
         for (case, (thread, driver, expected)) in (0..).zip(cases) {
             let (shard, _, ring) = shard([10, 255, 2, case]);
@@ -645,7 +645,7 @@ mod tests {
             shard.driver_sleep.set(driver);
             // It leaves an acknowledgement owed, which is a deadline.
             shard.turn_for(&ring.completions).unwrap();
-            let woken = (rung(&shard.thread_bell), rung(&shard.driver_bell));
+            let woken = (rung(&shard.thread_event_fd), rung(&shard.driver_event_fd));
             assert_eq!(woken, expected, "{thread:?} {driver:?}");
         }
     }
@@ -671,17 +671,17 @@ mod tests {
     fn the_thread_silences_the_bell_after_a_receive_that_fails() {
         let (shard, wire, _) = shard([10, 255, 1, 15]);
         wire.lock().unwrap().receive_error = Some(libc::EIO);
-        shard.thread_bell.ring();
-        assert_eq!(shard.socket(&mut Vigil::new()), Ok(ThreadState::Socket));
+        shard.thread_event_fd.ring();
+        assert_eq!(shard.socket(&mut IdleBackoff::new()), Ok(ThreadState::Socket));
         assert!(log(&wire).is_empty(), "the next receive is left to the next call");
-        assert!(!rung(&shard.thread_bell));
+        assert!(!rung(&shard.thread_event_fd));
     }
 
     #[test]
     fn the_thread_takes_no_turn_once_the_device_closes() {
         let (shard, wire, _) = shard([10, 255, 1, 12]);
         shard.stop();
-        assert_eq!(shard.socket(&mut Vigil::new()), Ok(ThreadState::Socket));
+        assert_eq!(shard.socket(&mut IdleBackoff::new()), Ok(ThreadState::Socket));
         assert!(log(&wire).is_empty());
     }
 

@@ -1,6 +1,6 @@
-//! The shards of a device: which there are, and who of several has what to do.
+//! The shards of a device, and how calls choose among them.
 //!
-//! Nobody ever holds the locks of two: what concerns several is done under one lock after the other.
+//! No thread ever holds the locks of two shards: a call that concerns several takes one lock after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,15 +16,15 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Shards {
     all: Box<[Arc<Shard>]>,
-    /// How many things were put on shards in turns.
-    turns: AtomicUsize,
+    /// Number of objects that were given to shards in a round-robin fashion.
+    next: AtomicUsize,
 }
 
 impl Shards {
     /// Shards with the indices 0, 1, 2, … From now on they know each other.
     pub(super) fn new(all: impl IntoIterator<Item = Shard>) -> Arc<Self> {
         let all = all.into_iter().map(Arc::new).collect();
-        let shards = Arc::new(Self { all, turns: AtomicUsize::new(0) });
+        let shards = Arc::new(Self { all, next: AtomicUsize::new(0) });
         debug_assert!(!shards.all.is_empty(), "a device without a shard");
         if !shards.is_one() {
             shards.iter().for_each(|shard| shard.join(&shards.all));
@@ -51,9 +51,9 @@ impl Shards {
         &self.all[index % self.all.len()]
     }
 
-    /// The one whose turn it is to get something new.
+    /// Returns the shard for a new object: each shard after the other.
     pub(crate) fn next(&self) -> &Arc<Shard> {
-        self.at(self.turns.fetch_add(1, Ordering::Relaxed))
+        self.at(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Those of a set.
@@ -61,7 +61,7 @@ impl Shards {
         self.iter().filter(move |shard| set.contains(shard.index()))
     }
 
-    /// Takes turns for someone who found `queue` empty, of those that put something into it.
+    /// Takes a turn of each shard that fills `queue`, for a caller that found it empty.
     pub(crate) fn turn_for<T>(&self, feeders: ShardSet, queue: &Queue<T>) -> Result<(), Down> {
         if self.is_one() {
             return self.first().turn_for(queue);
@@ -69,9 +69,8 @@ impl Shards {
         self.among(feeders).try_for_each(|shard| shard.turn_for(queue))
     }
 
-    /// Waits for something in `queue`, until `until`. Of the shards that put something into it the caller
-    /// drives one that nobody drives, and the others are left to those who drive them, or to their
-    /// threads.
+    /// Waits for something in `queue`, until `until`. The caller drives one of the shards that fill it,
+    /// if possible one without a driver. The others are driven by other threads.
     pub(crate) fn wait<T>(
         &self,
         feeders: ShardSet,
@@ -94,8 +93,8 @@ impl Shards {
         let free = self.among(feeders).find(|shard| !shard.is_driven());
         let driven = free.or_else(|| self.among(feeders).next()).unwrap_or(self.first());
         let these = feeders.without(ShardSet::of(driven.index()));
-        self.board(these);
-        let _boarded = Boarded { shards: self, these };
+        self.register_waiter(these);
+        let _waiter = WaiterGuard { shards: self, these };
         driven.wait(queue, until, on_signal)
     }
 
@@ -107,20 +106,20 @@ impl Shards {
         queue: &Queue<T>,
     ) -> Result<Waited<T>, Down> {
         self.check()?;
-        self.board(feeders);
-        let _boarded = Boarded { shards: self, these: feeders };
+        self.register_waiter(feeders);
+        let _waiter = WaiterGuard { shards: self, these: feeders };
         self.first().block(queue, None, OnSignal::AsRead)
     }
 
-    /// Somebody waits for what these shards bring, and leaves it to others to drive them, until
-    /// [`alight`](Self::alight).
-    pub(crate) fn board(&self, these: ShardSet) {
-        self.among(these).for_each(|shard| shard.board());
+    /// Registers a waiter at these shards, which it does not drive, until
+    /// [`unregister_waiter`](Self::unregister_waiter).
+    pub(crate) fn register_waiter(&self, these: ShardSet) {
+        self.among(these).for_each(|shard| shard.register_waiter());
     }
 
-    /// He waits no more.
-    pub(crate) fn alight(&self, these: ShardSet) {
-        self.among(these).for_each(|shard| shard.alight());
+    /// Ends [`register_waiter`](Self::register_waiter).
+    pub(crate) fn unregister_waiter(&self, these: ShardSet) {
+        self.among(these).for_each(|shard| shard.unregister_waiter());
     }
 
     /// Whether the device can be used. When one of them has failed all have.
@@ -137,14 +136,14 @@ impl Shards {
     }
 }
 
-/// Somebody who waits for shards that others drive.
-struct Boarded<'a> {
+/// The registration of a waiter at shards that it does not drive.
+struct WaiterGuard<'a> {
     shards: &'a Shards,
     these: ShardSet,
 }
 
-impl Drop for Boarded<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
-        self.shards.alight(self.these);
+        self.shards.unregister_waiter(self.these);
     }
 }

@@ -1,5 +1,5 @@
-//! Locks: those of the standard library. In the library's own tests they tell who has taken them, so that
-//! what the hot path takes can be counted ([`taken`]).
+//! Locks: those of the standard library. In the library's own tests a thread records the locks that it takes, so that
+//! tests can count those of the hot path ([`taken`]).
 
 #[cfg(not(test))]
 pub(crate) use std::sync::{Mutex, RwLock};
@@ -18,7 +18,7 @@ mod told {
     };
 
     thread_local! {
-        /// What is to be told, while somebody wants to know.
+        /// Names of the locks that this thread has taken, while a test records them.
         static TAKEN: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
     }
 
@@ -35,7 +35,7 @@ mod told {
                 taken.push(short(type_name::<T>()));
             }
         };
-        // At the end of a thread nobody wants to know any more.
+        // No test records locks at the end of a thread.
         let _ = TAKEN.try_with(tell);
     }
 
@@ -58,7 +58,7 @@ mod told {
             self.0.lock()
         }
 
-        /// Tells nothing when another has it.
+        /// Records nothing when another thread has the lock.
         pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
             let taken = self.0.try_lock();
             if !matches!(taken, Err(TryLockError::WouldBlock)) {

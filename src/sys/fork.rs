@@ -110,7 +110,7 @@ impl<T: Send + Sync> PerProcess<T> {
 /// Returns a value if it is of this generation.
 fn of_generation<T>(made: *mut Made<T>, generation: u32) -> Option<&'static T> {
     // SAFETY: the pointer is null, or it comes from `Box::into_raw` by a release store that an acquire load has read.
-    // What it points to is never changed nor freed.
+    // The value behind it is never changed nor freed.
     let made = unsafe { made.as_ref() }?;
     (made.generation == generation).then_some(&made.value)
 }

@@ -1,7 +1,7 @@
 //! What both halves of a connected queue pair know, and what they may touch.
 
 use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
-use crate::mem::{Access, Memory, Turn, Via};
+use crate::mem::{Access, EpochGuard, Memory, Via};
 use crate::net::{IpVersion, Path};
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::counters::{Counters, Tally};
@@ -70,7 +70,7 @@ impl Connection {
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a Memory,
-    pub(crate) turn: &'a Turn<'a>,
+    pub(crate) turn: &'a EpochGuard<'a>,
     pub(crate) windows: &'a mut Windows,
     /// The device's own receive buffer, which the answers to READs fill.
     pub(crate) read_window: WindowId,

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::runtime::{Announce, Bell, Device, OnSignal, Queue, ShardSet, Waited, now};
+use crate::runtime::{Announce, Device, EventFd, OnSignal, Queue, ShardSet, Waited, now};
 use crate::verbs::context::ContextInner;
 use crate::verbs::cq::inner::CqInner;
 use crate::verbs::usage::{User, Users};
@@ -50,7 +50,7 @@ pub struct CompletionChannel {
 #[derive(Debug)]
 struct ChannelInner {
     announced: Arc<Queue<Weak<CqInner>>>,
-    bell: Arc<Bell>,
+    event_fd: Arc<EventFd>,
     users: Users,
     context: Arc<ContextInner>,
 }
@@ -108,8 +108,8 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.announced.export(&self.inner.bell);
-        self.inner.bell.as_fd()
+        self.inner.announced.export(&self.inner.event_fd);
+        self.inner.event_fd.as_fd()
     }
 }
 
@@ -147,12 +147,12 @@ impl Context {
     /// [`Error::Os`] when there are no more descriptors.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
-        let bell = Bell::open().map_err(|source| Error::Os { what: "eventfd", source })?;
+        let event_fd = EventFd::open().map_err(|source| Error::Os { what: "eventfd", source })?;
         Ok(CompletionChannel {
             inner: Arc::new(ChannelInner {
                 // Completion queues announce themselves once each time they are armed.
                 announced: Arc::new(Queue::new(usize::MAX)),
-                bell: Arc::new(bell),
+                event_fd: Arc::new(event_fd),
                 users: Users::default(),
                 context: Arc::clone(&self.inner),
             }),

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::runtime::{Bell, Device, OnSignal, OpenError, Queue, ShardSet, Waited, now};
+use crate::runtime::{Device, EventFd, OnSignal, OpenError, Queue, ShardSet, Waited, now};
 use crate::transport::outputs::AsyncEvent;
 use crate::verbs::subject::{Subject, Subjects};
 use crate::verbs::{DeviceCounters, Error, OpenOptions};
@@ -24,7 +24,7 @@ pub struct Context {
 pub(super) struct ContextInner {
     pub(super) device: Arc<Device>,
     pub(super) events: Arc<Queue<AsyncEvent>>,
-    bell: OnceLock<Arc<Bell>>,
+    event_fd: OnceLock<Arc<EventFd>>,
     /// Of what events can tell.
     pub(super) subjects: Subjects,
 }
@@ -44,8 +44,8 @@ impl Context {
         let device = Device::open(options.config().map_err(OpenError::from)?)?;
         let events = Arc::new(Queue::new(MAX_EVENTS));
         device.shards.first().with(|core, _| core.add_context(&events))?;
-        let (bell, subjects) = (OnceLock::new(), Subjects::default());
-        Ok(Self { inner: Arc::new(ContextInner { device, events, bell, subjects }) })
+        let (event_fd, subjects) = (OnceLock::new(), Subjects::default());
+        Ok(Self { inner: Arc::new(ContextInner { device, events, event_fd, subjects }) })
     }
 
     /// The next asynchronous event of the objects that were made from this context, if there is
@@ -84,15 +84,16 @@ impl Context {
     ///
     /// [`Error::Os`] when there are no more descriptors.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        let bell = match self.inner.bell.get() {
-            Some(bell) => bell,
+        let event_fd = match self.inner.event_fd.get() {
+            Some(event_fd) => event_fd,
             None => {
-                let bell = Bell::open().map_err(|source| Error::Os { what: "eventfd", source })?;
-                self.inner.bell.get_or_init(|| Arc::new(bell))
+                let event_fd =
+                    EventFd::open().map_err(|source| Error::Os { what: "eventfd", source })?;
+                self.inner.event_fd.get_or_init(|| Arc::new(event_fd))
             }
         };
-        self.inner.events.export(bell);
-        Ok(bell.as_fd())
+        self.inner.events.export(event_fd);
+        Ok(event_fd.as_fd())
     }
 
     /// The device's address; of several the first.

@@ -268,9 +268,9 @@ impl CompletionQueue {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Any };
-        let boarded = self.inner.ring.arm(armed);
-        if !boarded.is_empty() {
-            self.inner.context.device.shards.board(boarded);
+        let waiting = self.inner.ring.arm(armed);
+        if !waiting.is_empty() {
+            self.inner.context.device.shards.register_waiter(waiting);
         }
     }
 

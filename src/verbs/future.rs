@@ -94,7 +94,7 @@ impl CompletionQueue {
                 },
                 Ok(()) => {
                     if let Some(waiter) = waiter {
-                        waiter.board();
+                        waiter.register_waiter();
                     }
                     return Poll::Pending;
                 }
@@ -112,7 +112,7 @@ struct Waiter {
     ring: Arc<Ring>,
     key: Option<WakerKey>,
     /// The shards that bring completions, once the future waits for them.
-    aboard: ShardSet,
+    registered: ShardSet,
 }
 
 impl Waiter {
@@ -121,22 +121,22 @@ impl Waiter {
             context: Arc::clone(&cq.context),
             ring: Arc::clone(&cq.ring),
             key: None,
-            aboard: ShardSet::EMPTY,
+            registered: ShardSet::EMPTY,
         }
     }
 
     /// Has the threads of the shards bring completions.
-    fn board(&mut self) {
-        if self.aboard.is_empty() {
-            self.aboard = self.ring.feeders();
-            self.context.device.shards.board(self.aboard);
+    fn register_waiter(&mut self) {
+        if self.registered.is_empty() {
+            self.registered = self.ring.feeders();
+            self.context.device.shards.register_waiter(self.registered);
         }
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.context.device.shards.alight(self.aboard);
+        self.context.device.shards.unregister_waiter(self.registered);
         if let Some(key) = self.key {
             self.ring.wakers.remove(key);
         }

@@ -96,15 +96,15 @@ mod tests {
     #[test]
     fn a_message_under_way_is_cut_off_and_the_next_finds_the_new_memory() {
         let (memory, old) = registered(WRITABLE);
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let find = || memory.remote(PD, old.rkey(), 0x1000, 8, Access::REMOTE_WRITE);
         let under_way = find().unwrap();
         let host = (HostMemory::alloc(8).unwrap(), Some(0x1000));
         let change = Reregister { memory: Some(host), ..Default::default() };
         let new = memory.reregister(&old, change).unwrap();
-        let turn = gate.enter();
-        assert_eq!(under_way.place(&turn, 0, b"x", Placement::Plain), Err(Revoked));
-        find().unwrap().place(&turn, 0, b"y", Placement::Final).unwrap();
+        let guard = handle.enter();
+        assert_eq!(under_way.place(&guard, 0, b"x", Placement::Plain), Err(Revoked));
+        find().unwrap().place(&guard, 0, b"y", Placement::Final).unwrap();
         let mut seen = [0; 2];
         old.read_at(0, &mut seen[..1]).unwrap();
         new.read_at(0, &mut seen[1..]).unwrap();

@@ -64,9 +64,9 @@ fn a_window_opens_its_own_range_and_nothing_else_of_the_region() {
         let region = region(&memory);
         let id = memory.alloc_window(PD, mw_type).unwrap();
         let rkey = bind(&memory, id, &part(&region));
-        let mut gate = memory.gate();
+        let mut handle = memory.epoch_handle();
         let span = writes(&memory, rkey, BASE + 1998, 2).unwrap();
-        span.place(&gate.enter(), 0, b"ab", Placement::Final).unwrap();
+        span.place(&handle.enter(), 0, b"ab", Placement::Final).unwrap();
         let mut seen = [1; 4];
         region.read_at(1997, &mut seen).unwrap();
         assert_eq!(&seen, b"\0ab\0");
@@ -328,7 +328,7 @@ fn only_type_2_is_zero_based_and_not_bound_to_nothing() {
     let rkey = bind(&memory, two, &zero);
     let mut seen = [0; 5];
     let span = memory.remote(OURS, rkey, 0, 5, Access::REMOTE_READ).unwrap();
-    span.copy_out(&memory.gate().enter(), 0, &mut seen).unwrap();
+    span.copy_out(&memory.epoch_handle().enter(), 0, &mut seen).unwrap();
     assert_eq!(&seen, b"first");
     assert!(writes(&memory, rkey, 999, 1).is_ok());
     assert!(writes(&memory, rkey, 999, 2).is_err());
@@ -419,11 +419,11 @@ fn nothing_is_written_through_a_window_after_its_deallocation() {
         let written = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut gate = memory.gate();
-                while span.place(&gate.enter(), 0, &[1; LEN], Placement::Final) == Ok(()) {
+                let mut handle = memory.epoch_handle();
+                while span.place(&handle.enter(), 0, &[1; LEN], Placement::Final) == Ok(()) {
                     written.store(true, Ordering::Relaxed);
                 }
-                let late = span.place(&gate.enter(), 0, &[1; LEN], Placement::Plain);
+                let late = span.place(&handle.enter(), 0, &[1; LEN], Placement::Plain);
                 assert_eq!(late, Err(Revoked));
             });
             wait_until(|| written.load(Ordering::Relaxed));

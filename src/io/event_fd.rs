@@ -1,4 +1,4 @@
-//! A descriptor that wakes the thread which sleeps on it.
+//! Eventfds: descriptors that wake the thread which sleeps on them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,25 +7,25 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use crate::sync::doorbell::{Doorbell, Signal};
 use crate::sys::{clear_event_fd, event_fd};
 
-/// A doorbell with a descriptor: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
-pub(crate) type Bell = Doorbell<EventFd>;
+/// An eventfd that wakes a thread: readable from [`ring`](Self::ring) until [`silence`](Self::silence).
+pub(crate) type EventFd = Doorbell<EventFdSignal>;
 
-/// The descriptor.
+/// The descriptor of an [`EventFd`].
 #[derive(Debug)]
-pub(crate) struct EventFd(File);
+pub(crate) struct EventFdSignal(File);
 
-impl Bell {
+impl EventFd {
     /// Opens one that is not readable.
     ///
     /// # Errors
     ///
     /// The process has no more descriptors.
     pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self::new(EventFd(event_fd()?.into())))
+        Ok(Self::new(EventFdSignal(event_fd()?.into())))
     }
 }
 
-impl Signal for EventFd {
+impl Signal for EventFdSignal {
     fn raise(&self) {
         // It fails when the counter is full, and then it is readable already.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
@@ -37,13 +37,13 @@ impl Signal for EventFd {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signal().0.as_fd()
     }
 }
 
-impl AsRawFd for Bell {
+impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
         self.signal().0.as_raw_fd()
     }

@@ -1,0 +1,118 @@
+//! Delayed acknowledgements.
+//!
+//! A program that answers a message by another owes an acknowledgement as well. If the peer then sends its next
+//! message, one acknowledgement covers many messages, and a round trip takes two packets in place of four. But a peer
+//! may wait for the acknowledgement before it sends. An acknowledgement therefore waits [`ACK_DELAY`] for the next
+//! message. If the time runs out, the following ones do not wait, until another try.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Time that an acknowledgement waits after the answer: a few round trips within a machine, or one between
+/// two machines at a switch.
+pub(super) const ACK_DELAY: Duration = Duration::from_micros(50);
+
+/// Maximum number of answers before an acknowledgement is sent.
+const MAX_RESPONSES_PER_ACK: u32 = 16;
+
+/// Number of answers that are acknowledged at once after a delay has run out: after the first one, and at most.
+const MIN_IMMEDIATE_ACKS: u32 = 64;
+const MAX_IMMEDIATE_ACKS: u32 = 4096;
+
+/// State of the acknowledgement that a shard owes.
+#[derive(Debug)]
+pub(crate) struct DelayedAck {
+    until: Option<Instant>,
+    /// Answers since the last acknowledgement.
+    answers: u32,
+    /// Answers to acknowledge at once before another try.
+    skip: u32,
+    /// What `skip` will be when time runs out again.
+    pause: u32,
+}
+
+impl DelayedAck {
+    pub(crate) const fn new() -> Self {
+        Self { until: None, answers: 0, skip: 0, pause: MIN_IMMEDIATE_ACKS }
+    }
+
+    /// Reports that an answer was sent, and that an acknowledgement is owed.
+    pub(crate) fn response_sent(&mut self, now: Instant) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        self.answers += 1;
+        if self.answers < MAX_RESPONSES_PER_ACK {
+            self.until = Some(now + ACK_DELAY);
+        } else {
+            // The peer went on each time.
+            self.pause = MIN_IMMEDIATE_ACKS;
+            self.sent();
+        }
+    }
+
+    /// Whether the acknowledgement may wait longer.
+    pub(crate) fn may_wait(&mut self, now: Instant) -> bool {
+        let Some(until) = self.until else { return false };
+        if now < until {
+            return true;
+        }
+        self.skip = self.pause;
+        self.pause = (self.pause * 2).min(MAX_IMMEDIATE_ACKS);
+        self.sent();
+        false
+    }
+
+    /// Reports that the acknowledgement was sent.
+    pub(crate) fn sent(&mut self) {
+        self.until = None;
+        self.answers = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `answers` answers, one each `gap`, delayed the acknowledgement back.
+    fn held(delayed: &mut DelayedAck, answers: u32, gap: Duration) -> u32 {
+        let mut now = Instant::ZERO;
+        let mut held = 0;
+        for _ in 0..answers {
+            delayed.response_sent(now);
+            held += u32::from(delayed.may_wait(now));
+            now += gap;
+            if !delayed.may_wait(now) {
+                delayed.sent();
+            }
+        }
+        held
+    }
+
+    #[test]
+    fn one_in_sixteen_is_sent_while_the_peer_goes_on() {
+        assert_eq!(held(&mut DelayedAck::new(), 160, Duration::from_micros(8)), 150);
+    }
+
+    #[test]
+    fn a_peer_that_waits_is_seldom_made_to() {
+        let mut delayed = DelayedAck::new();
+        let gap = ACK_DELAY;
+        assert_eq!(held(&mut delayed, 1, gap), 1);
+        assert_eq!(held(&mut delayed, 64, gap), 0);
+        assert_eq!(held(&mut delayed, 1, gap), 1);
+        assert_eq!(held(&mut delayed, 128, gap), 0);
+        // After 256, 512, 1024, 2048, and then each 4096.
+        assert_eq!(held(&mut delayed, 100_000, gap), 28);
+    }
+
+    #[test]
+    fn a_peer_that_no_longer_waits_is_found_out() {
+        let mut delayed = DelayedAck::new();
+        held(&mut delayed, 100_000, ACK_DELAY);
+        held(&mut delayed, MAX_IMMEDIATE_ACKS, Duration::from_micros(8));
+        assert_eq!(held(&mut delayed, 160, Duration::from_micros(8)), 150);
+    }
+}
