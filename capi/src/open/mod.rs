@@ -1,6 +1,6 @@
 //! Opening and closing of the device.
 
-mod signals;
+pub(crate) mod signals;
 mod table;
 mod thread_attr;
 
@@ -19,7 +19,6 @@ use crate::objects::context::Context;
 use crate::objects::device::Device;
 use crate::objects::{capture, descriptor};
 
-pub(crate) use signals::change_signal_action;
 use thread_attr::ThreadAttrGuard;
 
 /// The number of the process that has opened a device last, or 0.

@@ -65,10 +65,10 @@ static char stack[64 * 1024];
 
 static void recover(int number, siginfo_t *info, void *frame)
 {
-    char here;
+    char *here = __builtin_frame_address(0);
     CHECK(number == SIGSEGV && info->si_addr == missing && info->si_code == SEGV_ACCERR && frame);
     CHECK(blocks(SIGSEGV) == expects_blocked && blocks(SIGUSR1) == expects_usr1);
-    CHECK((&here >= stack && &here < stack + sizeof stack) == expects_stack);
+    CHECK((here >= stack && here < stack + sizeof stack) == expects_stack);
     calls++;
     siglongjmp(recovered, 1);
 }
