@@ -171,7 +171,8 @@ static void by_other_functions(void)
     is_behind((void *)recover_plain);
     CHECK(sigset(SIGSEGV, SIG_HOLD) == recover_plain && blocks(SIGSEGV));
     CHECK(sigset(SIGSEGV, SIG_IGN) == SIG_HOLD && !blocks(SIGSEGV));
-    CHECK(signal(SIGBUS, returns) == SIG_DFL && signal(SIGBUS, SIG_DFL) == returns);
+    /* A sanitizer has a handler of it already. */
+    CHECK(signal(SIGBUS, returns) != SIG_ERR && signal(SIGBUS, SIG_DFL) == returns);
     raise_it();
     CHECK(dies(fault));
     CHECK(sysv_signal(SIGSEGV, returns) == SIG_IGN);
