@@ -7,7 +7,7 @@ use softroce::io::{Conditions, PortKind};
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
-use crate::node::{Node, open_with};
+use crate::node::{Node, open, open_with};
 use crate::process::{self, SEEN_EVERYTHING, in_namespaces};
 
 #[test]
@@ -95,8 +95,11 @@ fn has_connected(side: &DeviceCounters) -> bool {
 
 #[test]
 fn what_goes_to_and_fro_leaves_from_connected_sockets_and_nothing_is_lost_by_it() {
+    // 17 s: a lost packet is sent again after it, and a thread that waits for a CPU resumes before it.
+    let timeout = AckTimeout::new(22).unwrap();
     let mut talks = (0..PAIRS).map(|_| {
-        let (a, b) = Node::pair();
+        let (a, b) = (Node::on(open()), Node::on(open()));
+        a.connect(&b, &ConnectOptions { timeout, ..ConnectOptions::default() });
         talk(&a, &b)
     });
     let has_connected = |sides: &[DeviceCounters; 2]| sides.iter().all(has_connected);
