@@ -128,9 +128,19 @@ fn mutations() -> Vec<Mutation> {
         violation("atomic ACK with payload", Rule::Pkt07, ATOMIC_ACKNOWLEDGE, append),
         violation("P_Key 0 in an ACK", Rule::Pkt12, ACKNOWLEDGE, |p| p[BTH + 2..BTH + 4].fill(0)),
         violation("another P_Key", Rule::Pkt12, SEND_ONLY, |p| p[BTH + 3] = 1),
+        violation("another P_Key in an ACK", Rule::Pkt12, ACKNOWLEDGE, |p| p[BTH + 3] = 1),
+        violation("another P_Key in a READ response", Rule::Pkt12, READ_RESPONSE_ONLY, |p| {
+            p[BTH + 3] = 1
+        }),
         violation("UC in RC", Rule::Pkt11, SEND_ONLY, |p| {
             p[BTH] = 0x20 | SEND_ONLY;
             p[BTH + 8] &= 0x7f;
+        }),
+        violation("UD in RC", Rule::Pkt11, SEND_ONLY, |p| {
+            p[BTH] = UD_SEND_ONLY;
+            p[BTH + 8] &= 0x7f;
+            p.splice(EXTENSION..EXTENSION, [0, 0, 0, 1, 0, 0, 0, 17]);
+            set_lengths(p);
         }),
         violation("ACK to queue pair 1", Rule::Pkt10, ACKNOWLEDGE, |p| to_queue_pair(p, 1)),
         violation("ACK to 0xFFFFFF", Rule::Pkt10, ACKNOWLEDGE, |p| to_queue_pair(p, 0xff_ffff)),
@@ -348,4 +358,16 @@ fn constant_msn_breaks_rsp_14() {
     let count = found.iter().flatten().filter(|finding| finding.rule == Rule::Rsp14).count();
     let acks = packets.iter().filter(|packet| packet.bytes[BTH] == ACKNOWLEDGE).count();
     assert_eq!(count, acks - 1);
+}
+
+#[test]
+fn udp_length_beyond_the_ipv6_payload_breaks_pkt_07() {
+    const UDP_LENGTH: usize = 40 + 4;
+    let (_, mut packets) =
+        captures().into_iter().find(|(name, _)| name == "rxe/rc_send_ipv6.pcap").unwrap();
+    let is_of_udp = |packet: &Captured| packet.bytes[0] >> 4 == 6 && packet.bytes[6] == 17;
+    let longer = packets.iter().position(is_of_udp).unwrap();
+    packets[longer].bytes[UDP_LENGTH + 1] += 4;
+    let found = names(&check(&packets)[longer]);
+    assert!(found.contains(&(Rule::Pkt07, Severity::Violation)), "{found:?}");
 }

@@ -15,8 +15,6 @@ const MULTICAST: Qpn = Qpn::new(0xff_ffff);
 /// The longest message.
 const LONGEST: u32 = 1 << 31;
 const IPV6_LEN: usize = 40;
-/// The bits of a P_Key that name a partition.
-const PKEY_INDEX_MASK: u16 = 0x7fff;
 /// The largest path MTU.
 const LARGEST_MTU: usize = 4096;
 
@@ -41,7 +39,7 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
         let seen = format!("{} to queue pair {}", bth.opcode, bth.dest_qp);
         found.push(Found::violation(Rule::Pkt10, seen, "a connected queue pair"));
     }
-    if bth.pkey.0 & PKEY_INDEX_MASK == 0 {
+    if bth.pkey.partition() == 0 {
         let seen = format!("P_Key 0x{:04x}", bth.pkey.0);
         found.push(Found::violation(Rule::Pkt12, seen, "a key with low 15 bits other than 0"));
     }

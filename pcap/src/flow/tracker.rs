@@ -1,5 +1,6 @@
 //! Follows the connections of a capture, packet by packet.
 
+use softroce::ids::PKey;
 use softroce::wire::Transport;
 use softroce::wire::cm::Message;
 
@@ -128,7 +129,7 @@ impl Tracker {
         let is_new = half.requests.request(seen, moved, out);
         let pkey = seen.datagram.bth.pkey;
         match half.pkey {
-            Some(before) if !is_new && !moved && (before.0 ^ pkey.0) & 0x7fff != 0 => {
+            Some(before) if !is_new && !moved && before.partition() != pkey.partition() => {
                 out.push(Asking::OtherPartition { before }.into());
             }
             _ => half.pkey = Some(pkey),
@@ -146,6 +147,12 @@ impl Tracker {
         let Some(other) = self.directions.assign(direction, seen, out) else { return };
         let Some(half) = self.directions.halves.get_mut(&other) else { return };
         half.last_seen = seen.number;
+        // The checker has a rule of its own for P_Key 0.
+        let partition = seen.datagram.bth.pkey.partition();
+        let is_other = |before: &PKey| partition != 0 && partition != before.partition();
+        if let Some(before) = half.pkey.filter(is_other) {
+            out.push(Asking::OtherPartition { before }.into());
+        }
         let before = half.requests.records.len();
         half.requests.response(seen, out);
         let after = half.requests.records.len();

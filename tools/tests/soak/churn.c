@@ -272,7 +272,10 @@ static void windows(struct side *side, struct pair *pair)
             rkey = ibv_inc_rkey(mw->rkey);
             struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
                                      .bind_mw = {mw, rkey, info}}, *bad;
+            uint32_t before = mw->rkey;
             CHECK(ibv_post_send(pair->to, &wr, &bad) == 0);
+            /* The key is the program's to keep, as with mlx5 and rxe. */
+            CHECK(mw->rkey == before);
         }
         succeeds(pair->sent);
         side->memory[0][0] = (unsigned char)number;
