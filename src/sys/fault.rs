@@ -547,6 +547,8 @@ mod tests {
         let page = forbidden_page();
         let byte = 0_u8;
         let status = in_child(|| {
+            // A sanitizer has a handler of its own.
+            change(SIGSEGV, &mut || set(SIGSEGV, SIG_DFL, 0));
             // SAFETY: the copy faults, which ends the child.
             unsafe {
                 asm!(
