@@ -24,8 +24,8 @@
 //!   in front.
 //!
 //! Memory is copied by calls to the system ([`memory`](super::memory)) while the handler is not in front, in threads that
-//! block one of the signals, and where a [trial](super::probe) at the first registration shows that faults cannot be
-//! recognized: under valgrind, for example. [`is_ready`] tells which.
+//! block one of the signals, under valgrind, and where a [trial](super::probe) at the first registration shows that faults
+//! cannot be recognized. [`is_ready`] tells which.
 //!
 //! # Why this is sound
 //!
@@ -202,7 +202,10 @@ pub(super) fn install() {
     if STATE.load(Ordering::Relaxed) == State::New as u8 {
         let is_hooked = at_fork(None, None, Some(in_child));
         PROCESS.store(process::id(), Ordering::Relaxed);
-        let is_usable = is_hooked && adopt_all() && (!needs_trial || is_recognized());
+        let is_usable = is_hooked
+            && !probe::is_on_valgrind()
+            && adopt_all()
+            && (!needs_trial || is_recognized());
         let state = if is_usable { State::Installed } else { State::Unusable };
         if !is_usable {
             give_back();

@@ -1,10 +1,14 @@
 //! Trial of copies that fault, before the library relies on them.
 //!
-//! An emulator of the processor may report another instruction pointer than the processor does, or other registers, or
+//! Valgrind translates several functions into one block, and reports the state before the block for a fault within it.
+//! Resuming there would run its calls twice, so there is no trial under valgrind.
+//!
+//! Another emulator of the processor may report another instruction pointer than the processor does, or other registers, or
 //! ignore changes of them. So a thread lets its own copies fault once in a process, and compares the results. A fault
 //! that is not recognized, or that comes again, ends the trial: the handler maps a page in its place, and the instruction
 //! succeeds. Nothing ends the process.
 
+use std::arch::asm;
 use std::fs;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -25,6 +29,29 @@ static THREAD: AtomicI32 = AtomicI32::new(0);
 static MISSING: AtomicUsize = AtomicUsize::new(0);
 /// Faults of the trial that may still come.
 static LEFT: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process runs on valgrind, by the client request `RUNNING_ON_VALGRIND` of `valgrind.h`. On a processor
+/// the instructions have no effect: they rotate a register by 128 bits.
+pub(super) fn is_on_valgrind() -> bool {
+    const RUNNING_ON_VALGRIND: usize = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let depth: usize;
+    // SAFETY: valgrind reads the request and sets `rdx`; a processor leaves all registers as they are.
+    unsafe {
+        asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            inout("rdi") 0_usize => _,
+            in("rax") request.as_ptr(),
+            inout("rdx") 0_usize => depth,
+            options(nostack),
+        );
+    }
+    depth > 0
+}
 
 /// Whether a debugger or a tracer follows this process.
 pub(super) fn is_traced() -> bool {
