@@ -18,8 +18,8 @@ const WINDOW: u64 = 4;
 /// Rounds that are counted together.
 const ROUNDS: u32 = 300;
 
-/// How often they are repeated until a queue is as long as it gets. Where a thread is kept from running, a queue that has
-/// been long enough until then grows once more; what allocates for each message does so in every repetition.
+/// Repetitions of the rounds, of which one must allocate nothing. A queue grows once more when a thread has to wait for a
+/// CPU; code that allocates for each message does so in every repetition.
 const REPETITIONS: u32 = 10;
 
 /// Takes the ends of so many requests.

@@ -665,8 +665,8 @@ fn a_query_tells_the_attributes() {
 /// A message of 100 packets from PSN 5 on.
 const LONG: usize = 25_600;
 
-/// What leaves of a message of which the first burst has left before a queue pair changed its state, and of one that
-/// is posted behind it.
+/// Returns whether a queue pair sends, after a change of its state: the rest of a message whose first burst it has sent,
+/// and a message that is posted behind it.
 fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2] {
     let mut t = Script::requester(rts_qp_of(qp_type));
     let region = t.region(LONG, 0x90_0000, full_access());

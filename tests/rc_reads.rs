@@ -170,7 +170,8 @@ fn repeated_request_takes_room_in_the_window() {
     assert_eq!(t.sends(), [ok(1, READ, 600), ok(2, SEND, 8), ok(3, SEND, 8)]);
 }
 
-/// The bursts in which two READs are requested again whose answers are missing. The requests leave one by one before.
+/// Returns the number of bursts with repeated requests of two READs without a response. The requests leave one by one
+/// before.
 fn bursts_of_repeated_requests(t: &mut Script, us: u64, first: u32) -> usize {
     for wr_id in 11..=13 {
         t.read(wr_id, 8);

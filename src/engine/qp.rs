@@ -28,7 +28,7 @@ use crate::wire::{Datagram, OpcodeFlags, Operation, Transport};
 pub(crate) struct QueuePair {
     pub(crate) id: Identity,
     pub(crate) qp_type: QpType,
-    /// What posting needs of the attributes that it was created with.
+    /// Limits on requests, from the attributes at creation.
     limits: PostLimits,
     pub(crate) state: QpState,
     /// The attributes, which are needed where they change or are asked for.
@@ -55,7 +55,7 @@ pub(crate) struct QueuePair {
 /// Attributes of a queue pair that no packet and no work request needs.
 #[derive(Debug)]
 pub(crate) struct Cold {
-    /// What it was created with, as it was granted.
+    /// Attributes at creation, as granted.
     pub(crate) init: QpInit,
     /// Every attribute given since RESET.
     pub(crate) attr: QpAttr,

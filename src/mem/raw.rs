@@ -404,7 +404,7 @@ impl Revocable {
         self.users.wait();
     }
 
-    /// Lends the memory for an epoch, if it has not been revoked. What the epoch holds back is written
+    /// Lends the memory for an epoch, if it has not been revoked. Staged bytes of the epoch are written
     /// before.
     #[inline]
     pub(super) fn pin<'a>(&'a self, guard: &'a StagedEpoch<'_>) -> Option<Pinned<'a>> {

@@ -12,8 +12,8 @@ use crate::ids::{Lkey, PdId, Rkey};
 /// Bytes of one region that have passed the checks, for one epoch: a message of one packet needs them
 /// no longer.
 ///
-/// To find a region takes a lock and a count of who uses it. Here both are paid for once an epoch, by the
-/// first message; those behind it that name the same region take the epoch's.
+/// A look-up of a region takes a lock and a reference count. The first message of an epoch pays for both; further
+/// messages to the same region reuse its result.
 #[derive(Debug)]
 pub(crate) struct Reach<'t> {
     guard: &'t EpochGuard<'t>,

@@ -10,7 +10,7 @@
 //! A turn **transmits first and receives last**: what is owed and wanted goes out, a bounded batch
 //! comes in, timers run, completions move to their rings, sleepers wake. What it received is
 //! acknowledged by the next turn or `post_send`, for an acknowledgement may ride in the reply's
-//! burst, and one can stand for many (`delayed_ack`). While somebody polls it comes 50 µs after the answer at
+//! burst, and one can stand for many (`delayed_ack`). While a thread polls, it leaves 50 µs after the answer at
 //! the latest, or with the second poll in a row that finds nothing if there was no answer; else after
 //! four milliseconds, or with the end of the device; and always before a completion channel announces
 //! it. [`AckPolicy::BeforeCompletion`] is there for those who want it at once.

@@ -1,8 +1,8 @@
 //! The list of items that need a last action when the process ends, perhaps in a signal handler.
 //!
 //! A walk through the list is async-signal-safe: it allocates nothing and waits for no lock. The signal may have
-//! interrupted a thread that changes the list, so each item has a lock of its own, and the walk omits an item whose lock
-//! is held:
+//! interrupted a thread that changes the list, so each item has a lock of its own, and the walk omits items with a held
+//! lock:
 //!
 //! ```text
 //! insert                            remove                           walk

@@ -25,7 +25,7 @@ const MOV_WORD_LEN: greg_t = 3;
 /// Copies `len` bytes from one address to another, and returns how many were there.
 ///
 /// # Safety
-/// What is mapped at `from` may be read and what is mapped at `to` overwritten, as memory shared with another
+/// The pages that exist at `from` may be read and those at `to` overwritten, as memory shared with another
 /// process; and the handler of [`fault`](super::fault) is installed, unless everything is mapped.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: it reads and writes what the caller has promised, up to the first page that is not there.

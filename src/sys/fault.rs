@@ -63,8 +63,8 @@ const ONCE: usize = 1 << 63;
 /// `si_code` of a memory error that no instruction of this thread has met.
 const BUS_MCEERR_AO: c_int = 5;
 
-/// Copies between two checks of who handles the signals.
-const TRUST: u32 = 64;
+/// Number of copies of a thread between two checks that the handler is in front.
+const COPIES_PER_CHECK: u32 = 64;
 
 /// Whether the handler is installed: before the first registration, after it, or never.
 static STATE: AtomicU8 = AtomicU8::new(State::New as u8);
@@ -284,7 +284,7 @@ fn adopt(signal: c_int) -> bool {
     } else if is_in_place(&found) {
         return true;
     } else if slot.is_bypassed.swap(false, Ordering::AcqRel) {
-        // Whoever had replaced the handler has put it back.
+        // The code that had replaced the handler has put it back.
         slot.action.store(&slot.previous.load());
     }
     put_in_front(signal)
@@ -334,7 +334,7 @@ fn is_deliverable() -> bool {
 
 /// Whether a copy of this thread may meet a page that is not there.
 ///
-/// The answer holds for [`TRUST`] copies. A program that takes the place of the handler and unmaps memory in use
+/// The answer holds for [`COPIES_PER_CHECK`] copies. A program that takes the place of the handler and unmaps memory in use
 /// before the next check gets the signal.
 pub(super) fn is_ready() -> bool {
     thread_local! {
@@ -345,7 +345,7 @@ pub(super) fn is_ready() -> bool {
         let left = left.checked_sub(1).unwrap_or_else(|| {
             let is_installed = STATE.load(Ordering::Acquire) == State::Installed as u8;
             ready = is_installed && are_ours() && is_deliverable();
-            TRUST
+            COPIES_PER_CHECK
         });
         checked.set((ready, left));
         ready

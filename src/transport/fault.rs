@@ -83,7 +83,7 @@ pub(crate) enum Unreliable {
     Fail,
 }
 
-/// What a queue pair has to do about a packet beside taking it.
+/// Consequence of a packet that a queue pair does not accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PacketError {
     /// Drop it, count it, and do nothing else.

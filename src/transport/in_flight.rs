@@ -9,7 +9,7 @@ use crate::time::Instant;
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     bursts: VecDeque<SentBurst>,
-    /// What all of them were charged.
+    /// Bytes charged for all of them.
     total: u64,
 }
 
@@ -21,11 +21,11 @@ struct SentBurst {
     sent_at: Instant,
 }
 
-/// What an acknowledgement has covered.
+/// Bytes that an acknowledgement has covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Acked {
     pub(crate) cost: u64,
-    /// When the burst was sent whose last packet was acknowledged, if that was the last packet of one.
+    /// Time at which the acknowledged burst was sent, if its last packet was acknowledged.
     pub(crate) sent_at: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ impl InFlight {
         self.bursts.push_back(SentBurst { end, cost, sent_at });
     }
 
-    /// What those in flight were charged.
+    /// Returns the bytes charged for the bursts in flight.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }

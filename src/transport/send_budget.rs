@@ -8,7 +8,7 @@ use crate::transport::build::Progress;
 use crate::transport::connection::Context;
 use crate::transport::window::{Allowance, WindowId};
 
-/// What one burst of requests of a queue pair may take, and has taken.
+/// Window space that one burst of requests of a queue pair may take, and has taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendBudget {
     window: WindowId,
@@ -71,7 +71,7 @@ impl SendBudget {
         Err(if is_congested { Progress::Idle } else { Progress::Blocked(self.window, burst()) })
     }
 
-    /// What a packet of `len` bytes takes behind those of `out`.
+    /// Returns the bytes charged for a packet of `len` bytes behind those of `out`.
     #[inline]
     pub(crate) fn takes(&self, out: &Burst, len: usize) -> u64 {
         self.allowance.takes(len, !out.is_empty())

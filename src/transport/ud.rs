@@ -87,7 +87,7 @@ impl UdSender {
         !self.queue.is_empty() && state.admits_new()
     }
 
-    /// Where the oldest request goes.
+    /// Returns the destination of the oldest request.
     pub(crate) fn next_destination(&self) -> Option<&Destination> {
         self.destinations.front()
     }

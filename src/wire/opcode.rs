@@ -344,7 +344,7 @@ pub struct OpcodeInfo {
     pub before: Sequence,
     /// Where the stream stands after it.
     pub after: Sequence,
-    /// Where the extension headers and the payload are.
+    /// Offsets of the extension headers and the payload.
     pub layout: Layout,
 }
 

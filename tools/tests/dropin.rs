@@ -282,7 +282,7 @@ fn check_that_is_killed_leaves_no_directory_for_long() {
         let names = entries.map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_str().unwrap().starts_with("roce-check-")).count()
     };
-    // A terminal that goes away ends the program, whose end is waited for.
+    // A terminal that goes away ends the program, and `roce run` waits for its end.
     assert_eq!((run("kill -HUP $PPID; exit 7").code(), left()), (Some(7), 0));
     assert_eq!((run("kill -KILL $PPID").code(), left()), (None, 1));
     assert_eq!((run("exit 7").code(), left()), (Some(7), 0));

@@ -1,8 +1,8 @@
 //! Functions that change actions of signals, in the place of libc's.
 //!
 //! Our libibverbs has a handler of SIGSEGV and SIGBUS in front of the program's as soon as memory is registered
-//! (`softroce::sys::fault`). A function of these calls the next library's of its name, as ever: libc's, or that of UCX or a
-//! sanitizer. Our libibverbs then moves its handler to the front again, and what the program reads as the action from
+//! (`softroce::sys::fault`). Each of these functions calls the function of the same name in the next library: libc, UCX or
+//! a sanitizer. Our libibverbs then moves its handler to the front again, and what the program reads as the action from
 //! before is its own. Without our libibverbs, and for other signals, nothing is changed.
 
 use std::ffi::{CStr, c_int, c_void};

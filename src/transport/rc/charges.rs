@@ -1,4 +1,4 @@
-//! What a requester has charged to windows, and gives back.
+//! Bytes that a requester has charged to windows, and returns.
 //!
 //! Requests are charged to the window of the path, by what they take of the peer's receive buffer. Responses to READs
 //! are charged to the device's own receive buffer when they are requested, because nothing acknowledges them.
@@ -8,7 +8,7 @@ use crate::transport::connection::{Connection, Context};
 use crate::transport::in_flight::{Acked, InFlight};
 use crate::transport::window::WindowId;
 
-/// What one requester has in flight.
+/// Bytes in flight of one requester.
 #[derive(Debug, Default)]
 pub(super) struct Charges {
     requests: InFlight,

@@ -1,6 +1,6 @@
 //! A congestion window from the rate at which packets are lost.
 //!
-//! What is in flight behind a lost packet is lost with it (go-back-N), so a loss costs as much as is in
+//! Packets in flight behind a lost one are lost with it (go-back-N), so a loss costs as much as is in
 //! flight. The window of a path says what the peer's receive buffer takes; that may be many times the
 //! bandwidth-delay product, and the rest waits in some queue, where it is lost all the same. A NAK tells both:
 //!
@@ -31,12 +31,12 @@ use crate::transport::rc::congestion::{Ack, CongestionControl, Loss};
 /// The least round trip is that of the last one or two such periods, because paths change.
 const MIN_RTT_PERIOD: Duration = Duration::from_secs(10);
 
-/// What a requester has learned of its path from losses.
+/// Congestion window of a path, learned from losses.
 #[derive(Debug, Default)]
 pub(super) struct LossWindow {
     /// The congestion window; `None` before the first loss that has found a queue.
     cwnd: Option<u64>,
-    /// What a full burst takes. A path that holds less is quicker than its ends.
+    /// Bytes of a full burst. A path that holds less is faster than its ends.
     max_burst: u64,
     /// Twice the bandwidth-delay product.
     double_bdp: u64,

@@ -3,7 +3,7 @@
 use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::flush_icrc::FlushIcrc;
 
-/// What one peer does, as far as it is known.
+/// Known behaviour of one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerTraits {
     /// Which ICRC it takes on a FLUSH.

@@ -1,4 +1,4 @@
-//! What a requester knows of the responses that it waits for.
+//! Responses that a requester waits for.
 
 use crate::transport::rc::gaps::ReadGaps;
 use crate::transport::rc::reads::ReadPlan;

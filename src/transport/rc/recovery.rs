@@ -37,7 +37,7 @@ use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::rc::retry::{AckTimer, RetryBudget};
 use crate::transport::rc::selective::SelectiveSupport;
 
-/// What a requester sends next because something was lost.
+/// State of loss recovery: selects the next packet of a requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum State {
     /// Nothing is known to be lost.
@@ -95,7 +95,7 @@ pub(super) enum Expired {
     RetriesExhausted,
 }
 
-/// What a requester has sent at the moment of a loss.
+/// Packets that a requester has sent at the moment of a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outstanding {
     /// PSN after the last that was ever sent.

@@ -163,7 +163,7 @@ impl Responder {
     /// Decides what is done with a packet, before anything of it is executed: the only place that compares PSNs, the
     /// order of opcodes and the rights of the queue pair. `addressed` as in [`handle_request`](Self::handle_request).
     ///
-    /// What only the execution can find out comes behind it, in the order of the specification: resources, length, key.
+    /// The execution checks the rest, in the order of the specification: resources, length, key.
     #[inline]
     fn accept(
         &self,

@@ -12,7 +12,7 @@ const FIRST_BACKOFF: u8 = 2;
 /// Losses after which a peer that has kept nothing is tried again, at most.
 const MAX_BACKOFF: u8 = 64;
 
-/// What a requester has found out about what its peer keeps.
+/// Whether a peer keeps out-of-order packets, as far as the requester has found out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SelectiveSupport {
     /// Losses until the next try: for them everything is sent again.

@@ -236,7 +236,7 @@ impl Pair<'_> {
         }
         start = now();
         let client_end = client.as_mut().and_then(|client| client.end(patience));
-        // A server whose client was killed before it connected goes on to wait for one.
+        // A server goes on to wait if its client was killed before it connected.
         let waits_for_client = victim.is_some() && listens(&port);
         let server_end = if waits_for_client { None } else { server.end(patience) };
         let after = now() - start;
