@@ -12,10 +12,10 @@ use std::process;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use softroce::io::{
+use softroce::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
+use softroce::port::{
     Control, CustomPort, Datapath, PortCounters, PortInfo, PortKind, TransmitError,
 };
-use softroce::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
 use softroce::time::Instant;
 use softroce::verbs::*;
 

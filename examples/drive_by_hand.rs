@@ -7,9 +7,9 @@
 
 use std::error::Error;
 
-use softroce::io::Datapath;
-use softroce::io::sim::{Conditions, Network};
 use softroce::net::Burst;
+use softroce::port::Datapath;
+use softroce::port::sim::{Conditions, Network};
 use softroce::time::Instant;
 use softroce::transport::work::{RecvRequest, SendRequest};
 

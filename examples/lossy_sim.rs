@@ -13,9 +13,9 @@ use std::env;
 use std::error::Error;
 use std::time::Duration;
 
-use softroce::io::Datapath;
-use softroce::io::sim::{Conditions, Fate, Network};
 use softroce::net::Burst;
+use softroce::port::Datapath;
+use softroce::port::sim::{Conditions, Fate, Network};
 use softroce::psn::Psn;
 use softroce::time::Instant;
 use softroce::transport::work::{RemoteAddr, SendRequest};

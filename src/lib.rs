@@ -12,13 +12,13 @@
 //! | 5 | `verbs` | the objects applications hold |
 //! | 4 | `runtime` | clock, threads, locks, wake-ups |
 //! | 3 | [`engine`] | one shard of a device, sans-IO |
-//! | 2 | [`transport`], [`io`] | RC, UC, UD; sockets, the simulated network, middleware |
+//! | 2 | [`transport`], [`port`] | RC, UC, UD; sockets, the simulated network, middleware |
 //! | 1 | [`wire`], [`mem`], [`net`] | bytes; registered memory; what a datagram is |
 //! | 0 | [`time`], [`psn`], [`ids`], [`counter`]; `sync`, `sys` | facts about numbers; what threads share; system calls and processor instructions |
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
-//! `engine` and `io` know nothing of each other; they meet in `runtime`. Without the feature
+//! `engine` and `port` know nothing of each other; they meet in `runtime`. Without the feature
 //! `runtime` everything up to `engine` and the simulator remains: no clock, no thread, no socket.
 
 #![deny(unsafe_code)]
@@ -26,9 +26,9 @@
 pub mod counter;
 pub mod engine;
 pub mod ids;
-pub mod io;
 pub mod mem;
 pub mod net;
+pub mod port;
 pub mod psn;
 #[cfg(feature = "runtime")]
 pub mod runtime;

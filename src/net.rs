@@ -46,7 +46,7 @@ pub struct Path {
     pub source: IpAddr,
     /// The peer. Same family as `source`.
     pub destination: IpAddr,
-    /// The UDP source port, which the port has agreed to (see `io::Control::source_port`).
+    /// The UDP source port, which the port has agreed to (see `port::Control::source_port`).
     pub source_port: u16,
     /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
     pub traffic_class: u8,
@@ -172,7 +172,7 @@ pub struct RxMeta {
     /// The address it was sent to.
     pub destination: IpAddr,
     /// IPv4 TOS or IPv6 traffic class. Holds for every segment. Zero when the port has not been
-    /// [asked](crate::io::Control::report_ip_fields) for it.
+    /// [asked](crate::port::Control::report_ip_fields) for it.
     pub traffic_class: u8,
     /// TTL or hop limit as received, or zero likewise.
     pub hop_limit: u8,
@@ -360,7 +360,7 @@ impl Burst {
     }
 
     /// The datagrams in order. Segment `i` is sealed for IPv4 identification `i`, and leaves with that, DF
-    /// set, unless the port [seals it anew](crate::io::Control::keep_identifications).
+    /// set, unless the port [seals it anew](crate::port::Control::keep_identifications).
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.data().chunks(self.segment_len.max(1))
     }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use softroce::engine::{QpAttr, QpState, QpType};
 use softroce::ids::Lkey;
-use softroce::io::Datapath;
-use softroce::io::sim::Conditions;
 use softroce::net::{BurstToken, TransmitErrorKind};
+use softroce::port::Datapath;
+use softroce::port::sim::Conditions;
 use softroce::time::Instant;
 use softroce::transport::outputs::{Counters, DropReason};
 use softroce::transport::work::{SendFlags, SendOp, Sge};

@@ -36,7 +36,7 @@ const LAYERED: [&str; 3] = ["src", "pcap/src", "capi/src"];
 const ALSO_ALLOWED: [(&str, &str); 1] = [("wire", "net")];
 
 /// Uses of a lower layer that are forbidden: the engine makes packets and does not carry them.
-const FORBIDDEN: [(&str, &str); 1] = [("engine", "io")];
+const FORBIDDEN: [(&str, &str); 1] = [("engine", "port")];
 
 /// Files with `unsafe` blocks: in the library, and at the border to C.
 const UNSAFE_FILES: [&str; 17] = [
@@ -286,7 +286,7 @@ mod the_checker {
     fn knows_the_layers_of_the_crate() {
         let layers = layers(&read("src/lib.rs"));
         let modules: Vec<_> = layers.keys().map(String::as_str).collect();
-        let all = "counter engine ids io mem net psn runtime sync sys time transport verbs wire";
+        let all = "counter engine ids mem net port psn runtime sync sys time transport verbs wire";
         assert_eq!(modules, all.split(' ').collect::<Vec<_>>());
         assert_eq!((layers["time"], layers["verbs"]), (0, 5));
     }
@@ -297,23 +297,23 @@ mod the_checker {
         for (user, used, allowed) in [
             ("transport", "wire", true),
             ("verbs", "ids", true),
-            ("runtime", "io", true),
+            ("runtime", "port", true),
             ("runtime", "engine", true),
             ("mem", "mem", true),
             ("wire", "net", true),
             ("net", "wire", false),
             ("wire", "mem", false),
-            ("io", "transport", false),
-            ("engine", "io", false),
-            ("io", "engine", false),
+            ("port", "transport", false),
+            ("engine", "port", false),
+            ("port", "engine", false),
             ("psn", "verbs", false),
             ("mem", "elsewhere", false),
         ] {
             assert_eq!(judge(&layers, user, used).is_ok(), allowed, "{user} uses {used}");
         }
         assert_eq!(
-            judge(&layers, "io", "engine").unwrap_err(),
-            "`io` (layer 2) must not use `engine` (layer 3)"
+            judge(&layers, "port", "engine").unwrap_err(),
+            "`port` (layer 2) must not use `engine` (layer 3)"
         );
     }
 
@@ -324,10 +324,10 @@ mod the_checker {
             use crate::{self as home, mem::{Memory, Span}, wire, net::Path as _,};
             pub(crate) fn f(at: crate::time::Instant) -> u8 { m!(crate::psn::f()) }
             macro_rules! g { () => { $crate::hint::h() } }";
-        let found: BTreeSet<_> = modules_in("src/io/udp.rs", source).into_iter().collect();
+        let found: BTreeSet<_> = modules_in("src/port/udp.rs", source).into_iter().collect();
         let expected = ["hint", "ids", "mem", "net", "psn", "time", "wire"];
         assert!(found.iter().eq(expected), "{found:?}");
-        let uses = of(&[("src/io/udp.rs", source)]).uses("src/io/udp.rs");
+        let uses = of(&[("src/port/udp.rs", source)]).uses("src/port/udp.rs");
         let path = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         for (line, names) in [
             (2, &["ids", "Rkey"][..]),
@@ -346,10 +346,10 @@ mod the_checker {
             mod nested {
                 fn f() { if true { super::super::super::verbs::f() } }
             }
-            use super::super::{io, net::Path};";
+            use super::super::{port, net::Path};";
         let found = modules_in("src/transport/segment.rs", source);
-        assert_eq!(found, ["engine", "verbs", "io", "net"]);
-        assert_eq!(modules_in("src/net.rs", "use super::io::Port;"), ["io"]);
+        assert_eq!(found, ["engine", "verbs", "port", "net"]);
+        assert_eq!(modules_in("src/net.rs", "use super::port::Port;"), ["port"]);
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod the_checker {
             mod tests { use crate::engine; }
             #[cfg(not(test))]
             use crate::ids;"##;
-        assert_eq!(modules_in("src/io/mod.rs", source), ["psn", "ids"]);
+        assert_eq!(modules_in("src/port/mod.rs", source), ["psn", "ids"]);
         assert_eq!(unsafe_lines(source), []);
     }
 
@@ -430,7 +430,7 @@ mod the_checker {
                       fn f(held: std::sync::Mutex<u8>) -> Arc<u8> { \"std::sync::Mutex\" }\n\
                       fn g(held: sync::Mutex<u8>) {}\n\
                       #[cfg(test)]\nmod tests { use std::sync::Mutex; }";
-        let file = "src/io/mod.rs";
+        let file = "src/port/mod.rs";
         assert_eq!(lines_with_locks(&of(&[(file, source)]), file), [1, 3, 4, 5]);
     }
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use softroce::engine::{ModifyError, QpAttr, QpState, QpType, RateLimit};
 use softroce::ids::{Gid, Mtu, Qpn};
-use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
+use softroce::port::sim::{Conditions, HostConfig};
 use softroce::time::AckTimeout;
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{SendOp, WcStatus};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use softroce::engine::{ModifyError, QpAttr, QpCap, QpState, QpType, RateLimit};
 use softroce::ids::{Gid, Qpn};
-use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
+use softroce::port::sim::{Conditions, HostConfig};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{SendOp, SendRequest, UdTarget, WcStatus};
 use support::choice::Choice;

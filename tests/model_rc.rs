@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softroce::ids::{Mtu, Qpn};
-use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
+use softroce::port::sim::{Conditions, HostConfig};
 use softroce::transport::outputs::Counters;
 use softroce::transport::work::{
     FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendData, SendFlags, SendOp, SendRequest,

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use softroce::engine::{QpAttr, QpState, QpType, SrqInit, SrqModify};
 use softroce::ids::{Gid, Mtu, Qpn, Srqn};
-use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
+use softroce::port::sim::{Conditions, HostConfig};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{
     Completion, RecvRequest, SendData, SendFlags, SendOp, SendRequest, UdTarget, WcOpcode, WcStatus,

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use softroce::engine::{QpState, QpType};
 use softroce::ids::{Gid, Mtu, QKey, Qpn};
-use softroce::io::sim::{Conditions, Fate, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
+use softroce::port::sim::{Conditions, Fate, HostConfig};
 use softroce::psn::Psn;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softroce::ids::{Mtu, MwId, Qpn, Rkey};
-use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::{Access, BindInfo, MwType, Region};
+use softroce::port::sim::{Conditions, HostConfig};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{RemoteAddr, SendData, SendOp, SendRequest, WcOpcode, WcStatus};
 use support::choice::Choice;

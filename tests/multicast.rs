@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use softroce::engine::{McastError, QpAttr, QpState, QpType};
 use softroce::ids::{Gid, Mtu, QKey, Qpn};
-use softroce::io::sim::HostConfig;
 use softroce::net::{AddressVector, IpVersion, ROCE_PORT, RxMeta};
+use softroce::port::sim::HostConfig;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{Completion, SendOp, SendRequest, UdTarget, WcOpcode};
 use softroce::wire::Datagram;

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use softroce::engine::{Config, CreateError, PostError, QpAttr, QpState, QpType, SendOps};
-use softroce::io::sim::HostConfig;
 use softroce::net::Burst;
+use softroce::port::sim::HostConfig;
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{RemoteAddr, SendData, SendOp, SendRequest, Sge, WcStatus};

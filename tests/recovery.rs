@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use softroce::engine::Config;
 use softroce::ids::Mtu;
-use softroce::io::sim::{Conditions, Fate, HostConfig};
+use softroce::port::sim::{Conditions, Fate, HostConfig};
 use softroce::transport::window::DEFAULT_RECEIVE_BUFFER;
 use softroce::transport::work::{SendOp, WcStatus};
 use softroce::wire::Datagram;

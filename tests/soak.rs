@@ -34,7 +34,7 @@ use choice::Choice;
 use churn::Churn;
 use node::{PATIENCE, fresh_ip};
 use peers::Killed;
-use softroce::io::PortKind;
+use softroce::port::PortKind;
 use softroce::runtime::now;
 use softroce::verbs::*;
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use softroce::ids::Qpn;
-use softroce::io::sim::{Conditions, Fate};
 use softroce::mem::Region;
+use softroce::port::sim::{Conditions, Fate};
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::work::{SendOp, WcStatus};
 use support::choice::Choice;

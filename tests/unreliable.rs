@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use softroce::engine::{Config, QpType};
 use softroce::ids::{Gid, Mtu, Qpn};
-use softroce::io::Datapath;
-use softroce::io::sim::{Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
+use softroce::port::Datapath;
+use softroce::port::sim::{Conditions, HostConfig};
 use softroce::transport::work::{SendOp, SendRequest, UdTarget, WcStatus};
 use support::{Link, QKEY, World, full_access, remote, request, sge};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softroce::ids::{MwId, Qpn, Rkey};
-use softroce::io::sim::Conditions;
 use softroce::mem::{Access, BindInfo, MwType, Region};
+use softroce::port::sim::Conditions;
 use softroce::transport::work::{RemoteAddr, SendData, SendRequest, WcStatus};
 use support::{Link, PD, World, full_access, pattern, sge};
 

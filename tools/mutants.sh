@@ -21,7 +21,7 @@ TESTS=(counters hostile_peers merged_packets peer_buffer psn_laps qp_lives qp_pa
     rc_placement rc_reads rc_recovery rc_refusals rc_replay rc_requester rc_responder rc_retries srq uc_receiver uc_sender
     ud unreliable_packets vectors windows xrc)
 # These take longer than all the others together, and look for other mistakes.
-SLOW=(mem:: io:: engine::transitions survived random_bytes)
+SLOW=(mem:: port:: engine::transitions survived random_bytes)
 
 since=
 if [ "${1:-}" = --since ]; then

@@ -145,7 +145,7 @@ memcheck() {
     # Left out: copies that a signal handler ends in the middle of an instruction, which valgrind cannot do. The library
     # finds that out, and the other tests copy by the system.
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} \
-        cargo test --package softroce --features futures --lib -- mem:: io::shm sys:: runtime::queue \
+        cargo test --package softroce --features futures --lib -- mem:: port::shm sys:: runtime::queue \
         --skip sys::fault --skip sys::copies --skip pages_that_are_not_there
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} cargo test --package softroce-capi
     cargo build --package softroce-tools --package softroce-capi --package softroce-paths

@@ -9,10 +9,10 @@ use softroce::engine::{
     Config, Engine, InitAttr, Peer, QpAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr,
 };
 use softroce::ids::{CqId, Mtu, PdId, Qpn};
-use softroce::io::Control;
-use softroce::io::sim::{Network, SimPort};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::AddressVector;
+use softroce::port::Control;
+use softroce::port::sim::{Network, SimPort};
 use softroce::psn::Psn;
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::work::Sge;

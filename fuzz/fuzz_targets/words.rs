@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use softroce::io::Datapath;
-use softroce::io::impair::{Impair, Impairments};
-use softroce::io::sim::{Conditions, Network};
 use softroce::net::{Burst, BurstToken, Path};
+use softroce::port::Datapath;
+use softroce::port::impair::{Impair, Impairments};
+use softroce::port::sim::{Conditions, Network};
 use softroce::time::Instant;
 
 #[path = "../../tools/src/cli/units.rs"]

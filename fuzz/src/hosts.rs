@@ -12,9 +12,9 @@ use std::time::Duration;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use softroce::engine::{QpAttr, QpState, QpType, SrqInit};
 use softroce::ids::{Mtu, PdId, Qpn, Srqn};
-use softroce::io::sim::{Bursts, Conditions, Fate, HostConfig};
 use softroce::mem::Access;
 use softroce::net::{AddressVector, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
+use softroce::port::sim::{Bursts, Conditions, Fate, HostConfig};
 use softroce::transport::work::{
     Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendFlags, SendOp,
     SendRequest, SendTarget, UdTarget,

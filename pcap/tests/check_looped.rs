@@ -8,7 +8,7 @@ mod packets;
 use std::time::Duration;
 
 use packets::{P, ack, send};
-use softroce::io::Direction::{self, Received, Sent};
+use softroce::port::Direction::{self, Received, Sent};
 use softroce::wire::Opcode::RcSendOnly;
 use softroce_pcap::analyze::{Analyzer, Filter, Kind, Limits as AnalyzerLimits};
 use softroce_pcap::check::{Checker, Counts};

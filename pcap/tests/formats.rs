@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use softroce::io::Direction;
+use softroce::port::Direction;
 use softroce_pcap::{LinkType, NotIp, ReadError, Reader, Record, Writer};
 
 const PACKET: [u8; 5] = [0x45, 1, 2, 3, 4];

@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 /// The time, in nanoseconds since this process first asked. It never runs backwards.
 ///
-/// Captured packets carry it (see [`Sink`](crate::io::Sink)).
+/// Captured packets carry it (see [`Sink`](crate::port::Sink)).
 pub fn now() -> Instant {
     /// 0 before the first call. An atomic, because a `OnceLock` would remain taken in a child that another thread forks
     /// during the first call.

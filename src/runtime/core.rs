@@ -20,8 +20,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::engine::{CreateError, Engine, ModifyError, PostError, QpAttr, QpInit, QpState, QpType};
 use crate::ids::{QKey, Qpn, Srqn};
-use crate::io::{Port, TransmitError};
 use crate::net::TransmitErrorKind;
+use crate::port::{Port, TransmitError};
 use crate::runtime::AckPolicy;
 use crate::runtime::delayed_ack::DelayedAck;
 use crate::runtime::queue::Queue;

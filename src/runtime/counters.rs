@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::counter::{Counter, Family, Sample};
 use crate::ids::Qpn;
-use crate::io::PortCounters;
+use crate::port::PortCounters;
 use crate::runtime::LinkCounters;
 use crate::runtime::down::Down;
 use crate::runtime::shards::Shards;

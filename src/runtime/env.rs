@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::io::PortKind;
-use crate::io::impair::Impairments;
+use crate::port::PortKind;
+use crate::port::impair::Impairments;
 use crate::runtime::may_be_shards;
 use crate::sys::is_privileged;
 

@@ -63,7 +63,7 @@ pub use xrcd::XrcdError;
 pub use crate::sys::{SignalAction, change_signal_action};
 
 pub(crate) use self::core::{AttachError, Core};
-pub(crate) use crate::io::EventFd;
+pub(crate) use crate::port::EventFd;
 pub(crate) use crate::sync::notify::Armed;
 pub(crate) use crate::sync::wakers::WakerKey;
 pub(crate) use device::Device;

@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 
 use crate::engine::{Config, Engine};
 use crate::ids::{Gid, Mtu, PKey};
-use crate::io::capture::{Capture, Shared};
-use crate::io::impair::{Impair, Impairments};
-use crate::io::sorted::Sorted;
-use crate::io::udp;
-use crate::io::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
 use crate::mem::Memory;
 use crate::net::ROCE_PORT;
+use crate::port::capture::{Capture, Shared};
+use crate::port::impair::{Impair, Impairments};
+use crate::port::udp;
+use crate::port::wrap::shard_demux::DemuxPort;
+use crate::port::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
 use crate::runtime::core::Core;
 use crate::runtime::counters::Report;
 use crate::runtime::device::Device;
@@ -133,7 +133,7 @@ impl DeviceConfig {
         if !several {
             return Ok(ports);
         }
-        Ok(Sorted::all(ports)?.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
+        Ok(DemuxPort::all(ports)?.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
     }
 }
 

@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use crate::ids::PKey;
 #[cfg(feature = "packet")]
-use crate::io::packet;
+use crate::port::packet;
 #[cfg(feature = "tap")]
-use crate::io::tap;
-use crate::io::udp;
+use crate::port::tap;
+use crate::port::udp;
 use crate::runtime::env::EnvError;
 
 /// Error for a device that cannot be opened.
@@ -30,7 +30,7 @@ pub enum OpenError {
     #[cfg(feature = "tap")]
     #[error(transparent)]
     TapPort(tap::OpenError),
-    /// A port of another kind cannot be opened, such as a [`CustomPort`](crate::io::CustomPort).
+    /// A port of another kind cannot be opened, such as a [`CustomPort`](crate::port::CustomPort).
     #[error(transparent)]
     OtherPort(Box<dyn std::error::Error + Send + Sync>),
     /// The environment says something that makes no sense.

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::io::several::Several;
-use crate::io::{OpenPortError, Opener, Port, PortConfig, PortKind};
+use crate::port::MultiHomedPort;
+use crate::port::{OpenPortError, Opener, Port, PortConfig, PortKind};
 use crate::runtime::open_error::OpenError;
 use crate::runtime::{LogLevel, log};
 
@@ -43,7 +43,7 @@ pub(crate) fn open(
         let at_others: Vec<_> = others.iter_mut().filter_map(Iterator::next).collect();
         match at_others.is_empty() {
             true => port,
-            false => Box::new(Several::new(port, at_others)),
+            false => Box::new(MultiHomedPort::new(port, at_others)),
         }
     };
     Ok(first.into_iter().map(of_shard).collect())

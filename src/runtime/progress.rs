@@ -49,7 +49,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::io::EventFd;
+use crate::port::EventFd;
 use crate::runtime::core::{MAX_ACK_DELAY, PollOutcome};
 use crate::runtime::down::Down;
 use crate::runtime::queue::{OnSignal, Queue, Waited};

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::io::EventFdSignal;
+use crate::port::EventFdSignal;
 use crate::runtime::shard_set::ShardSet;
 use crate::runtime::{clock, signals};
 use crate::sync::queue::{self, BlockingQueue};
@@ -141,7 +141,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::io::{EventFd, wait_readable};
+    use crate::port::{EventFd, wait_readable};
 
     fn block(queue: &Queue<i32>) -> Option<i32> {
         queue.block(None, OnSignal::Wait).item()

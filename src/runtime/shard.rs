@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::io::{EventFd, Port};
+use crate::port::{EventFd, Port};
 use crate::runtime::core::{Core, Notices, PollOutcome};
 use crate::runtime::down::Down;
 use crate::runtime::lease::AddressLease;
@@ -428,7 +428,7 @@ mod tests {
 
     use super::*;
     use crate::ids::CqId;
-    use crate::io::wait_readable;
+    use crate::port::wait_readable;
     use crate::runtime::AckPolicy;
     use crate::runtime::progress::IdleBackoff;
     use crate::runtime::queue::{OnSignal, Waited};

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::{Config, Engine, InitAttr, Peer, QpCap, QpInit, QpType, RtrAttr, RtsAttr};
 use crate::ids::{CqId, Gid, Mtu, PdId, Qpn};
-use crate::io::{Control, Datapath, LinkState, PortCounters, PortInfo, TransmitError};
 use crate::mem::{Access, HostMemory, Memory, Region};
 use crate::net::{AddressVector, Burst, RxBuffer, RxMeta, TransmitErrorKind};
+use crate::port::{Control, Datapath, LinkState, PortCounters, PortInfo, TransmitError};
 use crate::psn::Psn;
 use crate::runtime::AckPolicy;
 use crate::runtime::core::Core;

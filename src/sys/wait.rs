@@ -33,7 +33,7 @@ pub(crate) enum Woken {
 /// use std::os::fd::AsFd;
 /// use std::time::Duration;
 ///
-/// use softroce::io::wait_readable;
+/// use softroce::port::wait_readable;
 ///
 /// let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
 /// assert!(!wait_readable(&[listener.as_fd()], Some(Duration::ZERO))?);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::engine::{InitAttr, Peer, PostError, QpAttr, QpInfo, QpState, QpType, RtrAttr, RtsAttr};
 use crate::ids::Qpn;
-use crate::io::udp::local_receive_buffer;
 use crate::net::AddressVector;
+use crate::port::udp::local_receive_buffer;
 use crate::psn::Psn;
 use crate::runtime::{Shard, find_device};
 use crate::verbs::context::ContextInner;

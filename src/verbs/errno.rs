@@ -3,12 +3,12 @@
 use std::io;
 
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
-#[cfg(feature = "packet")]
-use crate::io::packet;
-#[cfg(feature = "tap")]
-use crate::io::tap;
-use crate::io::{CustomPortError, JoinError, udp};
 use crate::mem::{AccessError, AdviseError, DmError, RegisterError};
+#[cfg(feature = "packet")]
+use crate::port::packet;
+#[cfg(feature = "tap")]
+use crate::port::tap;
+use crate::port::{CustomPortError, JoinError, udp};
 use crate::runtime::{Down, OpenError, XrcdError};
 use crate::verbs::Error;
 use crate::verbs::usage::UNACKNOWLEDGED_EVENTS;

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 use crate::engine::{CreateError, McastError, ModifyError, PostError, SrqError};
 use crate::ids::{CqId, Gid, Qpn, Srqn};
-use crate::io::JoinError;
 use crate::mem::{AdviseError, AllocError, DmError, MwType, RegisterError};
+use crate::port::JoinError;
 use crate::runtime::{Down, OpenError, XrcdError};
 use crate::transport::work::{WcOpcode, WcStatus};
 use crate::verbs::WcFlags;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::ids::PKey;
-use crate::io::impair::Impairments;
-use crate::io::{PortKind, Sink};
+use crate::port::impair::Impairments;
+use crate::port::{PortKind, Sink};
 use crate::runtime::{AckPolicy, Address, DeviceConfig, EnvError, Environment};
 
 /// Options for opening a device. [The environment](Environment) may set those that the program leaves unset.

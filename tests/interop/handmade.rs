@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use softroce::io::udp::UdpPort;
-use softroce::io::{Control, Datapath, PortConfig, SOURCE_PORTS, wait_readable};
 use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
+use softroce::port::udp::UdpPort;
+use softroce::port::{Control, Datapath, PortConfig, SOURCE_PORTS, wait_readable};
 use softroce::time::Instant;
 use softroce::verbs::*;
 use softroce::wire::Datagram;

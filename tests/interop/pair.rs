@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use softroce::engine::{InitAttr, Peer as Path, RtrAttr, RtsAttr};
-use softroce::io::impair::Impairments;
 use softroce::net::AddressVector;
+use softroce::port::impair::Impairments;
 use softroce::verbs::*;
 
 use super::peer::{Peer, PeerCompletion, Piece, pattern};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use softroce::engine::{QpAttr, QpInit, QpState, QpType};
 use softroce::ids::{CqId, Gid, Mtu};
-use softroce::io::sim::{Bursts, Conditions, HostConfig};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
+use softroce::port::sim::{Bursts, Conditions, HostConfig};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{
     Completion, RecvRequest, SendData, SendFlags, SendOp, SendRequest, Sge, UdTarget,

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Wake, Waker};
 
-use softroce::io::PortKind;
+use softroce::port::PortKind;
 use softroce::verbs::*;
 
 use crate::node::{KEY, PATIENCE, everything, pattern};

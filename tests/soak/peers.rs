@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use softroce::io::PortKind;
+use softroce::port::PortKind;
 use softroce::verbs::*;
 
 use crate::node::{PATIENCE, everything};

@@ -17,10 +17,10 @@ use softroce::engine::{
     SendOps, SrqInit, XrcSrq,
 };
 use softroce::ids::{CqId, Gid, Mtu, PdId, QKey, Qpn, Rkey, Srqn, XrcdId};
-use softroce::io::sim::{Conditions, HostConfig, Network, SimPort};
-use softroce::io::{Control, Datapath, SOURCE_PORTS};
 use softroce::mem::{Access, HostMemory, Memory, Region};
 use softroce::net::{AddressVector, Burst, ROCE_PORT, RxBuffer, RxMeta};
+use softroce::port::sim::{Conditions, HostConfig, Network, SimPort};
+use softroce::port::{Control, Datapath, SOURCE_PORTS};
 use softroce::psn::Psn;
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::outputs::AsyncEvent;

@@ -396,7 +396,7 @@ impl<'ast> Visit<'ast> for FileReader<'_> {
     }
 
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {
-        // `pub(in crate::io)` names no item.
+        // `pub(in crate::port)` names no item.
     }
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {

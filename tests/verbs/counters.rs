@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use softroce::io::impair::Impairments;
+use softroce::port::impair::Impairments;
 use softroce::verbs::*;
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use std::io::{BufReader, Write};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use softroce::io::{Direction, Sink};
+use softroce::port::{Direction, Sink};
 use softroce::verbs::*;
 
 use crate::node::{KEY, Node, ROOM, datagrams, fresh_ip, open, open_with};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use softroce::engine::QpAttr;
-use softroce::io::{Direction, Sink};
+use softroce::port::{Direction, Sink};
 use softroce::time::Instant;
 use softroce::verbs::*;
 

@@ -7,7 +7,7 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use softroce::io::udp;
+use softroce::port::udp;
 use softroce::runtime::OpenError;
 use softroce::verbs::*;
 

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use softroce::io::impair::Impairments;
-use softroce::io::{Conditions, PortKind};
+use softroce::port::impair::Impairments;
+use softroce::port::{Conditions, PortKind};
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 

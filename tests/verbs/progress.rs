@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use softroce::io::{Direction, Sink, wait_readable};
+use softroce::port::{Direction, Sink, wait_readable};
 use softroce::time::Instant;
 use softroce::verbs::*;
 use softroce::wire::encap::parse_ip;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use softroce::io::udp::UdpPort;
-use softroce::io::{Control, Datapath, Direction, PortConfig, Sink, wait_readable};
 use softroce::net::{Burst, BurstToken, Path, ROCE_PORT};
+use softroce::port::udp::UdpPort;
+use softroce::port::{Control, Datapath, Direction, PortConfig, Sink, wait_readable};
 use softroce::time::Instant;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
@@ -136,7 +136,7 @@ fn what_a_device_cannot_have_is_refused_in_words() {
     }
     #[cfg(feature = "packet")]
     assert_eq!(
-        said(OpenOptions::default().shards(2).via(softroce::io::PortKind::Packet)),
+        said(OpenOptions::default().shards(2).via(softroce::port::PortKind::Packet)),
         "2 shards are asked for by packet, and only a device by udp has more than one; several processes \
          share an address by packet"
     );

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
-use softroce::io::{Direction, PortKind, Sink};
+use softroce::port::{Direction, PortKind, Sink};
 use softroce::runtime::Environment;
 use softroce::time::Instant;
 use softroce::verbs::{Context, OpenOptions};

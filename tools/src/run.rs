@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use softroce::io::PortKind;
+use softroce::port::PortKind;
 use softroce::runtime::Environment;
 
 use crate::cli::RunArgs;

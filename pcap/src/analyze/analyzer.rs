@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use softroce::ids::Qpn;
-use softroce::io;
+use softroce::port;
 use softroce::wire::cm::{Body, Message};
 use softroce::wire::{Datagram, Operation, Transport};
 
@@ -153,7 +153,7 @@ impl Analyzer {
         &mut self,
         number: u64,
         time: Option<Duration>,
-        direction: Option<io::Direction>,
+        direction: Option<port::Direction>,
         ip: &[u8],
     ) {
         self.counts.packets += 1;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use softroce::io;
+use softroce::port;
 use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
@@ -96,7 +96,7 @@ impl Checker {
         &mut self,
         number: u64,
         time: Option<Duration>,
-        direction: Option<io::Direction>,
+        direction: Option<port::Direction>,
         ip: &[u8],
     ) -> &[Finding] {
         self.counts.packets += 1;
@@ -140,7 +140,7 @@ impl Checker {
         &mut self,
         number: u64,
         time: Option<Duration>,
-        direction: Option<io::Direction>,
+        direction: Option<port::Direction>,
         roce: &RocePacket<'_>,
     ) {
         self.counts.roce_packets += 1;

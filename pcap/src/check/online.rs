@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use softroce::io::{Direction, Sink};
+use softroce::port::{Direction, Sink};
 use softroce::time::Instant;
 
 use super::{Checker, Counts, Finding};

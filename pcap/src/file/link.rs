@@ -8,7 +8,7 @@
 //!  Raw         IP
 //! ```
 
-use softroce::io::Direction;
+use softroce::port::Direction;
 use softroce::wire::{ParseError, encap};
 use thiserror::Error;
 

@@ -11,7 +11,7 @@ use pcap_parser::{
     Block, InterfaceDescriptionBlock, OptionCode, PcapHeader, parse_block_be, parse_block_le,
     parse_pcap_header,
 };
-use softroce::io::Direction;
+use softroce::port::Direction;
 use thiserror::Error;
 
 use super::input::Input;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use softroce::io::{Direction, Sink};
+use softroce::port::{Direction, Sink};
 use softroce::time::Instant;
 
 use super::link::LinkType;
@@ -18,7 +18,7 @@ use super::writer::Writer;
 /// [`finish`](Self::finish) has returned, or the last handle and sink are gone.
 ///
 /// ```
-/// use softroce::io::{Direction, Sink};
+/// use softroce::port::{Direction, Sink};
 /// use softroce::time::Instant;
 /// use softroce_pcap::{CaptureFile, LinkType, Writer};
 ///

@@ -9,7 +9,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use softroce::io::Direction;
+use softroce::port::Direction;
 
 use super::link::LinkType;
 
@@ -31,7 +31,7 @@ pub(crate) const EPB_FLAGS: u16 = 2;
 ///
 /// ```
 /// use std::time::Duration;
-/// use softroce::io::Direction;
+/// use softroce::port::Direction;
 /// use softroce_pcap::{LinkType, Reader, Writer};
 ///
 /// let mut writer = Writer::new(Vec::new(), LinkType::Raw, "an example")?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use softroce::io::Direction;
+use softroce::port::Direction;
 
 use crate::dissect::RocePacket;
 

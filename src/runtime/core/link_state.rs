@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::counter::counters;
-use crate::io::LinkState;
+use crate::port::LinkState;
 use crate::time::Instant;
 
 counters! {

@@ -2,7 +2,7 @@
 
 use crate::engine::McastError;
 use crate::ids::{Gid, Qpn};
-use crate::io::JoinError;
+use crate::port::JoinError;
 use crate::runtime::core::Core;
 
 /// Why a queue pair was not attached to a group.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use softroce::io::PortKind;
-use softroce::io::impair::Impairments;
+use softroce::port::PortKind;
+use softroce::port::impair::Impairments;
 
 use super::units;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use softroce::io::PortCounters;
+use softroce::port::PortCounters;
 use softroce::runtime::LinkCounters;
 use softroce::verbs::{Context, Counter, Counters};
 

@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use softroce::ids::Mtu;
-use softroce::io::PortConfig;
-use softroce::io::PortInfo;
-use softroce::io::udp::{Holder, OpenError, UdpPort, holders};
+use softroce::port::PortConfig;
+use softroce::port::PortInfo;
+use softroce::port::udp::{Holder, OpenError, UdpPort, holders};
 use softroce::transport::window;
 
 use super::finding::{Finding, Findings};

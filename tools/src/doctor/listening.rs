@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use anyhow::bail;
-use softroce::io::udp::Route;
+use softroce::port::udp::Route;
 
 use super::finding::{Finding, Findings};
 use super::probe::{Arrival, Icrc, Probe, Prober, Seen, Shot};

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use softroce::ids::Mtu;
-use softroce::io::udp::{OpenError, Route, UdpPort};
-use softroce::io::{PortConfig, PortKind};
 use softroce::net::TransmitErrorKind;
+use softroce::port::udp::{OpenError, Route, UdpPort};
+use softroce::port::{PortConfig, PortKind};
 use softroce::runtime::{Environment, loopback_addresses};
 
 use crate::cli::DoctorArgs;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use softroce::ids::{Mtu, QKey, Qpn};
-use softroce::io::capture::Capture;
-use softroce::io::impair::{Impair, Impairments};
-use softroce::io::udp::UdpPort;
-use softroce::io::{Control, Datapath, Port, PortInfo, wait_readable};
 use softroce::net::{
     Burst, BurstToken, Path, ROCE_PORT, RxBuffer, TransmitErrorKind, datagram_source_port,
 };
+use softroce::port::capture::Capture;
+use softroce::port::impair::{Impair, Impairments};
+use softroce::port::udp::UdpPort;
+use softroce::port::{Control, Datapath, Port, PortInfo, wait_readable};
 use softroce::runtime::now;
 use softroce::wire::encap::{IPV4_LEN, IPV6_LEN, UDP_LEN};
 use softroce::wire::icrc::{Flow, Verdict};

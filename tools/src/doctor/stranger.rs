@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nix::sys::socket::{setsockopt, sockopt};
 use softroce::ids::{Mtu, QKey, Qpn};
-use softroce::io::udp::Route;
 use softroce::net::{ROCE_PORT, TransmitErrorKind};
+use softroce::port::udp::Route;
 use softroce::wire::icrc::Verdict;
 
 use super::finding::{Finding, Findings};

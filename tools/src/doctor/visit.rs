@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use softroce::ids::Mtu;
-use softroce::io::udp::Route;
 use softroce::net::TransmitErrorKind;
+use softroce::port::udp::Route;
 use softroce::transport::window;
 
 use super::finding::{Finding, Findings};

@@ -1,0 +1,71 @@
+//! The frames that the kernel shows us: whole UDP datagrams to the RoCEv2 port of one address, which an
+//! engine may take, and to queue pairs of ours.
+//!
+//! Of a burst that arrives in one frame the first packet decides. A sender of ours puts packets to one shard
+//! alone into it, and as no UDP socket here asks for it, the kernel merges none.
+
+use std::net::IpAddr;
+
+use socket2::SockFilter;
+
+use crate::ids::Qpn;
+use crate::net::ROCE_PORT;
+use crate::port::shared::bpf::{
+    AND, DEST_QP, DROP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, program, require, step,
+};
+use crate::wire::encap::{ETHERNET_LEN, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
+
+const LOAD_HALF: u16 = 0x28;
+
+/// The program for datagrams to queue pairs of a shard at `ip`; `None` when it cannot be written. The kernel
+/// has seen to the EtherType.
+pub(super) fn to_shard(ip: IpAddr, shard: u8) -> Option<Vec<SockFilter>> {
+    let at = |offset: usize| u32::try_from(ETHERNET_LEN + offset).ok();
+    let udp = u32::from(UDP);
+    let mut steps = Vec::new();
+    let header_len = match ip {
+        IpAddr::V4(ip) => {
+            // No options, no fragment.
+            steps.extend(equal(step(LOAD_BYTE, at(0)?), 0x45));
+            steps.extend([step(LOAD_HALF, at(6)?), step(AND, 0x3fff)]);
+            steps.extend(require(0));
+            steps.extend(equal(step(LOAD_BYTE, at(9)?), udp));
+            steps.extend(equal(step(LOAD_WORD, at(16)?), u32::from(ip)));
+            IPV4_LEN
+        }
+        IpAddr::V6(ip) => {
+            steps.extend(equal(step(LOAD_BYTE, at(6)?), udp));
+            for (index, word) in ip.octets().as_chunks::<4>().0.iter().enumerate() {
+                let load = step(LOAD_WORD, at(24 + 4 * index)?);
+                steps.extend(equal(load, u32::from_be_bytes(*word)));
+            }
+            IPV6_LEN
+        }
+    };
+    steps.extend(equal(step(LOAD_HALF, at(header_len + 2)?), u32::from(ROCE_PORT)));
+    steps.extend(of_shard(at(header_len + UDP_LEN)? + DEST_QP, shard)?);
+    steps.extend(program(at(header_len + UDP_LEN)?)?);
+    Some(steps)
+}
+
+/// Drops what goes to queue pairs of other shards. The general services interface is the first's.
+fn of_shard(at: u32, shard: u8) -> Option<Vec<SockFilter>> {
+    let mut steps = vec![step(LOAD_WORD, at), step(AND, 0xff_ffff)];
+    let low = [step(AND, u32::from(Qpn::SHARDS) - 1)].into_iter().chain(require(shard.into()));
+    let low: Vec<_> = low.collect();
+    let over = u8::try_from(low.len()).ok()?;
+    let gsi = Qpn::GSI.value();
+    if shard == 0 {
+        steps.push(SockFilter::new(JUMP_IF_EQUAL, over, 0, gsi));
+    } else {
+        steps.extend([SockFilter::new(JUMP_IF_EQUAL, 0, 1, gsi), DROP]);
+    }
+    steps.extend(low);
+    Some(steps)
+}
+
+/// Drops what has another value there.
+fn equal(load: SockFilter, value: u32) -> [SockFilter; 3] {
+    let [jump, drop] = require(value);
+    [load, jump, drop]
+}

@@ -1,0 +1,330 @@
+//! What the kernel knows of the link: addresses of interfaces and neighbours, and what is behind which
+//! (`rtnetlink(7)`). It answers before a request returns.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::mem;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::unresolved::{Share, Waiting};
+use crate::net::Burst;
+use crate::port::shared::frame::Link;
+use crate::time::Instant;
+
+/// How long what the kernel has said is believed.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// How long it is believed that it does not know: an answer may be on its way.
+const SOON: Duration = Duration::from_millis(1);
+
+/// Reads for one answer.
+const MAX_READS: usize = 256;
+
+/// Destinations that are remembered at most.
+const MOST: usize = 4096;
+
+/// The interface of a port, and who can be reached on its link.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    netlink: Netlink,
+    ip: IpAddr,
+    interface: u32,
+    hardware: [u8; 6],
+    known: HashMap<IpAddr, Known>,
+    waiting: Waiting,
+}
+
+/// How a burst gets to an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// In frames.
+    Frames {
+        link: Link,
+        /// Bytes of the longest IP packet that gets there, as far as the kernel has been told.
+        mtu: usize,
+    },
+    /// The kernel finds it: no frame of this interface gets there, or the kernel wants to see for itself
+    /// whether the neighbour is still where it was.
+    Kernel,
+    /// The kernel does not know the link address. It asks for it when something is sent.
+    Unresolved,
+}
+
+/// Who a packet goes to next.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    ip: IpAddr,
+    /// Of the way behind it.
+    mtu: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    until: Instant,
+    way: Way,
+    share: Share,
+}
+
+/// What the kernel knows of a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Neighbour {
+    /// Its link address.
+    At([u8; 6]),
+    /// Its link address, unless it has got another: nobody has heard of it for a while.
+    Stale([u8; 6]),
+    /// It is being asked.
+    Asked,
+    /// It has not answered, or nobody has asked.
+    Nowhere,
+}
+
+impl Neighbours {
+    /// Those of an interface that has the address `ip`; `None` when its frames are not of Ethernet.
+    pub(super) fn new(ip: IpAddr, interface: u32) -> io::Result<Option<Self>> {
+        let netlink = Netlink::open()?;
+        let Some(hardware) = hardware(&netlink, interface)? else { return Ok(None) };
+        let waiting = Waiting::default();
+        Ok(Some(Self { netlink, ip, interface, hardware, known: HashMap::new(), waiting }))
+    }
+
+    /// Begins anew: the interface has changed, or another has the address. `false` if its frames are not
+    /// of Ethernet, or it has gone again.
+    pub(super) fn follow(&mut self, interface: u32) -> bool {
+        self.known.clear();
+        let Ok(Some(hardware)) = hardware(&self.netlink, interface) else { return false };
+        (self.interface, self.hardware) = (interface, hardware);
+        true
+    }
+
+    /// The way of what is sent to `destination` now.
+    pub(super) fn way_to(&mut self, now: Instant, destination: IpAddr) -> Way {
+        let known = self.known.get(&destination);
+        if let Some(known) = known.filter(|known| now < known.until) {
+            return known.way;
+        }
+        let mut share = known.map(|known| known.share).unwrap_or_default();
+        let hop = self.next_hop(destination).ok().flatten();
+        let found = hop.map(|hop| (hop, self.neighbour(hop.ip).unwrap_or(Neighbour::Nowhere)));
+        let frames = |to, Hop { mtu, .. }| {
+            let link = Link { source: self.hardware, destination: to };
+            Way::Frames { link, mtu }
+        };
+        let (way, later) = match found {
+            None => (Way::Kernel, Way::Kernel),
+            Some((hop, Neighbour::At(to))) => (frames(to, hop), frames(to, hop)),
+            Some((hop, Neighbour::Stale(to))) => (Way::Kernel, frames(to, hop)),
+            Some((_, Neighbour::Asked | Neighbour::Nowhere)) => (Way::Unresolved, Way::Unresolved),
+        };
+        if !matches!(found, Some((_, Neighbour::Asked))) {
+            self.waiting.is_over(mem::take(&mut share));
+        }
+        if self.known.len() >= MOST {
+            self.known.clear();
+        }
+        let until = now + if later == Way::Unresolved { SOON } else { FRESH };
+        self.known.insert(destination, Known { until, way: later, share });
+        way
+    }
+
+    /// Whether the kernel has room for a burst of which the way is not resolved, which it gets then.
+    pub(super) fn may_wait(&mut self, now: Instant, burst: &Burst) -> bool {
+        let known = self.known.get_mut(&burst.path.destination);
+        known.is_some_and(|known| self.waiting.takes(now, &mut known.share, burst))
+    }
+
+    /// Who on the link of this interface a packet would go to; `None` when it would go elsewhere.
+    fn next_hop(&self, destination: IpAddr) -> io::Result<Option<Hop>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = bits(destination);
+        message.header.source_prefix_length = bits(self.ip);
+        message.attributes = vec![
+            RouteAttribute::Destination(destination.into()),
+            RouteAttribute::Source(self.ip.into()),
+        ];
+        let answer = self.netlink.ask(RouteNetlinkMessage::GetRoute(message))?;
+        let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(None) };
+        let (mut hop, mut mtu) = (Some(destination), usize::MAX);
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Oif(interface) if *interface != self.interface => hop = None,
+                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => {
+                    hop = hop.and(Some((*ip).into()))
+                }
+                RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => {
+                    hop = hop.and(Some((*ip).into()));
+                }
+                RouteAttribute::Metrics(metrics) => {
+                    let told = metrics.iter().find_map(|metric| match metric {
+                        RouteMetric::Mtu(mtu) => usize::try_from(*mtu).ok(),
+                        _ => None,
+                    });
+                    mtu = told.unwrap_or(mtu);
+                }
+                // Through a tunnel, or a gateway of the other IP version.
+                RouteAttribute::Via(_) | RouteAttribute::Encap(_) => hop = None,
+                _ => {}
+            }
+        }
+        let hop = hop.filter(|_| route.header.kind == RouteType::Unicast);
+        Ok(hop.map(|ip| Hop { ip, mtu }))
+    }
+
+    /// What the kernel knows of `ip`.
+    fn neighbour(&self, ip: IpAddr) -> io::Result<Neighbour> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(ip);
+        message.header.ifindex = self.interface;
+        let address = match ip {
+            IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+            IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+        };
+        message.attributes = vec![NeighbourAttribute::Destination(address)];
+        let answer = self.netlink.ask(RouteNetlinkMessage::GetNeighbour(message))?;
+        let Some(RouteNetlinkMessage::NewNeighbour(neighbour)) = answer else {
+            return Ok(Neighbour::Nowhere);
+        };
+        let address = neighbour.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
+            _ => None,
+        });
+        use NeighbourState::{Delay, Incomplete, Permanent, Probe, Reachable, Stale};
+        Ok(match (neighbour.header.state, address) {
+            (Delay | Permanent | Probe | Reachable, Some(address)) => Neighbour::At(address),
+            (Stale, Some(address)) => Neighbour::Stale(address),
+            (Incomplete, _) => Neighbour::Asked,
+            _ => Neighbour::Nowhere,
+        })
+    }
+}
+
+/// The link address of an interface of Ethernet, or of the loopback interface, whose frames look the same.
+fn hardware(netlink: &Netlink, interface: u32) -> io::Result<Option<[u8; 6]>> {
+    let mut message = LinkMessage::default();
+    message.header.index = interface;
+    let answer = netlink.ask(RouteNetlinkMessage::GetLink(message))?;
+    let Some(RouteNetlinkMessage::NewLink(link)) = answer else { return Ok(None) };
+    let kind = link.header.link_layer_type;
+    if !matches!(kind, LinkLayerType::Ether | LinkLayerType::Loopback) {
+        return Ok(None);
+    }
+    Ok(link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(address) => address.as_slice().try_into().ok(),
+        _ => None,
+    }))
+}
+
+/// A socket of the netlink protocol `NETLINK_ROUTE`.
+#[derive(Debug)]
+struct Netlink {
+    socket: Socket,
+    /// Sequence number of the last request.
+    sequence: Cell<u32>,
+}
+
+impl Netlink {
+    fn open() -> io::Result<Self> {
+        let (domain, protocol) =
+            (Domain::from(libc::AF_NETLINK), Protocol::from(libc::NETLINK_ROUTE));
+        let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, sequence: Cell::new(0) })
+    }
+
+    /// Sends a request, and returns its sequence number.
+    fn send(&self, message: RouteNetlinkMessage) -> io::Result<u32> {
+        let sequence = self.sequence.get().wrapping_add(1);
+        self.sequence.set(sequence);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST;
+        header.sequence_number = sequence;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        (&self.socket).write_all(&bytes)?;
+        Ok(sequence)
+    }
+
+    /// Returns what the kernel answers; `None` when that is an error: there is no such thing.
+    ///
+    /// An earlier answer may still be unread, after a failure. It is about something else.
+    fn ask(&self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
+        let sequence = self.send(message)?;
+        // An interface says much of itself.
+        let mut answer = vec![0; 16 << 10];
+        for _ in 0..MAX_READS {
+            let len = match (&self.socket).read(&mut answer) {
+                Ok(len) => len,
+                // An answer found no room. The kernel says so once; ours may be another.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let answer = answer.get(..len).unwrap_or_default();
+            let found = answer.get(8..).and_then(|rest| rest.first_chunk());
+            if found.is_none_or(|found| u32::from_ne_bytes(*found) != sequence) {
+                continue;
+            }
+            let answer = NetlinkMessage::deserialize(answer).map_err(io::Error::other)?;
+            return Ok(match answer.payload {
+                NetlinkPayload::InnerMessage(message) => Some(message),
+                _ => None,
+            });
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn bits(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_on_the_loopback_interface_is_a_neighbour() {
+        let ip = "127.0.0.1".parse().unwrap();
+        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
+        let interface = index.trim().parse().unwrap();
+        let mut neighbours = Neighbours::new(ip, interface).unwrap().unwrap();
+        assert_eq!(neighbours.hardware, [0; 6]);
+        let now = Instant::ZERO;
+        assert_eq!(neighbours.way_to(now, "127.0.0.2".parse().unwrap()), Way::Kernel);
+        assert!(neighbours.next_hop("127.0.0.2".parse().unwrap()).unwrap().is_none());
+    }
+
+    #[test]
+    fn earlier_answer_is_not_taken_for_the_next() {
+        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
+        let mut of_loopback = LinkMessage::default();
+        of_loopback.header.index = index.trim().parse().unwrap();
+        let netlink = Netlink::open().unwrap();
+        netlink.send(RouteNetlinkMessage::GetLink(of_loopback)).unwrap();
+        assert_eq!(hardware(&netlink, 0x7fff_fff0).unwrap(), None);
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_none() {
+        assert!(Neighbours::new("127.0.0.1".parse().unwrap(), 0x7fff_fff0).unwrap().is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! Several processes at one address: who of them has which queue pair numbers.
+//!
+//! The low 6 bits of a queue pair number name a place at the address, and each packet port has one: its
+//! sockets take what goes to queue pairs of that place, and its engine gives no other numbers. A place is
+//! [claimed](crate::port::shared::claim) as long as its process lives.
+//!
+//! ```text
+//!   0 ── softroce/10.1.0.1/0 ── queue pairs …000000, and number 1, the general services interface
+//!   1 ── softroce/10.1.0.1/1 ── queue pairs …000001, without number 1
+//!   …
+//!  63 ── softroce/10.1.0.1/63
+//! ```
+//!
+//! Who comes takes the lowest that is free at all of its addresses. Packets to multicast groups are none of
+//! this: each process joins its groups by sockets of its own.
+
+use std::io;
+use std::net::IpAddr;
+
+use super::open_error::OpenError;
+use crate::ids::Qpn;
+use crate::port::opener::OpenPortError;
+use crate::port::shared::claim::Claim;
+use crate::port::shared::open_error::OpenError as AddressError;
+
+/// A place of a packet port, at one address or several.
+#[derive(Debug)]
+pub struct Place {
+    shard: u8,
+    /// What claims it at each address.
+    _claims: Vec<Claim>,
+}
+
+impl Place {
+    /// Takes the lowest place that is free at each of these addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Full`] when there is none, [`InUse`](AddressError::InUse) when UDP ports share one of the
+    /// addresses, or what the system says.
+    pub fn take(ips: &[IpAddr]) -> Result<Self, OpenPortError> {
+        for shard in 0..Qpn::SHARDS {
+            let claim = |ip: &IpAddr| Claim::place(*ip, shard).map_err(|error| (*ip, error));
+            match ips.iter().map(claim).collect() {
+                Ok(claims) => {
+                    // All places there are a device's that has UDP ports.
+                    if let Some(ip) = ips.iter().find(|ip| Claim::is_whole(**ip)) {
+                        return Err(AddressError::in_use(*ip).into());
+                    }
+                    return Ok(Self { shard, _claims: claims });
+                }
+                Err((_, error)) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err((ip, source)) => {
+                    return Err(OpenError::Os { ip, what: "claiming a place", source }.into());
+                }
+            }
+        }
+        Err(OpenError::Full { ips: ips.to_vec() }.into())
+    }
+
+    /// The low bits of the queue pair numbers that belong to it: see [`Qpn::shard`].
+    pub fn shard(&self) -> u8 {
+        self.shard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_takes_the_lowest_that_is_free_at_all_of_its_addresses() {
+        let [a, b] = [ip("198.51.100.1"), ip("2001:db8::1")];
+        let first = Place::take(&[a]).unwrap();
+        let second = Place::take(&[b, a]).unwrap();
+        let third = Place::take(&[b]).unwrap();
+        let shards = [&first, &second, &third].map(Place::shard);
+        assert_eq!(shards, [0, 1, 0], "what could not be had of two was given back");
+        drop(first);
+        assert_eq!(Place::take(&[a]).unwrap().shard(), 0);
+        drop(third);
+        assert_eq!(Place::take(&[a, b]).unwrap().shard(), 0);
+    }
+
+    #[test]
+    fn there_are_as_many_as_the_low_bits_name() {
+        let a = ip("198.51.100.2");
+        let all: Vec<_> = (0..64).map(|_| Place::take(&[a]).unwrap()).collect();
+        assert!(all.iter().map(Place::shard).eq(0..64));
+        assert_eq!(
+            Place::take(&[a]).unwrap_err().to_string(),
+            "all 64 places at 198.51.100.2 are taken: each packet port there has one, and with it the \
+             queue pair numbers that end in its number"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Names at an address, each of which one process can have at a time.
+//!
+//! A name is claimed by binding an abstract Unix socket, which is of the network namespace as the address is, can be
+//! bound by one process at a time, and is free again as soon as that process has gone, however it went.
+//!
+//! ```text
+//!   softroce/10.1.0.1/0 … softroce/10.1.0.1/63    the places of packet ports
+//!   softroce/10.1.0.1/udp                         all of them, for the UDP ports of one device
+//!   softroce/10.1.0.1/shm                         where others find the port with shared memory
+//! ```
+//!
+//! Who claims a place looks whether somebody has all of them, and the other way round. Each claims first and
+//! then looks, so of two who come at the same time one sees the other at least.
+
+use std::fmt::Display;
+use std::io;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use crate::ids::Qpn;
+
+/// A name at an address, for as long as it lives.
+#[derive(Debug)]
+pub(in crate::port) struct Claim(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
+
+impl Claim {
+    /// Claims a place of a packet port.
+    #[cfg(feature = "packet")]
+    pub(in crate::port) fn place(ip: IpAddr, shard: u8) -> io::Result<Self> {
+        claim(ip, shard)
+    }
+
+    /// Claims the address for UDP ports that share it.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` when somebody has it, or a place there.
+    pub(in crate::port) fn whole(ip: IpAddr) -> io::Result<Self> {
+        let whole = claim(ip, WHOLE)?;
+        match (0..Qpn::SHARDS).any(|shard| is_claimed(ip, shard)) {
+            true => Err(io::ErrorKind::AddrInUse.into()),
+            false => Ok(whole),
+        }
+    }
+
+    /// Whether UDP ports that share the address have it.
+    #[cfg(feature = "packet")]
+    pub(in crate::port) fn is_whole(ip: IpAddr) -> bool {
+        is_claimed(ip, WHOLE)
+    }
+}
+
+const WHOLE: &str = "udp";
+
+/// How something at an address is called.
+pub(in crate::port) fn name_of(ip: IpAddr, what: impl Display) -> String {
+    format!("softroce/{ip}/{what}")
+}
+
+fn name(ip: IpAddr, what: impl Display) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name_of(ip, what))
+}
+
+fn claim(ip: IpAddr, what: impl Display) -> io::Result<Claim> {
+    UnixDatagram::bind_addr(&name(ip, what)?).map(Claim)
+}
+
+fn is_claimed(ip: IpAddr, what: impl Display) -> bool {
+    let reach = || UnixDatagram::unbound()?.connect_addr(&name(ip, what)?);
+    reach().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_claimed_as_a_whole_or_by_places() {
+        let ip: IpAddr = "198.51.100.7".parse().unwrap();
+        let place = claim(ip, 63).unwrap();
+        let taken = |result: io::Result<Claim>| result.unwrap_err().kind();
+        assert_eq!(taken(Claim::whole(ip)), io::ErrorKind::AddrInUse);
+        assert!(!is_claimed(ip, WHOLE), "what could not be had was given back");
+        drop(place);
+        let whole = Claim::whole(ip).unwrap();
+        assert!(is_claimed(ip, WHOLE));
+        assert_eq!(taken(Claim::whole(ip)), io::ErrorKind::AddrInUse);
+        drop(whole);
+        assert!(!is_claimed(ip, WHOLE));
+    }
+}

@@ -1,0 +1,24 @@
+//! Parts that several kinds of port share.
+
+#[cfg(feature = "runtime")]
+pub(super) mod backoff;
+#[cfg(feature = "runtime")]
+pub(super) mod batch;
+#[cfg(feature = "runtime")]
+pub(super) mod bpf;
+#[cfg(feature = "runtime")]
+pub(super) mod claim;
+pub(super) mod conditions;
+#[cfg(feature = "runtime")]
+pub(super) mod event_fd;
+#[cfg(any(feature = "packet", feature = "tap"))]
+pub(super) mod frame;
+#[cfg(feature = "runtime")]
+pub(super) mod holder;
+#[cfg(feature = "runtime")]
+pub(super) mod open_error;
+#[cfg(feature = "runtime")]
+pub(super) mod receive_buffer;
+#[cfg(feature = "runtime")]
+pub(super) mod stop;
+pub(super) mod way;

@@ -1,0 +1,23 @@
+//! Size of a socket's receive buffer.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use socket2::Socket;
+
+use crate::port::config::PortConfig;
+use crate::sys;
+
+/// Asks for `wanted` bytes as the kernel counts them, by default for [`PortConfig::RECEIVE_BUFFER`]. Without privileges
+/// the kernel grants up to `rmem_max`.
+pub(in crate::port) fn size_receive_buffer(
+    socket: &Socket,
+    wanted: Option<usize>,
+) -> io::Result<()> {
+    // The kernel doubles the value, to account for its own needs.
+    let ask = wanted.unwrap_or(PortConfig::RECEIVE_BUFFER).div_ceil(2);
+    match sys::force_receive_buffer(socket.as_fd(), ask) {
+        Ok(()) => Ok(()),
+        Err(_) => socket.set_recv_buffer_size(ask),
+    }
+}

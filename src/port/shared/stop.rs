@@ -1,0 +1,49 @@
+//! Reasons why the kernel does not take a burst.
+
+use std::io;
+
+use crate::net::TransmitErrorKind;
+use crate::sys;
+
+/// Reason why a burst was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::port) enum Stop {
+    /// The kernel has no room now.
+    Busy,
+    /// It never will be.
+    Refused(TransmitErrorKind),
+    /// The kernel does not cut this burst.
+    NotCut,
+}
+
+impl Stop {
+    /// Returns the reason that an error of a send call stands for, for a burst of this many segments.
+    pub(in crate::port) fn from_os(error: &io::Error, segments: usize) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
+            // A route through IPsec or an interface without checksum offload, or too many segments.
+            Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if segments > 1 => {
+                return Self::NotCut;
+            }
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
+                TransmitErrorKind::Unreachable
+            }
+            Some(libc::EMSGSIZE) => TransmitErrorKind::TooLong,
+            Some(libc::EPERM | libc::EACCES) => TransmitErrorKind::Forbidden,
+            _ if sys::is_closed(error) => TransmitErrorKind::Closed,
+            _ => TransmitErrorKind::Other,
+        };
+        Self::Refused(kind)
+    }
+}
+
+impl From<Stop> for TransmitErrorKind {
+    /// Returns the kind of error for a burst that is not tried again.
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Refused(kind) => kind,
+            Stop::Busy => Self::NoRoom,
+            Stop::NotCut => Self::Other,
+        }
+    }
+}

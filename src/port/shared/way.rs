@@ -1,0 +1,398 @@
+//! One direction between two hosts: what befalls datagrams there, drawn from a seed, and when they arrive.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+use smallvec::SmallVec;
+
+use crate::port::shared::conditions::Conditions;
+use crate::time::Instant;
+
+/// What happens to datagrams of one direction, one after the other.
+#[derive(Debug)]
+pub(in crate::port) struct Way {
+    dice: Dice,
+    /// The longest that a datagram is held back at least, so that others overtake it.
+    least_hold: Duration,
+    /// In a bad time of [`Bursts`](super::conditions::Bursts).
+    is_bad: bool,
+    /// When all that was sent is on the wire.
+    idle_at: Instant,
+    /// The latest arrival of those that keep their order.
+    last_arrival: Instant,
+    counters: WayCounters,
+}
+
+/// The copies of a datagram that arrive. A lost one has none, a duplicated one has two.
+pub(in crate::port) type Copies = SmallVec<[Arrival; 2]>;
+
+/// One datagram that arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::port) struct Arrival {
+    pub(in crate::port) at: Instant,
+    /// A router on its way had a long queue.
+    pub(in crate::port) marked: bool,
+    damage: Option<Damage>,
+}
+
+/// What is wrong with a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Damage {
+    /// This bit is turned.
+    Bit(usize),
+    /// It ends after so many bytes.
+    End(usize),
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WayCounters {
+    /// Datagrams lost, by chance or in an outage.
+    pub lost: u64,
+    /// Datagrams repeated.
+    pub duplicated: u64,
+    /// Datagrams held back.
+    pub reordered: u64,
+    /// Datagrams of which a bit was turned.
+    pub corrupted: u64,
+    /// Datagrams cut short.
+    pub truncated: u64,
+    /// Datagrams marked for congestion. Those that their senders have not said it of stay as they are.
+    pub marked: u64,
+    /// Datagrams lost because too many waited.
+    pub overflowed: u64,
+}
+
+impl WayCounters {
+    /// Both together.
+    pub(in crate::port) fn plus(self, other: Self) -> Self {
+        Self {
+            lost: self.lost + other.lost,
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            corrupted: self.corrupted + other.corrupted,
+            truncated: self.truncated + other.truncated,
+            marked: self.marked + other.marked,
+            overflowed: self.overflowed + other.overflowed,
+        }
+    }
+}
+
+impl Way {
+    pub(in crate::port) fn new(seed: [u8; 32], least_hold: Duration) -> Self {
+        Self {
+            dice: Dice::new(seed),
+            least_hold,
+            is_bad: false,
+            idle_at: Instant::ZERO,
+            last_arrival: Instant::ZERO,
+            counters: WayCounters::default(),
+        }
+    }
+
+    pub(in crate::port) fn counters(&self) -> WayCounters {
+        self.counters
+    }
+
+    /// One more was lost because too many waited.
+    pub(in crate::port) fn overflow(&mut self) {
+        self.counters.overflowed += 1;
+    }
+
+    /// How long the sender's port is busy instead of taking a burst; `None` when it is not.
+    pub(in crate::port) fn refusal(&mut self, conditions: &Conditions) -> Option<Duration> {
+        self.dice.happens(conditions.refuse_send).then(|| self.dice.within(BUSY))
+    }
+
+    /// What happens to a datagram of `len` bytes that is sent now.
+    pub(in crate::port) fn carry(
+        &mut self,
+        now: Instant,
+        conditions: &Conditions,
+        len: usize,
+    ) -> Copies {
+        let Some(departure) = self.depart(now, conditions, len) else { return Copies::new() };
+        if self.is_lost(now, conditions) {
+            self.lose();
+            return Copies::new();
+        }
+        let twice = self.dice.happens(conditions.duplicate);
+        self.counters.duplicated += u64::from(twice);
+        (0..1 + usize::from(twice)).map(|_| self.one(departure, conditions, len)).collect()
+    }
+
+    /// When a datagram is on the wire, and whether it is marked; `None` when the queue has no room.
+    pub(in crate::port) fn depart(
+        &mut self,
+        now: Instant,
+        conditions: &Conditions,
+        len: usize,
+    ) -> Option<Departure> {
+        let queued = conditions.queued(self.idle_at.since(now));
+        let exceeds = |limit: Option<u64>| limit.is_some_and(|limit| queued > limit.into());
+        if exceeds(conditions.queue_bytes) {
+            self.overflow();
+            return None;
+        }
+        self.idle_at = self.idle_at.max(now) + conditions.serialization(len + IP_AND_UDP);
+        Some(Departure { at: self.idle_at, marked: exceeds(conditions.mark_above_bytes) })
+    }
+
+    /// It never arrives.
+    pub(in crate::port) fn lose(&mut self) {
+        self.counters.lost += 1;
+    }
+
+    /// Arrives when it should, before those that come after it.
+    pub(in crate::port) fn undisturbed(
+        &mut self,
+        departure: Departure,
+        delay: Duration,
+    ) -> Arrival {
+        self.last_arrival = self.last_arrival.max(departure.at + delay);
+        Arrival { at: self.last_arrival, ..departure.held(Duration::ZERO) }
+    }
+
+    fn is_lost(&mut self, now: Instant, conditions: &Conditions) -> bool {
+        if conditions.outages.covers(now.as_nanos()) || self.dice.happens(conditions.loss) {
+            return true;
+        }
+        let bursts = &conditions.bursts;
+        let turns = if self.is_bad { 1.0 / bursts.length.max(1.0) } else { bursts.begin };
+        self.is_bad ^= self.dice.happens(turns);
+        self.is_bad && self.dice.happens(bursts.loss)
+    }
+
+    fn one(&mut self, departure: Departure, conditions: &Conditions, len: usize) -> Arrival {
+        let held = self.dice.happens(conditions.reorder);
+        let mut delay = conditions.delay + self.dice.within(conditions.jitter);
+        if held {
+            delay += self.dice.within((conditions.delay * 2).max(self.least_hold));
+        }
+        let flipped = self.dice.happens(conditions.corrupt);
+        let flip = flipped.then(|| Damage::Bit(self.dice.covered_bit(len)));
+        let cut = self.dice.happens(conditions.truncate) && len > 1;
+        let end = cut.then(|| Damage::End(1 + self.dice.below(len - 1)));
+        let marked = departure.marked || self.dice.happens(conditions.mark);
+        let counters = &mut self.counters;
+        counters.reordered += u64::from(held);
+        counters.corrupted += u64::from(flipped && !cut);
+        counters.truncated += u64::from(cut);
+        counters.marked += u64::from(marked);
+        let arrival = match held {
+            true => departure.held(delay),
+            false => self.undisturbed(departure, delay),
+        };
+        Arrival { marked, damage: end.or(flip), ..arrival }
+    }
+}
+
+/// A datagram that is on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::port) struct Departure {
+    at: Instant,
+    marked: bool,
+}
+
+impl Departure {
+    /// Arrives so much later; others may overtake it.
+    pub(in crate::port) fn held(self, delay: Duration) -> Arrival {
+        Arrival { at: self.at + delay, marked: self.marked, damage: None }
+    }
+}
+
+impl Arrival {
+    /// Whether nothing has happened to a datagram that was sent now.
+    pub(in crate::port) fn is_unharmed(&self, now: Instant) -> bool {
+        *self == Self { at: now, marked: false, damage: None }
+    }
+
+    /// Returns the datagram as it arrives. It shares the bytes with the one that was sent, unless a bit is damaged.
+    pub(in crate::port) fn damaged(&self, datagram: &Bytes) -> Bytes {
+        match self.damage {
+            Some(Damage::Bit(bit)) => {
+                let mut damaged = BytesMut::from(&datagram[..]);
+                if let Some(byte) = damaged.get_mut(bit / 8) {
+                    *byte ^= 1 << (bit % 8);
+                }
+                damaged.freeze()
+            }
+            Some(Damage::End(len)) => datagram.slice(..len.min(datagram.len())),
+            None => datagram.clone(),
+        }
+    }
+
+    /// A traffic class as it arrives. Routers mark nothing whose sender has not set one of the two
+    /// bits (RFC 3168, section 5).
+    pub(in crate::port) fn traffic_class(&self, sent: u8) -> u8 {
+        const ECN: u8 = 3;
+        if self.marked && sent & ECN != 0 { sent | ECN } else { sent }
+    }
+}
+
+/// The longest that a port stays busy.
+pub(in crate::port) const BUSY: Duration = Duration::from_micros(20);
+
+/// Bytes of an IPv4 and a UDP header.
+const IP_AND_UDP: usize = 28;
+
+/// A seeded source of chance: the same seed and the same questions give the same answers.
+#[derive(Clone, Debug)]
+struct Dice(ChaCha8Rng);
+
+impl Dice {
+    fn new(seed: [u8; 32]) -> Self {
+        Self(ChaCha8Rng::from_seed(seed))
+    }
+
+    /// True with a probability of `p`.
+    fn happens(&mut self, p: f64) -> bool {
+        // 53 bits are what the significand holds, so the quotient is exact and less than one.
+        p > 0.0 && ((self.0.next_u64() >> 11) as f64) / ((1_u64 << 53) as f64) < p
+    }
+
+    /// A number from 0 to `n - 1`; 0 when there is none.
+    fn below(&mut self, n: usize) -> usize {
+        let n = n as u64;
+        usize::try_from(self.0.next_u64() % n.max(1)).unwrap_or(0)
+    }
+
+    /// A time from 1 ns to `longest`; zero when that is zero.
+    fn within(&mut self, longest: Duration) -> Duration {
+        match u64::try_from(longest.as_nanos()) {
+            Ok(0) => Duration::ZERO,
+            Ok(ns) => Duration::from_nanos(1 + self.0.next_u64() % ns),
+            Err(_) => longest,
+        }
+    }
+
+    /// A bit of a datagram of `len` bytes, in none but the fifth: there the ICRC covers nothing, and
+    /// a turned bit would be no corruption.
+    fn covered_bit(&mut self, len: usize) -> usize {
+        const UNCOVERED: usize = 4 * 8;
+        let bit = self.below(len.saturating_sub(1) * 8);
+        if bit < UNCOVERED { bit } else { bit + 8 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conditions::{Bursts, Outages};
+    use super::*;
+
+    const NOW: Instant = Instant::from_micros(7);
+
+    /// What has happened to 10,000 datagrams of 64 bytes.
+    fn count(conditions: Conditions) -> (WayCounters, Vec<Copies>) {
+        let mut way = Way::new([1; 32], Duration::ZERO);
+        let copies = (0..10_000).map(|_| way.carry(NOW, &conditions, 64)).collect();
+        (way.counters(), copies)
+    }
+
+    #[test]
+    fn chances_come_out_as_often_as_asked() {
+        let conditions = Conditions {
+            loss: 0.1,
+            duplicate: 0.2,
+            corrupt: 0.3,
+            truncate: 0.05,
+            mark: 0.1,
+            ..Conditions::default()
+        };
+        let (found, copies) = count(conditions);
+        let near = |found: u64, expected: u64| found.abs_diff(expected) < expected / 10;
+        assert!(near(found.lost, 1_000) && near(found.duplicated, 1_800), "{found:?}");
+        let arrived = copies.iter().map(|copies| copies.len() as u64).sum::<u64>();
+        assert_eq!(arrived, 10_000 - found.lost + found.duplicated);
+        assert!(
+            near(found.truncated, arrived / 20) && near(found.marked, arrived / 10),
+            "{found:?}"
+        );
+        assert!(near(found.corrupted, arrived * 3 / 10 * 95 / 100), "{found:?}");
+        for damage in copies.iter().flatten().filter_map(|copy| copy.damage) {
+            match damage {
+                Damage::Bit(bit) => assert!(bit < 64 * 8 && bit / 8 != 4, "{bit}"),
+                Damage::End(len) => assert!((1..64).contains(&len), "{len}"),
+            }
+        }
+    }
+
+    #[test]
+    fn certain_and_impossible_are_exact() {
+        let (found, copies) = count(Conditions::default());
+        assert_eq!(found, WayCounters::default());
+        assert!(copies.iter().all(|copies| copies.len() == 1 && copies[0].is_unharmed(NOW)));
+        let (found, _) = count(Conditions { loss: 1.0, ..Conditions::default() });
+        assert_eq!(found, WayCounters { lost: 10_000, ..WayCounters::default() });
+    }
+
+    /// The stationary share of bad times is `begin / (begin + 1 / length)`.
+    #[test]
+    fn bursts_have_the_length_and_the_share_they_are_given() {
+        let bursts = Bursts { begin: 0.01, length: 20.0, loss: 1.0 };
+        let (found, copies) = count(Conditions { bursts, ..Conditions::default() });
+        assert!((1_000..2_400).contains(&found.lost), "{found:?}: a sixth is 1,667");
+        let begun =
+            copies.windows(2).filter(|w| !w[0].is_empty() && w[1].is_empty()).count() as u64;
+        assert!((14..28).contains(&(found.lost / begun)), "{found:?} in {begun} bursts");
+        let bursts = Bursts { loss: 0.5, ..bursts };
+        let (half, _) = count(Conditions { bursts, ..Conditions::default() });
+        assert!((500..1_200).contains(&half.lost), "{half:?}: a twelfth is 833");
+    }
+
+    #[test]
+    fn nothing_arrives_in_an_outage() {
+        let outages = Outages { length: Duration::from_micros(1), every: Duration::from_micros(4) };
+        let mut way = Way::new([1; 32], Duration::ZERO);
+        let conditions = Conditions { outages, ..Conditions::default() };
+        let arrive = (0..8).map(|us| way.carry(Instant::from_micros(us), &conditions, 64).len());
+        assert_eq!(arrive.collect::<Vec<_>>(), [1, 1, 1, 0, 1, 1, 1, 0]);
+        assert_eq!(way.counters().lost, 2);
+    }
+
+    #[test]
+    fn a_queue_is_finite_and_marks_before_it_overflows() {
+        // 100 bytes of IP packet take 100 ns.
+        let conditions = Conditions {
+            rate_bits_per_s: Some(8_000_000_000),
+            queue_bytes: Some(350),
+            mark_above_bytes: Some(150),
+            ..Conditions::default()
+        };
+        let mut way = Way::new([1; 32], Duration::ZERO);
+        let found: Vec<_> = (0..6).map(|_| way.carry(NOW, &conditions, 72)).collect();
+        let at = |ns| NOW + Duration::from_nanos(ns);
+        let expected = [(100, false), (200, false), (300, true), (400, true)];
+        for ((ns, marked), copies) in expected.into_iter().zip(&found) {
+            assert_eq!(copies[..], [Arrival { at: at(ns), marked, damage: None }]);
+        }
+        assert!(found[4].is_empty() && found[5].is_empty());
+        assert_eq!(way.counters().overflowed, 2);
+    }
+
+    #[test]
+    fn damage_is_one_bit_or_a_missing_end() {
+        let unharmed = Departure { at: NOW, marked: false }.held(Duration::ZERO);
+        let damaged = |damage| {
+            Arrival { damage: Some(damage), ..unharmed }.damaged(&Bytes::from_static(&[0; 4]))
+        };
+        assert_eq!(damaged(Damage::Bit(17))[..], [0, 0, 2, 0]);
+        assert_eq!(damaged(Damage::Bit(32))[..], [0, 0, 0, 0], "out of range does nothing");
+        assert_eq!(damaged(Damage::End(3))[..], [0, 0, 0]);
+        assert_eq!(unharmed.damaged(&Bytes::from_static(&[1, 2]))[..], [1, 2]);
+    }
+
+    #[test]
+    fn only_what_may_be_marked_is() {
+        let departure = Departure { at: NOW, marked: true };
+        let marked = departure.held(Duration::ZERO);
+        assert_eq!(
+            [0x48, 0x49, 0x4a, 0x4b].map(|tc| marked.traffic_class(tc)),
+            [0x48, 0x4b, 0x4b, 0x4b]
+        );
+        let calm = Arrival { marked: false, ..marked };
+        assert_eq!(calm.traffic_class(0x4a), 0x4a);
+    }
+}

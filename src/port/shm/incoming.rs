@@ -1,0 +1,428 @@
+//! Those that send to us through rings.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Shutdown};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+
+use super::meeting;
+use super::ring::{Broken, Head, Reader};
+use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
+use crate::port::PortCounters;
+use crate::port::shared::batch::{MOST_BYTES, MOST_DATAGRAMS};
+use crate::sys::Readiness;
+
+/// Those that may have a ring to us at a time; others send by UDP.
+pub(super) const MOST: usize = 64;
+
+/// Bursts that are taken from a ring in one call.
+const BATCH: usize = 8;
+
+/// Calls in which what has come by UDP is received before anything of somebody new.
+const MOST_BEFORE: u32 = 64;
+
+/// Without a listener it is tried in every so many looks to have one.
+const LISTEN_EVERY: u32 = 64;
+
+/// What the listener is told by.
+const LISTENER: u64 = u64::MAX;
+
+/// Those that send to one address through rings.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    ip: IpAddr,
+    /// While there is room for one more. Who finds nobody listening sends by UDP.
+    listener: Option<Socket>,
+    /// Another program had the name when this was opened.
+    is_name_taken: bool,
+    /// Of the listener and the connections.
+    readiness: Readiness,
+    senders: Vec<Sender>,
+    /// Calls of [`look`](Self::look), around and around.
+    looks: u32,
+    /// Names the next to [`Readiness`].
+    next: u64,
+    /// The one that is asked next.
+    turn: usize,
+    /// Somebody has come of whom nothing was taken yet: how often what has come by UDP may go first.
+    before_new: u32,
+    /// What was taken last.
+    buffer: Box<[u8]>,
+}
+
+/// Somebody that sends to us, or has come to do so.
+#[derive(Debug)]
+struct Sender {
+    token: u64,
+    /// Until it ends; what is in the ring by then is taken nevertheless.
+    connection: Option<Socket>,
+    /// As soon as his hello has come.
+    ring: Option<Ring>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    from: IpAddr,
+    reader: Reader,
+}
+
+impl Incoming {
+    /// Starts to listen for programs that send to `ip`. The listener is absent if a program of another
+    /// user has the name for it.
+    pub(super) fn open(ip: IpAddr) -> io::Result<Self> {
+        let readiness = Readiness::new()?;
+        let listener = match listen(ip, &readiness) {
+            Ok(listener) => Some(listener),
+            // Senders refuse the holder of the name and send by UDP.
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && !meeting::is_listened_at(ip) =>
+            {
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            ip,
+            is_name_taken: listener.is_none(),
+            listener,
+            readiness,
+            senders: Vec::new(),
+            looks: 0,
+            next: 0,
+            turn: 0,
+            before_new: 0,
+            buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
+        })
+    }
+
+    /// Whether another program had the name when this was opened.
+    pub(super) fn is_name_taken(&self) -> bool {
+        self.is_name_taken
+    }
+
+    /// Nobody sends through a ring.
+    pub(super) fn is_empty(&self) -> bool {
+        self.senders.is_empty()
+    }
+
+    /// Those that have come, with rings or about to have one.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.senders.len()
+    }
+
+    /// Whether somebody has come, and what he has sent before, by UDP, is to be received first. Not without end,
+    /// for others may send as well.
+    pub(super) fn lets_udp_go_first(&mut self) -> bool {
+        let left = self.before_new;
+        self.before_new = left.saturating_sub(1);
+        left > 0
+    }
+
+    /// That was received.
+    pub(super) fn greet_new(&mut self) {
+        self.before_new = 0;
+    }
+
+    /// What is readable when somebody comes or goes, or has put something into his ring while we slept.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
+    }
+
+    /// Looks who has come and gone, and takes note of having been woken.
+    ///
+    /// # Errors
+    ///
+    /// Somebody else in this process has closed what is looked at.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        self.listen_again();
+        for token in self.readiness.readable()? {
+            if token == LISTENER {
+                self.accept();
+            } else if let Some(at) = self.senders.iter().position(|sender| sender.token == token) {
+                self.hear(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let connection = match self.listener.as_ref().map(meeting::accept) {
+            Some(Ok(Some(connection))) => connection,
+            Some(Err(error)) if is_out_of_resources(&error) => return self.stop_listening(),
+            // The caller has hung up, or acts for another user.
+            _ => return,
+        };
+        let token = self.next;
+        // Who is let go sees that the connection has ended.
+        if self.readiness.add(connection.as_fd(), token).is_err() {
+            return;
+        }
+        self.next += 1;
+        self.senders.push(Sender { token, connection: Some(connection), ring: None });
+        if self.senders.len() == MOST {
+            self.stop_listening();
+        }
+        self.hear(self.senders.len() - 1);
+    }
+
+    fn stop_listening(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            close(&self.readiness, &listener);
+        }
+    }
+
+    /// Listens again, now and then, if there is no listener although there is room for one more: the name was taken, or
+    /// the process was out of descriptors.
+    fn listen_again(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        let is_to_be = self.listener.is_none() && self.senders.len() < MOST;
+        if is_to_be && self.looks.is_multiple_of(LISTEN_EVERY) {
+            self.listener = listen(self.ip, &self.readiness).ok();
+        }
+    }
+
+    /// Takes what somebody has said on his connection.
+    fn hear(&mut self, at: usize) {
+        let Some(sender) = self.senders.get_mut(at) else { return };
+        match sender.hear() {
+            Ok(true) => self.before_new = MOST_BEFORE,
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.part(at),
+        }
+        self.remove_if_ended(at);
+    }
+
+    /// Ends the connection to somebody.
+    fn part(&mut self, at: usize) {
+        let connection = self.senders.get_mut(at).and_then(|sender| sender.connection.take());
+        if let Some(connection) = connection {
+            close(&self.readiness, &connection);
+        }
+    }
+
+    /// Takes what somebody has sent, of each a batch in turn, and returns how many buffers that were.
+    pub(super) fn receive(
+        &mut self,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> usize {
+        for _ in 0..self.senders.len() {
+            let at = self.turn % self.senders.len().max(1);
+            self.turn = at + 1;
+            let taken = self.take_batch(at, counters, sink);
+            if taken > 0 {
+                return taken;
+            }
+            self.remove_if_ended(at);
+        }
+        0
+    }
+
+    #[inline]
+    fn take_batch(
+        &mut self,
+        at: usize,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> usize {
+        let Some(sender) = self.senders.get_mut(at) else { return 0 };
+        let Some(Ring { from, reader }) = &mut sender.ring else { return 0 };
+        let (mut taken, mut bytes, mut datagrams) = (0, 0, 0);
+        while taken < BATCH && bytes < MOST_BYTES && datagrams < MOST_DATAGRAMS {
+            let head = match reader.take(&mut self.buffer) {
+                Ok(Some(head)) => head,
+                Ok(None) => break,
+                Err(Broken) => {
+                    sender.ring = None;
+                    self.part(at);
+                    break;
+                }
+            };
+            let Head { len, segment_len, source_port, traffic_class, hop_limit } = head;
+            let meta = RxMeta {
+                source: (*from, source_port).into(),
+                destination: self.ip,
+                traffic_class,
+                hop_limit,
+                ipv4: None,
+            };
+            let data = self.buffer.get(..len.into()).unwrap_or_default();
+            let buffer = RxBuffer { data, segment_len: segment_len.into(), meta };
+            counters.received(&buffer);
+            counters.shm_rx_buffers += 1;
+            taken += 1;
+            bytes += data.len();
+            datagrams += buffer.segments().len();
+            sink(buffer);
+        }
+        taken
+    }
+
+    /// Forgets somebody who has gone and left nothing.
+    fn remove_if_ended(&mut self, at: usize) {
+        let ended = self.senders.get(at).is_some_and(|sender| {
+            let is_done = |ring: &Ring| ring.reader.is_empty();
+            sender.connection.is_none() && sender.ring.as_ref().is_none_or(is_done)
+        });
+        if ended {
+            self.senders.swap_remove(at);
+            if self.listener.is_none() {
+                self.listener = listen(self.ip, &self.readiness).ok();
+            }
+        }
+    }
+
+    /// Asks all to wake us. False when one of them has sent something already.
+    pub(super) fn arm(&mut self) -> bool {
+        let rings = self.senders.iter().filter_map(|sender| sender.ring.as_ref());
+        // Of each of them, even when one has. What is broken is found out when it is taken from.
+        rings.filter(|ring| ring.reader.arm() != Ok(true)).count() == 0
+    }
+}
+
+/// Whether a connection cannot be accepted for want of descriptors or memory. It then stays in the
+/// queue and keeps the listener readable, and a thread that waits for it never sleeps.
+fn is_out_of_resources(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
+    let listener = meeting::listen(ip)?;
+    readiness.add(listener.as_fd(), LISTENER)?;
+    Ok(listener)
+}
+
+/// Has a socket closed for other processes too: one that was forked from this has it as well, so that it would be
+/// told as readable for ever, and who is at its other end would not learn that nobody is here.
+fn close(readiness: &Readiness, socket: &Socket) {
+    // What cannot be taken out is not in, and who is not connected any more cannot be parted from.
+    let _ = readiness.remove(socket.as_fd());
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+impl Sender {
+    /// Takes what has come on the connection. True when it is his hello.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when nothing has; any other when it has ended, or should.
+    fn hear(&mut self) -> io::Result<bool> {
+        let Some(connection) = &self.connection else { return Ok(false) };
+        if self.ring.is_none() {
+            let (from, segment) = meeting::greet(connection)?;
+            self.ring = Some(Ring { from, reader: Reader::new(segment) });
+            return Ok(true);
+        }
+        // A byte each time that we were woken.
+        match connection.recv(&mut [MaybeUninit::uninit(); 64])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::port::udp::tests::config;
+    use crate::port::wait_readable;
+    use crate::sys::STARTING;
+
+    fn is_readable(incoming: &Incoming) -> bool {
+        wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap()
+    }
+
+    /// Looks as often as it takes to listen again.
+    fn look_often(incoming: &mut Incoming) {
+        for _ in 0..LISTEN_EVERY {
+            incoming.look().unwrap();
+        }
+    }
+
+    #[test]
+    fn name_that_was_taken_is_listened_at_when_it_is_free() {
+        let _no_new_process = STARTING.read().unwrap();
+        let (here, there) = (config().ip, config().ip);
+        let squatter = meeting::squat(there);
+        let mut incoming = Incoming::open(there).unwrap();
+        look_often(&mut incoming);
+        assert!(incoming.is_name_taken() && incoming.listener.is_none());
+        // A listener of this user is an error: senders would take it for the port.
+        let other = config().ip;
+        let _listener = meeting::listen(other).unwrap();
+        let refused = Incoming::open(other).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(squatter);
+        look_often(&mut incoming);
+        let _called = meeting::call(here, there).unwrap();
+        incoming.look().unwrap();
+        assert_eq!(incoming.len(), 1);
+    }
+
+    /// Set for [`without_descriptors`] by the test that plays it.
+    const ALONE: &str = "SOFTROCE_TEST_WITHOUT_DESCRIPTORS";
+
+    #[test]
+    #[ignore = "played by listener_is_closed_while_there_is_no_descriptor_for_a_connection"]
+    fn without_descriptors() {
+        // All ignored tests are run. Processes that others start would keep a connection open.
+        if env::var_os(ALONE).is_some() {
+            miss_a_descriptor();
+        }
+    }
+
+    /// A connection arrives while the process has no descriptor for it.
+    fn miss_a_descriptor() {
+        let there = config().ip;
+        let mut incoming = Incoming::open(there).unwrap();
+        let called = meeting::knock(there).unwrap();
+        let held: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        assert!(is_readable(&incoming), "somebody has come");
+        incoming.look().unwrap();
+        assert_eq!((is_readable(&incoming), incoming.len()), (false, 0));
+        drop((held, called));
+        look_often(&mut incoming);
+        let _called = meeting::knock(there).unwrap();
+        incoming.look().unwrap();
+        assert_eq!(incoming.len(), 1);
+        println!("\nhas seen everything");
+    }
+
+    #[test]
+    fn listener_is_closed_while_there_is_no_descriptor_for_a_connection() {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", "ulimit -n 32; exec \"$0\" \"$@\""]).arg(env::current_exe().unwrap());
+        bash.args(["--exact", "--ignored", "--nocapture"]);
+        bash.arg("port::shm::incoming::tests::without_descriptors").env(ALONE, "yes");
+        bash.stdout(Stdio::piped());
+        let starting = STARTING.write().unwrap();
+        let bash = bash.spawn().unwrap();
+        drop(starting);
+        let output = bash.wait_with_output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && out.contains("has seen everything"), "{out}");
+    }
+
+    #[test]
+    fn who_has_gone_is_forgotten_though_another_process_has_his_connection() {
+        let (here, there) = (config().ip, config().ip);
+        let mut incoming = Incoming::open(there).unwrap();
+        let called = meeting::call(here, there).unwrap();
+        incoming.look().unwrap();
+        // As one that was forked would.
+        let _held = incoming.senders[0].connection.as_ref().unwrap().try_clone().unwrap();
+        drop(called);
+        incoming.look().unwrap();
+        assert!(incoming.is_empty());
+        assert!(!wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap());
+    }
+}

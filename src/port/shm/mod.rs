@@ -1,0 +1,584 @@
+//! A port that reaches other ports of its kind on this machine through shared memory, and everybody else by UDP
+//! sockets.
+//!
+//! What a socket carries from one program to another on the same machine the kernel copies in and out, hands through
+//! IP and UDP, and looks up; a message alone takes most of its time there. Two ports of this kind have a ring of
+//! shared memory for each direction instead. What goes through it are the same packets, with the same headers and ICRCs;
+//! but nobody sees them on an interface, as with kernel rxe, which keeps to itself what it sends to itself. A
+//! [`Capture`](super::wrap::capture::Capture) does.
+//!
+//! ```text
+//!                       ┌─ Outgoing: has he a port like this? ──▶ ring ──────▶ Incoming ─┐
+//!   bursts ──▶ ShmPort ─┤    (meeting)                                                   ├─▶ buffers
+//!                       └─ everybody else ──▶ UdpPort ──▶ sockets ──▶ UdpPort ───────────┘
+//! ```
+//!
+//! A datagram may be lost in a ring as in a socket: when who receives takes nothing out of it for 10 ms.
+//!
+//! A ring takes a mebibyte, and of those that send to one address 64 have one at a time.
+//!
+//! Ports of one user in one network namespace connect to each other; in a user namespace, only if it maps that user.
+//! Ports of other users, and ports of other kinds, are reached by UDP. A port that opens later is found within a tenth of
+//! a second.
+
+use std::fmt::Display;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::config::PortConfig;
+use super::counters::PortCounters;
+use super::opener::{Kind, OpenPortError, Opener};
+use super::shared::claim::name_of;
+use super::shared::open_error::OpenError;
+use super::traits::{Datapath, Port, TransmitError};
+use super::wrap::layer::{Layer, Middleware};
+use crate::net::{Burst, RxBuffer};
+use crate::time::Instant;
+use incoming::Incoming;
+use outgoing::{Outgoing, Sent};
+
+mod incoming;
+mod meeting;
+mod outgoing;
+mod ring;
+mod user;
+
+/// Who polls, and has received from rings last, asks the socket as often as this: that takes ten times as long as
+/// to look into a ring, and 15 times where the processor is emulated.
+const SOCKET_EVERY: u32 = 64;
+
+/// Who polls looks whether somebody has come or gone as often as this.
+const LOOK_EVERY: u32 = 128;
+
+/// Time after which the port tries again when a ring was full: about the time the receiver takes for a burst.
+const RETRY: Duration = Duration::from_micros(50);
+
+/// Reason why other ports do not send to this one through shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error(
+    "another program has the Unix socket @{name}: what programs of this machine send to {ip} comes by UDP, not \
+     through shared memory",
+    name = name_of(*ip, meeting::NAME)
+)]
+pub struct NameTaken {
+    /// The port's address.
+    pub ip: IpAddr,
+}
+
+/// A port that uses shared memory where it can, and the port below elsewhere.
+pub type ShmPort<P> = Layer<P, SharedMemory>;
+
+/// The [`Middleware`] of a [`ShmPort`]: rings of shared memory to other ports of its kind.
+#[derive(Debug)]
+pub struct SharedMemory {
+    ip: IpAddr,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// Calls of `receive`, around and around.
+    calls: u32,
+    /// The next call looks everywhere.
+    looks: bool,
+    /// What came last came through a ring.
+    by_ring: bool,
+    /// When to try again after a ring had no room.
+    retry_at: Option<Instant>,
+    /// Of rings alone.
+    counters: PortCounters,
+}
+
+impl<P: Port> ShmPort<P> {
+    /// Opens shared memory above `port`.
+    ///
+    /// A program of another user may have the name by which other ports find this one. Then they send by the port
+    /// below: see [`name_taken`](Self::name_taken).
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a Unix socket.
+    pub fn open(port: P) -> io::Result<Self> {
+        let ip = port.info().ip;
+        Ok(Self::with(port, Incoming::open(ip)?))
+    }
+
+    fn with(port: P, incoming: Incoming) -> Self {
+        let ip = port.info().ip;
+        let rings = SharedMemory {
+            ip,
+            incoming,
+            outgoing: Outgoing::new(ip),
+            calls: 0,
+            looks: true,
+            by_ring: false,
+            retry_at: None,
+            counters: PortCounters::default(),
+        };
+        Self::over(port, rings)
+    }
+
+    /// Returns the reason if other ports cannot find this one, because another program has the name for it.
+    pub fn name_taken(&self) -> Option<NameTaken> {
+        let SharedMemory { ip, incoming, .. } = &self.middleware;
+        incoming.is_name_taken().then_some(NameTaken { ip: *ip })
+    }
+}
+
+impl SharedMemory {
+    /// Sends bursts that go from one address to one other, and returns how many were taken.
+    fn send_run(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        run: &[Burst],
+    ) -> Result<usize, TransmitError> {
+        let Some(path) = run.first().map(|burst| burst.path) else { return Ok(0) };
+        // The port below refuses bursts from another address.
+        let is_ours = path.source == self.ip;
+        if is_ours && let Some(receiver) = self.outgoing.to(now, path.destination) {
+            if let Ok(Sent { put, lost }) = receiver.send(now, run) {
+                for burst in &run[..put] {
+                    self.counters.sent(burst);
+                }
+                self.counters.shm_tx_bursts += put as u64;
+                self.counters.shm_lost += lost as u64;
+                if put + lost < run.len() {
+                    self.counters.busy += 1;
+                    self.retry_at = Some(now + RETRY);
+                }
+                return Ok(put + lost);
+            }
+            self.outgoing.forget(now, path.destination);
+        }
+        below.transmit(now, run)
+    }
+}
+
+impl Middleware for SharedMemory {
+    fn transmit(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        bursts: &[Burst],
+    ) -> Result<usize, TransmitError> {
+        self.retry_at = None;
+        if bursts.is_empty() {
+            return below.transmit(now, bursts);
+        }
+        let mut taken = 0;
+        while let Some((first, others)) = bursts.get(taken..).and_then(<[_]>::split_first) {
+            let goes_along = |burst: &&Burst| {
+                (burst.path.source, burst.path.destination)
+                    == (first.path.source, first.path.destination)
+            };
+            let run = 1 + others.iter().take_while(goes_along).count();
+            let sent = self.send_run(below, now, &bursts[taken..taken + run]);
+            let sent = sent.map_err(|error| error.behind(taken))?;
+            taken += sent;
+            if sent < run {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn receive(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
+        self.calls = self.calls.wrapping_add(1);
+        let looks = std::mem::take(&mut self.looks);
+        if looks || self.calls.is_multiple_of(LOOK_EVERY) {
+            self.incoming.look()?;
+        }
+        if self.incoming.is_empty() {
+            return below.receive(now, sink);
+        }
+        if self.incoming.lets_udp_go_first() {
+            let received = below.receive(now, sink)?;
+            if received > 0 {
+                return Ok(received);
+            }
+            self.incoming.greet_new();
+        }
+        let from_rings = self.incoming.receive(&mut self.counters, sink);
+        self.by_ring |= from_rings > 0;
+        if self.by_ring && !looks && !self.calls.is_multiple_of(SOCKET_EVERY) {
+            return Ok(from_rings);
+        }
+        let from_socket = below.receive(now, sink)?;
+        self.by_ring &= from_socket == 0;
+        Ok(from_rings + from_socket)
+    }
+
+    fn arm(&mut self, below: &mut impl Datapath) -> bool {
+        self.looks = true;
+        below.arm() && self.incoming.arm()
+    }
+
+    fn receive_queue_bytes(
+        &mut self,
+        below: &mut impl Datapath,
+        now: Instant,
+        to: IpAddr,
+    ) -> Option<u64> {
+        self.outgoing.backlog(to).or_else(|| below.receive_queue_bytes(now, to))
+    }
+
+    fn poll_timeout(&self, below: &impl Datapath) -> Option<Instant> {
+        Instant::first(below.poll_timeout(), self.retry_at)
+    }
+
+    fn counters(&self, mut below: PortCounters) -> PortCounters {
+        below += &self.counters;
+        below
+    }
+
+    fn descriptors<'a>(&'a self, below: &'a impl Datapath) -> SmallVec<[BorrowedFd<'a>; 4]> {
+        let mut descriptors = below.descriptors();
+        descriptors.push(self.incoming.descriptor());
+        descriptors
+    }
+}
+
+/// The kind of [`ShmPort`]s above ports of another kind.
+#[derive(Debug)]
+pub(super) struct ShmKind<K>(pub(super) K);
+
+impl<K: Kind> Kind for ShmKind<K> {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+        Ok(Box::new(ShmOpener { below: self.0.opener(ips)? }))
+    }
+}
+
+struct ShmOpener {
+    below: Box<dyn Opener>,
+}
+
+impl Opener for ShmOpener {
+    fn open(
+        &self,
+        config: &PortConfig,
+        shards: u8,
+        warn: &mut dyn FnMut(&dyn Display),
+    ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
+        let mut ports: Vec<Box<dyn Port>> = Vec::new();
+        for port in self.below.open(config, shards, warn)? {
+            let port = ShmPort::open(port).map_err(|source| {
+                let what = "an abstract Unix socket beside";
+                OpenError::Os { ip: config.ip, what, source }
+            })?;
+            if let Some(taken) = port.name_taken() {
+                warn(&taken);
+            }
+            ports.push(Box::new(port));
+        }
+        Ok(ports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::super::udp::UdpPort;
+    use super::super::udp::tests::{Buffer, burst, config, path, receive};
+    use super::super::wait_readable;
+    use super::outgoing::{AGAIN, PATIENCE};
+    use super::*;
+    use crate::net::{Path, ROCE_PORT, TransmitErrorKind};
+    use crate::port::Control;
+    use crate::wire::icrc::{Flow, Verdict};
+
+    const NOW: Instant = Instant::ZERO;
+
+    type ShmPort = super::ShmPort<UdpPort>;
+
+    fn open_at(config: &PortConfig) -> ShmPort {
+        ShmPort::open(UdpPort::open(config).unwrap()).unwrap()
+    }
+
+    fn open() -> ShmPort {
+        open_at(&config())
+    }
+
+    /// The lengths of what one call receives.
+    fn received(port: &mut ShmPort) -> Vec<usize> {
+        let mut lens = Vec::new();
+        port.receive(NOW, &mut |rx| lens.extend(rx.segments().map(<[u8]>::len))).unwrap();
+        lens
+    }
+
+    /// Everything that has arrived.
+    fn drained(port: &mut ShmPort) -> Vec<usize> {
+        let mut all = Vec::new();
+        while !port.arm() || wait_readable(&port.descriptors(), Some(Duration::ZERO)).unwrap() {
+            all.extend(received(port));
+        }
+        all
+    }
+
+    /// Bursts that a port has sent, of all and through rings, and lost.
+    fn sent(port: &ShmPort) -> [u64; 3] {
+        let PortCounters { tx_bursts, shm_tx_bursts, shm_lost, .. } = port.counters();
+        [tx_bursts, shm_tx_bursts, shm_lost]
+    }
+
+    #[test]
+    fn what_arrives_through_a_ring_is_what_a_socket_would_have_shown() {
+        let (mut a, mut b) = (open(), open());
+        let plain = path(&mut a, b.info().ip, 0xc123);
+        let marked = Path { traffic_class: 0xba, hop_limit: 17, ..plain };
+        let lens = [&[4112; 14][..], &[20]].concat();
+        let bursts = [burst(plain, &lens), burst(marked, &lens)];
+        assert_eq!(a.transmit(NOW, &bursts), Ok(2));
+        let buffers = receive(&mut b, 30);
+        assert_eq!(buffers.iter().map(Buffer::lens).collect::<Vec<_>>(), [&lens[..], &lens[..]]);
+        for (buffer, path) in buffers.iter().zip([plain, marked]) {
+            let source = SocketAddr::new(path.source, path.source_port);
+            assert_eq!((buffer.meta.source, buffer.meta.destination), (source, path.destination));
+            let found = (buffer.meta.traffic_class, buffer.meta.hop_limit);
+            assert_eq!(found, (path.traffic_class, path.hop_limit));
+            let flow = Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT));
+            for (index, segment) in (0..).zip(&buffer.segments) {
+                assert_eq!(flow.check(None, index, segment), Verdict::Good);
+            }
+        }
+        let (tx, rx) = (a.counters(), b.counters());
+        assert_eq!((tx.tx_bursts, tx.tx_datagrams, tx.tx_bytes), (2, 30, 2 * 57_588));
+        assert_eq!((rx.rx_buffers, rx.rx_datagrams, rx.rx_bytes), (2, 30, 2 * 57_588));
+        assert_eq!((tx.shm_tx_bursts, rx.shm_rx_buffers), (2, 2));
+    }
+
+    #[test]
+    fn ports_of_other_kinds_are_reached_by_their_sockets_and_in_order() {
+        let (mut a, mut b) = (open(), open());
+        let mut c = UdpPort::open(&config()).unwrap();
+        let (to_b, to_c) = (path(&mut a, b.info().ip, 0xc000), path(&mut a, c.info().ip, 0xc000));
+        let bursts: Vec<_> = [to_b, to_c, to_c, to_b, to_c]
+            .iter()
+            .zip(1..)
+            .map(|(path, number)| burst(*path, &[60 + number]))
+            .collect();
+        assert_eq!(a.transmit(NOW, &bursts), Ok(5));
+        let lens = |buffers: Vec<Buffer>| buffers.iter().flat_map(Buffer::lens).collect::<Vec<_>>();
+        assert_eq!(lens(receive(&mut b, 2)), [61, 64]);
+        assert_eq!(lens(receive(&mut c, 3)), [62, 63, 65]);
+        assert_eq!(sent(&a), [5, 2, 0]);
+        let to_a = path(&mut c, a.info().ip, 0xc000);
+        assert_eq!(c.transmit(NOW, &[burst(to_a, &[66])]), Ok(1));
+        assert_eq!(lens(receive(&mut a, 1)), [66]);
+    }
+
+    #[test]
+    fn who_comes_later_is_found_and_gets_what_was_sent_before_first() {
+        let mut a = open();
+        let at = config();
+        let way = path(&mut a, at.ip, 0xc000);
+        // Its sockets are there before its name is.
+        let udp = UdpPort::open(&at).unwrap();
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        let incoming = Incoming::open(at.ip).unwrap();
+        let mut b = ShmPort::with(udp, incoming);
+        assert_eq!(a.transmit(NOW + AGAIN / 2, &[burst(way, &[62])]), Ok(1));
+        assert_eq!(sent(&a), [2, 0, 0], "not looked for again yet");
+        assert_eq!(a.transmit(NOW + AGAIN, &[burst(way, &[63])]), Ok(1));
+        assert_eq!(sent(&a), [3, 1, 0]);
+        assert_eq!(drained(&mut b), [61, 62, 63]);
+    }
+
+    #[test]
+    fn port_whose_name_is_taken_is_reached_by_udp() {
+        let at = config();
+        let squatter = meeting::squat(at.ip);
+        let mut b = open_at(&at);
+        let said = b.name_taken().unwrap().to_string();
+        assert!(said.starts_with("another program has the Unix socket @softroce/127."), "{said}");
+        let mut a = open();
+        let way = path(&mut a, at.ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        assert_eq!((sent(&a), drained(&mut b)), ([1, 0, 0], vec![61]));
+        // The port still sends through shared memory.
+        let mut c = open();
+        let way = path(&mut b, c.info().ip, 0xc000);
+        assert_eq!(b.transmit(NOW, &[burst(way, &[62])]), Ok(1));
+        assert_eq!((sent(&b), drained(&mut c)), ([1, 1, 0], vec![62]));
+        assert_eq!(c.name_taken(), None);
+        drop((b, squatter));
+        assert_eq!(open_at(&at).name_taken(), None);
+    }
+
+    #[test]
+    fn a_flood_by_udp_does_not_keep_out_who_comes() {
+        let (mut a, mut b) = (open(), open());
+        let mut flood = UdpPort::open(&config()).unwrap();
+        let (way, other) =
+            (path(&mut a, b.info().ip, 0xc000), path(&mut flood, b.info().ip, 0xc000));
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            assert_eq!(flood.transmit(NOW, &[burst(other, &[62])]), Ok(1));
+            seen.extend(received(&mut b));
+        }
+        assert!(seen.contains(&61), "{seen:?}");
+    }
+
+    #[test]
+    fn who_sleeps_is_woken() {
+        let (mut a, mut b) = (open(), open());
+        let way = path(&mut a, b.info().ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        assert_eq!(drained(&mut b), [61]);
+        for number in 0..100 {
+            assert!(b.arm(), "nothing is there");
+            thread::scope(|scope| {
+                scope.spawn(|| a.transmit(NOW, &[burst(way, &[100 + number])]).unwrap());
+                let woken = wait_readable(&b.descriptors(), Some(Duration::from_secs(20)));
+                assert!(woken.unwrap(), "{number}");
+            });
+            assert_eq!(drained(&mut b), [100 + number]);
+        }
+    }
+
+    #[test]
+    fn a_ring_that_is_full_is_busy_and_one_that_stays_so_loses() {
+        let (mut a, mut b) = (open(), open());
+        let way = path(&mut a, b.info().ip, 0xc000);
+        let large: Vec<_> = (0..20).map(|_| burst(way, &[4112; 15])).collect();
+        assert_eq!(a.transmit(NOW, &large), Ok(16));
+        assert_eq!(a.poll_timeout(), Some(NOW + RETRY));
+        assert_eq!(a.transmit(NOW + RETRY, &large[16..]), Ok(0));
+        assert_eq!(a.receive_queue_bytes(NOW, b.info().ip), Some(16 * 61_696));
+        // Something was taken, so there is hope.
+        assert!(!received(&mut b).is_empty());
+        assert!(matches!(a.transmit(NOW + PATIENCE, &large), Ok(1..=16)));
+        assert_eq!((sent(&a)[2], a.counters().busy), (0, 3));
+        assert_eq!(a.transmit(NOW + 2 * PATIENCE, &large), Ok(20));
+        assert_eq!(sent(&a)[2], 20);
+        // To somebody else it goes nevertheless.
+        let mut c = open();
+        let other = path(&mut a, c.info().ip, 0xc000);
+        assert_eq!(
+            a.transmit(NOW + 2 * PATIENCE, &[burst(way, &[61]), burst(other, &[62])]),
+            Ok(2)
+        );
+        assert_eq!(drained(&mut c), [62]);
+    }
+
+    #[test]
+    fn what_was_sent_by_somebody_who_has_gone_arrives() {
+        let (mut a, mut b) = (open(), open());
+        let way = path(&mut a, b.info().ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61]), burst(way, &[62])]), Ok(2));
+        drop(a);
+        assert_eq!(drained(&mut b), [61, 62]);
+        assert!(b.middleware.incoming.is_empty());
+        assert!(b.arm() && !wait_readable(&b.descriptors(), Some(Duration::ZERO)).unwrap());
+    }
+
+    #[test]
+    fn receivers_that_have_gone_make_room_for_others() {
+        let mut a = open();
+        let mut now = NOW;
+        for count in 1..=incoming::MOST + 1 {
+            let b = open();
+            let way = path(&mut a, b.info().ip, 0xc000);
+            assert_eq!(a.transmit(now, &[burst(way, &[61])]), Ok(1));
+            let rings = u64::try_from(count).unwrap();
+            assert_eq!((sent(&a), a.middleware.outgoing.len()), ([rings, rings, 0], 1), "{count}");
+            now += AGAIN;
+        }
+    }
+
+    #[test]
+    fn who_takes_the_place_of_somebody_who_has_gone_is_met() {
+        let mut a = open();
+        let at = config();
+        let mut b = open_at(&at);
+        let way = path(&mut a, at.ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        assert_eq!(drained(&mut b), [61]);
+        drop(b);
+        let mut b = open_at(&at);
+        // Of the one who has gone it is known at the next look.
+        let later = [1, 2, 3].map(|times| NOW + times * AGAIN);
+        assert_eq!(a.transmit(later[0], &[burst(way, &[62])]), Ok(1));
+        assert_eq!(sent(&a), [2, 1, 0]);
+        assert_eq!(a.transmit(later[1], &[burst(way, &[63])]), Ok(1));
+        assert_eq!(sent(&a), [3, 2, 0]);
+        assert_eq!(drained(&mut b), [62, 63]);
+        drop(b);
+        let mut c = UdpPort::open(&at).unwrap();
+        assert_eq!(a.transmit(later[2], &[burst(way, &[64])]), Ok(1));
+        assert_eq!(receive(&mut c, 1)[0].lens(), [64]);
+        assert_eq!(sent(&a), [4, 2, 0]);
+    }
+
+    #[test]
+    fn rings_are_for_few_and_sockets_for_the_others() {
+        let mut b = open();
+        let mut senders: Vec<_> = (0..incoming::MOST + 3).map(|_| open()).collect();
+        for (number, a) in (0..).zip(&mut senders) {
+            let way = path(a, b.info().ip, 0xc000);
+            for round in 0..2 {
+                let now = NOW + round * AGAIN;
+                assert_eq!(a.transmit(now, &[burst(way, &[64 + number])]), Ok(1));
+                drained(&mut b);
+            }
+        }
+        let counters = b.counters();
+        let through_rings = 2 * incoming::MOST as u64;
+        let found = (counters.rx_buffers, counters.shm_rx_buffers);
+        assert_eq!(found, (through_rings + 6, through_rings));
+        // Where one has gone there is room for another.
+        senders.remove(0);
+        drained(&mut b);
+        let last = senders.last_mut().unwrap();
+        let way = path(last, b.info().ip, 0xc000);
+        assert_eq!(last.transmit(NOW + 2 * AGAIN, &[burst(way, &[64])]), Ok(1));
+        assert_eq!(drained(&mut b), [64]);
+        assert_eq!(b.counters().shm_rx_buffers, through_rings + 1);
+    }
+
+    #[test]
+    fn strangers_at_the_door_do_no_harm() {
+        let (mut a, mut b) = (open(), open());
+        let call = || meeting::call(a.info().ip, b.info().ip).unwrap();
+        // One says nothing, one says nonsense, one writes it into his ring, and one goes at once.
+        let (_silent, rude) =
+            (meeting::knock(b.info().ip).unwrap(), meeting::knock(b.info().ip).unwrap());
+        rude.send(&[7; 32]).unwrap();
+        let (_kept, segment) = call();
+        segment.word(4096).unwrap().store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
+        drop(call());
+        let way = path(&mut a, b.info().ip, 0xc000);
+        assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
+        assert_eq!(drained(&mut b), [61]);
+        assert_eq!(
+            b.middleware.incoming.len(),
+            2,
+            "the silent one, who may still speak, and the good one"
+        );
+    }
+
+    #[test]
+    fn a_refusal_counts_all_that_were_taken_before() {
+        let (mut a, b, c) = (open(), open(), UdpPort::open(&config()).unwrap());
+        let (good, other) = (path(&mut a, b.info().ip, 0xc000), path(&mut a, c.info().ip, 0xc000));
+        let bad = Path { source_port: 0xd000, ..other };
+        let bursts = [good, other, bad, good].map(|path| burst(path, &[64]));
+        let refused = TransmitError { taken: 2, kind: TransmitErrorKind::Other };
+        assert_eq!(a.transmit(NOW, &bursts), Err(refused));
+    }
+}

@@ -1,0 +1,437 @@
+//! A port that is a host of its own, on a TAP interface: with a MAC address and IP addresses that the kernel
+//! here knows nothing of.
+//!
+//! Who administers this machine joins the TAP with others, by a bridge: with a real interface, those of
+//! virtual machines, the end of a veth in another namespace. For all of them the port is one more host on
+//! the link.
+//!
+//! ```text
+//!   bursts ──▶ TapPort ─┬─ to one of its own addresses, or a group it is in ──▶ Inside ──▶ received
+//!                       └─ Neighbours: link address ──▶ Framer ──▶ ┐
+//!                              ▲ ARP, neighbour discovery          ├ /dev/net/tun ── TAP ── bridge ── …
+//!   buffers ◀─ RoCEv2 packets ─┴─ frames ◀─────────────────────────┤
+//!                              └─ all else ──▶ Host (smoltcp) ──▶  ┘ answers to ARP, echo requests, …
+//! ```
+//!
+//! Nothing of a RoCEv2 packet goes through smoltcp. Frames have a note for the kernel as those of packet
+//! sockets have (`frame`), so bursts travel whole where the kernel knows how, Linux 6.2 and later.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use smallvec::{SmallVec, smallvec};
+use smoltcp::iface::MulticastError;
+
+use super::config::PortConfig;
+use super::counters::PortCounters;
+use super::opener::{Kind, OpenPortError, Opener};
+use super::shared::backoff::SendBackoff;
+use super::shared::frame::{self, Datagrams, Framer, Link, NOTE_LEN};
+use super::shared::stop::Stop;
+use super::traits::{
+    Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
+};
+use crate::net::{Burst, ROCE_PORT, RxBuffer, TransmitErrorKind};
+use crate::sys;
+use crate::time::Instant;
+use crate::wire::encap::ETHERNET_LEN;
+use host::Host;
+use inside::Inside;
+use interface::Interface;
+use neighbours::{Neighbours, Way, group_mac};
+
+mod config;
+mod host;
+mod inside;
+mod interface;
+mod neighbours;
+mod open_error;
+
+pub use config::{Mac, Network, TapConfig, TapConfigError, UnlikeMac};
+pub use open_error::OpenError;
+
+/// Frames that one call receives at most.
+const BATCH: usize = 16;
+
+/// A port on a TAP.
+#[derive(Debug)]
+pub struct TapPort {
+    interface: Interface,
+    us: Us,
+    source_port: Option<u16>,
+    neighbours: Neighbours,
+    host: Host,
+    inside: Inside,
+    framer: Framer,
+    /// Where a frame is read to.
+    frame: Box<[u8]>,
+    /// What has become of the interface, to be told for each address.
+    states: VecDeque<LinkState>,
+    /// Somebody has asked for it.
+    is_watched: bool,
+    /// Frames that had found no room before the port was opened.
+    drops_before: u64,
+    receive_buffer: usize,
+    backoff: SendBackoff,
+    counters: PortCounters,
+}
+
+/// Who we are on the link.
+#[derive(Debug)]
+struct Us {
+    mac: Mac,
+    ips: Vec<IpAddr>,
+    groups: Vec<IpAddr>,
+}
+
+impl Us {
+    /// The RoCEv2 packets in a frame, if they are for us, and who has sent the frame.
+    fn packets<'a>(&self, bytes: &'a [u8]) -> Option<(RxBuffer<'a>, Mac)> {
+        let (header, _) = bytes.get(NOTE_LEN..)?.split_first_chunk::<ETHERNET_LEN>()?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, kind0, kind1] = *header;
+        let read = frame::read(bytes)?;
+        let to = read.datagram.destination;
+        let own = if self.ips.contains(&to.ip()) {
+            self.mac
+        } else if self.groups.contains(&to.ip()) {
+            group_mac(to.ip())
+        } else {
+            return None;
+        };
+        let is_untagged = u16::from_be_bytes([kind0, kind1]) == frame::ethertype(to.is_ipv4());
+        let is_ours = is_untagged && own == Mac([d0, d1, d2, d3, d4, d5]) && to.port() == ROCE_PORT;
+        is_ours.then(|| (read.buffer(), Mac([s0, s1, s2, s3, s4, s5])))
+    }
+}
+
+impl TapPort {
+    /// Opens the port, at these addresses. Of `udp` it has the source port, and whether bursts may travel
+    /// whole.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: above all when the process may not, or the interface is somebody else's.
+    pub fn open(config: &TapConfig, ips: &[IpAddr], udp: &PortConfig) -> Result<Self, OpenError> {
+        let addresses = addresses(config, ips)?;
+        let mac = config.mac.unwrap_or_else(|| Mac::of(udp.ip));
+        let wanted = udp.receive_buffer.unwrap_or(PortConfig::RECEIVE_BUFFER);
+        let interface = Interface::open(config, wanted)?;
+        let now = Instant::ZERO;
+        let host = Host::new(now, mac, &addresses, &config.gateways);
+        let mut neighbours =
+            Neighbours::new(mac, ips, config.networks.clone(), config.gateways.clone());
+        neighbours.announce();
+        let receive_buffer = interface.receive_buffer().min(wanted);
+        Ok(Self {
+            drops_before: interface.drops(),
+            receive_buffer,
+            interface,
+            us: Us { mac, ips: ips.to_vec(), groups: Vec::new() },
+            source_port: udp.source_port,
+            neighbours,
+            host,
+            inside: Inside::new(receive_buffer),
+            framer: Framer::new(udp.gso),
+            frame: vec![0; frame::MAX_LEN].into_boxed_slice(),
+            states: VecDeque::new(),
+            is_watched: false,
+            backoff: SendBackoff::default(),
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// Sends a burst on its way.
+    fn send_by(&mut self, now: Instant, burst: &Burst) -> Result<(), Stop> {
+        let to = burst.path.destination;
+        if self.us.ips.contains(&to) {
+            self.inside.take(burst);
+            self.counters.sent(burst);
+            return Ok(());
+        }
+        let datagrams = Datagrams::from(burst);
+        // What it is to cut the kernel does not measure.
+        if datagrams.packet_len() > self.interface.state.mtu {
+            return Err(Stop::Refused(TransmitErrorKind::TooLong));
+        }
+        let unreachable = Stop::Refused(TransmitErrorKind::Unreachable);
+        if to.is_multicast() {
+            self.send(group_mac(to), datagrams)?;
+            if self.us.groups.contains(&to) {
+                self.inside.take(burst);
+            }
+        } else {
+            let way = self.neighbours.way_to(now, burst.path.source, to);
+            self.ask();
+            match way {
+                Way::To(mac) => self.send(mac, datagrams)?,
+                Way::Unresolved(hop) => {
+                    self.counters.unresolved += 1;
+                    if !self.interface.state.running || !self.neighbours.keep(hop, burst) {
+                        return Err(unreachable);
+                    }
+                }
+                Way::Nowhere => return Err(unreachable),
+            }
+        }
+        self.counters.sent(burst);
+        Ok(())
+    }
+
+    fn send(&mut self, to: Mac, datagrams: Datagrams<'_>) -> Result<(), Stop> {
+        let link = Link { source: self.us.mac.0, destination: to.0 };
+        let Self { framer, interface, counters, .. } = self;
+        let put = |head: &[u8], payload: &[u8]| interface.send(head, payload);
+        counters.gso_refused += u64::from(framer.send(link, datagrams, put)?);
+        Ok(())
+    }
+
+    /// Sends what the port itself has to say. What finds no room is said again, or asked for again.
+    fn say(&self, frames: Vec<Vec<u8>>) {
+        for frame in frames {
+            let _ = self.interface.send(&[0; NOTE_LEN], &frame);
+        }
+    }
+
+    fn ask(&mut self) {
+        let questions = self.neighbours.questions();
+        if !questions.is_empty() {
+            self.say(questions);
+        }
+    }
+
+    /// Does what is due.
+    fn attend(&mut self, now: Instant) {
+        self.neighbours.attend(now);
+        self.ask();
+        if self.host.due().is_some_and(|due| due <= now) {
+            let frames = self.host.attend(now);
+            self.say(frames);
+        }
+    }
+
+    /// Takes a frame that is no RoCEv2 packet to us.
+    fn hear(&mut self, now: Instant, len: usize) {
+        let Some(frame) = self.frame.get(NOTE_LEN..len) else { return };
+        for kept in self.neighbours.learn(now, frame) {
+            // What finds no room now is lost, as anywhere on the way.
+            let _ = self.send_kept(&kept, now);
+        }
+        let Some(frame) = self.frame.get(NOTE_LEN..len) else { return };
+        let answers = self.host.take(now, frame);
+        self.say(answers);
+    }
+
+    fn send_kept(&mut self, kept: &frame::Kept, now: Instant) -> Result<(), Stop> {
+        match self.neighbours.way_to(now, kept.path.source, kept.path.destination) {
+            Way::To(mac) => self.send(mac, kept.datagrams()),
+            Way::Unresolved(_) | Way::Nowhere => Ok(()),
+        }
+    }
+
+    /// Looks what the interface is like now, and tells for each address.
+    fn look(&mut self) {
+        let was_running = self.interface.state.running;
+        let has_address = self.interface.look();
+        let sys::Interface { index, mtu, running } = self.interface.state;
+        if running && !was_running {
+            // It may be another link by now, where nobody knows us.
+            self.neighbours.forget();
+            self.neighbours.announce();
+            self.ask();
+        }
+        let state =
+            |ip: &IpAddr| LinkState { ip: *ip, interface: index, has_address, running, mtu };
+        self.states = self.us.ips.iter().map(state).collect();
+    }
+}
+
+/// The addresses of a port, each with its network.
+fn addresses(config: &TapConfig, ips: &[IpAddr]) -> Result<Vec<Network>, OpenError> {
+    let name = || config.name.clone();
+    if config.networks.is_empty() {
+        return Err(OpenError::NoAddress { name: name() });
+    }
+    if ips.len() > host::MAX_ADDRESSES {
+        return Err(OpenError::TooManyAddresses { found: ips.len() });
+    }
+    let within = |ip: IpAddr| config.networks.iter().find(|network| network.contains(ip));
+    if let Some(gateway) = config.gateways.iter().copied().find(|ip| within(*ip).is_none()) {
+        return Err(OpenError::FarGateway { name: name(), gateway });
+    }
+    let os = |source| OpenError::Os { name: name(), what: "getifaddrs", source };
+    let address = |ip: &IpAddr| {
+        let ip = *ip;
+        let network = within(ip).ok_or_else(|| OpenError::NoNetwork { name: name(), ip })?;
+        if !network.has_host(ip) {
+            return Err(OpenError::NotOneHost { ip });
+        }
+        if sys::is_of_host(ip).map_err(os)? {
+            return Err(OpenError::OfThisHost { ip });
+        }
+        Ok(Network { ip, ..*network })
+    };
+    ips.iter().map(address).collect()
+}
+
+impl Datapath for TapPort {
+    fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
+        self.attend(now);
+        if !self.backoff.may_send(now) {
+            return Ok(0);
+        }
+        for (taken, burst) in bursts.iter().enumerate() {
+            match self.send_by(now, burst) {
+                Ok(()) => self.backoff.sent(),
+                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
+                    self.counters.busy += 1;
+                    return Ok(taken);
+                }
+                Err(stop) => {
+                    self.counters.refused += 1;
+                    return Err(TransmitError { taken, kind: stop.into() });
+                }
+            }
+        }
+        Ok(bursts.len())
+    }
+
+    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
+        self.attend(now);
+        let counters = &mut self.counters;
+        let mut count = self.inside.deliver(BATCH, &mut |buffer| {
+            counters.received(&buffer);
+            sink(buffer);
+        });
+        for _ in 0..BATCH {
+            let Some(len) = self.interface.receive(&mut self.frame)? else { break };
+            count += 1;
+            let bytes = self.frame.get(..len).unwrap_or_default();
+            match self.us.packets(bytes) {
+                Some((buffer, from)) => {
+                    self.counters.received(&buffer);
+                    self.neighbours.hear(now, buffer.meta.source.ip(), from);
+                    sink(buffer);
+                }
+                None => self.hear(now, len),
+            }
+        }
+        Ok(count)
+    }
+
+    fn receive_queue_bytes(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
+        self.us.ips.contains(&to).then(|| self.inside.waiting_for(to))
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let inside = (!self.inside.is_empty()).then_some(Instant::ZERO);
+        let due = [self.backoff.retry_at(), self.neighbours.due(), self.host.due(), inside];
+        due.into_iter().flatten().min()
+    }
+
+    fn counters(&self) -> PortCounters {
+        // A TAP that was made anew counts anew.
+        let drops = self.interface.drops();
+        let drops = drops.checked_sub(self.drops_before).unwrap_or(drops);
+        PortCounters { kernel_drops: drops + self.inside.drops(), ..self.counters }
+    }
+
+    fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
+        smallvec![self.interface.descriptor()]
+    }
+}
+
+impl Control for TapPort {
+    fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
+        self.source_port.unwrap_or(wanted | *SOURCE_PORTS.start())
+    }
+
+    fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
+        let same = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
+        if !group.is_multicast() || !self.us.ips.iter().any(|ip| same(&ip)) {
+            let ip = self.info().ip;
+            return Err(JoinError::NotAGroup { group, ip });
+        }
+        if self.us.groups.contains(&group) {
+            return Ok(());
+        }
+        self.host.join(group).map_err(|error| {
+            let source = io::Error::other(match error {
+                MulticastError::GroupTableFull => "there is no room for more groups",
+                MulticastError::Unaddressable => "it is no group",
+            });
+            JoinError::Os { group, what: "telling routers", source }
+        })?;
+        self.us.groups.push(group);
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) {
+        if self.us.groups.contains(&group) {
+            self.us.groups.retain(|other| *other != group);
+            self.host.leave(group);
+        }
+    }
+
+    fn poll_link(&mut self) -> Option<LinkState> {
+        if !self.is_watched || self.interface.has_changed() {
+            self.is_watched = true;
+            self.look();
+        }
+        self.states.pop_front()
+    }
+
+    fn info(&self) -> PortInfo {
+        let sys::Interface { index, mtu, .. } = self.interface.state;
+        PortInfo {
+            ip: self.us.ips.first().copied().unwrap_or(IpAddr::from([0; 4])),
+            interface: index,
+            link_mtu: mtu,
+            gso: self.framer.gso,
+            gro: true,
+            receive_buffer: self.receive_buffer,
+            sees_ip_header: true,
+        }
+    }
+}
+
+/// The kind of [`TapPort`]s with a configuration.
+impl Kind for TapConfig {
+    fn name(&self) -> &'static str {
+        "tap"
+    }
+
+    fn is_of_host(&self) -> bool {
+        false
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.networks.iter().map(|network| network.ip).collect()
+    }
+
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+        Ok(Box::new(TapOpener { config: self.clone(), ips: ips.to_vec() }))
+    }
+}
+
+struct TapOpener {
+    config: TapConfig,
+    ips: Vec<IpAddr>,
+}
+
+impl Opener for TapOpener {
+    fn open(
+        &self,
+        config: &PortConfig,
+        _shards: u8,
+        _warn: &mut dyn FnMut(&dyn Display),
+    ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
+        Ok(vec![Box::new(TapPort::open(&self.config, &self.ips, config)?)])
+    }
+
+    fn has_all_addresses(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,605 @@
+//! Who is where on the link of a TAP port: link addresses by ARP and neighbour discovery (RFC 826, RFC 4861).
+//!
+//! smoltcp has this too, for what it sends itself. But it asks one question a second, whoever is silent, and
+//! keeps nothing of what is to be sent; here nobody waits for a neighbour but who sends to it. Its messages
+//! are used, and the rest of a host is its part (`host`).
+//!
+//! ```text
+//!             asked                    answered, or heard of
+//!   unknown ────────▶ asked, and ─────────────────────────▶ known ◀─┐ heard of
+//!      ▲              bursts wait                             │     │
+//!      │                  │ three questions,                  ▼     │
+//!      └──────────────────┴ a second each ◀──────── not heard of for a while:
+//!                                                   asked, and still used
+//! ```
+
+use std::collections::HashMap;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
+    EthernetRepr, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags,
+    NdiscRepr,
+};
+
+use super::config::{Mac, Network};
+use crate::net::Burst;
+use crate::port::shared::frame::Kept;
+use crate::time::Instant;
+
+/// How long a link address is believed of which nothing is heard.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How long an answer may take, and how many questions there are.
+const PATIENCE: Duration = Duration::from_secs(1);
+const QUESTIONS: u8 = 3;
+
+/// Neighbours that are remembered at most.
+const MOST: usize = 4096;
+
+/// Bytes that may wait for one neighbour: what is sent to a large receive buffer before the first answer.
+/// To lose some of that would cost a timeout.
+const EACH: usize = 4 << 20;
+
+/// Bytes that may wait for all.
+const ALL: usize = 16 << 20;
+
+/// The hop limit of neighbour discovery: no router has passed the message on.
+const FROM_THE_LINK: u8 = 255;
+
+/// The neighbours of a port.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    mac: Mac,
+    /// Our addresses.
+    ips: Vec<IpAddr>,
+    networks: Vec<Network>,
+    gateways: Vec<IpAddr>,
+    /// Those who were sent to, or have asked for us.
+    known: HashMap<IpAddr, Neighbour>,
+    /// Bytes that wait.
+    waiting: usize,
+    /// When somebody has had the time to answer.
+    due: Option<Instant>,
+    /// Who was heard of last, and until when there is no need to take notice of more.
+    heard: Option<(IpAddr, Mac, Instant)>,
+    /// Frames that ask, to be sent.
+    questions: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Neighbour {
+    mac: Option<Mac>,
+    /// When it was heard of last.
+    heard: Instant,
+    /// The question that it has not answered.
+    asked: Option<Asked>,
+    waiting: Vec<Kept>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Our address that asks.
+    from: IpAddr,
+    at: Instant,
+    times: u8,
+}
+
+impl Neighbour {
+    fn new(now: Instant) -> Self {
+        Self { mac: None, heard: now, asked: None, waiting: Vec::new() }
+    }
+}
+
+/// How a burst gets to an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// In frames to this link address.
+    To(Mac),
+    /// Nobody knows the link address yet of this neighbour. It has been asked.
+    Unresolved(IpAddr),
+    /// There is none: it is of no network of ours, and there is no gateway.
+    Nowhere,
+}
+
+impl Neighbours {
+    pub(super) fn new(
+        mac: Mac,
+        ips: &[IpAddr],
+        networks: Vec<Network>,
+        gateways: Vec<IpAddr>,
+    ) -> Self {
+        Self {
+            mac,
+            ips: ips.to_vec(),
+            networks,
+            gateways,
+            known: HashMap::new(),
+            waiting: 0,
+            due: None,
+            heard: None,
+            questions: Vec::new(),
+        }
+    }
+
+    /// Who on the link gets what is sent to `destination`.
+    fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
+        if self.networks.iter().any(|net| net.is_broadcast(destination)) {
+            return None;
+        }
+        if self.networks.iter().any(|net| net.contains(destination)) {
+            return Some(destination);
+        }
+        let same = |gateway: &&IpAddr| gateway.is_ipv4() == destination.is_ipv4();
+        self.gateways.iter().find(same).copied()
+    }
+
+    /// The way of what is sent to `destination` now, from one of our addresses.
+    pub(super) fn way_to(&mut self, now: Instant, from: IpAddr, destination: IpAddr) -> Way {
+        let Some(hop) = self.next_hop(destination) else { return Way::Nowhere };
+        if self.known.len() >= MOST && !self.known.contains_key(&hop) {
+            // What waits for somebody stays.
+            self.known.retain(|_, neighbour| !neighbour.waiting.is_empty());
+            if self.known.len() >= MOST {
+                return Way::Nowhere;
+            }
+        }
+        let neighbour = self.known.entry(hop).or_insert_with(|| Neighbour::new(now));
+        let doubtful = neighbour.mac.is_none() || now.since(neighbour.heard) >= FRESH;
+        let mac = neighbour.mac;
+        if doubtful && neighbour.asked.is_none() {
+            neighbour.asked = Some(Asked { from, at: now, times: 1 });
+            self.ask(now, from, hop);
+        }
+        mac.map_or(Way::Unresolved(hop), Way::To)
+    }
+
+    /// Keeps a burst until the neighbour has answered. `false` if there is no room.
+    pub(super) fn keep(&mut self, hop: IpAddr, burst: &Burst) -> bool {
+        let Some(neighbour) = self.known.get_mut(&hop) else { return false };
+        let kept = Kept::from(burst);
+        let (cost, each) = (kept.cost(), cost(&neighbour.waiting));
+        let fits = each + cost <= EACH && self.waiting + cost <= ALL;
+        if fits {
+            self.waiting += cost;
+            neighbour.waiting.push(kept);
+        }
+        fits
+    }
+
+    /// What has come from `ip` in a frame from `mac` shows that its next hop is still there.
+    pub(super) fn hear(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
+        if self.heard.is_some_and(|(of, from, until)| of == ip && from == mac && now < until) {
+            return;
+        }
+        self.heard = Some((ip, mac, now + PATIENCE));
+        let Some(hop) = self.next_hop(ip) else { return };
+        if let Some(neighbour) = self.known.get_mut(&hop).filter(|known| known.mac == Some(mac)) {
+            neighbour.heard = now;
+            neighbour.asked = None;
+        }
+    }
+
+    /// Takes notice of a message that says where somebody is. Returns what has waited for him.
+    pub(super) fn learn(&mut self, now: Instant, frame: &[u8]) -> Vec<Kept> {
+        let Some(told) = told(frame) else { return Vec::new() };
+        // Who asks for us is about to send, and will want an answer. Strangers do not fill the table.
+        let asks_for_us = told.asks.is_some_and(|ip| self.ips.contains(&ip));
+        if asks_for_us && self.known.len() < MOST / 2 && self.next_hop(told.ip) == Some(told.ip) {
+            self.known.entry(told.ip).or_insert_with(|| Neighbour::new(now));
+        }
+        let Some(neighbour) = self.known.get_mut(&told.ip) else { return Vec::new() };
+        if neighbour.mac.is_some_and(|mac| mac != told.mac) && !told.overrides {
+            return Vec::new();
+        }
+        neighbour.mac = Some(told.mac);
+        neighbour.heard = now;
+        neighbour.asked = None;
+        let released = mem::take(&mut neighbour.waiting);
+        self.waiting -= cost(&released);
+        released
+    }
+
+    /// Asks again who has not answered, and gives up who never does, with what waits for him.
+    pub(super) fn attend(&mut self, now: Instant) {
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        let (mut again, mut due, mut lost) = (Vec::new(), None::<Instant>, 0);
+        self.known.retain(|ip, neighbour| {
+            let Some(asked) = &mut neighbour.asked else { return true };
+            if now >= asked.at + PATIENCE {
+                if asked.times == QUESTIONS {
+                    lost += cost(&neighbour.waiting);
+                    return false;
+                }
+                again.push((asked.from, *ip));
+                (asked.at, asked.times) = (now, asked.times + 1);
+            }
+            let next = asked.at + PATIENCE;
+            due = Some(due.map_or(next, |due| due.min(next)));
+            true
+        });
+        self.waiting -= lost;
+        self.due = due;
+        again.into_iter().for_each(|(from, to)| self.ask(now, from, to));
+    }
+
+    /// When [`attend`](Self::attend) has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Forgets where everybody is: the link is another.
+    pub(super) fn forget(&mut self) {
+        self.known.retain(|_, neighbour| {
+            neighbour.mac = None;
+            neighbour.asked.is_some()
+        });
+        self.heard = None;
+    }
+
+    /// Tells the link where our addresses are: who knew them elsewhere learns it.
+    pub(super) fn announce(&mut self) {
+        for ip in &self.ips {
+            self.questions.push(match *ip {
+                IpAddr::V4(ip) => self.arp(ip, ip),
+                IpAddr::V6(ip) => self.advertisement(ip),
+            });
+        }
+    }
+
+    /// Frames to be sent.
+    pub(super) fn questions(&mut self) -> Vec<Vec<u8>> {
+        mem::take(&mut self.questions)
+    }
+
+    fn ask(&mut self, now: Instant, from: IpAddr, to: IpAddr) {
+        self.questions.push(match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => self.arp(from, to),
+            (IpAddr::V6(from), IpAddr::V6(to)) => self.solicitation(from, to),
+            // What leaves from an address of one version goes to none of the other.
+            _ => return,
+        });
+        let due = now + PATIENCE;
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// A question to all, where `to` is.
+    fn arp(&self, from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
+        let repr = ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Request,
+            source_hardware_addr: EthernetAddress(self.mac.0),
+            source_protocol_addr: from,
+            target_hardware_addr: EthernetAddress([0; 6]),
+            target_protocol_addr: to,
+        };
+        let mut body = vec![0; repr.buffer_len()];
+        repr.emit(&mut ArpPacket::new_unchecked(&mut body));
+        self.frame(EthernetAddress::BROADCAST, EthernetProtocol::Arp, &body)
+    }
+
+    /// A question to those whose address ends like `to`'s, where that is.
+    fn solicitation(&self, from: Ipv6Addr, to: Ipv6Addr) -> Vec<u8> {
+        let [.., a, b, c] = to.octets();
+        let [c, b, a] = [c, b, a].map(u16::from);
+        let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | a, b << 8 | c);
+        let lladdr = Some(EthernetAddress(self.mac.0).into());
+        self.discovery(from, group, NdiscRepr::NeighborSolicit { target_addr: to, lladdr })
+    }
+
+    /// To all, that `ip` is here.
+    fn advertisement(&self, ip: Ipv6Addr) -> Vec<u8> {
+        let lladdr = Some(EthernetAddress(self.mac.0).into());
+        let flags = NdiscNeighborFlags::OVERRIDE;
+        let repr = NdiscRepr::NeighborAdvert { flags, target_addr: ip, lladdr };
+        self.discovery(ip, Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), repr)
+    }
+
+    fn discovery(&self, from: Ipv6Addr, group: Ipv6Addr, message: NdiscRepr<'_>) -> Vec<u8> {
+        let message = Icmpv6Repr::Ndisc(message);
+        let header = Ipv6Repr {
+            src_addr: from,
+            dst_addr: group,
+            next_header: IpProtocol::Icmpv6,
+            payload_len: message.buffer_len(),
+            hop_limit: FROM_THE_LINK,
+        };
+        let mut body = vec![0; header.buffer_len() + message.buffer_len()];
+        let mut packet = Ipv6Packet::new_unchecked(&mut body[..]);
+        header.emit(&mut packet);
+        let mut icmp = Icmpv6Packet::new_unchecked(packet.payload_mut());
+        message.emit(&from, &group, &mut icmp, &ChecksumCapabilities::default());
+        let to = EthernetAddress(group_mac(group.into()).0);
+        self.frame(to, EthernetProtocol::Ipv6, &body)
+    }
+
+    fn frame(&self, to: EthernetAddress, ethertype: EthernetProtocol, body: &[u8]) -> Vec<u8> {
+        let src_addr = EthernetAddress(self.mac.0);
+        let header = EthernetRepr { src_addr, dst_addr: to, ethertype };
+        let mut frame = vec![0; header.buffer_len()];
+        header.emit(&mut EthernetFrame::new_unchecked(&mut frame));
+        frame.extend(body);
+        frame
+    }
+}
+
+fn cost(kept: &[Kept]) -> usize {
+    kept.iter().map(Kept::cost).sum()
+}
+
+/// The link address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7).
+pub(super) fn group_mac(group: IpAddr) -> Mac {
+    Mac(match group {
+        IpAddr::V4(group) => {
+            let [_, b, c, d] = group.octets();
+            [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(group) => {
+            let [.., a, b, c, d] = group.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    })
+}
+
+/// Who says where he is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Told {
+    ip: IpAddr,
+    mac: Mac,
+    /// What was believed before is wrong if it is something else.
+    overrides: bool,
+    /// Where he asks who has it.
+    asks: Option<IpAddr>,
+}
+
+/// What a frame says about who sends it, if it is of ARP or neighbour discovery.
+fn told(frame: &[u8]) -> Option<Told> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    let told = match frame.ethertype() {
+        EthernetProtocol::Arp => told_by_arp(frame.payload()),
+        EthernetProtocol::Ipv6 => told_by_discovery(frame.payload()),
+        _ => None,
+    }?;
+    EthernetAddress(told.mac.0).is_unicast().then_some(told)
+}
+
+fn told_by_arp(body: &[u8]) -> Option<Told> {
+    let packet = ArpPacket::new_checked(body).ok()?;
+    let ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr,
+        source_protocol_addr,
+        target_protocol_addr,
+        ..
+    } = ArpRepr::parse(&packet).ok()?
+    else {
+        return None;
+    };
+    let (ip, mac) = (source_protocol_addr.into(), Mac(source_hardware_addr.0));
+    let asks = match operation {
+        ArpOperation::Request => Some(target_protocol_addr.into()),
+        ArpOperation::Reply => None,
+        ArpOperation::Unknown(_) => return None,
+    };
+    Some(Told { ip, mac, overrides: true, asks })
+}
+
+fn told_by_discovery(body: &[u8]) -> Option<Told> {
+    let packet = Ipv6Packet::new_checked(body).ok()?;
+    let header = Ipv6Repr::parse(&packet).ok()?;
+    if header.next_header != IpProtocol::Icmpv6 || header.hop_limit != FROM_THE_LINK {
+        return None;
+    }
+    let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
+    let checksums = ChecksumCapabilities::default();
+    let message =
+        Icmpv6Repr::parse(&header.src_addr, &header.dst_addr, &message, &checksums).ok()?;
+    let (ip, lladdr, overrides, asks) = match message {
+        Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { flags, target_addr, lladdr }) => {
+            (target_addr, lladdr?, flags.contains(NdiscNeighborFlags::OVERRIDE), None)
+        }
+        Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit { target_addr, lladdr }) => {
+            (header.src_addr, lladdr?, true, Some(target_addr.into()))
+        }
+        _ => return None,
+    };
+    let mac = lladdr.as_bytes().try_into().ok().map(Mac)?;
+    Some(Told { ip: ip.into(), mac, overrides, asks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host::Host;
+    use super::*;
+    use crate::net::{BurstToken, Path};
+
+    const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const THEIRS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+    const ROUTERS: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    /// One end of the link.
+    fn host(own: &str, prefix: u8, gateways: &[&str], mac: Mac) -> Neighbours {
+        let gateways = gateways.iter().map(|text| ip(text)).collect();
+        Neighbours::new(mac, &[ip(own)], vec![Network { ip: ip(own), prefix }], gateways)
+    }
+
+    fn burst(from: &str, to: &str, len: usize) -> Burst {
+        let mut burst = Burst::new();
+        let (source, destination) = (ip(from), ip(to));
+        let path =
+            Path { source, destination, source_port: 0xc123, traffic_class: 0, hop_limit: 64 };
+        burst.reset(path, BurstToken(0));
+        burst.push(len).fill(7);
+        burst
+    }
+
+    /// What another that has `own` answers to a question, which must be one.
+    fn answer(own: &str, mac: Mac, question: &[u8]) -> Vec<u8> {
+        let (network, now) = (Network { ip: ip(own), prefix: 24 }, Instant::ZERO);
+        let answers = Host::new(now, mac, &[network], &[]).take(now, question);
+        let is_answer = |frame: &Vec<u8>| told(frame).is_some();
+        answers.into_iter().find(is_answer).expect("an answer")
+    }
+
+    #[test]
+    fn who_is_asked_answers_and_gets_what_has_waited() {
+        for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+            let mut near = host(own, 24, &[], OURS);
+            assert_eq!(near.way_to(at(0), ip(own), ip(peer)), Way::Unresolved(ip(peer)));
+            assert!(near.keep(ip(peer), &burst(own, peer, 100)));
+            assert_eq!(near.way_to(at(1), ip(own), ip(peer)), Way::Unresolved(ip(peer)));
+            let questions = near.questions();
+            assert_eq!(questions.len(), 1, "one is enough");
+            let answer = answer(peer, THEIRS, &questions[0]);
+            assert_eq!(answer[..6], OURS.0);
+            let released = near.learn(at(2), &answer);
+            assert_eq!(released.iter().map(|kept| kept.data.len()).collect::<Vec<_>>(), [100]);
+            assert_eq!(near.way_to(at(2), ip(own), ip(peer)), Way::To(THEIRS));
+            assert_eq!((near.questions().len(), near.waiting), (0, 0));
+        }
+    }
+
+    #[test]
+    fn who_is_silent_is_asked_three_times_and_keeps_nobody_else() {
+        let mut near = host("10.0.0.1", 24, &[], OURS);
+        let [own, silent, other] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+        let large = burst(own, silent, 60_000);
+        near.way_to(at(0), ip(own), ip(silent));
+        let kept = (0..100).take_while(|_| near.keep(ip(silent), &large)).count();
+        assert_eq!(kept, EACH / 61_024);
+        near.way_to(at(10), ip(own), ip(other));
+        assert!(near.keep(ip(other), &burst(own, other, 60_000)));
+        let mut asked = vec![near.questions().len()];
+        for ms in [999, 1000, 1010, 2500, 3500, 3600] {
+            near.attend(at(ms));
+            asked.push(near.questions().len());
+        }
+        assert_eq!(asked, [2, 0, 1, 1, 2, 0, 0]);
+        assert_eq!((near.waiting, near.known.len(), near.due()), (0, 0, None));
+        assert!(!near.keep(ip(silent), &large), "who is given up has to be asked first");
+        near.way_to(at(4000), ip(own), ip(silent));
+        assert!(near.keep(ip(silent), &large));
+        assert_eq!(near.questions().len(), 1);
+    }
+
+    #[test]
+    fn who_is_heard_of_is_not_asked_and_who_is_not_is_forgotten() {
+        let mut near = host("10.0.0.1", 24, &[], OURS);
+        let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
+        near.way_to(at(0), own, peer);
+        let question = near.questions().remove(0);
+        near.learn(at(0), &answer("10.0.0.2", THEIRS, &question));
+        let mut asks = |ms| {
+            let way = near.way_to(at(ms), own, peer);
+            near.attend(at(ms));
+            (way, near.questions().len())
+        };
+        assert_eq!(asks(4999), (Way::To(THEIRS), 0));
+        assert_eq!(asks(5000), (Way::To(THEIRS), 1));
+        near.hear(at(5500), peer, ROUTERS);
+        near.attend(at(6000));
+        assert_eq!(near.questions().len(), 1, "another has its address, or pretends to");
+        near.hear(at(6500), peer, THEIRS);
+        near.attend(at(7000));
+        assert_eq!((near.questions().len(), near.due()), (0, None));
+        let mut asks = |ms| {
+            let way = near.way_to(at(ms), own, peer);
+            near.attend(at(ms));
+            (way, near.questions().len())
+        };
+        assert_eq!(asks(11_499), (Way::To(THEIRS), 0));
+        for ms in [11_500, 12_500, 13_500] {
+            assert_eq!(asks(ms), (Way::To(THEIRS), 1));
+        }
+        assert_eq!(asks(14_500), (Way::To(THEIRS), 0), "this was the last");
+        assert_eq!(asks(14_501), (Way::Unresolved(peer), 1));
+    }
+
+    #[test]
+    fn a_new_link_address_is_believed() {
+        let mut near = host("10.0.0.1", 24, &[], OURS);
+        let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
+        near.way_to(at(0), own, peer);
+        let question = near.questions().remove(0);
+        near.learn(at(0), &answer("10.0.0.2", THEIRS, &question));
+        for announced in ["10.0.0.2", "10.0.0.3", "fd00::2"] {
+            let mut other = host(announced, 24, &[], ROUTERS);
+            other.announce();
+            let frame = other.questions().remove(0);
+            assert_eq!(told(&frame).unwrap().ip, ip(announced));
+            near.learn(at(1), &frame);
+        }
+        assert_eq!(near.way_to(at(1), own, peer), Way::To(ROUTERS));
+        assert_eq!(near.known.len(), 1, "nobody is remembered who was not asked");
+    }
+
+    #[test]
+    fn who_asks_for_us_can_be_answered_at_once() {
+        for [own, peer, far] in
+            [["10.0.0.1", "10.0.0.2", "192.0.2.2"], ["fd00::1", "fd00::2", "fe00::2"]]
+        {
+            let mut near = host(own, 24, &[], OURS);
+            for (from, to) in [(peer, own), (far, own), (peer, "10.0.0.9"), (peer, "fd00::9")] {
+                let mut other = host(from, 24, &[], THEIRS);
+                other.networks[0] = Network { ip: ip(to), prefix: 24 };
+                other.way_to(at(0), ip(from), ip(to));
+                other.questions().iter().for_each(|frame| _ = near.learn(at(0), frame));
+            }
+            assert_eq!(near.way_to(at(0), ip(own), ip(peer)), Way::To(THEIRS));
+            assert_eq!((near.known.len(), near.questions().len()), (1, 0));
+        }
+    }
+
+    #[test]
+    fn what_goes_elsewhere_goes_to_the_gateway() {
+        let mut near = host("10.0.0.1", 24, &["10.0.0.9"], OURS);
+        let own = ip("10.0.0.1");
+        for far in ["192.0.2.1", "192.0.2.2"] {
+            assert_eq!(near.way_to(at(0), own, ip(far)), Way::Unresolved(ip("10.0.0.9")));
+        }
+        let questions = near.questions();
+        assert_eq!(questions.len(), 1);
+        near.learn(at(0), &answer("10.0.0.9", ROUTERS, &questions[0]));
+        assert_eq!(near.way_to(at(4000), own, ip("192.0.2.3")), Way::To(ROUTERS));
+        near.hear(at(4000), ip("192.0.2.1"), ROUTERS);
+        assert_eq!(near.way_to(at(6000), own, ip("192.0.2.3")), Way::To(ROUTERS));
+        assert_eq!(near.questions().len(), 0, "what came through it was heard");
+        for nobody in ["fd00::1", "10.0.0.255", "255.255.255.255"] {
+            assert_eq!(near.way_to(at(6000), own, ip(nobody)), Way::Nowhere, "{nobody}");
+        }
+        let mut alone = host("10.0.0.1", 24, &[], OURS);
+        assert_eq!(alone.way_to(at(0), own, ip("192.0.2.1")), Way::Nowhere);
+    }
+
+    #[test]
+    fn what_is_cut_short_tells_nothing() {
+        for own in ["10.0.0.1", "fd00::1"] {
+            let mut host = host(own, 24, &[], OURS);
+            host.announce();
+            let frame = host.questions().remove(0);
+            assert!(told(&frame).is_some());
+            for len in 0..frame.len() {
+                assert_eq!(told(&frame[..len]), None, "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn groups_have_link_addresses() {
+        let mac = |text| group_mac(ip(text)).to_string();
+        assert_eq!(mac("239.129.2.3"), "01:00:5e:01:02:03");
+        assert_eq!(mac("ff15::1:2:3"), "33:33:00:02:00:03");
+    }
+}

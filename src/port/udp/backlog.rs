@@ -1,0 +1,215 @@
+//! What waits to be received by another socket of this machine.
+//!
+//! The kernel tells it to anybody who asks through `sock_diag(7)`, as `ss -um` does; a question takes
+//! a few microseconds.
+//!
+//! It is asked for the socket that a datagram would reach. Where several share an address, each a shard's,
+//! that depends for this question on the source port alone. So when an address is asked about for the first
+//! time, several source ports are tried; from then on those that led to different sockets, and what is told
+//! is the most that waits at any of them. How many there are nobody says: of two none is missed, of 64 some.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use smallvec::SmallVec;
+
+use crate::net::ROCE_PORT;
+use crate::sys::{SockDiag, SocketMemory, Unanswered};
+use crate::time::Instant;
+
+/// A way to ask.
+#[derive(Debug)]
+pub(super) struct Backlogs {
+    probe: SockDiag,
+    /// The sockets at each address that was asked about.
+    known: HashMap<IpAddr, SmallVec<[Known; 1]>>,
+}
+
+/// A socket at an address.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// A question from here is about it.
+    source_port: u16,
+    /// What the kernel tells it from others by.
+    cookie: u64,
+}
+
+/// Source ports that are tried.
+const TRIED: RangeInclusive<u16> = 1..=32;
+
+/// Addresses of which something is remembered. When there are more all is forgotten.
+const REMEMBERED: usize = 1024;
+
+impl Backlogs {
+    pub(super) fn new() -> Self {
+        Self { probe: SockDiag::new(), known: HashMap::new() }
+    }
+
+    /// What the socket at the RoCEv2 port of `to` has; of several the fullest. `None` when no socket of this
+    /// machine has it, or the kernel does not tell, or not now.
+    pub(super) fn ask(&mut self, now: Instant, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
+        self.fullest(now, from, to).ok().flatten()
+    }
+
+    fn fullest(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<Option<SocketMemory>, Unanswered> {
+        let known = match self.known.get(&to) {
+            Some(known) => known.clone(),
+            None => match self.find_all(now, from, to)? {
+                Some(known) => known,
+                None => return Ok(None),
+            },
+        };
+        let mut fullest: Option<SocketMemory> = None;
+        for Known { source_port, cookie } in known {
+            let found = self.memory(now, (from, source_port), to)?;
+            if found.is_none_or(|found| found.cookie != cookie) {
+                // Others have the address by now.
+                self.known.remove(&to);
+            }
+            let Some(found) = found else { return Ok(None) };
+            if fullest.is_none_or(|fullest| found.waiting > fullest.waiting) {
+                fullest = Some(found);
+            }
+        }
+        Ok(fullest)
+    }
+
+    /// What one of the sockets has at the RoCEv2 port of `to`, whichever that is.
+    pub(super) fn ask_any(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Option<SocketMemory> {
+        self.memory(now, (from, *TRIED.start()), to).ok().flatten()
+    }
+
+    /// Returns the memory of the socket that a datagram from `from` to the RoCEv2 port of `to` would reach.
+    fn memory(
+        &mut self,
+        now: Instant,
+        from: (IpAddr, u16),
+        to: IpAddr,
+    ) -> Result<Option<SocketMemory>, Unanswered> {
+        self.probe.ask(now.since(Instant::ZERO), from, (to, ROCE_PORT))
+    }
+
+    /// Finds the sockets at an address.
+    fn find_all(
+        &mut self,
+        now: Instant,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> Result<Option<SmallVec<[Known; 1]>>, Unanswered> {
+        let mut all: SmallVec<[Known; 1]> = SmallVec::new();
+        for source_port in TRIED {
+            let Some(found) = self.memory(now, (from, source_port), to)? else {
+                return Ok(None);
+            };
+            let cookie = found.cookie;
+            if all.iter().all(|known| known.cookie != cookie) {
+                all.push(Known { source_port, cookie });
+            }
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(to, all.clone());
+        Ok(Some(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::port::prerequisite;
+
+    const NOW: Instant = Instant::ZERO;
+
+    /// Kernels without `CONFIG_INET_UDP_DIAG` do not answer, nor do sandboxes without `NETLINK_SOCK_DIAG`.
+    const NO_ANSWER: &str = "the kernel does not answer sock_diag(7) requests for UDP sockets";
+
+    #[test]
+    fn the_kernel_tells_what_waits_and_nothing_where_nobody_is() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip = Ipv4Addr::new(127, 62, high, low);
+        let (here, there) = (Ipv4Addr::LOCALHOST, UdpSocket::bind((ip, ROCE_PORT)).unwrap());
+        let sender = UdpSocket::bind((here, 0)).unwrap();
+        let mut backlogs = Backlogs::new();
+        let buffer = SockRef::from(&there).recv_buffer_size().unwrap() as u64;
+        let mut ask = || {
+            let memory = backlogs.ask(NOW, here.into(), ip.into())?;
+            assert_eq!(memory.buffer, buffer);
+            Some(memory.waiting)
+        };
+        let Some(mut before) = ask() else { return prerequisite::missing(NO_ANSWER) };
+        assert_eq!(before, 0);
+        for _ in 0..3 {
+            sender.send_to(&[0; 1000], (ip, ROCE_PORT)).unwrap();
+            let now = ask().unwrap();
+            assert!(now >= before + 1000, "{before} and 1000 more are {now}");
+            before = now;
+        }
+        for _ in 0..3 {
+            there.recv(&mut [0; 1000]).unwrap();
+        }
+        assert_eq!(ask(), Some(0));
+        drop(there);
+        assert_eq!(ask(), None);
+    }
+
+    #[test]
+    fn of_several_sockets_at_an_address_the_fullest_counts() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip: IpAddr = Ipv4Addr::new(127, 61, high, low).into();
+        let config = super::super::PortConfig::new(ip);
+        let here = Ipv4Addr::LOCALHOST.into();
+        let mut backlogs = Backlogs::new();
+        for shards in [2, 1, 4] {
+            let ports = super::super::UdpPort::open_shards(&config, shards).unwrap();
+            let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let Some(empty) = backlogs.ask(NOW, here, ip) else {
+                return prerequisite::missing(NO_ANSWER);
+            };
+            assert_eq!(empty.waiting, 0);
+            for shard in 0..shards {
+                let mut datagram = [0; 1000];
+                (datagram[0], datagram[7]) = (4, 0x40 | shard);
+                for _ in 0..=shard {
+                    sender.send_to(&datagram, (ip, ROCE_PORT)).unwrap();
+                }
+                let waiting = backlogs.ask(NOW, here, ip).map(|memory| memory.waiting);
+                let least = 1000 * (u64::from(shard) + 1);
+                assert!(waiting >= Some(least), "{waiting:?} at shard {shard} of {shards}");
+            }
+            drop(ports);
+            assert_eq!(backlogs.ask(NOW, here, ip), None);
+        }
+    }
+
+    #[test]
+    fn stale_answer_in_the_socket_does_not_stop_the_probe() {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let ip: IpAddr = Ipv4Addr::new(127, 60, high, low).into();
+        let _there = UdpSocket::bind((ip, ROCE_PORT)).unwrap();
+        let here = Ipv4Addr::LOCALHOST.into();
+        let mut backlogs = Backlogs::new();
+        let Some(before) = backlogs.ask(NOW, here, ip) else {
+            return prerequisite::missing(NO_ANSWER);
+        };
+        backlogs.probe.leave_an_answer((here, 1), (ip, ROCE_PORT));
+        for _ in 0..3 {
+            assert_eq!(backlogs.ask(NOW, here, ip), Some(before));
+        }
+    }
+}

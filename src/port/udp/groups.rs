@@ -1,0 +1,226 @@
+//! Multicast groups: a socket each, bound to the group.
+//!
+//! A socket that is bound to a host's address receives nothing that is sent to a group. One that is bound
+//! to the group does, as soon as it has joined it (IGMP, MLD), and leaves it when it is closed. Every
+//! process of a host that has joined gets what is sent there.
+
+use std::io;
+use std::mem;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+
+use super::{PortConfig, socket};
+use crate::port::JoinError;
+use crate::sys::{self, Readiness};
+
+/// The groups that a port has joined.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// Tells which of the sockets are readable. There while there are any.
+    readiness: Option<Readiness>,
+    sockets: Vec<(u64, IpAddr, Socket)>,
+    /// Names the sockets to [`Readiness`].
+    next: u64,
+    /// Datagrams that found no room in sockets which are closed.
+    drops: u64,
+}
+
+impl Groups {
+    /// Joins a group on an interface. `config` is the port's.
+    pub(super) fn join(
+        &mut self,
+        config: &PortConfig,
+        interface: u32,
+        group: IpAddr,
+    ) -> Result<(), JoinError> {
+        if !group.is_multicast() || group.is_ipv4() != config.ip.is_ipv4() {
+            return Err(JoinError::NotAGroup { group, ip: config.ip });
+        }
+        if self.sockets.iter().any(|(_, joined, _)| *joined == group) {
+            return Ok(());
+        }
+        let os = |(what, source)| JoinError::Os { group, what, source };
+        let socket = socket::member(config, interface, group).map_err(os)?;
+        let epoll = |source| os(("epoll", source));
+        let readiness = match self.readiness.take() {
+            Some(readiness) => readiness,
+            None => Readiness::new().map_err(epoll)?,
+        };
+        let added = readiness.add(socket.as_fd(), self.next);
+        self.readiness = Some(readiness);
+        added.map_err(epoll)?;
+        self.sockets.push((self.next, group, socket));
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Joins its groups on another interface, which has the port's address by now. Those that cannot be
+    /// joined there stay as they are.
+    pub(super) fn follow(&mut self, config: &PortConfig, interface: u32) {
+        let Some(readiness) = &self.readiness else { return };
+        for (token, group, socket) in &mut self.sockets {
+            if let Ok(fresh) = socket::member(config, interface, *group)
+                && readiness.add(fresh.as_fd(), *token).is_ok()
+            {
+                self.drops += of(socket);
+                forget(readiness, &mem::replace(socket, fresh));
+            }
+        }
+    }
+
+    /// Leaves a group.
+    pub(super) fn leave(&mut self, group: IpAddr) {
+        let Some(at) = self.sockets.iter().position(|(_, joined, _)| *joined == group) else {
+            return;
+        };
+        let (_, _, socket) = self.sockets.swap_remove(at);
+        self.drops += of(&socket);
+        if let Some(readiness) = &self.readiness {
+            forget(readiness, &socket);
+        }
+        drop(socket);
+        if self.sockets.is_empty() {
+            self.readiness = None;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// The sockets on which something waits, and their groups; the others later.
+    pub(super) fn readable(&self) -> io::Result<impl Iterator<Item = (IpAddr, BorrowedFd<'_>)>> {
+        let tokens = self.readiness.as_ref().map(Readiness::readable).transpose()?;
+        let find = |token| self.sockets.iter().find(|(of, ..)| *of == token);
+        let found = tokens.unwrap_or_default().into_iter().filter_map(find);
+        Ok(found.map(|(_, group, socket)| (*group, socket.as_fd())))
+    }
+
+    /// What is readable when one of the sockets is.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.readiness.as_ref().map(Readiness::as_fd)
+    }
+
+    /// Datagrams that found no room, so far.
+    pub(super) fn drops(&self) -> u64 {
+        self.drops + self.sockets.iter().map(|(_, _, socket)| of(socket)).sum::<u64>()
+    }
+}
+
+/// A socket that will be closed is looked at no more. A forked process may have it as well, and then it is
+/// not out when it is closed here.
+fn forget(readiness: &Readiness, socket: &Socket) {
+    let _ = readiness.remove(socket.as_fd());
+}
+
+/// Datagrams that found no room in a socket. Not every sandbox tells.
+fn of(socket: &Socket) -> u64 {
+    sys::drops(socket.as_fd()).unwrap_or(0).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::process;
+
+    use super::super::tests::{burst, config, open, path, receive};
+    use super::*;
+    use crate::port::{Control, Datapath, wait_readable};
+    use crate::time::Instant;
+
+    /// A group of this run of the tests.
+    fn group(number: u8) -> IpAddr {
+        let [.., high, low] = process::id().to_be_bytes();
+        Ipv4Addr::new(239, 192 | number, high, low).into()
+    }
+
+    #[test]
+    fn each_port_that_has_joined_receives_once_and_others_do_not() {
+        let group = group(1);
+        let mut ports = [(); 3].map(|()| open(&config()));
+        let [sender, member, _] = &mut ports;
+        for port in [&mut *sender, &mut *member] {
+            port.join(group).unwrap();
+            port.join(group).unwrap();
+        }
+        let path = path(sender, group, 0xc000);
+        let bursts = [burst(path, &[1040, 1040, 20]), burst(path, &[64])];
+        assert_eq!(sender.transmit(Instant::ZERO, &bursts), Ok(2));
+        for port in [&mut *sender, &mut *member] {
+            let buffers = receive(port, 4);
+            let lens: Vec<_> = buffers.iter().flat_map(|buffer| buffer.lens()).collect();
+            assert_eq!(lens, [1040, 1040, 20, 64]);
+            for buffer in buffers {
+                assert_eq!(buffer.meta.source, (path.source, path.source_port).into());
+                assert_eq!((buffer.meta.destination, buffer.meta.hop_limit), (group, 64));
+            }
+        }
+        for port in &mut ports {
+            assert_eq!(port.receive(Instant::ZERO, &mut |_| panic!("a buffer")).unwrap(), 0);
+        }
+        assert_eq!(ports[0].counters().rx_datagrams, 4);
+    }
+
+    #[test]
+    fn a_group_that_is_left_is_heard_no_more() {
+        let groups = [group(2), group(3)];
+        let (mut sender, mut member) = (open(&config()), open(&config()));
+        for group in groups {
+            member.join(group).unwrap();
+        }
+        assert_eq!(member.descriptors().len(), 2, "however many groups there are");
+        // As a forked process would have it.
+        let _held = member.groups.sockets[0].2.try_clone().unwrap();
+        member.leave(groups[0]);
+        for group in groups {
+            let path = path(&mut sender, group, 0xc000);
+            assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
+        }
+        let buffers = receive(&mut member, 1);
+        assert_eq!(buffers[0].meta.destination, groups[1]);
+        assert!(!wait_readable(&member.descriptors(), Some(Default::default())).unwrap());
+        member.leave(groups[1]);
+        member.leave(groups[1]);
+        assert_eq!(member.descriptors().len(), 1);
+    }
+
+    #[test]
+    fn groups_that_have_followed_to_an_interface_are_heard_there_alone() {
+        let group = group(5);
+        let (mut sender, mut member) = (open(&config()), open(&config()));
+        member.join(group).unwrap();
+        // As a forked process would have it.
+        let _held = member.groups.sockets[0].2.try_clone().unwrap();
+        let (config, interface) = (member.config.clone(), member.info().interface);
+        member.groups.follow(&config, interface);
+        let path = path(&mut sender, group, 0xc000);
+        assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
+        assert_eq!(receive(&mut member, 1).len(), 1);
+        assert!(!wait_readable(&member.descriptors(), Some(Default::default())).unwrap());
+    }
+
+    #[test]
+    fn hop_limit_and_traffic_class_are_as_asked_for() {
+        let group = group(4);
+        let (mut sender, mut member) = (open(&config()), open(&config()));
+        member.join(group).unwrap();
+        let mut path = path(&mut sender, group, 0xc000);
+        (path.hop_limit, path.traffic_class) = (1, 0x48);
+        assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
+        let meta = receive(&mut member, 1)[0].meta;
+        assert_eq!((meta.hop_limit, meta.traffic_class), (1, 0x48));
+    }
+
+    #[test]
+    fn what_is_no_group_of_its_kind_is_refused() {
+        let mut port = open(&config());
+        let ip = port.info().ip;
+        for other in ["127.0.0.1", "ff15::1"] {
+            let error = port.join(other.parse().unwrap()).unwrap_err().to_string();
+            let rest = "it is no multicast group of the IP version of";
+            assert_eq!(error, format!("cannot join {other}: {rest} {ip}"));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The receiving side: one socket, bound to the RoCEv2 port of the address.
+
+use std::io;
+use std::mem;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+
+use super::socket;
+use crate::net::{RxBuffer, RxMeta};
+use crate::port::PortCounters;
+use crate::port::shared::batch::Batch;
+use crate::sys::{self, Inbox, Received, integer};
+
+/// Messages to receive in one call from the socket of a group.
+const GROUP_BATCH: usize = 8;
+
+/// The socket that receives, and what was learnt of how things come.
+#[derive(Debug)]
+pub(super) struct Intake {
+    ip: IpAddr,
+    socket: Socket,
+    inbox: Inbox,
+    batch: Batch,
+}
+
+impl Intake {
+    /// Of a socket at `ip`.
+    pub(super) fn new(ip: IpAddr, socket: Socket) -> Self {
+        Self { ip, socket, inbox: Inbox::new(), batch: Batch::new() }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// So many bytes are being sent at once.
+    pub(super) fn sends(&mut self, bytes: usize) {
+        self.batch.sends(bytes);
+    }
+
+    /// Receives what was sent to the address, and returns how many messages that was.
+    pub(super) fn receive(
+        &mut self,
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
+        let filled = self.inbox.receive(self.socket.as_fd(), self.batch.next());
+        if filled.as_ref().is_err_and(sys::is_closed) {
+            self.forget_socket();
+        }
+        let got = deliver(&self.inbox, filled, self.ip, counters, sink)?;
+        self.batch.received(got.messages, got.datagrams, got.bytes);
+        Ok(got.messages)
+    }
+
+    /// Receives what was sent to a group, and returns how many messages that was.
+    pub(super) fn receive_of_group(
+        &mut self,
+        (group, socket): (IpAddr, BorrowedFd<'_>),
+        counters: &mut PortCounters,
+        sink: &mut dyn FnMut(RxBuffer<'_>),
+    ) -> io::Result<usize> {
+        let filled = self.inbox.receive(socket, GROUP_BATCH);
+        deliver(&self.inbox, filled, group, counters, sink).map(|got| got.messages)
+    }
+
+    /// Somebody else has closed the socket. By now its number may be that of a file of theirs, which is not
+    /// to be closed with the port.
+    fn forget_socket(&mut self) {
+        if let Ok(fresh) = socket::open(self.ip) {
+            mem::forget(mem::replace(&mut self.socket, fresh));
+        }
+    }
+}
+
+/// How much was received.
+struct Got {
+    messages: usize,
+    datagrams: usize,
+    bytes: usize,
+}
+
+/// Hands over what was received at an address.
+#[inline]
+fn deliver(
+    inbox: &Inbox,
+    filled: io::Result<usize>,
+    ip: IpAddr,
+    counters: &mut PortCounters,
+    sink: &mut dyn FnMut(RxBuffer<'_>),
+) -> io::Result<Got> {
+    let messages = match filled {
+        Ok(messages) => messages,
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => 0,
+            _ => return Err(error),
+        },
+    };
+    let mut got = Got { messages, datagrams: 0, bytes: 0 };
+    for message in inbox.messages(messages) {
+        got.bytes += message.data.len();
+        if let Some(buffer) = buffer(&message, ip) {
+            got.datagrams += buffer.segments().len();
+            counters.received(&buffer);
+            sink(buffer);
+        }
+    }
+    Ok(got)
+}
+
+/// What the kernel says of a received message. `None` when it is from no IP address.
+fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a>> {
+    let source = message.from.get()?;
+    let (mut segment_len, mut traffic_class, mut hop_limit) = (message.data.len(), 0, 0);
+    for (level, kind, data) in message.control.iter() {
+        let value = integer(data);
+        let byte = value.and_then(|value| u8::try_from(value).ok());
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                traffic_class = byte?;
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                hop_limit = byte?;
+            }
+            (libc::IPPROTO_UDP, libc::UDP_GRO) => {
+                segment_len = value.and_then(|value| usize::try_from(value).ok())?;
+            }
+            _ => {}
+        }
+    }
+    let meta = RxMeta { source, destination, traffic_class, hop_limit, ipv4: None };
+    Some(RxBuffer { data: message.data, segment_len, meta })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{burst, config, open, path};
+    use super::*;
+    use crate::port::{Control, Datapath, wait_readable};
+    use crate::time::Instant;
+
+    /// Who sends reckons with that (`transport::window`): in pieces a burst takes up to ten times as much of the
+    /// receive buffer, and who polled a moment ago may not be there to receive it.
+    #[test]
+    fn a_burst_arrives_whole_however_many_lone_datagrams_were_polled_for_before() {
+        let (mut a, mut b) = (open(&config()), open(&config()));
+        a.keep_identifications();
+        let path = path(&mut a, b.info().ip, 0xc000);
+        for lens in [&[84][..]; 1000].into_iter().chain([&[1040; 62][..]]) {
+            assert_eq!(a.transmit(Instant::ZERO, &[burst(path, lens)]), Ok(1));
+            // Without a word that anybody waits.
+            assert!(wait_readable(&b.descriptors(), Some(Duration::from_secs(20))).unwrap());
+            let mut came = Vec::new();
+            let mut take = |rx: RxBuffer<'_>| came.extend(rx.segments().map(<[u8]>::len));
+            assert_eq!(b.receive(Instant::ZERO, &mut take).unwrap(), 1);
+            assert_eq!(came, lens);
+            assert_eq!(b.receive(Instant::ZERO, &mut |_| panic!("a buffer")).unwrap(), 0);
+        }
+    }
+}

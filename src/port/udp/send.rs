@@ -1,0 +1,273 @@
+//! The sending side: one socket for each UDP source port.
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use libc::c_int;
+use socket2::Socket;
+
+use super::socket::{self, HOP_LIMIT};
+use super::sources::{MAX_SOCKETS, Sources};
+use super::talks::{Outlet, Talks};
+use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
+use crate::port::shared::stop::Stop;
+use crate::port::{PortCounters, SOURCE_PORTS};
+use crate::sys::{self, Envelope, MAX_MESSAGES};
+use crate::time::Instant;
+use crate::wire::icrc;
+
+/// Ports to try when the one that is wanted belongs to another program.
+const ATTEMPTS: u16 = 16;
+
+/// The sockets that packets leave from.
+#[derive(Debug)]
+pub(super) struct Senders {
+    ip: IpAddr,
+    /// The interface, for link-local destinations.
+    scope: u32,
+    /// Whether the kernel cuts bursts.
+    gso: bool,
+    sockets: Vec<Sender>,
+    /// Those of the ports that share the address, if any do.
+    shared: Option<Sources>,
+    envelopes: Box<[Envelope]>,
+    talks: Talks,
+    /// For a datagram that is sealed again.
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Sender {
+    port: u16,
+    /// `None`: the one that receives.
+    socket: Option<Arc<Socket>>,
+}
+
+impl Senders {
+    pub(super) fn new(ip: IpAddr, scope: u32, gso: bool, shared: Option<Sources>) -> Self {
+        Self {
+            ip,
+            scope,
+            gso,
+            sockets: Vec::new(),
+            shared,
+            envelopes: vec![Envelope::default(); MAX_MESSAGES].into_boxed_slice(),
+            talks: Talks::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Opens the socket that sends from `port`; the RoCEv2 port is the receiver's.
+    pub(super) fn open(&mut self, port: u16) -> io::Result<()> {
+        let own = (port != ROCE_PORT).then(|| match &self.shared {
+            Some(shared) => shared.get(self.ip, self.scope, port),
+            None => socket::sender(self.ip, self.scope, port).map(Arc::new),
+        });
+        let socket = own.transpose()?;
+        self.sockets.push(Sender { port, socket });
+        Ok(())
+    }
+
+    /// What is sent to groups leaves by another interface, which has the address by now.
+    pub(super) fn follow(&mut self, interface: u32) {
+        self.scope = interface;
+        self.talks.end();
+        for socket in self.sockets.iter().filter_map(|sender| sender.socket.as_ref()) {
+            socket::multicast_from(socket, self.ip, interface);
+        }
+    }
+
+    /// Agrees on `wanted`, one near it when another program has that, or, when there are enough
+    /// sockets, on one that is open.
+    pub(super) fn agree(&mut self, wanted: u16) -> u16 {
+        if self.find(wanted).is_some() {
+            return wanted;
+        }
+        for attempt in 0..ATTEMPTS {
+            // An odd stride visits the whole range.
+            let port = wanted.wrapping_add(attempt.wrapping_mul(0x9e5)) | *SOURCE_PORTS.start();
+            if self.sockets.len() >= MAX_SOCKETS {
+                break;
+            }
+            if self.find(port).is_none() && self.open(port).is_ok() {
+                return port;
+            }
+        }
+        if self.sockets.is_empty() {
+            // Nothing can be opened: send from the socket that receives.
+            let _ = self.open(ROCE_PORT);
+        }
+        let folded = usize::from(wanted) % self.sockets.len().max(1);
+        self.sockets.get(folded).map_or(ROCE_PORT, |sender| sender.port)
+    }
+
+    /// Every datagram leaves with the identification that it was sealed for.
+    pub(super) fn keep_identifications(&mut self) {
+        self.talks.stop();
+    }
+
+    /// Sends the bursts at the front that share a source port, and returns how many were taken.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        bursts: &[Burst],
+        receiver: &Socket,
+        counters: &mut PortCounters,
+    ) -> Result<usize, Stop> {
+        let Some(first) = bursts.first() else { return Ok(0) };
+        self.check(first)?;
+        let port = first.path.source_port;
+        let fits = |burst: &&Burst| burst.path.source_port == port && self.check(burst).is_ok();
+        let count = bursts.iter().take(MAX_MESSAGES).take_while(fits).count();
+        let run = &bursts[..count];
+        let Some(sender) = self.find(port) else {
+            return Err(Stop::Refused(TransmitErrorKind::Other));
+        };
+        let outlet = match &self.sockets[sender].socket {
+            Some(usual) if self.shared.is_none() => self.talks.follow(now, run, self.scope, usual),
+            _ => Outlet::Usual,
+        };
+        if let Outlet::Talk(talk) = outlet
+            && self.talks.send(talk, first)
+        {
+            counters.sent(first);
+            counters.tx_connected += 1;
+            return Ok(1);
+        }
+        for (envelope, burst) in self.envelopes.iter_mut().zip(run) {
+            address(envelope, burst, self.scope);
+            if burst.len() > 1 {
+                cut(envelope, burst);
+            }
+        }
+        let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
+        let sent = match &self.envelopes[..count] {
+            [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
+            envelopes => sys::send_many(socket, envelopes, run.iter().map(Burst::data)),
+        };
+        let stop = |error| self.stopped(sender, &error, first.len());
+        let taken = sent.map_err(stop)?;
+        for burst in &run[..taken] {
+            counters.sent(burst);
+        }
+        if let Outlet::Both(talk) = outlet
+            && self.talks.send(talk, first)
+        {
+            counters.sent(first);
+            counters.tx_connected += 1;
+            counters.tx_copies += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Sends one burst by one call, and takes no note of it: [`Port::send_last`](crate::port::Port::send_last).
+    pub(super) fn send_last(&mut self, burst: &Burst, receiver: &Socket) {
+        if self.check(burst).is_err() || self.in_pieces(burst) {
+            return;
+        }
+        let Some(sender) = self.find(burst.path.source_port) else { return };
+        let [envelope, ..] = &mut self.envelopes[..] else { return };
+        address(envelope, burst, self.scope);
+        if burst.len() > 1 {
+            cut(envelope, burst);
+        }
+        let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
+        // A failure loses the packet, as a network may: the process ends before a retransmission.
+        let _ = sys::send_one(socket, envelope, burst.data());
+    }
+
+    /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those that
+    /// were sealed as a later segment are sealed again.
+    pub(super) fn send_pieces(
+        &mut self,
+        burst: &Burst,
+        receiver: &Socket,
+        counters: &mut PortCounters,
+    ) -> Result<(), Stop> {
+        self.check(burst)?;
+        self.talks.interrupt(burst);
+        let path = &burst.path;
+        let Some(sender) = self.find(path.source_port) else {
+            return Err(Stop::Refused(TransmitErrorKind::Other));
+        };
+        let [envelope, ..] = &mut self.envelopes[..] else { return Ok(()) };
+        address(envelope, burst, self.scope);
+        let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
+        let flow = icrc::Flow::new(
+            SocketAddr::new(path.source, path.source_port),
+            SocketAddr::new(path.destination, ROCE_PORT),
+        );
+        for (index, datagram) in burst.segments().enumerate() {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(datagram);
+            if index > 0 {
+                flow.seal(0, &mut self.scratch);
+            }
+            match sys::send_one(socket, envelope, &self.scratch) {
+                Ok(()) => {}
+                Err(error) if index == 0 => return Err(self.stopped(sender, &error, 1)),
+                // The first are gone and cannot be taken back: the rest is lost, as in a full queue.
+                Err(_) => break,
+            }
+        }
+        counters.sent(burst);
+        Ok(())
+    }
+
+    /// Why a socket did not send a burst of so many segments.
+    fn stopped(&mut self, sender: usize, error: &io::Error, segments: usize) -> Stop {
+        if sys::is_closed(error) {
+            // By now its number may be that of somebody else's file, which is not to be closed here.
+            mem::forget(self.sockets[sender].socket.take());
+        }
+        Stop::from_os(error, segments)
+    }
+
+    /// Whether a burst must go in pieces.
+    pub(super) fn in_pieces(&self, burst: &Burst) -> bool {
+        burst.len() > 1 && !self.gso
+    }
+
+    fn check(&self, burst: &Burst) -> Result<(), Stop> {
+        if burst.path.source != self.ip {
+            return Err(Stop::Refused(TransmitErrorKind::Other));
+        }
+        if burst.path.destination.is_ipv4() != self.ip.is_ipv4() {
+            return Err(Stop::Refused(TransmitErrorKind::Unreachable));
+        }
+        Ok(())
+    }
+
+    fn find(&self, port: u16) -> Option<usize> {
+        self.sockets.iter().position(|sender| sender.port == port)
+    }
+}
+
+/// Writes the destination and, where they are not the socket's, traffic class and hop limit.
+fn address(envelope: &mut Envelope, burst: &Burst, scope: u32) {
+    let path = &burst.path;
+    envelope.to.set(path.destination, ROCE_PORT, scope);
+    envelope.control.clear();
+    let (level, traffic_class, hop_limit) = match path.destination {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
+    };
+    let int = |value: u8| c_int::from(value).to_ne_bytes();
+    if path.traffic_class != 0 {
+        envelope.control.push(level, traffic_class, &int(path.traffic_class));
+    }
+    if path.hop_limit != HOP_LIMIT {
+        // The kernel does not send zero; a packet that should not be routed need not be.
+        envelope.control.push(level, hop_limit, &int(path.hop_limit.max(1)));
+    }
+}
+
+/// Asks the kernel to cut the burst.
+fn cut(envelope: &mut Envelope, burst: &Burst) {
+    // A burst fits an IP packet, so its segments do.
+    let len = u16::try_from(burst.segment_len()).unwrap_or(u16::MAX);
+    envelope.control.push(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());
+}

@@ -1,0 +1,268 @@
+//! Sockets as the ports need them: DF set, options in one place.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+
+use libc::c_int;
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type};
+use thiserror::Error;
+
+use super::{OpenError, PortConfig, filter};
+use crate::net::{Path, ROCE_PORT};
+use crate::port::shared::bpf::DROP;
+use crate::port::shared::receive_buffer::size_receive_buffer;
+use crate::sys::{self, Interface};
+
+/// The TTL or hop limit that needs no control message.
+pub(super) const HOP_LIMIT: u8 = 64;
+
+/// What a send buffer is asked to hold: a few of the largest bursts.
+const SEND_BYTES: usize = 1 << 20;
+
+/// MTU of an interface that cannot be looked up.
+const ETHERNET_MTU: usize = 1500;
+
+/// A datagram socket whose packets have DF and, over IPv4, identification 0 (in a burst the segment's
+/// index): until it is connected, for then it counts from a random start.
+pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
+    let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if ip.is_ipv4() {
+        sys::forbid_fragments(socket.as_fd(), ip)?;
+        socket.set_ttl_v4(u32::from(HOP_LIMIT))?;
+    } else {
+        socket.set_only_v6(true)?;
+        sys::forbid_fragments(socket.as_fd(), ip)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
+        socket.set_unicast_hops_v6(u32::from(HOP_LIMIT))?;
+    }
+    // Less is good enough, and the kernel's to decide.
+    let _ = socket.set_send_buffer_size(SEND_BYTES / 2);
+    Ok(socket)
+}
+
+fn bind(socket: &Socket, ip: IpAddr, scope: u32, port: u16) -> io::Result<()> {
+    socket.bind(&address(ip, scope, port))
+}
+
+/// An address with the interface that it is of, if it is of one.
+fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
+    match ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => {
+            SocketAddrV6::new(ip, port, 0, scope).into()
+        }
+        _ => SocketAddr::new(ip, port).into(),
+    }
+}
+
+/// Opens a socket that only sends. What a stranger sends to it takes no memory.
+pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
+    let socket = open(ip)?;
+    socket.set_recv_buffer_size(0)?;
+    socket.attach_filter(&[DROP])?;
+    multicast_from(&socket, ip, scope);
+    bind(&socket, ip, scope, port)?;
+    Ok(socket)
+}
+
+/// Opens a socket that sends along one path only, beside another that has its source port. Whoever may
+/// have the port as well allows it ([`Socket::set_reuse_address`]).
+pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
+    let socket = open(path.source)?;
+    // The kernel does not send zero.
+    let (traffic_class, hop_limit) = (path.traffic_class.into(), path.hop_limit.max(1).into());
+    match path.source {
+        IpAddr::V4(_) => {
+            socket.set_tos_v4(traffic_class)?;
+            socket.set_ttl_v4(hop_limit)?;
+        }
+        IpAddr::V6(_) => {
+            socket.set_tclass_v6(traffic_class)?;
+            socket.set_unicast_hops_v6(hop_limit)?;
+        }
+    }
+    socket.attach_filter(&[DROP])?;
+    socket.set_reuse_address(true)?;
+    bind(&socket, path.source, scope, path.source_port)?;
+    socket.connect(&address(path.destination, scope, ROCE_PORT))?;
+    Ok(socket)
+}
+
+/// What the socket sends to groups leaves by the interface that has its address, with the TTL or hop
+/// limit of everything else, and reaches this host too.
+pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
+    // Not every sandbox has the options; the routes decide then.
+    let _ = match ip {
+        IpAddr::V4(ip) => socket
+            .set_multicast_if_v4(&ip)
+            .and_then(|()| socket.set_multicast_ttl_v4(u32::from(HOP_LIMIT))),
+        IpAddr::V6(_) => socket
+            .set_multicast_if_v6(scope)
+            .and_then(|()| socket.set_multicast_hops_v6(u32::from(HOP_LIMIT))),
+    };
+}
+
+/// Opens a socket that receives what is sent to a multicast group on one interface, whoever else of this
+/// host does so too. `config` is that of the port whose address the interface has.
+pub(super) fn member(
+    config: &PortConfig,
+    interface: u32,
+    group: IpAddr,
+) -> Result<Socket, (&'static str, io::Error)> {
+    let at = |what| move |error| (what, error);
+    let socket = open(group).map_err(at("socket"))?;
+    socket.set_reuse_address(true).map_err(at("SO_REUSEADDR"))?;
+    take_unchecked(&socket, group).map_err(at("UDP_NO_CHECK6_RX"))?;
+    // A group that others have joined on other interfaces is another group.
+    let (level, name) = match group {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
+    };
+    // IPv6 before Linux 4.20 has no such option. Of those who have joined the group somewhere, IPv6 does
+    // not ask where: the socket belongs to the interface then, which takes Linux 5.7 or privileges.
+    let _ = set(&socket, level, name, 0);
+    let _ = c_int::try_from(interface)
+        .map(|interface| set(&socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX, interface));
+    let _ = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
+    filter::attach(&socket);
+    size_receive_buffer(&socket, config.receive_buffer).map_err(at("SO_RCVBUF"))?;
+    report_ip_fields(&socket, group);
+    bind(&socket, group, interface, ROCE_PORT).map_err(at("bind"))?;
+    let joined = match (group, config.ip) {
+        // Where the interface is not known, its address is.
+        (IpAddr::V4(group), IpAddr::V4(ip)) if interface == 0 => {
+            socket.join_multicast_v4(&group, &ip)
+        }
+        (IpAddr::V4(group), _) => {
+            socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(interface))
+        }
+        (IpAddr::V6(group), _) => socket.join_multicast_v6(&group, interface),
+    };
+    joined.map_err(at("joining"))?;
+    Ok(socket)
+}
+
+/// Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
+fn take_unchecked(socket: &Socket, ip: IpAddr) -> io::Result<()> {
+    if ip.is_ipv4() {
+        return Ok(());
+    }
+    set(socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
+}
+
+/// Warning about a port that cannot look up the MTU of its interface and assumes that of Ethernet.
+#[derive(Debug, Error)]
+#[error(
+    "the MTU of the interface with {ip} is unknown, and {ETHERNET_MTU} bytes are assumed: {source}"
+)]
+pub(super) struct AssumedMtu {
+    ip: IpAddr,
+    source: io::Error,
+}
+
+/// Returns the interface that was looked up for `ip`, or one with the MTU of Ethernet and a warning. Some sandboxes
+/// list no interfaces, and an address may be local without being on one.
+fn known_or_assumed(
+    ip: IpAddr,
+    found: io::Result<Option<Interface>>,
+) -> (Interface, Option<AssumedMtu>) {
+    let none = || io::Error::new(io::ErrorKind::NotFound, "no interface has the address");
+    match found.and_then(|interface| interface.ok_or_else(none)) {
+        Ok(interface) => (interface, None),
+        Err(source) => (
+            Interface { index: 0, mtu: ETHERNET_MTU, running: true },
+            Some(AssumedMtu { ip, source }),
+        ),
+    }
+}
+
+/// The socket that receives.
+pub(super) struct Receiver {
+    pub(super) socket: Socket,
+    /// The interface that holds the address.
+    pub(super) interface: Interface,
+    pub(super) assumed_mtu: Option<AssumedMtu>,
+    /// Whether datagrams may come merged.
+    pub(super) gro: bool,
+}
+
+impl Receiver {
+    /// Not bound yet.
+    pub(super) fn new(config: &PortConfig) -> Result<Self, OpenError> {
+        let ip = config.ip;
+        let os = |what| move |source| OpenError::Os { ip, what, source };
+        let socket = open(ip).map_err(os("socket"))?;
+        let (interface, assumed_mtu) = known_or_assumed(ip, sys::interface_of(ip, socket.as_fd()));
+        take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
+        multicast_from(&socket, ip, interface.index);
+        if !ip.is_loopback() {
+            // Routers mark congestion in it. Not every sandbox has the option.
+            let _ = tell_traffic_class(&socket, ip);
+        }
+        let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
+        filter::attach(&socket);
+        size_receive_buffer(&socket, config.receive_buffer).map_err(os("SO_RCVBUF"))?;
+        Ok(Self { socket, interface, assumed_mtu, gro })
+    }
+
+    /// Takes the RoCEv2 port of its address.
+    pub(super) fn bind(&self, ip: IpAddr) -> Result<(), OpenError> {
+        let held = |error| OpenError::bind(ip, error);
+        bind(&self.socket, ip, self.interface.index, ROCE_PORT).map_err(held)
+    }
+}
+
+/// Has the kernel tell the traffic class of what arrives. This, as the hop limit, takes a fiftieth of
+/// what a small datagram takes.
+fn tell_traffic_class(socket: &Socket, ip: IpAddr) -> io::Result<()> {
+    if ip.is_ipv4() { socket.set_recv_tos_v4(true) } else { socket.set_recv_tclass_v6(true) }
+}
+
+/// Has the kernel tell the traffic class and the hop limit of what arrives from now on.
+pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
+    // Not every sandbox has the options, and then the fields stay zero.
+    let _ = tell_traffic_class(socket, ip);
+    let _ = match ip {
+        IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+        IpAddr::V6(_) => socket.set_recv_hoplimit_v6(true),
+    };
+}
+
+/// Whether the kernel cuts bursts for this socket.
+pub(super) fn cuts_bursts(socket: &Socket) -> bool {
+    set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
+}
+
+/// Of `linux/udp.h`; not in the C libraries' headers.
+const UDP_NO_CHECK6_RX: c_int = 102;
+
+/// Of `asm-generic/socket.h`; not in every C library's headers.
+const SO_BINDTOIFINDEX: c_int = 62;
+
+fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    sys::set_option(socket.as_fd(), level, name, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_that_cannot_be_looked_up_is_assumed_with_a_warning() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let known = Interface { index: 3, mtu: 9000, running: true };
+        let (interface, warning) = known_or_assumed(ip, Ok(Some(known)));
+        assert_eq!((interface, warning.is_none()), (known, true));
+        let no_device = io::Error::from_raw_os_error(libc::ENODEV).to_string();
+        let failed = Err(io::Error::from_raw_os_error(libc::ENODEV));
+        for (found, why) in [(failed, &*no_device), (Ok(None), "no interface has the address")] {
+            let (interface, warning) = known_or_assumed(ip, found);
+            assert_eq!((interface.index, interface.mtu), (0, 1500));
+            let expected = format!(
+                "the MTU of the interface with 127.0.0.1 is unknown, and 1500 bytes are assumed: {why}"
+            );
+            assert_eq!(warning.unwrap().to_string(), expected);
+        }
+    }
+}

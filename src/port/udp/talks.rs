@@ -1,0 +1,740 @@
+//! Talks: short datagrams from a source port to a queue pair of a peer, one at a time and one soon after the
+//! other. So are a request and its answer, or the acknowledgements of a stream.
+//!
+//! Each datagram of a talk is waited for, so it leaves from a socket of its own, which is
+//! [connected](super::connected) and faster. What else goes to the queue pair ends the talk: from two sockets
+//! it might be put into two queues, and overtake.
+//!
+//! Over IPv4 the socket counts identifications, which a peer that knows our habits takes for damage, until it
+//! has seen the same datagram with the one that it expects. So the first are sent both ways. Those of a reliable
+//! service may be: who gets one twice takes it once. Others have no talks.
+
+use std::io;
+use std::mem;
+use std::time::Duration;
+
+use socket2::Socket;
+
+use super::connected::Connected;
+use crate::net::{Burst, Path, SHORT};
+use crate::sys;
+use crate::time::Instant;
+use crate::wire::{Bth, Opcode, Operation, Syndrome, Transport};
+
+/// Maximum number of flows with a connected socket.
+const MAX_SOCKETS: usize = 8;
+
+/// Maximum number of flows that are tracked, with and without a connected socket.
+const MAX_TALKS: usize = 2 * MAX_SOCKETS;
+
+/// Datagrams after which it is a talk.
+const ENOUGH: u8 = 64;
+
+/// How long nothing is sent in a talk at most. Whoever hears nothing mostly waits longer before he
+/// repeats himself, from the socket of everything else then: so that arrives even if a count was lost.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A talk that ended after so many more was cut short, maybe because they did not arrive: something on the way
+/// may number them otherwise.
+const FEW: u8 = 8;
+
+/// Times in a row that a talk is cut short before it is given up.
+const TRIES: u8 = 3;
+
+/// Longest time that a paused flow keeps its socket while other flows ask for one: see [`Retention`].
+const MAX_RETENTION: Duration = Duration::from_secs(8);
+
+/// Time without displacements after which the retention time halves.
+const RETENTION_HALF_LIFE: Duration = Duration::from_secs(8);
+
+/// Longest time after which a flow that was refused a socket asks again.
+const MAX_REFUSAL: Duration = Duration::from_millis(128);
+
+/// Datagrams of a talk that are sent both ways: any of them will do, and they may be lost.
+const BOTH_WAYS: u8 = 3;
+
+/// Who is talked to, from where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct With {
+    /// The destination in the BTH.
+    qpn: [u8; 3],
+    path: Path,
+}
+
+impl With {
+    fn of(burst: &Burst) -> Option<Self> {
+        let [.., q0, q1, q2]: [u8; 8] = *burst.data().first_chunk()?;
+        Some(Self { qpn: [q0, q1, q2], path: burst.path })
+    }
+}
+
+/// One talk, or what may become one.
+#[derive(Debug)]
+struct Talk {
+    with: With,
+    /// When something was last sent.
+    last: Instant,
+    /// How many datagrams there were without a pause.
+    datagrams: u8,
+    /// How many of the next are to be sent both ways.
+    both_ways: u8,
+    /// How often in a row it was cut short; [`TRIES`] as well when the system does not carry it.
+    cut_short: u8,
+    socket: Option<Connected>,
+    /// Pause before it asks for a socket again; zero as long as it was not refused one.
+    refusal: Duration,
+    /// It does not ask for a socket before this time.
+    refused_until: Instant,
+}
+
+/// The talks of a port.
+#[derive(Debug, Default)]
+pub(super) struct Talks {
+    talks: Vec<Talk>,
+    retention: Retention,
+    /// There are to be none.
+    is_off: bool,
+}
+
+/// Where a datagram leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outlet {
+    /// From the socket of everything else.
+    Usual,
+    /// There first, and then in a talk too.
+    Both(Place),
+    /// In a talk, and if that cannot be, as usual.
+    Talk(Place),
+}
+
+/// The place of a talk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place(usize);
+
+impl Talks {
+    /// There are none from now on.
+    pub(super) fn stop(&mut self) {
+        self.is_off = true;
+        self.talks.clear();
+    }
+
+    /// Those that there are have ended, because the interface is another.
+    pub(super) fn end(&mut self) {
+        self.talks.clear();
+    }
+
+    /// These bursts are sent now, to where the first one goes. `scope` is the interface, for link-local
+    /// destinations, and `usual` the socket of everything else from their source port.
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        bursts: &[Burst],
+        scope: u32,
+        usual: &Socket,
+    ) -> Outlet {
+        if self.is_off {
+            return Outlet::Usual;
+        }
+        let [burst] = bursts else {
+            bursts.iter().for_each(|burst| self.interrupt(burst));
+            return Outlet::Usual;
+        };
+        if !is_of_talk(burst) {
+            self.interrupt(burst);
+            return Outlet::Usual;
+        }
+        let Some(with) = With::of(burst) else { return Outlet::Usual };
+        let Some(at) = self.find(with) else {
+            self.begin(now, with);
+            return Outlet::Usual;
+        };
+        if !self.talks[at].goes_on(now) || !self.has_room_for(at, now) {
+            return Outlet::Usual;
+        }
+        let talk = &mut self.talks[at];
+        if let Err(error) = talk.prepare(scope, usual) {
+            talk.fail(&error);
+            talk.cut_short = TRIES;
+            return Outlet::Usual;
+        }
+        if talk.both_ways > 0 { Outlet::Both(Place(at)) } else { Outlet::Talk(Place(at)) }
+    }
+
+    /// Sends a datagram of a talk. True when it has left.
+    pub(super) fn send(&mut self, Place(at): Place, burst: &Burst) -> bool {
+        let Some(talk) = self.talks.get_mut(at) else { return false };
+        let Some(socket) = &mut talk.socket else { return false };
+        match socket.send(burst.data()) {
+            Ok(()) => {
+                talk.both_ways = talk.both_ways.saturating_sub(1);
+                true
+            }
+            Err(error) => {
+                talk.fail(&error);
+                false
+            }
+        }
+    }
+
+    /// Something else is sent to a queue pair.
+    pub(super) fn interrupt(&mut self, burst: &Burst) {
+        if !self.talks.is_empty()
+            && let Some(at) = With::of(burst).and_then(|with| self.find(with))
+        {
+            self.talks[at].datagrams = 0;
+        }
+    }
+
+    /// The first datagram of what may become a talk.
+    fn begin(&mut self, now: Instant, with: With) {
+        let talk = Talk::new(now, with);
+        let may_end = |talk: &&mut Talk| !talk.holds_place() && talk.is_paused(now);
+        if self.talks.len() < MAX_TALKS {
+            self.talks.push(talk);
+        } else if let Some(ended) = self.talks.iter_mut().find(may_end) {
+            *ended = talk;
+        }
+    }
+
+    /// Whether a flow has a socket or may open one. At the maximum it displaces the flow that has paused longest, if
+    /// that is longer than the retention time.
+    fn has_room_for(&mut self, at: usize, now: Instant) -> bool {
+        let Some(talk) = self.talks.get(at) else { return false };
+        if talk.holds_place() {
+            return true;
+        }
+        if now < talk.refused_until {
+            return false;
+        }
+        let holders = || self.talks.iter().enumerate().filter(|(_, talk)| talk.holds_place());
+        if holders().count() < MAX_SOCKETS {
+            return true;
+        }
+        let paused = holders().min_by_key(|(_, talk)| talk.last);
+        let retained = self.retention.at(now);
+        match paused.filter(|(_, talk)| now.since(talk.last) > retained).map(|(at, _)| at) {
+            Some(paused) => {
+                self.talks[paused] = Talk::new(self.talks[paused].last, self.talks[paused].with);
+                self.retention.displaced(now);
+                true
+            }
+            None => {
+                self.talks[at].refuse(now);
+                false
+            }
+        }
+    }
+
+    fn find(&self, with: With) -> Option<usize> {
+        self.talks.iter().position(|talk| talk.with == with)
+    }
+}
+
+/// The time that a paused flow keeps its socket although another flow asks for one.
+///
+/// It is [`PAUSE`] at first, so that sockets of flows that have ended are soon free. Each displacement doubles it: where
+/// more flows than sockets alternate, few displacements follow each other.
+#[derive(Debug)]
+struct Retention {
+    time: Duration,
+    /// Time of the last displacement.
+    displaced: Instant,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { time: PAUSE, displaced: Instant::ZERO }
+    }
+}
+
+impl Retention {
+    fn at(&self, now: Instant) -> Duration {
+        let half_lives = now.since(self.displaced).as_nanos() / RETENTION_HALF_LIFE.as_nanos();
+        let shift = u32::try_from(half_lives).unwrap_or(u32::MAX).min(31);
+        (self.time / (1 << shift)).max(PAUSE)
+    }
+
+    fn displaced(&mut self, now: Instant) {
+        *self = Self { time: (self.at(now) * 2).min(MAX_RETENTION), displaced: now };
+    }
+}
+
+impl Talk {
+    /// Returns a flow with one datagram.
+    fn new(now: Instant, with: With) -> Self {
+        Self {
+            with,
+            last: now,
+            datagrams: 1,
+            both_ways: 0,
+            cut_short: 0,
+            socket: None,
+            refusal: Duration::ZERO,
+            refused_until: now,
+        }
+    }
+
+    /// Whether it counts as one of [`MAX_SOCKETS`]. A flow that was given up keeps its place: it would try again
+    /// otherwise.
+    fn holds_place(&self) -> bool {
+        self.socket.is_some() || self.is_given_up()
+    }
+
+    /// There is no room for its socket.
+    fn refuse(&mut self, now: Instant) {
+        self.refusal = (self.refusal * 2).clamp(PAUSE, MAX_REFUSAL);
+        self.refused_until = now + self.refusal;
+    }
+
+    /// The next datagram. True when there were enough.
+    fn goes_on(&mut self, now: Instant) -> bool {
+        if self.is_paused(now) {
+            match mem::take(&mut self.datagrams).saturating_sub(ENOUGH) {
+                _ if self.is_given_up() => {}
+                0 => {}
+                1..=FEW => self.cut_short += 1,
+                _ => self.cut_short = 0,
+            }
+            // If anybody has lost count, it is found here.
+            if let Some(socket) = &mut self.socket {
+                socket.doubt();
+            }
+        }
+        self.last = now;
+        self.datagrams = self.datagrams.saturating_add(1);
+        self.datagrams > ENOUGH && !self.is_given_up()
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.cut_short >= TRIES
+    }
+
+    /// Its socket has failed.
+    fn fail(&mut self, error: &io::Error) {
+        self.datagrams = 0;
+        if sys::is_closed(error)
+            && let Some(socket) = self.socket.take()
+        {
+            socket.forget();
+        }
+    }
+
+    fn is_paused(&self, now: Instant) -> bool {
+        now.since(self.last) > PAUSE
+    }
+
+    /// Sees to it that it has a socket that is ready to send.
+    fn prepare(&mut self, scope: u32, usual: &Socket) -> io::Result<()> {
+        let socket = match &mut self.socket {
+            Some(socket) => socket,
+            None => {
+                let socket = Connected::open(&self.with.path, scope, usual)?;
+                self.both_ways = if socket.counts() { BOTH_WAYS } else { 0 };
+                self.socket.insert(socket)
+            }
+        };
+        socket.learn()
+    }
+}
+
+/// Whether it may be part of a talk.
+fn is_of_talk(burst: &Burst) -> bool {
+    burst.len() == 1 && burst.data().len() <= SHORT && may_come_twice(burst.data())
+}
+
+/// Whether who gets a datagram twice is where he is if he gets it once.
+fn may_come_twice(datagram: &[u8]) -> bool {
+    let opcode = datagram.first().and_then(|byte| Opcode::from_byte(*byte));
+    opcode.is_some_and(|opcode| {
+        matches!(opcode.transport(), Transport::Rc | Transport::Xrc)
+            && match opcode.operation() {
+                // A second RNR NAK is one try less.
+                Operation::Acknowledge => {
+                    let syndrome = datagram.get(Bth::LEN).map(|byte| Syndrome::from_byte(*byte));
+                    matches!(syndrome, Some(Syndrome::Ack { .. }))
+                }
+                // Its ICRC may be one that cannot be changed.
+                Operation::Flush => false,
+                _ => true,
+            }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::super::tests::{config, ipv6_loopback, open, path, receive};
+    use super::super::{PortConfig, UdpPort};
+    use super::*;
+    use crate::net::{BurstToken, ROCE_PORT};
+    use crate::port::{Control, Datapath, prerequisite};
+    use crate::wire::icrc::{Flow, Verdict};
+
+    const ENOUGH: usize = super::ENOUGH as usize;
+
+    fn flow(path: &Path) -> Flow {
+        let source = SocketAddr::new(path.source, path.source_port);
+        Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
+    }
+
+    /// A sealed datagram with this opcode and what follows a BTH, to queue pair 7.
+    fn datagram(path: Path, opcode: Opcode, behind: &[u8]) -> Burst {
+        let mut burst = Burst::new();
+        burst.reset(path, BurstToken(0));
+        let bytes = burst.push(Bth::LEN + behind.len() + 4);
+        bytes[..Bth::LEN].copy_from_slice(&[opcode.byte(), 0x40, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0]);
+        bytes[Bth::LEN..][..behind.len()].copy_from_slice(behind);
+        flow(&path).seal(0, bytes);
+        burst
+    }
+
+    /// A port that sends to another, at a time of its own.
+    struct Pair {
+        port: UdpPort,
+        peer: UdpPort,
+        path: Path,
+        now: Instant,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            Self::between(config(), open(&config()))
+        }
+
+        fn between(config: PortConfig, peer: UdpPort) -> Self {
+            let mut port = open(&config);
+            let path = path(&mut port, peer.info().ip, 0xc000);
+            Self { port, peer, path, now: Instant::ZERO }
+        }
+
+        fn send(&mut self, burst: &Burst) {
+            self.now += Duration::from_micros(1);
+            let bursts = std::slice::from_ref(burst);
+            assert_eq!(self.port.transmit(self.now, bursts), Ok(1));
+        }
+
+        /// Sends it, and tells what came: each time the verdict of who expects identification 0.
+        fn sent(&mut self, burst: &Burst) -> Vec<Verdict> {
+            let before = self.port.counters().tx_datagrams;
+            self.send(burst);
+            let count = self.port.counters().tx_datagrams - before;
+            let came = receive(&mut self.peer, usize::try_from(count).unwrap());
+            let check = |datagram: &Vec<u8>| flow(&burst.path).check(None, 0, datagram);
+            came.iter().flat_map(|buffer| &buffer.segments).map(check).collect()
+        }
+
+        fn message(&self) -> Burst {
+            datagram(self.path, Opcode::RcSendOnly, &[1; 64])
+        }
+
+        /// The same, to another queue pair.
+        fn message_to(&self, qpn: u8) -> Burst {
+            let mut bytes = self.message().data().to_vec();
+            bytes[7] = qpn;
+            flow(&self.path).seal(0, &mut bytes);
+            let mut burst = Burst::new();
+            burst.reset(self.path, BurstToken(0));
+            burst.push(bytes.len()).copy_from_slice(&bytes);
+            burst
+        }
+
+        /// Sends messages until there is a talk, and one more, of which it returns the identification.
+        fn talk(&mut self) -> u16 {
+            let message = self.message();
+            for _ in 0..ENOUGH + usize::from(BOTH_WAYS) {
+                self.send(&message);
+            }
+            receive(&mut self.peer, ENOUGH + 2 * usize::from(BOTH_WAYS));
+            self.counted(&message)
+        }
+
+        fn counted(&mut self, burst: &Burst) -> u16 {
+            match self.sent(burst)[..] {
+                [verdict] => identification(verdict),
+                ref other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The identification of a datagram, by the verdict of a receiver that expects 0.
+    fn identification(verdict: Verdict) -> u16 {
+        match verdict {
+            Verdict::Good => 0,
+            Verdict::Recovered { id } => id,
+            Verdict::Bad => panic!("the ICRC is wrong for every identification"),
+        }
+    }
+
+    #[test]
+    fn what_goes_on_is_counted_and_begins_with_copies() {
+        let mut pair = Pair::new();
+        let message = pair.message();
+        for number in 0..ENOUGH {
+            assert_eq!(pair.sent(&message), [Verdict::Good], "{number}");
+        }
+        let mut ids = Vec::new();
+        for number in 0..BOTH_WAYS {
+            let [Verdict::Good, counted] = pair.sent(&message)[..] else { panic!("{number}") };
+            ids.push(identification(counted));
+        }
+        ids.extend((0..100).map(|_| pair.counted(&message)));
+        let first = ids[0];
+        let expected: Vec<_> = (0..).map(|n| first.wrapping_add(n)).take(ids.len()).collect();
+        assert_eq!(ids, expected);
+        assert_eq!(pair.port.counters().refused, 0);
+    }
+
+    #[test]
+    fn what_is_damaged_arrives_damaged() {
+        let mut pair = Pair::new();
+        pair.talk();
+        let mut burst = Burst::new();
+        burst.reset(pair.path, BurstToken(0));
+        let message = pair.message();
+        let bytes = burst.push(message.data().len());
+        bytes.copy_from_slice(message.data());
+        bytes[30] ^= 1;
+        assert_eq!(pair.sent(&burst), [Verdict::Bad]);
+    }
+
+    #[test]
+    fn a_pause_or_something_else_ends_a_talk_and_the_count_goes_on() {
+        let mut pair = Pair::new();
+        let message = pair.message();
+        let long = datagram(pair.path, Opcode::RcSendMiddle, &[1; 1024]);
+        let nak = datagram(pair.path, Opcode::RcAcknowledge, &[0x60, 0, 0, 0]);
+        let mut last = pair.talk();
+        for end in [None, Some(long), Some(nak)] {
+            match end {
+                None => pair.now += PAUSE,
+                Some(other) => assert_eq!(pair.sent(&other), [Verdict::Good]),
+            }
+            for number in 0..ENOUGH {
+                assert_eq!(pair.sent(&message), [Verdict::Good], "{number}");
+            }
+            let id = pair.counted(&message);
+            assert!((1..=3).contains(&id.wrapping_sub(last)), "{id:#x} after {last:#x}");
+            last = id;
+        }
+        let bursts = [pair.message(), pair.message()];
+        pair.now += Duration::from_micros(1);
+        assert_eq!(pair.port.transmit(pair.now, &bursts), Ok(2));
+        receive(&mut pair.peer, 2);
+        assert_eq!(pair.sent(&message), [Verdict::Good], "two at once are no talk");
+    }
+
+    #[test]
+    fn what_may_not_come_twice_has_no_talk() {
+        let mut pair = Pair::new();
+        for (opcode, behind) in [
+            (Opcode::UcSendOnly, &[1; 64][..]),
+            (Opcode::UdSendOnly, &[1; 64]),
+            (Opcode::RcFlush, &[1; 20]),
+            (Opcode::RcAcknowledge, &[0x20, 0, 0, 0]),
+            (Opcode::RcSendOnly, &[1; SHORT - 12]),
+        ] {
+            let burst = datagram(pair.path, opcode, behind);
+            assert!((0..2 * ENOUGH).all(|_| pair.sent(&burst) == [Verdict::Good]), "{opcode:?}");
+        }
+        let ack = datagram(pair.path, Opcode::RcAcknowledge, &[0x1f, 0, 0, 0]);
+        assert!((0..2 * ENOUGH).any(|_| pair.sent(&ack) != [Verdict::Good]));
+    }
+
+    #[test]
+    fn every_talk_has_its_own_path() {
+        let mut pair = Pair::new();
+        pair.peer.report_ip_fields();
+        for (path, hop_limit) in [
+            (Path { traffic_class: 0xba, ..pair.path }, 64),
+            (Path { hop_limit: 17, ..pair.path }, 17),
+            (Path { hop_limit: 0, ..pair.path }, 1),
+            (pair.path, 64),
+        ] {
+            pair.path = path;
+            pair.talk();
+            pair.send(&pair.message());
+            let meta = receive(&mut pair.peer, 1)[0].meta;
+            assert_eq!(meta.source, SocketAddr::new(path.source, path.source_port));
+            assert_eq!((meta.traffic_class, meta.hop_limit), (path.traffic_class, hop_limit));
+        }
+    }
+
+    #[test]
+    fn there_are_so_many_at_a_time_and_those_that_have_ended_make_room() {
+        let mut pair = Pair::new();
+        let goes_on = |pair: &mut Pair, qpn| {
+            let burst = pair.message_to(qpn);
+            for _ in 0..2 * ENOUGH {
+                pair.sent(&burst);
+            }
+            pair.sent(&burst) != [Verdict::Good]
+        };
+        let many = u8::try_from(MAX_SOCKETS).unwrap();
+        assert!((0..many).all(|qpn| goes_on(&mut pair, qpn)));
+        assert!(!goes_on(&mut pair, many));
+        assert!(goes_on(&mut pair, many - 1), "that goes on");
+        pair.now += PAUSE;
+        assert!(goes_on(&mut pair, many));
+    }
+
+    /// How many sockets were opened: the first datagrams from each are sent both ways.
+    fn opened(pair: &Pair) -> u64 {
+        pair.port.counters().tx_copies / u64::from(BOTH_WAYS)
+    }
+
+    /// So many flows send in turn, each long enough for a socket, so often. Returns the sockets opened.
+    fn alternate(pair: &mut Pair, flows: u8, rounds: usize) -> u64 {
+        let before = opened(pair);
+        let bursts: Vec<_> = (0..flows).map(|qpn| pair.message_to(qpn)).collect();
+        for _ in 0..rounds {
+            for burst in &bursts {
+                for _ in 0..ENOUGH + 2 * usize::from(BOTH_WAYS) {
+                    pair.sent(burst);
+                }
+                pair.now += PAUSE / 8;
+            }
+        }
+        opened(pair) - before
+    }
+
+    #[test]
+    fn thirty_two_alternating_flows_open_few_sockets() {
+        let mut pair = Pair::new();
+        let first = alternate(&mut pair, 32, 10);
+        assert!((8..24).contains(&first), "{first} sockets");
+        // Ever fewer, and those that have sockets send from them.
+        assert_eq!(alternate(&mut pair, 32, 10), 0);
+        assert!(pair.port.counters().tx_connected > 0);
+    }
+
+    #[test]
+    fn eight_alternating_flows_keep_their_sockets() {
+        let mut pair = Pair::new();
+        assert_eq!(alternate(&mut pair, 8, 10), 8);
+    }
+
+    #[test]
+    fn datagrams_without_a_socket_displace_none() {
+        let mut pair = Pair::new();
+        assert_eq!(alternate(&mut pair, 8, 1), 8);
+        pair.now += MAX_RETENTION;
+        for qpn in 8..200 {
+            pair.send(&pair.message_to(qpn));
+        }
+        receive(&mut pair.peer, 192);
+        assert_eq!(alternate(&mut pair, 8, 1), 0);
+    }
+
+    #[test]
+    fn retention_grows_with_each_displacement_and_shrinks_with_time() {
+        let mut retention = Retention::default();
+        let mut now = Instant::ZERO;
+        for expected in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8000, 8000] {
+            assert_eq!(retention.at(now).as_millis(), expected);
+            now += Duration::from_millis(1);
+            retention.displaced(now);
+        }
+        for (half_lives, expected) in [(0, 8000), (1, 4000), (2, 2000), (12, 1), (1000, 1)] {
+            let later = now + RETENTION_HALF_LIFE * half_lives;
+            assert_eq!(retention.at(later).as_millis(), expected, "{half_lives}");
+        }
+    }
+
+    #[test]
+    fn refused_flow_asks_less_and_less_often() {
+        let mut now = Instant::ZERO;
+        let with = With { qpn: [0; 3], path: Pair::new().path };
+        let mut talk = Talk::new(now, with);
+        let pauses = (0..10).map(|_| {
+            talk.refuse(now);
+            let pause = talk.refused_until.since(now);
+            now = talk.refused_until;
+            pause.as_millis()
+        });
+        assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_yet_is_talked_to_when_it_is() {
+        let (peer, later) = (config(), open(&config()));
+        let mut pair = Pair::between(config(), later);
+        pair.path.destination = peer.ip;
+        let message = pair.message();
+        for _ in 0..4 * ENOUGH {
+            pair.send(&message);
+        }
+        assert_eq!(pair.port.counters().refused, 0);
+        pair.peer = open(&peer);
+        pair.now += PAUSE;
+        for _ in 0..2 * ENOUGH {
+            pair.sent(&message);
+        }
+        pair.counted(&message);
+    }
+
+    #[test]
+    fn a_talk_that_never_gets_far_is_given_up() {
+        let mut pair = Pair::new();
+        let message = pair.message();
+        let goes_to = |pair: &mut Pair, count: usize| {
+            pair.now += PAUSE;
+            let sent: Vec<_> = (0..count).map(|_| pair.sent(&message)).collect();
+            sent[ENOUGH..].iter().all(|verdicts| verdicts[..] != [Verdict::Good])
+        };
+        let few = ENOUGH + usize::from(FEW);
+        assert!((1..TRIES).all(|_| goes_to(&mut pair, few)));
+        assert!(goes_to(&mut pair, few + 1), "that was far enough");
+        assert!((0..TRIES).all(|_| goes_to(&mut pair, few)));
+        assert!((0..3).all(|_| !goes_to(&mut pair, 4 * ENOUGH)));
+    }
+
+    #[test]
+    fn who_shows_what_leaves_has_no_talks() {
+        let mut pair = Pair::new();
+        pair.talk();
+        pair.port.keep_identifications();
+        let message = pair.message();
+        assert!((0..2 * ENOUGH).all(|_| pair.sent(&message) == [Verdict::Good]));
+    }
+
+    #[test]
+    fn over_ipv6_nothing_is_counted() {
+        let Some((_turn, mut port)) = ipv6_loopback() else {
+            return prerequisite::missing("IPv6 (::1)");
+        };
+        let own = port.info().ip;
+        let path = path(&mut port, own, 0xc000);
+        let message = datagram(path, Opcode::RcSendOnly, &[1; 64]);
+        for number in 1..200 {
+            let now = Instant::from_micros(number);
+            assert_eq!(port.transmit(now, std::slice::from_ref(&message)), Ok(1));
+            let came = receive(&mut port, 1);
+            assert_eq!(flow(&path).check(None, 0, &came[0].segments[0]), Verdict::Good);
+        }
+        assert_eq!(port.counters().tx_datagrams, 199);
+        let connected =
+            format!(":{:04X} 00000000000000000000000001000000:12B7 01", path.source_port);
+        let sockets = std::fs::read_to_string("/proc/net/udp6").unwrap();
+        assert!(sockets.contains(&connected), "no {connected} in\n{sockets}");
+    }
+
+    #[test]
+    fn a_port_talks_to_itself() {
+        let own = config();
+        let mut port = open(&own);
+        let path = path(&mut port, own.ip, 0xc000);
+        let message = datagram(path, Opcode::RcSendOnly, &[1; 64]);
+        let mut came = Vec::new();
+        for number in 1..200 {
+            let now = Instant::from_micros(number);
+            assert_eq!(port.transmit(now, std::slice::from_ref(&message)), Ok(1));
+            let count = port.counters().tx_datagrams - port.counters().rx_datagrams;
+            for buffer in receive(&mut port, usize::try_from(count).unwrap()) {
+                came.extend(buffer.segments.iter().map(|s| flow(&path).check(None, 0, s)));
+            }
+        }
+        assert!(came.iter().all(|verdict| *verdict != Verdict::Bad));
+        assert!(matches!(came.last(), Some(Verdict::Recovered { .. })));
+    }
+}
