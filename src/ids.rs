@@ -1,6 +1,6 @@
-//! The numbers RDMA names things by.
+//! Identifiers of RDMA objects.
 //!
-//! Each has a type of its own, so that a queue pair number is never taken for a key.
+//! Each kind has its own type, so that the compiler rejects a key in place of a queue pair number.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,27 +10,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The general services interface: connection management datagrams.
+    /// Queue pair 1, the general services interface, for connection management.
     pub const GSI: Self = Self(1);
-    /// The destination of every multicast packet.
+    /// Destination of all multicast packets.
     pub const MULTICAST: Self = Self(0xff_ffff);
-    /// The low bits of a number that name its shard.
+    /// Number of low bits that contain the shard.
     pub const SHARD_BITS: u32 = 6;
-    /// How many shards there can be at an address.
+    /// Maximum number of shards at an address.
     pub const SHARDS: u8 = 1 << Self::SHARD_BITS;
 
-    /// The number with the low 24 bits of `value`.
+    /// Returns the number with the low 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
         Self(value & 0xff_ffff)
     }
 
-    /// The 24-bit value.
+    /// Returns the 24-bit value.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The shard whose queue pair it is, of all that share its address. The general services interface is
-    /// the first's.
+    /// Returns the shard of the queue pair, among those that share its address. The general services interface
+    /// belongs to shard 0.
     pub const fn shard(self) -> u8 {
         let [low, ..] = self.0.to_le_bytes();
         if self.0 == Self::GSI.0 { 0 } else { low & (Self::SHARDS - 1) }
@@ -54,12 +54,12 @@ impl fmt::Display for Qpn {
 pub struct Srqn(u32);
 
 impl Srqn {
-    /// The number with the low 24 bits of `value`.
+    /// Returns the number with the low 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
         Self(value & 0xff_ffff)
     }
 
-    /// The 24-bit value.
+    /// Returns the 24-bit value.
     pub const fn value(self) -> u32 {
         self.0
     }
@@ -98,28 +98,28 @@ macro_rules! key {
 }
 
 key! {
-    /// The local key of a region: names it in this host's work requests.
+    /// A local key: identifies a region in work requests of this host.
     Lkey(u32), "8"
 }
 key! {
-    /// The remote key of a region or window: lets a peer name it.
+    /// A remote key: identifies a region or window in requests of peers.
     Rkey(u32), "8"
 }
 impl Rkey {
-    /// The key with the next variant: the low byte one on, the rest as it is. A window that is bound
-    /// anew must have another variant than before.
+    /// Returns the key with the next variant: the low byte incremented, the other bytes unchanged. Binding a window
+    /// again requires a new variant (`ibv_inc_rkey(3)`).
     #[doc(alias = "ibv_inc_rkey")]
     pub const fn inc(self) -> Self {
         self.with_variant(self.variant().wrapping_add(1))
     }
 
-    /// The low byte.
+    /// Returns the variant, the low byte.
     pub const fn variant(self) -> u8 {
         let [variant, ..] = self.0.to_le_bytes();
         variant
     }
 
-    /// The key of the same region or window with this low byte, which its owner may choose.
+    /// Returns the key of the same region or window with another low byte, which the consumer may choose.
     pub const fn with_variant(self, variant: u8) -> Self {
         let [_, a, b, c] = self.0.to_le_bytes();
         Self(u32::from_le_bytes([variant, a, b, c]))
@@ -127,34 +127,33 @@ impl Rkey {
 }
 
 key! {
-    /// The queue key that a UD packet must carry to be taken.
+    /// A queue key. A UD queue pair accepts only packets that carry its key.
     QKey(u32), "8"
 }
 impl QKey {
-    /// Whether it is a controlled one, of bit 31, that only the privileged give to queue pairs (IBTA vol 1,
-    /// §10.2.5).
+    /// Returns whether it is a controlled queue key (bit 31), which requires privilege (IBTA vol 1, §10.2.5).
     pub const fn is_controlled(self) -> bool {
         self.0 >> 31 == 1
     }
 }
 
 key! {
-    /// A partition key; bit 15 marks a full member.
+    /// A partition key. Bit 15 marks a full member.
     PKey(u16), "4"
 }
 
 impl PKey {
-    /// The default partition, full member: what every RoCE port has, for there is no subnet manager that
-    /// would hand out others.
+    /// Full member of the default partition. Every RoCE port has this key, because RoCE has no subnet manager to
+    /// assign others.
     pub const DEFAULT: Self = Self(0xffff);
 
-    /// The partition, whatever the membership.
+    /// Returns the partition without the membership bit.
     pub const fn partition(self) -> u16 {
         self.0 & 0x7fff
     }
 
-    /// Whether members with these two keys may talk: same partition, not both limited
-    /// (IBTA vol 1, §10.9.3).
+    /// Returns whether members with these two keys may communicate: same partition, not both limited (IBTA vol 1,
+    /// §10.9.3).
     pub const fn matches(self, other: Self) -> bool {
         self.partition() == other.partition() && (self.0 | other.0) & 0x8000 != 0
     }
@@ -166,10 +165,10 @@ impl PKey {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// What an empty slot of a GID table reads as: all zeros.
+    /// Empty entry of a GID table: all zeros.
     pub const EMPTY: Self = Self([0; 16]);
 
-    /// The IP address it stands for.
+    /// Returns the IP address.
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }
@@ -208,7 +207,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// A path MTU: the payload bytes of a full packet. Headers do not count.
+/// A path MTU: the maximum payload of a packet, without headers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Mtu {
@@ -218,43 +217,42 @@ pub enum Mtu {
     /// 512 bytes.
     #[doc(alias = "IBV_MTU_512")]
     Mtu512 = 2,
-    /// 1024 bytes: what an interface MTU of 1500 allows.
+    /// 1024 bytes, the largest for an interface MTU of 1500.
     #[doc(alias = "IBV_MTU_1024")]
     Mtu1024 = 3,
     /// 2048 bytes.
     #[doc(alias = "IBV_MTU_2048")]
     Mtu2048 = 4,
-    /// 4096 bytes: the largest.
+    /// 4096 bytes.
     #[doc(alias = "IBV_MTU_4096")]
     Mtu4096 = 5,
 }
 
 impl Mtu {
-    /// Every MTU, smallest first.
+    /// Every MTU, in ascending order.
     pub const ALL: [Self; 5] =
         [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
-    /// Bytes around the payload that the port MTU leaves room for: IPv6 header or GRH (40), UDP
-    /// (8), BTH (12), XRCETH (4), AtomicETH (28) and ICRC (4), as Linux counts them.
+    /// Bytes of the interface MTU reserved for headers: IPv6 header or GRH (40), UDP (8), BTH (12), XRCETH (4),
+    /// AtomicETH (28) and ICRC (4), as in Linux.
     pub const OVERHEAD: usize = 96;
 
-    /// The payload bytes of a full packet.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> usize {
         128 << (self as u8)
     }
 
-    /// The MTU of exactly this many bytes.
+    /// Returns the MTU of exactly this size, or `None`.
     pub fn from_bytes(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 
-    /// The MTU with this code of `enum ibv_mtu`, 1 to 5.
+    /// Returns the MTU with this code of `enum ibv_mtu`, 1 to 5, or `None`.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| *mtu as u8 == code)
     }
 
-    /// The largest MTU that an interface with an MTU of `link` bytes can carry, or `None` when not
-    /// even 256 fits.
+    /// Returns the largest MTU for an interface MTU of `link` bytes, or `None` if even 256 is too large.
     pub fn for_link(link: usize) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() + Self::OVERHEAD <= link)
     }
@@ -266,21 +264,21 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// A protection domain, by its number in the device.
+/// Number of a protection domain in its device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PdId(pub u32);
 
-/// An XRC domain, by its number in the device.
+/// Number of an XRC domain in its device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct XrcdId(pub u32);
 
-/// A completion queue, by its number in the device.
+/// Number of a completion queue in its device.
 ///
-/// It has no default: every number may be a queue, and `Option` says that there is none.
+/// The type has no default, because every number may be in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CqId(pub u32);
 
-/// A memory window, by its number in the device: the upper 24 bits of every key it has.
+/// Number of a memory window in its device: the upper 24 bits of all its keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MwId(pub u32);
 

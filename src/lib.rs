@@ -1,7 +1,7 @@
 //! A RoCEv2 host channel adapter in a library.
 //!
-//! `softroce` is the protocol engine of an RDMA NIC over an ordinary UDP socket: no root, no kernel
-//! module, no hardware. On the wire it is a peer to Linux `rdma_rxe` and to hardware adapters.
+//! `softroce` is the protocol engine of an RDMA NIC over an ordinary UDP socket: without root, kernel modules or RDMA
+//! hardware. It interoperates with Linux `rdma_rxe` and with hardware adapters.
 //!
 //! # Layers
 //!
@@ -18,8 +18,8 @@
 //!
 //! Within a layer only `wire` uses another, `net`.
 //!
-//! `engine` and `port` know nothing of each other; they meet in `runtime`. Without the feature
-//! `runtime` everything up to `engine` and the simulator remains: no clock, no thread, no socket.
+//! `engine` and `port` are independent of each other; `runtime` connects them. The feature `runtime` adds the clock,
+//! threads and sockets: without it, the crate contains everything up to `engine`, and the simulated network.
 
 #![deny(unsafe_code)]
 

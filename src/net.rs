@@ -1,27 +1,26 @@
-//! What a datagram is: the contract between the engine, which makes packets, and the ports, which
-//! carry them.
+//! Datagrams: the interface between the engine, which builds packets, and the ports, which send and receive them.
 //!
-//! The two never see each other. A port hands up an [`RxBuffer`] and takes a [`Burst`]; the ICRC
-//! covers IP header fields, so both say what is known about them.
+//! A port passes an [`RxBuffer`] to the engine and sends a [`Burst`]. The ICRC covers fields of the IP header, so
+//! both carry these fields as far as they are known (IBTA vol 1, annex A17).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::ids::{Gid, Qpn};
 
-/// The UDP port of RoCEv2.
+/// Destination UDP port of RoCEv2, assigned by IANA.
 pub const ROCE_PORT: u16 = 4791;
 
-/// Bytes of UDP payload that one burst may carry: a 65,535-byte IP packet less the larger of the
-/// two IP headers and the UDP header.
+/// Maximum number of UDP payload bytes in a burst: an IP packet of 65,535 bytes minus an IPv6 header and a UDP
+/// header.
 pub const MAX_BURST_BYTES: usize = 65_535 - 40 - 8;
 
-/// Segments that one burst may carry (`UDP_MAX_SEGMENTS` of older kernels).
+/// Maximum number of segments in a burst (`UDP_MAX_SEGMENTS` of older kernels).
 pub const MAX_BURST_SEGMENTS: usize = 64;
 
-/// Bytes of a datagram that is short, at most.
+/// Maximum length in bytes of a short datagram.
 pub(crate) const SHORT: usize = 256;
 
-/// Which IP header a packet has.
+/// IP version of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IpVersion {
     /// IPv4.
@@ -39,14 +38,14 @@ impl From<IpAddr> for IpVersion {
     }
 }
 
-/// Where a burst goes and how it looks at the IP layer.
+/// Source, destination and IP header fields of a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
-    /// The source address: the one of ours that the queue pair's GID index names.
+    /// Source address: the local address that the queue pair's GID index selects.
     pub source: IpAddr,
-    /// The peer. Same family as `source`.
+    /// Address of the peer, of the same IP version as `source`.
     pub destination: IpAddr,
-    /// The UDP source port, which the port has agreed to (see `port::Control::source_port`).
+    /// UDP source port, as granted by the port (see `port::Control::source_port`).
     pub source_port: u16,
     /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
     pub traffic_class: u8,
@@ -54,28 +53,27 @@ pub struct Path {
     pub hop_limit: u8,
 }
 
-/// The way to a peer.
+/// Address of a peer, as in `ibv_ah_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct AddressVector {
-    /// The peer's GID, of the same family as ours: its IP address.
+    /// GID of the peer: its IP address, of the same IP version as the source GID.
     pub gid: Gid,
-    /// Which of our GIDs is the source.
+    /// Index of the source GID.
     pub sgid_index: u8,
     /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
     pub traffic_class: u8,
     /// TTL or hop limit.
     pub hop_limit: u8,
-    /// 20 bits, from which the UDP source port follows; 0 lets it follow from the queue pair
-    /// numbers.
+    /// Flow label of 20 bits, which determines the UDP source port. With 0, the queue pair numbers determine it.
     pub flow_label: u32,
 }
 
 impl AddressVector {
-    /// The hop limit that hosts use.
+    /// Default hop limit of hosts.
     pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
-    /// The way to `gid` from our first GID, best effort.
+    /// Returns the address of `gid` with source GID 0, traffic class 0 and the default hop limit.
     pub const fn to(gid: Gid) -> Self {
         Self {
             gid,
@@ -86,15 +84,15 @@ impl AddressVector {
         }
     }
 
-    /// The way back, from the 40 bytes before a UD payload: an IPv6 header, or an IPv4 header in the
-    /// last 20. Traffic class, hop limit and flow label are those of the header, as far as it has them.
-    /// `None` when they are neither.
+    /// Returns the address of the sender from the 40 bytes before a UD payload: an IPv6 header, or an IPv4 header in
+    /// the last 20 bytes. Traffic class, hop limit and flow label are those of the header, as far as present. `None`
+    /// for other bytes.
     pub fn to_sender(header: &[u8; 40]) -> Option<Self> {
         Some(Self::between(header)?.0)
     }
 
-    /// The same from the source GID that the message was sent to, one of `ours`; of a message to a
-    /// multicast group, from the first of its IP version. `None` when there is no such GID.
+    /// Returns the address of the sender. The source GID is the entry of `ours` to which the message was sent, or for
+    /// a message to a multicast group the first entry of its IP version. `None` without such an entry.
     pub fn to_sender_from(header: &[u8; 40], ours: &[Gid]) -> Option<Self> {
         let (av, sent_to) = Self::between(header)?;
         let is_source = |gid: &Gid| {
@@ -105,7 +103,7 @@ impl AddressVector {
         Some(Self { sgid_index: u8::try_from(index).ok()?, ..av })
     }
 
-    /// The way back, and where the message was sent to.
+    /// Returns the address of the sender, and the destination of the message.
     fn between(header: &[u8; 40]) -> Option<(Self, IpAddr)> {
         let (version, hop_limit, traffic_class, flow_label) =
             match (header[0] >> 4, header[20] >> 4) {
@@ -125,16 +123,16 @@ impl AddressVector {
                 [*header[32..].first_chunk()?, *header[36..].first_chunk()?];
             (Ipv4Addr::from(source).into(), Ipv4Addr::from(destination).into())
         };
-        // Not every system tells the hop limit.
+        // The hop limit is 0 where the system does not report it.
         let hop_limit = if hop_limit == 0 { Self::DEFAULT_HOP_LIMIT } else { hop_limit };
         Some((Self { traffic_class, hop_limit, flow_label, ..Self::to(gid) }, sent_to))
     }
 }
 
-/// The UDP source port of a connection, from its flow label or, when that is 0, from both queue pair
-/// numbers, so that both directions hash alike (the formula of Linux's RoCE drivers).
+/// Returns the UDP source port of a connection. It depends on the flow label, or if this is 0 on both queue pair
+/// numbers, so that both directions hash alike (`rdma_get_udp_sport` of Linux).
 ///
-/// The result lies in 0xC000 to 0xFFFF.
+/// The result is in the range 0xC000 to 0xFFFF.
 pub const fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
     let label = if flow_label & 0xf_ffff != 0 {
         flow_label & 0xf_ffff
@@ -147,7 +145,7 @@ pub const fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// The UDP source port of a UD queue pair, from its number alone: its peers change (the hash of
+/// Returns the UDP source port of a UD queue pair, which depends only on its number because its peers vary (as in
 /// kernel rxe).
 pub const fn datagram_source_port(local: Qpn) -> u16 {
     let hash = local.value().wrapping_mul(0x61c8_8647) >> 18;
@@ -155,39 +153,39 @@ pub const fn datagram_source_port(local: Qpn) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// IPv4 header fields that the ICRC covers and that a UDP socket hides.
+/// IPv4 header fields under the ICRC that a UDP socket does not report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ipv4Fields {
-    /// The identification.
+    /// Identification.
     pub id: u16,
     /// The DF bit.
     pub dont_fragment: bool,
 }
 
-/// What is known of the IP and UDP headers of a received buffer.
+/// Known fields of the IP and UDP headers of a received buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RxMeta {
-    /// The sender's address and UDP port.
+    /// Source address and UDP port.
     pub source: SocketAddr,
-    /// The address it was sent to.
+    /// Destination address.
     pub destination: IpAddr,
-    /// IPv4 TOS or IPv6 traffic class. Holds for every segment. Zero when the port has not been
-    /// [asked](crate::port::Control::report_ip_fields) for it.
+    /// IPv4 TOS or IPv6 traffic class, the same for every segment. Zero unless the port
+    /// [reports](crate::port::Control::report_ip_fields) it.
     pub traffic_class: u8,
-    /// TTL or hop limit as received, or zero likewise.
+    /// TTL or hop limit as received. Zero unless the port reports it.
     pub hop_limit: u8,
-    /// The IPv4 fields under the ICRC, when the port sees the header; a UDP socket does not.
-    /// Segment `i` of a buffer then has identification `id + i`.
+    /// IPv4 fields under the ICRC, if the port sees the IP header; a UDP socket does not. Segment `i` of a buffer has
+    /// identification `id + i`.
     pub ipv4: Option<Ipv4Fields>,
 }
 
 /// A received buffer: one datagram, or several of one size that the kernel merged (GRO).
 #[derive(Clone, Copy, Debug)]
 pub struct RxBuffer<'a> {
-    /// The UDP payloads, one after the other.
+    /// UDP payloads, one after the other.
     pub data: &'a [u8],
-    /// The size of every segment but the last, which may be shorter. At least `data.len()` for a
-    /// lone datagram. Zero counts as a lone datagram.
+    /// Length of every segment except the last, which may be shorter. At least `data.len()`, or zero, for a single
+    /// datagram.
     pub segment_len: usize,
     /// Addresses and IP header fields.
     pub meta: RxMeta,
@@ -199,36 +197,36 @@ impl<'a> RxBuffer<'a> {
         self.data.chunks(self.stride().max(1))
     }
 
-    /// From the beginning of a datagram to that of the next.
+    /// Distance from the start of a datagram to the start of the next.
     pub(crate) fn stride(&self) -> usize {
         if self.segment_len == 0 { self.data.len() } else { self.segment_len }
     }
 }
 
-/// Names the work behind a burst, so that a port's refusal finds its way back to it.
+/// Identifies the origin of a burst, for the report of a transmit error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BurstToken(pub u64);
 
-/// Datagrams to one destination: segments of one size, of which the last may be shorter. This is
-/// what one UDP GSO send can carry.
+/// Datagrams to one destination: segments of one length, of which the last may be shorter. One UDP GSO send can carry
+/// a burst.
 ///
-/// The buffer is the caller's and is used again, so nothing is allocated per burst.
+/// The buffer is reused, so a burst needs no allocation.
 #[derive(Clone, Debug)]
 pub struct Burst {
-    /// Where it goes.
+    /// Path of the burst.
     pub path: Path,
-    /// What the engine wants back with [`TransmitErrorKind`].
+    /// Value that the port returns with a [`TransmitErrorKind`].
     pub token: BurstToken,
     buffer: Box<[u8]>,
     used: usize,
-    /// Bytes that it takes, but for a first segment that is longer.
+    /// Maximum number of bytes, which only the first segment may exceed.
     limit: usize,
     segment_len: usize,
     segments: usize,
 }
 
 impl Burst {
-    /// An empty burst with room for the largest.
+    /// Returns an empty burst with the capacity of one send.
     pub fn new() -> Self {
         let unset = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
@@ -248,12 +246,12 @@ impl Burst {
         }
     }
 
-    /// Empties it for a new path. It takes as much as one send carries.
+    /// Empties the burst for a new path. Its limit is the capacity of one send.
     pub fn reset(&mut self, path: Path, token: BurstToken) {
         self.begin(path, token, MAX_BURST_BYTES);
     }
 
-    /// Begins a burst of at most `limit` bytes, but of at least one segment.
+    /// Starts a burst of at most `limit` bytes, but at least one segment.
     pub(crate) fn begin(&mut self, path: Path, token: BurstToken, limit: usize) {
         self.clear();
         self.path = path;
@@ -261,7 +259,7 @@ impl Burst {
         self.limit = limit.min(MAX_BURST_BYTES);
     }
 
-    /// Empties it. It takes as much as one send carries.
+    /// Empties the burst. Its limit is the capacity of one send.
     pub fn clear(&mut self) {
         self.used = 0;
         self.limit = MAX_BURST_BYTES;
@@ -269,7 +267,7 @@ impl Burst {
         self.segments = 0;
     }
 
-    /// Calls `fill` with a burst that takes at most `more` bytes than it has now, but at least one segment.
+    /// Calls `fill` with the limit lowered to `more` bytes above the present length, but at least one segment.
     pub(crate) fn fill_within<T>(&mut self, more: usize, fill: impl FnOnce(&mut Self) -> T) -> T {
         let limit = self.limit;
         self.shorten(more);
@@ -278,13 +276,13 @@ impl Burst {
         filled
     }
 
-    /// Lowers the limit to `more` bytes than it has now, but to no less than one segment.
+    /// Lowers the limit to `more` bytes above the present length, but at least one segment.
     pub(crate) fn shorten(&mut self, more: usize) {
         self.limit = self.limit.min(self.used.saturating_add(more));
     }
 
-    /// Whether a segment of `len` bytes may follow what is here: no longer than the first, none
-    /// after a shorter one, and within the limits of one send.
+    /// Returns whether a segment of `len` bytes fits: not longer than the first, not behind a shorter one, and within
+    /// the limit.
     pub fn has_room(&self, len: usize) -> bool {
         if self.segments == 0 {
             return len <= MAX_BURST_BYTES;
@@ -295,7 +293,7 @@ impl Burst {
             && self.used + len <= self.limit
     }
 
-    /// How many more segments as long as the first there is room for.
+    /// Returns the number of further segments of full length that fit.
     pub fn room(&self) -> usize {
         if self.used != self.segments * self.segment_len {
             return 0;
@@ -304,7 +302,7 @@ impl Burst {
         bytes.min(MAX_BURST_SEGMENTS - self.segments)
     }
 
-    /// Whether a segment of `next` bytes may follow one of `len`, for which there is room.
+    /// Returns whether a segment of `next` bytes fits behind one of `len` bytes, which fits.
     pub fn has_room_behind(&self, len: usize, next: usize) -> bool {
         next <= len
             && (self.segments == 0 || len == self.segment_len)
@@ -312,10 +310,10 @@ impl Burst {
             && self.used + len + next <= self.limit
     }
 
-    /// Appends a segment of `len` bytes and lends it to be written, every byte of it: it holds what
-    /// an earlier burst left there.
+    /// Appends a segment of `len` bytes and returns it. The caller must overwrite every byte: the segment contains
+    /// bytes of an earlier burst.
     ///
-    /// The caller has asked [`has_room`](Self::has_room).
+    /// The caller has checked [`has_room`](Self::has_room).
     pub fn push(&mut self, len: usize) -> &mut [u8] {
         debug_assert!(self.has_room(len), "segment of {len} bytes does not fit the burst");
         if self.segments == 0 {
@@ -327,40 +325,40 @@ impl Burst {
         &mut self.buffer[start..self.used]
     }
 
-    /// Takes back the last segment pushed, of which the length is given: it could not be built.
+    /// Removes the last segment, of length `len`, after it could not be built.
     pub fn unpush(&mut self, len: usize) {
         self.segments = self.segments.saturating_sub(1);
         self.used = self.used.saturating_sub(len);
     }
 
-    /// The last datagram; no bytes of an empty burst.
+    /// Returns the last datagram, or no bytes if the burst is empty.
     pub fn last(&self) -> &[u8] {
         let before = self.segments.saturating_sub(1) * self.segment_len;
         self.data().get(before..).unwrap_or_default()
     }
 
-    /// The datagrams, one after the other.
+    /// Returns the datagrams, one after the other.
     pub fn data(&self) -> &[u8] {
         &self.buffer[..self.used]
     }
 
-    /// The size of every segment but the last.
+    /// Returns the length of every segment except the last.
     pub fn segment_len(&self) -> usize {
         self.segment_len
     }
 
-    /// How many datagrams there are.
+    /// Returns the number of datagrams.
     pub fn len(&self) -> usize {
         self.segments
     }
 
-    /// Whether there is nothing to send.
+    /// Returns whether the burst contains no datagrams.
     pub fn is_empty(&self) -> bool {
         self.segments == 0
     }
 
-    /// The datagrams in order. Segment `i` is sealed for IPv4 identification `i`, and leaves with that, DF
-    /// set, unless the port [seals it anew](crate::port::Control::keep_identifications).
+    /// Returns the datagrams in order. The ICRC of segment `i` is for IPv4 identification `i` with DF set, which the
+    /// port uses unless it [recomputes the ICRC](crate::port::Control::keep_identifications).
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.data().chunks(self.segment_len.max(1))
     }
@@ -372,20 +370,20 @@ impl Default for Burst {
     }
 }
 
-/// Why a port will never send a burst that it was given.
+/// Cause of a burst that the port cannot send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransmitErrorKind {
-    /// No way to the destination (`ENETUNREACH`, `EHOSTUNREACH`, `ENETDOWN`).
+    /// The destination has no route (`ENETUNREACH`, `EHOSTUNREACH`, `ENETDOWN`).
     Unreachable,
-    /// A datagram is longer than the path carries (`EMSGSIZE`).
+    /// A datagram exceeds the MTU of the path (`EMSGSIZE`).
     TooLong,
-    /// The host does not allow it (`EPERM`, `EACCES`).
+    /// The host forbids it (`EPERM`, `EACCES`).
     Forbidden,
-    /// Somebody else in this process has closed the port's socket (`EBADF`, `ENOTSOCK`).
+    /// Code outside of the device has closed the socket (`EBADF`, `ENOTSOCK`).
     Closed,
-    /// The host has had no room for a burst for two seconds (`ENOBUFS`, `ENOMEM`, `EAGAIN`).
+    /// The host has lacked buffer space for two seconds (`ENOBUFS`, `ENOMEM`, `EAGAIN`).
     NoRoom,
-    /// Anything else.
+    /// Another error.
     Other,
 }
 
@@ -403,7 +401,7 @@ mod tests {
         assert_eq!(datagram_source_port(Qpn::GSI), 0xd872);
     }
 
-    /// The 40 bytes before a message over IPv4: TOS 0x48, so many hops left.
+    /// Returns the 40 bytes before a message over IPv4, with TOS 0x48 and this TTL.
     fn ipv4_header(hops: u8, source: [u8; 4], destination: [u8; 4]) -> [u8; 40] {
         let mut header = [0; 40];
         header[20..22].copy_from_slice(&[0x45, 0x48]);

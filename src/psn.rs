@@ -4,10 +4,9 @@ use std::fmt;
 
 /// A packet sequence number.
 ///
-/// There is no order on the whole circle, so there is no `Ord`: compare with
-/// [`is_before`](Self::is_before), or measure with [`since`](Self::since). Two numbers are ordered
-/// by the shorter way around; exactly half the circle apart, the other one counts as before
-/// (IBTA vol 1, §9.7.1).
+/// PSNs have no total order, so the type does not implement `Ord`: compare with [`is_before`](Self::is_before), or
+/// measure with [`since`](Self::since). The shorter distance around the circle determines the order. At a distance of
+/// exactly half the circle, each counts as before the other (IBTA vol 1, §9.7.1).
 ///
 /// ```
 /// use softroce::psn::Psn;
@@ -21,53 +20,53 @@ use std::fmt;
 pub struct Psn(u32);
 
 impl Psn {
-    /// Numbers on the circle: 2^24.
+    /// Number of PSNs: 2^24.
     pub const MODULUS: u32 = 1 << 24;
-    /// Half the circle: what lies behind by up to this much is old.
+    /// Half of the number of PSNs: a PSN up to this far behind the expected one is a duplicate.
     pub const HALF: u32 = 1 << 23;
 
-    /// The number with the low 24 bits of `value`; the rest is dropped, as verbs do.
+    /// Returns the PSN with the low 24 bits of `value`; verbs ignore the other bits too.
     pub const fn new(value: u32) -> Self {
         Self(value & (Self::MODULUS - 1))
     }
 
-    /// The 24-bit value.
+    /// Returns the 24-bit value.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The number after this one.
+    /// Returns the PSN after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         self.plus(1)
     }
 
-    /// The number before this one.
+    /// Returns the PSN before this one.
     #[must_use]
     pub const fn previous(self) -> Self {
         self.plus(Self::MODULUS - 1)
     }
 
-    /// The number `n` further on.
+    /// Returns the PSN `n` after this one.
     #[must_use]
     pub const fn plus(self, n: u32) -> Self {
         Self::new(self.0.wrapping_add(n))
     }
 
-    /// Steps forward from `earlier` to this number, 0 to 2^24 − 1.
+    /// Returns the distance from `earlier` to this PSN, 0 to 2^24 − 1.
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0) & (Self::MODULUS - 1)
     }
 
-    /// Whether `other` is reached from here by 1 to 2^23 steps forward.
+    /// Returns whether `other` is 1 to 2^23 PSNs after this one.
     ///
-    /// The asymmetry at half the circle is the responder's: ePSN − 2^23 is still a duplicate.
+    /// The responder needs the asymmetry at half the circle: expected PSN − 2^23 is a duplicate.
     pub const fn is_before(self, other: Self) -> bool {
         let ahead = other.since(self);
         ahead != 0 && ahead <= Self::HALF
     }
 
-    /// Whether this number is one of the `count` numbers that start at `first`.
+    /// Returns whether this PSN is one of `count` PSNs from `first` on.
     pub const fn is_within(self, first: Self, count: u32) -> bool {
         self.since(first) < count
     }

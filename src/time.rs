@@ -1,8 +1,7 @@
-//! Time as the engine sees it, and the two ways the wire and the verbs encode a duration.
+//! Time in the engine, and the two encodings of durations in packets and verbs.
 //!
-//! The engine has no clock: every input carries an [`Instant`], a count of nanoseconds from an
-//! origin the caller chooses. Real ports count from the start of the process, the simulator from
-//! zero.
+//! The engine has no clock: every input carries an [`Instant`], a number of nanoseconds since an origin that the
+//! caller chooses. Real ports count from the start of the process, the simulator from zero.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 /// A point in time, in nanoseconds since an origin of the caller's choice.
 ///
-/// Arithmetic saturates: a deadline beyond the range of 584 years is "never".
+/// Arithmetic saturates: a deadline beyond the range of 584 years never occurs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -18,32 +17,32 @@ impl Instant {
     /// The origin.
     pub const ZERO: Self = Self(0);
 
-    /// `ns` nanoseconds after the origin.
+    /// Returns the time `ns` nanoseconds after the origin.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// `us` microseconds after the origin.
+    /// Returns the time `us` microseconds after the origin.
     pub const fn from_micros(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
-    /// `ms` milliseconds after the origin.
+    /// Returns the time `ms` milliseconds after the origin.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the number of nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The earlier of two times, of which either may be none.
+    /// Returns the earlier of two optional times.
     pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) => Some(one.min(other)),
@@ -88,20 +87,20 @@ impl fmt::Debug for Instant {
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// No timer: a lost packet stalls the queue pair for ever.
+    /// No timeout: a lost packet blocks the queue pair forever.
     pub const NEVER: Self = Self(0);
 
-    /// The timeout with exponent `n`, or `None` when `n` does not fit 5 bits.
+    /// Returns the timeout with exponent `n`, or `None` when `n` exceeds 31.
     pub const fn new(n: u8) -> Option<Self> {
         if n < 32 { Some(Self(n)) } else { None }
     }
 
-    /// The exponent, 0 to 31.
+    /// Returns the exponent, 0 to 31.
     pub const fn exponent(self) -> u8 {
         self.0
     }
 
-    /// The interval, or `None` for "never".
+    /// Returns the interval, or `None` for no timeout.
     pub const fn interval(self) -> Option<Duration> {
         match self.0 {
             0 => None,
@@ -117,28 +116,28 @@ impl AckTimeout {
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// Tens of microseconds, by code.
+    /// Durations in units of 10 µs, indexed by code.
     const TABLE: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
     ];
 
-    /// The timer with this code, or `None` when it does not fit 5 bits.
+    /// Returns the timer with this code, or `None` when `code` exceeds 31.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The timer in the low 5 bits of an AETH syndrome.
+    /// Returns the timer in the low 5 bits of an AETH syndrome.
     pub const fn from_syndrome(syndrome: u8) -> Self {
         Self(syndrome & 0x1f)
     }
 
-    /// The code, 0 to 31.
+    /// Returns the code, 0 to 31.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// How long the requester must wait at least.
+    /// Returns the minimum time that the requester waits.
     pub const fn wait(self) -> Duration {
         Duration::from_micros(Self::TABLE[self.0 as usize] as u64 * 10)
     }

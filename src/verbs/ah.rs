@@ -1,4 +1,4 @@
-//! Address handles: the way to a host, for UD.
+//! Address handles: destinations of UD requests.
 
 use crate::ids::{Gid, QKey, Qpn};
 use crate::net::AddressVector;
@@ -6,14 +6,14 @@ use crate::transport::work::{Completion, UdTarget, WcStatus};
 use crate::verbs::context::ContextInner;
 use crate::verbs::{Context, Error, ProtectionDomain};
 
-/// Bytes of a UD receive buffer before the payload: a GRH or IPv6 header, or 20 bytes of zeros and
-/// an IPv4 header.
+/// Length in bytes of the network header before the payload in a UD receive buffer (IBTA vol 1, §11.4.1.2;
+/// `ibv_post_recv(3)`). It contains a GRH or IPv6 header, or 20 bytes of zeros and an IPv4 header.
 pub const GRH_LEN: usize = 40;
 
-/// The way to a host or a multicast group. A UD send request names one, and the queue pair there.
+/// Address of a host or a multicast group. A UD send request contains one, with a queue pair number and a queue key.
 ///
-/// It is a value of which the device keeps nothing, so there can be any number; `ibv_destroy_ah` has nothing
-/// to do.
+/// It is a plain value: the device keeps no state for it, so the number of handles is unlimited, and no call
+/// corresponds to `ibv_destroy_ah`.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -33,7 +33,7 @@ pub const GRH_LEN: usize = 40;
 /// let arrived = cq.wait_one(None)?;
 /// assert_eq!((arrived.wr_id, arrived.byte_len, arrived.source_qp), (1, 45, Some(a.qpn())));
 ///
-/// // The answer goes to whoever has sent it.
+/// The first 40 bytes of the buffer give the address handle for a reply to the sender.
 /// let mut header = [0; GRH_LEN];
 /// mr.read_at(1024, &mut header)?;
 /// assert_eq!(pd.create_ah_from_header(&header)?, ah);
@@ -46,17 +46,17 @@ pub struct AddressHandle {
 }
 
 impl AddressHandle {
-    /// A queue pair at that host, and the key it wants to see.
+    /// Returns the target for requests to queue pair `qpn` at this host, with queue key `qkey`.
     pub fn target(&self, qpn: Qpn, qkey: QKey) -> UdTarget {
         UdTarget { av: self.av, qpn, qkey }
     }
 
-    /// The host.
+    /// Returns the GID of the host.
     pub fn gid(&self) -> Gid {
         self.av.gid
     }
 
-    /// All that it was made from.
+    /// Returns the address vector from which it was created.
     #[doc(alias = "rdma_query_ah")]
     pub fn attr(&self) -> AddressVector {
         self.av
@@ -64,13 +64,14 @@ impl AddressHandle {
 }
 
 impl ProtectionDomain {
-    /// The way to a host or a group. With a flow label, messages leave from the UDP source port that
-    /// Linux derives from it, if the port has that; without, from the queue pair's.
+    /// Creates an address handle for a host or a multicast group. If the vector has a flow label, messages leave from
+    /// the UDP source port that Linux derives from it, where the device's port supports that; otherwise from the
+    /// source port of the queue pair.
     ///
     /// # Errors
     ///
-    /// [`Error::Address`]: the source GID it names does not exist, or is not of the same IP version;
-    /// [`Error::EmptyGid`]: no interface has that address now; [`Error::Down`].
+    /// [`Error::Address`] when the source GID does not exist or has another IP version; [`Error::EmptyGid`] when no
+    /// interface has its address at present; [`Error::Down`].
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, av: AddressVector) -> Result<AddressHandle, Error> {
         let gids = &self.inner.context.device.gids;
@@ -80,7 +81,7 @@ impl ProtectionDomain {
         }
         self.inner.context.present_gid(av.sgid_index.into())?;
         if av.flow_label != 0 {
-            // Queue pairs of any shard may use it.
+            // The queue pairs of all shards may use it.
             for shard in self.inner.context.device.shards.iter() {
                 shard.with(|core, _| {
                     let port = &mut core.port;
@@ -92,24 +93,24 @@ impl ProtectionDomain {
         Ok(AddressHandle { av })
     }
 
-    /// The way back to the sender of a UD message, from the first 40 bytes of the buffer that it
-    /// arrived in.
+    /// Creates an address handle for a reply to a UD message, from the first 40 bytes of its receive buffer.
     ///
     /// # Errors
     ///
-    /// [`Error::Header`] when they are no such header, or that of a message to somebody else.
+    /// [`Error::Header`] when the bytes are not such a header, or the header of a message to another address.
     pub fn create_ah_from_header(&self, header: &[u8; GRH_LEN]) -> Result<AddressHandle, Error> {
         let gids = &self.inner.context.device.gids;
         let av = AddressVector::to_sender_from(header, gids).ok_or(Error::Header)?;
         self.create_ah(av)
     }
 
-    /// The same, of the completion of that message. Its queue pair is
-    /// [`Completion::source_qp`].
+    /// Creates an address handle for a reply to a UD message, from its completion and the first 40 bytes of its
+    /// receive buffer. [`Completion::source_qp`] is the queue pair of the sender.
     ///
     /// # Errors
     ///
-    /// [`Error::NotADatagram`]; [`Error::Header`].
+    /// [`Error::NotADatagram`] for other completions; [`Error::Header`] as for
+    /// [`create_ah_from_header`](Self::create_ah_from_header).
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub fn create_ah_from_wc(
         &self,
@@ -134,13 +135,15 @@ impl ContextInner {
 }
 
 impl Context {
-    /// What leads back to the sender of a UD message, to be changed before an address handle is made of
-    /// it: its GID, traffic class, hop limit and flow label as they came; as source GID, the one that the
-    /// message was sent to. Of a message to a multicast group that is the first of its IP version.
+    /// Returns the address vector for a reply to a UD message, which the program may change before it creates an
+    /// address handle. GID, traffic class, hop limit and flow label are those of the received header. The source GID
+    /// is the destination of the message; for a message to a multicast group, it is the first GID of the same IP
+    /// version.
     ///
     /// # Errors
     ///
-    /// [`Error::NotADatagram`]; [`Error::Header`].
+    /// [`Error::NotADatagram`] for other completions; [`Error::Header`] for bytes that are not the header of a
+    /// message to this device.
     ///
     /// # Examples
     ///

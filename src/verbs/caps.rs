@@ -1,4 +1,4 @@
-//! What a device can do beyond what every device can.
+//! Optional capabilities of a device.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use bitflags::bitflags;
 use crate::mem::HostMemory;
 
 bitflags! {
-    /// What a device can do beyond what every device can, in the numbers of `device_cap_flags_ex`.
+    /// Optional capabilities of a device, with the values of `device_cap_flags_ex` (`ibv_query_device_ex(3)`).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     #[doc(alias = "ibv_device_cap_flags")]
     pub struct DeviceCaps: u64 {
-        /// Packets of a wrong partition are counted (`drop_pkey_mismatch`).
+        /// The device counts packets with a P_Key of another partition (`drop_pkey_mismatch`).
         #[doc(alias = "IBV_DEVICE_BAD_PKEY_CNTR")]
         const BAD_PKEY_CNTR = 1 << 1;
-        /// Messages with a wrong queue key are counted (`drop_qkey_mismatch`).
+        /// The device counts UD messages with a wrong queue key (`drop_qkey_mismatch`).
         #[doc(alias = "IBV_DEVICE_BAD_QKEY_CNTR")]
         const BAD_QKEY_CNTR = 1 << 2;
-        /// Who modifies a queue pair may say in which state it should be.
+        /// Modifying a queue pair may name its expected current state (`IBV_QP_CUR_STATE`).
         #[doc(alias = "IBV_DEVICE_CURR_QP_STATE_MOD")]
         const CURR_QP_STATE_MOD = 1 << 7;
-        /// A peer is told to wait when there is no receive request.
+        /// The responder sends an RNR NAK when it has no receive request.
         #[doc(alias = "IBV_DEVICE_RC_RNR_NAK_GEN")]
         const RC_RNR_NAK_GEN = 1 << 12;
-        /// Shared receive queues take another size.
+        /// Shared receive queues can be resized.
         #[doc(alias = "IBV_DEVICE_SRQ_RESIZE")]
         const SRQ_RESIZE = 1 << 13;
         /// Memory windows of type 1.
         const MEM_WINDOW = 1 << 17;
         /// Memory windows of type 2B.
         const MEM_WINDOW_TYPE_2B = 1 << 24;
-        /// FLUSH to where every reader sees it.
+        /// FLUSH with the placement type global visibility (IBTA vol 1, annex A19).
         #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = 1 << 38;
-        /// FLUSH to where it survives a loss of power, of files that are mapped.
+        /// FLUSH with the placement type persistence, for regions of mapped files.
         #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 39;
         /// ATOMIC WRITE.
@@ -42,25 +42,25 @@ bitflags! {
     }
 }
 
-/// Among whom atomics are atomic.
+/// Scope in which atomic operations are atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[doc(alias = "ibv_atomic_cap")]
 pub enum AtomicCap {
-    /// There are none.
+    /// The device has no atomic operations.
     #[doc(alias = "IBV_ATOMIC_NONE")]
     None = 0,
-    /// Those of all queue pairs of the device. A program of this host that does one itself may come
-    /// between the two halves of one in memory that is registered on demand.
+    /// Atomic among all queue pairs of the device. In regions registered on demand, an atomic instruction of a
+    /// program on this host may take effect between the read and the write of an operation.
     #[doc(alias = "IBV_ATOMIC_HCA")]
     Hca = 1,
-    /// Those of everybody, programs of this host included.
+    /// Atomic among all queue pairs of the device and programs of this host.
     #[doc(alias = "IBV_ATOMIC_GLOB")]
     Glob = 2,
 }
 
 impl fmt::Display for AtomicCap {
-    /// As `ibv_devinfo` has it: `ATOMIC_HCA`.
+    /// Formats the name as `ibv_devinfo` prints it: `ATOMIC_HCA`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "ATOMIC_NONE",
@@ -71,42 +71,44 @@ impl fmt::Display for AtomicCap {
 }
 
 bitflags! {
-    /// Operations on memory that is registered on demand.
+    /// Operations that may access memory registered on demand (ODP).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     pub struct OdpOps: u32 {
-        /// SENDs take from it.
+        /// SENDs gather from it.
         const SEND = 1;
-        /// They are received into it.
+        /// Receive requests scatter into it.
         const RECV = 2;
-        /// WRITEs take from it and go to it.
+        /// WRITEs gather from it and write to it.
         const WRITE = 4;
-        /// READs take from it and go to it.
+        /// READs scatter into it and read from it.
         const READ = 8;
-        /// Atomics, one step towards each other, return to it and are done there.
+        /// Atomics operate on it and return the original value to it. Only one side's memory needs to be registered
+        /// on demand.
         const ATOMIC = 16;
-        /// Receives of a shared queue are in it.
+        /// Receive requests of a shared receive queue scatter into it.
         const SRQ_RECV = 32;
-        /// FLUSH of what was written there.
+        /// FLUSHes of it.
         const FLUSH = 64;
     }
 }
 
-/// What may be done with memory that is registered on demand.
+/// On-demand paging capabilities of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_odp_caps")]
 pub struct OdpCaps {
-    /// Whether there is such memory: not where the system does not copy from a process to itself.
+    /// Whether the device supports on-demand paging. The system must permit a process to copy from and to itself
+    /// (`process_vm_readv(2)`).
     #[doc(alias = "IBV_ODP_SUPPORT")]
     pub supported: bool,
-    /// Whether a region may be all of the address space.
+    /// Whether a region may span the whole address space (implicit ODP).
     #[doc(alias = "IBV_ODP_SUPPORT_IMPLICIT")]
     pub implicit: bool,
-    /// What RC does with it.
+    /// Operations over RC.
     pub rc: OdpOps,
-    /// What UC does with it.
+    /// Operations over UC.
     pub uc: OdpOps,
-    /// What UD does with it.
+    /// Operations over UD.
     pub ud: OdpOps,
 }
 

@@ -10,10 +10,10 @@ use crate::transport::outputs::AsyncEvent;
 use crate::verbs::subject::{Subject, Subjects};
 use crate::verbs::{DeviceCounters, Error, OpenOptions};
 
-/// A handle on a device, from which everything else is made.
+/// A handle on an open device, from which programs create all other objects.
 ///
-/// The device is closed when the last of all handles that came from it is gone. What it owes its
-/// peers by then is sent.
+/// Dropping the last handle on the device or one of its objects closes the device. It sends the acknowledgements and
+/// responses that are pending by then.
 #[doc(alias = "ibv_context")]
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -25,20 +25,20 @@ pub(super) struct ContextInner {
     pub(super) device: Arc<Device>,
     pub(super) events: Arc<Queue<AsyncEvent>>,
     event_fd: OnceLock<Arc<EventFd>>,
-    /// Of what events can tell.
+    /// Objects with asynchronous events.
     pub(super) subjects: Subjects,
 }
 
-/// Events that wait for an application which does not ask for them; later ones are lost.
+/// Maximum number of asynchronous events that wait for the application; the context discards later ones.
 const MAX_EVENTS: usize = 4096;
 
 impl Context {
-    /// Opens a device, or gets another handle on one that this process has open.
+    /// Opens a device, or returns another handle on a device that this process has open.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`]: above all when another process, or the kernel's `rdma_rxe`, holds the
-    /// RoCEv2 port of the address; the text says who.
+    /// [`Error::Open`], most often because another process or the kernel's `rdma_rxe` has bound the RoCEv2 port of
+    /// the address. The text names the process.
     #[doc(alias = "ibv_open_device")]
     pub fn open(options: OpenOptions) -> Result<Self, Error> {
         let device = Device::open(options.config().map_err(OpenError::from)?)?;
@@ -48,8 +48,7 @@ impl Context {
         Ok(Self { inner: Arc::new(ContextInner { device, events, event_fd, subjects }) })
     }
 
-    /// The next asynchronous event of the objects that were made from this context, if there is
-    /// one.
+    /// Returns the next asynchronous event of the objects created from this context, or `None` when none is pending.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         let events = &self.inner.events;
         events.pop().or_else(|| {
@@ -59,7 +58,7 @@ impl Context {
         })
     }
 
-    /// Waits for an asynchronous event.
+    /// Waits for the next asynchronous event. `None` waits without limit.
     ///
     /// # Errors
     ///
@@ -78,7 +77,7 @@ impl Context {
         self.inner.wait(ShardSet::ALL, events, timeout, on_signal, what)
     }
 
-    /// A descriptor that is readable while there are asynchronous events.
+    /// Returns a descriptor that is readable while asynchronous events are pending.
     ///
     /// # Errors
     ///
@@ -96,12 +95,12 @@ impl Context {
         Ok(event_fd.as_fd())
     }
 
-    /// The device's address; of several the first.
+    /// Returns the address of the device, the first if it has several.
     pub fn ip(&self) -> IpAddr {
         self.inner.device.ip
     }
 
-    /// What the device has counted, and each of its queue pairs.
+    /// Returns the counters of the device and of each of its queue pairs.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -124,24 +123,24 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Whoever drops it may have nothing more to do with the network for long.
+        // The program may not call the device again for a long time.
         self.inner.device.shards.flush();
     }
 }
 
 impl ContextInner {
-    /// An object is gone: nobody is told of it any more.
-    pub(super) fn forget(&self, subject: Subject) {
+    /// Removes an object that no longer exists: the context delivers no further events of it.
+    pub(super) fn remove_subject(&self, subject: Subject) {
         self.subjects.remove(subject);
         self.events.retain(|event| Subject::of(*event) != Some(subject));
     }
 
-    /// Whether this is its device.
+    /// Returns whether this context is one of `device`.
     pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }
 
-    /// Waits for something in a queue that these shards of the device fill.
+    /// Waits for an item in a queue that these shards of the device fill.
     pub(super) fn wait<T>(
         &self,
         feeders: ShardSet,

@@ -12,11 +12,10 @@ use crate::verbs::context::ContextInner;
 use crate::verbs::cq::inner::CqInner;
 use crate::verbs::{CompletionChannel, Context, Error, ProtectionDomain, WcFlags};
 
-/// Where work requests end.
+/// A queue of completions of work requests.
 ///
-/// To look for a completion drives the device: what has arrived is taken from the socket, and what
-/// is owed is sent. Nothing need be looked for in order that peers are answered; a thread of the
-/// device sees to that.
+/// Polling drives the device: it receives packets from the socket, and sends pending responses and acknowledgements.
+/// A program need not poll for its peers to make progress; a thread of the device also does this work.
 ///
 /// ```
 /// # use softroce::verbs::*;
@@ -44,7 +43,7 @@ pub struct CompletionQueue {
     channel: Option<CompletionChannel>,
 }
 
-/// What a completion queue is created with.
+/// Attributes of a completion queue at creation.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -62,29 +61,29 @@ pub struct CompletionQueue {
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[derive(Clone, Debug)]
 pub struct CqConfig<'a> {
-    /// Completions that it holds.
+    /// Maximum number of completions in the queue.
     #[doc(alias = "cqe")]
     pub depth: usize,
-    /// What announces it.
+    /// Channel that announces the queue.
     pub channel: Option<&'a CompletionChannel>,
-    /// Which interrupt announces it: there is one, number 0.
+    /// Completion vector. The device has one, number 0.
     pub comp_vector: u32,
-    /// What will be asked of its completions. All that the device has can be asked of any.
+    /// Fields of completions that the program will read. Every completion has all supported fields.
     pub wc_flags: WcFlags,
-    /// The program sees to it that there is room: when there is none after all, the oldest
-    /// completion is lost, and nobody is told.
+    /// On overrun, the queue discards the oldest completion without an error. The program then provides enough room
+    /// itself.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub ignore_overrun: bool,
-    /// One thread at a time uses it. Nothing follows from that here.
+    /// The program polls the queue from one thread at a time. This device does not use the hint.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
     pub single_threaded: bool,
-    /// The parent domain whose thread domain it belongs to. Nothing follows from that here.
+    /// Parent domain of the queue. This device does not use the hint.
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub parent_domain: Option<&'a ProtectionDomain>,
 }
 
 impl CqConfig<'_> {
-    /// A completion queue that holds `depth` completions, without a channel.
+    /// Returns the attributes of a queue of `depth` completions without a channel.
     pub fn new(depth: usize) -> Self {
         Self {
             depth,
@@ -120,10 +119,10 @@ fn check_depth(depth: usize) -> Result<(), Error> {
 }
 
 impl CompletionQueue {
-    /// Completions that one holds at most (`max_cqe`).
+    /// Maximum depth of one queue (`max_cqe`).
     pub const MAX_DEPTH: usize = 1 << 22;
 
-    /// How many a device has at most (`max_cq`).
+    /// Maximum number of queues of a device (`max_cq`).
     pub const MAX_COUNT: usize = 1 << 16;
 
     fn create(context: &Arc<ContextInner>, config: &CqConfig<'_>) -> Result<Self, Error> {
@@ -162,7 +161,7 @@ impl CompletionQueue {
         Self { inner, channel: Some(channel) }
     }
 
-    /// Takes up to `max` completions, appends them to `out`, and returns how many there were.
+    /// Takes up to `max` completions, appends them to `out`, and returns their number.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> usize {
         let completions = &self.inner.ring.completions;
@@ -175,17 +174,16 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the next completion, if there is one.
+    /// Takes the next completion, or returns `None`.
     pub fn poll_one(&self) -> Option<Completion> {
         self.take().map(|stamped| stamped.completion)
     }
 
-    /// Waits for the next completion. No timeout is for ever.
+    /// Waits for the next completion. `None` waits without limit.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]; [`Error::Overrun`] when completions have been lost and those before them
-    /// are taken; [`Error::Down`].
+    /// [`Error::Timeout`]; [`Error::Overrun`] after the last completion before an overrun; [`Error::Down`].
     pub fn wait_one(&self, timeout: impl Into<Option<Duration>>) -> Result<Completion, Error> {
         let ring = &self.inner.ring;
         if ring.is_overrun() && ring.completions.is_empty() {
@@ -205,7 +203,7 @@ impl CompletionQueue {
         Error::Overrun { cq: self.inner.id, depth: self.depth() }
     }
 
-    /// The next completion, if there is one, and when it was put in.
+    /// Takes the next completion with the time at which it entered the queue.
     pub(super) fn take(&self) -> Option<Stamped> {
         let completions = &self.inner.ring.completions;
         completions.pop().or_else(|| {
@@ -214,8 +212,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Lets it hold `depth` completions from now on, more or fewer. What is in it stays, in its
-    /// order.
+    /// Changes the depth of the queue. The completions in it remain, in order.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -228,7 +225,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`]; [`Error::CqTooSmall`] when there is more in it. It stays as it was.
+    /// [`Error::Limit`]; [`Error::CqTooSmall`] when the queue holds more completions than `depth`. The queue then
+    /// keeps its depth.
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
         check_depth(depth)?;
@@ -236,15 +234,15 @@ impl CompletionQueue {
         resized.map_err(|held| Error::CqTooSmall { cq: self.inner.id, depth, held })
     }
 
-    /// Lets several completions be announced together, see [`Moderation`]. It changes nothing for
-    /// whoever polls or [waits](Self::wait_one) for a completion.
+    /// Sets the moderation of the queue, so one announcement covers several completions; see [`Moderation`]. It does
+    /// not affect polling and [waiting](Self::wait_one).
     ///
     /// ```
     /// # use softroce::verbs::*;
     /// # let ctx = Context::open(OpenOptions::loopback())?;
     /// # let channel = ctx.create_channel()?;
     /// let cq = ctx.create_cq(256, Some(&channel))?;
-    /// // With the 16th completion after it is armed, or 50 µs after the first.
+    /// One announcement after 16 completions, or 50 µs after the first.
     /// cq.modify(Moderation { count: 16, period: 50 })?;
     /// # Ok::<(), Error>(())
     /// ```
@@ -255,16 +253,16 @@ impl CompletionQueue {
     #[doc(alias = "ibv_modify_cq")]
     pub fn modify(&self, moderation: Moderation) -> Result<(), Error> {
         let id = self.inner.id;
-        // What it waits for it waits for in common, so any shard will do.
+        // Every shard can set it, because moderation is a property of the shared ring.
         Ok(self.inner.context.device.shards.first().with(|core, now| {
             core.rings.moderate(now, id, moderation);
             core.deliver(now);
         })?)
     }
 
-    /// Arms it: the next completion that comes is announced through its channel, or with
-    /// `solicited_only` the next that is an error or for which the peer has asked for notice. What
-    /// came before is not announced, so look once more after this.
+    /// Arms the queue: its channel announces the next completion, or with `solicited_only` the next that is an error
+    /// or solicited by the peer. Completions already in the queue are not announced, so the program must poll again
+    /// after this call (`ibv_req_notify_cq(3)`).
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Any };
@@ -274,24 +272,24 @@ impl CompletionQueue {
         }
     }
 
-    /// Acknowledges so many announcements that were [kept](super::CqEvent::keep).
+    /// Acknowledges this many announcements that were [kept](super::CqEvent::keep).
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn ack_events(&self, events: u32) {
         self.inner.announcements.acknowledge(events.into());
     }
 
-    /// Announcements that a channel has handed out and that are not acknowledged.
+    /// Returns the number of unacknowledged announcements.
     pub fn unacknowledged_events(&self) -> u64 {
         self.inner.announcements.count()
     }
 
-    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    /// Acknowledges this many asynchronous events that were [kept](super::PendingEvent::keep).
     #[doc(alias = "ibv_ack_async_event")]
     pub fn ack_async_events(&self, events: u32) {
         self.inner.async_events.acknowledge(events.into());
     }
 
-    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    /// Waits until all events of the queue are acknowledged. `None` waits without limit.
     ///
     /// # Errors
     ///
@@ -302,7 +300,7 @@ impl CompletionQueue {
         self.inner.async_events.wait(timeout)
     }
 
-    /// Lets go of it. It is destroyed with its last handle.
+    /// Drops this handle. The last handle destroys the queue.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -318,8 +316,8 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// The completion queue, and [`Error::InUse`] when queue pairs complete there, or events that
-    /// tell of it are not acknowledged.
+    /// The completion queue, and [`Error::InUse`] when queue pairs or shared receive queues use it, or events of it
+    /// are unacknowledged.
     #[doc(alias = "ibv_destroy_cq")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let what = "completion queue";
@@ -332,29 +330,29 @@ impl CompletionQueue {
         checked.map_err(|error| (self, error))
     }
 
-    /// The channel that announces it.
+    /// Returns the channel that announces the queue.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.channel.as_ref()
     }
 
-    /// Its number, as [`AsyncEvent::CqErr`](super::AsyncEvent) names it.
+    /// Returns the number of the queue, as in [`AsyncEvent::CqErr`](super::AsyncEvent).
     pub fn id(&self) -> CqId {
         self.inner.id
     }
 
-    /// How many completions it holds.
+    /// Returns the maximum number of completions in the queue.
     pub fn depth(&self) -> usize {
         self.inner.ring.completions.capacity()
     }
 
     fn turn(&self) {
-        // From a device that has failed nothing comes any more; to wait tells so.
+        // A failed device delivers no more completions; waiting returns the error.
         let CqInner { ring, context, .. } = &*self.inner;
         let _ = context.device.shards.turn_for(ring.feeders(), &ring.completions);
     }
 }
 
-/// Whether they are the same queue.
+/// Compares the identity of queues.
 impl PartialEq for CompletionQueue {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -364,8 +362,7 @@ impl PartialEq for CompletionQueue {
 impl Eq for CompletionQueue {}
 
 impl Context {
-    /// Creates a completion queue that holds `depth` completions, and is announced through `channel` if
-    /// there is one.
+    /// Creates a completion queue of `depth` completions, which `channel` announces if there is one.
     ///
     /// # Errors
     ///
@@ -380,12 +377,12 @@ impl Context {
         self.create_cq_ex(&CqConfig { channel, ..CqConfig::new(depth) })
     }
 
-    /// Creates a completion queue with all attributes that one can have.
+    /// Creates a completion queue with all attributes.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for depth and vector; [`Error::CompletionFields`]; [`Error::Full`];
-    /// [`Error::OtherDevice`] for channel and domain; [`Error::Down`].
+    /// [`Error::Limit`] for `depth` and `comp_vector`; [`Error::CompletionFields`]; [`Error::Full`];
+    /// [`Error::OtherDevice`] for the channel and the domain; [`Error::Down`].
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn create_cq_ex(&self, config: &CqConfig<'_>) -> Result<CompletionQueue, Error> {
         CompletionQueue::create(&self.inner, config)

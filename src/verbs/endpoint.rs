@@ -1,4 +1,4 @@
-//! What one queue pair must know of another to be connected with it.
+//! Addresses of queue pairs, which peers exchange before they connect.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -9,9 +9,9 @@ use thiserror::Error;
 use crate::ids::{Gid, Qpn};
 use crate::psn::Psn;
 
-/// Where a queue pair is: what its peer must be told, by whatever means there are.
+/// Address of a queue pair. The program passes it to the peer before they connect, over any channel.
 ///
-/// As text it is one line:
+/// The text form is one line:
 ///
 /// ```
 /// use softroce::verbs::Endpoint;
@@ -23,11 +23,11 @@ use crate::psn::Psn;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint {
-    /// The GID of its device: its IP address.
+    /// GID of the device.
     pub gid: Gid,
-    /// Its number.
+    /// Queue pair number.
     pub qpn: Qpn,
-    /// The PSN that its first request will have.
+    /// PSN of the first request of the queue pair.
     pub psn: Psn,
 }
 
@@ -54,7 +54,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// A number of 24 bits, hexadecimal with `0x` or decimal.
+/// Parses a 24-bit number, hexadecimal with `0x` or decimal.
 fn number(name: &'static str, text: &str) -> Result<u32, EndpointError> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -64,27 +64,27 @@ fn number(name: &'static str, text: &str) -> Result<u32, EndpointError> {
     number.ok_or_else(|| EndpointError::Number { name, found: text.to_owned() })
 }
 
-/// Why a text is no [`Endpoint`].
+/// Error for a text that is not an [`Endpoint`].
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum EndpointError {
-    /// A field is not there.
+    /// A field is missing.
     #[error("an endpoint is gid=ADDRESS qpn=NUMBER psn=NUMBER, and {name}= is missing")]
     Missing {
-        /// Its name.
+        /// Name of the field.
         name: &'static str,
     },
-    /// The GID is none.
+    /// The GID is not valid.
     #[error("gid={found} is not an IPv6 address (of IPv4 it is ::ffff:a.b.c.d)")]
     Gid {
-        /// What is there.
+        /// Text of the field.
         found: String,
     },
-    /// A number is none, or too large.
+    /// A number is not valid or too large.
     #[error("{name}={found} is not a number of 24 bits, as 0x123456")]
     Number {
-        /// The name of the field.
+        /// Name of the field.
         name: &'static str,
-        /// What is there.
+        /// Text of the field.
         found: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The error numbers of the system, as C has them for what a verb fails with.
+//! Error numbers (`errno`) for the errors of verbs.
 
 use std::io;
 
@@ -14,14 +14,14 @@ use crate::verbs::Error;
 use crate::verbs::usage::UNACKNOWLEDGED_EVENTS;
 
 impl Error {
-    /// Whether the object could be destroyed if its events were acknowledged: a call that destroys it
-    /// may wait for that.
+    /// Returns whether the object has unacknowledged events and no other users.
+    /// [`wait_acknowledged`](super::QueuePair::wait_acknowledged) waits until it can be destroyed.
     pub fn is_unacknowledged(&self) -> bool {
         matches!(self, Self::InUse { by: UNACKNOWLEDGED_EVENTS, .. })
     }
 
-    /// The error number that a C program is told: what the manual pages of libibverbs say, or what
-    /// the kernel answers where they say nothing.
+    /// Returns the error number for C programs: that of the manual pages of libibverbs, or, where these give none, of
+    /// the Linux kernel.
     ///
     /// ```
     /// use softroce::verbs::*;
@@ -61,7 +61,7 @@ impl Error {
             | Self::Header
             | Self::NotADatagram { .. }
             | Self::TableIndex { .. } => libc::EINVAL,
-            // Who did not want to wait at all has a descriptor that does not block.
+            // A wait of zero duration is the read of a non-blocking descriptor.
             Self::Timeout { after, .. } if after.is_zero() => libc::EAGAIN,
             Self::Timeout { .. } => libc::ETIMEDOUT,
             Self::Interrupted { .. } => libc::EINTR,
@@ -71,7 +71,7 @@ impl Error {
     }
 }
 
-/// What the system has said, if it was the system.
+/// Returns the number that the system reported, if the error comes from the system.
 fn of_system(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
@@ -156,8 +156,8 @@ fn of_register(error: &RegisterError) -> i32 {
     }
 }
 
-/// To `ibv_advise_mr` what is not mapped, or not to be written, is outside of the region as well: the kernel says
-/// `ENOMEM` of the one and `EINVAL` of the other.
+/// `ibv_advise_mr` also reports unmapped or read-only memory as outside of the region. The kernel returns `ENOMEM`
+/// for unmapped memory and `EINVAL` for read-only memory.
 fn of_advise(error: &AdviseError) -> i32 {
     match error {
         AdviseError::Access(AccessError::WrongDomain { .. }) => libc::EPERM,

@@ -1,4 +1,4 @@
-//! What a verb can fail with.
+//! Errors of verbs.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,39 +14,37 @@ use crate::runtime::{Down, OpenError, XrcdError};
 use crate::transport::work::{WcOpcode, WcStatus};
 use crate::verbs::WcFlags;
 
-/// Why a verb did not do what was asked. Nothing has changed, unless it says otherwise.
-///
-/// What goes wrong with a work request after it has been posted is not told here but by its
-/// completion, see [`WcStatus`](super::WcStatus).
+/// Error of a verb. Unless a variant says otherwise, the failed verb has changed nothing.
+/// Errors of a work request after it was posted are in its completion, see [`WcStatus`](super::WcStatus).
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The device can do nothing any more.
+    /// The device has failed and is unusable.
     #[error(transparent)]
     Down(#[from] Down),
-    /// Memory cannot be had.
+    /// Memory cannot be allocated.
     #[error(transparent)]
     Alloc(#[from] AllocError),
     /// Memory cannot be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// There is no such device memory.
+    /// The device memory cannot be allocated.
     #[error(transparent)]
     DeviceMemory(#[from] DmError),
-    /// Advice on memory is not taken.
+    /// The advice on memory is not valid.
     #[error(transparent)]
     Advise(#[from] AdviseError),
-    /// The window is of another type.
+    /// The operation requires a memory window of another type.
     #[error("{what} takes memory windows of {needed}, not of {found}")]
     WindowType {
-        /// What was asked for.
+        /// Name of the operation.
         what: &'static str,
         /// The window's type.
         found: MwType,
-        /// The type that it takes.
+        /// Type that the operation requires.
         needed: MwType,
     },
     /// A queue pair cannot be created.
@@ -57,189 +55,189 @@ pub enum Error {
     Modify {
         /// The queue pair.
         qpn: Qpn,
-        /// Why.
+        /// Cause.
         source: ModifyError,
     },
-    /// A work request is not taken.
+    /// The queue pair does not accept a work request.
     #[error("queue pair {qpn}: {source}")]
     Post {
         /// The queue pair.
         qpn: Qpn,
-        /// Why.
+        /// Cause.
         source: PostError,
     },
     /// An XRC domain cannot be opened.
     #[error(transparent)]
     Xrcd(#[from] XrcdError),
-    /// There is no such XRC target in the domain.
+    /// The domain has no such XRC target.
     #[doc(alias = "ENOENT")]
     #[error("queue pair {qpn} is no XRC target of this domain")]
     NoSuchTarget {
-        /// What was asked for.
+        /// Requested queue pair number.
         qpn: Qpn,
     },
     /// A shared receive queue cannot be created or modified.
     #[error(transparent)]
     Srq(#[from] SrqError),
-    /// A receive request is not taken by a shared receive queue.
+    /// The shared receive queue does not accept a receive request.
     #[error("shared receive queue {srqn}: {source}")]
     PostSrq {
-        /// The queue.
+        /// The shared receive queue.
         srqn: Srqn,
-        /// Why.
+        /// Cause.
         source: PostError,
     },
-    /// A queue pair is not attached to a multicast group, or not detached.
+    /// A queue pair cannot be attached to or detached from a multicast group.
     #[error("queue pair {qpn}: {source}")]
     Mcast {
         /// The queue pair.
         qpn: Qpn,
-        /// Why.
+        /// Cause.
         source: McastError,
     },
-    /// The port does not join a multicast group.
+    /// The port cannot join a multicast group.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// More was asked for than the device has.
+    /// An attribute exceeds the limits of the device.
     #[error("{what} is {found}, not {min} to {max}")]
     Limit {
-        /// The name of the attribute.
+        /// Name of the attribute.
         what: &'static str,
-        /// What was asked for.
+        /// Requested value.
         found: u64,
-        /// The least there can be.
+        /// Minimum value.
         min: u64,
-        /// The most there can be.
+        /// Maximum value.
         max: u64,
     },
-    /// There are as many as there can be.
+    /// The device has the maximum number of objects of a type.
     #[doc(alias = "ENOMEM")]
     #[error("the device has {max} {what} and takes no more")]
     Full {
-        /// Of what.
+        /// Type of the object.
         what: &'static str,
-        /// How many there can be.
+        /// Maximum number.
         max: usize,
     },
-    /// It cannot be destroyed while others need it.
+    /// The object cannot be destroyed because it is in use.
     #[doc(alias = "EBUSY")]
     #[error("the {what} is in use by {by}: {count}")]
     InUse {
-        /// What was to be destroyed.
+        /// Type of the object.
         what: &'static str,
-        /// What needs it.
+        /// Type of the objects that use it.
         by: &'static str,
-        /// How many there are.
+        /// Number of objects that use it.
         count: u64,
     },
-    /// What is in a completion queue does not fit the size that it is to have.
+    /// A completion queue holds more completions than its new depth.
     #[doc(alias = "EINVAL")]
     #[error("completion queue {} holds {held} completions: {depth} are too few", cq.0)]
     CqTooSmall {
         /// The completion queue.
         cq: CqId,
-        /// The size it was to have.
+        /// Requested depth.
         depth: usize,
-        /// What it holds.
+        /// Number of completions in the queue.
         held: usize,
     },
-    /// What is to be asked of completions they do not have.
+    /// The device's completions lack the requested fields.
     #[doc(alias = "EOPNOTSUPP")]
     #[error("completions have no {unsupported}")]
     CompletionFields {
-        /// What they do not have.
+        /// The missing fields.
         unsupported: WcFlags,
     },
-    /// Two objects that are to work together belong to different devices.
+    /// Two objects belong to different devices.
     #[error("the {what} belongs to another device")]
     OtherDevice {
-        /// What kind of object the stranger is.
+        /// Type of the object that belongs to another device.
         what: &'static str,
     },
-    /// A completion queue can belong to a parent domain only.
+    /// The domain of a completion queue is not a parent domain.
     #[doc(alias = "EINVAL")]
     #[error("a completion queue was to belong to a protection domain that is no parent domain")]
     NoParentDomain,
-    /// No way leads from the source GID to the peer.
+    /// The source GID has no route to the peer.
     #[error("no way to {gid} from source GID {index}: no such GID, or not of one IP version")]
     Address {
-        /// The peer.
+        /// GID of the peer.
         gid: Gid,
-        /// The index of the source GID.
+        /// Index of the source GID.
         index: u8,
     },
-    /// No interface has the address of a GID at the moment.
+    /// No interface has the address of a GID at present.
     #[doc(alias = "ENODATA")]
     #[error("GID {index} is empty: no interface has {ip}")]
     EmptyGid {
-        /// The index of the GID.
+        /// Index of the GID.
         index: usize,
-        /// The address that the slot is for.
+        /// Address of the table entry.
         ip: IpAddr,
     },
-    /// The first bytes of a buffer are no network header of a message to this device.
+    /// The first bytes of a buffer are not the network header of a message to this device.
     #[doc(alias = "EINVAL")]
     #[error(
         "the first 40 bytes of the buffer are no IPv6 or IPv4 header of a message to this device"
     )]
     Header,
-    /// A completion is not that of a UD message which has arrived.
+    /// A completion is not of a received UD message.
     #[doc(alias = "EINVAL")]
     #[error(
         "a completion of {opcode:?} with {status:?} is not that of a UD message that has arrived"
     )]
     NotADatagram {
-        /// What it completes.
+        /// Opcode of the completion.
         opcode: WcOpcode,
-        /// How it has ended.
+        /// Status of the completion.
         status: WcStatus,
     },
-    /// There is no such entry in a table of the device.
+    /// A table of the device has no such entry.
     #[doc(alias = "EINVAL")]
     #[error("index {index} is not in the {table} table, which has {len}")]
     TableIndex {
-        /// Which table.
+        /// Name of the table.
         table: &'static str,
-        /// The index asked for.
+        /// Requested index.
         index: usize,
-        /// Entries of the table.
+        /// Number of entries in the table.
         len: usize,
     },
-    /// Nothing has come in time.
+    /// A wait has timed out.
     #[error("no {what} within {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// Name of the awaited event.
         what: &'static str,
-        /// How long.
+        /// The timeout.
         after: Duration,
     },
-    /// The handler of a signal has ended a wait.
+    /// A signal handler has interrupted a wait.
     #[doc(alias = "EINTR")]
     #[error("a signal has interrupted the wait for the next {what}")]
     Interrupted {
-        /// What was waited for.
+        /// Name of the awaited event.
         what: &'static str,
     },
-    /// The completion queue was full when a completion came, and those that came since are lost.
+    /// The completion queue was full when a completion arrived. That completion and later ones are lost.
     #[error("completion queue {} has overrun: {depth} completions were not enough", cq.0)]
     Overrun {
         /// The completion queue.
         cq: CqId,
-        /// How many it holds.
+        /// Maximum number of completions in the queue.
         depth: usize,
     },
-    /// The system refuses something.
+    /// A system call has failed.
     #[error("{what}: {source}")]
     Os {
-        /// What was asked for.
+        /// Purpose of the call.
         what: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Nothing has come within the timeout of a wait.
+    /// Returns the error of a wait that has timed out.
     pub(super) fn timeout(what: &'static str, timeout: Option<Duration>) -> Self {
         Self::Timeout { what, after: timeout.unwrap_or(Duration::MAX) }
     }

@@ -1,4 +1,4 @@
-//! Completions for tasks: without a thread that waits, and without a descriptor.
+//! Completions for asynchronous tasks.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,11 +15,11 @@ use crate::verbs::cq::inner::CqInner;
 use crate::verbs::{CompletionQueue, Error};
 
 impl CompletionQueue {
-    /// The next completion, for a task that waits for it. The device's thread wakes the task: any
-    /// executor will do, and no channel is needed.
+    /// Returns a future for the next completion. The device's thread wakes the task, so every executor works, and no
+    /// channel is necessary.
     ///
-    /// Several tasks may wait for completions of one queue: each completion wakes all of them, and one of them
-    /// takes it. A future that is dropped takes none with it.
+    /// Several tasks may wait for completions of one queue: each completion wakes all of them, and one of them takes
+    /// it. Dropping a future loses no completion.
     ///
     /// ```
     /// use std::future::Future;
@@ -41,13 +41,12 @@ impl CompletionQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Overrun`] when completions have been lost and those before them are taken;
-    /// [`Error::Down`].
+    /// [`Error::Overrun`] after the last completion before an overrun; [`Error::Down`].
     pub fn next(&self) -> NextCompletion<'_> {
         NextCompletion { cq: self, waiter: None }
     }
 
-    /// The completions to come, for a task. It ends with the first error.
+    /// Returns a stream of completions. It ends after the first error.
     ///
     /// ```
     /// use std::pin::pin;
@@ -59,9 +58,9 @@ impl CompletionQueue {
     /// let ctx = Context::open(OpenOptions::loopback())?;
     /// let cq = ctx.create_cq(4, None)?;
     /// let mut completions = pin!(cq.completions());
-    /// // What an executor does: it looks, and is woken when it is worth another look.
-    /// let found = completions.as_mut().poll_next(&mut Task::from_waker(Waker::noop()));
-    /// assert!(matches!(found, Poll::Pending));
+    /// An executor polls the stream, and polls again when it is woken.
+    /// let next = completions.as_mut().poll_next(&mut Task::from_waker(Waker::noop()));
+    /// assert!(matches!(next, Poll::Pending));
     /// # Ok::<(), Error>(())
     /// ```
     #[cfg(feature = "futures")]
@@ -69,8 +68,8 @@ impl CompletionQueue {
         Completions { cq: self.clone(), waiter: None, over: false }
     }
 
-    /// Takes a completion for a task, or has the next one wake it.
-    fn look(
+    /// Takes a completion for a task, or registers the task to be woken by the next one.
+    fn poll_for(
         &self,
         waiter: &mut Option<Waiter>,
         cx: &Context<'_>,
@@ -80,14 +79,14 @@ impl CompletionQueue {
         if found.is_none() {
             let waiter = waiter.get_or_insert_with(|| Waiter::of(inner));
             inner.ring.wakers.register(&mut waiter.key, cx.waker());
-            // What came before that wakes nobody.
+            // Completions that arrived before the registration wake no task.
             found = inner.ring.completions.pop();
         }
         let end = match found {
             Some(stamped) => Ok(stamped.completion),
             None if inner.ring.is_overrun() => Err(self.overrun()),
             None => match inner.context.device.shards.check() {
-                // A flush that has ended since is in the queue.
+                // A flush that has ended meanwhile is in the queue.
                 Err(down) => match inner.ring.completions.pop() {
                     Some(stamped) => Ok(stamped.completion),
                     None => Err(down.into()),
@@ -105,13 +104,13 @@ impl CompletionQueue {
     }
 }
 
-/// A future that waits for completions of a queue. When it is dropped nothing of it stays there.
+/// Registration of a future that waits for completions of a queue. Dropping the future removes it.
 #[derive(Debug)]
 struct Waiter {
     context: Arc<ContextInner>,
     ring: Arc<Ring>,
     key: Option<WakerKey>,
-    /// The shards that bring completions, once the future waits for them.
+    /// Shards that fill the queue, while the future is registered with their threads.
     registered: ShardSet,
 }
 
@@ -125,7 +124,7 @@ impl Waiter {
         }
     }
 
-    /// Has the threads of the shards bring completions.
+    /// Registers the future with the threads of the shards.
     fn register_waiter(&mut self) {
         if self.registered.is_empty() {
             self.registered = self.ring.feeders();
@@ -143,7 +142,7 @@ impl Drop for Waiter {
     }
 }
 
-/// The next completion of a queue, see [`CompletionQueue::next`].
+/// Future for the next completion of a queue, see [`CompletionQueue::next`].
 #[derive(Debug)]
 #[must_use = "it does nothing until it is awaited"]
 pub struct NextCompletion<'a> {
@@ -155,11 +154,11 @@ impl Future for NextCompletion<'_> {
     type Output = Result<Completion, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.cq.look(&mut self.waiter, cx)
+        self.cq.poll_for(&mut self.waiter, cx)
     }
 }
 
-/// The completions of a queue, see [`CompletionQueue::completions`].
+/// Stream of completions of a queue, see [`CompletionQueue::completions`].
 #[cfg(feature = "futures")]
 #[derive(Debug)]
 #[must_use = "it does nothing until it is polled"]
@@ -178,7 +177,7 @@ impl Stream for Completions {
         if this.over {
             return Poll::Ready(None);
         }
-        let end = this.cq.look(&mut this.waiter, cx);
+        let end = this.cq.poll_for(&mut this.waiter, cx);
         this.over = matches!(end, Poll::Ready(Err(_)));
         end.map(Some)
     }

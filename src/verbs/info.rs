@@ -1,4 +1,4 @@
-//! What a device is and what it can do.
+//! Attributes, limits and counters of a device.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,62 +13,61 @@ use crate::transport::window;
 use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR};
 use crate::verbs::{AtomicCap, CompletionQueue, Context, DeviceCaps, Error, OdpCaps};
 
-/// What a device is, can do and has done.
+/// Attributes and counters of a device and its port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_query_device")]
 #[doc(alias = "ibv_query_port")]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its name: `softroce0`, or what `SOFTROCE_NAME` says.
+    /// Name of the device: `softroce0`, or the value of `SOFTROCE_NAME`.
     pub name: String,
-    /// The address it receives at; of several the first.
+    /// Address of the device, the first if it has several.
     pub ip: IpAddr,
-    /// Its GID table, which `sgid_index` counts. A slot whose address no interface has is
-    /// [empty](Gid::EMPTY).
+    /// GID table, indexed by `sgid_index`. An entry is [empty](Gid::EMPTY) while no interface has its address.
     pub gids: Vec<Gid>,
-    /// Its P_Key table, which `pkey_index` counts.
+    /// P_Key table, indexed by `pkey_index`.
     pub pkeys: Vec<PKey>,
-    /// Whether an interface has one of its addresses and carries packets.
+    /// State of the port.
     pub port_state: PortState,
-    /// The largest path MTU that its interface carries; of several the least.
+    /// Largest path MTU of the device's interface, the least if it has several.
     pub active_mtu: Mtu,
-    /// What its port is: interface MTU, receive buffer, offloads.
+    /// Attributes of the port: interface MTU, receive buffer, offloads.
     pub port: PortInfo,
-    /// How many shards it has.
+    /// Number of shards.
     pub shards: u8,
-    /// Bytes in flight to one peer, as its kernel counts them, unless `peer_receive_buffer` says
-    /// how much more it bears.
+    /// Bytes that may be in flight to one peer, as the peer's kernel counts them, unless `peer_receive_buffer` is set
+    /// for the connection.
     pub window: u64,
-    /// How many there can be of what.
+    /// Maximum numbers and sizes of objects.
     pub limits: Limits,
-    /// The types of memory windows that it has.
+    /// Supported types of memory windows.
     #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
     #[doc(alias = "IBV_DEVICE_MEM_WINDOW_TYPE_2B")]
     pub mw_types: &'static [MwType],
-    /// What it can do beyond what every device can.
+    /// Optional capabilities.
     pub caps: DeviceCaps,
-    /// Among whom atomics are atomic.
+    /// Scope in which atomic operations are atomic.
     pub atomic_cap: AtomicCap,
-    /// Whether there are regions without memory.
+    /// Whether the device supports null memory regions.
     #[doc(alias = "ibv_alloc_null_mr")]
     pub null_mr: bool,
-    /// What may be done with memory that is registered on demand.
+    /// On-demand paging capabilities.
     pub odp: OdpCaps,
-    /// What the protocol has counted.
+    /// Protocol counters.
     pub counters: Counters,
-    /// What the port has counted.
+    /// Port counters.
     pub port_counters: PortCounters,
 }
 
-/// The state of a device's port, by the names and values in verbs.
+/// State of a device's port, with the names and values of verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[doc(alias = "ibv_port_state")]
 #[repr(u8)]
 pub enum PortState {
-    /// No interface has any of the device's addresses, or none that has one carries packets.
+    /// No interface has an address of the device, or none of those that have one is up.
     #[doc(alias = "IBV_PORT_DOWN")]
     Down = 1,
-    /// Packets come and go.
+    /// The port sends and receives packets.
     #[doc(alias = "IBV_PORT_ACTIVE")]
     Active = 4,
 }
@@ -82,64 +81,64 @@ impl fmt::Display for PortState {
     }
 }
 
-/// How many there can be of what, in one device.
+/// Maximum numbers and sizes of the objects of a device, with the names of `ibv_device_attr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_device_attr")]
 #[non_exhaustive]
 pub struct Limits {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub max_qp: usize,
-    /// Unfinished requests of one queue.
+    /// Number of unfinished requests of one queue.
     pub max_qp_wr: u32,
-    /// Pieces of one request.
+    /// Number of scatter/gather elements of one request.
     pub max_sge: u32,
     /// Bytes of an inline request.
     pub max_inline_data: u32,
-    /// Completion queues.
+    /// Number of completion queues.
     pub max_cq: usize,
-    /// Completions that one completion queue holds.
+    /// Number of completions in one completion queue.
     pub max_cqe: usize,
-    /// Protection domains, which are numbers: as many as memory holds, and as C can say.
+    /// Number of protection domains. The device has no limit of its own: this is the largest `int` of C.
     pub max_pd: usize,
-    /// Address handles, which are values: likewise.
+    /// Number of address handles. The device has no limit of its own: this is the largest `int` of C.
     pub max_ah: usize,
-    /// Interrupts that can announce completions.
+    /// Number of completion vectors.
     pub num_comp_vectors: u32,
-    /// Completions that are announced together, at most.
+    /// Completions per announcement (moderation).
     pub max_cq_count: u16,
-    /// Microseconds that a completion may wait for that, at most.
+    /// Microseconds that moderation may delay an announcement.
     pub max_cq_period: u16,
-    /// The slowest that a queue pair can be told to send, in kilobits a second.
+    /// Lowest rate limit of a queue pair, in kilobits per second.
     pub qp_rate_limit_min: u32,
-    /// The fastest, likewise.
+    /// Highest rate limit of a queue pair, in kilobits per second.
     pub qp_rate_limit_max: u32,
-    /// Ticks of the clock of completions in a millisecond: they are nanoseconds.
+    /// Frequency in kHz of the clock that stamps completions. Its unit is the nanosecond.
     pub hca_core_clock: u64,
-    /// Which bits of that clock count.
+    /// Valid bits of a completion timestamp.
     pub completion_timestamp_mask: u64,
-    /// Memory regions.
+    /// Number of memory regions.
     pub max_mr: usize,
     /// Bytes of a memory region.
     pub max_mr_size: usize,
-    /// Bytes of device memory, in all of it.
+    /// Total bytes of device memory.
     pub max_dm_size: usize,
-    /// Memory windows, of either type.
+    /// Number of memory windows of both types.
     pub max_mw: usize,
-    /// Shared receive queues.
+    /// Number of shared receive queues.
     pub max_srq: usize,
-    /// Unfinished requests of one of them.
+    /// Number of unfinished requests of one shared receive queue.
     pub max_srq_wr: u32,
-    /// Pieces of a request of one of them.
+    /// Number of scatter/gather elements of one request of a shared receive queue.
     pub max_srq_sge: u32,
-    /// READs and atomics that one queue pair may have outstanding, in either direction.
+    /// Number of outstanding READs and atomics of one queue pair, in either direction.
     pub max_rd_atomic: u8,
-    /// Partition keys of the port.
+    /// Number of partition keys of the port.
     pub max_pkeys: u16,
-    /// Multicast groups that queue pairs are attached to.
+    /// Number of multicast groups with attached queue pairs.
     pub max_mcast_grp: usize,
-    /// Queue pairs that are attached to one multicast group.
+    /// Number of queue pairs attached to one multicast group.
     pub max_mcast_qp_attach: usize,
-    /// Attachments of queue pairs to multicast groups, in all.
+    /// Total number of attachments of queue pairs to multicast groups.
     pub max_total_mcast_qp_attach: usize,
     /// Bytes of the longest message.
     pub max_msg_sz: u32,
@@ -155,7 +154,7 @@ impl Limits {
             max_inline_data: MAX_INLINE,
             max_cq: CompletionQueue::MAX_COUNT,
             max_cqe: CompletionQueue::MAX_DEPTH,
-            // C has an `int` for each.
+            // These attributes are of type `int` in C.
             max_pd: i32::MAX as usize,
             max_ah: i32::MAX as usize,
             num_comp_vectors: 1,
@@ -181,7 +180,7 @@ impl Limits {
         }
     }
 
-    /// Every limit by its name in verbs.
+    /// Returns every limit with its name in `ibv_device_attr`.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
             ("max_msg_sz", self.max_msg_sz.into()),

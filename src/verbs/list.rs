@@ -5,9 +5,8 @@ use smallvec::SmallVec;
 use super::Error;
 use crate::net::MAX_BURST_SEGMENTS;
 
-/// Posts a list piece by piece, each as long as a burst may be, so that what is made is still in the
-/// cache when it is posted, and posted when it is sent. `post` returns how many of a piece were taken,
-/// and with an error no more are made. What it leaves of a piece is dropped.
+/// Posts a list in pieces of at most one burst: each piece is sent while its requests are in the cache. `post`
+/// returns how many requests of a piece it has posted. The rest of the piece is dropped, and an error ends the list.
 #[inline]
 pub(super) fn post_in_pieces<T>(
     requests: impl IntoIterator<Item = T>,
@@ -17,8 +16,8 @@ pub(super) fn post_in_pieces<T>(
     let mut piece = SmallVec::<[T; MAX_BURST_SEGMENTS]>::new();
     let mut total = 0;
     loop {
-        // Before `post` takes the device's lock: whoever makes them may use the device.
-        // `SmallVec::extend` would ask for them in two places, so that what makes them is inlined in neither.
+        // The iterator runs before `post` takes the device's lock, because it may use the device. `SmallVec::extend`
+        // calls the iterator in two places, which prevents inlining.
         while piece.len() < MAX_BURST_SEGMENTS {
             let Some(request) = requests.next() else { break };
             piece.push(request);
@@ -42,7 +41,7 @@ mod tests {
     use crate::sync::taken;
     use crate::verbs::*;
 
-    /// What `runtime::hot_path` counts within the device, seen from outside.
+    /// Checks with the counters of `runtime::hot_path` that the public calls take each lock once.
     #[test]
     fn a_list_and_the_polls_for_it_take_no_lock_twice() {
         const LIST: u8 = 150;
@@ -63,7 +62,7 @@ mod tests {
             assert!(now() - start < limit, "{} of {count} completions", completions.len());
             let mut found = 0;
             let locks = taken(|| found = cq.poll(&mut completions, count));
-            // The device's thread may take the turn, or have the shard's lock.
+            // The device's thread may make progress instead, or hold the shard's lock.
             let known: &[&[&str]] = match found {
                 0 => &[&[], &[shard]],
                 _ => &[&[queue], &[shard, queue], &[shard, queue, queue]],

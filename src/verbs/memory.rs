@@ -1,13 +1,12 @@
-//! Memory of the device, and advice about memory on demand.
+//! Device memory, and advice about memory registered on demand.
 
 use crate::mem::{Advice, AdviseError, DeviceMemory};
 use crate::transport::work::Sge;
 use crate::verbs::{Context, Error, ProtectionDomain};
 
 impl ProtectionDomain {
-    /// Says what will soon be done with memory of which pages may be elsewhere. What is wrong with
-    /// the pieces is told in either case; whether the pages could be brought in, only if `wait` asks
-    /// for it.
+    /// Advises the device about the use of memory with pages that may not be resident. Invalid scatter/gather elements
+    /// are always an error; pages that cannot be made resident are an error with `wait` only.
     ///
     /// # Errors
     ///
@@ -34,8 +33,8 @@ impl ProtectionDomain {
 }
 
 impl Context {
-    /// Allocates `len` bytes of the device's own memory, zeroed, at a multiple of `2^log_align`
-    /// bytes. Here it is memory like any other; there is as much as [`Limits::max_dm_size`] says.
+    /// Allocates `len` bytes of device memory, zeroed, at a multiple of `2^log_align` bytes. Device memory is
+    /// ordinary memory here; its total size is at most [`Limits::max_dm_size`].
     ///
     /// [`Limits::max_dm_size`]: super::Limits::max_dm_size
     ///

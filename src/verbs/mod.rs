@@ -9,17 +9,18 @@
 //!          └─ CompletionChannel
 //! ```
 //!
-//! Handles are cheap to clone, may be used from any thread, and may be dropped in any order: each
-//! keeps alive what it needs. Dropping the last handle of a queue pair destroys it, of a memory
-//! region deregisters it. `destroy` and `dealloc` do what C expects of them instead: they refuse as
-//! long as others need the object, or events that tell of it are not acknowledged.
+//! Handles are cheap to clone, are usable from any thread, and may be dropped in any order: each keeps alive the
+//! objects that it needs. Dropping the last handle of an object destroys or deregisters it. `destroy` and `dealloc`
+//! behave as their counterparts in C: they fail while other objects use the object, or while events of it are
+//! unacknowledged.
 //!
 //! The file of an object imports only the files of objects that it contains or takes as arguments, never
 //! those of objects made from it. So the file of the created object defines the methods that create it:
 //! [`Context::create_cq`] stands in `cq.rs`, [`ProtectionDomain::create_qp`] in `qp.rs`. A completion queue
 //! and its channel refer to each other; `cq/inner.rs` holds the state that both need.
 //!
-//! Work is posted to a [`QueuePair`] and ends in a [`CompletionQueue`], with the words of `verbs.h`:
+//! A program posts work requests to a [`QueuePair`] and polls their completions from a [`CompletionQueue`]. The names
+//! are those of `verbs.h`:
 //!
 //! ```
 //! use softroce::verbs::*;
@@ -50,7 +51,7 @@ mod connect;
 mod context;
 mod cq;
 mod domain;
-mod end;
+
 mod endpoint;
 mod errno;
 mod error;
@@ -66,6 +67,7 @@ mod open;
 mod pd;
 mod poll;
 mod qp;
+mod qp_handle;
 mod srq;
 mod subject;
 mod tables;

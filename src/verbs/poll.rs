@@ -1,4 +1,4 @@
-//! Completions, one after the other, each asked for what is wanted of it.
+//! Polling of completions field by field, as with `ibv_start_poll(3)`.
 
 use std::time::SystemTime;
 
@@ -8,19 +8,19 @@ use crate::time::Instant;
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::verbs::{CompletionQueue, Context};
 
-/// What a device measures time by.
+/// Clock values of a device (`ibv_query_rt_values_ex(3)`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_values_ex")]
 #[non_exhaustive]
 pub struct RtValues {
-    /// The clock that [`Polling::completion_ts`] reads, in nanoseconds.
+    /// Present time of the clock for [`Polling::completion_ts`], in nanoseconds.
     pub raw_clock: Instant,
 }
 
-/// A look at the completions of a queue: at one, and then at the next.
+/// Iteration over the completions of a queue, with access to the fields of the current one.
 ///
-/// A completion is taken out when the look at it begins. Others may poll the same queue meanwhile:
-/// each completion is seen by one.
+/// Each step takes a completion out of the queue. Several threads may poll one queue at a time: each completion goes
+/// to one of them.
 ///
 /// ```
 /// # use softroce::verbs::*;
@@ -57,7 +57,7 @@ pub struct Polling<'a> {
 }
 
 impl Polling<'_> {
-    /// Goes to the next completion. False when there is none, and it stays where it is.
+    /// Advances to the next completion. Returns false when the queue is empty, and keeps the current completion.
     #[doc(alias = "ibv_next_poll")]
     pub fn next_poll(&mut self) -> bool {
         let next = self.cq.take();
@@ -65,54 +65,55 @@ impl Polling<'_> {
         next.is_some()
     }
 
-    /// The request's number.
+    /// Number that the program gave the request.
     pub fn wr_id(&self) -> u64 {
         self.current.wr_id
     }
 
-    /// How it ended. Unless that is `Success`, only this, the numbers and the times mean anything.
+    /// Status of the request. With a status other than `Success`, only this field, the request and queue pair
+    /// numbers, and the times are valid.
     pub fn status(&self) -> WcStatus {
         self.current.status
     }
 
-    /// What it was.
+    /// Operation of the request.
     #[doc(alias = "ibv_wc_read_opcode")]
     pub fn opcode(&self) -> WcOpcode {
         self.current.opcode
     }
 
-    /// What else the vendor knows of an error: nothing, it is 0.
+    /// Vendor-specific error code, always 0.
     #[doc(alias = "ibv_wc_read_vendor_err")]
     pub fn vendor_err(&self) -> u32 {
         0
     }
 
-    /// Bytes received; for READ and atomics, bytes read.
+    /// Number of bytes received, or read by a READ or an atomic operation.
     #[doc(alias = "ibv_wc_read_byte_len")]
     pub fn byte_len(&self) -> u32 {
         self.current.byte_len
     }
 
-    /// The peer's immediate data, in host order.
+    /// Immediate data of the peer, in host byte order.
     #[doc(alias = "ibv_wc_read_imm_data")]
     pub fn imm_data(&self) -> Option<u32> {
         self.current.imm
     }
 
-    /// The local queue pair.
+    /// Number of the local queue pair.
     #[doc(alias = "ibv_wc_read_qp_num")]
     pub fn qp_num(&self) -> Qpn {
         self.current.qpn
     }
 
-    /// UD: the peer's queue pair.
+    /// Number of the peer's queue pair, for UD.
     #[doc(alias = "ibv_wc_read_src_qp")]
     pub fn src_qp(&self) -> Option<Qpn> {
         self.current.source_qp
     }
 
-    /// When it was put in, by the clock of [`Context::query_rt_values`]: a few microseconds after
-    /// what it tells of, because a device looks at its socket in turns.
+    /// Time at which the completion entered the queue, by the clock of [`Context::query_rt_values`]. It is some
+    /// microseconds later than the arrival of the packet, because the device polls its socket.
     ///
     /// [`Context::query_rt_values`]: super::Context::query_rt_values
     #[doc(alias = "ibv_wc_read_completion_ts")]
@@ -120,21 +121,22 @@ impl Polling<'_> {
         self.current.at
     }
 
-    /// The same by the wall clock, if nobody has set that since.
+    /// Time at which the completion entered the queue, by the wall clock. The value is wrong if the wall clock was
+    /// set meanwhile.
     #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
     pub fn completion_wallclock(&self) -> SystemTime {
         wall_clock(self.current.at)
     }
 
-    /// All that [`CompletionQueue::poll`] would have handed out.
+    /// The completion as [`CompletionQueue::poll`] returns it.
     pub fn completion(&self) -> Completion {
         self.current.completion
     }
 }
 
 impl CompletionQueue {
-    /// Takes the next completion for [`Polling`], which reads more of it than [`poll`](Self::poll)
-    /// returns; `None` when there is none.
+    /// Takes the next completion and returns access to its fields, which are more than those that
+    /// [`poll`](Self::poll) returns; `None` when the queue is empty.
     #[doc(alias = "ibv_start_poll")]
     pub fn start_poll(&self) -> Option<Polling<'_>> {
         Some(Polling { cq: self, current: self.take()? })

@@ -17,10 +17,10 @@ use crate::psn::Psn;
 use crate::runtime::{Down, random};
 use crate::transport::work::{RecvRequest, SendFlags, SendRequest};
 use crate::verbs::context::ContextInner;
-use crate::verbs::end::End;
 use crate::verbs::limits::{MAX_INLINE, MAX_SGE, MAX_WR, check_max};
 use crate::verbs::list::post_in_pieces;
 use crate::verbs::pd::PdInner;
+use crate::verbs::qp_handle::QpHandle;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User};
 use crate::verbs::{
@@ -28,47 +28,46 @@ use crate::verbs::{
     SharedReceiveQueue,
 };
 
-/// What a queue pair is created with.
+/// Attributes of a queue pair at creation (`ibv_qp_init_attr`).
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Debug)]
 pub struct QpConfig<'a> {
     /// The transport service.
     pub qp_type: QpType,
-    /// Where send requests end.
+    /// Completion queue of send requests.
     pub send_cq: &'a CompletionQueue,
-    /// Where receive requests end.
+    /// Completion queue of receive requests.
     pub recv_cq: &'a CompletionQueue,
-    /// The queue that it takes receive requests from, together with others. It then has none of its
-    /// own, and `cap` does not matter there.
+    /// Shared receive queue. With one, the queue pair has no receive queue of its own, and ignores the limits of
+    /// receive requests in `cap`.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// How many requests it takes, and of which size.
+    /// Numbers and sizes of requests.
     pub cap: QpCap,
-    /// Every success of a send request is announced, signaled or not.
+    /// Whether every send request generates a completion, signaled or not.
     pub sq_sig_all: bool,
-    /// The operations that will be posted to its send queue, and no others; `None` for all that the
-    /// service has.
+    /// Operations that the program will post to the send queue; `None` for all operations of the transport service.
     #[doc(alias = "send_ops_flags")]
     pub send_ops: Option<SendOps>,
 }
 
 impl<'a> QpConfig<'a> {
-    /// A reliable connection with one completion queue for both directions and the usual limits.
+    /// Returns the attributes of an RC queue pair with one completion queue for both directions and default limits.
     pub fn rc(cq: &'a CompletionQueue) -> Self {
         Self::of(QpType::Rc, cq)
     }
 
-    /// An unreliable connection, likewise.
+    /// Returns the attributes of a UC queue pair with one completion queue and default limits.
     pub fn uc(cq: &'a CompletionQueue) -> Self {
         Self::of(QpType::Uc, cq)
     }
 
-    /// An unreliable datagram queue pair, likewise.
+    /// Returns the attributes of a UD queue pair with one completion queue and default limits.
     pub fn ud(cq: &'a CompletionQueue) -> Self {
         Self::of(QpType::Ud, cq)
     }
 
-    /// The sending end of an extended reliable connection, likewise. Each of its requests names a
-    /// [shared receive queue](super::XrcDomain) of the peer: [`SendRequest::to`].
+    /// Returns the attributes of an XRC initiator with one completion queue and default limits. Each of its requests
+    /// names a [shared receive queue](super::XrcDomain) of the peer: [`SendRequest::to`].
     pub fn xrc(cq: &'a CompletionQueue) -> Self {
         Self::of(QpType::XrcIni, cq)
     }
@@ -101,10 +100,9 @@ impl<'a> QpConfig<'a> {
     }
 }
 
-/// One end of a connection: a send queue and a receive queue.
+/// A queue pair: a send queue and a receive queue.
 ///
-/// The last handle that is dropped destroys it; requests that are not finished end without
-/// completions.
+/// Dropping the last handle destroys it. Unfinished requests then end without completions.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -113,7 +111,7 @@ impl<'a> QpConfig<'a> {
 /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
 /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
 ///
-/// // The peer must be told this, and we its line; here one end is its own peer.
+/// The peers exchange these lines; here the queue pair is its own peer.
 /// let peer: Endpoint = qp.endpoint().to_string().parse()?;
 /// qp.connect(&peer, &ConnectOptions::default())?;
 /// assert_eq!(qp.state()?, QpState::Rts);
@@ -127,12 +125,12 @@ pub struct QueuePair {
 
 #[derive(Debug)]
 struct QpInner {
-    end: End,
+    handle: QpHandle,
     pd: Arc<PdInner>,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
     srq: Option<SharedReceiveQueue>,
-    /// Of the completion queues and the shared receive queue.
+    /// Registrations with its completion queues and its shared receive queue.
     _users: (User, Option<User>, Option<User>),
     async_events: Arc<Unacknowledged>,
 }
@@ -176,7 +174,7 @@ impl QueuePair {
         let users = (send_cq.inner.users.join(), other, srq_user);
         Ok(Self {
             inner: Arc::new(QpInner {
-                end: End { shard: Arc::clone(shard), qpn, qp_type: config.qp_type, psn },
+                handle: QpHandle { shard: Arc::clone(shard), qpn, qp_type: config.qp_type, psn },
                 pd: Arc::clone(pd),
                 send_cq,
                 recv_cq,
@@ -187,74 +185,75 @@ impl QueuePair {
         })
     }
 
-    /// What the peer must know to connect to it: at the address that its path leads from, or at the
-    /// device's first before it has one.
+    /// Returns the endpoint of the queue pair, which the peer needs to connect. The address is that of the queue
+    /// pair's path, or the first address of the device before it has a path.
     pub fn endpoint(&self) -> Endpoint {
-        self.inner.end.endpoint(self.context())
+        self.inner.handle.endpoint(self.context())
     }
 
-    /// What the peer must know to connect to it at the address with this index in the GID table, which is
-    /// the [`ConnectOptions::sgid_index`] to connect it with.
+    /// Returns the endpoint at the address with this index in the GID table. Use the same index as
+    /// [`ConnectOptions::sgid_index`].
     ///
     /// # Errors
     ///
     /// [`Error::TableIndex`].
     pub fn endpoint_at(&self, sgid_index: u8) -> Result<Endpoint, Error> {
-        self.inner.end.endpoint_at(self.context(), sgid_index)
+        self.inner.handle.endpoint_at(self.context(), sgid_index)
     }
 
-    /// Its number.
+    /// Returns the queue pair number.
     pub fn qpn(&self) -> Qpn {
-        self.inner.end.qpn
+        self.inner.handle.qpn
     }
 
-    /// Connects an RC or UC queue pair, or the sending end of XRC, to `peer`: from RESET or INIT to RTS. It sends nothing; the peer connects itself
-    /// likewise, before or after. RC requests that find it not yet connected are sent again; what UC
-    /// sends by then is lost.
+    /// Connects an RC or UC queue pair, or an XRC initiator, to `peer`: takes it from RESET or INIT to RTS. No packet
+    /// is sent; the peer connects its queue pair in the same way, before or after this call. RC retransmits requests
+    /// that arrive before the peer is connected; UC loses them.
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`], and it stays in the last state that it came to; [`Error::Down`].
+    /// [`Error::Modify`], after which the queue pair is in the last state that it reached; [`Error::Down`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
-        self.inner.end.connect(self.context(), peer, options)
+        self.inner.handle.connect(self.context(), peer, options)
     }
 
-    /// Takes a UD queue pair from RESET to RTS. It then receives what carries `qkey`, from anybody,
-    /// and sends to the [target](SendRequest::to) of each request.
+    /// Takes a UD queue pair from RESET to RTS. It receives messages with this queue key from all senders, and sends
+    /// to the [target](SendRequest::to) of each request.
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`]: a key with bit 31 set needs `CAP_NET_RAW`; [`Error::Down`].
+    /// [`Error::Modify`]: a queue key with bit 31 set requires `CAP_NET_RAW`; [`Error::Down`].
     pub fn activate(&self, qkey: QKey) -> Result<(), Error> {
         self.modify(InitAttr::Datagram { qkey })?;
         self.modify(RtrAttr::Ud)?;
-        self.modify(RtsAttr::Unreliable { sq_psn: self.inner.end.psn })
+        self.modify(RtsAttr::Unreliable { sq_psn: self.inner.handle.psn })
     }
 
-    /// Changes its state or attributes. Takes a [`QpAttr`], or what leads from one state to the next:
-    /// [`InitAttr`](crate::engine::InitAttr), [`RtrAttr`](crate::engine::RtrAttr),
-    /// [`RtsAttr`](crate::engine::RtsAttr). In RESET what it has left in its completion queues is gone.
+    /// Modifies the state or attributes of the queue pair. The argument is a [`QpAttr`], or the attributes of one
+    /// transition: [`InitAttr`](crate::engine::InitAttr), [`RtrAttr`](crate::engine::RtrAttr),
+    /// [`RtsAttr`](crate::engine::RtsAttr). The transition to RESET removes the queue pair's completions from its
+    /// completion queues.
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`] says which attributes are missing, superfluous or out of range.
+    /// [`Error::Modify`], which names the missing, superfluous or invalid attributes.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attr: impl Into<QpAttr>) -> Result<(), Error> {
-        self.inner.end.modify(self.context(), &attr.into())
+        self.inner.handle.modify(self.context(), &attr.into())
     }
 
-    /// The same in the form that C has: every attribute has a place, and `mask` says which count
-    /// (see [`FlatAttr`]).
+    /// Modifies the queue pair by a structure with all attributes, of which `mask` selects some, as
+    /// `ibv_modify_qp(3)` (see [`FlatAttr`]).
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`]: as [`modify`](Self::modify), and for values that no attribute can have.
+    /// [`Error::Modify`] as [`modify`](Self::modify), and for values out of an attribute's range.
     pub fn modify_masked(&self, attr: &FlatAttr, mask: u32) -> Result<(), Error> {
-        let qpn = self.inner.end.qpn;
+        let qpn = self.inner.handle.qpn;
         self.modify(attr.select(mask).map_err(|source| Error::Modify { qpn, source })?)
     }
 
-    /// Sends requests no faster than this from now on.
+    /// Limits the rate at which the queue pair sends.
     ///
     /// ```
     /// use softroce::verbs::*;
@@ -263,7 +262,7 @@ impl QueuePair {
     /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
     /// let qp = pd.create_qp(&QpConfig::rc(&cq))?;
     /// qp.connect(&qp.endpoint(), &ConnectOptions::default())?;
-    /// // A gigabit a second, 64 KiB at once.
+    /// One gigabit per second, in bursts of up to 64 KiB.
     /// qp.modify_rate_limit(RateLimit { kbps: 1_000_000, max_burst: 1 << 16 })?;
     /// assert_eq!(qp.query()?.attr.rate_limit.map(|limit| limit.kbps), Some(1_000_000));
     /// # Ok::<(), Error>(())
@@ -277,7 +276,7 @@ impl QueuePair {
         self.modify(QpAttr { rate_limit: Some(limit), ..QpAttr::default() })
     }
 
-    /// Its state, its attributes, and what it was created with, as granted.
+    /// Returns the state and attributes of the queue pair, and its creation attributes as granted.
     ///
     /// ```
     /// use softroce::verbs::*;
@@ -298,10 +297,10 @@ impl QueuePair {
     /// [`Error::Down`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
-        self.inner.end.query()
+        self.inner.handle.query()
     }
 
-    /// What it has counted since it was created.
+    /// Returns the counters of the queue pair since its creation.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -327,10 +326,10 @@ impl QueuePair {
     ///
     /// [`Error::Down`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.inner.end.counters()
+        self.inner.handle.counters()
     }
 
-    /// Its state.
+    /// Returns the state of the queue pair.
     ///
     /// # Errors
     ///
@@ -339,7 +338,7 @@ impl QueuePair {
         Ok(self.query()?.state)
     }
 
-    /// Posts a send request, and sends it.
+    /// Posts a send request and transmits it.
     ///
     /// # Errors
     ///
@@ -347,8 +346,8 @@ impl QueuePair {
     ///
     /// # Examples
     ///
-    /// An entry of a log at the peer, and behind it, when every reader there can see the entry, the
-    /// word that announces it:
+    /// Write a log entry to the peer, and then, when the entry is visible to every reader there, the word that
+    /// announces it:
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -371,28 +370,29 @@ impl QueuePair {
     /// ```
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&self, request: SendRequest) -> Result<(), Error> {
-        let End { shard, qpn, .. } = &self.inner.end;
-        self.told(shard.with(|core, now| core.post_send(now, *qpn, request)))
+        let QpHandle { shard, qpn, .. } = &self.inner.handle;
+        self.check_posted(shard.with(|core, now| core.post_send(now, *qpn, request)))
     }
 
-    /// Posts a list of send requests, which takes less than to post them one by one: they are sent
-    /// together, up to 64 at a time. Returns how many were taken; with an error, the next is the one
-    /// that was refused, and those behind it are not asked for.
+    /// Posts a list of send requests, and transmits them together in groups of up to 64. This is cheaper than posting
+    /// them one by one. Returns the number of posted requests; an error belongs to the next request, and the rest of
+    /// the list is not consumed.
     pub fn post_sends(
         &self,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> (usize, Result<(), Error>) {
-        let qpn = self.inner.end.qpn;
-        let shard = &self.inner.end.shard;
+        let qpn = self.inner.handle.qpn;
+        let shard = &self.inner.handle.shard;
         post_in_pieces(requests, |piece| {
             match shard.with(|core, now| core.post_sends(now, qpn, piece.iter_mut())) {
-                Ok((taken, result)) => (taken, self.told(Ok(result))),
+                Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
                 Err(down) => (0, Err(down.into())),
             }
         })
     }
 
-    /// Posts a list of send requests and sends them, if all of them are taken; otherwise none.
+    /// Posts a list of send requests and transmits them, if all are valid and fit the send queue; otherwise posts
+    /// none.
     ///
     /// ```
     /// use softroce::verbs::*;
@@ -413,23 +413,22 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`Error::Post`] for the first that would not be taken; [`Error::Down`].
+    /// [`Error::Post`] for the first request that is not valid; [`Error::Down`].
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]
     pub fn post_all(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), Error> {
         let mut requests: SmallVec<[_; 8]> = requests.into_iter().collect();
-        let qpn = self.inner.end.qpn;
-        let shard = &self.inner.end.shard;
-        self.told(shard.with(|core, now| core.post_all_sends(now, qpn, &mut requests)))
+        let qpn = self.inner.handle.qpn;
+        let shard = &self.inner.handle.shard;
+        self.check_posted(shard.with(|core, now| core.post_all_sends(now, qpn, &mut requests)))
     }
 
-    /// Binds a memory window of type 1, and returns its new key: what is posted behind may tell the
-    /// peer. With [`BindInfo::NOTHING`] it is unbound. The key that it had before is no good any more
-    /// when the request has completed.
+    /// Binds a memory window of type 1, and returns its new key, which a request posted after this one may send to
+    /// the peer. [`BindInfo::NOTHING`] unbinds the window. The previous key becomes invalid when the request
+    /// completes.
     ///
-    /// It is a send request like others: of the flags it has SIGNALED and FENCE, and ends with
-    /// `MW_BIND_ERR` when the region does not allow it. Windows of type 2 are bound by
-    /// [`SendRequest::bind_mw`].
+    /// The bind is a send request, with the flags SIGNALED and FENCE. It ends with `MW_BIND_ERR` when the region does
+    /// not permit it. [`SendRequest::bind_mw`] binds windows of type 2.
     ///
     /// # Errors
     ///
@@ -446,7 +445,7 @@ impl QueuePair {
     /// near.connect(&far.endpoint(), &ConnectOptions::default())?;
     /// far.connect(&near.endpoint(), &ConnectOptions::default())?;
     ///
-    /// // Peers may do nothing to the region itself, and write 64 bytes of it through the window.
+    /// Peers have no access to the region itself, and may write to 64 bytes of it through the window.
     /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
     /// let mw = pd.alloc_mw(MwType::Type1)?;
     /// let info = mr.bind_info(1024..1088, Access::REMOTE_WRITE);
@@ -475,7 +474,7 @@ impl QueuePair {
         }
         if to.access.contains(Access::ZERO_BASED) {
             let source = PostError::WindowAccess { access: Access::ZERO_BASED };
-            return Err(Error::Post { qpn: self.inner.end.qpn, source });
+            return Err(Error::Post { qpn: self.inner.handle.qpn, source });
         }
         mw.with_next_key(|id, rkey| {
             let request = SendRequest::bind_mw(wr_id, id, rkey, to);
@@ -493,8 +492,8 @@ impl QueuePair {
         self.post_recvs([request]).1
     }
 
-    /// Posts a list of receive requests, which takes less than to post them one by one. Returns how
-    /// many were taken; with an error, the next is the one that was refused.
+    /// Posts a list of receive requests. This is cheaper than posting them one by one. Returns the number of posted
+    /// requests; an error belongs to the next request.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -513,23 +512,23 @@ impl QueuePair {
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
     ) -> (usize, Result<(), Error>) {
-        let qpn = self.inner.end.qpn;
-        let shard = &self.inner.end.shard;
+        let qpn = self.inner.handle.qpn;
+        let shard = &self.inner.handle.shard;
         post_in_pieces(requests, |piece| {
             match shard.with_old_time(|core, now| core.post_recvs(now, qpn, piece.drain(..))) {
-                Ok((taken, result)) => (taken, self.told(Ok(result))),
+                Ok((taken, result)) => (taken, self.check_posted(Ok(result))),
                 Err(down) => (0, Err(down.into())),
             }
         })
     }
 
-    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    /// Acknowledges this many asynchronous events that were [kept](super::PendingEvent::keep).
     #[doc(alias = "ibv_ack_async_event")]
     pub fn ack_async_events(&self, events: u32) {
         self.inner.async_events.acknowledge(events.into());
     }
 
-    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    /// Waits until all events of the queue pair are acknowledged. `None` waits without limit.
     ///
     /// # Errors
     ///
@@ -538,13 +537,13 @@ impl QueuePair {
         self.inner.async_events.wait(timeout.into())
     }
 
-    /// Lets go of it. It is destroyed with its last handle: requests that are not finished end
-    /// without completions, and completions that are in their queues stay there.
+    /// Drops this handle. The last handle destroys the queue pair: unfinished requests end without completions, and
+    /// its completions remain in their queues.
     ///
     /// # Errors
     ///
-    /// The queue pair, and [`Error::InUse`] when events that tell of it are not acknowledged, or it is
-    /// attached to multicast groups.
+    /// The queue pair, and [`Error::InUse`] when events of it are unacknowledged or it is attached to multicast
+    /// groups.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let checked =
@@ -552,23 +551,23 @@ impl QueuePair {
         checked.map_err(|error| (self, error))
     }
 
-    /// Where its send requests end.
+    /// Returns the completion queue of send requests.
     pub fn send_cq(&self) -> &CompletionQueue {
         &self.inner.send_cq
     }
 
-    /// Where its receive requests end.
+    /// Returns the completion queue of receive requests.
     pub fn recv_cq(&self) -> &CompletionQueue {
         &self.inner.recv_cq
     }
 
-    /// The shared queue that it takes receive requests from.
+    /// Returns the shared receive queue.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
         self.inner.srq.as_ref()
     }
 
-    fn told(&self, posted: Result<Result<(), PostError>, Down>) -> Result<(), Error> {
-        posted?.map_err(|source| Error::Post { qpn: self.inner.end.qpn, source })
+    fn check_posted(&self, posted: Result<Result<(), PostError>, Down>) -> Result<(), Error> {
+        posted?.map_err(|source| Error::Post { qpn: self.inner.handle.qpn, source })
     }
 
     fn context(&self) -> &ContextInner {
@@ -580,17 +579,17 @@ impl Drop for QpInner {
     #[doc(alias = "ibv_destroy_qp")]
     fn drop(&mut self) {
         let context = &self.pd.context;
-        // In a device that has failed it is as good as destroyed.
-        let qpn = self.end.qpn;
-        let _ = self.end.shard.with(|core, now| {
+        // A queue pair of a failed device needs no destruction.
+        let qpn = self.handle.qpn;
+        let _ = self.handle.shard.with(|core, now| {
             core.destroy_qp(now, qpn);
-            context.forget(Subject::Qp(qpn));
+            context.remove_subject(Subject::Qp(qpn));
         });
     }
 }
 
 impl ProtectionDomain {
-    /// Creates a queue pair, in RESET.
+    /// Creates a queue pair in state RESET.
     ///
     /// # Errors
     ///

@@ -14,37 +14,36 @@ use crate::verbs::subject::Subject;
 use crate::verbs::usage::{Unacknowledged, User, Users};
 use crate::verbs::{CompletionQueue, Error, ProtectionDomain, XrcDomain};
 
-/// What a shared receive queue is created with.
+/// Attributes of a shared receive queue at creation (`ibv_srq_init_attr`).
 #[doc(alias = "ibv_srq_init_attr")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SrqConfig {
-    /// Unfinished requests that it holds.
+    /// Maximum number of unfinished requests.
     pub max_wr: u32,
-    /// Pieces of a request.
+    /// Maximum number of scatter/gather elements of a request.
     pub max_sge: u32,
 }
 
 impl Default for SrqConfig {
-    /// What a queue pair has for itself.
+    /// Returns the defaults of a queue pair's own receive queue.
     fn default() -> Self {
         Self { max_wr: 128, max_sge: 4 }
     }
 }
 
-/// Receive requests for several queue pairs, RC, UC and UD: a message takes the oldest, whichever
-/// queue pair it comes to, and its completion is at that queue pair's completion queue.
+/// A receive queue that several RC, UC and UD queue pairs share. Each message takes the oldest request. Its
+/// completion goes to the completion queue of the queue pair that received the message.
 ///
-/// Requests go to messages in the order in which these begin. A queue pair holds one request at most,
-/// that of the message which is arriving, so none can keep the others from theirs; and it has no claim
-/// to the next one: a peer that was told to wait finds a request when it tries again, or must wait
-/// again.
+/// Messages take requests in the order in which their first packets arrive. A queue pair holds at most one request,
+/// for the message in progress, so a slow queue pair cannot exhaust the queue. Requests are not reserved: after an
+/// RNR NAK, the retransmitted message takes a request if there is one, or causes another RNR NAK.
 ///
-/// A queue pair that fails flushes the request of the message that was arriving and leaves the others
-/// where they are. When nothing more will complete on its account
-/// [`AsyncEvent::QpLastWqeReached`](super::AsyncEvent::QpLastWqeReached) tells so. What a message over
-/// UC or UD has taken that comes to nothing, for it is torn or too long, ends with an error.
+/// A queue pair that enters the error state flushes the request of the message in progress, and leaves the other
+/// requests in the shared queue. [`AsyncEvent::QpLastWqeReached`](super::AsyncEvent::QpLastWqeReached) reports that
+/// no further completion of the queue pair will use the queue. The request of an incomplete or too long message over
+/// UC or UD ends with an error.
 ///
-/// The last handle that is dropped destroys it. Queue pairs hold one.
+/// Dropping the last handle destroys it. Each queue pair that uses it holds a handle.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -76,13 +75,13 @@ pub struct SharedReceiveQueue {
 
 #[derive(Debug)]
 pub(super) struct SrqInner {
-    /// Of the queue pairs that take from it too.
+    /// The shard of all queue pairs that use it.
     pub(super) shard: Arc<Shard>,
     pub(super) srqn: Srqn,
     pub(super) pd: Arc<PdInner>,
     pub(super) users: Users,
     async_events: Arc<Unacknowledged>,
-    /// For XRC: its domain, and where its requests end.
+    /// For XRC: its domain, and the completion queue of its requests.
     xrc: Option<(XrcDomain, CompletionQueue, User)>,
 }
 
@@ -121,17 +120,18 @@ impl SharedReceiveQueue {
         Ok(Self { inner: Arc::new(SrqInner { shard, srqn, pd, users, async_events, xrc }) })
     }
 
-    /// Where its requests end, if it is for XRC; otherwise that is up to the queue pairs.
+    /// Returns the completion queue of an XRC shared receive queue. Other shared receive queues have none: the queue
+    /// pairs determine the completion queue.
     pub fn cq(&self) -> Option<&CompletionQueue> {
         self.inner.xrc.as_ref().map(|(_, cq, _)| cq)
     }
 
-    /// The domain of the queue pairs that it may be named to, if it is for XRC.
+    /// Returns the XRC domain of an XRC shared receive queue, or `None`.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
         self.inner.xrc.as_ref().map(|(domain, ..)| domain)
     }
 
-    /// Its number.
+    /// Returns the number of the queue.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn srqn(&self) -> Srqn {
         self.inner.srqn
@@ -141,14 +141,14 @@ impl SharedReceiveQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::PostSrq`], above all when the queue is full; [`Error::Down`].
+    /// [`Error::PostSrq`], for example when the queue is full; [`Error::Down`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), Error> {
         self.post_recvs([request]).1
     }
 
-    /// Posts a list of receive requests, which takes less than to post them one by one. Returns how
-    /// many were taken; with an error, the next is the one that was refused.
+    /// Posts a list of receive requests. This is cheaper than posting them one by one. Returns the number of posted
+    /// requests; an error belongs to the next request.
     pub fn post_recvs(
         &self,
         requests: impl IntoIterator<Item = RecvRequest>,
@@ -165,15 +165,15 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Sets its limit or its size. A limit arms an event: when a message takes a request and fewer
-    /// than the limit are left,
-    /// [`AsyncEvent::SrqLimitReached`](super::AsyncEvent::SrqLimitReached) comes to
-    /// [the context](super::Context::poll_event), and the limit is off until it is set again.
+    /// Sets the limit or the size of the queue. A limit arms an event: when a message takes a request and fewer
+    /// requests than the limit remain, [the context](super::Context::poll_event) reports
+    /// [`AsyncEvent::SrqLimitReached`](super::AsyncEvent::SrqLimitReached) and the limit returns to 0
+    /// (`ibv_modify_srq(3)`).
     ///
     /// # Errors
     ///
-    /// [`Error::Srq`] for a limit above the size, or a size that does not hold the requests which are
-    /// there; [`Error::Limit`] for a size above the device's; [`Error::Down`]. Nothing has changed.
+    /// [`Error::Srq`] for a limit above the size, or a size below the number of requests in the queue;
+    /// [`Error::Limit`] for a size above the device's maximum; [`Error::Down`]. The queue does not change.
     ///
     /// ```
     /// # use softroce::verbs::*;
@@ -201,13 +201,13 @@ impl SharedReceiveQueue {
         Ok(shard.with(|core, _| core.engine.modify_srq(srqn, modify))??)
     }
 
-    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    /// Acknowledges this many asynchronous events that were [kept](super::PendingEvent::keep).
     #[doc(alias = "ibv_ack_async_event")]
     pub fn ack_async_events(&self, events: u32) {
         self.inner.async_events.acknowledge(events.into());
     }
 
-    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    /// Waits until all events of the queue are acknowledged. `None` waits without limit.
     ///
     /// # Errors
     ///
@@ -216,12 +216,11 @@ impl SharedReceiveQueue {
         self.inner.async_events.wait(timeout.into())
     }
 
-    /// Lets go of it. It is destroyed with its last handle.
+    /// Drops this handle. The last handle destroys the queue.
     ///
     /// # Errors
     ///
-    /// The queue, and [`Error::InUse`] when queue pairs take from it, or events that tell of it are
-    /// not acknowledged.
+    /// The queue, and [`Error::InUse`] when queue pairs use it or events of it are unacknowledged.
     #[doc(alias = "ibv_destroy_srq")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         let what = "shared receive queue";
@@ -230,7 +229,7 @@ impl SharedReceiveQueue {
         checked.map_err(|error| (self, error))
     }
 
-    /// Its size and its limit.
+    /// Returns the size and the limit of the queue.
     ///
     /// # Errors
     ///
@@ -239,12 +238,12 @@ impl SharedReceiveQueue {
     pub fn query(&self) -> Result<SrqAttr, Error> {
         let srqn = self.inner.srqn;
         let shard = &self.inner.shard;
-        // It exists as long as a handle does.
+        // The queue exists as long as a handle.
         Ok(shard.with(|core, _| core.engine.query_srq(srqn).ok_or(SrqError::NoSuchSrq(srqn)))??)
     }
 }
 
-/// Whether they are the same queue.
+/// Compares the identity of queues.
 impl PartialEq for SharedReceiveQueue {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -257,17 +256,17 @@ impl Drop for SrqInner {
     #[doc(alias = "ibv_destroy_srq")]
     fn drop(&mut self) {
         let context = &self.pd.context;
-        // No queue pair uses it: each holds a handle. Of a device that has failed nothing is left.
+        // No queue pair uses it, because each holds a handle. A failed device needs no destruction.
         let _ = self.shard.with(|core, _| {
             let _ = core.destroy_srq(self.srqn);
-            // Before another has the number.
-            context.forget(Subject::Srq(self.srqn));
+            // Before another queue gets the number.
+            context.remove_subject(Subject::Srq(self.srqn));
         });
     }
 }
 
 impl ProtectionDomain {
-    /// Creates a receive queue that several queue pairs may share, also those of other domains.
+    /// Creates a receive queue that queue pairs of all protection domains may share.
     ///
     /// # Errors
     ///
@@ -277,8 +276,8 @@ impl ProtectionDomain {
         SharedReceiveQueue::create(&self.inner, config, None)
     }
 
-    /// Creates a receive queue that XRC requests name by its number. Its requests complete at `cq`.
-    /// This protection domain checks the keys of requests that name the queue.
+    /// Creates a receive queue for XRC, which requests name by its number. Its requests complete in `cq`. This
+    /// protection domain checks the keys of requests that name the queue.
     ///
     /// # Errors
     ///

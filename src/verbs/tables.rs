@@ -1,4 +1,4 @@
-//! The tables of a device's port: GIDs and partition keys.
+//! Tables of a device's port: GIDs and partition keys.
 
 use std::net::IpAddr;
 
@@ -12,32 +12,32 @@ use crate::verbs::{Context, Error};
 #[doc(alias = "ibv_gid_entry")]
 #[non_exhaustive]
 pub struct GidEntry {
-    /// The GID: an IP address. All are of RoCEv2.
+    /// The GID, an IP address. Its type is RoCEv2.
     #[doc(alias = "IBV_GID_TYPE_ROCE_V2")]
     pub gid: Gid,
-    /// Its place in the table, which `sgid_index` names.
+    /// Index in the table, for `sgid_index`.
     pub gid_index: usize,
-    /// The port: 1, there is no other.
+    /// Number of the port, always 1.
     pub port_num: u8,
-    /// The network interface that has the address, by its number; 0 where that cannot be known.
+    /// Index of the network interface that has the address; 0 if unknown.
     pub ndev_ifindex: u32,
 }
 
 impl GidEntry {
-    /// The address.
+    /// Returns the IP address.
     pub fn ip(&self) -> IpAddr {
         self.gid.ip()
     }
 }
 
 impl ContextInner {
-    /// The address that a slot of the GID table is for.
+    /// Returns the address of an entry of the GID table.
     pub(super) fn slot(&self, index: usize) -> Result<Gid, Error> {
         let gids = &self.device.gids;
         gids.get(index).copied().ok_or(Error::TableIndex { table: "GID", index, len: gids.len() })
     }
 
-    /// The GID in a slot that is not empty.
+    /// Returns the GID of an entry that is not empty.
     pub(super) fn present_gid(&self, index: usize) -> Result<Gid, Error> {
         let slot = self.slot(index)?;
         let gid = self.device.shards.first().with_old_time(|core, _| core.engine.gid(index))?;
@@ -46,12 +46,12 @@ impl ContextInner {
 }
 
 impl Context {
-    /// The GID with this index.
+    /// Returns the GID with this index.
     ///
-    /// The table has the addresses that the device was [opened](super::OpenOptions::also_ip) with, in that
-    /// order, and each keeps its slot: while no interface has the address the slot is empty, and reads as
-    /// [`Gid::EMPTY`]. [`AsyncEvent::GidChange`](super::AsyncEvent::GidChange) tells when that changes. An
-    /// address may be that of a VLAN interface, which needs nothing else.
+    /// The table contains the addresses with which the device was [opened](super::OpenOptions::also_ip), in that
+    /// order. Each address keeps its index: while no interface has the address, the entry is [`Gid::EMPTY`].
+    /// [`AsyncEvent::GidChange`](super::AsyncEvent::GidChange) reports changes. The address of a VLAN interface is a
+    /// valid entry.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Context {
         Ok(gid.unwrap_or(Gid::EMPTY))
     }
 
-    /// The GID with this index, and all that is known of it.
+    /// Returns the entry of the GID table with this index.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Context {
         Ok(GidEntry { gid, gid_index: index, port_num: 1, ndev_ifindex })
     }
 
-    /// The GID table, without slots that are empty.
+    /// Returns the GID table without empty entries.
     ///
     /// # Errors
     ///
@@ -103,8 +103,8 @@ impl Context {
         entries.filter(|entry| !matches!(entry, Err(Error::EmptyGid { .. }))).collect()
     }
 
-    /// The partition key with this index. There is one, [`PKey::DEFAULT`], unless the device was opened
-    /// with [others](super::OpenOptions::pkeys).
+    /// Returns the partition key with this index. The table contains only [`PKey::DEFAULT`], unless the device was
+    /// opened with [others](super::OpenOptions::pkeys).
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Context {
         pkeys.get(index).copied().ok_or(Error::TableIndex { table: "P_Key", index, len })
     }
 
-    /// The index of a partition key, or `None` when the port does not belong to that partition.
+    /// Returns the index of a partition key, or `None` when the table does not contain it.
     #[doc(alias = "ibv_get_pkey_index")]
     pub fn pkey_index(&self, pkey: PKey) -> Option<u16> {
         let at = self.inner.device.pkeys.iter().position(|own| *own == pkey)?;

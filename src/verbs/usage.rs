@@ -1,5 +1,4 @@
-//! Who uses an object, and which of its events are still in somebody's hands: what C must know before
-//! it destroys one.
+//! Counts the users and the unacknowledged events of an object. Both prevent its destruction.
 
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,11 +7,11 @@ use crate::runtime::now;
 use crate::sync::Mutex;
 use crate::verbs::Error;
 
-/// Counts those who use an object.
+/// Number of users of an object.
 #[derive(Debug, Default)]
 pub(super) struct Users(Arc<()>);
 
-/// One who uses an object, until it is dropped.
+/// Registration as a user of an object, until it is dropped.
 #[derive(Debug)]
 pub(super) struct User {
     _counted: Arc<()>,
@@ -23,7 +22,7 @@ impl Users {
         User { _counted: Arc::clone(&self.0) }
     }
 
-    /// Refuses when there are any.
+    /// Returns an error when the object has users.
     pub(super) fn check(&self, what: &'static str, by: &'static str) -> Result<(), Error> {
         match Arc::strong_count(&self.0) - 1 {
             0 => Ok(()),
@@ -32,10 +31,10 @@ impl Users {
     }
 }
 
-/// The users that an application removes by acknowledging events.
+/// Name of unacknowledged events in [`Error::InUse`].
 pub(super) const UNACKNOWLEDGED_EVENTS: &str = "unacknowledged events";
 
-/// Events of one object that were handed out and not acknowledged.
+/// Number of delivered, unacknowledged events of one object.
 #[derive(Debug, Default)]
 pub(super) struct Unacknowledged {
     events: Mutex<Events>,
@@ -45,21 +44,21 @@ pub(super) struct Unacknowledged {
 #[derive(Debug, Default)]
 struct Events {
     count: u64,
-    /// Threads that wait until there are none.
+    /// Threads that wait for the number to become 0.
     waiting: usize,
 }
 
 impl Unacknowledged {
-    /// One is handed out.
+    /// Counts an event as delivered.
     pub(super) fn take(&self) {
         self.lock().count += 1;
     }
 
-    /// So many are acknowledged; more than there are is as many as there are.
+    /// Acknowledges this many events. The number saturates at 0.
     pub(super) fn acknowledge(&self, count: u64) {
         let mut events = self.lock();
         events.count = events.count.saturating_sub(count);
-        // To wake nobody takes a system call too.
+        // A wake-up is a system call, even without waiting threads.
         if events.count == 0 && events.waiting > 0 {
             self.none.notify_all();
         }
@@ -69,7 +68,7 @@ impl Unacknowledged {
         self.lock().count
     }
 
-    /// Waits until there are none. No timeout is for ever.
+    /// Waits until no event is unacknowledged. `None` waits without limit.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> Result<(), Error> {
         let until = timeout.map(|timeout| now() + timeout);
         let mut events = self.lock();
@@ -92,7 +91,7 @@ impl Unacknowledged {
         Ok(())
     }
 
-    /// Refuses when there are any.
+    /// Returns an error when events are unacknowledged.
     pub(super) fn check(&self, what: &'static str) -> Result<(), Error> {
         match self.count() {
             0 => Ok(()),

@@ -19,19 +19,19 @@ bitflags! {
         const QP_NUM = 1 << 2;
         /// [`Polling::src_qp`](super::Polling::src_qp).
         const SRC_QP = 1 << 3;
-        /// The sender's LID. RoCE has none: it is 0.
+        /// LID of the sender, always 0: RoCE has no LIDs.
         const SLID = 1 << 4;
-        /// The service level. RoCE has none: it is 0.
+        /// Service level, always 0 in RoCE.
         const SL = 1 << 5;
-        /// The low bits of the LID that it was sent to. RoCE has none: they are 0.
+        /// Low bits of the destination LID, always 0: RoCE has no LIDs.
         const DLID_PATH_BITS = 1 << 6;
         /// [`Polling::completion_ts`](super::Polling::completion_ts).
         const COMPLETION_TIMESTAMP = 1 << 7;
-        /// The VLAN: a socket does not tell.
+        /// VLAN. Not supported: a UDP socket does not report it.
         const CVLAN = 1 << 8;
-        /// The tag of a flow rule, of which there are none.
+        /// Tag of a flow steering rule. Not supported.
         const FLOW_TAG = 1 << 9;
-        /// Tag matching, of which there is none.
+        /// Tag matching. Not supported.
         const TM_INFO = 1 << 10;
         /// [`Polling::completion_wallclock`](super::Polling::completion_wallclock).
         const COMPLETION_TIMESTAMP_WALLCLOCK = 1 << 11;
@@ -39,7 +39,7 @@ bitflags! {
 }
 
 impl WcFlags {
-    /// The fields that completions of this device have.
+    /// The fields that completions of this device contain.
     pub const SUPPORTED: Self =
         Self::all().difference(Self::CVLAN).difference(Self::FLOW_TAG).difference(Self::TM_INFO);
 }

@@ -1,4 +1,4 @@
-//! Extended reliable connections: domains, and the receiving end.
+//! Extended reliable connections: XRC domains and targets (IBTA vol 1, annex A14).
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -11,36 +11,34 @@ use crate::ids::{PdId, Qpn};
 use crate::psn::Psn;
 use crate::runtime::{Shard, Xrcd};
 use crate::verbs::context::ContextInner;
-use crate::verbs::end::End;
+use crate::verbs::qp_handle::QpHandle;
 use crate::verbs::subject::Subject;
 use crate::verbs::usage::Unacknowledged;
 use crate::verbs::{ConnectOptions, Context, Counters, Endpoint, Error};
 
-/// How an XRC domain is opened.
+/// Options for opening an XRC domain (`ibv_open_xrcd(3)`).
 #[doc(alias = "ibv_xrcd_init_attr")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XrcdOptions<'a> {
-    /// The file by which contexts of the device find the same domain; its contents do not matter.
-    /// Without one it is a domain of its own.
+    /// File that identifies the domain to several contexts of the device; its contents do not matter. Without a file
+    /// the domain is private.
     pub file: Option<BorrowedFd<'a>>,
-    /// With a file: the domain is created if it is not open.
+    /// Creates the domain of the file if it is not open (`O_CREAT`).
     #[doc(alias = "O_CREAT")]
     pub create: bool,
-    /// With a file: it must not be open already.
+    /// Requires that the domain of the file is not open (`O_EXCL`).
     #[doc(alias = "O_EXCL")]
     pub exclusive: bool,
 }
 
-/// Shared receive queues that requests name by number, and the queue pairs through which they do.
+/// An XRC domain: shared receive queues that requests name by number, and the queue pairs that deliver to them.
 ///
-/// RC needs a queue pair for each two programs that talk to each other. With XRC it takes one for each
-/// two *hosts*: an initiator ([`QpConfig::xrc`](super::QpConfig::xrc)) on the one, a target on the
-/// other, and each request names the [shared receive queue](super::SharedReceiveQueue), and with it the
-/// program, that it is for. The queue has its own completion queue, and the keys of WRITEs, READs and
-/// atomics are those of its protection domain.
+/// RC needs one connection for each pair of communicating programs, XRC one for each pair of *hosts*: from an
+/// initiator ([`QpConfig::xrc`](super::QpConfig::xrc)) on one host to a target on the other. Each request names a
+/// [shared receive queue](super::SharedReceiveQueue), and thus the receiving program. The queue has its own
+/// completion queue, and its protection domain checks the keys of WRITEs, READs and atomics.
 ///
-/// Contexts share a domain by a file, and a target by its number. Within one process: a device belongs
-/// to one.
+/// Contexts share a domain by a file, and a target by its number. Both belong to one process, as the device does.
 ///
 /// ```
 /// use softroce::verbs::*;
@@ -49,7 +47,7 @@ pub struct XrcdOptions<'a> {
 /// let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None)?);
 /// let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE)?;
 ///
-/// // Who receives: a domain, a target in it, and a queue for each part of the program.
+/// The receiver: a domain, a target in it, and a queue for each part of the program.
 /// let domain = ctx.open_xrcd(&XrcdOptions::default())?;
 /// let target = domain.create_target()?;
 /// let (one_cq, other_cq) = (ctx.create_cq(16, None)?, ctx.create_cq(16, None)?);
@@ -58,7 +56,7 @@ pub struct XrcdOptions<'a> {
 /// one.post_recv(RecvRequest::new(1, mr.sge(..64)))?;
 /// other.post_recv(RecvRequest::new(2, mr.sge(64..128)))?;
 ///
-/// // Who sends; here on the same device.
+/// The sender, here on the same device.
 /// let qp = pd.create_qp(&QpConfig::xrc(&cq))?;
 /// qp.connect(&target.endpoint(), &ConnectOptions::default())?;
 /// target.connect(&qp.endpoint(), &ConnectOptions::default())?;
@@ -77,8 +75,8 @@ pub struct XrcDomain {
 }
 
 impl XrcDomain {
-    /// Creates the receiving end of a connection, in RESET. It has neither send queue nor protection
-    /// domain.
+    /// Creates a target, the receiving queue pair of an XRC connection, in state RESET. It has no send queue and no
+    /// protection domain.
     ///
     /// # Errors
     ///
@@ -101,8 +99,8 @@ impl XrcDomain {
         Ok(XrcTarget::new(self, create??))
     }
 
-    /// Opens a target that this or another context has created in the domain. Events of it come to all
-    /// that have it open, and whoever is the last to drop it destroys it.
+    /// Opens a target that this or another context has created in the domain. All contexts that have it open receive
+    /// its events. Dropping the last handle destroys it.
     ///
     /// # Errors
     ///
@@ -117,25 +115,25 @@ impl XrcDomain {
         }
     }
 
-    /// Where its targets and its shared receive queues are.
+    /// Returns the shard of its targets and shared receive queues.
     pub(super) fn shard(&self) -> &Arc<Shard> {
         self.context.device.shards.at(self.domain.id.0 as usize)
     }
 
-    /// Whether it is the same domain, whichever context has opened it.
+    /// Returns whether both handles refer to the same domain.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.domain, &other.domain)
     }
 }
 
 impl Context {
-    /// Opens an XRC domain: a new one, or the one that a context of this device has opened for the
-    /// same file. The last handle of the domain, and of objects made from it, closes it.
+    /// Opens an XRC domain: a new one, or the one that a context of this device has opened for the same file.
+    /// Dropping the last handle on the domain and its objects closes it.
     ///
     /// # Errors
     ///
-    /// [`Error::Xrcd`] when a domain exists that must not, or none exists and none may be created;
-    /// [`Error::Os`] when the metadata of the file cannot be read.
+    /// [`Error::Xrcd`] when the domain is open despite `exclusive`, or is not open without `create`; [`Error::Os`]
+    /// when the metadata of the file cannot be read.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self, options: &XrcdOptions<'_>) -> Result<XrcDomain, Error> {
         let context = Arc::clone(&self.inner);
@@ -154,10 +152,10 @@ impl Context {
     }
 }
 
-/// The receiving end of an extended reliable connection: requests arrive here and go to the shared
-/// receive queue that they name.
+/// An XRC target, the receiving queue pair of an XRC connection. It delivers each request to the shared receive queue
+/// that the request names.
 ///
-/// The last handle that is dropped, in whichever context, destroys it.
+/// Dropping the last handle of all contexts destroys it.
 #[doc(alias = "IBV_QPT_XRC_RECV")]
 #[derive(Clone, Debug)]
 pub struct XrcTarget {
@@ -166,72 +164,72 @@ pub struct XrcTarget {
 
 #[derive(Debug)]
 struct TargetInner {
-    end: End,
+    handle: QpHandle,
     domain: XrcDomain,
     async_events: Arc<Unacknowledged>,
 }
 
 impl XrcTarget {
     fn new(domain: &XrcDomain, qpn: Qpn) -> Self {
-        // It has no request for which the PSN would matter.
+        // A target sends no requests, so its PSN does not matter.
         let (shard, psn) = (Arc::clone(domain.shard()), Psn::default());
-        let end = End { shard, qpn, qp_type: QpType::XrcTgt, psn };
+        let handle = QpHandle { shard, qpn, qp_type: QpType::XrcTgt, psn };
         let async_events = domain.context.subjects.enter(Subject::Qp(qpn));
-        Self { inner: Arc::new(TargetInner { end, domain: domain.clone(), async_events }) }
+        Self { inner: Arc::new(TargetInner { handle, domain: domain.clone(), async_events }) }
     }
 
-    /// Lets go of it. It is destroyed with its last handle, in whichever context.
+    /// Drops this handle. The last handle of all contexts destroys the target.
     ///
     /// # Errors
     ///
-    /// The target, and [`Error::InUse`] when events that tell of it are not acknowledged.
+    /// The target, and [`Error::InUse`] when events of it are unacknowledged.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
         self.inner.async_events.check("queue pair").map_err(|error| (self, error))
     }
 
-    /// Its number.
+    /// Returns the queue pair number.
     pub fn qpn(&self) -> Qpn {
-        self.inner.end.qpn
+        self.inner.handle.qpn
     }
 
-    /// What the initiator must know to connect to it: at the address that its path leads from, or at the
-    /// device's first before it has one.
+    /// Returns the endpoint of the target, which the initiator needs to connect. The address is that of the target's
+    /// path, or the first address of the device before it has a path.
     pub fn endpoint(&self) -> Endpoint {
-        self.inner.end.endpoint(self.context())
+        self.inner.handle.endpoint(self.context())
     }
 
-    /// What the initiator must know to connect to it at the address with this index in the GID table, which is
-    /// the [`ConnectOptions::sgid_index`] to connect it with.
+    /// Returns the endpoint at the address with this index in the GID table. Use the same index as
+    /// [`ConnectOptions::sgid_index`].
     ///
     /// # Errors
     ///
     /// [`Error::TableIndex`].
     pub fn endpoint_at(&self, sgid_index: u8) -> Result<Endpoint, Error> {
-        self.inner.end.endpoint_at(self.context(), sgid_index)
+        self.inner.handle.endpoint_at(self.context(), sgid_index)
     }
 
-    /// Connects it to the initiator: from RESET or INIT to RTS. The initiator connects itself likewise,
-    /// before or after.
+    /// Connects the target to the initiator: takes it from RESET or INIT to RTS. The initiator connects in the same
+    /// way, before or after this call.
     ///
     /// # Errors
     ///
-    /// [`Error::Modify`], and it stays in the last state that it came to; [`Error::Down`].
+    /// [`Error::Modify`], after which the target is in the last state that it reached; [`Error::Down`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
-        self.inner.end.connect(self.context(), peer, options)
+        self.inner.handle.connect(self.context(), peer, options)
     }
 
-    /// Changes its state or attributes, as [`QueuePair::modify`](super::QueuePair::modify).
+    /// Modifies the state or attributes of the target, as [`QueuePair::modify`](super::QueuePair::modify).
     ///
     /// # Errors
     ///
     /// [`Error::Modify`], [`Error::Down`].
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attr: impl Into<QpAttr>) -> Result<(), Error> {
-        self.inner.end.modify(self.context(), &attr.into())
+        self.inner.handle.modify(self.context(), &attr.into())
     }
 
-    /// The same in the form that C has, as [`QueuePair::modify_masked`](super::QueuePair::modify_masked).
+    /// Modifies the target as `ibv_modify_qp(3)`, see [`QueuePair::modify_masked`](super::QueuePair::modify_masked).
     ///
     /// # Errors
     ///
@@ -241,13 +239,13 @@ impl XrcTarget {
         self.modify(attr.select(mask).map_err(|source| Error::Modify { qpn, source })?)
     }
 
-    /// Acknowledges so many asynchronous events that were [kept](super::PendingEvent::keep).
+    /// Acknowledges this many asynchronous events that were [kept](super::PendingEvent::keep).
     #[doc(alias = "ibv_ack_async_event")]
     pub fn ack_async_events(&self, events: u32) {
         self.inner.async_events.acknowledge(events.into());
     }
 
-    /// Waits until every event that tells of it is acknowledged. No timeout is for ever.
+    /// Waits until all events of the target are acknowledged. `None` waits without limit.
     ///
     /// # Errors
     ///
@@ -256,26 +254,26 @@ impl XrcTarget {
         self.inner.async_events.wait(timeout.into())
     }
 
-    /// Its state and attributes.
+    /// Returns the state and attributes of the target.
     ///
     /// # Errors
     ///
     /// [`Error::Down`].
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpInfo, Error> {
-        self.inner.end.query()
+        self.inner.handle.query()
     }
 
-    /// What it has counted since it was created, by whatever context.
+    /// Returns the counters of the target since its creation.
     ///
     /// # Errors
     ///
     /// [`Error::Down`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.inner.end.counters()
+        self.inner.handle.counters()
     }
 
-    /// Its state.
+    /// Returns the state of the target.
     ///
     /// # Errors
     ///
@@ -291,13 +289,13 @@ impl XrcTarget {
 
 impl Drop for TargetInner {
     fn drop(&mut self) {
-        let (qpn, context) = (self.end.qpn, &self.domain.context);
-        // In a device that has failed it is as good as destroyed.
-        let _ = self.end.shard.with(|core, now| {
+        let (qpn, context) = (self.handle.qpn, &self.domain.context);
+        // A target of a failed device needs no destruction.
+        let _ = self.handle.shard.with(|core, now| {
             core.close_target(now, qpn, &context.events);
-            // Before another has the number; the context may have it open once more.
+            // Before another queue pair gets the number. The context may hold another handle on the target.
             if Arc::strong_count(&self.async_events) <= 2 {
-                context.forget(Subject::Qp(qpn));
+                context.remove_subject(Subject::Qp(qpn));
             }
         });
     }

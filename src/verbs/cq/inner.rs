@@ -51,7 +51,7 @@ impl Drop for CqInner {
         let removed = shards.try_for_each(|shard| shard.with(|core, _| core.rings.remove(self.id)));
         // A failed device assigns no more numbers.
         if removed.is_ok() {
-            self.context.forget(Subject::Cq(self.id));
+            self.context.remove_subject(Subject::Cq(self.id));
             device.cqs.give_back(self.id);
         }
     }

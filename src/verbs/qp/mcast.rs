@@ -1,27 +1,26 @@
-//! Multicast: a UD queue pair that gets what is sent to a group.
+//! Attachment of UD queue pairs to multicast groups.
 
 use crate::ids::Gid;
 use crate::runtime::AttachError;
 use crate::verbs::{Error, QueuePair};
 
 impl QueuePair {
-    /// Attaches a UD queue pair to a multicast group. It then receives what anybody sends there with its
-    /// queue key, once, except what it sends itself; other queue pairs of this device that are attached
-    /// get that too. To attach it twice is to attach it once. It is detached when its last handle is dropped;
-    /// to [`destroy`](Self::destroy) it before it is detached is refused.
+    /// Attaches a UD queue pair to a multicast group. It then receives messages to the group that carry its queue
+    /// key, from all senders except itself. Every attached queue pair of the device receives a copy. Attaching again
+    /// has no effect. Dropping the last handle detaches the queue pair; [`destroy`](Self::destroy) fails while it is
+    /// attached.
     ///
-    /// The group is an IP address: `::ffff:224.0.0.0/100` for IPv4, `ff00::/8` for IPv6, of the version
-    /// that an address of the device has. With the first queue pair that is attached the host joins it, by
-    /// IGMP or MLD, on the interface that has the address; of several addresses of that version, on each of
-    /// their interfaces. RoCE has no LID.
+    /// The group is an IP multicast address, `::ffff:224.0.0.0/100` for IPv4 or `ff00::/8` for IPv6, of an IP version
+    /// that the device has an address of. When the first queue pair attaches, the host joins the group by IGMP or MLD
+    /// on the interfaces of all device addresses of this version. RoCE has no multicast LID (`ibv_attach_mcast(3)`).
     ///
-    /// Whoever sends to a group aims at its GID; the number of the queue pair is then always
-    /// [`Qpn::MULTICAST`](super::Qpn::MULTICAST). Nobody knows how many receive it, nor how fast.
+    /// Senders address the group's GID and queue pair number [`Qpn::MULTICAST`](super::Qpn::MULTICAST). Multicast has
+    /// no acknowledgements and no flow control.
     ///
     /// # Errors
     ///
-    /// [`Error::Mcast`]: it is no group, or no queue pair of UD, or there are too many; [`Error::Join`]: the
-    /// system refuses; [`Error::Down`].
+    /// [`Error::Mcast`] when the address is not a multicast group, the queue pair is not UD, or a limit is reached;
+    /// [`Error::Join`] when the system refuses; [`Error::Down`].
     ///
     /// # Examples
     ///
@@ -53,39 +52,40 @@ impl QueuePair {
     /// ```
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_mcast(&self, group: Gid) -> Result<(), Error> {
-        let qpn = self.inner.end.qpn;
-        let attached = self.inner.end.shard.with(|core, _| core.attach_mcast(qpn, group))?;
+        let qpn = self.inner.handle.qpn;
+        let attached = self.inner.handle.shard.with(|core, _| core.attach_mcast(qpn, group))?;
         attached.map_err(|error| match error {
             AttachError::Engine(source) => Error::Mcast { qpn, source },
             AttachError::Port(source) => Error::Join(source),
         })
     }
 
-    /// Detaches it from a group. With the last queue pair of the device the host leaves it.
+    /// Detaches the queue pair from a group. When the last queue pair of the device detaches, the host leaves the
+    /// group.
     ///
     /// # Errors
     ///
-    /// [`Error::Mcast`]: it does not belong to the group; [`Error::Down`].
+    /// [`Error::Mcast`] when the queue pair is not attached to the group; [`Error::Down`].
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_mcast(&self, group: Gid) -> Result<(), Error> {
-        let qpn = self.inner.end.qpn;
-        let detached = self.inner.end.shard.with(|core, _| core.detach_mcast(qpn, group))?;
+        let qpn = self.inner.handle.qpn;
+        let detached = self.inner.handle.shard.with(|core, _| core.detach_mcast(qpn, group))?;
         detached.map_err(|source| Error::Mcast { qpn, source })
     }
 
-    /// The groups that it belongs to.
+    /// Returns the groups to which the queue pair is attached.
     ///
     /// # Errors
     ///
     /// [`Error::Down`].
     pub fn mcast_groups(&self) -> Result<Vec<Gid>, Error> {
-        let qpn = self.inner.end.qpn;
-        Ok(self.inner.end.shard.with(|core, _| core.engine.mcast_groups(qpn))?)
+        let qpn = self.inner.handle.qpn;
+        Ok(self.inner.handle.shard.with(|core, _| core.engine.mcast_groups(qpn))?)
     }
 
-    /// Refuses when it belongs to a group.
+    /// Returns an error when the queue pair is attached to a group.
     pub(super) fn check_groups(&self) -> Result<(), Error> {
-        // In a device that has failed it is as good as destroyed.
+        // A queue pair of a failed device needs no detachment.
         match self.mcast_groups().map_or(0, |groups| groups.len()) {
             0 => Ok(()),
             count => {

@@ -1,4 +1,4 @@
-//! What every queue pair can, with a send queue or without.
+//! Operations common to queue pairs with and without a send queue.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,20 +12,21 @@ use crate::runtime::{Shard, find_device};
 use crate::verbs::context::ContextInner;
 use crate::verbs::{ConnectOptions, Counters, Endpoint, Error};
 
-/// A queue pair of the device, by its number.
+/// A queue pair of the device.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct QpHandle {
     pub(super) shard: Arc<Shard>,
     pub(super) qpn: Qpn,
     pub(super) qp_type: QpType,
-    /// The PSN of its first request.
+    /// PSN of its first request.
     pub(super) psn: Psn,
 }
 
-impl End {
-    /// Of the address that its path leads from; of the device's first before it has one.
+impl QpHandle {
+    /// Returns the endpoint at the source address of its path, or at the first address of the device if it has none
+    /// yet.
     pub(super) fn endpoint(&self, context: &ContextInner) -> Endpoint {
-        // A device that has failed leads nowhere.
+        // A queue pair of a failed device has no path.
         let path = self.query().ok().and_then(|info| info.attr.av);
         let from = path.and_then(|av| self.endpoint_at(context, av.sgid_index).ok());
         from.unwrap_or(Endpoint { gid: context.device.ip.into(), qpn: self.qpn, psn: self.psn })
@@ -42,7 +43,7 @@ impl End {
         modified.map_err(|source| Error::Modify { qpn, source })?;
         if let Some((from, peer)) = attr.av.map(|av| (av.sgid_index, av.gid.ip())) {
             let bytes = local_receive_buffer(context.slot(from.into())?.ip(), peer);
-            self.meet(context, peer, bytes)?;
+            self.open_peer_window(context, peer, bytes)?;
         }
         Ok(())
     }
@@ -50,7 +51,7 @@ impl End {
     pub(super) fn query(&self) -> Result<QpInfo, Error> {
         let qpn = self.qpn;
         let found = self.shard.with(|core, _| core.engine.query_qp(qpn))?;
-        // It exists as long as a handle does.
+        // The queue pair exists as long as a handle.
         found.ok_or(Error::Post { qpn, source: PostError::NoSuchQp(qpn) })
     }
 
@@ -83,12 +84,17 @@ impl End {
         let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: peer.psn, path_mtu };
         self.modify(context, &self.to_rtr(peer, options).into())?;
         let of_this_process = || find_device(ip).map(|device| device.receive_buffer);
-        self.meet(context, ip, options.peer_receive_buffer.or_else(of_this_process))?;
+        self.open_peer_window(context, ip, options.peer_receive_buffer.or_else(of_this_process))?;
         self.modify(context, &self.to_rts(options).into())
     }
 
-    /// It sends to this peer, of whose receive buffer more is known, or not.
-    fn meet(&self, context: &ContextInner, peer: IpAddr, bytes: Option<u64>) -> Result<(), Error> {
+    /// Opens the flow-control window to a peer, with the size of its receive buffer if known.
+    fn open_peer_window(
+        &self,
+        context: &ContextInner,
+        peer: IpAddr,
+        bytes: Option<u64>,
+    ) -> Result<(), Error> {
         let device = &context.device;
         Ok(device.peers.meet(&device.shards, &self.shard, peer, bytes)?)
     }
