@@ -6,15 +6,12 @@
 #[path = "support/sources.rs"]
 mod sources;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
-use sources::{read, root, sources};
-
-/// Folders with pages, below the root.
-const FOLDERS: [&str; 3] = ["docs", "tools/rxe-vm", "pcap/captures"];
+use sources::{markdown, read, root, sources};
 
 /// Folders with Rust sources that pages name.
 const SOURCES: [&str; 8] = ["src", "capi", "pcap", "tools", "tests", "benches", "examples", "fuzz"];
@@ -27,7 +24,7 @@ const LIMITS: [(&str, u64); 2] = [("README.md", 6 << 10), ("ARCHITECTURE.md", 10
 
 #[test]
 fn links_of_pages_resolve() {
-    let wrong: Vec<_> = pages()
+    let wrong: Vec<_> = markdown()
         .iter()
         .flat_map(|page| {
             links(&read(page))
@@ -49,7 +46,7 @@ fn every_page_is_in_the_table_of_contents() {
         .iter()
         .map(|target| normal(&root().join("docs").join(target)))
         .collect();
-    let missing: Vec<_> = pages()
+    let missing: Vec<_> = markdown()
         .into_iter()
         .filter(|page| page.starts_with("docs/") && page != "docs/SUMMARY.md")
         .filter(|page| !contents.contains(&root().join(page)))
@@ -60,7 +57,7 @@ fn every_page_is_in_the_table_of_contents() {
 #[test]
 fn internal_pages_name_code_that_exists() {
     let code = Code::read();
-    let wrong: Vec<_> = pages()
+    let wrong: Vec<_> = markdown()
         .iter()
         .filter(|page| INTERNALS.iter().any(|start| page.starts_with(start)))
         .flat_map(|page| {
@@ -74,6 +71,28 @@ fn internal_pages_name_code_that_exists() {
 }
 
 #[test]
+fn figures_of_pages_are_those_of_the_benchmarks() {
+    let results: BTreeMap<String, Figures> =
+        serde_json::from_str(&read("docs/results.json")).unwrap();
+    let (mut wrong, mut shown) = (Vec::new(), BTreeSet::new());
+    for page in markdown() {
+        let text = read(&page);
+        let rendered = with_figures(&text, &results, &mut shown);
+        if std::env::var_os("SNAPSHOTS").is_some_and(|what| what == "write") {
+            fs::write(root().join(&page), rendered).unwrap();
+        } else if rendered != text {
+            wrong.push(page);
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "figures differ from docs/results.json (SNAPSHOTS=write writes them): {wrong:?}"
+    );
+    let unused: Vec<_> = results.keys().filter(|name| !shown.contains(*name)).collect();
+    assert!(unused.is_empty(), "tables of docs/results.json that no page shows: {unused:?}");
+}
+
+#[test]
 fn readme_and_architecture_are_short() {
     for (page, limit) in LIMITS {
         let size = fs::metadata(root().join(page)).unwrap().len();
@@ -81,31 +100,68 @@ fn readme_and_architecture_are_short() {
     }
 }
 
-/// All Markdown pages, as paths below the root.
-fn pages() -> Vec<String> {
-    fn walk(folder: &Path, into: &mut Vec<String>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, into);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                into.push(path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
-            }
+/// A table of `docs/results.json`, as `publish` of `tools/benchmark.py` writes it.
+#[derive(serde::Deserialize)]
+struct Figures {
+    command: String,
+    date: String,
+    rounds: usize,
+    machine: String,
+    kernel: String,
+    columns: Vec<Column>,
+    rows: Vec<Row>,
+}
+
+#[derive(serde::Deserialize)]
+struct Column {
+    title: String,
+    digits: usize,
+}
+
+#[derive(serde::Deserialize)]
+struct Row {
+    name: String,
+    values: Vec<f64>,
+}
+
+impl Figures {
+    fn render(&self) -> String {
+        let titles: String =
+            self.columns.iter().map(|column| format!(" {} |", column.title)).collect();
+        let rule = "--:|".repeat(self.columns.len());
+        let mut text = format!("| |{titles}\n|---|{rule}\n");
+        for Row { name, values } in &self.rows {
+            let cells: String = values
+                .iter()
+                .zip(&self.columns)
+                .map(|(value, column)| format!(" {value:.*} |", column.digits))
+                .collect();
+            text += &format!("| {name} |{cells}\n");
         }
+        let Self { command, date, rounds, machine, kernel, .. } = self;
+        text + &format!("\n`{command}`: medians of {rounds} rounds, {date}, {machine}, {kernel}.\n")
     }
-    let mut pages = Vec::new();
-    for entry in fs::read_dir(root()).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if name.ends_with(".md") {
-            pages.push(name);
-        }
+}
+
+/// A page with the tables between its marks `<!-- figures NAME -->` and `<!-- end of figures -->` as they are measured.
+fn with_figures(
+    page: &str,
+    results: &BTreeMap<String, Figures>,
+    shown: &mut BTreeSet<String>,
+) -> String {
+    const BEGIN: &str = "<!-- figures ";
+    const END: &str = "<!-- end of figures -->";
+    let mut parts = page.split(BEGIN);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once(" -->\n").expect("a mark is closed on its line");
+        let (_, rest) = rest.split_once(END).unwrap_or_else(|| panic!("{name} has no `{END}`"));
+        let figures =
+            results.get(name).unwrap_or_else(|| panic!("docs/results.json has no table {name}"));
+        shown.insert(name.to_owned());
+        text += &format!("{BEGIN}{name} -->\n{}{END}{rest}", figures.render());
     }
-    for folder in FOLDERS {
-        walk(&root().join(folder), &mut pages);
-    }
-    pages.sort();
-    assert!(pages.len() > 20, "{pages:?}");
-    pages
+    text
 }
 
 /// The targets of all links and images of a page.

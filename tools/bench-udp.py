@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 
-from benchmark import ROCE, Hosts, Turns, both_sides, built_roce, parser, run
+from benchmark import ROCE, Hosts, Table, Turns, both_sides, built_roce, parser, publish, run
 
 # The name of a row, and its options.
 TESTS = {
@@ -108,17 +108,24 @@ def main():
             values.append(row)
         return statistics.median(values)
 
-    # Of a latency, how many times raw UDP's.
-    print("| | | of raw UDP |\n|---|--:|--:|")
+    rates = Table(("million messages a second", 2), ("of raw UDP", 2))
+    bandwidths = Table(("Gbit/s", 1), ("of raw UDP", 2))
+    latencies = Table(("median, µs", 1), ("99 %, µs", 1), ("× raw UDP", 2))
     for name, rows in found.items():
         fraction = median(rows, "fraction_of_ceiling")
         if rows[0]["latency_us"]:
-            p50, p99 = (median(rows, "latency_us", key) for key in ("p50", "p99"))
-            print(f"| {name} | {p50:.1f} µs, {p99:.1f} µs | {fraction:.2f} |")
+            latencies.add(name, *(median(rows, "latency_us", key) for key in ("p50", "p99")), fraction)
         elif rows[0]["size"] < 1024:
-            print(f"| {name} | {median(rows, 'msg_per_s') / 1e6:.2f} M/s | {fraction:.2f} |")
+            rates.add(name, median(rows, "msg_per_s") / 1e6, fraction)
         else:
-            print(f"| {name} | {median(rows, 'gbit_per_s'):.1f} Gbit/s | {fraction:.2f} |")
+            bandwidths.add(name, median(rows, "gbit_per_s"), fraction)
+
+    place = "wire" if options.wire else "loopback" if options.via == "udp" else options.via
+    tables = {f"{place}-rates": rates, f"{place}-bandwidths": bandwidths, f"{place}-latencies": latencies}
+    for table in tables.values():
+        table.print()
+    if options.publish:
+        publish(tables, options.rounds)
 
 
 if __name__ == "__main__":

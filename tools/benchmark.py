@@ -1,7 +1,10 @@
 """What the benchmarks of this folder have in common: where things are, how they are run, how often."""
 
 import argparse
+import datetime
+import json
 import os
+import platform
 import subprocess
 import sys
 import uuid
@@ -77,11 +80,60 @@ class Hosts:
         raise NotImplementedError
 
 
+RESULTS = ROOT / "docs" / "results.json"
+
+
+def processor():
+    """The model of this machine's processors and how many of them a program may use."""
+    models = [line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+              if line.startswith("model name")]
+    return f"{len(os.sched_getaffinity(0))} CPUs, {models[0] if models else platform.machine()}"
+
+
+class Table:
+    """A table of figures: a title and a unit for each column, and rows that begin with their names."""
+
+    def __init__(self, *columns):
+        # Of each column its title and how many digits it has behind the point.
+        self.columns = columns
+        self.rows = []
+
+    def add(self, name, *values):
+        digits = [digits for _, digits in self.columns]
+        self.rows.append({"name": name, "values": [round(*pair) for pair in zip(values, digits, strict=True)]})
+
+    def print(self):
+        print("|", "".join(f" {title} |" for title, _ in [("", 0), *self.columns]).lstrip())
+        print("|---|" + "--:|" * len(self.columns))
+        for row in self.rows:
+            cells = [f"{value:.{digits}f}" for value, (_, digits) in zip(row["values"], self.columns, strict=True)]
+            print(f"| {row['name']} |", *(f"{cell} |" for cell in cells))
+        print()
+
+
+def publish(tables, rounds):
+    """Writes tables, by their names, into docs/results.json, with how they were measured. The pages take them from there:
+    SNAPSHOTS=write cargo test --test pages."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    command = " ".join([f"tools/{Path(sys.argv[0]).name}", *(word for word in sys.argv[1:] if word != "--publish")])
+    for name, table in tables.items():
+        if table.rows:
+            results[name] = {
+                "command": command, "date": datetime.date.today().isoformat(), "rounds": rounds,
+                "machine": processor(), "kernel": f"{platform.system()} {platform.release()}",
+                "columns": [{"title": title, "digits": digits} for title, digits in table.columns],
+                "rows": table.rows,
+            }
+    RESULTS.write_text(json.dumps(results, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+
+
 def parser(doc):
     """The options of a benchmark that explains itself like this."""
-    return argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    options.add_argument("--publish", action="store_true", help="write the figures into docs/results.json")
+    return options
 
 
 class Turns:

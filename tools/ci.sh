@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 QUICK=(format lints tests)
 ALL=(packages format lints features tests loom asan tsan memcheck linkers examples docs capture speed fuzz namespaces
-    unprivileged dropin soak rxe)
+    unprivileged dropin pages soak rxe)
 PACKAGES=(binutils tshark iproute2 ethtool util-linux python3 groff-base g++ valgrind)
 DROPIN_PACKAGES=(binutils gcc ibverbs-utils iproute2 libc6-dev libfabric-bin libibverbs-dev openmpi-bin perftest
     python3-mpi4py python3-pyverbs ucx-utils util-linux)
@@ -158,6 +158,13 @@ dropin() {
     cp "$built"/ci/{roce,lib{ibverbs,softroce_paths}.so} "$bin"
     chmod -R a+rX "$bin"
     as_nobody "$bin/roce" run -- ibv_devinfo -v
+}
+
+# The console blocks of the pages, which must print what the pages show.
+pages() {
+    installed "${DROPIN_PACKAGES[@]}"
+    cargo build --profile ci --package softroce-tools --package softroce-capi --package softroce-paths
+    cargo test --profile ci --package softroce-tools --test pages -- --ignored
 }
 
 # Objects that come and go and programs that are killed, for less than two minutes: nothing is left of them.

@@ -31,3 +31,30 @@ pub(crate) fn read(file: &str) -> String {
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
+
+/// The Markdown pages, by their paths from the root.
+#[allow(dead_code, reason = "for tests of pages")]
+pub(crate) fn markdown() -> Vec<String> {
+    fn walk(folder: &Path, into: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                into.push(path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            pages.push(name);
+        }
+    }
+    for folder in ["docs", "tools/rxe-vm", "pcap/captures"] {
+        walk(&root().join(folder), &mut pages);
+    }
+    pages.sort();
+    pages
+}
