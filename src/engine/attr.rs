@@ -10,6 +10,7 @@ use crate::mem::Access;
 use crate::net::AddressVector;
 use crate::psn::Psn;
 use crate::time::{AckTimeout, RnrTimer};
+use crate::wire::Transport;
 
 /// The service of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,6 +48,16 @@ impl QpType {
     /// but XRC, where each message names one.
     pub(crate) const fn has_receive_queue(self) -> bool {
         !matches!(self, Self::XrcIni | Self::XrcTgt)
+    }
+
+    /// Returns the transport of its packets.
+    pub(crate) const fn transport(self) -> Transport {
+        match self {
+            Self::Rc => Transport::Rc,
+            Self::Uc => Transport::Uc,
+            Self::Ud => Transport::Ud,
+            Self::XrcIni | Self::XrcTgt => Transport::Xrc,
+        }
     }
 
     /// Whether nothing is lost: RC and XRC.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-use crate::engine::service::Arrival;
+use crate::engine::remote::Arrival;
 use crate::engine::table::{QpTable, identification, parse};
 use crate::ids::{Gid, Qpn};
 use crate::net::RxMeta;

@@ -37,6 +37,7 @@ mod create;
 mod flat;
 mod gids;
 mod groups;
+mod halves;
 mod identification;
 mod mcast;
 mod pace;
@@ -45,9 +46,9 @@ mod post;
 mod posting;
 mod qp;
 mod receives;
+mod remote;
 mod run;
 mod send_ops;
-mod service;
 mod shared;
 mod srq;
 mod table;
@@ -375,11 +376,11 @@ impl Engine {
         if let Some(limit) = attr.rate_limit {
             qp.set_rate(limit);
         }
-        let peering = peering::peering(qp, &self.config, (cx.windows, now), agree);
-        if let Some(peering) = peering {
+        let remote = peering::remote(qp, &self.config, (cx.windows, now), agree);
+        if let Some(remote) = remote {
             match (from, to) {
-                (QpState::Init, QpState::Rtr) => qp.start_receiving(peering),
-                _ => qp.reconfigure(peering),
+                (QpState::Init, QpState::Rtr) => qp.start_receiving(remote),
+                _ => qp.reconfigure(remote),
             }
         }
         match (from, to) {

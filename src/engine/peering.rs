@@ -1,4 +1,4 @@
-//! From attributes to a peer.
+//! Paths and peers from the attributes of a queue pair and of its requests.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use crate::engine::attr::QpType;
 use crate::engine::config::Config;
 use crate::engine::post::PostError;
 use crate::engine::qp::QueuePair;
-use crate::engine::service::Peering;
+use crate::engine::remote::RemoteInfo;
 use crate::ids::Qpn;
 use crate::net::{AddressVector, Path, ROCE_PORT, datagram_source_port, source_port};
 use crate::time::Instant;
@@ -17,25 +17,24 @@ use crate::transport::window::Windows;
 use crate::transport::work::UdTarget;
 use crate::wire::icrc::Flow;
 
-/// Whom a queue pair talks to, by its attributes; `None` until they tell. `agree` is asked for the
-/// UDP source port the first time, and when packets are to leave from another address. A datagram may
-/// leave from any.
-pub(super) fn peering(
+/// Returns the peer that the attributes of a queue pair describe; `None` while one is missing. `agree` returns the UDP
+/// source port, the first time and when the source address changes. Datagrams may leave from any source GID.
+pub(super) fn remote(
     qp: &QueuePair,
     config: &Config,
     (windows, now): (&mut Windows, Instant),
     mut agree: impl FnMut(IpAddr, u16) -> u16,
-) -> Option<Peering> {
+) -> Option<RemoteInfo> {
     let pkey = *config.pkeys.get(usize::from(qp.cold.attr.pkey_index.unwrap_or_default()))?;
     if qp.qp_type == QpType::Ud {
-        let source_ports = match &qp.peering {
-            Some(Peering::Endpoint(before)) => before.source_ports.clone(),
+        let source_ports = match &qp.remote {
+            Some(RemoteInfo::Endpoint(before)) => before.source_ports.clone(),
             _ => {
                 let wanted = datagram_source_port(qp.id.qpn);
                 config.gids.iter().map(|gid| agree(gid.ip(), wanted)).collect()
             }
         };
-        return Some(Peering::Endpoint(Box::new(Endpoint {
+        return Some(RemoteInfo::Endpoint(Box::new(Endpoint {
             id: qp.id,
             pkey,
             qkey: qp.cold.attr.qkey?,
@@ -47,28 +46,28 @@ pub(super) fn peering(
     let (av, dest_qpn, mtu) = (attr.av?, attr.dest_qpn?, attr.path_mtu?);
     let mtu = u32::try_from(mtu.bytes()).ok()?;
     let mut path = path(&av, config)?;
-    path.source_port = match &qp.peering {
-        Some(Peering::Connection(before)) if before.path.source == path.source => {
+    path.source_port = match &qp.remote {
+        Some(RemoteInfo::Connection(before)) if before.path.source == path.source => {
             before.path.source_port
         }
         _ => agree(path.source, source_port(av.flow_label, qp.id.qpn, dest_qpn)),
     };
-    let window = match &qp.peering {
-        Some(Peering::Connection(before)) if before.path.destination == path.destination => {
+    let window = match &qp.remote {
+        Some(RemoteInfo::Connection(before)) if before.path.destination == path.destination => {
             before.window
         }
         before => {
             // Nothing of it is in flight where its path may change.
-            if let Some(window) = before.as_ref().and_then(Peering::window) {
+            if let Some(window) = before.as_ref().and_then(RemoteInfo::window) {
                 windows.leave(window);
             }
             windows.join(path.destination, now)
         }
     };
     let source = SocketAddr::new(path.source, path.source_port);
-    Some(Peering::Connection(Connection {
+    Some(RemoteInfo::Connection(Connection {
         id: qp.id,
-        transport: qp.transport(),
+        transport: qp.qp_type.transport(),
         dest_qpn,
         path,
         flow: Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT)),

@@ -204,15 +204,6 @@ fn check_lengths(op: &SendOp, found: u64) -> Result<(), PostError> {
     }
 }
 
-impl QpType {
-    /// Whether the service has this operation.
-    pub(crate) fn check_op(self, op: &SendOp) -> Result<(), PostError> {
-        let has = SendOps::of(self).contains(op.into());
-        let (qp_type, operation) = (self, op.wc_opcode());
-        if has { Ok(()) } else { Err(PostError::NoSuchOperation { qp_type, operation }) }
-    }
-}
-
 impl QpCap {
     /// Nothing of anything.
     pub const NONE: Self = Self {

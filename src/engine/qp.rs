@@ -2,12 +2,13 @@
 
 use crate::engine::QpInit;
 use crate::engine::attr::{QpAttr, QpState, QpType};
+use crate::engine::halves::{Halves, ReceiveHalf, SendHalf};
 use crate::engine::identification::Identification;
 use crate::engine::pace::{Pacer, RateLimit};
 use crate::engine::post::{PostError, QpCap};
 use crate::engine::receives::Receives;
+use crate::engine::remote::{Arrival, RemoteInfo};
 use crate::engine::send_ops::SendOps;
-use crate::engine::service::{Arrival, Peering, Service};
 use crate::ids::Srqn;
 use crate::net::{Burst, BurstToken, Ipv4Fields, RxMeta};
 use crate::time::Instant;
@@ -15,11 +16,13 @@ use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
 use crate::transport::fault::{Failure, PacketError, Reliable};
 use crate::transport::outputs::{AsyncEvent, DropReason};
+use crate::transport::rc::requester::Requester;
+use crate::transport::rc::responder::Responder;
 use crate::transport::recv::RecvQueue;
 use crate::transport::send_state::SendState;
 use crate::transport::ud::Destination;
 use crate::transport::window::{WindowId, Windows};
-use crate::transport::work::{RecvRequest, SendFlags, SendRequest, SendTarget, WcStatus};
+use crate::transport::work::{RecvRequest, SendFlags, SendOp, SendRequest, SendTarget, WcStatus};
 use crate::wire::icrc::{Flow, Verdict};
 use crate::wire::{Datagram, OpcodeFlags, Operation, Transport};
 
@@ -33,8 +36,8 @@ pub(crate) struct QueuePair {
     pub(crate) state: QpState,
     /// The attributes, which are needed where they change or are asked for.
     pub(crate) cold: Box<Cold>,
-    pub(crate) peering: Option<Peering>,
-    service: Service,
+    pub(crate) remote: Option<RemoteInfo>,
+    halves: Halves,
     pub(crate) receives: Receives,
     identification: Identification,
     /// A packet has arrived since RTR.
@@ -65,7 +68,8 @@ pub(crate) struct Cold {
 #[derive(Clone, Copy, Debug)]
 struct PostLimits {
     cap: QpCap,
-    send_ops: Option<SendOps>,
+    /// Operations of the service that the queue pair was created for.
+    send_ops: SendOps,
     sq_sig_all: bool,
 }
 
@@ -92,15 +96,17 @@ pub(crate) struct Left {
 
 impl QueuePair {
     pub(crate) fn new(id: Identity, init: QpInit) -> Self {
-        let QpInit { qp_type, cap, send_ops, sq_sig_all, .. } = init;
+        let QpInit { qp_type, cap, sq_sig_all, .. } = init;
+        let of_service = SendOps::of(qp_type);
+        let send_ops = init.send_ops.map_or(of_service, |ops| ops.intersection(of_service));
         Self {
             id,
             qp_type,
             limits: PostLimits { cap, send_ops, sq_sig_all },
             state: QpState::Reset,
             cold: Box::new(Cold { init, attr: QpAttr::default() }),
-            peering: None,
-            service: Service::new(qp_type, &cap),
+            remote: None,
+            halves: Halves::new(qp_type, &cap),
             receives: Receives::new(&id, &init),
             identification: Identification::default(),
             established: false,
@@ -125,9 +131,11 @@ impl QueuePair {
         if self.limits.sq_sig_all {
             request.flags |= SendFlags::SIGNALED;
         }
-        self.service.post(request, length, to);
+        if let Some(send) = &mut self.halves.send {
+            send.post(request, length, to);
+        }
         if self.is_flushing() {
-            self.service.flush(cx, &self.id, None);
+            self.halves.flush_sends(cx, &self.id);
         }
         Ok(())
     }
@@ -141,34 +149,47 @@ impl QueuePair {
     /// its message.
     pub(crate) fn check_send(&self, request: &SendRequest, ahead: usize) -> Result<u32, PostError> {
         let (qpn, qp_type) = (self.id.qpn, self.qp_type);
-        if qp_type == QpType::XrcTgt {
+        let Some(send) = &self.halves.send else {
             return Err(PostError::NoQueue { qpn, qp_type, queue: "send" });
-        }
+        };
         if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             let needed = "send requests are taken from RTS on";
             return Err(PostError::State { qpn: self.id.qpn, found: self.state, needed });
         }
         let length = self.limits.cap.check_send(request)?;
-        self.qp_type.check_op(&request.op)?;
-        let found = SendOps::from(&request.op);
-        if let Some(declared) = self.limits.send_ops.filter(|declared| !declared.contains(found)) {
-            return Err(PostError::NotDeclared { found, declared });
+        if !self.limits.send_ops.contains(SendOps::from(&request.op)) {
+            return Err(self.excluded(&request.op));
         }
-        let to_a_qp = matches!(request.to, Some(SendTarget::Datagram(_)));
-        if qp_type == QpType::Ud && !to_a_qp {
-            return Err(PostError::NoTarget);
+        match (qp_type, request.to) {
+            (QpType::Ud, None | Some(SendTarget::Srq(_))) => return Err(PostError::NoTarget),
+            (QpType::XrcIni, None | Some(SendTarget::Datagram(_))) => {
+                return Err(PostError::NoSrqn);
+            }
+            _ => {}
         }
-        if qp_type == QpType::XrcIni && !matches!(request.to, Some(SendTarget::Srq(_))) {
-            return Err(PostError::NoSrqn);
-        }
-        let answers = self.peering.as_ref().map_or(0, Peering::max_rd_atomic);
-        if request.op.has_response() && answers == 0 && self.state != QpState::Err {
+        if request.op.has_response()
+            && self.state != QpState::Err
+            && self.remote.as_ref().map_or(0, RemoteInfo::max_rd_atomic) == 0
+        {
             return Err(PostError::NoReads);
         }
         let ahead = if self.is_flushing() { 0 } else { ahead };
-        match self.service.full(ahead) {
-            Some(capacity) => Err(PostError::QueueFull { capacity }),
-            None => Ok(length),
+        let queue = send.queue();
+        match queue.room() > ahead {
+            true => Ok(length),
+            false => Err(PostError::QueueFull { capacity: queue.capacity() }),
+        }
+    }
+
+    /// Returns the error for an operation that the queue pair was not created for, or that its service does not have.
+    #[cold]
+    fn excluded(&self, op: &SendOp) -> PostError {
+        let (qp_type, found) = (self.qp_type, SendOps::from(op));
+        match self.cold.init.send_ops {
+            Some(declared) if SendOps::of(qp_type).contains(found) => {
+                PostError::NotDeclared { found, declared }
+            }
+            _ => PostError::NoSuchOperation { qp_type, operation: op.wc_opcode() },
         }
     }
 
@@ -205,15 +226,14 @@ impl QueuePair {
     pub(crate) fn admits(&self, packet: &Datagram<'_>, meta: &RxMeta) -> Result<(), DropReason> {
         let (transport, is_request) = (packet.info.transport, packet.info.is_request());
         let is_notification = transport == Transport::Cnp && self.qp_type != QpType::Ud;
-        let takes = match self.qp_type {
-            QpType::XrcIni => !is_request,
-            QpType::XrcTgt => is_request,
-            QpType::Rc | QpType::Uc | QpType::Ud => true,
+        let takes = match is_request {
+            true => self.halves.receive.is_some(),
+            false => self.halves.send.is_some(),
         };
-        if (transport != self.service.transport() || !takes) && !is_notification {
+        if (transport != self.qp_type.transport() || !takes) && !is_notification {
             return Err(DropReason::WrongTransport);
         }
-        let Some(peering) = &self.peering else { return Err(DropReason::QpState) };
+        let Some(remote) = &self.remote else { return Err(DropReason::QpState) };
         let takes = match self.state {
             QpState::Rtr => is_request,
             QpState::Rts | QpState::Sqd | QpState::Sqe => true,
@@ -222,9 +242,13 @@ impl QueuePair {
         if !takes {
             return Err(DropReason::QpState);
         }
-        peering.admits(packet, meta)?;
+        remote.admits(packet, meta)?;
         // Behind a lost packet come as many as were in flight, and the ICRC is most of what they cost.
-        if self.service.ignores(peering, packet) {
+        if is_request
+            && let (Some(responder), Some(connection)) =
+                (self.halves.responder(), remote.connection())
+            && responder.ignores(connection, packet)
+        {
             return Err(DropReason::OutOfSequence);
         }
         Ok(())
@@ -253,13 +277,14 @@ impl QueuePair {
         mut arrival: Arrival<'_>,
     ) -> Result<(), DropReason> {
         self.take(cx, &mut arrival)?;
-        if self.service.keeps() { self.take_kept(cx, &arrival) } else { Ok(()) }
+        let keeps = self.halves.responder().is_some_and(Responder::keeps);
+        if keeps { self.take_kept(cx, &arrival) } else { Ok(()) }
     }
 
     /// Takes what was kept and follows a packet.
     #[cold]
     fn take_kept(&mut self, cx: &mut Context<'_>, before: &Arrival<'_>) -> Result<(), DropReason> {
-        while let Some(bytes) = self.service.take_kept() {
+        while let Some(bytes) = self.halves.responder_mut().and_then(Responder::take_kept) {
             let Ok(packet) = Datagram::parse(&bytes) else { continue };
             self.take(cx, &mut Arrival { packet, bytes: &bytes, ..*before })?;
         }
@@ -268,7 +293,7 @@ impl QueuePair {
 
     #[inline]
     fn take(&mut self, cx: &mut Context<'_>, arrival: &mut Arrival<'_>) -> Result<(), DropReason> {
-        let Some(peering) = &mut self.peering else { return Err(DropReason::QpState) };
+        let Some(remote) = &mut self.remote else { return Err(DropReason::QpState) };
         if arrival.packet.info.operation == Operation::Cnp {
             cx.counters().cnps_received += 1;
             return Ok(());
@@ -278,25 +303,19 @@ impl QueuePair {
             self.established = true;
             cx.outputs.events.push_back(AsyncEvent::CommEst(self.id.qpn));
         }
-        if let (Receives::Named(named), Peering::Connection(connection)) =
-            (&mut self.receives, &mut *peering)
+        if let (Receives::Named(named), RemoteInfo::Connection(connection)) =
+            (&mut self.receives, &mut *remote)
         {
             (connection.id.pd, arrival.addressed) = named.turn_to(cx.srqs, &arrival.packet);
         }
-        let (service, reliable) = (&mut self.service, self.qp_type.is_reliable());
-        let handled = self.receives.with(cx, &self.id, |cx, receives| {
-            let before = receives.len();
-            let handled = service.handle_packet(cx, peering, receives, arrival);
-            if !reliable && receives.len() < before {
-                cx.outputs.shortage.take(receives.len());
-            }
-            handled
-        });
-        if let Receives::Named(named) = &mut self.receives
-            && !self.service.is_within_message()
-        {
-            named.turn_away();
+        if let Some(requester) = self.halves.requester_mut() {
+            requester.observe(&arrival.packet.bth);
         }
+        let handled = if is_request {
+            self.take_request(cx, arrival)
+        } else {
+            self.take_response(cx, arrival)
+        };
         match handled {
             Ok(()) if is_request => {}
             Ok(()) => self.after_sending(cx, Ok(())),
@@ -308,45 +327,98 @@ impl QueuePair {
         Ok(())
     }
 
+    fn take_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        arrival: &Arrival<'_>,
+    ) -> Result<(), PacketError> {
+        let (Some(remote), Some(receive)) = (&self.remote, &mut self.halves.receive) else {
+            return Err(DropReason::QpState.into());
+        };
+        let is_reliable = self.qp_type.is_reliable();
+        let handled = self.receives.with(cx, &self.id, |cx, receives| {
+            let before = receives.len();
+            let handled = receive.handle_request(cx, remote, receives, arrival);
+            if !is_reliable && receives.len() < before {
+                cx.outputs.shortage.take(receives.len());
+            }
+            handled
+        });
+        if let Receives::Named(named) = &mut self.receives
+            && !self.halves.responder().is_some_and(Responder::is_within_message)
+        {
+            named.turn_away();
+        }
+        handled
+    }
+
+    fn take_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        arrival: &Arrival<'_>,
+    ) -> Result<(), PacketError> {
+        let connection = self.remote.as_ref().and_then(RemoteInfo::connection);
+        let (Some(connection), Some(requester)) = (connection, self.halves.requester_mut()) else {
+            return Err(DropReason::QpState.into());
+        };
+        let datagram = (&arrival.packet, arrival.bytes);
+        requester.handle_response(cx, connection, datagram).map_err(PacketError::Send)
+    }
+
     /// Takes a packet like the one before it, which was admitted and was in the middle of a message, or a
     /// message of RC. False when something is the matter with it: then nothing has changed, and
     /// [`handle_packet`](Self::handle_packet) will say what.
     pub(crate) fn handle_next(&mut self, cx: &mut Context<'_>, packet: &Datagram<'_>) -> bool {
-        let Some(peering) = &self.peering else { return false };
+        let Some(connection) = self.remote.as_ref().and_then(RemoteInfo::connection) else {
+            return false;
+        };
         // Nothing but errors changes the state while a buffer is received.
         if self.state == QpState::Err {
             return false;
         }
-        let service = &mut self.service;
-        if packet.info.has(OpcodeFlags::MIDDLE) {
-            return service.handle_middle(cx, peering, packet);
+        let halves = &mut self.halves;
+        if !packet.info.is_request() {
+            let requester = halves.requester_mut();
+            return requester.is_some_and(|half| half.handle_middle(cx, connection, packet));
         }
-        self.receives
-            .with(cx, &self.id, |cx, receives| service.handle_only(cx, peering, receives, packet))
+        if packet.info.has(OpcodeFlags::MIDDLE) {
+            let receive = &mut halves.receive;
+            return receive.as_mut().is_some_and(|half| half.handle_middle(cx, connection, packet));
+        }
+        let Some(responder) = halves.responder_mut() else { return false };
+        self.receives.with(cx, &self.id, |cx, receives| {
+            responder.handle_only(cx, connection, receives, packet)
+        })
     }
 
-    /// What the last packets have brought could not be written.
+    /// The data of the last packets could not be written.
     pub(crate) fn lose_memory(&mut self) {
-        self.service.lose_memory();
+        self.halves.lose_memory();
     }
 
     pub(crate) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.paced = self.paced.filter(|until| *until > cx.now);
-        let Some(peering) = &self.peering else { return };
-        let result = self.service.handle_timeout(cx, peering);
+        let Some(remote) = &self.remote else { return };
+        let result = match (self.halves.requester_mut(), remote.connection()) {
+            (Some(requester), Some(connection)) => requester.handle_timeout(cx, connection),
+            _ => Ok(()),
+        };
         self.after_sending(cx, result);
     }
 
     /// Everything that may follow from the send queue having moved.
     fn after_sending(&mut self, cx: &mut Context<'_>, result: Result<(), WcStatus>) {
-        if let Some(status) = result.err().or_else(|| self.service.failure()) {
-            self.service.fail_oldest(cx, &self.id, status);
-            match self.qp_type {
-                QpType::Rc | QpType::XrcIni | QpType::XrcTgt => self.stop(cx),
-                // Receiving goes on where nobody waits for an answer (IBTA vol 1, §10.3.1.6).
-                QpType::Uc | QpType::Ud => {
+        let not_sent = || self.halves.requester().and_then(Requester::failure);
+        if let Some(status) = result.err().or_else(not_sent) {
+            if let Some(send) = &mut self.halves.send {
+                send.fail_oldest(cx, &self.id, status);
+            }
+            match self.qp_type.is_reliable() {
+                true => self.stop(cx),
+                // An unreliable service goes on receiving (IBTA vol 1, §10.3.1.6).
+                false => {
                     self.state = QpState::Sqe;
-                    self.service.flush(cx, &self.id, None);
+                    self.halves.flush_sends(cx, &self.id);
                 }
             }
         }
@@ -354,7 +426,7 @@ impl QueuePair {
     }
 
     fn check_drained(&mut self, cx: &mut Context<'_>) {
-        if self.drained_event_due && self.state == QpState::Sqd && self.service.is_drained() {
+        if self.drained_event_due && self.state == QpState::Sqd && self.halves.is_drained() {
             self.drained_event_due = false;
             if self.cold.attr.en_sqd_async_notify != Some(false) {
                 cx.outputs.events.push_back(AsyncEvent::SqDrained(self.id.qpn));
@@ -380,18 +452,20 @@ impl QueuePair {
 
     /// Whether there may be something to send.
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.service.owes() || self.wants_to_request()
+        self.halves.responder().is_some_and(Responder::owes) || self.wants_to_request()
     }
 
     /// Whether there may be a request to send.
     pub(crate) fn wants_to_request(&self) -> bool {
-        self.service.may_transmit(self.send_state())
-            && (self.waiting.is_none() || self.service.has_rerequests())
-            && self.paced.is_none()
+        let may_request = || {
+            self.waiting.is_none() || self.halves.requester().is_some_and(Requester::has_rerequests)
+        };
+        self.halves.may_transmit(self.send_state()) && may_request() && self.paced.is_none()
     }
 
     pub(crate) fn owes_only_acknowledgement(&self) -> bool {
-        self.service.owes_only_acknowledgement() && !self.wants_to_request()
+        self.halves.responder().is_some_and(Responder::owes_only_acknowledgement)
+            && !self.wants_to_request()
     }
 
     /// What the state allows the send queue.
@@ -406,18 +480,22 @@ impl QueuePair {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.service.deadline().into_iter().chain(self.paced).min()
+        let recovery = self.halves.requester().and_then(Requester::deadline);
+        recovery.into_iter().chain(self.paced).min()
     }
 
     /// Empties `out` and gives it the path, the token and the limit of the next burst of this queue pair. No sender
     /// changes them: it only appends packets.
     pub(crate) fn begin_burst(&self, out: &mut Burst) {
-        let path = match &self.peering {
-            Some(Peering::Connection(connection)) => Some(connection.path),
-            Some(Peering::Endpoint(_)) => self.service.next_destination().map(|to| to.path),
-            None => None,
+        let path = match (&self.remote, &self.halves.send) {
+            (Some(RemoteInfo::Connection(connection)), _) => Some(connection.path),
+            (Some(RemoteInfo::Endpoint(_)), Some(SendHalf::Ud(sender))) => {
+                sender.next_destination().map(|to| to.path)
+            }
+            _ => None,
         };
-        let limit = if self.service.goes_alone() { 0 } else { usize::MAX };
+        let goes_alone = self.halves.requester().is_some_and(Requester::goes_alone);
+        let limit = if goes_alone { 0 } else { usize::MAX };
         match path {
             Some(path) => out.begin(path, BurstToken(self.id.qpn.value().into()), limit),
             None => out.clear(),
@@ -433,9 +511,9 @@ impl QueuePair {
         out: &mut Burst,
     ) -> Left {
         let mut left = Left { more: false, blocked: None };
-        let Some(peering) = &self.peering else { return left };
-        if let (Peering::Connection(connection), Some(responder)) =
-            (peering, self.service.responder())
+        let Some(remote) = &self.remote else { return left };
+        if let (RemoteInfo::Connection(connection), Some(responder)) =
+            (remote, self.halves.responder_mut())
             && extent == Extent::Everything
         {
             if self.close_first {
@@ -450,16 +528,15 @@ impl QueuePair {
         let mut result = Ok(());
         let grant = self.pacer.grant(cx.now);
         let state = self.send_state();
-        let has_requests = self.service.may_transmit(state);
+        let has_requests = self.halves.may_transmit(state);
         if has_requests {
             self.paced = grant.err();
         }
-        if let Ok(bytes) = grant
+        if let (Ok(bytes), Some(send)) = (grant, &mut self.halves.send)
             && has_requests
         {
             let before = out.data().len();
-            let progress =
-                out.fill_within(bytes, |out| self.service.transmit(cx, peering, state, out));
+            let progress = out.fill_within(bytes, |out| send.transmit(cx, remote, state, out));
             self.pacer.charge(cx.now, out.data().len().saturating_sub(before));
             match progress {
                 Ok(Progress::Idle) => {}
@@ -468,8 +545,8 @@ impl QueuePair {
                 Err(status) => result = Err(status),
             }
         }
-        if let (Peering::Connection(connection), Some(responder)) =
-            (peering, self.service.responder())
+        if let (RemoteInfo::Connection(connection), Some(responder)) =
+            (remote, self.halves.responder_mut())
         {
             if extent == Extent::Everything || out.len() > 1 {
                 responder.close(connection, out);
@@ -485,8 +562,8 @@ impl QueuePair {
     /// Appends the acknowledgement or NAK that is owed to a burst that has [begun](Self::begin_burst), unless an
     /// answer goes before it.
     pub(crate) fn acknowledge(&mut self, out: &mut Burst) {
-        if let Some(Peering::Connection(connection)) = &self.peering
-            && let Some(responder) = self.service.responder()
+        if let Some(RemoteInfo::Connection(connection)) = &self.remote
+            && let Some(responder) = self.halves.responder_mut()
         {
             responder.close(connection, out);
         }
@@ -496,13 +573,16 @@ impl QueuePair {
 
     /// RESET: as if it had just been created. Nothing completes.
     pub(crate) fn reset(&mut self, cx: &mut Context<'_>) {
-        let window = self.peering.as_ref().and_then(Peering::window);
-        self.service.clear(cx, window);
+        let window = self.remote.as_ref().and_then(RemoteInfo::window);
+        if let Some(requester) = self.halves.requester_mut() {
+            requester.clear(cx, window);
+        }
         // Whoever is connected next must not find them.
         cx.memory.unbind_all_for(self.id.qpn);
         // What it has taken from a shared queue is not lost with it.
-        let service = &mut self.service;
-        self.receives.with(cx, &self.id, |_, receives| service.forget_message(receives));
+        if let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message) {
+            self.receives.with(cx, &self.id, |_, receives| message.forget(receives));
+        }
         if let (Some(waits_for), Some(slot)) = (self.waiting, cx.slot) {
             cx.windows.forget_waiter(waits_for, slot);
         }
@@ -515,16 +595,18 @@ impl QueuePair {
     }
 
     /// INIT → RTR: receiving starts.
-    pub(crate) fn start_receiving(&mut self, peering: Peering) {
-        self.service.start_receiving(self.cold.attr.rq_psn.unwrap_or_default());
-        self.peering = Some(peering);
+    pub(crate) fn start_receiving(&mut self, remote: RemoteInfo) {
+        if let Some(receive) = &mut self.halves.receive {
+            receive.start(self.cold.attr.rq_psn.unwrap_or_default());
+        }
+        self.remote = Some(remote);
     }
 
     /// RTR → RTS: sending starts.
     pub(crate) fn start_sending(&mut self, receive_buffer: u64, windows: &Windows) {
         let first = self.cold.attr.sq_psn.unwrap_or_default();
-        if let Some(peering) = &self.peering {
-            self.service.start_sending(first, peering, receive_buffer, windows);
+        if let (Some(send), Some(remote)) = (&mut self.halves.send, &self.remote) {
+            send.start(first, remote, receive_buffer, windows);
         }
     }
 
@@ -535,9 +617,13 @@ impl QueuePair {
     }
 
     /// Takes attributes over that changed while connected.
-    pub(crate) fn reconfigure(&mut self, peering: Peering) {
-        self.service.configure(&peering);
-        self.peering = Some(peering);
+    pub(crate) fn reconfigure(&mut self, remote: RemoteInfo) {
+        if let (Some(requester), Some(connection)) =
+            (self.halves.requester_mut(), remote.connection())
+        {
+            requester.configure(connection);
+        }
+        self.remote = Some(remote);
     }
 
     /// RTS → SQD: the event `SQ_DRAINED` follows.
@@ -553,18 +639,18 @@ impl QueuePair {
 
     /// How many READs, atomics and the like are posted and unfinished.
     pub(crate) fn awaited(&self) -> usize {
-        self.service.awaited()
+        self.halves.requester().map_or(0, Requester::awaited)
     }
 
     /// Whether requests started before SQD are still unfinished.
     pub(crate) fn is_draining(&self) -> bool {
-        self.state == QpState::Sqd && !self.service.is_drained()
+        self.state == QpState::Sqd && !self.halves.is_drained()
     }
 
     /// The application, a full completion queue, or a failed send request has ended it: the responder sends nothing
     /// more.
     pub(crate) fn stop(&mut self, cx: &mut Context<'_>) {
-        if let Some(responder) = self.service.responder() {
+        if let Some(responder) = self.halves.responder_mut() {
             responder.clear();
         }
         self.enter_error(cx);
@@ -575,12 +661,20 @@ impl QueuePair {
     fn enter_error(&mut self, cx: &mut Context<'_>) {
         let fails = std::mem::replace(&mut self.state, QpState::Err) != QpState::Err;
         (self.drained_event_due, self.paced) = (false, None);
-        let window = self.peering.as_ref().and_then(Peering::window);
-        self.service.flush(cx, &self.id, window);
-        let (service, qpn) = (&mut self.service, self.id.qpn);
-        self.receives.with(cx, &self.id, |cx, receives| {
-            service.end_message(cx, qpn, receives, WcStatus::WrFlushErr);
-        });
+        let window = self.remote.as_ref().and_then(RemoteInfo::window);
+        self.halves.flush_sends(cx, &self.id);
+        if let Some(requester) = self.halves.requester_mut() {
+            requester.clear(cx, window);
+        }
+        if let Some(responder) = self.halves.responder_mut() {
+            responder.drop_kept();
+        }
+        let qpn = self.id.qpn;
+        if let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message) {
+            self.receives.with(cx, &self.id, |cx, receives| {
+                message.end(cx, qpn, receives, WcStatus::WrFlushErr);
+            });
+        }
         match &mut self.receives {
             Receives::Own(receives) => {
                 let cq = receives.cq;
@@ -601,18 +695,14 @@ impl QueuePair {
     pub(crate) fn forget_srq(&mut self, srqn: Srqn) {
         if let Receives::Named(named) = &mut self.receives
             && named.is_at(srqn)
+            && let Some(message) = self.halves.receive.as_mut().and_then(ReceiveHalf::message)
         {
-            self.service.forget_message(&mut RecvQueue::default());
+            message.forget(&mut RecvQueue::default());
         }
-    }
-
-    /// The transport that its packets belong to.
-    pub(crate) fn transport(&self) -> Transport {
-        self.service.transport()
     }
 
     /// The UDP source ports of its packets, once it has any.
     pub(crate) fn source_ports(&self) -> &[u16] {
-        self.peering.as_ref().map_or(&[], Peering::source_ports)
+        self.remote.as_ref().map_or(&[], RemoteInfo::source_ports)
     }
 }

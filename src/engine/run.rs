@@ -2,7 +2,7 @@
 //! the PSN alone, so what was found out about the first holds for those that follow it in one buffer.
 
 use crate::engine::qp::QueuePair;
-use crate::engine::service::Arrival;
+use crate::engine::remote::Arrival;
 use crate::net::{RxBuffer, RxMeta};
 use crate::psn::Psn;
 use crate::transport::connection::Context;

@@ -9,7 +9,7 @@ use rand_core::{Rng, SeedableRng};
 
 use crate::engine::create::CreateError;
 use crate::engine::qp::QueuePair;
-use crate::engine::service::Arrival;
+use crate::engine::remote::Arrival;
 use crate::ids::{CqId, Qpn};
 use crate::net::RxMeta;
 use crate::sys::prefetch;

@@ -156,13 +156,6 @@ impl UcSender {
             self.queue.pop_front();
         }
     }
-
-    /// Ends every request with "flushed", in order.
-    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity) {
-        while !self.queue.is_empty() {
-            self.fail_oldest(cx, id, WcStatus::WrFlushErr);
-        }
-    }
 }
 
 /// The receiving half of a UC queue pair.
@@ -270,25 +263,9 @@ impl UcReceiver {
         self.sequence = Sequence::Idle;
     }
 
-    /// Ends the message, if a receive request belongs to it, with `status`.
-    pub(crate) fn end_message(
-        &mut self,
-        cx: &mut Context<'_>,
-        qpn: Qpn,
-        receives: &mut RecvQueue,
-        status: WcStatus,
-    ) {
-        self.message.end(cx, qpn, receives, status);
-    }
-
-    /// What the message has brought could not be written.
-    pub(crate) fn lose_memory(&mut self) {
-        self.message.lose_memory();
-    }
-
-    /// Forgets the message.
-    pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
-        self.message.forget(receives);
+    /// Returns the message that is arriving.
+    pub(crate) fn message(&mut self) -> &mut Inbound {
+        &mut self.message
     }
 }
 

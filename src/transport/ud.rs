@@ -82,7 +82,13 @@ impl UdSender {
         self.destinations.push_back(to);
     }
 
-    /// A request is one packet, so none has started and is unfinished.
+    /// A request is one packet, so none is unfinished that has started.
+    #[expect(clippy::unused_self, reason = "as of the senders of other services")]
+    pub(crate) fn is_drained(&self) -> bool {
+        true
+    }
+
+    /// Whether there is a request to send. None of them has started.
     pub(crate) fn may_transmit(&self, state: SendState) -> bool {
         !self.queue.is_empty() && state.admits_new()
     }
@@ -170,13 +176,6 @@ impl UdSender {
         self.queue.pop_front();
         self.destinations.pop_front();
     }
-
-    /// Ends every request with "flushed", in order.
-    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity) {
-        while !self.queue.is_empty() {
-            self.fail_oldest(cx, id, WcStatus::WrFlushErr);
-        }
-    }
 }
 
 /// A key with this bit set in a send request stands for the queue pair's own (IBTA vol 1, §10.2.5).
@@ -193,64 +192,70 @@ fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
     Header { opcode, psn: wqe.first, ack_req: false, solicited, srqn: None, extension }
 }
 
-/// Takes a packet. A receive request is used only by one that is delivered.
-///
-/// `id` is the packet's IPv4 identification.
-pub(crate) fn handle_packet(
-    cx: &mut Context<'_>,
-    endpoint: &Endpoint,
-    receives: &mut RecvQueue,
-    packet: &Datagram<'_>,
-    meta: &RxMeta,
-    id: u16,
-) -> Result<(), PacketError> {
-    let deth = packet.deth().ok_or(DropReason::Malformed)?;
-    if deth.qkey != endpoint.qkey {
-        return Err(DropReason::QKeyMismatch.into());
-    }
-    let len = u32::try_from(packet.payload.len()).map_err(|_| DropReason::Malformed)?;
-    let byte_len = GRH_LEN + len;
-    if len > endpoint.mtu {
-        return Err(DropReason::Refused.into());
-    }
-    let request = receives.first().ok_or(DropReason::NoReceive)?;
-    let wr_id = request.wr_id;
-    let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
-    if room < u64::from(byte_len) {
-        if receives.shared {
-            // Left there it would stand in the way of every queue pair (IBTA vol 1, §9.9.3, class E).
-            let end = RecvEnd::failed(TransportError::ReceiveTooShort.consequence().status);
-            complete(cx, endpoint, receives, wr_id, end);
+/// The receiving half of a UD queue pair. Each packet is a message, so it keeps no state.
+#[derive(Debug)]
+pub(crate) struct UdReceiver;
+
+impl UdReceiver {
+    /// Takes a packet and the IPv4 identification that it came with. Only a packet that is delivered uses a receive
+    /// request.
+    #[expect(clippy::unused_self, reason = "as of the receivers of other services")]
+    pub(crate) fn handle_packet(
+        &self,
+        cx: &mut Context<'_>,
+        endpoint: &Endpoint,
+        receives: &mut RecvQueue,
+        packet: &Datagram<'_>,
+        (meta, id): (&RxMeta, u16),
+    ) -> Result<(), PacketError> {
+        let deth = packet.deth().ok_or(DropReason::Malformed)?;
+        if deth.qkey != endpoint.qkey {
+            return Err(DropReason::QKeyMismatch.into());
         }
-        return Err(DropReason::Refused.into());
+        let len = u32::try_from(packet.payload.len()).map_err(|_| DropReason::Malformed)?;
+        let byte_len = GRH_LEN + len;
+        if len > endpoint.mtu {
+            return Err(DropReason::Refused.into());
+        }
+        let request = receives.first().ok_or(DropReason::NoReceive)?;
+        let wr_id = request.wr_id;
+        let room: u64 = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        if room < u64::from(byte_len) {
+            if receives.shared {
+                // Left there it would stand in the way of every queue pair (IBTA vol 1, §9.9.3, class E).
+                let end = RecvEnd::failed(TransportError::ReceiveTooShort.consequence().status);
+                complete(cx, endpoint, receives, wr_id, end);
+            }
+            return Err(DropReason::Refused.into());
+        }
+        let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
+        let placed = Spans::resolve(cx.memory, receives.pd, pieces, Need::Write)
+            .map_err(|_| TransportError::LocalProtection)
+            .and_then(|buffer| {
+                let grh = global_route(meta, id, packet);
+                buffer
+                    .place(cx.turn, 0, &grh, Placement::Plain)
+                    .and_then(|()| {
+                        buffer.place(cx.turn, GRH_LEN as usize, packet.payload, Placement::Final)
+                    })
+                    .map_err(|_| TransportError::LocalProtection)
+            });
+        let end = match placed {
+            Err(error) => RecvEnd::failed(error.consequence().status),
+            Ok(()) => RecvEnd {
+                status: WcStatus::Success,
+                opcode: WcOpcode::Recv,
+                byte_len,
+                imm: packet.imm().map(|imm| imm.0),
+                invalidated: None,
+                solicited: packet.bth.solicited,
+                source_qp: Some(deth.source_qp),
+                ip_version: Some(meta.source.ip().into()),
+            },
+        };
+        complete(cx, endpoint, receives, wr_id, end);
+        placed.map_err(|_| PacketError::Receive)
     }
-    let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-    let placed = Spans::resolve(cx.memory, receives.pd, pieces, Need::Write)
-        .map_err(|_| TransportError::LocalProtection)
-        .and_then(|buffer| {
-            let grh = global_route(meta, id, packet);
-            buffer
-                .place(cx.turn, 0, &grh, Placement::Plain)
-                .and_then(|()| {
-                    buffer.place(cx.turn, GRH_LEN as usize, packet.payload, Placement::Final)
-                })
-                .map_err(|_| TransportError::LocalProtection)
-        });
-    let end = match placed {
-        Err(error) => RecvEnd::failed(error.consequence().status),
-        Ok(()) => RecvEnd {
-            status: WcStatus::Success,
-            opcode: WcOpcode::Recv,
-            byte_len,
-            imm: packet.imm().map(|imm| imm.0),
-            invalidated: None,
-            solicited: packet.bth.solicited,
-            source_qp: Some(deth.source_qp),
-            ip_version: Some(meta.source.ip().into()),
-        },
-    };
-    complete(cx, endpoint, receives, wr_id, end);
-    placed.map_err(|_| PacketError::Receive)
 }
 
 /// Takes the oldest receive request, and ends it.

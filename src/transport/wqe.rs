@@ -150,6 +150,7 @@ impl Wqe {
     }
 
     /// What it has in common with others that take no more than to copy one piece; `None` when it takes more.
+    #[inline]
     pub(crate) fn kind(&self) -> Option<Kind> {
         let is_write = match self.op {
             SendOp::Send => false,

@@ -611,14 +611,6 @@ impl Requester {
         }
     }
 
-    /// Ends every request with "flushed", in order, and forgets what is in flight.
-    pub(crate) fn flush(&mut self, cx: &mut Context<'_>, id: &Identity, window: Option<WindowId>) {
-        while !self.queue.is_empty() {
-            self.fail_oldest(cx, id, WcStatus::WrFlushErr);
-        }
-        self.clear(cx, window);
-    }
-
     /// Forgets every request without a completion.
     pub(crate) fn clear(&mut self, cx: &mut Context<'_>, window: Option<WindowId>) {
         self.queue.clear();

@@ -38,7 +38,6 @@
 
 use bytes::Bytes;
 
-use crate::ids::Qpn;
 use crate::mem::{Access, AtomicError, FlushError};
 use crate::net::Burst;
 use crate::psn::Psn;
@@ -52,7 +51,7 @@ use crate::transport::rc::bursts::Bursts;
 use crate::transport::rc::replay::{Class, Kind, ReadSource, ReplayCache, ReplayEntry};
 use crate::transport::recv::RecvQueue;
 use crate::transport::segment::Segmentation;
-use crate::transport::work::{FlushPlacement, WcStatus};
+use crate::transport::work::FlushPlacement;
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
@@ -218,7 +217,8 @@ impl Responder {
             Reliable::Fail { nak, .. } => {
                 self.closing = Some(Closing::Fatal(packet.bth.psn, nak));
                 let qpn = connection.id.qpn;
-                let recv_completed = self.end_message(cx, qpn, receives, consequence.status)
+                self.drop_kept();
+                let recv_completed = self.message.end(cx, qpn, receives, consequence.status)
                     || Inbound::end_notice(cx, qpn, receives, packet, error);
                 Err(Failure { error, recv_completed })
             }
@@ -678,17 +678,9 @@ impl Responder {
         self.replay.first_before(self.position).unwrap_or(self.expected).previous()
     }
 
-    /// Ends the message that is arriving, if a receive request belongs to it, with `status`. Tells
-    /// whether one did. What was kept is forgotten: nothing follows.
-    pub(crate) fn end_message(
-        &mut self,
-        cx: &mut Context<'_>,
-        qpn: Qpn,
-        receives: &mut RecvQueue,
-        status: WcStatus,
-    ) -> bool {
+    /// Drops the packets that are kept: the missing one is not coming.
+    pub(crate) fn drop_kept(&mut self) {
         self.ahead.clear();
-        self.message.end(cx, qpn, receives, status)
     }
 
     /// Whether a message has begun and not ended.
@@ -696,14 +688,9 @@ impl Responder {
         self.sequence != Sequence::Idle
     }
 
-    /// What the message that is arriving has brought could not be written.
-    pub(crate) fn lose_memory(&mut self) {
-        self.message.lose_memory();
-    }
-
-    /// Forgets the message that is arriving.
-    pub(crate) fn forget_message(&mut self, receives: &mut RecvQueue) {
-        self.message.forget(receives);
+    /// Returns the message that is arriving.
+    pub(crate) fn message(&mut self) -> &mut Inbound {
+        &mut self.message
     }
 
     /// Forgets what is owed: the queue pair was told to stop.
