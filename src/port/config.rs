@@ -5,20 +5,20 @@ use std::net::IpAddr;
 /// Configuration of a port at one address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortConfig {
-    /// The address to receive at and to send from: one of this machine's.
+    /// Address to receive at and to send from: one of this machine's.
     pub ip: IpAddr,
-    /// Bytes that may wait to be received, as the kernel counts them. `None`: what the system
-    /// allows, up to 8 MiB. It is capped at twice `net.core.rmem_max` without CAP_NET_ADMIN.
+    /// Size of the receive buffer in bytes, as the kernel counts them; the kernel caps it at twice `net.core.rmem_max`
+    /// without CAP_NET_ADMIN. `None`: 8 MiB, or as much as the kernel grants.
     pub receive_buffer: Option<usize>,
-    /// The one UDP source port to send from, for firewalls that want to know it; 4791 itself is
-    /// allowed. `None`: each queue pair asks for its own.
+    /// The only UDP source port, for firewalls with a fixed port; 4791 itself is allowed. `None`: each queue pair
+    /// requests its own.
     pub source_port: Option<u16>,
-    /// Whether to let the kernel cut bursts.
+    /// Whether the kernel splits bursts (UDP GSO).
     pub gso: bool,
-    /// Whether to let the kernel merge what arrives.
+    /// Whether the kernel merges received datagrams (UDP GRO).
     pub gro: bool,
-    /// Whether to receive multicast groups alone. Other ports may have the address too then, and one of them receives
-    /// what is sent to it.
+    /// Receive multicast groups only. Other ports may then have the address too, and one of them receives its unicast
+    /// datagrams.
     pub groups_only: bool,
 }
 
@@ -26,7 +26,7 @@ impl PortConfig {
     /// Default size of a receive buffer in bytes, as the kernel counts it.
     pub const RECEIVE_BUFFER: usize = 8 << 20;
 
-    /// The usual port at `ip`.
+    /// Returns the default configuration for `ip`.
     pub fn new(ip: IpAddr) -> Self {
         Self {
             ip,

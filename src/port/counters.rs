@@ -7,24 +7,24 @@ counters! {
     named "port_";
     /// Counts of a port since it was opened.
     pub struct PortCounters {
-        tx_bursts: "Bursts sent: datagrams of one size that went with one call.";
+        tx_bursts: "Bursts sent: datagrams of one size that one send call takes.";
         tx_datagrams: "Datagrams sent.";
         tx_bytes: "Bytes of UDP payload sent.";
-        rx_buffers: "Buffers received: datagrams of one size that came with one call.";
+        rx_buffers: "Buffers received: datagrams of one size that one receive call returns.";
         rx_datagrams: "Datagrams received.";
         rx_bytes: "Bytes of UDP payload received.";
-        kernel_drops: "Buffers that arrived and were thrown away before they could be received: there was no room for them, the UDP checksum was wrong, or they made no packet. The kernel does not tell these apart, and counts merged datagrams as one.";
-        busy: "Times that the port took fewer bursts than it was offered.";
-        refused: "Bursts that the socket refused for good.";
-        gso_refused: "Bursts sent a datagram at a time, because the host would not cut them.";
-        tx_connected: "Datagrams of those sent that went to and fro, and so left from a connected socket.";
-        tx_copies: "Datagrams of those that were sent by the usual socket before: over IPv4 the first three that go to and fro.";
-        strays: "Datagrams that came to another shard's socket than that of their queue pair, and were handed over: somebody mixes in his bursts what goes to several.";
-        strays_lost: "Datagrams that came to another shard's socket, when too many waited to be handed over.";
-        shm_tx_bursts: "Bursts of those sent that went through shared memory.";
-        shm_rx_buffers: "Buffers of those received that came through shared memory.";
-        shm_lost: "Bursts for shared memory that was full and that nobody took anything out of.";
-        unresolved: "Bursts of a packet or TAP port to where nobody's link address was known: some of the first to an address, and all to a neighbour that does not answer.";
+        kernel_drops: "Buffers that the kernel dropped: the receive buffer was full, the UDP checksum was wrong, or the packet filter rejected them. The kernel does not distinguish these, and counts merged datagrams as one.";
+        busy: "Send calls in which the port took fewer bursts than offered.";
+        refused: "Bursts that the socket refused with a permanent error.";
+        gso_refused: "Bursts sent one datagram at a time, because the host does not split them (GSO).";
+        tx_connected: "Datagrams, of those sent, that left from a connected socket: short messages of a request-response flow.";
+        tx_copies: "Datagrams, of those, that the shared socket had sent before: over IPv4 the first three of such a flow.";
+        strays: "Datagrams that arrived at another shard's socket than that of their queue pair, and were forwarded: a sender mixes datagrams for several shards in one burst.";
+        strays_lost: "Datagrams that arrived at another shard's socket and were lost, because too many waited to be forwarded.";
+        shm_tx_bursts: "Bursts, of those sent, that went through shared memory.";
+        shm_rx_buffers: "Buffers, of those received, that came through shared memory.";
+        shm_lost: "Bursts lost because the shared memory was full and its reader did not read.";
+        unresolved: "Bursts of a packet or TAP port lost for lack of the neighbour's link address: some of the first to an address, and all to a neighbour that does not respond.";
     }
 }
 

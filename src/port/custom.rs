@@ -1,4 +1,4 @@
-//! Ports that a program brings along.
+//! Ports that a program implements.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,7 +12,7 @@ use super::config::PortConfig;
 use super::opener::{Kind, OpenPortError, Opener};
 use super::traits::Port;
 
-/// A kind of port that a program brings along: its own link between devices, a recorder, a bridge to a simulator.
+/// A kind of port that a program implements: its own link between devices, a recorder, a bridge to a simulator.
 ///
 /// ```no_run
 /// # use std::io;
@@ -34,7 +34,7 @@ pub struct CustomPort {
 type OpenCustomPort = dyn Fn(&PortConfig) -> io::Result<Box<dyn Port>> + Send + Sync;
 
 impl CustomPort {
-    /// Makes a kind of port. The device calls `open` for each of its addresses, and takes
+    /// Returns a kind of port. The device calls `open` for each of its addresses, and takes
     /// [`PortInfo::ip`](super::PortInfo::ip) as the address of the port.
     pub fn new<P: Port + 'static>(
         name: &'static str,
@@ -104,6 +104,6 @@ pub struct CustomPortError {
     pub name: &'static str,
     /// Address of the port.
     pub ip: IpAddr,
-    /// Error of the function that opens it.
+    /// Error of the function `open`.
     pub source: io::Error,
 }

@@ -1,7 +1,7 @@
 //! The table of port kinds: their names, and how a device opens ports of each.
 //!
 //! A new kind has a folder beside `udp`, with a port and a [`Kind`], and three lines here: a variant of [`PortKind`],
-//! its [`Kind`], and its name in [`PortKind::from_str`]. A program can bring a port of its own without that: see
+//! its [`Kind`], and its name in [`PortKind::from_str`]. A program can implement a port of its own without that: see
 //! [`CustomPort`].
 
 use std::fmt;
@@ -34,7 +34,7 @@ pub enum PortKind {
     /// A TAP interface, on which the port is a host of its own: [`TapPort`](super::tap::TapPort).
     #[cfg(feature = "tap")]
     Tap(TapConfig),
-    /// A port that the program brings. It has no text form that can be parsed.
+    /// A port that the program implements. Its text form cannot be parsed.
     Custom(CustomPort),
 }
 
@@ -56,12 +56,12 @@ impl PortKind {
         self.kind().name()
     }
 
-    /// Returns whether the addresses of such a port are those of the kernel of this machine.
+    /// Returns whether the addresses of such a port belong to the kernel of this machine.
     pub fn is_of_host(&self) -> bool {
         self.kind().is_of_host()
     }
 
-    /// Returns the addresses that the kind itself names, in order. A device opens at these unless it is given others.
+    /// Returns the addresses that the kind itself names, in order. A device opens at these by default.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.kind().addresses()
     }
@@ -88,7 +88,7 @@ impl fmt::Display for PortKind {
     }
 }
 
-/// Error for a text that names no [`PortKind`].
+/// Error for a string that names no [`PortKind`].
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum PortKindError {

@@ -34,18 +34,18 @@ pub(super) trait Kind {
     ///
     /// # Errors
     ///
-    /// The device cannot have the addresses.
+    /// The addresses are not available.
     fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError>;
 }
 
 /// Opens the ports of one device.
 pub(crate) trait Opener {
-    /// Opens the ports at one address, one for each of `shards` shards. Conditions that the user should know of, but
-    /// that do not keep the port from working, go to `warn`.
+    /// Opens the ports at one address, one for each of `shards` shards. Passes conditions that the user should know of,
+    /// but that do not keep the port from working, to `warn`.
     ///
     /// # Errors
     ///
-    /// The address or the sockets cannot be had.
+    /// The address or the sockets are not available.
     fn open(
         &self,
         config: &PortConfig,
@@ -53,7 +53,7 @@ pub(crate) trait Opener {
         warn: &mut dyn FnMut(&dyn fmt::Display),
     ) -> Result<Vec<Box<dyn Port>>, OpenPortError>;
 
-    /// Returns whether one port has all addresses of a device. Otherwise each address has its own.
+    /// Returns whether one port has all addresses of a device. Otherwise each address has a port.
     fn has_all_addresses(&self) -> bool {
         false
     }

@@ -1,30 +1,29 @@
-//! How many messages to ask for in one receive.
+//! Number of messages to request in one receive call.
 //!
-//! One is cheaper to ask for, many are cheaper to get. What is received is read while it is in the cache, and
-//! finds receive requests that were posted before.
+//! A call for one message is cheaper to set up; a call for many is cheaper for each message. A call receives no more
+//! than fits the cache, and leaves programs the time to post receive requests.
 
 use crate::sys::MAX_MESSAGES;
 
-/// Bytes to receive in one call at most, so that they are still in the cache when they are read.
+/// Maximum bytes received by one call, so that they are still in the cache when they are read.
 pub(in crate::port) const MOST_BYTES: usize = 256 << 10;
 
-/// Datagrams to receive in one call, about: each may take a receive request, and who looks for
-/// completions posts the next after he has seen them. Programs post 512 at a time, or more.
+/// Approximate maximum of datagrams received by one call. Each may consume a receive request, and a program posts new
+/// ones only after it has polled completions. Programs post 512 at a time, or more.
 pub(in crate::port) const MOST_DATAGRAMS: usize = 256;
 
-/// What is received in one message is part of a stream when it is so long, and others are behind it. So is
-/// what is sent at once.
+/// Length of a received message, or of a send, from which it counts as part of a stream: more messages follow at once.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// Messages to ask for at least when a part of a stream was sent since the last time. That took long: requests and
-/// acknowledgements have come meanwhile, one message each, and answers to several requests share bursts.
+/// Minimum number of messages to request after a send of a stream. The send took long: requests and acknowledgements
+/// arrived meanwhile, one message each, and responses to several requests share bursts.
 const BEHIND_STREAM: usize = 8;
 
-/// How many messages to ask for, learnt from what was received and sent.
+/// Number of messages to request, adapted to the messages received and sent.
 #[derive(Debug)]
 pub(in crate::port) struct Batch {
     next: usize,
-    /// How many are not too much, if they are as long as the last.
+    /// Maximum for messages as long as the last ones.
     most: usize,
 }
 
@@ -33,12 +32,12 @@ impl Batch {
         Self { next: 1, most: MAX_MESSAGES }
     }
 
-    /// How many to ask for next.
+    /// Returns the number of messages to request next.
     pub(in crate::port) const fn next(&self) -> usize {
         self.next
     }
 
-    /// So many were received, with so many datagrams and bytes in all.
+    /// Reports the messages of one receive call, and the datagrams and bytes in all of them.
     pub(in crate::port) fn received(&mut self, messages: usize, datagrams: usize, bytes: usize) {
         if messages == 0 {
             self.next = 1;
@@ -47,13 +46,13 @@ impl Batch {
         let fit = (MOST_BYTES * messages).checked_div(bytes).unwrap_or(MAX_MESSAGES);
         let few = (MOST_DATAGRAMS * messages).checked_div(datagrams).unwrap_or(MAX_MESSAGES);
         self.most = fit.min(few).clamp(1, MAX_MESSAGES);
-        // A lone small message is an answer that somebody waits for; what follows is another wait.
+        // A single short message is most often a response that a program waits for: no more follow at once.
         let is_stream = messages > 1 || bytes >= STREAM_BYTES;
         let wanted = if is_stream && messages == self.next { messages * 2 } else { messages };
         self.next = wanted.min(self.most);
     }
 
-    /// So many bytes are being sent at once.
+    /// Reports a send of `bytes` in one call.
     pub(in crate::port) fn sends(&mut self, bytes: usize) {
         if bytes >= STREAM_BYTES {
             self.next = self.next.max(BEHIND_STREAM.min(self.most));
@@ -65,7 +64,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// What is asked for after each of these messages of a length, when all that was asked for has come.
+    /// Returns the number requested after each of five calls that receive all they request, messages of this size.
     fn asked(bytes: usize, datagrams: usize) -> Vec<usize> {
         let mut batch = Batch::new();
         let mut asked = || {
@@ -107,7 +106,7 @@ mod tests {
         assert_eq!(batch.next(), 8);
         batch.received(3, 3, 60);
         assert_eq!(batch.next(), 3);
-        // Both ways.
+        // In both directions.
         batch.received(1, 15, 60_000);
         batch.sends(60_000);
         assert_eq!(batch.next(), 4);

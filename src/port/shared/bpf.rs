@@ -1,12 +1,11 @@
-//! What the kernel drops for us: datagrams that no engine takes, by their length, transport version and
-//! opcode.
+//! The filter by which the kernel drops datagrams that no engine takes, by length, transport version and opcode.
 //!
-//! The program is classic BPF, which needs no privileges. It sees a buffer from its UDP header on (a packet
-//! socket, from its Ethernet header on): one datagram, or several that the kernel has merged, for merging comes first. It looks at the first of
-//! them; what is merged comes from one socket.
+//! The program is classic BPF, which needs no privileges. It sees a buffer from its UDP header on (on a packet socket,
+//! from the Ethernet header on). A buffer is one datagram or several merged ones, as GRO runs before the filter. The
+//! filter looks at the first datagram; all merged ones come from one socket.
 //!
-//! Dropped datagrams take no room in the receive buffer and wake no thread. The kernel counts it with
-//! what found no room, and does not say why.
+//! Dropped datagrams take no space of the receive buffer and wake no thread. The kernel counts them together with those
+//! dropped for lack of space.
 
 use std::ops::Range;
 
@@ -15,14 +14,14 @@ use socket2::SockFilter;
 use crate::wire::packet::ICRC_LEN;
 use crate::wire::{Bth, Opcode};
 
-/// Opcodes of which the shortest datagram has this length, with what is before the BTH; `None`: they are
-/// not assigned.
+/// Consecutive opcodes with the same minimum length of a datagram, including the bytes before the BTH. `None` for
+/// unassigned opcodes.
 struct Run {
     opcodes: Range<u16>,
     shortest: Option<u32>,
 }
 
-/// Every byte that an opcode can be, in order. The BTH is `at` so many bytes.
+/// Returns the ranges of all 256 opcodes in order, for a BTH at offset `at`.
 fn runs(at: u32) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for byte in 0..=u8::MAX {
@@ -46,23 +45,24 @@ pub(in crate::port) const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 pub(in crate::port) const RETURN: u16 = 0x06;
 
-/// Offset of the reserved byte and the destination in the BTH.
+/// Offset in the BTH of the word with the destination QP.
 pub(in crate::port) const DEST_QP: u32 = 4;
 
 pub(in crate::port) const fn step(code: u16, operand: u32) -> SockFilter {
     SockFilter::new(code, 0, 0, operand)
 }
 
-/// `ret #0`: take no bytes.
+/// `ret #0`: accepts no bytes.
 pub(in crate::port) const DROP: SockFilter = step(RETURN, 0);
 const TAKE: SockFilter = step(RETURN, u32::MAX);
 
-/// Drops it when what was loaded is another value.
+/// Drops the buffer unless the loaded value is `value`.
 pub(in crate::port) const fn require(value: u32) -> [SockFilter; 2] {
     [SockFilter::new(JUMP_IF_EQUAL, 1, 0, value), DROP]
 }
 
-/// Takes what has the BTH of a packet `at` so many bytes; `None` when that cannot be written.
+/// Returns a program that accepts RoCEv2 packets with their BTH at offset `at`. `None` if an offset or a jump does not
+/// fit.
 pub(in crate::port) fn program(at: u32) -> Option<Vec<SockFilter>> {
     let shortest = at + u32::try_from(Bth::LEN + ICRC_LEN).ok()?;
     let mut program =
@@ -75,7 +75,7 @@ pub(in crate::port) fn program(at: u32) -> Option<Vec<SockFilter>> {
     Some(program)
 }
 
-/// Looks for the run that the loaded byte is in, by halves.
+/// Returns a binary search for the range of the loaded byte.
 fn search(runs: &[Run]) -> Option<Vec<SockFilter>> {
     match runs {
         [] => None,

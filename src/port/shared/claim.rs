@@ -1,7 +1,7 @@
-//! Names at an address, each of which one process can have at a time.
+//! Leases of an address: names that one process has at a time.
 //!
-//! A name is claimed by binding an abstract Unix socket, which is of the network namespace as the address is, can be
-//! bound by one process at a time, and is free again as soon as that process has gone, however it went.
+//! A process takes a lease by binding an abstract Unix socket. Its name belongs to the network namespace, as the
+//! address does, and the kernel frees it when the process ends, in whatever way.
 //!
 //! ```text
 //!   softroce/10.1.0.1/0 … softroce/10.1.0.1/63    the places of packet ports
@@ -9,8 +9,8 @@
 //!   softroce/10.1.0.1/shm                         where others find the port with shared memory
 //! ```
 //!
-//! Who claims a place looks whether somebody has all of them, and the other way round. Each claims first and
-//! then looks, so of two who come at the same time one sees the other at least.
+//! A process that takes the lease of one slot checks that no process has the lease of all, and the reverse. Each takes
+//! its lease before it checks, so of two that start at once, at least one sees the other.
 
 use std::fmt::Display;
 use std::io;
@@ -20,22 +20,22 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::ids::Qpn;
 
-/// A name at an address, for as long as it lives.
+/// A lease, held until it is dropped.
 #[derive(Debug)]
 pub(in crate::port) struct Claim(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
 
 impl Claim {
-    /// Claims a place of a packet port.
+    /// Takes the lease of one slot of packet ports.
     #[cfg(feature = "packet")]
     pub(in crate::port) fn place(ip: IpAddr, shard: u8) -> io::Result<Self> {
         claim(ip, shard)
     }
 
-    /// Claims the address for UDP ports that share it.
+    /// Takes the lease of the whole address, for UDP ports that share it.
     ///
     /// # Errors
     ///
-    /// `AddrInUse` when somebody has it, or a place there.
+    /// `AddrInUse` if another process has this lease, or that of a slot.
     pub(in crate::port) fn whole(ip: IpAddr) -> io::Result<Self> {
         let whole = claim(ip, WHOLE)?;
         match (0..Qpn::SHARDS).any(|shard| is_claimed(ip, shard)) {
@@ -44,7 +44,7 @@ impl Claim {
         }
     }
 
-    /// Whether UDP ports that share the address have it.
+    /// Returns whether UDP ports that share the address have it.
     #[cfg(feature = "packet")]
     pub(in crate::port) fn is_whole(ip: IpAddr) -> bool {
         is_claimed(ip, WHOLE)
@@ -53,7 +53,7 @@ impl Claim {
 
 const WHOLE: &str = "udp";
 
-/// How something at an address is called.
+/// Returns the name of a Unix socket for `what` at an address.
 pub(in crate::port) fn name_of(ip: IpAddr, what: impl Display) -> String {
     format!("softroce/{ip}/{what}")
 }

@@ -1,42 +1,42 @@
-//! What a network does to datagrams, in numbers.
+//! Conditions of an emulated link.
 
 use std::time::Duration;
 
-/// What a network does to datagrams on their way, in one direction. Probabilities are of 0 to 1, for
-/// each datagram.
+/// Conditions of one direction of a link. Probabilities are from 0 to 1, for each datagram.
 ///
-/// The same [simulated](super::super::sim) and over [another port](super::super::impair).
+/// The [simulator](super::super::sim) and the [link emulator](super::super::impair) apply them in the same way.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Conditions {
-    /// It never arrives.
+    /// Probability of a loss.
     pub loss: f64,
-    /// Times in which many in a row are lost.
+    /// Burst losses.
     pub bursts: Bursts,
-    /// Times in which nothing arrives.
+    /// Periods in which all datagrams are lost.
     pub outages: Outages,
-    /// It arrives twice.
+    /// Probability of a duplicate.
     pub duplicate: f64,
-    /// It is held back, by up to twice [`delay`](Self::delay) and by up to 20 µs at least, 200 µs over
-    /// another port, and those sent meanwhile overtake it. The others keep their order.
+    /// Probability of reordering. A reordered datagram is delayed by up to twice [`delay`](Self::delay), or up to 20 µs
+    /// (200 µs in the link emulator) if that is longer. Datagrams sent meanwhile overtake it; all others keep their
+    /// order.
     pub reorder: f64,
-    /// One of its bits is turned, of those that the ICRC covers.
+    /// Probability of a flipped bit, of those that the ICRC covers.
     pub corrupt: f64,
-    /// Its end is missing. A UDP socket would not deliver such a one. Where the receiver does not see
-    /// the IP header, one in 65,536 passes for whole.
+    /// Probability of a truncated datagram. A real UDP socket would not deliver it. Of receivers that do not see the IP
+    /// header, one in 65,536 takes it for a complete one.
     pub truncate: f64,
-    /// It is marked with "congestion experienced", if its sender has said that it may be (ECN).
+    /// Probability of the mark "congestion experienced" on a datagram whose sender supports ECN.
     pub mark: f64,
-    /// How long it is under way.
+    /// Propagation delay.
     pub delay: Duration,
-    /// How much longer at most, evenly spread.
+    /// Maximum of an additional delay, uniformly distributed.
     pub jitter: Duration,
-    /// How fast the link is; `None`: takes no time.
+    /// Rate of the link; `None`: unlimited.
     pub rate_bits_per_s: Option<u64>,
-    /// Bytes that may wait for the link at its rate; what comes on top is lost.
+    /// Size of the queue in front of the link, in bytes; datagrams that exceed it are lost.
     pub queue_bytes: Option<u64>,
-    /// Marks what finds more bytes than this before it, as [`mark`](Self::mark) does.
+    /// Length of the queue, in bytes, above which datagrams are marked as for [`mark`](Self::mark).
     pub mark_above_bytes: Option<u64>,
-    /// The sender's port is busy, for each burst, and stays so for up to 20 µs.
+    /// Probability that the sender's port takes no burst, and none for the next 20 µs at most.
     pub refuse_send: f64,
 }
 
@@ -46,7 +46,7 @@ impl Conditions {
         self.mark > 0.0 || self.mark_above_bytes.is_some()
     }
 
-    /// How long the link takes to put `bytes` on the wire.
+    /// Returns the time that the link takes to send `bytes`.
     pub(in crate::port) fn serialization(&self, bytes: usize) -> Duration {
         match self.rate_bits_per_s {
             None => Duration::ZERO,
@@ -57,14 +57,14 @@ impl Conditions {
         }
     }
 
-    /// Bytes that wait for the link when it is busy for `backlog` more.
+    /// Returns the number of queued bytes when the link is busy for `backlog` more.
     pub(in crate::port) fn queued(&self, backlog: Duration) -> u128 {
         let rate = u128::from(self.rate_bits_per_s.unwrap_or(0));
         backlog.as_nanos() * rate / 8 / 1_000_000_000
     }
 }
 
-/// Loss as Gilbert and Elliott have it: a link is good or bad, and changes between the two by chance.
+/// Burst losses by the Gilbert–Elliott model: the link is good or bad, and changes between the two at random.
 ///
 /// ```text
 ///                begin
@@ -77,40 +77,39 @@ impl Conditions {
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bursts {
-    /// How probably a bad time begins with a datagram; 0: there are none.
+    /// Probability that a datagram begins a bad period; 0: there are none.
     pub begin: f64,
-    /// How many datagrams fall into a bad time, on average.
+    /// Mean number of datagrams in a bad period.
     pub length: f64,
-    /// How probably a datagram is lost in a bad time.
+    /// Probability of a loss in a bad period.
     pub loss: f64,
 }
 
 impl Default for Bursts {
-    /// None. Where only [`begin`](Self::begin) is given, ten are lost in a row on average.
+    /// No bad periods. If only [`begin`](Self::begin) is set, one has ten losses in a row on average.
     fn default() -> Self {
         Self { begin: 0.0, length: 10.0, loss: 1.0 }
     }
 }
 
-/// Times in which nothing arrives, one after the other at fixed distances: the last `length` of every
-/// `every` are one.
+/// Periodic outages, in which all datagrams are lost: the last `length` of every `every`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outages {
-    /// How long each is; zero: there are none.
+    /// Length of an outage; zero: there are none.
     pub length: Duration,
-    /// From one end to the next.
+    /// Time from the end of one outage to the end of the next.
     pub every: Duration,
 }
 
 impl Default for Outages {
-    /// None. Where only [`length`](Self::length) is given, there is one a second.
+    /// No outages. If only [`length`](Self::length) is set, there is one every second.
     fn default() -> Self {
         Self { length: Duration::ZERO, every: Duration::from_secs(1) }
     }
 }
 
 impl Outages {
-    /// Whether one is at a time since the origin.
+    /// Returns whether the time `ns` after the origin is in an outage.
     pub(in crate::port) fn covers(&self, ns: u64) -> bool {
         let every = self.every.as_nanos().max(1);
         !self.length.is_zero()

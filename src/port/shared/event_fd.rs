@@ -1,4 +1,4 @@
-//! Eventfds: descriptors that wake the thread which sleeps on them.
+//! Eventfds: descriptors that wake a sleeping thread.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ pub(crate) type EventFd = Doorbell<EventFdSignal>;
 pub(crate) struct EventFdSignal(File);
 
 impl EventFd {
-    /// Opens one that is not readable.
+    /// Opens an eventfd that is not readable.
     ///
     /// # Errors
     ///
@@ -27,12 +27,12 @@ impl EventFd {
 
 impl Signal for EventFdSignal {
     fn raise(&self) {
-        // It fails when the counter is full, and then it is readable already.
+        // A write fails only if the counter is at its maximum; the eventfd is readable then.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 
     fn clear(&self) {
-        // It fails when the counter is zero, and then it is unreadable already.
+        // A read fails only if the counter is zero; the eventfd is not readable then.
         let _ = clear_event_fd(self.0.as_fd());
     }
 }

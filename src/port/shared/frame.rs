@@ -1,17 +1,17 @@
-//! What a packet socket with `PACKET_VNET_HDR` and a TAP with `IFF_VNET_HDR` read and write: a note for the
-//! kernel, and a frame.
+//! Frames with a `virtio_net_hdr`: what a packet socket with `PACKET_VNET_HDR` and a TAP with `IFF_VNET_HDR` read and
+//! write.
 //!
 //! ```text
 //!  0      1      2         4          6            8             10           24
 //! ┌──────┬──────┬─────────┬──────────┬────────────┬─────────────┬────────────┬────┬─────┬─────────┐
-//! │flags │ GSO  │ headers │ segments │ checksum   │ … where, in │ Ethernet   │ IP │ UDP │ payload │
-//! │      │ type │ (bytes) │ of bytes │ from here  │ these bytes │            │    │     │         │
+//! │flags │ GSO  │ hdr_len │ gso_size │ csum_start │ csum_offset │ Ethernet   │ IP │ UDP │ payload │
+//! │      │ type │         │          │            │             │            │    │     │         │
 //! └──────┴──────┴─────────┴──────────┴────────────┴─────────────┴────────────┴────┴─────┴─────────┘
 //!  └ virtio_net_hdr, in the byte order of this machine ─────────┘
 //! ```
 //!
-//! A frame may hold several datagrams of one size, one after the other behind one header, as a burst does:
-//! the kernel or the adapter cuts them on their way, and numbers them in the IPv4 identification.
+//! A frame may hold several datagrams of one size, one after the other behind one header, as a burst does. The kernel
+//! or the adapter splits the frame (UDP GSO) and numbers the IPv4 identifications.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,13 +23,13 @@ use super::stop::Stop;
 use crate::net::{Burst, Path, RxBuffer, RxMeta};
 use crate::wire::encap::{self, ETHERNET_LEN, Headers, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 
-/// Bytes of the note.
+/// Length of the `virtio_net_hdr`.
 pub(in crate::port) const NOTE_LEN: usize = 10;
 
-/// The most that is read: a note, an Ethernet frame with a tag, an IP packet.
+/// Maximum length of a read: a `virtio_net_hdr`, an Ethernet frame with a VLAN tag, an IP packet.
 pub(in crate::port) const MAX_LEN: usize = NOTE_LEN + ETHERNET_LEN + 4 + 65_535;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the UDP checksum is to be computed.
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the kernel computes the UDP checksum.
 const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_NONE` and `VIRTIO_NET_HDR_GSO_UDP_L4`.
 const WHOLE: u8 = 0;
@@ -37,28 +37,28 @@ const CUT: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, which may be set beside a type.
 const ECN: u8 = 0x80;
 
-/// Where the UDP header holds its checksum.
+/// Offset of the checksum in the UDP header.
 const CHECKSUM: usize = 6;
 
-/// The EtherType of IPv4, and of IPv6.
+/// Returns the EtherType of IPv4 or IPv6.
 pub(in crate::port) const fn ethertype(is_ipv4: bool) -> u16 {
     if is_ipv4 { 0x0800 } else { 0x86dd }
 }
 
-/// The addresses of both ends of a link.
+/// Source and destination MAC address of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::port) struct Link {
     pub(in crate::port) source: [u8; 6],
     pub(in crate::port) destination: [u8; 6],
 }
 
-/// Datagrams of one size along one path: those of a burst, or what was kept of one.
+/// Datagrams of one size along one path: those of a burst, or of a queued copy of a burst.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::port) struct Datagrams<'a> {
     pub(in crate::port) path: &'a Path,
-    /// The size of each but the last.
+    /// Size of each but the last.
     pub(in crate::port) segment_len: usize,
-    /// The datagrams, one after the other.
+    /// The datagrams, concatenated.
     pub(in crate::port) data: &'a [u8],
 }
 
@@ -69,13 +69,13 @@ impl<'a> From<&'a Burst> for Datagrams<'a> {
 }
 
 impl Datagrams<'_> {
-    /// Bytes of the longest IP packet that one of them makes.
+    /// Returns the length of the longest IP packet of these datagrams.
     pub(in crate::port) fn packet_len(&self) -> usize {
         ip_header_len(self.path.destination) + UDP_LEN + self.segment_len
     }
 }
 
-/// A burst that waits for something.
+/// Copy of a burst that waits in a queue.
 #[cfg(feature = "tap")]
 #[derive(Debug)]
 pub(in crate::port) struct Kept {
@@ -90,7 +90,7 @@ impl Kept {
         Datagrams { path: &self.path, segment_len: self.segment_len, data: &self.data }
     }
 
-    /// Bytes that it takes, with what is kept besides the datagrams.
+    /// Returns the memory that the burst takes, in bytes.
     pub(in crate::port) fn cost(&self) -> usize {
         self.data.len() + 1024
     }
@@ -108,12 +108,12 @@ fn ip_header_len(ip: IpAddr) -> usize {
     if ip.is_ipv4() { IPV4_LEN } else { IPV6_LEN }
 }
 
-/// Makes frames of datagrams.
+/// Builds frames from datagrams.
 #[derive(Debug)]
 pub(in crate::port) struct Framer {
-    /// Whether frames may hold several datagrams.
+    /// Frames may hold several datagrams.
     pub(in crate::port) gso: bool,
-    /// The headers of the frame to be sent.
+    /// Headers of the frame under construction.
     head: Vec<u8>,
 }
 
@@ -122,8 +122,8 @@ impl Framer {
         Self { gso, head: Vec::new() }
     }
 
-    /// Hands datagrams to `put` in one frame if they may be, else in one each, in two parts: what comes
-    /// before them, and they themselves. `true` if several had to have a frame each.
+    /// Passes datagrams to `put`, in one frame if GSO is allowed and otherwise in one frame each. A frame has two
+    /// parts: headers and payload. Returns `true` if several datagrams had a frame each.
     pub(in crate::port) fn send(
         &mut self,
         link: Link,
@@ -139,7 +139,7 @@ impl Framer {
         let are_several = data.len() > segment_len;
         if are_several && self.gso {
             match put(0, data) {
-                // The kernel is older than such frames, or the interface does not take them.
+                // The kernel is too old for such frames, or the interface rejects them.
                 Err(Stop::NotCut) => self.gso = false,
                 sent => return sent.map(|()| false),
             }
@@ -148,7 +148,7 @@ impl Framer {
             match put(id, datagram) {
                 Ok(()) => {}
                 Err(stop) if id == 0 => return Err(stop),
-                // The first are gone and cannot be taken back: the rest is lost, as in a full queue.
+                // Frames that the kernel has taken cannot be recalled: the rest is lost, as in a full queue.
                 Err(_) => break,
             }
         }
@@ -156,7 +156,7 @@ impl Framer {
     }
 }
 
-/// Writes what comes before `payload`, the datagrams from identification `id` on, or one of them.
+/// Writes the headers of a frame with `payload`: datagrams from IPv4 identification `id` on, or one of them.
 fn write(link: Link, datagrams: Datagrams<'_>, id: u16, payload: &[u8], out: &mut Vec<u8>) {
     let Datagrams { path, segment_len, .. } = datagrams;
     let is_ipv4 = path.destination.is_ipv4();
@@ -180,7 +180,7 @@ fn write(link: Link, datagrams: Datagrams<'_>, id: u16, payload: &[u8], out: &mu
     }
 }
 
-/// What a frame holds that was read: datagrams of one size, the first with its headers.
+/// A parsed frame: datagrams of one size, and the headers of the first.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::port) struct Read<'a> {
     pub(in crate::port) datagram: IpDatagram<'a>,
@@ -190,7 +190,7 @@ pub(in crate::port) struct Read<'a> {
 impl<'a> Read<'a> {
     pub(in crate::port) fn buffer(&self) -> RxBuffer<'a> {
         let IpDatagram { source, destination, traffic_class, hop_limit, ipv4, .. } = self.datagram;
-        // Without flow label and scope, which are of no datagram.
+        // Without flow label and scope.
         let source = SocketAddr::new(source.ip(), source.port());
         let destination = destination.ip();
         let meta = RxMeta { source, destination, traffic_class, hop_limit, ipv4 };
@@ -198,7 +198,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The datagrams of a frame that was read; `None` when there are none.
+/// Parses a frame. `None` if it holds no datagram.
 pub(in crate::port) fn read(bytes: &[u8]) -> Option<Read<'_>> {
     let (&[_, kind, _, _, size0, size1, ..], frame) = bytes.split_first_chunk::<NOTE_LEN>()?;
     let segment_len = match kind & !ECN {
@@ -234,7 +234,7 @@ mod tests {
         burst
     }
 
-    /// The frame as the kernel gets it, from its note on.
+    /// Returns a frame as the kernel gets it, from its `virtio_net_hdr` on.
     fn frame(burst: &Burst, id: u16, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         write(LINK, burst.into(), id, payload, &mut bytes);

@@ -1,4 +1,4 @@
-//! Who holds the RoCEv2 port when we cannot have it.
+//! The owner of a socket that keeps a port from binding its address.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process;
 
 use crate::net::ROCE_PORT;
 
-/// Who holds UDP port 4791 of an address.
+/// Owner of the socket at UDP port 4791 of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Holder {
@@ -18,14 +18,14 @@ pub enum Holder {
     ThisProcess,
     /// Another process.
     Process {
-        /// Its number.
+        /// Its process ID.
         pid: u32,
-        /// Its name, as the kernel knows it: up to 15 characters.
+        /// Its name, from `/proc/PID/comm`: up to 15 characters.
         name: String,
     },
-    /// A process of this user, that we may not look into.
+    /// A process of this user, whose descriptors we may not read.
     User(u32),
-    /// Nothing more is known.
+    /// Unknown: the kernel reports no more.
     Unknown,
 }
 
@@ -41,29 +41,28 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Every socket of this network namespace that is bound to the RoCEv2 port: its address, and who
-/// has it.
+/// Returns the address and owner of each socket of this network namespace that is bound to the RoCEv2 port.
 pub fn holders() -> Vec<(IpAddr, Holder)> {
     let rows = rows();
     rows.iter().map(|row| (row.local.ip(), holder(std::slice::from_ref(row)))).collect()
 }
 
-/// Finds out who keeps us from binding `ip`.
+/// Finds the owner of the socket that prevents a bind to `ip`.
 pub(in crate::port) fn find(ip: IpAddr) -> Holder {
     let rows: Vec<_> = rows().into_iter().filter(|row| row.excludes(ip)).collect();
     holder(&rows)
 }
 
-/// How many times the tables are read. The kernel tells a page at a time and counts rows to find the next, so a
-/// row is left out when a socket of a row before it has been closed in between.
+/// Number of reads of the tables. The kernel returns them page by page and finds the next page by counting rows, so it
+/// skips a row if the socket of an earlier row was closed in between.
 const LOOKS: usize = 8;
 
-/// The sockets bound to the RoCEv2 port.
+/// Returns the sockets bound to the RoCEv2 port.
 fn rows() -> Vec<Row> {
     seen(|table| fs::read_to_string(table).ok())
 }
 
-/// The rows for the RoCEv2 port that are there at least once in [`LOOKS`] times of reading the tables.
+/// Returns the rows for the RoCEv2 port that appear in at least one of [`LOOKS`] reads of the tables.
 fn seen(mut read: impl FnMut(&str) -> Option<String>) -> Vec<Row> {
     let mut rows: Vec<_> = (0..LOOKS)
         .flat_map(|_| ["/proc/net/udp", "/proc/net/udp6"])
@@ -76,12 +75,12 @@ fn seen(mut read: impl FnMut(&str) -> Option<String>) -> Vec<Row> {
     rows
 }
 
-/// Who has one of these sockets.
+/// Returns the owner of one of these sockets.
 fn holder(rows: &[Row]) -> Holder {
     if let Some(holder) = rows.iter().find_map(|row| process_with(row.inode)) {
         return holder;
     }
-    // Kernel sockets look like any other in the table, but no process has them open.
+    // A kernel socket looks like any other in the table, but no process has it open.
     let wildcard = rows.iter().any(|row| row.local.ip().is_unspecified());
     if wildcard && Path::new("/sys/module/rdma_rxe").exists() {
         return Holder::RdmaRxe;
@@ -89,7 +88,7 @@ fn holder(rows: &[Row]) -> Holder {
     rows.first().map_or(Holder::Unknown, |row| Holder::User(row.uid))
 }
 
-/// A socket of `/proc/net/udp` or `/proc/net/udp6`.
+/// A row of `/proc/net/udp` or `/proc/net/udp6`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Row {
     local: SocketAddr,
@@ -98,7 +97,7 @@ struct Row {
 }
 
 impl Row {
-    /// Reads a line; `None` for the heading.
+    /// Parses a line; `None` for the heading.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (ip, port) = words.nth(1)?.split_once(':')?;
@@ -109,7 +108,7 @@ impl Row {
         Some(Self { local, uid, inode })
     }
 
-    /// Whether this socket keeps another from binding the RoCEv2 port of `ip`.
+    /// Returns whether this socket prevents another from binding the RoCEv2 port of `ip`.
     fn excludes(&self, ip: IpAddr) -> bool {
         let own = self.local.ip();
         let any = match own {
@@ -120,7 +119,7 @@ impl Row {
     }
 }
 
-/// An address as the kernel prints it: words in the machine's byte order.
+/// Parses an address as the kernel prints it: words in the machine's byte order.
 fn hex_ip(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let digits = text.get(at * 8..at * 8 + 8)?;

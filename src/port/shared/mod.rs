@@ -1,4 +1,4 @@
-//! Parts that several kinds of port share.
+//! Code that several kinds of port share.
 
 #[cfg(feature = "runtime")]
 pub(super) mod backoff;

@@ -1,4 +1,4 @@
-//! Error for an address that a port cannot have.
+//! Error for an address that a port cannot bind.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::holder::{self, Holder};
 use crate::ids::Qpn;
 use crate::net::ROCE_PORT;
 
-/// Error for an address, or a UDP socket there, that cannot be had.
+/// Error for an address that a port cannot bind, or for a UDP socket there.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -36,38 +36,38 @@ pub enum OpenError {
         /// The number of shards.
         found: u8,
     },
-    /// Someone has the RoCEv2 port of this address.
+    /// Another socket has the RoCEv2 port of this address.
     #[error("UDP port {ROCE_PORT} of {ip} is held by {holder}; an address can have one holder")]
     InUse {
         /// The address.
         ip: IpAddr,
-        /// The holder of the port.
+        /// The owner of that socket.
         holder: Holder,
     },
-    /// The source port that was asked for cannot be had.
+    /// The requested source port is not available.
     #[error("cannot send from UDP port {port} of {ip}: {source}")]
     SourcePort {
         /// The address.
         ip: IpAddr,
         /// The port.
         port: u16,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The system refuses something that the port cannot do without.
+    /// The system refuses a call that the port needs.
     #[error("{what} on a UDP socket of {ip}: {source}")]
     Os {
         /// The address.
         ip: IpAddr,
         /// The call or socket option.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// Returns the error for an address that another port holds.
+    /// Returns the error for an address that another socket has.
     pub(in crate::port) fn in_use(ip: IpAddr) -> Self {
         Self::InUse { ip, holder: holder::find(ip) }
     }

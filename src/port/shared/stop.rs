@@ -10,18 +10,18 @@ use crate::sys;
 pub(in crate::port) enum Stop {
     /// The kernel has no room now.
     Busy,
-    /// It never will be.
+    /// The burst will never be sent.
     Refused(TransmitErrorKind),
-    /// The kernel does not cut this burst.
+    /// The kernel cannot split this burst (GSO).
     NotCut,
 }
 
 impl Stop {
-    /// Returns the reason that an error of a send call stands for, for a burst of this many segments.
+    /// Returns the reason for an error of a send call, for a burst of this many segments.
     pub(in crate::port) fn from_os(error: &io::Error, segments: usize) -> Self {
         let kind = match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
-            // A route through IPsec or an interface without checksum offload, or too many segments.
+            // The route leads through IPsec or an interface without checksum offload, or there are too many segments.
             Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if segments > 1 => {
                 return Self::NotCut;
             }

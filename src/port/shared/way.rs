@@ -1,4 +1,4 @@
-//! One direction between two hosts: what befalls datagrams there, drawn from a seed, and when they arrive.
+//! One direction of an emulated link: the faults of each datagram, drawn from a seed, and its time of arrival.
 
 use std::time::Duration;
 
@@ -10,63 +10,63 @@ use smallvec::SmallVec;
 use crate::port::shared::conditions::Conditions;
 use crate::time::Instant;
 
-/// What happens to datagrams of one direction, one after the other.
+/// One direction of an emulated link.
 #[derive(Debug)]
 pub(in crate::port) struct Way {
     dice: Dice,
-    /// The longest that a datagram is held back at least, so that others overtake it.
+    /// Minimum of the longest delay of a reordered datagram, so that others overtake it.
     least_hold: Duration,
-    /// In a bad time of [`Bursts`](super::conditions::Bursts).
+    /// In a bad period of [`Bursts`](super::conditions::Bursts).
     is_bad: bool,
-    /// When all that was sent is on the wire.
+    /// Time at which the queue in front of the link is empty.
     idle_at: Instant,
-    /// The latest arrival of those that keep their order.
+    /// Latest arrival of the datagrams that keep their order.
     last_arrival: Instant,
     counters: WayCounters,
 }
 
-/// The copies of a datagram that arrive. A lost one has none, a duplicated one has two.
+/// The copies of a datagram that arrive: none of a lost one, two of a duplicated one.
 pub(in crate::port) type Copies = SmallVec<[Arrival; 2]>;
 
-/// One datagram that arrives.
+/// A datagram that arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::port) struct Arrival {
     pub(in crate::port) at: Instant,
-    /// A router on its way had a long queue.
+    /// A router has marked it with "congestion experienced".
     pub(in crate::port) marked: bool,
     damage: Option<Damage>,
 }
 
-/// What is wrong with a datagram.
+/// Damage to a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Damage {
-    /// This bit is turned.
+    /// This bit is flipped.
     Bit(usize),
-    /// It ends after so many bytes.
+    /// The datagram ends after this many bytes.
     End(usize),
 }
 
-/// How often what happened.
+/// Number of faults of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WayCounters {
     /// Datagrams lost, by chance or in an outage.
     pub lost: u64,
-    /// Datagrams repeated.
+    /// Datagrams duplicated.
     pub duplicated: u64,
-    /// Datagrams held back.
+    /// Datagrams delayed so that others overtake them.
     pub reordered: u64,
-    /// Datagrams of which a bit was turned.
+    /// Datagrams with a flipped bit.
     pub corrupted: u64,
-    /// Datagrams cut short.
+    /// Datagrams truncated.
     pub truncated: u64,
-    /// Datagrams marked for congestion. Those that their senders have not said it of stay as they are.
+    /// Datagrams marked for congestion. Datagrams without ECN support keep their traffic class.
     pub marked: u64,
-    /// Datagrams lost because too many waited.
+    /// Datagrams lost to a full queue.
     pub overflowed: u64,
 }
 
 impl WayCounters {
-    /// Both together.
+    /// Returns the sums of both.
     pub(in crate::port) fn plus(self, other: Self) -> Self {
         Self {
             lost: self.lost + other.lost,
@@ -96,17 +96,17 @@ impl Way {
         self.counters
     }
 
-    /// One more was lost because too many waited.
+    /// Counts a datagram lost to a full queue.
     pub(in crate::port) fn overflow(&mut self) {
         self.counters.overflowed += 1;
     }
 
-    /// How long the sender's port is busy instead of taking a burst; `None` when it is not.
+    /// Returns how long the sender's port is busy instead of taking a burst; `None` if it takes it.
     pub(in crate::port) fn refusal(&mut self, conditions: &Conditions) -> Option<Duration> {
         self.dice.happens(conditions.refuse_send).then(|| self.dice.within(BUSY))
     }
 
-    /// What happens to a datagram of `len` bytes that is sent now.
+    /// Sends a datagram of `len` bytes and returns the copies that arrive.
     pub(in crate::port) fn carry(
         &mut self,
         now: Instant,
@@ -123,7 +123,7 @@ impl Way {
         (0..1 + usize::from(twice)).map(|_| self.one(departure, conditions, len)).collect()
     }
 
-    /// When a datagram is on the wire, and whether it is marked; `None` when the queue has no room.
+    /// Queues a datagram and returns its departure; `None` if the queue is full.
     pub(in crate::port) fn depart(
         &mut self,
         now: Instant,
@@ -140,12 +140,12 @@ impl Way {
         Some(Departure { at: self.idle_at, marked: exceeds(conditions.mark_above_bytes) })
     }
 
-    /// It never arrives.
+    /// Counts a loss.
     pub(in crate::port) fn lose(&mut self) {
         self.counters.lost += 1;
     }
 
-    /// Arrives when it should, before those that come after it.
+    /// Returns the arrival of a datagram that keeps its order.
     pub(in crate::port) fn undisturbed(
         &mut self,
         departure: Departure,
@@ -189,7 +189,7 @@ impl Way {
     }
 }
 
-/// A datagram that is on the wire.
+/// Departure of a datagram from the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::port) struct Departure {
     at: Instant,
@@ -197,14 +197,14 @@ pub(in crate::port) struct Departure {
 }
 
 impl Departure {
-    /// Arrives so much later; others may overtake it.
+    /// Returns an arrival `delay` later; other datagrams may overtake it.
     pub(in crate::port) fn held(self, delay: Duration) -> Arrival {
         Arrival { at: self.at + delay, marked: self.marked, damage: None }
     }
 }
 
 impl Arrival {
-    /// Whether nothing has happened to a datagram that was sent now.
+    /// Returns whether a datagram that was sent now arrives undamaged and at once.
     pub(in crate::port) fn is_unharmed(&self, now: Instant) -> bool {
         *self == Self { at: now, marked: false, damage: None }
     }
@@ -224,21 +224,21 @@ impl Arrival {
         }
     }
 
-    /// A traffic class as it arrives. Routers mark nothing whose sender has not set one of the two
-    /// bits (RFC 3168, section 5).
+    /// Returns a traffic class as it arrives. Routers mark only datagrams whose sender has set one of the two ECN bits
+    /// (RFC 3168, section 5).
     pub(in crate::port) fn traffic_class(&self, sent: u8) -> u8 {
         const ECN: u8 = 3;
         if self.marked && sent & ECN != 0 { sent | ECN } else { sent }
     }
 }
 
-/// The longest that a port stays busy.
+/// Longest time that a port stays busy.
 pub(in crate::port) const BUSY: Duration = Duration::from_micros(20);
 
-/// Bytes of an IPv4 and a UDP header.
+/// Length of an IPv4 and a UDP header.
 const IP_AND_UDP: usize = 28;
 
-/// A seeded source of chance: the same seed and the same questions give the same answers.
+/// Seeded random numbers: the same seed and the same calls give the same results.
 #[derive(Clone, Debug)]
 struct Dice(ChaCha8Rng);
 
@@ -247,19 +247,19 @@ impl Dice {
         Self(ChaCha8Rng::from_seed(seed))
     }
 
-    /// True with a probability of `p`.
+    /// Returns true with probability `p`.
     fn happens(&mut self, p: f64) -> bool {
-        // 53 bits are what the significand holds, so the quotient is exact and less than one.
+        // The significand has 53 bits, so the quotient is exact and less than one.
         p > 0.0 && ((self.0.next_u64() >> 11) as f64) / ((1_u64 << 53) as f64) < p
     }
 
-    /// A number from 0 to `n - 1`; 0 when there is none.
+    /// Returns a number from 0 to `n - 1`; 0 if `n` is 0.
     fn below(&mut self, n: usize) -> usize {
         let n = n as u64;
         usize::try_from(self.0.next_u64() % n.max(1)).unwrap_or(0)
     }
 
-    /// A time from 1 ns to `longest`; zero when that is zero.
+    /// Returns a time from 1 ns to `longest`; zero if that is zero.
     fn within(&mut self, longest: Duration) -> Duration {
         match u64::try_from(longest.as_nanos()) {
             Ok(0) => Duration::ZERO,
@@ -268,8 +268,8 @@ impl Dice {
         }
     }
 
-    /// A bit of a datagram of `len` bytes, in none but the fifth: there the ICRC covers nothing, and
-    /// a turned bit would be no corruption.
+    /// Returns a bit of a datagram of `len` bytes, except those of the fifth byte: the ICRC does not cover it, so a
+    /// flipped bit there is no corruption.
     fn covered_bit(&mut self, len: usize) -> usize {
         const UNCOVERED: usize = 4 * 8;
         let bit = self.below(len.saturating_sub(1) * 8);
@@ -284,7 +284,7 @@ mod tests {
 
     const NOW: Instant = Instant::from_micros(7);
 
-    /// What has happened to 10,000 datagrams of 64 bytes.
+    /// Returns the faults of 10,000 datagrams of 64 bytes.
     fn count(conditions: Conditions) -> (WayCounters, Vec<Copies>) {
         let mut way = Way::new([1; 32], Duration::ZERO);
         let copies = (0..10_000).map(|_| way.carry(NOW, &conditions, 64)).collect();
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(found, WayCounters { lost: 10_000, ..WayCounters::default() });
     }
 
-    /// The stationary share of bad times is `begin / (begin + 1 / length)`.
+    /// The stationary share of bad periods is `begin / (begin + 1 / length)`.
     #[test]
     fn bursts_have_the_length_and_the_share_they_are_given() {
         let bursts = Bursts { begin: 0.01, length: 20.0, loss: 1.0 };

@@ -1,4 +1,4 @@
-//! What happens at a host: datagrams arrive, wait, are merged or dropped.
+//! Hosts of the simulated network: datagrams arrive, are merged and queued, or dropped.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,31 +9,31 @@ use bytes::{Bytes, BytesMut};
 use crate::net::{Ipv4Fields, MAX_BURST_BYTES, MAX_BURST_SEGMENTS, Path, RxMeta};
 use crate::time::Instant;
 
-/// What kind of port a simulated host has.
+/// Properties of the port of a simulated host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostConfig {
-    /// Bytes that an IP packet may have.
+    /// MTU of the link.
     pub link_mtu: usize,
     /// Whether datagrams that arrive together are merged, as UDP GRO does.
     pub gro: bool,
-    /// Whether received buffers tell the IPv4 fields under the ICRC. A UDP socket does not.
+    /// Whether received buffers report the IPv4 fields under the ICRC. UDP sockets do not.
     pub sees_ip_header: bool,
-    /// Bytes that may wait to be received, counted as the kernel counts them; what arrives on top
-    /// is dropped and counted.
+    /// Size of the receive buffer, in bytes as the kernel counts them. Datagrams that exceed it are dropped and
+    /// counted.
     pub receive_buffer: usize,
 }
 
 impl Default for HostConfig {
-    /// A UDP socket on the loopback interface, with room for what a test may send.
+    /// Returns the properties of a UDP socket on the loopback interface with a large receive buffer.
     fn default() -> Self {
         Self { link_mtu: 65_536, gro: true, sees_ip_header: false, receive_buffer: 16 << 20 }
     }
 }
 
-/// A datagram under way.
+/// A datagram in flight.
 pub(super) struct Flight {
     pub(super) arrival: Instant,
-    /// Tells apart those that arrive together.
+    /// Orders datagrams that arrive at the same time.
     pub(super) order: u64,
     pub(super) path: Path,
     pub(super) id: u16,
@@ -65,9 +65,9 @@ pub(super) struct Host {
     config: HostConfig,
     flights: BinaryHeap<Reverse<Flight>>,
     inbox: VecDeque<Arrived>,
-    /// What the inbox takes of the receive buffer.
+    /// Bytes of the receive buffer in use.
     waiting: usize,
-    /// The port takes no bursts before.
+    /// Time until which the port takes no bursts.
     busy_until: Option<Instant>,
     drops: u64,
 }
@@ -84,12 +84,12 @@ impl Host {
         }
     }
 
-    /// A datagram is on its way here.
+    /// Adds a datagram in flight to this host.
     pub(super) fn expect(&mut self, flight: Flight) {
         self.flights.push(Reverse(flight));
     }
 
-    /// Puts what has arrived by `now` where it can be received.
+    /// Moves datagrams that have arrived by `now` to the receive queue.
     pub(super) fn advance(&mut self, now: Instant) {
         while let Some(Reverse(flight)) = self.flights.pop() {
             if flight.arrival > now {
@@ -100,38 +100,38 @@ impl Host {
         }
     }
 
-    /// The next buffer that can be received.
+    /// Removes the next buffer from the receive queue.
     pub(super) fn take(&mut self) -> Option<Arrived> {
         let buffer = self.inbox.pop_front()?;
         self.waiting -= buffer.cost;
         Some(buffer)
     }
 
-    /// What has arrived by `now` and was not received, as it counts in the receive buffer.
+    /// Returns the bytes of the receive buffer in use at `now`.
     pub(super) fn waiting(&mut self, now: Instant) -> u64 {
         self.advance(now);
         self.waiting as u64
     }
 
-    /// Makes its port busy.
+    /// Makes the port busy.
     pub(super) fn refuse_until(&mut self, until: Instant) {
         self.busy_until = Some(until);
     }
 
-    /// Whether its port is busy; forgets that it was.
+    /// Returns whether the port is busy.
     pub(super) fn is_busy(&mut self, now: Instant) -> bool {
         self.busy_until = self.busy_until.filter(|until| *until > now);
         self.busy_until.is_some()
     }
 
-    /// When something arrives, has arrived, or can be sent again.
+    /// Returns the time of the next arrival, of the oldest queued buffer, or at which the port is no longer busy.
     pub(super) fn next_event(&self) -> Option<Instant> {
         let arrived = self.inbox.front().map(|buffer| buffer.arrival);
         let flight = self.flights.peek().map(|Reverse(flight)| flight.arrival);
         Instant::first(arrived, Instant::first(flight, self.busy_until))
     }
 
-    /// Datagrams that found the receive buffer full.
+    /// Returns the number of datagrams dropped for lack of space.
     pub(super) fn drops(&self) -> u64 {
         self.drops
     }
@@ -164,9 +164,9 @@ impl Host {
     }
 }
 
-/// What a lone datagram takes of a receive buffer on Linux: a power of two for the bytes, the
-/// headers and the bookkeeping behind them, and the `sk_buff`. 25 of 4112, 92 of 1040 and 256 of 80
-/// bytes fit in 212,992.
+/// Returns the charge of a single datagram to a receive buffer on Linux (`truesize`): the bytes, headers and
+/// `skb_shared_info` rounded up to a power of two, and the `sk_buff`. 25 of 4112, 92 of 1040 and 256 of 80 bytes fit in
+/// 212,992.
 fn kernel_cost(len: usize) -> usize {
     const SMALL: usize = 576;
     const SK_BUFF: usize = 256;
@@ -174,7 +174,7 @@ fn kernel_cost(len: usize) -> usize {
     SK_BUFF + if head <= SMALL { SMALL } else { head.next_power_of_two() }
 }
 
-/// A buffer that can be received.
+/// A buffer in the receive queue.
 #[derive(Debug)]
 pub(super) struct Arrived {
     arrival: Instant,
@@ -187,7 +187,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// Whether GRO would merge a datagram with this buffer.
+    /// Returns whether GRO would merge a datagram with this buffer.
     fn takes(&self, flight: &Flight, config: HostConfig) -> bool {
         let len = flight.datagram.len();
         let follows = usize::from(flight.id) == usize::from(self.id) + self.segments;

@@ -1,4 +1,4 @@
-//! What happens between two hosts.
+//! Links of the simulated network.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::port::shared::way::Way;
 
 /// One direction between two hosts.
 pub(super) struct Link {
-    /// Its own, if it has some.
+    /// Conditions of this link, if it does not use those of the network.
     pub(super) conditions: Option<Conditions>,
     pub(super) way: Way,
 }

@@ -1,10 +1,9 @@
 //! A network in virtual time, with seeded faults.
 //!
-//! Hosts are addresses; every ordered pair of them is a link with [`Conditions`] of its own and
-//! chances drawn from a stream of its own, so that traffic on one link does not change what happens
-//! on another. The network's time is what its ports are told: a datagram is there when a port is
-//! asked at or after its arrival. What is sent to a multicast group takes the link to each host that has
-//! [joined](Control::join) it, the sender's too.
+//! A host is an address. Every ordered pair of hosts is a link with [`Conditions`] and a random stream of its own, so
+//! traffic on one link does not change the faults on another. The ports tell the network the time: a port receives a
+//! datagram by a call at or after its arrival. A datagram to a multicast group takes the link to each host that has
+//! [joined](Control::join) it, the sender included.
 //!
 //! ```
 //! use softroce::port::{Control, Datapath, sim};
@@ -54,31 +53,31 @@ pub use super::shared::conditions::{Bursts, Conditions, Outages};
 pub use super::shared::way::WayCounters;
 pub use host::HostConfig;
 
-/// What an [observer](Network::observe) decides about a datagram.
+/// Decision of an [observer](Network::observe) about a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// The link's conditions decide.
+    /// The conditions of the link decide.
     Leave,
-    /// It is lost.
+    /// The datagram is lost.
     Drop,
-    /// It arrives this much later, and those sent meanwhile overtake it.
+    /// The datagram arrives this much later; datagrams sent meanwhile overtake it.
     Hold(Duration),
-    /// It arrives twice.
+    /// The datagram arrives twice.
     Duplicate,
 }
 
 /// A datagram that an [observer](Network::observe) sees.
 #[derive(Clone, Copy, Debug)]
 pub struct Sighting<'a> {
-    /// When it was sent.
+    /// Time of departure.
     pub at: Instant,
-    /// Its addresses.
+    /// Path of the datagram.
     pub path: &'a Path,
-    /// The host that it is on its way to: the destination, or one of the group that it is.
+    /// Host that it is sent to: the destination, or a member of the destination group.
     pub to: IpAddr,
-    /// Its IPv4 identification: its place in the burst.
+    /// IPv4 identification: its index in the burst.
     pub id: u16,
-    /// From BTH to ICRC.
+    /// Packet from BTH to ICRC.
     pub datagram: &'a [u8],
 }
 
@@ -89,7 +88,7 @@ type Observer = Box<dyn FnMut(Sighting<'_>) -> Fate + Send>;
 pub struct Network(Arc<Mutex<State>>);
 
 impl Network {
-    /// A network without faults or delay. What happens on it follows from `seed`.
+    /// Returns a network without faults or delay. `seed` determines all random decisions.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             seed,
@@ -103,12 +102,12 @@ impl Network {
         })))
     }
 
-    /// The port of the host at `ip`, which looks like a UDP socket on loopback.
+    /// Returns the port of the host at `ip`, with the properties of a UDP socket on loopback.
     pub fn host(&self, ip: IpAddr) -> SimPort {
         self.host_with(ip, HostConfig::default())
     }
 
-    /// The port of the host at `ip`. A later call for the same address takes its place.
+    /// Returns the port of the host at `ip`. A later call for the same address replaces the port.
     pub fn host_with(&self, ip: IpAddr, config: HostConfig) -> SimPort {
         self.lock().hosts.insert(ip, Host::new(config));
         SimPort {
@@ -120,7 +119,7 @@ impl Network {
         }
     }
 
-    /// Sets the conditions of every link that has none of its own.
+    /// Sets the conditions of every link without its own.
     pub fn set_conditions(&self, conditions: Conditions) {
         self.lock().conditions = conditions;
     }
@@ -130,13 +129,13 @@ impl Network {
         self.lock().link(from, to).conditions = Some(conditions);
     }
 
-    /// Cuts the link from one host to another, in this direction: nothing that is sent from now on
-    /// arrives, until it is [mended](Self::mend). What is under way does.
+    /// Cuts the link from one host to another, in this direction: datagrams sent from now on are lost, until the link
+    /// is [mended](Self::mend). Datagrams in flight arrive.
     pub fn cut(&self, from: IpAddr, to: IpAddr) {
         self.lock().cuts.insert((from, to));
     }
 
-    /// Lets datagrams pass again from one host to another.
+    /// Mends the link from one host to another.
     pub fn mend(&self, from: IpAddr, to: IpAddr) {
         self.lock().cuts.remove(&(from, to));
     }
@@ -149,30 +148,30 @@ impl Network {
         }
     }
 
-    /// Mends all that was cut.
+    /// Mends all links.
     pub fn heal(&self) {
         self.lock().cuts.clear();
     }
 
-    /// How often what has happened on the link from one host to another, in this direction.
+    /// Returns the number of faults on the link from one host to another, in this direction.
     pub fn counters(&self, from: IpAddr, to: IpAddr) -> WayCounters {
         self.lock().link(from, to).way.counters()
     }
 
-    /// Shows every datagram sent from now on to `observer`, which may decide its fate. It must not
-    /// call the network.
+    /// Shows every datagram sent from now on to `observer`, which may decide about it. The observer must not call the
+    /// network.
     pub fn observe(&self, observer: impl FnMut(Sighting<'_>) -> Fate + Send + 'static) {
         self.lock().observer = Some(Box::new(observer));
     }
 
-    /// When the next datagram arrives or a busy port can send again; a time already past when one
-    /// has arrived and was not received. `None`: nothing will happen by itself.
+    /// Returns the time of the next arrival or at which a busy port is free; a past time if a datagram has arrived and
+    /// was not received. `None` if no event is pending.
     pub fn next_event(&self) -> Option<Instant> {
         self.lock().hosts.values().filter_map(Host::next_event).min()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A test that panicked in another thread has said what is wrong.
+        // The test that panicked has reported its failure.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,7 +191,7 @@ struct State {
     conditions: Conditions,
     links: BTreeMap<(IpAddr, IpAddr), Link>,
     hosts: BTreeMap<IpAddr, Host>,
-    /// Links that nothing passes.
+    /// Links that are cut.
     cuts: BTreeSet<(IpAddr, IpAddr)>,
     /// The hosts that have joined each multicast group.
     groups: BTreeMap<IpAddr, BTreeSet<IpAddr>>,
@@ -206,7 +205,7 @@ impl State {
         self.links.entry((from, to)).or_insert_with(|| Link::new(seed, from, to))
     }
 
-    /// Whether the sender's port is busy instead of taking a burst to `path`.
+    /// Returns whether the sender's port is busy instead of taking a burst to `path`.
     fn refuses(&mut self, now: Instant, path: &Path) -> bool {
         let Some(host) = self.hosts.get_mut(&path.source) else { return false };
         if host.is_busy(now) {
@@ -282,7 +281,7 @@ pub struct SimPort {
     taken: Vec<Arrived>,
 }
 
-/// Buffers that one call receives at most.
+/// Maximum number of buffers that one call receives.
 const RECEIVE_BATCH: usize = 32;
 
 impl SimPort {
@@ -329,7 +328,7 @@ impl Datapath for SimPort {
             self.taken.extend(std::iter::from_fn(|| host.take()).take(RECEIVE_BATCH));
             self.counters.kernel_drops = host.drops();
         }
-        // The sink may well send.
+        // The sink may send.
         drop(state);
         let count = self.taken.len();
         for arrived in self.taken.drain(..) {
@@ -398,7 +397,7 @@ mod tests {
         Instant::from_micros(n)
     }
 
-    /// A burst from A to B: one segment a length, filled with its index.
+    /// Returns a burst from A to B: one segment of each length, filled with its index.
     fn burst(lens: &[usize]) -> Burst {
         let mut burst = Burst::new();
         let path = Path {
@@ -415,7 +414,7 @@ mod tests {
         burst
     }
 
-    /// What `port` receives at `now`: the first byte of each datagram, a list a buffer.
+    /// Returns the buffers that `port` receives at `now`: the first byte of each datagram.
     fn received(port: &mut SimPort, now: Instant) -> Vec<Vec<u8>> {
         let mut buffers = Vec::new();
         port.receive(now, &mut |rx| buffers.push(rx.segments().map(|s| s[0]).collect())).unwrap();
@@ -575,7 +574,7 @@ mod tests {
         let network = Network::new(0);
         let mut a = network.host(A);
         let mut b = network.host_with(B, HostConfig { gro: false, ..HostConfig::default() });
-        // 1000 bytes of IP packet take 1 µs; a third waits behind 1000 bytes, a fourth behind 2000.
+        // A packet of 1000 bytes takes 1 µs; the third waits behind 1000 bytes, the fourth behind 2000.
         let conditions = Conditions {
             rate_bits_per_s: Some(8_000_000_000),
             queue_bytes: Some(2_500),

@@ -1,9 +1,9 @@
-//! A port that shows what another one carries, packet by packet, as it is on the wire.
+//! Middleware that shows each packet of a port to a [`Sink`], as it is on the wire.
 //!
-//! The IP and UDP headers are built again from what is known of them. Sent datagrams have the
-//! identification that their ICRC was computed for; of received ones, where the port does not see
-//! it, it is found by the ICRC. So the ICRC of every captured packet holds, unless the packet was
-//! corrupted. The UDP checksum, which no socket shows, is 0: none.
+//! The capture builds the IP and UDP headers from what the port reports. Sent datagrams have the IPv4 identification
+//! that the sender computed the ICRC for. For received ones, where the port does not see the IP header, the capture
+//! finds it by the ICRC. So the ICRC of every captured packet is valid, unless the packet was corrupted. The UDP
+//! checksum is 0, as no socket reports it.
 
 use std::fmt;
 use std::io;
@@ -48,11 +48,11 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
     }
 }
 
-/// A port that shows to a [`Sink`] what it carries.
+/// A port that shows each packet to a [`Sink`].
 pub type Capture<P, S> = Layer<P, Recorder<S>>;
 
 impl<P: Port, S: Sink> Capture<P, S> {
-    /// Shows to `sink` what `port` carries from now on.
+    /// Wraps `port` and shows each packet from now on to `sink`.
     pub fn new(mut port: P, sink: S) -> Self {
         port.report_ip_fields();
         port.keep_identifications();
@@ -96,12 +96,12 @@ impl<S: Sink> Middleware for Recorder<S> {
     }
 }
 
-/// A sink that several ports show to what they carry: a packet at a time.
+/// A sink that several ports share, for one packet at a time.
 #[derive(Debug)]
 pub struct Shared<S>(Arc<Mutex<S>>);
 
 impl<S: Sink> Shared<S> {
-    /// Has `sink` shared by whoever has a clone of this.
+    /// Shares `sink` between all clones.
     pub fn new(sink: S) -> Self {
         Self(Arc::new(Mutex::new(sink)))
     }
@@ -124,13 +124,13 @@ impl<S: Sink> Sink for Shared<S> {
 #[derive(Debug)]
 pub struct Recorder<S> {
     sink: S,
-    /// The kernel splits bursts, and numbers their datagrams. Otherwise each datagram leaves alone.
+    /// The kernel splits bursts and numbers their datagrams. Otherwise each datagram is sent alone.
     splits_in_kernel: bool,
     packet: Vec<u8>,
 }
 
 impl<S: Sink> Recorder<S> {
-    /// Shows the datagrams of a burst that has left.
+    /// Shows the datagrams of a burst that was sent.
     fn sent(&mut self, at: Instant, burst: &Burst) {
         let flow = flow(&burst.path);
         for (index, datagram) in (0..).zip(burst.segments()) {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     impl Tape {
-        /// Identifications, and whether the ICRC holds.
+        /// Returns the identification of each packet, and whether its ICRC is valid.
         fn verdicts(&self) -> Vec<(Option<u16>, bool)> {
             let verdict = |packet: &[u8]| {
                 let (computed, found) = icrc::of_ip_packet(packet).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Sealed segments; the one with index `i` for identification `base + i`.
+    /// Returns sealed segments; that with index `i` has identification `base + i`.
     fn burst(from: &str, to: &str, base: u16, lens: &[usize]) -> Burst {
         let path = Path {
             source: ip(from),

@@ -1,4 +1,4 @@
-//! Steps between the engine and a port.
+//! Steps in the datapath between the engine and a port.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use crate::time::Instant;
 
 /// A step in the datapath between the engine and a port, such as a capture or a link emulator.
 ///
-/// Each method takes the part of the datapath below. By default it passes the call on, so that a middleware has the
-/// methods alone in which it takes part. The [`Control`] side of the port goes past it.
+/// Each method gets the part of the datapath below. By default it forwards the call, so a middleware implements only
+/// the methods it changes. The [`Control`] side of the port bypasses it.
 pub trait Middleware: Send {
     /// Sends bursts, as [`Datapath::transmit`] does.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See there.
     fn transmit(
         &mut self,
         below: &mut impl Datapath,
@@ -35,7 +35,7 @@ pub trait Middleware: Send {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See there.
     fn receive(
         &mut self,
         below: &mut impl Datapath,
@@ -76,7 +76,7 @@ pub trait Middleware: Send {
         below.send_last(burst);
     }
 
-    /// Returns the counters of the port below, with those of the middleware.
+    /// Returns the counters of the port below, together with those of the middleware.
     fn counters(&self, below: PortCounters) -> PortCounters {
         below
     }
@@ -86,7 +86,7 @@ pub trait Middleware: Send {
 #[derive(Debug)]
 pub struct Layer<P, M> {
     pub(in crate::port) middleware: M,
-    /// Closed last.
+    /// Dropped last.
     port: P,
 }
 

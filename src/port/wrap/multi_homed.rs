@@ -1,7 +1,7 @@
-//! A port made of several: one for each address of a device.
+//! A port of several ports: one for each address of a device.
 //!
-//! What is sent leaves by the port whose address it is sent from, and what has arrived is taken from each
-//! in turn. They may be of different interfaces, and of IPv4 and IPv6.
+//! A burst leaves by the port of its source address. Receive calls visit the ports in round-robin order. The ports may
+//! belong to different interfaces, and to IPv4 and IPv6.
 
 use std::io;
 use std::iter;
@@ -16,22 +16,22 @@ use crate::port::counters::PortCounters;
 use crate::port::traits::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
 use crate::time::Instant;
 
-/// Ports that are one port together.
+/// Ports of several addresses that act as one port.
 #[derive(Debug)]
 pub struct MultiHomedPort<P> {
     first: P,
     others: Vec<P>,
-    /// Their addresses, in order.
+    /// Addresses of the ports, in order.
     ips: SmallVec<[IpAddr; 4]>,
-    /// The one that is asked next for what has arrived.
+    /// Index of the port to receive from next.
     turn: usize,
-    /// Bursts from addresses that are nobody's here.
+    /// Number of bursts from an address of none of the ports.
     refused: u64,
 }
 
 impl<P: Port> MultiHomedPort<P> {
-    /// Makes one of ports with different addresses. What can be said of one address alone
-    /// ([`PortInfo::ip`]) is said of the first.
+    /// Joins ports with different addresses. A property that only one address can have ([`PortInfo::ip`]) is that of
+    /// the first.
     pub fn new(first: P, others: Vec<P>) -> Self {
         let ips = iter::once(&first).chain(&others).map(|port| port.info().ip).collect();
         Self { first, others, ips, turn: 0, refused: 0 }
@@ -45,7 +45,7 @@ impl<P: Port> MultiHomedPort<P> {
         iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// The port in this place, counted around.
+    /// Returns the port with this index.
     fn at(&mut self, place: usize) -> &mut P {
         match place.checked_sub(1).and_then(|place| self.others.get_mut(place)) {
             Some(port) => port,
@@ -58,13 +58,13 @@ impl<P: Port> MultiHomedPort<P> {
         Some(self.at(place))
     }
 
-    /// Those with addresses of the same IP version as this one.
+    /// Returns the ports with addresses of the same IP version as `ip`.
     fn of_version(&mut self, ip: IpAddr) -> impl Iterator<Item = &mut P> {
         self.ports_mut().filter(move |port| port.info().ip.is_ipv4() == ip.is_ipv4())
     }
 
-    /// Sends the bursts at the front that leave from one address; `false` with them if the port there has
-    /// left any.
+    /// Sends the leading bursts that have the same source address. Returns their number, and `false` if the port did
+    /// not take all of them.
     fn send_run(&mut self, now: Instant, bursts: &[Burst]) -> Result<(usize, bool), TransmitError> {
         let Some(first) = bursts.first() else { return Ok((0, true)) };
         let source = first.path.source;
@@ -81,7 +81,7 @@ impl<P: Port> MultiHomedPort<P> {
 impl<P: Port> Datapath for MultiHomedPort<P> {
     fn transmit(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, TransmitError> {
         if bursts.is_empty() {
-            // It is a chance for each, and of nothing nothing is refused.
+            // An empty slice lets each port send what it holds back.
             self.ports_mut().for_each(|port| _ = port.transmit(now, &[]));
         }
         let mut taken = 0;
@@ -102,7 +102,7 @@ impl<P: Port> Datapath for MultiHomedPort<P> {
         }
     }
 
-    /// A batch of the next port that has one, so that none is kept waiting by what another receives.
+    /// Receives a batch from the next port that has one, so that traffic of one port does not delay another.
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let count = self.ips.len();
         for _ in 0..count {
@@ -117,7 +117,7 @@ impl<P: Port> Datapath for MultiHomedPort<P> {
     }
 
     fn arm(&mut self) -> bool {
-        // Each of them, even when one has something.
+        // Each port, even if one has a packet already.
         self.ports_mut().map(Datapath::arm).filter(|armed| !armed).count() == 0
     }
 
@@ -143,7 +143,7 @@ impl<P: Port> Datapath for MultiHomedPort<P> {
 
 impl<P: Port> Control for MultiHomedPort<P> {
     fn source_port(&mut self, source: IpAddr, wanted: u16) -> u16 {
-        // What leaves from nobody's address is refused, whatever port it names.
+        // The port refuses such bursts, whatever their source port.
         self.with(source).map_or(wanted, |port| port.source_port(source, wanted))
     }
 
@@ -155,8 +155,8 @@ impl<P: Port> Control for MultiHomedPort<P> {
         self.ports_mut().for_each(Control::keep_identifications);
     }
 
-    /// Joins on each interface that has one of the addresses, and there once: what is sent to the group
-    /// there would otherwise be received as often as the interface has addresses.
+    /// Joins on each interface that has one of the addresses, once for each: otherwise the port would receive each
+    /// datagram as often as the interface has addresses.
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
         let ip = self.first.info().ip;
         let mut joined: SmallVec<[u32; 4]> = SmallVec::new();
@@ -211,10 +211,10 @@ mod tests {
 
     const OURS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "fd00::1"];
 
-    /// A port with three addresses, and one for each IP version at the other side.
+    /// Returns a port with three addresses, and a peer for each IP version.
     fn ports() -> (Network, MultiHomedPort<SimPort>, [SimPort; 2]) {
         let network = Network::new(0);
-        // What is not merged is counted as it was sent.
+        // Without GRO, each buffer is one datagram.
         let config = HostConfig { gro: false, ..HostConfig::default() };
         let host = |at| network.host_with(ip(at), config);
         let [first, others @ ..] = OURS.map(host);
@@ -222,7 +222,7 @@ mod tests {
         (network, MultiHomedPort::new(first, others.into()), peers)
     }
 
-    /// A burst of one datagram that is filled with `number`.
+    /// Returns a burst of one datagram that is filled with `number`.
     fn burst(from: &str, to: &str, number: u8) -> Burst {
         let path = Path {
             source: ip(from),
@@ -237,7 +237,7 @@ mod tests {
         burst
     }
 
-    /// What one call receives: the number, from where and to where.
+    /// Returns the buffers of one receive call: number, source and destination.
     fn received(port: &mut impl Port) -> Vec<(u8, IpAddr, IpAddr)> {
         let mut found = Vec::new();
         let take = |rx: RxBuffer<'_>| {
@@ -326,7 +326,7 @@ mod tests {
         port.join(ip(group)).unwrap();
         assert_eq!(v4.transmit(NOW, &[burst("10.0.0.9", group, 1)]), Ok(1));
         assert_eq!(v6.transmit(NOW, &[burst("fd00::9", group6, 2)]), Ok(1));
-        // Both IPv4 addresses are of one interface, and nobody has joined the other group.
+        // Both IPv4 addresses belong to one interface; no port has joined the other group.
         assert_eq!(received(&mut port), [(1, ip("10.0.0.9"), ip(group))]);
         assert_eq!(received(&mut port), []);
         port.join(ip(group6)).unwrap();

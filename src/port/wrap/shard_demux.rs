@@ -1,9 +1,9 @@
-//! A port of one shard among several, which hands to the others what has come to it and is theirs.
+//! Middleware of a port of one shard: forwards misrouted datagrams to the shard of their queue pair.
 //!
-//! The kernel knows by the first packet of a buffer for which shard it is (`udp::UdpPort::open_shards`). A
-//! sender of ours puts packets for one shard into a burst, but a stranger may mix them, and the kernel merges what comes from one
-//! socket of his. What is for another shard is copied into a bounded queue of that one's port, whose descriptor
-//! wakes who sleeps there, and is received there as if it had come by itself.
+//! The kernel selects the shard by the first packet of a buffer (`udp::UdpPort::open_shards`). A softroce sender fills
+//! a burst with packets for one shard, but another implementation may mix them, and GRO merges datagrams of one socket.
+//! A datagram for another shard is copied into the bounded mailbox of that shard's port, whose descriptor wakes the
+//! thread that sleeps there. The other port returns it from its next receive call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,10 +20,10 @@ use crate::sync::mailbox::Mailbox;
 use crate::time::Instant;
 use crate::wire::Bth;
 
-/// Bytes that may wait to be received at a shard that have come to others; what comes on top is lost.
+/// Maximum bytes in the mailbox of a shard; datagrams beyond are lost.
 const MAX_WAITING: usize = 1 << 20;
 
-/// What has come to one shard and is another's: datagrams of one size.
+/// Datagrams of one size that arrived at another shard than their own.
 #[derive(Debug)]
 struct Stray {
     data: Vec<u8>,
@@ -37,21 +37,20 @@ pub(crate) type DemuxPort<P> = Layer<P, ShardDemux>;
 /// The [`Middleware`] of a [`DemuxPort`]: hands misrouted datagrams to the shard of their queue pair.
 #[derive(Debug)]
 pub(crate) struct ShardDemux {
-    /// Its place among them.
+    /// Index of this shard.
     index: usize,
-    /// What each of them is handed.
+    /// Mailboxes of all shards.
     trays: Arc<[Mailbox<Stray, EventFdSignal>]>,
     handed_on: u64,
     lost: u64,
 }
 
 impl<P: Port> DemuxPort<P> {
-    /// Has ports, of which each is to receive what is for queue pairs of the shard with its index, hand to
-    /// each other what they receive instead. There is a power of two of them.
+    /// Wraps the ports of all shards, in order of shards. Their number is a power of two.
     ///
     /// # Errors
     ///
-    /// There are no more descriptors.
+    /// The process has no more descriptors.
     pub(crate) fn all(ports: Vec<P>) -> io::Result<Vec<Self>> {
         let tray = || Ok(Mailbox::new(EventFd::open()?, MAX_WAITING));
         let trays: Arc<[_]> = ports.iter().map(|_| tray()).collect::<io::Result<_>>()?;
@@ -63,13 +62,13 @@ impl<P: Port> DemuxPort<P> {
     }
 }
 
-/// Of so many shards, the one that a datagram is for. What is too short to say so any may look at.
+/// Returns the shard of a datagram; `None` if the datagram is too short for a BTH.
 fn shard_of(datagram: &[u8], shards: usize) -> Option<usize> {
     let bth = datagram.first_chunk::<{ Bth::LEN }>()?;
     Some(usize::from(Bth::destination(bth).shard()) % shards)
 }
 
-/// The datagrams of a buffer from `start` to before `end`.
+/// Returns the datagrams `start..end` of a buffer.
 fn part<'a>(rx: &RxBuffer<'a>, start: usize, end: usize) -> RxBuffer<'a> {
     let len = if rx.segment_len == 0 { rx.data.len() } else { rx.segment_len };
     let at = |segment: usize| (segment * len).min(rx.data.len());
@@ -98,7 +97,7 @@ impl Middleware for ShardDemux {
         }
         count += below.receive(now, &mut |rx| {
             let of = |datagram: &[u8]| shard_of(datagram, shards).unwrap_or(own);
-            // What goes to a group each shard receives by itself.
+            // Each shard joins multicast groups by itself.
             if rx.meta.destination.is_multicast() || rx.segments().all(|one| of(one) == own) {
                 return sink(rx);
             }
@@ -147,7 +146,7 @@ mod tests {
 
     const NOW: Instant = Instant::ZERO;
 
-    /// The ports of four shards, and who sends to the third.
+    /// Returns the ports of four shards, and a peer that sends to the third.
     fn ports() -> (Network, Vec<DemuxPort<SimPort>>, SimPort) {
         let network = Network::new(0);
         let ips = [1, 2, 3, 4].map(|host| IpAddr::from([10, 0, 0, host]));
@@ -156,7 +155,7 @@ mod tests {
         (network, ports, peer)
     }
 
-    /// A burst to the third port with datagrams to these queue pairs, the last of them short.
+    /// Returns a burst to the third port with datagrams to these queue pairs, the last of them short.
     fn burst(destinations: &[u32]) -> Burst {
         let path = Path {
             source: [10, 0, 0, 9].into(),
@@ -175,7 +174,7 @@ mod tests {
         burst
     }
 
-    /// What one call receives: of each buffer the destinations, and how long it is.
+    /// Returns the buffers of one receive call: destinations and length.
     fn received(port: &mut impl Port) -> Vec<(Vec<u32>, usize)> {
         let mut found = Vec::new();
         let destination = |bytes: &[u8]| Bth::destination(bytes.first_chunk().unwrap()).value();
@@ -194,7 +193,7 @@ mod tests {
     #[test]
     fn what_is_for_others_is_received_by_them() {
         let (_network, mut ports, mut peer) = ports();
-        // Of four shards; 1 is the general services interface, which is the first's.
+        // With four shards; QP 1 is the general services interface, which belongs to the first.
         let mixed = burst(&[0x42, 0x46, 0x43, 0x47, 0x41, 0x42, 0x01, 0x44]);
         assert_eq!(peer.transmit(NOW, &[mixed]), Ok(1));
         assert_eq!(received(&mut ports[2]), [(vec![0x42, 0x46], 128), (vec![0x42], 64)]);

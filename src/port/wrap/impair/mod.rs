@@ -1,13 +1,11 @@
-//! A port that does to another what a bad network would: [`Conditions`], from a seed.
+//! Middleware that emulates a bad network: [`Conditions`], drawn from a seed.
 //!
-//! It works datagram by datagram, in both directions. A burst or buffer that nothing happens to is
-//! passed on whole. Of one that something happens to, the datagrams are passed on one by one, and
-//! since what leaves alone has IPv4 identification 0, they are sealed for that; a corrupted one is
-//! corrupted after it was sealed. In a received buffer nothing is sealed: where the port sees no IP
-//! header, the receiver finds a datagram's identification as it does for a stranger's.
+//! It decides for each datagram, in both directions. It passes on a burst or buffer in one piece if no datagram of it
+//! has a fault. Otherwise it passes the datagrams on one by one. A datagram that is sent alone has IPv4 identification
+//! 0, so the emulator seals it for that before it corrupts it. It does not seal received datagrams: where the port sees
+//! no IP header, the receiver finds the identification by the ICRC.
 //!
-//! To capture what is on the wire, wrap the capture and not the other way round:
-//! `Impair<Capture<UdpPort>>`.
+//! To capture the packets on the wire, wrap the capture: `Impair<Capture<UdpPort>>`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,13 +30,13 @@ mod spec;
 pub use crate::port::shared::way::WayCounters as ImpairCounters;
 pub use spec::{Impairments, Side, SpecError};
 
-/// Datagrams that each direction holds back at most; what comes on top is lost.
+/// Maximum number of delayed datagrams in each direction; those beyond are lost.
 const MAX_HELD: usize = 8192;
 
-/// A port whose datagrams are impaired.
+/// A port with a link emulator in its datapath.
 ///
-/// Delayed datagrams are passed on by calls of [`transmit`](Datapath::transmit) and
-/// [`receive`](Datapath::receive) at or after [`poll_timeout`](Datapath::poll_timeout).
+/// [`transmit`](Datapath::transmit) and [`receive`](Datapath::receive) pass on delayed datagrams at or after
+/// [`poll_timeout`](Datapath::poll_timeout).
 pub type Impair<P> = Layer<P, LinkEmulator>;
 
 /// The [`Middleware`] of an [`Impair`] port: loses, delays, duplicates and damages datagrams.
@@ -46,28 +44,28 @@ pub type Impair<P> = Layer<P, LinkEmulator>;
 pub struct LinkEmulator {
     received: Option<Lane<RxMeta>>,
     sent: Option<Lane<Path>>,
-    /// The port below had no room for a datagram that is due.
+    /// The port below had no room for a due datagram.
     blocked: bool,
-    /// The emulator takes no bursts before.
+    /// Time until which the emulator takes no bursts.
     busy_until: Option<Instant>,
     refused: u64,
-    /// A datagram on its way out.
+    /// A datagram that is sent alone.
     single: Burst,
     scratch: Vec<u8>,
 }
 
 impl<P: Port> Impair<P> {
-    /// Impairs `port`.
+    /// Wraps `port`.
     pub fn new(mut port: P, impairments: &Impairments) -> Self {
         let emulator = LinkEmulator::new(port.info().ip, impairments);
         if emulator.received.as_ref().is_some_and(|lane| lane.conditions.marks()) {
-            // The traffic class of a datagram says whether it may be marked.
+            // The traffic class of a datagram says whether routers may mark it.
             port.report_ip_fields();
         }
         Self::over(port, emulator)
     }
 
-    /// Returns the number of each impairment so far, of both directions together.
+    /// Returns the number of faults so far, in both directions together.
     pub fn impaired(&self) -> ImpairCounters {
         self.middleware.impaired()
     }
@@ -95,7 +93,7 @@ impl LinkEmulator {
         received.unwrap_or_default().plus(sent.unwrap_or_default())
     }
 
-    /// Whether it is busy instead of taking a burst.
+    /// Returns whether the emulator is busy instead of taking a burst.
     fn refuses(&mut self, now: Instant) -> bool {
         self.busy_until = self.busy_until.filter(|until| *until > now);
         if self.busy_until.is_none() {
@@ -106,14 +104,14 @@ impl LinkEmulator {
         self.busy_until.is_some()
     }
 
-    /// Sends what is due, as far as the inner port takes it.
+    /// Sends due datagrams, as far as the port below takes them.
     fn release(&mut self, below: &mut impl Datapath, now: Instant) {
         self.blocked = false;
         let Some(lane) = &mut self.sent else { return };
         while let Some(held) = lane.pop_due(now) {
             self.single.reset(held.meta, Default::default());
             self.single.push(held.datagram.len()).copy_from_slice(&held.datagram);
-            // What the port refuses is lost: whoever sent it was told that it had left.
+            // A refused datagram is lost: its sender was told that it was sent.
             if below.transmit(now, std::slice::from_ref(&self.single)) == Ok(0) {
                 lane.held.push(Reverse(held));
                 self.blocked = true;
@@ -123,7 +121,7 @@ impl LinkEmulator {
     }
 }
 
-/// A stream of chance for each port and direction.
+/// Returns a seed for each port and direction.
 fn seed(number: u64, ip: IpAddr, side: Side) -> [u8; 32] {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number.to_le_bytes());
@@ -169,7 +167,7 @@ impl Middleware for LinkEmulator {
         Ok(bursts.len())
     }
 
-    /// A packet that would be held back here is lost.
+    /// Sends the packet only if the emulator does not delay packets.
     fn send_last(&mut self, below: &mut impl Datapath, burst: &Burst) {
         if self.sent.is_none() {
             below.send_last(burst);
@@ -203,7 +201,7 @@ impl Middleware for LinkEmulator {
         Ok(count)
     }
 
-    /// Reports nothing: the datagrams that the emulator holds back are in no receive queue.
+    /// Reports nothing: datagrams that the emulator delays are in no receive queue.
     fn receive_queue_bytes(
         &mut self,
         _below: &mut impl Datapath,
@@ -230,10 +228,10 @@ fn flow(path: &Path) -> Flow {
     Flow::new(SocketAddr::new(path.source, path.source_port), destination)
 }
 
-/// The longest that a datagram is held back at least.
+/// Minimum of the longest delay of a reordered datagram.
 const LEAST_HOLD: Duration = Duration::from_micros(200);
 
-/// One direction: what befalls datagrams there, and what it holds back.
+/// One direction: its emulated link, and delayed datagrams.
 #[derive(Debug)]
 struct Lane<M> {
     conditions: Conditions,
@@ -242,7 +240,7 @@ struct Lane<M> {
     order: u64,
 }
 
-/// A datagram to be passed on later, or now.
+/// A datagram to pass on at `due`.
 #[derive(Debug)]
 struct Held<M> {
     due: Instant,
@@ -251,10 +249,10 @@ struct Held<M> {
     meta: M,
 }
 
-/// What happens to each datagram of a buffer; none when nothing happens to any.
+/// Copies of each datagram of a buffer; empty if no datagram has a fault.
 type Fates = Vec<Copies>;
 
-/// What is known of a datagram besides its bytes.
+/// Properties of a datagram besides its bytes.
 trait Meta: Copy {
     fn traffic_class(&mut self) -> &mut u8;
 }
@@ -285,7 +283,7 @@ impl<M: Meta> Lane<M> {
         fates
     }
 
-    /// Takes in the copies of a datagram.
+    /// Queues the copies of a datagram.
     fn hold(&mut self, copies: &Copies, datagram: &[u8], meta: M) {
         let datagram = Bytes::copy_from_slice(datagram);
         for copy in copies {
@@ -315,7 +313,7 @@ impl<M> Lane<M> {
 }
 
 impl Lane<RxMeta> {
-    /// Passes on what is due, and says how many there were.
+    /// Passes on due datagrams and returns their number.
     fn deliver(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> usize {
         let mut count = 0;
         while let Some(held) = self.pop_due(now) {
@@ -367,7 +365,7 @@ mod tests {
         Instant::from_micros(n)
     }
 
-    /// Sealed segments that start with `first`, `first + 1`, ...
+    /// Returns sealed segments that start with `first`, `first + 1`, ...
     fn burst(first: u8, segments: u8) -> Burst {
         let mut burst = Burst::new();
         burst.reset(PATH, BurstToken(0));
@@ -405,7 +403,7 @@ mod tests {
         assert_eq!((received(0), received(100)), (2, 0));
     }
 
-    /// A and B, of which one is impaired.
+    /// Returns the ports of A and B, of which one is impaired.
     fn pair(spec: &str, host: HostConfig) -> (Network, Impair<SimPort>, Impair<SimPort>) {
         let network = Network::new(0);
         let impairments: Impairments = spec.parse().unwrap();
@@ -417,7 +415,7 @@ mod tests {
         (network, Impair::new(a, &near), Impair::new(b, &far))
     }
 
-    /// What is received at `now`: a list a buffer of the first byte and the ICRC's verdict.
+    /// Returns the buffers received at `now`: first byte and ICRC verdict of each datagram.
     fn received(port: &mut dyn Port, now: Instant) -> Vec<Vec<(u8, Verdict)>> {
         let mut buffers = Vec::new();
         let mut take = |rx: RxBuffer<'_>| {
@@ -546,7 +544,7 @@ mod tests {
     #[test]
     fn a_slow_link_spreads_a_burst_and_loses_what_its_queue_does_not_hold() {
         for dir in ["rx", "tx"] {
-            // A packet of 40 bytes and its IP and UDP headers take 68 µs.
+            // A packet of 40 bytes with its IP and UDP headers takes 68 µs.
             let spec = format!("rate=8mbit,queue=210,dir={dir}");
             let (network, mut a, mut b) = pair(&spec, HostConfig::default());
             assert_eq!(a.transmit(us(0), &[burst(0, 6)]), Ok(1));

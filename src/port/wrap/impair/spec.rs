@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::port::shared::conditions::Conditions;
 
-/// What an [`Impair`](super::Impair) does to datagrams.
+/// Configuration of an [`Impair`](super::Impair) port.
 ///
 #[doc = include_str!("../../../../docs/IMPAIRMENTS.md")]
 ///
@@ -26,37 +26,37 @@ use crate::port::shared::conditions::Conditions;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Impairments {
-    /// What happens to each.
+    /// Conditions of each direction.
     pub conditions: Conditions,
-    /// What chance follows from, together with the port's address: so that the two ends of a
-    /// connection, given the same seed, do not lose in step.
+    /// Seed of all random decisions, together with the address of the port: with the same seed, the two ends of a
+    /// connection lose different packets.
     pub seed: u64,
-    /// Which datagrams it does this to.
+    /// Directions to impair.
     pub side: Side,
 }
 
-/// Which datagrams are impaired.
+/// Directions to impair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Side {
-    /// What is received.
+    /// Received datagrams.
     Receive,
-    /// What is sent.
+    /// Sent datagrams.
     Transmit,
-    /// What is received and what is sent.
+    /// Both.
     #[default]
     Both,
 }
 
-/// Why a text is not [`Impairments`].
+/// Error for a string that is no [`Impairments`].
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SpecError {
-    /// There is no such key.
+    /// The key is unknown.
     #[error("unknown impairment `{0}`: expected {keys}", keys = keys())]
     UnknownKey(String),
     /// The key has no value.
     #[error("`{0}` has no value: expected {expected}", expected = value_of(.0))]
     NoValue(String),
-    /// The value is not one of this key's.
+    /// The value is invalid for this key.
     #[error("bad value in `{key}={value}`: expected {expected}", expected = value_of(.key))]
     BadValue {
         /// The key.
@@ -64,12 +64,12 @@ pub enum SpecError {
         /// The value.
         value: String,
     },
-    /// The key was there before.
+    /// The key appears twice.
     #[error("`{0}` is given twice")]
     Twice(String),
 }
 
-/// What the value of a key looks like, and what reads it.
+/// Form and parser of the value of a key.
 struct Value {
     looks: &'static str,
     read: fn(&mut Impairments, &str) -> Option<()>,
@@ -81,7 +81,7 @@ const BYTES: &str = "bytes, such as 1500 or 64k";
 
 /// Every key.
 const KEYS: [(&str, Value); 19] = {
-    /// A field, with what it looks like and who reads it.
+    /// The value of a field: its form and its parser.
     macro_rules! field {
         ($looks:expr, $read:ident, $($field:ident).+) => {
             Value {
@@ -120,7 +120,7 @@ const KEYS: [(&str, Value); 19] = {
     ]
 };
 
-/// The value of a key; `None` when there is no such key.
+/// Returns the value of a key; `None` for an unknown key.
 fn value(key: &str) -> Option<&'static Value> {
     KEYS.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
 }
@@ -166,7 +166,7 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// A number of datagrams, at least one.
+/// Parses a number of datagrams, at least one.
 fn length(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n| (1.0..=1e9).contains(n))
 }
@@ -182,7 +182,7 @@ fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// A whole number and what its unit stands for.
+/// Parses an integer with a unit; returns it and the factor of the unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<(u64, u64)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -199,7 +199,7 @@ fn side(text: &str) -> Option<Side> {
     }
 }
 
-/// A time of at most an hour: longer is a slip, and sums stay in range.
+/// Parses a time of at most an hour, so that sums stay in range.
 fn time(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(unit);
