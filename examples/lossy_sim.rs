@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use softroce::net::Burst;
 use softroce::port::Datapath;
-use softroce::port::sim::{Conditions, Fate, Network};
+use softroce::port::sim::{Conditions, FaultDecision, Network};
 use softroce::psn::Psn;
 use softroce::time::Instant;
 use softroce::transport::work::{RemoteAddr, SendRequest};
@@ -75,7 +75,7 @@ fn lose_some(network: &Network, seed: u64) {
     // The PSN after the newest request, and after the newest that was sent again.
     let (mut newest, mut again) = (Psn::new(0), None);
     network.observe(move |seen| {
-        let Ok(packet) = Datagram::parse(seen.datagram) else { return Fate::Leave };
+        let Ok(packet) = Datagram::parse(seen.datagram) else { return FaultDecision::ByConditions };
         let (from, line, psn) = (seen.path.source, Line(&packet), packet.bth.psn);
         if !packet.bth.opcode.is_request() {
             println!("{:?} {from} answers {line}", seen.at);
@@ -86,10 +86,10 @@ fn lose_some(network: &Network, seed: u64) {
         }
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         if !(random >> 33).is_multiple_of(20) {
-            return Fate::Leave;
+            return FaultDecision::ByConditions;
         }
         println!("{:?} lost: {line}", seen.at);
-        Fate::Drop
+        FaultDecision::Drop
     });
 }
 

@@ -17,7 +17,7 @@ use softroce::engine::{QpState, QpType};
 use softroce::ids::{Gid, Mtu, QKey, Qpn};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
-use softroce::port::sim::{Conditions, Fate, HostConfig};
+use softroce::port::sim::{Conditions, FaultDecision, HostConfig};
 use softroce::psn::Psn;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{
@@ -62,9 +62,9 @@ fn lose_and_copy(world: &World, seed: u64, probability: f64) -> Copies {
     world.network.observe(move |seen| {
         let psn = Datagram::parse(seen.datagram).unwrap().bth.psn.value();
         let (fate, times) = match (choice.happens(probability), choice.happens(probability)) {
-            (true, _) => (Fate::Drop, 0),
-            (_, true) => (Fate::Duplicate, 2),
-            _ => return Fate::Leave,
+            (true, _) => (FaultDecision::Drop, 0),
+            (_, true) => (FaultDecision::Duplicate, 2),
+            _ => return FaultDecision::ByConditions,
         };
         noted.lock().unwrap().insert((seen.path.source, seen.to, psn), times);
         fate

@@ -15,7 +15,7 @@ use softroce::ids::{Mtu, Qpn};
 use softroce::mem::Region;
 use softroce::net::Burst;
 use softroce::port::Datapath;
-use softroce::port::sim::{Conditions, Fate, HostConfig};
+use softroce::port::sim::{Conditions, FaultDecision, HostConfig};
 use softroce::transport::outputs::{AsyncEvent, DropReason};
 use softroce::transport::work::{SendFlags, SendOp, WcStatus};
 use softroce::wire::Datagram;
@@ -62,7 +62,9 @@ fn retries(world: &World) -> (u64, u64) {
 /// Whoever cuts a burst there gives every datagram identification 0, so that the ICRC of those behind the
 /// first is wrong for a receiver that sees IP headers.
 fn spoils_bursts(world: &World) {
-    world.network.observe(|seen| if seen.id == 0 { Fate::Leave } else { Fate::Drop });
+    world.network.observe(|seen| {
+        if seen.id == 0 { FaultDecision::ByConditions } else { FaultDecision::Drop }
+    });
 }
 
 /// Bursts given up, by host.
@@ -230,11 +232,13 @@ fn a_peer_that_disappears_is_given_up_when_the_budget_is_spent_and_not_before() 
         run_until(&mut world, Duration::from_secs(1), |world| !world.nodes[0].sends.is_empty());
         // The timer runs from here, or from the last acknowledgement.
         let peer = world.nodes[1].ip;
-        world.network.observe(
-            move |seen| {
-                if seen.path.destination == peer { Fate::Drop } else { Fate::Leave }
-            },
-        );
+        world.network.observe(move |seen| {
+            if seen.path.destination == peer {
+                FaultDecision::Drop
+            } else {
+                FaultDecision::ByConditions
+            }
+        });
         let gone = world.now;
         post(&mut world, 2);
         post(&mut world, 3);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use softroce::engine::Config;
 use softroce::ids::Mtu;
-use softroce::port::sim::{Conditions, Fate, HostConfig};
+use softroce::port::sim::{Conditions, FaultDecision, HostConfig};
 use softroce::transport::window::DEFAULT_RECEIVE_BUFFER;
 use softroce::transport::work::{SendOp, WcStatus};
 use softroce::wire::Datagram;
@@ -240,8 +240,8 @@ fn a_lost_last_packet_costs_one_timeout() {
                 let bth = Datagram::parse(seen.datagram).unwrap().bth;
                 let is_data = bth.opcode.is_request() != (traffic == Traffic::Read);
                 match is_data && bth.psn.value() == last && std::mem::take(&mut armed) {
-                    true => Fate::Drop,
-                    false => Fate::Leave,
+                    true => FaultDecision::Drop,
+                    false => FaultDecision::ByConditions,
                 }
             });
             world.post_send(0, qps[0], request(1, op, &[sge(&regions[0], 0, MESSAGE)]));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use softroce::ids::Qpn;
 use softroce::mem::Region;
-use softroce::port::sim::{Conditions, Fate};
+use softroce::port::sim::{Conditions, FaultDecision};
 use softroce::time::{AckTimeout, Instant, RnrTimer};
 use softroce::transport::work::{SendOp, WcStatus};
 use support::choice::Choice;
@@ -56,7 +56,7 @@ fn a_peer_that_is_cut_off_is_given_up_within_the_bounds_and_never_before() {
             if seen.path.source == b {
                 *heard.lock().unwrap() = seen.at + DELAY;
             }
-            Fate::Leave
+            FaultDecision::ByConditions
         });
         for wr_id in 0..20 {
             let len = choice.below(AREA as u64) as usize;
@@ -110,7 +110,7 @@ fn a_peer_that_is_not_ready_is_asked_again_when_its_timer_is_over() {
                 if seen.path.source == near {
                     sent.lock().unwrap().push(seen.at);
                 }
-                Fate::Leave
+                FaultDecision::ByConditions
             });
             world.post_send(0, qps[0], request(1, SendOp::Send, &[sge(&regions[0], 0, 100)]));
             while world.nodes[0].sends.is_empty() {

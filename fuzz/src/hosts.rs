@@ -14,7 +14,7 @@ use softroce::engine::{QpAttr, QpState, QpType, SrqInit};
 use softroce::ids::{Mtu, PdId, Qpn, Srqn};
 use softroce::mem::Access;
 use softroce::net::{AddressVector, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
-use softroce::port::sim::{Bursts, Conditions, Fate, HostConfig};
+use softroce::port::sim::{Bursts, Conditions, FaultDecision, HostConfig};
 use softroce::transport::work::{
     Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendFlags, SendOp,
     SendRequest, SendTarget, UdTarget,
@@ -112,7 +112,7 @@ impl Hosts {
         let world = World::with(1, 2, HostConfig::default(), |_| {});
         world.network.observe(|sighting| {
             assert_tells_no_secret(sighting.datagram);
-            Fate::Leave
+            FaultDecision::ByConditions
         });
         let memory = |host: usize| &world.nodes[host].memory;
         let open =

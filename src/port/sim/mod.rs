@@ -55,20 +55,20 @@ pub use host::HostConfig;
 
 /// Decision of an [observer](Network::observe) about a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum FaultDecision {
     /// The conditions of the link decide.
-    Leave,
+    ByConditions,
     /// The datagram is lost.
     Drop,
     /// The datagram arrives this much later; datagrams sent meanwhile overtake it.
-    Hold(Duration),
+    Delay(Duration),
     /// The datagram arrives twice.
     Duplicate,
 }
 
 /// A datagram that an [observer](Network::observe) sees.
 #[derive(Clone, Copy, Debug)]
-pub struct Sighting<'a> {
+pub struct ObservedDatagram<'a> {
     /// Time of departure.
     pub at: Instant,
     /// Path of the datagram.
@@ -81,7 +81,7 @@ pub struct Sighting<'a> {
     pub datagram: &'a [u8],
 }
 
-type Observer = Box<dyn FnMut(Sighting<'_>) -> Fate + Send>;
+type Observer = Box<dyn FnMut(ObservedDatagram<'_>) -> FaultDecision + Send>;
 
 /// The simulated network. Clones are the same network.
 #[derive(Clone)]
@@ -160,7 +160,10 @@ impl Network {
 
     /// Shows every datagram sent from now on to `observer`, which may decide about it. The observer must not call the
     /// network.
-    pub fn observe(&self, observer: impl FnMut(Sighting<'_>) -> Fate + Send + 'static) {
+    pub fn observe(
+        &self,
+        observer: impl FnMut(ObservedDatagram<'_>) -> FaultDecision + Send + 'static,
+    ) {
         self.lock().observer = Some(Box::new(observer));
     }
 
@@ -232,24 +235,29 @@ impl State {
     }
 
     fn depart_to(&mut self, to: IpAddr, now: Instant, path: &Path, id: u16, datagram: &Bytes) {
-        let sighting = Sighting { at: now, path, to, id, datagram };
-        let mut fate = self.observer.as_mut().map_or(Fate::Leave, |observer| observer(sighting));
+        let sighting = ObservedDatagram { at: now, path, to, id, datagram };
+        let mut fate = self
+            .observer
+            .as_mut()
+            .map_or(FaultDecision::ByConditions, |observer| observer(sighting));
         if self.cuts.contains(&(path.source, to)) {
-            fate = Fate::Drop;
+            fate = FaultDecision::Drop;
         }
         let default = self.conditions;
         let link = self.link(path.source, to);
         let conditions = link.conditions.unwrap_or(default);
         let copies = match fate {
-            Fate::Leave => link.way.carry(now, &conditions, datagram.len()),
+            FaultDecision::ByConditions => link.way.carry(now, &conditions, datagram.len()),
             _ => link.way.depart(now, &conditions, datagram.len()).map_or_else(
                 Copies::new,
                 |departure| match fate {
-                    Fate::Hold(time) => [departure.held(conditions.delay + time)][..].into(),
-                    Fate::Duplicate => {
+                    FaultDecision::Delay(time) => {
+                        [departure.held(conditions.delay + time)][..].into()
+                    }
+                    FaultDecision::Duplicate => {
                         [link.way.undisturbed(departure, conditions.delay); 2][..].into()
                     }
-                    Fate::Drop | Fate::Leave => {
+                    FaultDecision::Drop | FaultDecision::ByConditions => {
                         link.way.lose();
                         Copies::new()
                     }
@@ -472,7 +480,9 @@ mod tests {
             let mut a = network.host(A);
             let config = HostConfig { sees_ip_header, ..HostConfig::default() };
             let mut b = network.host_with(B, config);
-            network.observe(|seen| if seen.id == 0 { Fate::Drop } else { Fate::Leave });
+            network.observe(|seen| {
+                if seen.id == 0 { FaultDecision::Drop } else { FaultDecision::ByConditions }
+            });
             assert_eq!(a.transmit(us(0), &[burst(&[100, 100, 100])]), Ok(1));
             let fields = Ipv4Fields { id: 1, dont_fragment: true };
             let mut metas = Vec::new();
@@ -681,7 +691,7 @@ mod tests {
         let seen = copies.clone();
         network.observe(move |sighting| {
             seen.lock().unwrap().push((sighting.to, sighting.id));
-            if sighting.to == A { Fate::Drop } else { Fate::Leave }
+            if sighting.to == A { FaultDecision::Drop } else { FaultDecision::ByConditions }
         });
         assert_eq!(counts(1), [0, 2, 0], "each copy has a fate of its own");
         assert_eq!(*copies.lock().unwrap(), [(A, 0), (B, 0), (A, 1), (B, 1)]);
@@ -706,10 +716,10 @@ mod tests {
         let mut a = network.host(A);
         let mut b = network.host_with(B, HostConfig { gro: false, ..HostConfig::default() });
         network.observe(|seen| match seen.datagram[0] {
-            0 => Fate::Drop,
-            1 => Fate::Hold(Duration::from_micros(3)),
-            2 => Fate::Duplicate,
-            _ => Fate::Leave,
+            0 => FaultDecision::Drop,
+            1 => FaultDecision::Delay(Duration::from_micros(3)),
+            2 => FaultDecision::Duplicate,
+            _ => FaultDecision::ByConditions,
         });
         assert_eq!(a.transmit(us(0), &[burst(&[20; 4])]), Ok(1));
         assert_eq!(received(&mut b, us(0)), [[2], [2], [3]]);
