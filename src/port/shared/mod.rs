@@ -9,6 +9,7 @@ pub(super) mod bpf;
 #[cfg(feature = "runtime")]
 pub(super) mod claim;
 pub(super) mod conditions;
+pub(super) mod emulated_link;
 #[cfg(feature = "runtime")]
 pub(super) mod event_fd;
 #[cfg(any(feature = "packet", feature = "tap"))]
@@ -21,4 +22,3 @@ pub(super) mod open_error;
 pub(super) mod receive_buffer;
 #[cfg(feature = "runtime")]
 pub(super) mod stop;
-pub(super) mod way;

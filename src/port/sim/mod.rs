@@ -38,7 +38,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::counters::PortCounters;
-use super::shared::way::Copies;
+use super::shared::emulated_link::Copies;
 use super::traits::{Control, Datapath, JoinError, PortInfo, SOURCE_PORTS, TransmitError};
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::sync::Mutex;
@@ -50,7 +50,7 @@ mod host;
 mod link;
 
 pub use super::shared::conditions::{Bursts, Conditions, Outages};
-pub use super::shared::way::WayCounters;
+pub use super::shared::emulated_link::FaultCounters;
 pub use host::HostConfig;
 
 /// Decision of an [observer](Network::observe) about a datagram.
@@ -154,7 +154,7 @@ impl Network {
     }
 
     /// Returns the number of faults on the link from one host to another, in this direction.
-    pub fn counters(&self, from: IpAddr, to: IpAddr) -> WayCounters {
+    pub fn counters(&self, from: IpAddr, to: IpAddr) -> FaultCounters {
         self.lock().link(from, to).way.counters()
     }
 
@@ -217,7 +217,7 @@ impl State {
         let default = self.conditions;
         let link = self.link(path.source, path.destination);
         let conditions = link.conditions.unwrap_or(default);
-        let Some(time) = link.way.refusal(&conditions) else { return false };
+        let Some(time) = link.way.busy_time(&conditions) else { return false };
         if let Some(host) = self.hosts.get_mut(&path.source) {
             host.refuse_until(now + time);
         }
@@ -247,18 +247,18 @@ impl State {
         let link = self.link(path.source, to);
         let conditions = link.conditions.unwrap_or(default);
         let copies = match fate {
-            FaultDecision::ByConditions => link.way.carry(now, &conditions, datagram.len()),
-            _ => link.way.depart(now, &conditions, datagram.len()).map_or_else(
+            FaultDecision::ByConditions => link.way.send(now, &conditions, datagram.len()),
+            _ => link.way.enqueue(now, &conditions, datagram.len()).map_or_else(
                 Copies::new,
                 |departure| match fate {
                     FaultDecision::Delay(time) => {
-                        [departure.held(conditions.delay + time)][..].into()
+                        [departure.delayed(conditions.delay + time)][..].into()
                     }
                     FaultDecision::Duplicate => {
-                        [link.way.undisturbed(departure, conditions.delay); 2][..].into()
+                        [link.way.in_order(departure, conditions.delay); 2][..].into()
                     }
                     FaultDecision::Drop | FaultDecision::ByConditions => {
-                        link.way.lose();
+                        link.way.count_loss();
                         Copies::new()
                     }
                 },

@@ -20,14 +20,14 @@ use crate::ids::Gid;
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxBuffer, RxMeta};
 use crate::port::counters::PortCounters;
 use crate::port::shared::conditions::Conditions;
-use crate::port::shared::way::{Copies, Way};
+use crate::port::shared::emulated_link::{Copies, EmulatedLink};
 use crate::port::traits::{Datapath, Port, TransmitError};
 use crate::time::Instant;
 use crate::wire::icrc::Flow;
 
 mod spec;
 
-pub use crate::port::shared::way::WayCounters as ImpairCounters;
+pub use crate::port::shared::emulated_link::FaultCounters;
 pub use spec::{Impairments, Side, SpecError};
 
 /// Maximum number of delayed datagrams in each direction; those beyond are lost.
@@ -66,7 +66,7 @@ impl<P: Port> Impair<P> {
     }
 
     /// Returns the number of faults so far, in both directions together.
-    pub fn impaired(&self) -> ImpairCounters {
+    pub fn impaired(&self) -> FaultCounters {
         self.middleware.impaired()
     }
 }
@@ -75,10 +75,10 @@ impl LinkEmulator {
     fn new(ip: IpAddr, impairments: &Impairments) -> Self {
         let conditions = impairments.conditions;
         let wants = |side| [side, Side::Both].contains(&impairments.side);
-        let way = |side| Way::new(seed(impairments.seed, ip, side), LEAST_HOLD);
+        let link = |side| EmulatedLink::new(seed(impairments.seed, ip, side), MIN_REORDER_WINDOW);
         Self {
-            received: wants(Side::Receive).then(|| Lane::new(way(Side::Receive), conditions)),
-            sent: wants(Side::Transmit).then(|| Lane::new(way(Side::Transmit), conditions)),
+            received: wants(Side::Receive).then(|| Lane::new(link(Side::Receive), conditions)),
+            sent: wants(Side::Transmit).then(|| Lane::new(link(Side::Transmit), conditions)),
             blocked: false,
             busy_until: None,
             refused: 0,
@@ -87,9 +87,9 @@ impl LinkEmulator {
         }
     }
 
-    fn impaired(&self) -> ImpairCounters {
-        let received = self.received.as_ref().map(|lane| lane.way.counters());
-        let sent = self.sent.as_ref().map(|lane| lane.way.counters());
+    fn impaired(&self) -> FaultCounters {
+        let received = self.received.as_ref().map(|lane| lane.link.counters());
+        let sent = self.sent.as_ref().map(|lane| lane.link.counters());
         received.unwrap_or_default().plus(sent.unwrap_or_default())
     }
 
@@ -97,7 +97,7 @@ impl LinkEmulator {
     fn refuses(&mut self, now: Instant) -> bool {
         self.busy_until = self.busy_until.filter(|until| *until > now);
         if self.busy_until.is_none() {
-            let time = self.sent.as_mut().and_then(|lane| lane.way.refusal(&lane.conditions));
+            let time = self.sent.as_mut().and_then(|lane| lane.link.busy_time(&lane.conditions));
             self.busy_until = time.map(|time| now + time);
         }
         self.refused += u64::from(self.busy_until.is_some());
@@ -229,13 +229,13 @@ fn flow(path: &Path) -> Flow {
 }
 
 /// Minimum of the longest delay of a reordered datagram.
-const LEAST_HOLD: Duration = Duration::from_micros(200);
+const MIN_REORDER_WINDOW: Duration = Duration::from_micros(200);
 
 /// One direction: its emulated link, and delayed datagrams.
 #[derive(Debug)]
 struct Lane<M> {
     conditions: Conditions,
-    way: Way,
+    link: EmulatedLink,
     held: BinaryHeap<Reverse<Held<M>>>,
     order: u64,
 }
@@ -270,14 +270,14 @@ impl Meta for RxMeta {
 }
 
 impl<M: Meta> Lane<M> {
-    fn new(way: Way, conditions: Conditions) -> Self {
-        Self { conditions, way, held: BinaryHeap::new(), order: 0 }
+    fn new(link: EmulatedLink, conditions: Conditions) -> Self {
+        Self { conditions, link, held: BinaryHeap::new(), order: 0 }
     }
 
     fn roll<'a>(&mut self, now: Instant, datagrams: impl Iterator<Item = &'a [u8]>) -> Fates {
-        let carry = |d: &[u8]| self.way.carry(now, &self.conditions, d.len());
-        let mut fates: Fates = datagrams.map(carry).collect();
-        if fates.iter().all(|copies| copies.len() == 1 && copies[0].is_unharmed(now)) {
+        let send = |d: &[u8]| self.link.send(now, &self.conditions, d.len());
+        let mut fates: Fates = datagrams.map(send).collect();
+        if fates.iter().all(|copies| copies.len() == 1 && copies[0].is_without_fault(now)) {
             fates.clear();
         }
         fates
@@ -288,7 +288,7 @@ impl<M: Meta> Lane<M> {
         let datagram = Bytes::copy_from_slice(datagram);
         for copy in copies {
             if self.held.len() >= MAX_HELD {
-                self.way.overflow();
+                self.link.count_overflow();
                 continue;
             }
             let mut meta = meta;

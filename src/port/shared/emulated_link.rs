@@ -12,17 +12,17 @@ use crate::time::Instant;
 
 /// One direction of an emulated link.
 #[derive(Debug)]
-pub(in crate::port) struct Way {
-    dice: Dice,
+pub(in crate::port) struct EmulatedLink {
+    rng: FaultRng,
     /// Minimum of the longest delay of a reordered datagram, so that others overtake it.
-    least_hold: Duration,
+    min_reorder_window: Duration,
     /// In a bad period of [`Bursts`](super::conditions::Bursts).
     is_bad: bool,
     /// Time at which the queue in front of the link is empty.
     idle_at: Instant,
     /// Latest arrival of the datagrams that keep their order.
     last_arrival: Instant,
-    counters: WayCounters,
+    counters: FaultCounters,
 }
 
 /// The copies of a datagram that arrive: none of a lost one, two of a duplicated one.
@@ -48,7 +48,7 @@ enum Damage {
 
 /// Number of faults of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WayCounters {
+pub struct FaultCounters {
     /// Datagrams lost, by chance or in an outage.
     pub lost: u64,
     /// Datagrams duplicated.
@@ -65,7 +65,7 @@ pub struct WayCounters {
     pub overflowed: u64,
 }
 
-impl WayCounters {
+impl FaultCounters {
     /// Returns the sums of both.
     pub(in crate::port) fn plus(self, other: Self) -> Self {
         Self {
@@ -80,51 +80,51 @@ impl WayCounters {
     }
 }
 
-impl Way {
-    pub(in crate::port) fn new(seed: [u8; 32], least_hold: Duration) -> Self {
+impl EmulatedLink {
+    pub(in crate::port) fn new(seed: [u8; 32], min_reorder_window: Duration) -> Self {
         Self {
-            dice: Dice::new(seed),
-            least_hold,
+            rng: FaultRng::new(seed),
+            min_reorder_window,
             is_bad: false,
             idle_at: Instant::ZERO,
             last_arrival: Instant::ZERO,
-            counters: WayCounters::default(),
+            counters: FaultCounters::default(),
         }
     }
 
-    pub(in crate::port) fn counters(&self) -> WayCounters {
+    pub(in crate::port) fn counters(&self) -> FaultCounters {
         self.counters
     }
 
     /// Counts a datagram lost to a full queue.
-    pub(in crate::port) fn overflow(&mut self) {
+    pub(in crate::port) fn count_overflow(&mut self) {
         self.counters.overflowed += 1;
     }
 
     /// Returns how long the sender's port is busy instead of taking a burst; `None` if it takes it.
-    pub(in crate::port) fn refusal(&mut self, conditions: &Conditions) -> Option<Duration> {
-        self.dice.happens(conditions.refuse_send).then(|| self.dice.within(BUSY))
+    pub(in crate::port) fn busy_time(&mut self, conditions: &Conditions) -> Option<Duration> {
+        self.rng.chance(conditions.refuse_send).then(|| self.rng.up_to(MAX_BUSY_TIME))
     }
 
     /// Sends a datagram of `len` bytes and returns the copies that arrive.
-    pub(in crate::port) fn carry(
+    pub(in crate::port) fn send(
         &mut self,
         now: Instant,
         conditions: &Conditions,
         len: usize,
     ) -> Copies {
-        let Some(departure) = self.depart(now, conditions, len) else { return Copies::new() };
+        let Some(departure) = self.enqueue(now, conditions, len) else { return Copies::new() };
         if self.is_lost(now, conditions) {
-            self.lose();
+            self.count_loss();
             return Copies::new();
         }
-        let twice = self.dice.happens(conditions.duplicate);
+        let twice = self.rng.chance(conditions.duplicate);
         self.counters.duplicated += u64::from(twice);
-        (0..1 + usize::from(twice)).map(|_| self.one(departure, conditions, len)).collect()
+        (0..1 + usize::from(twice)).map(|_| self.arrival(departure, conditions, len)).collect()
     }
 
     /// Queues a datagram and returns its departure; `None` if the queue is full.
-    pub(in crate::port) fn depart(
+    pub(in crate::port) fn enqueue(
         &mut self,
         now: Instant,
         conditions: &Conditions,
@@ -133,7 +133,7 @@ impl Way {
         let queued = conditions.queued(self.idle_at.since(now));
         let exceeds = |limit: Option<u64>| limit.is_some_and(|limit| queued > limit.into());
         if exceeds(conditions.queue_bytes) {
-            self.overflow();
+            self.count_overflow();
             return None;
         }
         self.idle_at = self.idle_at.max(now) + conditions.serialization(len + IP_AND_UDP);
@@ -141,49 +141,45 @@ impl Way {
     }
 
     /// Counts a loss.
-    pub(in crate::port) fn lose(&mut self) {
+    pub(in crate::port) fn count_loss(&mut self) {
         self.counters.lost += 1;
     }
 
     /// Returns the arrival of a datagram that keeps its order.
-    pub(in crate::port) fn undisturbed(
-        &mut self,
-        departure: Departure,
-        delay: Duration,
-    ) -> Arrival {
+    pub(in crate::port) fn in_order(&mut self, departure: Departure, delay: Duration) -> Arrival {
         self.last_arrival = self.last_arrival.max(departure.at + delay);
-        Arrival { at: self.last_arrival, ..departure.held(Duration::ZERO) }
+        Arrival { at: self.last_arrival, ..departure.delayed(Duration::ZERO) }
     }
 
     fn is_lost(&mut self, now: Instant, conditions: &Conditions) -> bool {
-        if conditions.outages.covers(now.as_nanos()) || self.dice.happens(conditions.loss) {
+        if conditions.outages.covers(now.as_nanos()) || self.rng.chance(conditions.loss) {
             return true;
         }
         let bursts = &conditions.bursts;
         let turns = if self.is_bad { 1.0 / bursts.length.max(1.0) } else { bursts.begin };
-        self.is_bad ^= self.dice.happens(turns);
-        self.is_bad && self.dice.happens(bursts.loss)
+        self.is_bad ^= self.rng.chance(turns);
+        self.is_bad && self.rng.chance(bursts.loss)
     }
 
-    fn one(&mut self, departure: Departure, conditions: &Conditions, len: usize) -> Arrival {
-        let held = self.dice.happens(conditions.reorder);
-        let mut delay = conditions.delay + self.dice.within(conditions.jitter);
-        if held {
-            delay += self.dice.within((conditions.delay * 2).max(self.least_hold));
+    fn arrival(&mut self, departure: Departure, conditions: &Conditions, len: usize) -> Arrival {
+        let delayed = self.rng.chance(conditions.reorder);
+        let mut delay = conditions.delay + self.rng.up_to(conditions.jitter);
+        if delayed {
+            delay += self.rng.up_to((conditions.delay * 2).max(self.min_reorder_window));
         }
-        let flipped = self.dice.happens(conditions.corrupt);
-        let flip = flipped.then(|| Damage::Bit(self.dice.covered_bit(len)));
-        let cut = self.dice.happens(conditions.truncate) && len > 1;
-        let end = cut.then(|| Damage::End(1 + self.dice.below(len - 1)));
-        let marked = departure.marked || self.dice.happens(conditions.mark);
+        let flipped = self.rng.chance(conditions.corrupt);
+        let flip = flipped.then(|| Damage::Bit(self.rng.covered_bit(len)));
+        let cut = self.rng.chance(conditions.truncate) && len > 1;
+        let end = cut.then(|| Damage::End(1 + self.rng.below(len - 1)));
+        let marked = departure.marked || self.rng.chance(conditions.mark);
         let counters = &mut self.counters;
-        counters.reordered += u64::from(held);
+        counters.reordered += u64::from(delayed);
         counters.corrupted += u64::from(flipped && !cut);
         counters.truncated += u64::from(cut);
         counters.marked += u64::from(marked);
-        let arrival = match held {
-            true => departure.held(delay),
-            false => self.undisturbed(departure, delay),
+        let arrival = match delayed {
+            true => departure.delayed(delay),
+            false => self.in_order(departure, delay),
         };
         Arrival { marked, damage: end.or(flip), ..arrival }
     }
@@ -198,14 +194,14 @@ pub(in crate::port) struct Departure {
 
 impl Departure {
     /// Returns an arrival `delay` later; other datagrams may overtake it.
-    pub(in crate::port) fn held(self, delay: Duration) -> Arrival {
+    pub(in crate::port) fn delayed(self, delay: Duration) -> Arrival {
         Arrival { at: self.at + delay, marked: self.marked, damage: None }
     }
 }
 
 impl Arrival {
     /// Returns whether a datagram that was sent now arrives undamaged and at once.
-    pub(in crate::port) fn is_unharmed(&self, now: Instant) -> bool {
+    pub(in crate::port) fn is_without_fault(&self, now: Instant) -> bool {
         *self == Self { at: now, marked: false, damage: None }
     }
 
@@ -233,22 +229,22 @@ impl Arrival {
 }
 
 /// Longest time that a port stays busy.
-pub(in crate::port) const BUSY: Duration = Duration::from_micros(20);
+pub(in crate::port) const MAX_BUSY_TIME: Duration = Duration::from_micros(20);
 
 /// Length of an IPv4 and a UDP header.
 const IP_AND_UDP: usize = 28;
 
 /// Seeded random numbers: the same seed and the same calls give the same results.
 #[derive(Clone, Debug)]
-struct Dice(ChaCha8Rng);
+struct FaultRng(ChaCha8Rng);
 
-impl Dice {
+impl FaultRng {
     fn new(seed: [u8; 32]) -> Self {
         Self(ChaCha8Rng::from_seed(seed))
     }
 
     /// Returns true with probability `p`.
-    fn happens(&mut self, p: f64) -> bool {
+    fn chance(&mut self, p: f64) -> bool {
         // The significand has 53 bits, so the quotient is exact and less than one.
         p > 0.0 && ((self.0.next_u64() >> 11) as f64) / ((1_u64 << 53) as f64) < p
     }
@@ -260,7 +256,7 @@ impl Dice {
     }
 
     /// Returns a time from 1 ns to `longest`; zero if that is zero.
-    fn within(&mut self, longest: Duration) -> Duration {
+    fn up_to(&mut self, longest: Duration) -> Duration {
         match u64::try_from(longest.as_nanos()) {
             Ok(0) => Duration::ZERO,
             Ok(ns) => Duration::from_nanos(1 + self.0.next_u64() % ns),
@@ -285,10 +281,10 @@ mod tests {
     const NOW: Instant = Instant::from_micros(7);
 
     /// Returns the faults of 10,000 datagrams of 64 bytes.
-    fn count(conditions: Conditions) -> (WayCounters, Vec<Copies>) {
-        let mut way = Way::new([1; 32], Duration::ZERO);
-        let copies = (0..10_000).map(|_| way.carry(NOW, &conditions, 64)).collect();
-        (way.counters(), copies)
+    fn count(conditions: Conditions) -> (FaultCounters, Vec<Copies>) {
+        let mut link = EmulatedLink::new([1; 32], Duration::ZERO);
+        let copies = (0..10_000).map(|_| link.send(NOW, &conditions, 64)).collect();
+        (link.counters(), copies)
     }
 
     #[test]
@@ -322,10 +318,10 @@ mod tests {
     #[test]
     fn certain_and_impossible_are_exact() {
         let (found, copies) = count(Conditions::default());
-        assert_eq!(found, WayCounters::default());
-        assert!(copies.iter().all(|copies| copies.len() == 1 && copies[0].is_unharmed(NOW)));
+        assert_eq!(found, FaultCounters::default());
+        assert!(copies.iter().all(|copies| copies.len() == 1 && copies[0].is_without_fault(NOW)));
         let (found, _) = count(Conditions { loss: 1.0, ..Conditions::default() });
-        assert_eq!(found, WayCounters { lost: 10_000, ..WayCounters::default() });
+        assert_eq!(found, FaultCounters { lost: 10_000, ..FaultCounters::default() });
     }
 
     /// The stationary share of bad periods is `begin / (begin + 1 / length)`.
@@ -345,11 +341,11 @@ mod tests {
     #[test]
     fn nothing_arrives_in_an_outage() {
         let outages = Outages { length: Duration::from_micros(1), every: Duration::from_micros(4) };
-        let mut way = Way::new([1; 32], Duration::ZERO);
+        let mut link = EmulatedLink::new([1; 32], Duration::ZERO);
         let conditions = Conditions { outages, ..Conditions::default() };
-        let arrive = (0..8).map(|us| way.carry(Instant::from_micros(us), &conditions, 64).len());
+        let arrive = (0..8).map(|us| link.send(Instant::from_micros(us), &conditions, 64).len());
         assert_eq!(arrive.collect::<Vec<_>>(), [1, 1, 1, 0, 1, 1, 1, 0]);
-        assert_eq!(way.counters().lost, 2);
+        assert_eq!(link.counters().lost, 2);
     }
 
     #[test]
@@ -361,20 +357,20 @@ mod tests {
             mark_above_bytes: Some(150),
             ..Conditions::default()
         };
-        let mut way = Way::new([1; 32], Duration::ZERO);
-        let found: Vec<_> = (0..6).map(|_| way.carry(NOW, &conditions, 72)).collect();
+        let mut link = EmulatedLink::new([1; 32], Duration::ZERO);
+        let found: Vec<_> = (0..6).map(|_| link.send(NOW, &conditions, 72)).collect();
         let at = |ns| NOW + Duration::from_nanos(ns);
         let expected = [(100, false), (200, false), (300, true), (400, true)];
         for ((ns, marked), copies) in expected.into_iter().zip(&found) {
             assert_eq!(copies[..], [Arrival { at: at(ns), marked, damage: None }]);
         }
         assert!(found[4].is_empty() && found[5].is_empty());
-        assert_eq!(way.counters().overflowed, 2);
+        assert_eq!(link.counters().overflowed, 2);
     }
 
     #[test]
     fn damage_is_one_bit_or_a_missing_end() {
-        let unharmed = Departure { at: NOW, marked: false }.held(Duration::ZERO);
+        let unharmed = Departure { at: NOW, marked: false }.delayed(Duration::ZERO);
         let damaged = |damage| {
             Arrival { damage: Some(damage), ..unharmed }.damaged(&Bytes::from_static(&[0; 4]))
         };
@@ -387,7 +383,7 @@ mod tests {
     #[test]
     fn only_what_may_be_marked_is() {
         let departure = Departure { at: NOW, marked: true };
-        let marked = departure.held(Duration::ZERO);
+        let marked = departure.delayed(Duration::ZERO);
         assert_eq!(
             [0x48, 0x49, 0x4a, 0x4b].map(|tc| marked.traffic_class(tc)),
             [0x48, 0x4b, 0x4b, 0x4b]
