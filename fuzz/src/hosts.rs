@@ -14,7 +14,7 @@ use softroce::engine::{QpAttr, QpState, QpType, SrqInit};
 use softroce::ids::{Mtu, PdId, Qpn, Srqn};
 use softroce::mem::Access;
 use softroce::net::{AddressVector, BurstToken, ROCE_PORT, RxBuffer, RxMeta, TransmitErrorKind};
-use softroce::port::sim::{Bursts, Conditions, FaultDecision, HostConfig};
+use softroce::port::sim::{BurstLoss, Conditions, FaultDecision, HostConfig};
 use softroce::transport::work::{
     Completion, FlushPlacement, FlushTarget, RecvRequest, RemoteAddr, SendFlags, SendOp,
     SendRequest, SendTarget, UdTarget,
@@ -297,7 +297,7 @@ impl Hosts {
             corrupt: share()?,
             truncate: share()?,
             mark: share()?,
-            bursts: Bursts { begin: share()? / 10.0, ..Bursts::default() },
+            bursts: BurstLoss { begin: share()? / 10.0, ..BurstLoss::default() },
             refuse_send: share()?,
             delay: Duration::from_micros(5),
             ..Conditions::default()

@@ -64,7 +64,7 @@ pub use custom::{CustomPort, CustomPortError};
 pub use kind::{PortKind, PortKindError};
 #[cfg(feature = "runtime")]
 pub(crate) use opener::{OpenPortError, Opener};
-pub use shared::conditions::{Bursts, Conditions, Outages};
+pub use shared::conditions::{BurstLoss, Conditions, Outages};
 #[cfg(feature = "runtime")]
 pub(crate) use shared::event_fd::{EventFd, EventFdSignal};
 pub use traits::{

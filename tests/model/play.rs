@@ -8,7 +8,7 @@ use softroce::engine::{QpAttr, QpInit, QpState, QpType};
 use softroce::ids::{CqId, Gid, Mtu};
 use softroce::mem::Region;
 use softroce::net::AddressVector;
-use softroce::port::sim::{Bursts, Conditions, HostConfig};
+use softroce::port::sim::{BurstLoss, Conditions, HostConfig};
 use softroce::transport::outputs::AsyncEvent;
 use softroce::transport::work::{
     Completion, RecvRequest, SendData, SendFlags, SendOp, SendRequest, Sge, UdTarget,
@@ -52,7 +52,7 @@ fn network(choice: &mut Choice, sees_ip_header: bool) -> (Conditions, bool) {
     let conditions = lossy(loss);
     match choice.below(6) {
         0 => {
-            let bursts = Bursts { begin: 0.01, length: 8.0, loss: 0.9 };
+            let bursts = BurstLoss { begin: 0.01, length: 8.0, loss: 0.9 };
             (Conditions { bursts, ..conditions }, true)
         }
         1 => {

@@ -10,7 +10,7 @@ pub struct Conditions {
     /// Probability of a loss.
     pub loss: f64,
     /// Burst losses.
-    pub bursts: Bursts,
+    pub bursts: BurstLoss,
     /// Periods in which all datagrams are lost.
     pub outages: Outages,
     /// Probability of a duplicate.
@@ -76,7 +76,7 @@ impl Conditions {
 ///              1 / length
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Bursts {
+pub struct BurstLoss {
     /// Probability that a datagram begins a bad period; 0: there are none.
     pub begin: f64,
     /// Mean number of datagrams in a bad period.
@@ -85,7 +85,7 @@ pub struct Bursts {
     pub loss: f64,
 }
 
-impl Default for Bursts {
+impl Default for BurstLoss {
     /// No bad periods. If only [`begin`](Self::begin) is set, one has ten losses in a row on average.
     fn default() -> Self {
         Self { begin: 0.0, length: 10.0, loss: 1.0 }

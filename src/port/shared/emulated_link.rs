@@ -16,7 +16,7 @@ pub(in crate::port) struct EmulatedLink {
     rng: FaultRng,
     /// Minimum of the longest delay of a reordered datagram, so that others overtake it.
     min_reorder_window: Duration,
-    /// In a bad period of [`Bursts`](super::conditions::Bursts).
+    /// In a bad period of [`BurstLoss`](super::conditions::BurstLoss).
     is_bad: bool,
     /// Time at which the queue in front of the link is empty.
     idle_at: Instant,
@@ -275,7 +275,7 @@ impl FaultRng {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conditions::{Bursts, Outages};
+    use super::super::conditions::{BurstLoss, Outages};
     use super::*;
 
     const NOW: Instant = Instant::from_micros(7);
@@ -327,13 +327,13 @@ mod tests {
     /// The stationary share of bad periods is `begin / (begin + 1 / length)`.
     #[test]
     fn bursts_have_the_length_and_the_share_they_are_given() {
-        let bursts = Bursts { begin: 0.01, length: 20.0, loss: 1.0 };
+        let bursts = BurstLoss { begin: 0.01, length: 20.0, loss: 1.0 };
         let (found, copies) = count(Conditions { bursts, ..Conditions::default() });
         assert!((1_000..2_400).contains(&found.lost), "{found:?}: a sixth is 1,667");
         let begun =
             copies.windows(2).filter(|w| !w[0].is_empty() && w[1].is_empty()).count() as u64;
         assert!((14..28).contains(&(found.lost / begun)), "{found:?} in {begun} bursts");
-        let bursts = Bursts { loss: 0.5, ..bursts };
+        let bursts = BurstLoss { loss: 0.5, ..bursts };
         let (half, _) = count(Conditions { bursts, ..Conditions::default() });
         assert!((500..1_200).contains(&half.lost), "{half:?}: a twelfth is 833");
     }

@@ -49,7 +49,7 @@ use link::Link;
 mod host;
 mod link;
 
-pub use super::shared::conditions::{Bursts, Conditions, Outages};
+pub use super::shared::conditions::{BurstLoss, Conditions, Outages};
 pub use super::shared::emulated_link::FaultCounters;
 pub use host::HostConfig;
 

@@ -217,7 +217,7 @@ fn time(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::shared::conditions::{Bursts, Outages};
+    use crate::port::shared::conditions::{BurstLoss, Outages};
 
     #[test]
     fn every_key_is_read() {
@@ -226,7 +226,7 @@ mod tests {
                     mark=0.04,rate=10gbit,queue=64k,mark-above=1500,refuse=0.05";
         let conditions = Conditions {
             loss: 0.02,
-            bursts: Bursts { begin: 0.001, length: 30.0, loss: 0.5 },
+            bursts: BurstLoss { begin: 0.001, length: 30.0, loss: 0.5 },
             outages: Outages { length: Duration::from_millis(20), every: Duration::from_secs(2) },
             duplicate: 0.01,
             reorder: 1.0,
