@@ -30,44 +30,44 @@ impl Default for HostConfig {
     }
 }
 
-/// A datagram in flight.
-pub(super) struct Flight {
+/// A datagram in datagram.
+pub(super) struct InFlightDatagram {
     pub(super) arrival: Instant,
     /// Orders datagrams that arrive at the same time.
     pub(super) order: u64,
     pub(super) path: Path,
     pub(super) id: u16,
-    pub(super) datagram: Bytes,
+    pub(super) payload: Bytes,
 }
 
-impl Ord for Flight {
+impl Ord for InFlightDatagram {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.arrival, self.order).cmp(&(other.arrival, other.order))
     }
 }
 
-impl PartialOrd for Flight {
+impl PartialOrd for InFlightDatagram {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Flight {
+impl PartialEq for InFlightDatagram {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Flight {}
+impl Eq for InFlightDatagram {}
 
 /// The receiving side of a host, and whether its port is busy.
 pub(super) struct Host {
     config: HostConfig,
-    flights: BinaryHeap<Reverse<Flight>>,
-    inbox: VecDeque<Arrived>,
+    in_flight: BinaryHeap<Reverse<InFlightDatagram>>,
+    rx_queue: VecDeque<QueuedBuffer>,
     /// Bytes of the receive buffer in use.
-    waiting: usize,
-    /// Time until which the port takes no bursts.
+    rx_queue_bytes: usize,
+    /// Time until which the port merges_with no bursts.
     busy_until: Option<Instant>,
     drops: u64,
 }
@@ -76,45 +76,45 @@ impl Host {
     pub(super) fn new(config: HostConfig) -> Self {
         Self {
             config,
-            flights: BinaryHeap::new(),
-            inbox: VecDeque::new(),
-            waiting: 0,
+            in_flight: BinaryHeap::new(),
+            rx_queue: VecDeque::new(),
+            rx_queue_bytes: 0,
             busy_until: None,
             drops: 0,
         }
     }
 
-    /// Adds a datagram in flight to this host.
-    pub(super) fn expect(&mut self, flight: Flight) {
-        self.flights.push(Reverse(flight));
+    /// Adds a datagram in datagram to this host.
+    pub(super) fn deliver(&mut self, datagram: InFlightDatagram) {
+        self.in_flight.push(Reverse(datagram));
     }
 
     /// Moves datagrams that have arrived by `now` to the receive queue.
     pub(super) fn advance(&mut self, now: Instant) {
-        while let Some(Reverse(flight)) = self.flights.pop() {
-            if flight.arrival > now {
-                self.flights.push(Reverse(flight));
+        while let Some(Reverse(datagram)) = self.in_flight.pop() {
+            if datagram.arrival > now {
+                self.in_flight.push(Reverse(datagram));
                 return;
             }
-            self.arrive(flight);
+            self.arrive(datagram);
         }
     }
 
     /// Removes the next buffer from the receive queue.
-    pub(super) fn take(&mut self) -> Option<Arrived> {
-        let buffer = self.inbox.pop_front()?;
-        self.waiting -= buffer.cost;
+    pub(super) fn take(&mut self) -> Option<QueuedBuffer> {
+        let buffer = self.rx_queue.pop_front()?;
+        self.rx_queue_bytes -= buffer.charge;
         Some(buffer)
     }
 
     /// Returns the bytes of the receive buffer in use at `now`.
-    pub(super) fn waiting(&mut self, now: Instant) -> u64 {
+    pub(super) fn rx_queue_bytes(&mut self, now: Instant) -> u64 {
         self.advance(now);
-        self.waiting as u64
+        self.rx_queue_bytes as u64
     }
 
     /// Makes the port busy.
-    pub(super) fn refuse_until(&mut self, until: Instant) {
+    pub(super) fn set_busy_until(&mut self, until: Instant) {
         self.busy_until = Some(until);
     }
 
@@ -126,9 +126,9 @@ impl Host {
 
     /// Returns the time of the next arrival, of the oldest queued buffer, or at which the port is no longer busy.
     pub(super) fn next_event(&self) -> Option<Instant> {
-        let arrived = self.inbox.front().map(|buffer| buffer.arrival);
-        let flight = self.flights.peek().map(|Reverse(flight)| flight.arrival);
-        Instant::first(arrived, Instant::first(flight, self.busy_until))
+        let arrived = self.rx_queue.front().map(|buffer| buffer.arrival);
+        let datagram = self.in_flight.peek().map(|Reverse(datagram)| datagram.arrival);
+        Instant::first(arrived, Instant::first(datagram, self.busy_until))
     }
 
     /// Returns the number of datagrams dropped for lack of space.
@@ -136,30 +136,33 @@ impl Host {
         self.drops
     }
 
-    fn arrive(&mut self, flight: Flight) {
+    fn arrive(&mut self, datagram: InFlightDatagram) {
         let config = self.config;
-        let len = flight.datagram.len();
-        let merge = self.inbox.back_mut().filter(|last| config.gro && last.takes(&flight, config));
-        let cost = if merge.is_some() { len } else { kernel_cost(len) };
-        if self.waiting + cost > config.receive_buffer {
+        let len = datagram.payload.len();
+        let merge = self
+            .rx_queue
+            .back_mut()
+            .filter(|last| config.gro && last.merges_with(&datagram, config));
+        let charge = if merge.is_some() { len } else { truesize(len) };
+        if self.rx_queue_bytes + charge > config.receive_buffer {
             self.drops += 1;
             return;
         }
-        self.waiting += cost;
+        self.rx_queue_bytes += charge;
         if let Some(last) = merge {
-            last.data.extend_from_slice(&flight.datagram);
+            last.data.extend_from_slice(&datagram.payload);
             last.segments += 1;
-            last.cost += cost;
+            last.charge += charge;
             return;
         }
-        self.inbox.push_back(Arrived {
-            arrival: flight.arrival,
-            path: flight.path,
-            id: flight.id,
+        self.rx_queue.push_back(QueuedBuffer {
+            arrival: datagram.arrival,
+            path: datagram.path,
+            id: datagram.id,
             segment_len: len,
             segments: 1,
-            data: flight.datagram.into(),
-            cost,
+            data: datagram.payload.into(),
+            charge,
         });
     }
 }
@@ -167,7 +170,7 @@ impl Host {
 /// Returns the charge of a single datagram to a receive buffer on Linux (`truesize`): the bytes, headers and
 /// `skb_shared_info` rounded up to a power of two, and the `sk_buff`. 25 of 4112, 92 of 1040 and 256 of 80 bytes fit in
 /// 212,992.
-fn kernel_cost(len: usize) -> usize {
+fn truesize(len: usize) -> usize {
     const SMALL: usize = 576;
     const SK_BUFF: usize = 256;
     let head = len + 384;
@@ -176,23 +179,23 @@ fn kernel_cost(len: usize) -> usize {
 
 /// A buffer in the receive queue.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct QueuedBuffer {
     arrival: Instant,
     path: Path,
     id: u16,
     segments: usize,
-    cost: usize,
+    charge: usize,
     pub(super) segment_len: usize,
     pub(super) data: BytesMut,
 }
 
-impl Arrived {
+impl QueuedBuffer {
     /// Returns whether GRO would merge a datagram with this buffer.
-    fn takes(&self, flight: &Flight, config: HostConfig) -> bool {
-        let len = flight.datagram.len();
-        let follows = usize::from(flight.id) == usize::from(self.id) + self.segments;
-        self.path == flight.path
-            && self.arrival == flight.arrival
+    fn merges_with(&self, datagram: &InFlightDatagram, config: HostConfig) -> bool {
+        let len = datagram.payload.len();
+        let follows = usize::from(datagram.id) == usize::from(self.id) + self.segments;
+        self.path == datagram.path
+            && self.arrival == datagram.arrival
             && self.data.len() == self.segments * self.segment_len
             && len <= self.segment_len
             && len > 0

@@ -43,7 +43,7 @@ use super::traits::{Control, Datapath, JoinError, PortInfo, SOURCE_PORTS, Transm
 use crate::net::{Burst, Path, RxBuffer, TransmitErrorKind};
 use crate::sync::Mutex;
 use crate::time::Instant;
-use host::{Arrived, Flight, Host};
+use host::{Host, InFlightDatagram, QueuedBuffer};
 use link::Link;
 
 mod host;
@@ -219,7 +219,7 @@ impl State {
         let conditions = link.conditions.unwrap_or(default);
         let Some(time) = link.way.busy_time(&conditions) else { return false };
         if let Some(host) = self.hosts.get_mut(&path.source) {
-            host.refuse_until(now + time);
+            host.set_busy_until(now + time);
         }
         true
     }
@@ -268,12 +268,12 @@ impl State {
         for copy in copies {
             self.departures += 1;
             let traffic_class = copy.traffic_class(path.traffic_class);
-            host.expect(Flight {
+            host.deliver(InFlightDatagram {
                 arrival: copy.at,
                 order: self.departures,
                 path: Path { traffic_class, ..*path },
                 id,
-                datagram: copy.damaged(datagram),
+                payload: copy.damaged(datagram),
             });
         }
     }
@@ -286,7 +286,7 @@ pub struct SimPort {
     ip: IpAddr,
     config: HostConfig,
     counters: PortCounters,
-    taken: Vec<Arrived>,
+    taken: Vec<QueuedBuffer>,
 }
 
 /// Maximum number of buffers that one call receives.
@@ -349,7 +349,7 @@ impl Datapath for SimPort {
     }
 
     fn receive_queue_bytes(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.network.lock().hosts.get_mut(&to).map(|host| host.waiting(now))
+        self.network.lock().hosts.get_mut(&to).map(|host| host.rx_queue_bytes(now))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
