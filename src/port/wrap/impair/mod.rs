@@ -31,7 +31,7 @@ pub use crate::port::shared::emulated_link::FaultCounters;
 pub use spec::{Impairments, Side, SpecError};
 
 /// Maximum number of delayed datagrams in each direction; those beyond are lost.
-const MAX_HELD: usize = 8192;
+const MAX_DELAYED_DATAGRAMS: usize = 8192;
 
 /// A port with a link emulator in its datapath.
 ///
@@ -42,8 +42,8 @@ pub type Impair<P> = Layer<P, LinkEmulator>;
 /// The [`Middleware`] of an [`Impair`] port: loses, delays, duplicates and damages datagrams.
 #[derive(Debug)]
 pub struct LinkEmulator {
-    received: Option<Lane<RxMeta>>,
-    sent: Option<Lane<Path>>,
+    received: Option<EmulatedDirection<RxMeta>>,
+    sent: Option<EmulatedDirection<Path>>,
     /// The port below had no room for a due datagram.
     blocked: bool,
     /// Time until which the emulator takes no bursts.
@@ -58,7 +58,7 @@ impl<P: Port> Impair<P> {
     /// Wraps `port`.
     pub fn new(mut port: P, impairments: &Impairments) -> Self {
         let emulator = LinkEmulator::new(port.info().ip, impairments);
-        if emulator.received.as_ref().is_some_and(|lane| lane.conditions.marks()) {
+        if emulator.received.as_ref().is_some_and(|direction| direction.conditions.marks()) {
             // The traffic class of a datagram says whether routers may mark it.
             port.report_ip_fields();
         }
@@ -77,8 +77,10 @@ impl LinkEmulator {
         let wants = |side| [side, Side::Both].contains(&impairments.side);
         let link = |side| EmulatedLink::new(seed(impairments.seed, ip, side), MIN_REORDER_WINDOW);
         Self {
-            received: wants(Side::Receive).then(|| Lane::new(link(Side::Receive), conditions)),
-            sent: wants(Side::Transmit).then(|| Lane::new(link(Side::Transmit), conditions)),
+            received: wants(Side::Receive)
+                .then(|| EmulatedDirection::new(link(Side::Receive), conditions)),
+            sent: wants(Side::Transmit)
+                .then(|| EmulatedDirection::new(link(Side::Transmit), conditions)),
             blocked: false,
             busy_until: None,
             refused: 0,
@@ -88,16 +90,19 @@ impl LinkEmulator {
     }
 
     fn impaired(&self) -> FaultCounters {
-        let received = self.received.as_ref().map(|lane| lane.link.counters());
-        let sent = self.sent.as_ref().map(|lane| lane.link.counters());
+        let received = self.received.as_ref().map(|direction| direction.link.counters());
+        let sent = self.sent.as_ref().map(|direction| direction.link.counters());
         received.unwrap_or_default().plus(sent.unwrap_or_default())
     }
 
     /// Returns whether the emulator is busy instead of taking a burst.
-    fn refuses(&mut self, now: Instant) -> bool {
+    fn is_busy(&mut self, now: Instant) -> bool {
         self.busy_until = self.busy_until.filter(|until| *until > now);
         if self.busy_until.is_none() {
-            let time = self.sent.as_mut().and_then(|lane| lane.link.busy_time(&lane.conditions));
+            let time = self
+                .sent
+                .as_mut()
+                .and_then(|direction| direction.link.busy_time(&direction.conditions));
             self.busy_until = time.map(|time| now + time);
         }
         self.refused += u64::from(self.busy_until.is_some());
@@ -107,13 +112,13 @@ impl LinkEmulator {
     /// Sends due datagrams, as far as the port below takes them.
     fn release(&mut self, below: &mut impl Datapath, now: Instant) {
         self.blocked = false;
-        let Some(lane) = &mut self.sent else { return };
-        while let Some(held) = lane.pop_due(now) {
-            self.single.reset(held.meta, Default::default());
-            self.single.push(held.datagram.len()).copy_from_slice(&held.datagram);
+        let Some(direction) = &mut self.sent else { return };
+        while let Some(delayed) = direction.pop_due(now) {
+            self.single.reset(delayed.meta, Default::default());
+            self.single.push(delayed.datagram.len()).copy_from_slice(&delayed.datagram);
             // A refused datagram is lost: its sender was told that it was sent.
             if below.transmit(now, std::slice::from_ref(&self.single)) == Ok(0) {
-                lane.held.push(Reverse(held));
+                direction.delayed.push(Reverse(delayed));
                 self.blocked = true;
                 return;
             }
@@ -139,28 +144,28 @@ impl Middleware for LinkEmulator {
     ) -> Result<usize, TransmitError> {
         self.release(below, now);
         for (taken, burst) in bursts.iter().enumerate() {
-            if self.blocked || self.refuses(now) {
+            if self.blocked || self.is_busy(now) {
                 return Ok(taken);
             }
-            let Some(lane) = &mut self.sent else {
+            let Some(direction) = &mut self.sent else {
                 let rest = below.transmit(now, &bursts[taken..]);
                 return rest.map(|more| taken + more).map_err(|error| error.behind(taken));
             };
-            let fates = lane.roll(now, burst.segments());
-            if fates.is_empty() {
+            let outcomes = direction.draw(now, burst.segments());
+            if outcomes.is_empty() {
                 match below.transmit(now, std::slice::from_ref(burst)) {
                     Ok(0) => return Ok(taken),
                     Ok(_) => continue,
                     Err(error) => return Err(TransmitError { taken, ..error }),
                 }
             }
-            for (index, (datagram, copies)) in burst.segments().zip(&fates).enumerate() {
+            for (index, (datagram, copies)) in burst.segments().zip(&outcomes).enumerate() {
                 self.scratch.clear();
                 self.scratch.extend_from_slice(datagram);
                 if index > 0 {
                     flow(&burst.path).seal(0, &mut self.scratch);
                 }
-                lane.hold(copies, &self.scratch, burst.path);
+                direction.enqueue(copies, &self.scratch, burst.path);
             }
             self.release(below, now);
         }
@@ -181,22 +186,22 @@ impl Middleware for LinkEmulator {
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
         self.release(below, now);
-        let Some(lane) = &mut self.received else { return below.receive(now, sink) };
-        let mut count = lane.deliver(now, sink);
+        let Some(direction) = &mut self.received else { return below.receive(now, sink) };
+        let mut count = direction.deliver(now, sink);
         below.receive(now, &mut |rx| {
-            let fates = lane.roll(now, rx.segments());
-            if fates.is_empty() {
+            let outcomes = direction.draw(now, rx.segments());
+            if outcomes.is_empty() {
                 sink(rx);
                 count += 1;
                 return;
             }
-            for (index, (datagram, copies)) in (0..).zip(rx.segments().zip(&fates)) {
+            for (index, (datagram, copies)) in (0..).zip(rx.segments().zip(&outcomes)) {
                 let after =
                     |first: Ipv4Fields| Ipv4Fields { id: first.id.wrapping_add(index), ..first };
                 let meta = RxMeta { ipv4: rx.meta.ipv4.map(after), ..rx.meta };
-                lane.hold(copies, datagram, meta);
+                direction.enqueue(copies, datagram, meta);
             }
-            count += lane.deliver(now, sink);
+            count += direction.deliver(now, sink);
         })?;
         Ok(count)
     }
@@ -212,9 +217,9 @@ impl Middleware for LinkEmulator {
     }
 
     fn poll_timeout(&self, below: &impl Datapath) -> Option<Instant> {
-        let received = self.received.as_ref().and_then(Lane::next);
+        let received = self.received.as_ref().and_then(EmulatedDirection::next);
         // A blocked port says itself when to try again.
-        let sent = self.sent.as_ref().filter(|_| !self.blocked).and_then(Lane::next);
+        let sent = self.sent.as_ref().filter(|_| !self.blocked).and_then(EmulatedDirection::next);
         [below.poll_timeout(), received, sent, self.busy_until].into_iter().flatten().min()
     }
 
@@ -233,16 +238,16 @@ const MIN_REORDER_WINDOW: Duration = Duration::from_micros(200);
 
 /// One direction: its emulated link, and delayed datagrams.
 #[derive(Debug)]
-struct Lane<M> {
+struct EmulatedDirection<M> {
     conditions: Conditions,
     link: EmulatedLink,
-    held: BinaryHeap<Reverse<Held<M>>>,
+    delayed: BinaryHeap<Reverse<DelayedDatagram<M>>>,
     order: u64,
 }
 
 /// A datagram to pass on at `due`.
 #[derive(Debug)]
-struct Held<M> {
+struct DelayedDatagram<M> {
     due: Instant,
     order: u64,
     datagram: Bytes,
@@ -250,7 +255,7 @@ struct Held<M> {
 }
 
 /// Copies of each datagram of a buffer; empty if no datagram has a fault.
-type Fates = Vec<Copies>;
+type Outcomes = Vec<Copies>;
 
 /// Properties of a datagram besides its bytes.
 trait Meta: Copy {
@@ -269,25 +274,25 @@ impl Meta for RxMeta {
     }
 }
 
-impl<M: Meta> Lane<M> {
+impl<M: Meta> EmulatedDirection<M> {
     fn new(link: EmulatedLink, conditions: Conditions) -> Self {
-        Self { conditions, link, held: BinaryHeap::new(), order: 0 }
+        Self { conditions, link, delayed: BinaryHeap::new(), order: 0 }
     }
 
-    fn roll<'a>(&mut self, now: Instant, datagrams: impl Iterator<Item = &'a [u8]>) -> Fates {
+    fn draw<'a>(&mut self, now: Instant, datagrams: impl Iterator<Item = &'a [u8]>) -> Outcomes {
         let send = |d: &[u8]| self.link.send(now, &self.conditions, d.len());
-        let mut fates: Fates = datagrams.map(send).collect();
-        if fates.iter().all(|copies| copies.len() == 1 && copies[0].is_without_fault(now)) {
-            fates.clear();
+        let mut outcomes: Outcomes = datagrams.map(send).collect();
+        if outcomes.iter().all(|copies| copies.len() == 1 && copies[0].is_without_fault(now)) {
+            outcomes.clear();
         }
-        fates
+        outcomes
     }
 
     /// Queues the copies of a datagram.
-    fn hold(&mut self, copies: &Copies, datagram: &[u8], meta: M) {
+    fn enqueue(&mut self, copies: &Copies, datagram: &[u8], meta: M) {
         let datagram = Bytes::copy_from_slice(datagram);
         for copy in copies {
-            if self.held.len() >= MAX_HELD {
+            if self.delayed.len() >= MAX_DELAYED_DATAGRAMS {
                 self.link.count_overflow();
                 continue;
             }
@@ -296,54 +301,54 @@ impl<M: Meta> Lane<M> {
             *traffic_class = copy.traffic_class(*traffic_class);
             self.order += 1;
             let (due, datagram) = (copy.at, copy.damaged(&datagram));
-            self.held.push(Reverse(Held { due, order: self.order, datagram, meta }));
+            self.delayed.push(Reverse(DelayedDatagram { due, order: self.order, datagram, meta }));
         }
     }
 }
 
-impl<M> Lane<M> {
-    fn pop_due(&mut self, now: Instant) -> Option<Held<M>> {
+impl<M> EmulatedDirection<M> {
+    fn pop_due(&mut self, now: Instant) -> Option<DelayedDatagram<M>> {
         self.next().filter(|due| *due <= now)?;
-        self.held.pop().map(|Reverse(held)| held)
+        self.delayed.pop().map(|Reverse(delayed)| delayed)
     }
 
     fn next(&self) -> Option<Instant> {
-        self.held.peek().map(|Reverse(held)| held.due)
+        self.delayed.peek().map(|Reverse(delayed)| delayed.due)
     }
 }
 
-impl Lane<RxMeta> {
+impl EmulatedDirection<RxMeta> {
     /// Passes on due datagrams and returns their number.
     fn deliver(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> usize {
         let mut count = 0;
-        while let Some(held) = self.pop_due(now) {
-            let segment_len = held.datagram.len();
-            sink(RxBuffer { data: &held.datagram, segment_len, meta: held.meta });
+        while let Some(delayed) = self.pop_due(now) {
+            let segment_len = delayed.datagram.len();
+            sink(RxBuffer { data: &delayed.datagram, segment_len, meta: delayed.meta });
             count += 1;
         }
         count
     }
 }
 
-impl<M> Ord for Held<M> {
+impl<M> Ord for DelayedDatagram<M> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.order).cmp(&(other.due, other.order))
     }
 }
 
-impl<M> PartialOrd for Held<M> {
+impl<M> PartialOrd for DelayedDatagram<M> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<M> PartialEq for Held<M> {
+impl<M> PartialEq for DelayedDatagram<M> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<M> Eq for Held<M> {}
+impl<M> Eq for DelayedDatagram<M> {}
 
 #[cfg(test)]
 mod tests {
