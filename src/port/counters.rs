@@ -19,8 +19,8 @@ counters! {
         gso_refused: "Bursts sent one datagram at a time, because the host does not split them (GSO).";
         tx_connected: "Datagrams, of those sent, that left from a connected socket: short messages of a request-response flow.";
         tx_copies: "Datagrams, of those, that the shared socket had sent before: over IPv4 the first three of such a flow.";
-        strays: "Datagrams that arrived at another shard's socket than that of their queue pair, and were forwarded: a sender mixes datagrams for several shards in one burst.";
-        strays_lost: "Datagrams that arrived at another shard's socket and were lost, because too many waited to be forwarded.";
+        misrouted: "Datagrams that arrived at another shard's socket than that of their queue pair, and were forwarded: a sender mixes datagrams for several shards in one burst.";
+        misrouted_lost: "Datagrams that arrived at another shard's socket and were lost, because too many waited to be forwarded.";
         shm_tx_bursts: "BurstLoss, of those sent, that went through shared memory.";
         shm_rx_buffers: "Buffers, of those received, that came through shared memory.";
         shm_lost: "Bursts lost because the shared memory was full and its reader did not read.";

@@ -133,7 +133,10 @@ impl DeviceConfig {
         if !several {
             return Ok(ports);
         }
-        Ok(DemuxPort::all(ports)?.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
+        Ok(DemuxPort::wrap_all(ports)?
+            .into_iter()
+            .map(|port| Box::new(port) as Box<dyn Port>)
+            .collect())
     }
 }
 

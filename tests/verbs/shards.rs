@@ -399,7 +399,7 @@ fn no_datagram_of_ours_comes_to_the_wrong_shard() {
         }
     }
     let counters = ctx.counters().unwrap();
-    assert_eq!((counters.port.strays, dropped(&counters.protocol)), (0, 0));
+    assert_eq!((counters.port.misrouted, dropped(&counters.protocol)), (0, 0));
 }
 
 /// Packets that were dropped, for any reason.
@@ -443,7 +443,7 @@ fn a_stranger_s_burst_that_mixes_shards_reaches_all_of_them() {
         assert!(arrived.iter().all(|end| (end.status, end.byte_len) == (WcStatus::Success, 56)));
     }
     let counters = ctx.counters().unwrap();
-    assert_eq!((counters.port.strays, counters.port.strays_lost), (24, 0));
+    assert_eq!((counters.port.misrouted, counters.port.misrouted_lost), (24, 0));
     assert_eq!((counters.protocol.rx_packets, dropped(&counters.protocol)), (32, 0));
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The kernel selects the shard by the first packet of a buffer (`udp::UdpPort::open_shards`). A softroce sender fills
 //! a burst with packets for one shard, but another implementation may mix them, and GRO merges datagrams of one socket.
-//! A datagram for another shard is copied into the bounded mailbox of that shard's port, whose descriptor wakes the
+//! A datagram for another shard is copied into the bounded mailbox of that shard's port, shards_of descriptor wakes the
 //! thread that sleeps there. The other port returns it from its next receive call.
 
 use std::io;
@@ -21,11 +21,11 @@ use crate::time::Instant;
 use crate::wire::Bth;
 
 /// Maximum bytes in the mailbox of a shard; datagrams beyond are lost.
-const MAX_WAITING: usize = 1 << 20;
+const MAX_MAILBOX_BYTES: usize = 1 << 20;
 
 /// Datagrams of one size that arrived at another shard than their own.
 #[derive(Debug)]
-struct Stray {
+struct Misrouted {
     data: Vec<u8>,
     segment_len: usize,
     meta: RxMeta,
@@ -40,8 +40,8 @@ pub(crate) struct ShardDemux {
     /// Index of this shard.
     index: usize,
     /// Mailboxes of all shards.
-    trays: Arc<[Mailbox<Stray, EventFdSignal>]>,
-    handed_on: u64,
+    mailboxes: Arc<[Mailbox<Misrouted, EventFdSignal>]>,
+    forwarded: u64,
     lost: u64,
 }
 
@@ -51,14 +51,15 @@ impl<P: Port> DemuxPort<P> {
     /// # Errors
     ///
     /// The process has no more descriptors.
-    pub(crate) fn all(ports: Vec<P>) -> io::Result<Vec<Self>> {
-        let tray = || Ok(Mailbox::new(EventFd::open()?, MAX_WAITING));
-        let trays: Arc<[_]> = ports.iter().map(|_| tray()).collect::<io::Result<_>>()?;
-        let sorted = |(index, port)| {
-            let demux = ShardDemux { index, trays: Arc::clone(&trays), handed_on: 0, lost: 0 };
+    pub(crate) fn wrap_all(ports: Vec<P>) -> io::Result<Vec<Self>> {
+        let mailbox = || Ok(Mailbox::new(EventFd::open()?, MAX_MAILBOX_BYTES));
+        let mailboxes: Arc<[_]> = ports.iter().map(|_| mailbox()).collect::<io::Result<_>>()?;
+        let wrap = |(index, port)| {
+            let demux =
+                ShardDemux { index, mailboxes: Arc::clone(&mailboxes), forwarded: 0, lost: 0 };
             Self::over(port, demux)
         };
-        Ok(ports.into_iter().enumerate().map(sorted).collect())
+        Ok(ports.into_iter().enumerate().map(wrap).collect())
     }
 }
 
@@ -88,10 +89,10 @@ impl Middleware for ShardDemux {
         now: Instant,
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
-        let Self { index, trays, handed_on, lost } = self;
-        let (own, shards) = (*index, trays.len());
+        let Self { index, mailboxes, forwarded, lost } = self;
+        let (own, shards) = (*index, mailboxes.len());
         let mut count = 0;
-        for Stray { data, segment_len, meta } in trays[own].take() {
+        for Misrouted { data, segment_len, meta } in mailboxes[own].take() {
             sink(RxBuffer { data: &data, segment_len, meta });
             count += 1;
         }
@@ -101,9 +102,9 @@ impl Middleware for ShardDemux {
             if rx.meta.destination.is_multicast() || rx.segments().all(|one| of(one) == own) {
                 return sink(rx);
             }
-            let whose: SmallVec<[usize; 64]> = rx.segments().map(of).collect();
+            let shards_of: SmallVec<[usize; 64]> = rx.segments().map(of).collect();
             let mut start = 0;
-            for run in whose.chunk_by(|one, next| one == next) {
+            for run in shards_of.chunk_by(|one, next| one == next) {
                 let end = start + run.len();
                 let part = part(&rx, start, end);
                 start = end;
@@ -112,9 +113,10 @@ impl Middleware for ShardDemux {
                         let (data, segment_len, meta) =
                             (part.data.to_vec(), part.segment_len, part.meta);
                         let bytes = data.len();
-                        let taken = trays[*shard].put(Stray { data, segment_len, meta }, bytes);
-                        let strays = run.len() as u64;
-                        *(if taken { &mut *handed_on } else { &mut *lost }) += strays;
+                        let taken =
+                            mailboxes[*shard].put(Misrouted { data, segment_len, meta }, bytes);
+                        let misrouted = run.len() as u64;
+                        *(if taken { &mut *forwarded } else { &mut *lost }) += misrouted;
                     }
                     _ => sink(part),
                 }
@@ -124,12 +126,12 @@ impl Middleware for ShardDemux {
     }
 
     fn counters(&self, below: PortCounters) -> PortCounters {
-        PortCounters { strays: self.handed_on, strays_lost: self.lost, ..below }
+        PortCounters { misrouted: self.forwarded, misrouted_lost: self.lost, ..below }
     }
 
     fn descriptors<'a>(&'a self, below: &'a impl Datapath) -> SmallVec<[BorrowedFd<'a>; 4]> {
         let mut descriptors = below.descriptors();
-        descriptors.push(self.trays[self.index].doorbell().as_fd());
+        descriptors.push(self.mailboxes[self.index].doorbell().as_fd());
         descriptors
     }
 }
@@ -150,7 +152,7 @@ mod tests {
     fn ports() -> (Network, Vec<DemuxPort<SimPort>>, SimPort) {
         let network = Network::new(0);
         let ips = [1, 2, 3, 4].map(|host| IpAddr::from([10, 0, 0, host]));
-        let ports = DemuxPort::all(ips.map(|ip| network.host(ip)).into()).unwrap();
+        let ports = DemuxPort::wrap_all(ips.map(|ip| network.host(ip)).into()).unwrap();
         let peer = network.host([10, 0, 0, 9].into());
         (network, ports, peer)
     }
@@ -204,7 +206,7 @@ mod tests {
         for port in &mut ports {
             assert_eq!((readable(port), received(port)), (false, vec![]));
         }
-        let counted: Vec<_> = ports.iter().map(|port| port.counters().strays).collect();
+        let counted: Vec<_> = ports.iter().map(|port| port.counters().misrouted).collect();
         assert_eq!(counted, [0, 0, 5, 0]);
     }
 
@@ -214,19 +216,19 @@ mod tests {
         let own = [0x42, 0x46, 0x02, 0xff_fffe];
         assert_eq!(peer.transmit(NOW, &[burst(&own)]), Ok(1));
         assert_eq!(received(&mut ports[2]), [(own.to_vec(), 252)]);
-        assert_eq!(ports[2].counters().strays, 0);
+        assert_eq!(ports[2].counters().misrouted, 0);
     }
 
     #[test]
     fn what_nobody_fetches_is_bounded() {
         let (_network, mut ports, mut peer) = ports();
-        let full = MAX_WAITING / 60;
+        let full = MAX_MAILBOX_BYTES / 60;
         for _ in 0..full + 2 {
             assert_eq!(peer.transmit(NOW, &[burst(&[0x41])]), Ok(1));
             ports[2].receive(NOW, &mut |_| panic!("a stray")).unwrap();
         }
-        let PortCounters { strays, strays_lost, .. } = ports[2].counters();
-        assert_eq!((strays, strays_lost), (full as u64, 2));
+        let PortCounters { misrouted, misrouted_lost, .. } = ports[2].counters();
+        assert_eq!((misrouted, misrouted_lost), (full as u64, 2));
         assert_eq!(received(&mut ports[1]).len(), full);
         assert_eq!(peer.transmit(NOW, &[burst(&[0x41])]), Ok(1));
         received(&mut ports[2]);
