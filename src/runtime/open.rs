@@ -212,7 +212,7 @@ impl Device {
         let mut addresses = loopback_addresses().filter(|ip| !also.contains(ip)).peekable();
         while let Some(ip) = addresses.next() {
             let Some(lease) = registry::claim_free(&config.ips(ip)?) else { continue };
-            // Looking up the holder of an address takes long; the error names that of the last alone.
+            // Looking up the owner of an address takes long; the error names that of the last alone.
             let is_last = addresses.peek().is_none() || !config.via.is_of_host();
             if !is_last && UdpSocket::bind((ip, ROCE_PORT)).is_err() {
                 continue;

@@ -41,7 +41,7 @@ pub(crate) struct Shard {
     index: u8,
     /// All shards of the device in order, if there are others.
     siblings: OnceLock<Box<[Weak<Self>]>>,
-    /// The time that the last holder of the lock has read.
+    /// The time that the last owner of the lock has read.
     last_time: AtomicU64,
     /// Start of the last turn by a thread other than the device's.
     pub(super) last_turn: AtomicU64,
@@ -119,7 +119,7 @@ impl Shard {
         self.with_time(clock::now, act)
     }
 
-    /// The same for calls that start no timer. They get the time that the last holder of the lock has read, because a
+    /// The same for calls that start no timer. They get the time that the last owner of the lock has read, because a
     /// read of the clock takes as long as the rest.
     pub(crate) fn with_old_time<R>(
         &self,

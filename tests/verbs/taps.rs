@@ -179,13 +179,13 @@ fn refused(tap: &str) -> String {
 fn what_cannot_be_opened_is_said() {
     let at = |tap: &str| refused(&format!("{tap},ip=10.8.0.1/24"));
     ip("tuntap add dev tap1 mode tap");
-    let holder =
+    let owner =
         Context::open(OpenOptions::default().via("tap:tap1,ip=10.8.1.1/24".parse().unwrap()));
     assert_eq!(
         at("tap1"),
-        "interface tap1 is held by another program, or another device of this one; a TAP has one holder"
+        "interface tap1 is held by another program, or another device of this one; a TAP has one owner"
     );
-    drop(holder);
+    drop(owner);
     ip("tuntap add dev tun1 mode tun");
     for name in ["br0", "tun1"] {
         let rest = format!("such as ip tuntap add dev {name} mode tap makes");

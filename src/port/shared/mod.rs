@@ -15,10 +15,10 @@ pub(super) mod event_fd;
 #[cfg(any(feature = "packet", feature = "tap"))]
 pub(super) mod frame;
 #[cfg(feature = "runtime")]
-pub(super) mod holder;
-#[cfg(feature = "runtime")]
 pub(super) mod open_error;
 #[cfg(feature = "runtime")]
 pub(super) mod receive_buffer;
+#[cfg(feature = "runtime")]
+pub(super) mod socket_owner;
 #[cfg(feature = "runtime")]
 pub(super) mod stop;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use super::holder::{self, Holder};
+use super::socket_owner::{self, SocketOwner};
 use crate::ids::Qpn;
 use crate::net::ROCE_PORT;
 
@@ -37,12 +37,12 @@ pub enum OpenError {
         found: u8,
     },
     /// Another socket has the RoCEv2 port of this address.
-    #[error("UDP port {ROCE_PORT} of {ip} is held by {holder}; an address can have one holder")]
+    #[error("UDP port {ROCE_PORT} of {ip} is held by {owner}; an address can have one holder")]
     InUse {
         /// The address.
         ip: IpAddr,
         /// The owner of that socket.
-        holder: Holder,
+        owner: SocketOwner,
     },
     /// The requested source port is not available.
     #[error("cannot send from UDP port {port} of {ip}: {source}")]
@@ -69,7 +69,7 @@ pub enum OpenError {
 impl OpenError {
     /// Returns the error for an address that another socket has.
     pub(in crate::port) fn in_use(ip: IpAddr) -> Self {
-        Self::InUse { ip, holder: holder::find(ip) }
+        Self::InUse { ip, owner: socket_owner::find(ip) }
     }
 
     /// Returns the error for a `bind` to the address that failed.

@@ -75,7 +75,7 @@ impl Incoming {
         let readiness = Readiness::new()?;
         let listener = match listen(ip, &readiness) {
             Ok(listener) => Some(listener),
-            // Senders refuse the holder of the name and send by UDP.
+            // Senders refuse the owner of the name and send by UDP.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && !meeting::is_listened_at(ip) =>
             {

@@ -40,7 +40,7 @@ pub enum OpenError {
     },
     /// Another program or device holds the interface.
     #[error(
-        "interface {name} is held by another program, or another device of this one; a TAP has one holder"
+        "interface {name} is held by another program, or another device of this one; a TAP has one owner"
     )]
     InUse {
         /// The interface.

@@ -55,8 +55,8 @@ mod sources;
 mod steer;
 mod talks;
 
-pub use super::shared::holder::{Holder, holders};
 pub use super::shared::open_error::OpenError;
+pub use super::shared::socket_owner::{SocketOwner, socket_owners};
 pub use route::Route;
 
 /// The receive buffer of the socket that has the RoCEv2 port of `to`, or of one of several, in bytes as its
@@ -616,7 +616,7 @@ pub(super) mod tests {
         let first = open(&config);
         let error = UdpPort::open(&config).unwrap_err();
         let expected = format!(
-            "UDP port 4791 of {} is held by this process; an address can have one holder",
+            "UDP port 4791 of {} is held by this process; an address can have one owner",
             config.ip
         );
         assert_eq!(error.to_string(), expected);
@@ -628,10 +628,10 @@ pub(super) mod tests {
     fn who_holds_an_address_is_listed_and_it_can_still_be_surveyed() {
         let config = config();
         let port = open(&config);
-        assert!(holders().contains(&(config.ip, Holder::ThisProcess)));
+        assert!(socket_owners().contains(&(config.ip, SocketOwner::ThisProcess)));
         assert_eq!(UdpPort::survey(&config).unwrap(), port.info());
         drop(port);
-        assert!(holders().iter().all(|(ip, _)| *ip != config.ip));
+        assert!(socket_owners().iter().all(|(ip, _)| *ip != config.ip));
     }
 
     #[test]

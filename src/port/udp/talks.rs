@@ -206,11 +206,11 @@ impl Talks {
         if now < talk.refused_until {
             return false;
         }
-        let holders = || self.talks.iter().enumerate().filter(|(_, talk)| talk.holds_place());
-        if holders().count() < MAX_SOCKETS {
+        let socket_owners = || self.talks.iter().enumerate().filter(|(_, talk)| talk.holds_place());
+        if socket_owners().count() < MAX_SOCKETS {
             return true;
         }
-        let paused = holders().min_by_key(|(_, talk)| talk.last);
+        let paused = socket_owners().min_by_key(|(_, talk)| talk.last);
         let retained = self.retention.at(now);
         match paused.filter(|(_, talk)| now.since(talk.last) > retained).map(|(at, _)| at) {
             Some(paused) => {

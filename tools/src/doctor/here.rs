@@ -9,7 +9,7 @@ use nix::net::if_::InterfaceFlags;
 use softroce::ids::Mtu;
 use softroce::port::PortConfig;
 use softroce::port::PortInfo;
-use softroce::port::udp::{Holder, OpenError, UdpPort, holders};
+use softroce::port::udp::{OpenError, SocketOwner, UdpPort, socket_owners};
 use softroce::transport::window;
 
 use super::finding::{Finding, Findings};
@@ -94,18 +94,18 @@ fn port(local: &Local, scope: Scope) -> Finding {
     let ip = local.ip;
     let finding = match UdpPort::open(&PortConfig::new(ip)) {
         Ok(_) => Finding::ok(CHECK, format!("UDP port 4791 of {ip} is free")),
-        Err(OpenError::InUse { holder, .. }) => {
-            let text = format!("UDP port 4791 of {ip} is held by {holder}");
+        Err(OpenError::InUse { owner, .. }) => {
+            let text = format!("UDP port 4791 of {ip} is held by {owner}");
             let finding =
                 match ip.is_loopback() && scope != Scope::One(ip) && !every_address_is_held() {
                     true => Finding::note(CHECK, text).advice(
                         "nothing to do: a device that is told no address takes another one",
                     ),
-                    false => Finding::problem(CHECK, text).advice(way_out(&holder)),
+                    false => Finding::problem(CHECK, text).advice(way_out(&owner)),
                 };
-            let finding = finding.fact("holder", holder.to_string());
-            match holder {
-                Holder::Process { pid, .. } => finding.fact("pid", pid),
+            let finding = finding.fact("owner", owner.to_string());
+            match owner {
+                SocketOwner::Process { pid, .. } => finding.fact("pid", pid),
                 _ => finding,
             }
         }
@@ -115,16 +115,16 @@ fn port(local: &Local, scope: Scope) -> Finding {
 }
 
 fn every_address_is_held() -> bool {
-    holders().iter().any(|(ip, _)| ip.is_unspecified())
+    socket_owners().iter().any(|(ip, _)| ip.is_unspecified())
 }
 
-fn way_out(holder: &Holder) -> &'static str {
-    match holder {
-        Holder::RdmaRxe => {
+fn way_out(owner: &SocketOwner) -> &'static str {
+    match owner {
+        SocketOwner::RdmaRxe => {
             "remove its devices (rdma link show; rdma link delete NAME), or unload it: modprobe \
              -r rdma_rxe"
         }
-        Holder::ThisProcess | Holder::Process { .. } => {
+        SocketOwner::ThisProcess | SocketOwner::Process { .. } => {
             "end it, or give another address with --ip: an address has one RoCE device"
         }
         _ => {

@@ -11,7 +11,7 @@ use crate::net::ROCE_PORT;
 /// Owner of the socket at UDP port 4791 of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Holder {
+pub enum SocketOwner {
     /// The kernel's own RoCEv2, the module `rdma_rxe`.
     RdmaRxe,
     /// This process.
@@ -29,7 +29,7 @@ pub enum Holder {
     Unknown,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for SocketOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RdmaRxe => f.write_str("the kernel module rdma_rxe"),
@@ -42,29 +42,29 @@ impl fmt::Display for Holder {
 }
 
 /// Returns the address and owner of each socket of this network namespace that is bound to the RoCEv2 port.
-pub fn holders() -> Vec<(IpAddr, Holder)> {
+pub fn socket_owners() -> Vec<(IpAddr, SocketOwner)> {
     let rows = rows();
-    rows.iter().map(|row| (row.local.ip(), holder(std::slice::from_ref(row)))).collect()
+    rows.iter().map(|row| (row.local.ip(), owner(std::slice::from_ref(row)))).collect()
 }
 
 /// Finds the owner of the socket that prevents a bind to `ip`.
-pub(in crate::port) fn find(ip: IpAddr) -> Holder {
-    let rows: Vec<_> = rows().into_iter().filter(|row| row.excludes(ip)).collect();
-    holder(&rows)
+pub(in crate::port) fn find(ip: IpAddr) -> SocketOwner {
+    let rows: Vec<_> = rows().into_iter().filter(|row| row.prevents_bind(ip)).collect();
+    owner(&rows)
 }
 
 /// Number of reads of the tables. The kernel returns them page by page and finds the next page by counting rows, so it
 /// skips a row if the socket of an earlier row was closed in between.
-const LOOKS: usize = 8;
+const TABLE_READS: usize = 8;
 
 /// Returns the sockets bound to the RoCEv2 port.
 fn rows() -> Vec<Row> {
-    seen(|table| fs::read_to_string(table).ok())
+    rows_seen(|table| fs::read_to_string(table).ok())
 }
 
-/// Returns the rows for the RoCEv2 port that appear in at least one of [`LOOKS`] reads of the tables.
-fn seen(mut read: impl FnMut(&str) -> Option<String>) -> Vec<Row> {
-    let mut rows: Vec<_> = (0..LOOKS)
+/// Returns the rows for the RoCEv2 port that appear in at least one of [`TABLE_READS`] reads of the tables.
+fn rows_seen(mut read: impl FnMut(&str) -> Option<String>) -> Vec<Row> {
+    let mut rows: Vec<_> = (0..TABLE_READS)
         .flat_map(|_| ["/proc/net/udp", "/proc/net/udp6"])
         .filter_map(&mut read)
         .flat_map(|table| table.lines().filter_map(Row::parse).collect::<Vec<_>>())
@@ -76,16 +76,16 @@ fn seen(mut read: impl FnMut(&str) -> Option<String>) -> Vec<Row> {
 }
 
 /// Returns the owner of one of these sockets.
-fn holder(rows: &[Row]) -> Holder {
-    if let Some(holder) = rows.iter().find_map(|row| process_with(row.inode)) {
-        return holder;
+fn owner(rows: &[Row]) -> SocketOwner {
+    if let Some(owner) = rows.iter().find_map(|row| process_with(row.inode)) {
+        return owner;
     }
     // A kernel socket looks like any other in the table, but no process has it open.
     let wildcard = rows.iter().any(|row| row.local.ip().is_unspecified());
     if wildcard && Path::new("/sys/module/rdma_rxe").exists() {
-        return Holder::RdmaRxe;
+        return SocketOwner::RdmaRxe;
     }
-    rows.first().map_or(Holder::Unknown, |row| Holder::User(row.uid))
+    rows.first().map_or(SocketOwner::Unknown, |row| SocketOwner::User(row.uid))
 }
 
 /// A row of `/proc/net/udp` or `/proc/net/udp6`.
@@ -109,7 +109,7 @@ impl Row {
     }
 
     /// Returns whether this socket prevents another from binding the RoCEv2 port of `ip`.
-    fn excludes(&self, ip: IpAddr) -> bool {
+    fn prevents_bind(&self, ip: IpAddr) -> bool {
         let own = self.local.ip();
         let any = match own {
             IpAddr::V4(_) => own.is_unspecified() && ip.is_ipv4(),
@@ -135,7 +135,7 @@ fn hex_ip(text: &str) -> Option<IpAddr> {
     }
 }
 
-fn process_with(inode: u64) -> Option<Holder> {
+fn process_with(inode: u64) -> Option<SocketOwner> {
     let socket = format!("socket:[{inode}]");
     for entry in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -150,12 +150,12 @@ fn process_with(inode: u64) -> Option<Holder> {
     None
 }
 
-fn describe(pid: u32) -> Holder {
+fn describe(pid: u32) -> SocketOwner {
     if pid == process::id() {
-        return Holder::ThisProcess;
+        return SocketOwner::ThisProcess;
     }
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Holder::Process { pid, name: name.trim_end().to_owned() }
+    SocketOwner::Process { pid, name: name.trim_end().to_owned() }
 }
 
 #[cfg(all(test, target_endian = "little"))]
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_row_that_is_left_out_now_and_then_is_seen_once() {
         let mut time = 0;
-        let rows = seen(|table| {
+        let rows = rows_seen(|table| {
             time += 1;
             table
                 .ends_with("udp6")
@@ -196,12 +196,13 @@ mod tests {
 
     #[test]
     fn a_wildcard_excludes_every_address_of_its_families() {
-        let excludes = |line, ip: &str| Row::parse(line).unwrap().excludes(ip.parse().unwrap());
-        assert!(excludes(V4, "127.0.0.2"));
-        assert!(!excludes(V4, "127.0.0.1"));
-        assert!(excludes(RXE6, "127.0.0.1") && excludes(RXE6, "::1"));
+        let prevents_bind =
+            |line, ip: &str| Row::parse(line).unwrap().prevents_bind(ip.parse().unwrap());
+        assert!(prevents_bind(V4, "127.0.0.2"));
+        assert!(!prevents_bind(V4, "127.0.0.1"));
+        assert!(prevents_bind(RXE6, "127.0.0.1") && prevents_bind(RXE6, "::1"));
         let any4 = V4.replace("0200007F", "00000000");
-        assert!(excludes(&any4, "10.0.0.1") && !excludes(&any4, "::1"));
-        assert!(!excludes(&V4.replace("12B7", "12B8"), "127.0.0.2"));
+        assert!(prevents_bind(&any4, "10.0.0.1") && !prevents_bind(&any4, "::1"));
+        assert!(!prevents_bind(&V4.replace("12B7", "12B8"), "127.0.0.2"));
     }
 }
