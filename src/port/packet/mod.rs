@@ -185,7 +185,7 @@ impl<P: Port> Datapath for PacketPort<P> {
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let Self { sockets, counters, is_here, .. } = self;
         let count = sockets.receive(BATCH, &mut |bytes| {
-            if let Some(read) = frame::read(bytes).filter(|_| *is_here) {
+            if let Some(read) = frame::parse(bytes).filter(|_| *is_here) {
                 let buffer = read.buffer();
                 counters.received(&buffer);
                 sink(buffer);

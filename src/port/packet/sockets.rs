@@ -40,7 +40,7 @@ impl Sockets {
     /// Of nothing yet.
     pub(super) fn new(ip: IpAddr, shard: u8) -> io::Result<Self> {
         let sockets = [raw()?, raw()?].into();
-        let frame = vec![0; frame::MAX_LEN].into_boxed_slice();
+        let frame = vec![0; frame::MAX_FRAME_LEN].into_boxed_slice();
         Ok(Self { ip, shard, sockets, interface: 0, first: 0, frame })
     }
 

@@ -24,21 +24,21 @@ use crate::net::{Burst, Path, RxBuffer, RxMeta};
 use crate::wire::encap::{self, ETHERNET_LEN, Headers, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 
 /// Length of the `virtio_net_hdr`.
-pub(in crate::port) const NOTE_LEN: usize = 10;
+pub(in crate::port) const VNET_HDR_LEN: usize = 10;
 
 /// Maximum length of a read: a `virtio_net_hdr`, an Ethernet frame with a VLAN tag, an IP packet.
-pub(in crate::port) const MAX_LEN: usize = NOTE_LEN + ETHERNET_LEN + 4 + 65_535;
+pub(in crate::port) const MAX_FRAME_LEN: usize = VNET_HDR_LEN + ETHERNET_LEN + 4 + 65_535;
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the kernel computes the UDP checksum.
 const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_NONE` and `VIRTIO_NET_HDR_GSO_UDP_L4`.
-const WHOLE: u8 = 0;
-const CUT: u8 = 5;
+const GSO_NONE: u8 = 0;
+const GSO_UDP_L4: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, which may be set beside a type.
-const ECN: u8 = 0x80;
+const GSO_ECN: u8 = 0x80;
 
 /// Offset of the checksum in the UDP header.
-const CHECKSUM: usize = 6;
+const CHECKSUM_OFFSET: usize = 6;
 
 /// Returns the EtherType of IPv4 or IPv6.
 pub(in crate::port) const fn ethertype(is_ipv4: bool) -> u16 {
@@ -78,26 +78,26 @@ impl Datagrams<'_> {
 /// Copy of a burst that waits in a queue.
 #[cfg(feature = "tap")]
 #[derive(Debug)]
-pub(in crate::port) struct Kept {
+pub(in crate::port) struct QueuedBurst {
     pub(in crate::port) path: Path,
     pub(in crate::port) segment_len: usize,
     pub(in crate::port) data: Bytes,
 }
 
 #[cfg(feature = "tap")]
-impl Kept {
+impl QueuedBurst {
     pub(in crate::port) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { path: &self.path, segment_len: self.segment_len, data: &self.data }
     }
 
     /// Returns the memory that the burst takes, in bytes.
-    pub(in crate::port) fn cost(&self) -> usize {
+    pub(in crate::port) fn memory(&self) -> usize {
         self.data.len() + 1024
     }
 }
 
 #[cfg(feature = "tap")]
-impl From<&Burst> for Kept {
+impl From<&Burst> for QueuedBurst {
     fn from(burst: &Burst) -> Self {
         let (path, segment_len) = (burst.path, burst.segment_len());
         Self { path, segment_len, data: Bytes::copy_from_slice(burst.data()) }
@@ -136,8 +136,8 @@ impl Framer {
             let segments = payload.len() / segment_len.max(1);
             put(&self.head, payload).map_err(|error| Stop::from_os(&error, segments))
         };
-        let are_several = data.len() > segment_len;
-        if are_several && self.gso {
+        let is_burst = data.len() > segment_len;
+        if is_burst && self.gso {
             match put(0, data) {
                 // The kernel is too old for such frames, or the interface rejects them.
                 Err(Stop::NotCut) => self.gso = false,
@@ -152,7 +152,7 @@ impl Framer {
                 Err(_) => break,
             }
         }
-        Ok(are_several)
+        Ok(is_burst)
     }
 }
 
@@ -161,20 +161,21 @@ fn write(link: Link, datagrams: Datagrams<'_>, id: u16, payload: &[u8], out: &mu
     let Datagrams { path, segment_len, .. } = datagrams;
     let is_ipv4 = path.destination.is_ipv4();
     let udp = ETHERNET_LEN + ip_header_len(path.destination);
-    let is_cut = payload.len() > segment_len;
+    let is_gso = payload.len() > segment_len;
     let length = |len: usize| u16::try_from(len).unwrap_or(u16::MAX).to_ne_bytes();
     out.clear();
-    out.extend([NEEDS_CHECKSUM, if is_cut { CUT } else { WHOLE }]);
+    out.extend([NEEDS_CHECKSUM, if is_gso { GSO_UDP_L4 } else { GSO_NONE }]);
     out.extend(length(udp + UDP_LEN));
-    out.extend(if is_cut { length(segment_len) } else { [0; 2] });
+    out.extend(if is_gso { length(segment_len) } else { [0; 2] });
     out.extend(length(udp));
-    out.extend(length(CHECKSUM));
+    out.extend(length(CHECKSUM_OFFSET));
     out.extend(link.destination);
     out.extend(link.source);
     out.extend(ethertype(is_ipv4).to_be_bytes());
     Headers::write(path, id, payload.len(), out);
     let checksum = encap::pseudo_sum(path, payload.len());
-    if let Some(field) = out.get_mut(NOTE_LEN + udp + CHECKSUM..).and_then(<[u8]>::first_chunk_mut)
+    if let Some(field) =
+        out.get_mut(VNET_HDR_LEN + udp + CHECKSUM_OFFSET..).and_then(<[u8]>::first_chunk_mut)
     {
         *field = checksum.to_be_bytes();
     }
@@ -182,12 +183,12 @@ fn write(link: Link, datagrams: Datagrams<'_>, id: u16, payload: &[u8], out: &mu
 
 /// A parsed frame: datagrams of one size, and the headers of the first.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::port) struct Read<'a> {
+pub(in crate::port) struct ParsedFrame<'a> {
     pub(in crate::port) datagram: IpDatagram<'a>,
     segment_len: usize,
 }
 
-impl<'a> Read<'a> {
+impl<'a> ParsedFrame<'a> {
     pub(in crate::port) fn buffer(&self) -> RxBuffer<'a> {
         let IpDatagram { source, destination, traffic_class, hop_limit, ipv4, .. } = self.datagram;
         // Without flow label and scope.
@@ -199,16 +200,16 @@ impl<'a> Read<'a> {
 }
 
 /// Parses a frame. `None` if it holds no datagram.
-pub(in crate::port) fn read(bytes: &[u8]) -> Option<Read<'_>> {
-    let (&[_, kind, _, _, size0, size1, ..], frame) = bytes.split_first_chunk::<NOTE_LEN>()?;
-    let segment_len = match kind & !ECN {
-        WHOLE => None,
-        CUT => Some(usize::from(u16::from_ne_bytes([size0, size1]))),
+pub(in crate::port) fn parse(bytes: &[u8]) -> Option<ParsedFrame<'_>> {
+    let (&[_, kind, _, _, size0, size1, ..], frame) = bytes.split_first_chunk::<VNET_HDR_LEN>()?;
+    let segment_len = match kind & !GSO_ECN {
+        GSO_NONE => None,
+        GSO_UDP_L4 => Some(usize::from(u16::from_ne_bytes([size0, size1]))),
         _ => return None,
     };
     let (_, packet) = encap::ethernet(frame).ok()?;
     let datagram = encap::parse_ip(packet).ok()?;
-    Some(Read { datagram, segment_len: segment_len.unwrap_or(datagram.payload.len()) })
+    Some(ParsedFrame { datagram, segment_len: segment_len.unwrap_or(datagram.payload.len()) })
 }
 
 #[cfg(test)]
@@ -247,7 +248,7 @@ mod tests {
         for (source, destination) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let burst = burst(source, destination, &[100, 100, 20]);
             let bytes = frame(&burst, 0, burst.data());
-            let buffer = read(&bytes).unwrap().buffer();
+            let buffer = parse(&bytes).unwrap().buffer();
             assert!(buffer.segments().eq(burst.segments()));
             let meta = buffer.meta;
             assert_eq!(meta.source, SocketAddr::new(burst.path.source, 0xc123));
@@ -258,7 +259,7 @@ mod tests {
 
             let last = burst.segments().last().unwrap();
             let bytes = frame(&burst, 2, last);
-            let buffer = read(&bytes).unwrap().buffer();
+            let buffer = parse(&bytes).unwrap().buffer();
             assert!(buffer.segments().eq([last]), "one of them, by itself");
             assert_eq!(buffer.meta.ipv4.map(|ipv4| ipv4.id), meta.ipv4.map(|_| 2));
         }
@@ -269,7 +270,7 @@ mod tests {
         let burst = burst("10.0.0.1", "10.0.0.2", &[100, 100]);
         let bytes = frame(&burst, 0, burst.data());
         let words = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
-        assert_eq!(bytes[..2], [NEEDS_CHECKSUM, CUT]);
+        assert_eq!(bytes[..2], [NEEDS_CHECKSUM, GSO_UDP_L4]);
         assert_eq!([words(2), words(4), words(6), words(8)], [14 + 20 + 8, 100, 14 + 20, 6]);
         assert_eq!(bytes[10..24], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
         // 10.0.0.1, 10.0.0.2, protocol 17, 208 bytes.
@@ -306,10 +307,10 @@ mod tests {
         let burst = burst("10.0.0.1", "10.0.0.2", &[100]);
         let bytes = frame(&burst, 0, burst.data());
         for len in 0..bytes.len() {
-            assert!(read(&bytes[..len]).is_none(), "{len} bytes of it");
+            assert!(parse(&bytes[..len]).is_none(), "{len} bytes of it");
         }
         let mut other = bytes;
         other[1] = 3;
-        assert!(read(&other).is_none(), "fragments that the kernel was to cut");
+        assert!(parse(&other).is_none(), "fragments that the kernel was to cut");
     }
 }

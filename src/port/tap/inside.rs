@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use crate::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
-use crate::port::shared::frame::Kept;
+use crate::port::shared::frame::QueuedBurst;
 
 /// Bursts on their way from the port to itself.
 #[derive(Debug)]
 pub(super) struct Inside {
-    queue: VecDeque<Kept>,
+    queue: VecDeque<QueuedBurst>,
     bytes: usize,
     /// Bytes that may be on their way.
     limit: usize,
@@ -25,12 +25,12 @@ impl Inside {
 
     /// Takes a burst; without room it is lost.
     pub(super) fn take(&mut self, burst: &Burst) {
-        let kept = Kept::from(burst);
-        if self.bytes + kept.cost() > self.limit {
+        let kept = QueuedBurst::from(burst);
+        if self.bytes + kept.memory() > self.limit {
             self.drops += 1;
             return;
         }
-        self.bytes += kept.cost();
+        self.bytes += kept.memory();
         self.queue.push_back(kept);
     }
 
@@ -38,8 +38,8 @@ impl Inside {
     pub(super) fn deliver(&mut self, most: usize, sink: &mut dyn FnMut(RxBuffer<'_>)) -> usize {
         let count = self.queue.len().min(most);
         for kept in self.queue.drain(..count) {
-            self.bytes -= kept.cost();
-            let Kept { path, segment_len, data } = kept;
+            self.bytes -= kept.memory();
+            let QueuedBurst { path, segment_len, data } = kept;
             let ipv4 = Ipv4Fields { id: 0, dont_fragment: true };
             let meta = RxMeta {
                 source: (path.source, path.source_port).into(),
@@ -60,7 +60,7 @@ impl Inside {
     /// Bytes on their way to one of our addresses.
     pub(super) fn waiting_for(&self, ip: IpAddr) -> u64 {
         let bound = self.queue.iter().filter(|kept| kept.path.destination == ip);
-        bound.map(|kept| kept.cost() as u64).sum()
+        bound.map(|kept| kept.memory() as u64).sum()
     }
 
     pub(super) fn drops(&self) -> u64 {

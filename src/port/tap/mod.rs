@@ -29,7 +29,7 @@ use super::config::PortConfig;
 use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, Opener};
 use super::shared::backoff::SendBackoff;
-use super::shared::frame::{self, Datagrams, Framer, Link, NOTE_LEN};
+use super::shared::frame::{self, Datagrams, Framer, Link, VNET_HDR_LEN};
 use super::shared::stop::Stop;
 use super::traits::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
@@ -90,9 +90,9 @@ struct Us {
 impl Us {
     /// The RoCEv2 packets in a frame, if they are for us, and who has sent the frame.
     fn packets<'a>(&self, bytes: &'a [u8]) -> Option<(RxBuffer<'a>, Mac)> {
-        let (header, _) = bytes.get(NOTE_LEN..)?.split_first_chunk::<ETHERNET_LEN>()?;
+        let (header, _) = bytes.get(VNET_HDR_LEN..)?.split_first_chunk::<ETHERNET_LEN>()?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, kind0, kind1] = *header;
-        let read = frame::read(bytes)?;
+        let read = frame::parse(bytes)?;
         let to = read.datagram.destination;
         let own = if self.ips.contains(&to.ip()) {
             self.mac
@@ -135,7 +135,7 @@ impl TapPort {
             host,
             inside: Inside::new(receive_buffer),
             framer: Framer::new(udp.gso),
-            frame: vec![0; frame::MAX_LEN].into_boxed_slice(),
+            frame: vec![0; frame::MAX_FRAME_LEN].into_boxed_slice(),
             states: VecDeque::new(),
             is_watched: false,
             backoff: SendBackoff::default(),
@@ -191,7 +191,7 @@ impl TapPort {
     /// Sends what the port itself has to say. What finds no room is said again, or asked for again.
     fn say(&self, frames: Vec<Vec<u8>>) {
         for frame in frames {
-            let _ = self.interface.send(&[0; NOTE_LEN], &frame);
+            let _ = self.interface.send(&[0; VNET_HDR_LEN], &frame);
         }
     }
 
@@ -214,17 +214,17 @@ impl TapPort {
 
     /// Takes a frame that is no RoCEv2 packet to us.
     fn hear(&mut self, now: Instant, len: usize) {
-        let Some(frame) = self.frame.get(NOTE_LEN..len) else { return };
+        let Some(frame) = self.frame.get(VNET_HDR_LEN..len) else { return };
         for kept in self.neighbours.learn(now, frame) {
             // What finds no room now is lost, as anywhere on the way.
             let _ = self.send_kept(&kept, now);
         }
-        let Some(frame) = self.frame.get(NOTE_LEN..len) else { return };
+        let Some(frame) = self.frame.get(VNET_HDR_LEN..len) else { return };
         let answers = self.host.take(now, frame);
         self.say(answers);
     }
 
-    fn send_kept(&mut self, kept: &frame::Kept, now: Instant) -> Result<(), Stop> {
+    fn send_kept(&mut self, kept: &frame::QueuedBurst, now: Instant) -> Result<(), Stop> {
         match self.neighbours.way_to(now, kept.path.source, kept.path.destination) {
             Way::To(mac) => self.send(mac, kept.datagrams()),
             Way::Unresolved(_) | Way::Nowhere => Ok(()),

@@ -27,7 +27,7 @@ use smoltcp::wire::{
 
 use super::config::{Mac, Network};
 use crate::net::Burst;
-use crate::port::shared::frame::Kept;
+use crate::port::shared::frame::QueuedBurst;
 use crate::time::Instant;
 
 /// How long a link address is believed of which nothing is heard.
@@ -77,7 +77,7 @@ struct Neighbour {
     heard: Instant,
     /// The question that it has not answered.
     asked: Option<Asked>,
-    waiting: Vec<Kept>,
+    waiting: Vec<QueuedBurst>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -160,8 +160,8 @@ impl Neighbours {
     /// Keeps a burst until the neighbour has answered. `false` if there is no room.
     pub(super) fn keep(&mut self, hop: IpAddr, burst: &Burst) -> bool {
         let Some(neighbour) = self.known.get_mut(&hop) else { return false };
-        let kept = Kept::from(burst);
-        let (cost, each) = (kept.cost(), cost(&neighbour.waiting));
+        let kept = QueuedBurst::from(burst);
+        let (cost, each) = (kept.memory(), memory(&neighbour.waiting));
         let fits = each + cost <= EACH && self.waiting + cost <= ALL;
         if fits {
             self.waiting += cost;
@@ -184,7 +184,7 @@ impl Neighbours {
     }
 
     /// Takes notice of a message that says where somebody is. Returns what has waited for him.
-    pub(super) fn learn(&mut self, now: Instant, frame: &[u8]) -> Vec<Kept> {
+    pub(super) fn learn(&mut self, now: Instant, frame: &[u8]) -> Vec<QueuedBurst> {
         let Some(told) = told(frame) else { return Vec::new() };
         // Who asks for us is about to send, and will want an answer. Strangers do not fill the table.
         let asks_for_us = told.asks.is_some_and(|ip| self.ips.contains(&ip));
@@ -199,7 +199,7 @@ impl Neighbours {
         neighbour.heard = now;
         neighbour.asked = None;
         let released = mem::take(&mut neighbour.waiting);
-        self.waiting -= cost(&released);
+        self.waiting -= memory(&released);
         released
     }
 
@@ -213,7 +213,7 @@ impl Neighbours {
             let Some(asked) = &mut neighbour.asked else { return true };
             if now >= asked.at + PATIENCE {
                 if asked.times == QUESTIONS {
-                    lost += cost(&neighbour.waiting);
+                    lost += memory(&neighbour.waiting);
                     return false;
                 }
                 again.push((asked.from, *ip));
@@ -327,8 +327,8 @@ impl Neighbours {
     }
 }
 
-fn cost(kept: &[Kept]) -> usize {
-    kept.iter().map(Kept::cost).sum()
+fn memory(kept: &[QueuedBurst]) -> usize {
+    kept.iter().map(QueuedBurst::memory).sum()
 }
 
 /// The link address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7).
