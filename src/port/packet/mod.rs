@@ -36,7 +36,7 @@ use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, Opener};
 use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer};
-use super::shared::stop::Stop;
+use super::shared::send_failure::SendFailure;
 use super::traits::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
@@ -112,19 +112,19 @@ impl<P: Port> PacketPort<P> {
     }
 
     /// Sends a burst on its way.
-    fn send_by(&mut self, way: Way, now: Instant, burst: &Burst) -> Result<(), Stop> {
+    fn send_by(&mut self, way: Way, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         let (link, mtu) = match way {
             Way::Frames { link, mtu } => (link, mtu),
             Way::Kernel => return self.send_below(now, burst),
             Way::Unresolved => {
                 self.counters.unresolved += 1;
-                let nowhere = Stop::Refused(TransmitErrorKind::Unreachable);
+                let nowhere = SendFailure::Refused(TransmitErrorKind::Unreachable);
                 if !self.neighbours.may_wait(now, burst) {
                     return Err(nowhere);
                 }
                 // Without room there it is lost too: others are not to wait for a neighbour that is silent.
                 return match self.send_below(now, burst) {
-                    Err(Stop::Busy) => Err(nowhere),
+                    Err(SendFailure::Busy) => Err(nowhere),
                     sent => sent,
                 };
             }
@@ -132,7 +132,7 @@ impl<P: Port> PacketPort<P> {
         let datagrams = Datagrams::from(burst);
         // What it is to cut the kernel does not measure.
         if datagrams.packet_len() > mtu.min(self.below.info().link_mtu) {
-            return Err(Stop::Refused(TransmitErrorKind::TooLong));
+            return Err(SendFailure::Refused(TransmitErrorKind::TooLong));
         }
         let Self { framer, sockets, counters, .. } = self;
         let is_cut_here =
@@ -143,11 +143,11 @@ impl<P: Port> PacketPort<P> {
     }
 
     /// Has the kernel find the way of a burst.
-    fn send_below(&mut self, now: Instant, burst: &Burst) -> Result<(), Stop> {
+    fn send_below(&mut self, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         match self.below.transmit(now, slice::from_ref(burst)) {
-            Ok(0) => Err(Stop::Busy),
+            Ok(0) => Err(SendFailure::Busy),
             Ok(_) => Ok(()),
-            Err(error) => Err(Stop::Refused(error.kind)),
+            Err(error) => Err(SendFailure::Refused(error.kind)),
         }
     }
 
@@ -169,13 +169,15 @@ impl<P: Port> Datapath for PacketPort<P> {
             let way = self.neighbours.way_to(now, burst.path.destination);
             match self.send_by(way, now, burst) {
                 Ok(()) => self.backoff.sent(),
-                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
+                Err(SendFailure::Busy | SendFailure::GsoUnsupported)
+                    if self.backoff.had_no_room(now) =>
+                {
                     self.counters.busy += 1;
                     return Ok(taken);
                 }
-                Err(stop) => {
+                Err(failure) => {
                     self.counters.refused += 1;
-                    return Err(TransmitError { taken, kind: stop.into() });
+                    return Err(TransmitError { taken, kind: failure.into() });
                 }
             }
         }

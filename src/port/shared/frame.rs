@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 #[cfg(feature = "tap")]
 use bytes::Bytes;
 
-use super::stop::Stop;
+use super::send_failure::SendFailure;
 use crate::net::{Burst, Path, RxBuffer, RxMeta};
 use crate::wire::encap::{self, ETHERNET_LEN, Headers, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 
@@ -129,25 +129,25 @@ impl Framer {
         link: Link,
         datagrams: Datagrams<'_>,
         mut put: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, SendFailure> {
         let Datagrams { segment_len, data, .. } = datagrams;
         let mut put = |id: u16, payload: &[u8]| {
             write(link, datagrams, id, payload, &mut self.head);
             let segments = payload.len() / segment_len.max(1);
-            put(&self.head, payload).map_err(|error| Stop::from_os(&error, segments))
+            put(&self.head, payload).map_err(|error| SendFailure::from_os(&error, segments))
         };
         let is_burst = data.len() > segment_len;
         if is_burst && self.gso {
             match put(0, data) {
                 // The kernel is too old for such frames, or the interface rejects them.
-                Err(Stop::NotCut) => self.gso = false,
+                Err(SendFailure::GsoUnsupported) => self.gso = false,
                 sent => return sent.map(|()| false),
             }
         }
         for (id, datagram) in (0..).zip(data.chunks(segment_len.max(1))) {
             match put(id, datagram) {
                 Ok(()) => {}
-                Err(stop) if id == 0 => return Err(stop),
+                Err(failure) if id == 0 => return Err(failure),
                 // Frames that the kernel has taken cannot be recalled: the rest is lost, as in a full queue.
                 Err(_) => break,
             }
@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(sends(false, 9), (Ok(true), vec![100, 100, 20]));
         assert_eq!(sends(true, 9), (Ok(true), vec![100, 100, 20]), "it is not tried again");
         assert_eq!(sends(true, 2), (Ok(true), vec![100, 100]), "the last is lost");
-        let (stop, lens) = sends(true, 0);
-        assert!(matches!(stop, Err(Stop::Refused(_))) && lens.is_empty());
+        let (failure, lens) = sends(true, 0);
+        assert!(matches!(failure, Err(SendFailure::Refused(_))) && lens.is_empty());
     }
 
     #[test]

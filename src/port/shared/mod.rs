@@ -19,6 +19,6 @@ pub(super) mod open_error;
 #[cfg(feature = "runtime")]
 pub(super) mod receive_buffer;
 #[cfg(feature = "runtime")]
-pub(super) mod socket_owner;
+pub(super) mod send_failure;
 #[cfg(feature = "runtime")]
-pub(super) mod stop;
+pub(super) mod socket_owner;

@@ -30,7 +30,7 @@ use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, Opener};
 use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer, Link, VNET_HDR_LEN};
-use super::shared::stop::Stop;
+use super::shared::send_failure::SendFailure;
 use super::traits::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
@@ -144,7 +144,7 @@ impl TapPort {
     }
 
     /// Sends a burst on its way.
-    fn send_by(&mut self, now: Instant, burst: &Burst) -> Result<(), Stop> {
+    fn send_by(&mut self, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         let to = burst.path.destination;
         if self.us.ips.contains(&to) {
             self.inside.take(burst);
@@ -154,9 +154,9 @@ impl TapPort {
         let datagrams = Datagrams::from(burst);
         // What it is to cut the kernel does not measure.
         if datagrams.packet_len() > self.interface.state.mtu {
-            return Err(Stop::Refused(TransmitErrorKind::TooLong));
+            return Err(SendFailure::Refused(TransmitErrorKind::TooLong));
         }
-        let unreachable = Stop::Refused(TransmitErrorKind::Unreachable);
+        let unreachable = SendFailure::Refused(TransmitErrorKind::Unreachable);
         if to.is_multicast() {
             self.send(group_mac(to), datagrams)?;
             if self.us.groups.contains(&to) {
@@ -180,7 +180,7 @@ impl TapPort {
         Ok(())
     }
 
-    fn send(&mut self, to: Mac, datagrams: Datagrams<'_>) -> Result<(), Stop> {
+    fn send(&mut self, to: Mac, datagrams: Datagrams<'_>) -> Result<(), SendFailure> {
         let link = Link { source: self.us.mac.0, destination: to.0 };
         let Self { framer, interface, counters, .. } = self;
         let put = |head: &[u8], payload: &[u8]| interface.send(head, payload);
@@ -224,7 +224,7 @@ impl TapPort {
         self.say(answers);
     }
 
-    fn send_kept(&mut self, kept: &frame::QueuedBurst, now: Instant) -> Result<(), Stop> {
+    fn send_kept(&mut self, kept: &frame::QueuedBurst, now: Instant) -> Result<(), SendFailure> {
         match self.neighbours.way_to(now, kept.path.source, kept.path.destination) {
             Way::To(mac) => self.send(mac, kept.datagrams()),
             Way::Unresolved(_) | Way::Nowhere => Ok(()),
@@ -285,13 +285,15 @@ impl Datapath for TapPort {
         for (taken, burst) in bursts.iter().enumerate() {
             match self.send_by(now, burst) {
                 Ok(()) => self.backoff.sent(),
-                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
+                Err(SendFailure::Busy | SendFailure::GsoUnsupported)
+                    if self.backoff.had_no_room(now) =>
+                {
                     self.counters.busy += 1;
                     return Ok(taken);
                 }
-                Err(stop) => {
+                Err(failure) => {
                     self.counters.refused += 1;
-                    return Err(TransmitError { taken, kind: stop.into() });
+                    return Err(TransmitError { taken, kind: failure.into() });
                 }
             }
         }

@@ -28,7 +28,7 @@ use super::opener::{Kind, OpenPortError, Opener};
 use super::shared::backoff::SendBackoff;
 use super::shared::bpf::DROP;
 use super::shared::claim::Claim;
-use super::shared::stop::Stop;
+use super::shared::send_failure::SendFailure;
 use super::traits::{
     Control, Datapath, JoinError, LinkState, Port, PortInfo, SOURCE_PORTS, TransmitError,
 };
@@ -204,14 +204,14 @@ impl UdpPort {
     }
 
     /// Sends what it can of `bursts`; the first is sent in pieces when it must be.
-    fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, Stop> {
+    fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, SendFailure> {
         let Some(first) = bursts.first() else { return Ok(0) };
         let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
         let sent = match whole {
-            0 => Err(Stop::NotCut),
+            0 => Err(SendFailure::GsoUnsupported),
             _ => self.senders.send(now, &bursts[..whole], self.intake.socket(), &mut self.counters),
         };
-        if sent != Err(Stop::NotCut) {
+        if sent != Err(SendFailure::GsoUnsupported) {
             return sent;
         }
         self.senders.send_pieces(first, self.intake.socket(), &mut self.counters)?;
@@ -249,13 +249,15 @@ impl Datapath for UdpPort {
                     self.backoff.sent();
                     taken += sent;
                 }
-                Err(Stop::Busy | Stop::NotCut) if self.backoff.had_no_room(now) => {
+                Err(SendFailure::Busy | SendFailure::GsoUnsupported)
+                    if self.backoff.had_no_room(now) =>
+                {
                     self.counters.busy += 1;
                     break;
                 }
-                Err(stop) => {
+                Err(failure) => {
                     self.counters.refused += 1;
-                    return Err(TransmitError { taken, kind: stop.into() });
+                    return Err(TransmitError { taken, kind: failure.into() });
                 }
             }
         }
@@ -747,18 +749,22 @@ pub(super) mod tests {
         assert!(retry_at > NOW);
         assert_eq!((port.transmit(NOW, &bursts), port.counters().tx_bursts), (Ok(0), 0));
         assert_eq!((port.transmit(retry_at, &bursts), port.poll_timeout()), (Ok(1), None));
-        let kinds = [Stop::Busy, Stop::Refused(TransmitErrorKind::TooLong)];
+        let kinds = [SendFailure::Busy, SendFailure::Refused(TransmitErrorKind::TooLong)];
         let kinds = kinds.map(TransmitErrorKind::from);
         assert_eq!(kinds, [TransmitErrorKind::NoRoom, TransmitErrorKind::TooLong]);
     }
 
     #[test]
     fn a_port_without_room_is_busy_and_others_are_refused() {
-        let stop = |errno, segments| Stop::from_os(&io::Error::from_raw_os_error(errno), segments);
+        let failure =
+            |errno, segments| SendFailure::from_os(&io::Error::from_raw_os_error(errno), segments);
         for errno in [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM, libc::EINTR] {
-            assert_eq!([stop(errno, 1), stop(errno, 9)], [Stop::Busy; 2]);
+            assert_eq!([failure(errno, 1), failure(errno, 9)], [SendFailure::Busy; 2]);
         }
-        assert_eq!([stop(libc::EINVAL, 2), stop(libc::EIO, 2)], [Stop::NotCut; 2]);
+        assert_eq!(
+            [failure(libc::EINVAL, 2), failure(libc::EIO, 2)],
+            [SendFailure::GsoUnsupported; 2]
+        );
         for (errno, kind) in [
             (libc::EINVAL, TransmitErrorKind::Other),
             (libc::ENETUNREACH, TransmitErrorKind::Unreachable),
@@ -767,7 +773,7 @@ pub(super) mod tests {
             (libc::EBADF, TransmitErrorKind::Closed),
             (libc::ENOTSOCK, TransmitErrorKind::Closed),
         ] {
-            assert_eq!(stop(errno, 1), Stop::Refused(kind));
+            assert_eq!(failure(errno, 1), SendFailure::Refused(kind));
         }
     }
 }

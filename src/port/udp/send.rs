@@ -13,7 +13,7 @@ use super::socket::{self, HOP_LIMIT};
 use super::sources::{MAX_SOCKETS, Sources};
 use super::talks::{Outlet, Talks};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
-use crate::port::shared::stop::Stop;
+use crate::port::shared::send_failure::SendFailure;
 use crate::port::{PortCounters, SOURCE_PORTS};
 use crate::sys::{self, Envelope, MAX_MESSAGES};
 use crate::time::Instant;
@@ -106,7 +106,7 @@ impl Senders {
 
     /// Every datagram leaves with the identification that it was sealed for.
     pub(super) fn keep_identifications(&mut self) {
-        self.talks.stop();
+        self.talks.failure();
     }
 
     /// Sends the bursts at the front that share a source port, and returns how many were taken.
@@ -116,7 +116,7 @@ impl Senders {
         bursts: &[Burst],
         receiver: &Socket,
         counters: &mut PortCounters,
-    ) -> Result<usize, Stop> {
+    ) -> Result<usize, SendFailure> {
         let Some(first) = bursts.first() else { return Ok(0) };
         self.check(first)?;
         let port = first.path.source_port;
@@ -124,7 +124,7 @@ impl Senders {
         let count = bursts.iter().take(MAX_MESSAGES).take_while(fits).count();
         let run = &bursts[..count];
         let Some(sender) = self.find(port) else {
-            return Err(Stop::Refused(TransmitErrorKind::Other));
+            return Err(SendFailure::Refused(TransmitErrorKind::Other));
         };
         let outlet = match &self.sockets[sender].socket {
             Some(usual) if self.shared.is_none() => self.talks.follow(now, run, self.scope, usual),
@@ -148,8 +148,8 @@ impl Senders {
             [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
             envelopes => sys::send_many(socket, envelopes, run.iter().map(Burst::data)),
         };
-        let stop = |error| self.stopped(sender, &error, first.len());
-        let taken = sent.map_err(stop)?;
+        let failure = |error| self.stopped(sender, &error, first.len());
+        let taken = sent.map_err(failure)?;
         for burst in &run[..taken] {
             counters.sent(burst);
         }
@@ -186,12 +186,12 @@ impl Senders {
         burst: &Burst,
         receiver: &Socket,
         counters: &mut PortCounters,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), SendFailure> {
         self.check(burst)?;
         self.talks.interrupt(burst);
         let path = &burst.path;
         let Some(sender) = self.find(path.source_port) else {
-            return Err(Stop::Refused(TransmitErrorKind::Other));
+            return Err(SendFailure::Refused(TransmitErrorKind::Other));
         };
         let [envelope, ..] = &mut self.envelopes[..] else { return Ok(()) };
         address(envelope, burst, self.scope);
@@ -218,12 +218,12 @@ impl Senders {
     }
 
     /// Why a socket did not send a burst of so many segments.
-    fn stopped(&mut self, sender: usize, error: &io::Error, segments: usize) -> Stop {
+    fn stopped(&mut self, sender: usize, error: &io::Error, segments: usize) -> SendFailure {
         if sys::is_closed(error) {
             // By now its number may be that of somebody else's file, which is not to be closed here.
             mem::forget(self.sockets[sender].socket.take());
         }
-        Stop::from_os(error, segments)
+        SendFailure::from_os(error, segments)
     }
 
     /// Whether a burst must go in pieces.
@@ -231,12 +231,12 @@ impl Senders {
         burst.len() > 1 && !self.gso
     }
 
-    fn check(&self, burst: &Burst) -> Result<(), Stop> {
+    fn check(&self, burst: &Burst) -> Result<(), SendFailure> {
         if burst.path.source != self.ip {
-            return Err(Stop::Refused(TransmitErrorKind::Other));
+            return Err(SendFailure::Refused(TransmitErrorKind::Other));
         }
         if burst.path.destination.is_ipv4() != self.ip.is_ipv4() {
-            return Err(Stop::Refused(TransmitErrorKind::Unreachable));
+            return Err(SendFailure::Refused(TransmitErrorKind::Unreachable));
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ pub(super) struct Place(usize);
 
 impl Talks {
     /// There are none from now on.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn failure(&mut self) {
         self.is_off = true;
         self.talks.clear();
     }

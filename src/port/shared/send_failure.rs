@@ -7,23 +7,23 @@ use crate::sys;
 
 /// Reason why a burst was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::port) enum Stop {
+pub(in crate::port) enum SendFailure {
     /// The kernel has no room now.
     Busy,
     /// The burst will never be sent.
     Refused(TransmitErrorKind),
     /// The kernel cannot split this burst (GSO).
-    NotCut,
+    GsoUnsupported,
 }
 
-impl Stop {
+impl SendFailure {
     /// Returns the reason for an error of a send call, for a burst of this many segments.
     pub(in crate::port) fn from_os(error: &io::Error, segments: usize) -> Self {
         let kind = match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Self::Busy,
             // The route leads through IPsec or an interface without checksum offload, or there are too many segments.
             Some(libc::EINVAL | libc::EIO | libc::EOPNOTSUPP) if segments > 1 => {
-                return Self::NotCut;
+                return Self::GsoUnsupported;
             }
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
                 TransmitErrorKind::Unreachable
@@ -37,13 +37,13 @@ impl Stop {
     }
 }
 
-impl From<Stop> for TransmitErrorKind {
+impl From<SendFailure> for TransmitErrorKind {
     /// Returns the kind of error for a burst that is not tried again.
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Refused(kind) => kind,
-            Stop::Busy => Self::NoRoom,
-            Stop::NotCut => Self::Other,
+    fn from(failure: SendFailure) -> Self {
+        match failure {
+            SendFailure::Refused(kind) => kind,
+            SendFailure::Busy => Self::NoRoom,
+            SendFailure::GsoUnsupported => Self::Other,
         }
     }
 }
