@@ -3,8 +3,6 @@
 #[cfg(feature = "runtime")]
 pub(super) mod backoff;
 #[cfg(feature = "runtime")]
-pub(super) mod batch;
-#[cfg(feature = "runtime")]
 pub(super) mod bpf;
 #[cfg(feature = "runtime")]
 pub(super) mod claim;
@@ -18,6 +16,8 @@ pub(super) mod frame;
 pub(super) mod open_error;
 #[cfg(feature = "runtime")]
 pub(super) mod receive_buffer;
+#[cfg(feature = "runtime")]
+pub(super) mod recv_batch;
 #[cfg(feature = "runtime")]
 pub(super) mod send_failure;
 #[cfg(feature = "runtime")]

@@ -11,7 +11,7 @@ use super::meeting;
 use super::ring::{Broken, Head, Reader};
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
 use crate::port::PortCounters;
-use crate::port::shared::batch::{MOST_BYTES, MOST_DATAGRAMS};
+use crate::port::shared::recv_batch::{MAX_BYTES_PER_RECV, MAX_DATAGRAMS_PER_RECV};
 use crate::sys::Readiness;
 
 /// Those that may have a ring to us at a time; others send by UDP.
@@ -232,7 +232,7 @@ impl Incoming {
         let Some(sender) = self.senders.get_mut(at) else { return 0 };
         let Some(Ring { from, reader }) = &mut sender.ring else { return 0 };
         let (mut taken, mut bytes, mut datagrams) = (0, 0, 0);
-        while taken < BATCH && bytes < MOST_BYTES && datagrams < MOST_DATAGRAMS {
+        while taken < BATCH && bytes < MAX_BYTES_PER_RECV && datagrams < MAX_DATAGRAMS_PER_RECV {
             let head = match reader.take(&mut self.buffer) {
                 Ok(Some(head)) => head,
                 Ok(None) => break,

@@ -10,7 +10,7 @@ use socket2::Socket;
 use super::socket;
 use crate::net::{RxBuffer, RxMeta};
 use crate::port::PortCounters;
-use crate::port::shared::batch::Batch;
+use crate::port::shared::recv_batch::RecvBatchSize;
 use crate::sys::{self, Inbox, Received, integer};
 
 /// Messages to receive in one call from the socket of a group.
@@ -22,13 +22,13 @@ pub(super) struct Intake {
     ip: IpAddr,
     socket: Socket,
     inbox: Inbox,
-    batch: Batch,
+    batch: RecvBatchSize,
 }
 
 impl Intake {
     /// Of a socket at `ip`.
     pub(super) fn new(ip: IpAddr, socket: Socket) -> Self {
-        Self { ip, socket, inbox: Inbox::new(), batch: Batch::new() }
+        Self { ip, socket, inbox: Inbox::new(), batch: RecvBatchSize::new() }
     }
 
     pub(super) fn socket(&self) -> &Socket {

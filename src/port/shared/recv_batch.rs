@@ -6,30 +6,30 @@
 use crate::sys::MAX_MESSAGES;
 
 /// Maximum bytes received by one call, so that they are still in the cache when they are read.
-pub(in crate::port) const MOST_BYTES: usize = 256 << 10;
+pub(in crate::port) const MAX_BYTES_PER_RECV: usize = 256 << 10;
 
 /// Approximate maximum of datagrams received by one call. Each may consume a receive request, and a program posts new
 /// ones only after it has polled completions. Programs post 512 at a time, or more.
-pub(in crate::port) const MOST_DATAGRAMS: usize = 256;
+pub(in crate::port) const MAX_DATAGRAMS_PER_RECV: usize = 256;
 
 /// Length of a received message, or of a send, from which it counts as part of a stream: more messages follow at once.
 const STREAM_BYTES: usize = 8 << 10;
 
 /// Minimum number of messages to request after a send of a stream. The send took long: requests and acknowledgements
 /// arrived meanwhile, one message each, and responses to several requests share bursts.
-const BEHIND_STREAM: usize = 8;
+const MIN_MESSAGES_AFTER_STREAM: usize = 8;
 
 /// Number of messages to request, adapted to the messages received and sent.
 #[derive(Debug)]
-pub(in crate::port) struct Batch {
+pub(in crate::port) struct RecvBatchSize {
     next: usize,
     /// Maximum for messages as long as the last ones.
-    most: usize,
+    max: usize,
 }
 
-impl Batch {
+impl RecvBatchSize {
     pub(in crate::port) const fn new() -> Self {
-        Self { next: 1, most: MAX_MESSAGES }
+        Self { next: 1, max: MAX_MESSAGES }
     }
 
     /// Returns the number of messages to request next.
@@ -43,19 +43,20 @@ impl Batch {
             self.next = 1;
             return;
         }
-        let fit = (MOST_BYTES * messages).checked_div(bytes).unwrap_or(MAX_MESSAGES);
-        let few = (MOST_DATAGRAMS * messages).checked_div(datagrams).unwrap_or(MAX_MESSAGES);
-        self.most = fit.min(few).clamp(1, MAX_MESSAGES);
-        // A single short message is most often a response that a program waits for: no more follow at once.
+        let fit = (MAX_BYTES_PER_RECV * messages).checked_div(bytes).unwrap_or(MAX_MESSAGES);
+        let few =
+            (MAX_DATAGRAMS_PER_RECV * messages).checked_div(datagrams).unwrap_or(MAX_MESSAGES);
+        self.max = fit.min(few).clamp(1, MAX_MESSAGES);
+        // A single short message is max often a response that a program waits for: no more follow at once.
         let is_stream = messages > 1 || bytes >= STREAM_BYTES;
         let wanted = if is_stream && messages == self.next { messages * 2 } else { messages };
-        self.next = wanted.min(self.most);
+        self.next = wanted.min(self.max);
     }
 
     /// Reports a send of `bytes` in one call.
     pub(in crate::port) fn sends(&mut self, bytes: usize) {
         if bytes >= STREAM_BYTES {
-            self.next = self.next.max(BEHIND_STREAM.min(self.most));
+            self.next = self.next.max(MIN_MESSAGES_AFTER_STREAM.min(self.max));
         }
     }
 }
@@ -66,7 +67,7 @@ mod tests {
 
     /// Returns the number requested after each of five calls that receive all they request, messages of this size.
     fn asked(bytes: usize, datagrams: usize) -> Vec<usize> {
-        let mut batch = Batch::new();
+        let mut batch = RecvBatchSize::new();
         let mut asked = || {
             let all = batch.next();
             batch.received(all, all * datagrams, all * bytes);
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn one_is_asked_for_when_nothing_has_come() {
-        let mut batch = Batch::new();
+        let mut batch = RecvBatchSize::new();
         batch.received(1, 2, STREAM_BYTES);
         assert_eq!(batch.next(), 2);
         batch.received(0, 0, 0);
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn several_are_asked_for_behind_a_stream_of_our_own() {
-        let mut batch = Batch::new();
+        let mut batch = RecvBatchSize::new();
         batch.received(1, 1, 20);
         batch.sends(STREAM_BYTES - 1);
         assert_eq!(batch.next(), 1);
