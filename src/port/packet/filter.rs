@@ -11,7 +11,7 @@ use socket2::SockFilter;
 use crate::ids::Qpn;
 use crate::net::ROCE_PORT;
 use crate::port::shared::bpf::{
-    AND, DEST_QP, DROP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, program, require, step,
+    AND, DEST_QP_OFFSET, DROP, JUMP_IF_EQUAL, LOAD_BYTE, LOAD_WORD, insn, program, require,
 };
 use crate::wire::encap::{ETHERNET_LEN, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
 
@@ -26,32 +26,32 @@ pub(super) fn to_shard(ip: IpAddr, shard: u8) -> Option<Vec<SockFilter>> {
     let header_len = match ip {
         IpAddr::V4(ip) => {
             // No options, no fragment.
-            steps.extend(equal(step(LOAD_BYTE, at(0)?), 0x45));
-            steps.extend([step(LOAD_HALF, at(6)?), step(AND, 0x3fff)]);
+            steps.extend(equal(insn(LOAD_BYTE, at(0)?), 0x45));
+            steps.extend([insn(LOAD_HALF, at(6)?), insn(AND, 0x3fff)]);
             steps.extend(require(0));
-            steps.extend(equal(step(LOAD_BYTE, at(9)?), udp));
-            steps.extend(equal(step(LOAD_WORD, at(16)?), u32::from(ip)));
+            steps.extend(equal(insn(LOAD_BYTE, at(9)?), udp));
+            steps.extend(equal(insn(LOAD_WORD, at(16)?), u32::from(ip)));
             IPV4_LEN
         }
         IpAddr::V6(ip) => {
-            steps.extend(equal(step(LOAD_BYTE, at(6)?), udp));
+            steps.extend(equal(insn(LOAD_BYTE, at(6)?), udp));
             for (index, word) in ip.octets().as_chunks::<4>().0.iter().enumerate() {
-                let load = step(LOAD_WORD, at(24 + 4 * index)?);
+                let load = insn(LOAD_WORD, at(24 + 4 * index)?);
                 steps.extend(equal(load, u32::from_be_bytes(*word)));
             }
             IPV6_LEN
         }
     };
-    steps.extend(equal(step(LOAD_HALF, at(header_len + 2)?), u32::from(ROCE_PORT)));
-    steps.extend(of_shard(at(header_len + UDP_LEN)? + DEST_QP, shard)?);
+    steps.extend(equal(insn(LOAD_HALF, at(header_len + 2)?), u32::from(ROCE_PORT)));
+    steps.extend(of_shard(at(header_len + UDP_LEN)? + DEST_QP_OFFSET, shard)?);
     steps.extend(program(at(header_len + UDP_LEN)?)?);
     Some(steps)
 }
 
 /// Drops what goes to queue pairs of other shards. The general services interface is the first's.
 fn of_shard(at: u32, shard: u8) -> Option<Vec<SockFilter>> {
-    let mut steps = vec![step(LOAD_WORD, at), step(AND, 0xff_ffff)];
-    let low = [step(AND, u32::from(Qpn::SHARDS) - 1)].into_iter().chain(require(shard.into()));
+    let mut steps = vec![insn(LOAD_WORD, at), insn(AND, 0xff_ffff)];
+    let low = [insn(AND, u32::from(Qpn::SHARDS) - 1)].into_iter().chain(require(shard.into()));
     let low: Vec<_> = low.collect();
     let over = u8::try_from(low.len()).ok()?;
     let gsi = Qpn::GSI.value();

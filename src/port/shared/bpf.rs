@@ -1,7 +1,7 @@
 //! The filter by which the kernel drops datagrams that no engine takes, by length, transport version and opcode.
 //!
 //! The program is classic BPF, which needs no privileges. It sees a buffer from its UDP header on (on a packet socket,
-//! from the Ethernet header on). A buffer is one datagram or several merged ones, as GRO runs before the filter. The
+//! from the Ethernet header on). A buffer is one datagram or several merged ones, as GRO opcode_ranges before the filter. The
 //! filter looks at the first datagram; all merged ones come from one socket.
 //!
 //! Dropped datagrams take no space of the receive buffer and wake no thread. The kernel counts them together with those
@@ -16,25 +16,25 @@ use crate::wire::{Bth, Opcode};
 
 /// Consecutive opcodes with the same minimum length of a datagram, including the bytes before the BTH. `None` for
 /// unassigned opcodes.
-struct Run {
+struct OpcodeRange {
     opcodes: Range<u16>,
-    shortest: Option<u32>,
+    min_len: Option<u32>,
 }
 
 /// Returns the ranges of all 256 opcodes in order, for a BTH at offset `at`.
-fn runs(at: u32) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn opcode_ranges(at: u32) -> Vec<OpcodeRange> {
+    let mut opcode_ranges: Vec<OpcodeRange> = Vec::new();
     for byte in 0..=u8::MAX {
-        let shortest = Opcode::from_byte(byte)
+        let min_len = Opcode::from_byte(byte)
             .and_then(|opcode| u32::try_from(opcode.header_len() + ICRC_LEN).ok())
             .map(|len| at + len);
         let opcode = u16::from(byte);
-        match runs.last_mut() {
-            Some(run) if run.shortest == shortest => run.opcodes.end = opcode + 1,
-            _ => runs.push(Run { opcodes: opcode..opcode + 1, shortest }),
+        match opcode_ranges.last_mut() {
+            Some(range) if range.min_len == min_len => range.opcodes.end = opcode + 1,
+            _ => opcode_ranges.push(OpcodeRange { opcodes: opcode..opcode + 1, min_len }),
         }
     }
-    runs
+    opcode_ranges
 }
 
 pub(in crate::port) const LOAD_BYTE: u16 = 0x30;
@@ -46,15 +46,15 @@ const JUMP_IF_AT_LEAST: u16 = 0x35;
 pub(in crate::port) const RETURN: u16 = 0x06;
 
 /// Offset in the BTH of the word with the destination QP.
-pub(in crate::port) const DEST_QP: u32 = 4;
+pub(in crate::port) const DEST_QP_OFFSET: u32 = 4;
 
-pub(in crate::port) const fn step(code: u16, operand: u32) -> SockFilter {
+pub(in crate::port) const fn insn(code: u16, operand: u32) -> SockFilter {
     SockFilter::new(code, 0, 0, operand)
 }
 
 /// `ret #0`: accepts no bytes.
-pub(in crate::port) const DROP: SockFilter = step(RETURN, 0);
-const TAKE: SockFilter = step(RETURN, u32::MAX);
+pub(in crate::port) const DROP: SockFilter = insn(RETURN, 0);
+const ACCEPT: SockFilter = insn(RETURN, u32::MAX);
 
 /// Drops the buffer unless the loaded value is `value`.
 pub(in crate::port) const fn require(value: u32) -> [SockFilter; 2] {
@@ -64,30 +64,30 @@ pub(in crate::port) const fn require(value: u32) -> [SockFilter; 2] {
 /// Returns a program that accepts RoCEv2 packets with their BTH at offset `at`. `None` if an offset or a jump does not
 /// fit.
 pub(in crate::port) fn program(at: u32) -> Option<Vec<SockFilter>> {
-    let shortest = at + u32::try_from(Bth::LEN + ICRC_LEN).ok()?;
+    let min_len = at + u32::try_from(Bth::LEN + ICRC_LEN).ok()?;
     let mut program =
-        vec![step(LOAD_LENGTH, 0), SockFilter::new(JUMP_IF_AT_LEAST, 1, 0, shortest), DROP];
+        vec![insn(LOAD_LENGTH, 0), SockFilter::new(JUMP_IF_AT_LEAST, 1, 0, min_len), DROP];
     // The transport version: the low half of the byte behind the opcode.
-    program.extend([step(LOAD_BYTE, at + 1), step(AND, 0xf)]);
+    program.extend([insn(LOAD_BYTE, at + 1), insn(AND, 0xf)]);
     program.extend(require(0));
-    program.push(step(LOAD_BYTE, at));
-    program.extend(search(&runs(at))?);
+    program.push(insn(LOAD_BYTE, at));
+    program.extend(search(&opcode_ranges(at))?);
     Some(program)
 }
 
 /// Returns a binary search for the range of the loaded byte.
-fn search(runs: &[Run]) -> Option<Vec<SockFilter>> {
-    match runs {
+fn search(opcode_ranges: &[OpcodeRange]) -> Option<Vec<SockFilter>> {
+    match opcode_ranges {
         [] => None,
-        [Run { shortest: None, .. }] => Some(vec![DROP]),
-        [Run { shortest: Some(shortest), .. }] => Some(vec![
-            step(LOAD_LENGTH, 0),
-            SockFilter::new(JUMP_IF_AT_LEAST, 1, 0, *shortest),
+        [OpcodeRange { min_len: None, .. }] => Some(vec![DROP]),
+        [OpcodeRange { min_len: Some(min_len), .. }] => Some(vec![
+            insn(LOAD_LENGTH, 0),
+            SockFilter::new(JUMP_IF_AT_LEAST, 1, 0, *min_len),
             DROP,
-            TAKE,
+            ACCEPT,
         ]),
         _ => {
-            let (low, high) = runs.split_at(runs.len() / 2);
+            let (low, high) = opcode_ranges.split_at(opcode_ranges.len() / 2);
             let first = u32::from(high.first()?.opcodes.start);
             let low = search(low)?;
             let over = u8::try_from(low.len()).ok()?;

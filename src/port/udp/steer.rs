@@ -15,7 +15,7 @@ use socket2::SockFilter;
 
 use super::sources::Sources;
 use crate::ids::Qpn;
-use crate::port::shared::bpf::{AND, DEST_QP, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
+use crate::port::shared::bpf::{AND, DEST_QP_OFFSET, JUMP_IF_EQUAL, LOAD_WORD, RETURN, insn};
 use crate::port::shared::claim::Claim;
 
 /// What the ports of a group have in common.
@@ -42,12 +42,12 @@ const RETURN_IT: u16 = 0x16;
 /// load from behind its end returns 0.
 pub(super) fn by_destination(shards: u8) -> [SockFilter; 6] {
     [
-        step(LOAD_WORD, DEST_QP),
-        step(AND, 0xff_ffff),
+        insn(LOAD_WORD, DEST_QP_OFFSET),
+        insn(AND, 0xff_ffff),
         SockFilter::new(JUMP_IF_EQUAL, 0, 1, Qpn::GSI.value()),
-        step(RETURN, 0),
-        step(AND, u32::from(shards.saturating_sub(1))),
-        step(RETURN_IT, 0),
+        insn(RETURN, 0),
+        insn(AND, u32::from(shards.saturating_sub(1))),
+        insn(RETURN_IT, 0),
     ]
 }
 
