@@ -2,7 +2,7 @@
 //!
 //! The low 6 bits of a queue pair number name a place at the address, and each packet port has one: its
 //! sockets take what goes to queue pairs of that place, and its engine gives no other numbers. A place is
-//! [claimed](crate::port::shared::claim) as long as its process lives.
+//! [claimed](crate::port::shared::address_lease) as long as its process lives.
 //!
 //! ```text
 //!   0 ── softroce/10.1.0.1/0 ── queue pairs …000000, and number 1, the general services interface
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use super::open_error::OpenError;
 use crate::ids::Qpn;
 use crate::port::opener::OpenPortError;
-use crate::port::shared::claim::Claim;
+use crate::port::shared::address_lease::AddressLease;
 use crate::port::shared::open_error::OpenError as AddressError;
 
 /// A place of a packet port, at one address or several.
@@ -28,7 +28,7 @@ use crate::port::shared::open_error::OpenError as AddressError;
 pub struct Place {
     shard: u8,
     /// What claims it at each address.
-    _claims: Vec<Claim>,
+    _claims: Vec<AddressLease>,
 }
 
 impl Place {
@@ -40,11 +40,11 @@ impl Place {
     /// addresses, or what the system says.
     pub fn take(ips: &[IpAddr]) -> Result<Self, OpenPortError> {
         for shard in 0..Qpn::SHARDS {
-            let claim = |ip: &IpAddr| Claim::place(*ip, shard).map_err(|error| (*ip, error));
+            let claim = |ip: &IpAddr| AddressLease::place(*ip, shard).map_err(|error| (*ip, error));
             match ips.iter().map(claim).collect() {
                 Ok(claims) => {
                     // All places there are a device's that has UDP ports.
-                    if let Some(ip) = ips.iter().find(|ip| Claim::is_whole(**ip)) {
+                    if let Some(ip) = ips.iter().find(|ip| AddressLease::is_whole(**ip)) {
                         return Err(AddressError::in_use(*ip).into());
                     }
                     return Ok(Self { shard, _claims: claims });

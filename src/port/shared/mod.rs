@@ -1,11 +1,11 @@
 //! Code that several kinds of port share.
 
 #[cfg(feature = "runtime")]
+pub(super) mod address_lease;
+#[cfg(feature = "runtime")]
 pub(super) mod backoff;
 #[cfg(feature = "runtime")]
 pub(super) mod bpf;
-#[cfg(feature = "runtime")]
-pub(super) mod claim;
 pub(super) mod conditions;
 pub(super) mod emulated_link;
 #[cfg(feature = "runtime")]

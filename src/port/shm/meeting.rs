@@ -23,7 +23,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::ring::SEGMENT;
 use super::user;
 use crate::mem::Segment;
-use crate::port::shared::claim::name_of;
+use crate::port::shared::address_lease::socket_name;
 use crate::sys;
 
 /// What a hello begins with: the version of all that is shared.
@@ -42,7 +42,7 @@ fn socket() -> io::Result<Socket> {
 
 /// The name at an address: an abstract one begins with a zero.
 fn name(ip: IpAddr) -> io::Result<SockAddr> {
-    SockAddr::unix(format!("\0{}", name_of(ip, NAME)))
+    SockAddr::unix(format!("\0{}", socket_name(ip, NAME)))
 }
 
 /// A connection to whoever listens at an address, without a word.

@@ -33,7 +33,7 @@ use thiserror::Error;
 use super::config::PortConfig;
 use super::counters::PortCounters;
 use super::opener::{Kind, OpenPortError, Opener};
-use super::shared::claim::name_of;
+use super::shared::address_lease::socket_name;
 use super::shared::open_error::OpenError;
 use super::traits::{Datapath, Port, TransmitError};
 use super::wrap::layer::{Layer, Middleware};
@@ -63,7 +63,7 @@ const RETRY: Duration = Duration::from_micros(50);
 #[error(
     "another program has the Unix socket @{name}: what programs of this machine send to {ip} comes by UDP, not \
      through shared memory",
-    name = name_of(*ip, meeting::NAME)
+    name = socket_name(*ip, meeting::NAME)
 )]
 pub struct NameTaken {
     /// The port's address.

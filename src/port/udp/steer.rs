@@ -6,7 +6,7 @@
 //! bound. When one of them is closed the last takes its place, so a group is opened whole and closed whole.
 //!
 //! With the option another process of the same user could bind its sockets to the address too, in silence,
-//! and take part of the packets. So the address is [claimed](crate::port::shared::claim) first, and bound without the
+//! and take part of the packets. So the address is [claimed](crate::port::shared::address_lease) first, and bound without the
 //! option once, which finds out whoever knows nothing of claims.
 
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use socket2::SockFilter;
 
 use super::sources::Sources;
 use crate::ids::Qpn;
+use crate::port::shared::address_lease::AddressLease;
 use crate::port::shared::bpf::{AND, DEST_QP_OFFSET, JUMP_IF_EQUAL, LOAD_WORD, RETURN, insn};
-use crate::port::shared::claim::Claim;
 
 /// What the ports of a group have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     sources: Sources,
-    _claim: Arc<Claim>,
+    _claim: Arc<AddressLease>,
 }
 
 impl Group {
     /// Makes a group that holds the claim of its address.
-    pub(super) fn new(claim: Claim) -> Self {
+    pub(super) fn new(claim: AddressLease) -> Self {
         Self { sources: Sources::default(), _claim: Arc::new(claim) }
     }
 

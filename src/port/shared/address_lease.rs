@@ -22,9 +22,9 @@ use crate::ids::Qpn;
 
 /// A lease, held until it is dropped.
 #[derive(Debug)]
-pub(in crate::port) struct Claim(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
+pub(in crate::port) struct AddressLease(#[expect(dead_code, reason = "it is bound")] UnixDatagram);
 
-impl Claim {
+impl AddressLease {
     /// Takes the lease of one slot of packet ports.
     #[cfg(feature = "packet")]
     pub(in crate::port) fn place(ip: IpAddr, shard: u8) -> io::Result<Self> {
@@ -54,16 +54,16 @@ impl Claim {
 const WHOLE: &str = "udp";
 
 /// Returns the name of a Unix socket for `what` at an address.
-pub(in crate::port) fn name_of(ip: IpAddr, what: impl Display) -> String {
+pub(in crate::port) fn socket_name(ip: IpAddr, what: impl Display) -> String {
     format!("softroce/{ip}/{what}")
 }
 
 fn name(ip: IpAddr, what: impl Display) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(name_of(ip, what))
+    SocketAddr::from_abstract_name(socket_name(ip, what))
 }
 
-fn claim(ip: IpAddr, what: impl Display) -> io::Result<Claim> {
-    UnixDatagram::bind_addr(&name(ip, what)?).map(Claim)
+fn claim(ip: IpAddr, what: impl Display) -> io::Result<AddressLease> {
+    UnixDatagram::bind_addr(&name(ip, what)?).map(AddressLease)
 }
 
 fn is_claimed(ip: IpAddr, what: impl Display) -> bool {
@@ -79,13 +79,13 @@ mod tests {
     fn an_address_is_claimed_as_a_whole_or_by_places() {
         let ip: IpAddr = "198.51.100.7".parse().unwrap();
         let place = claim(ip, 63).unwrap();
-        let taken = |result: io::Result<Claim>| result.unwrap_err().kind();
-        assert_eq!(taken(Claim::whole(ip)), io::ErrorKind::AddrInUse);
+        let taken = |result: io::Result<AddressLease>| result.unwrap_err().kind();
+        assert_eq!(taken(AddressLease::whole(ip)), io::ErrorKind::AddrInUse);
         assert!(!is_claimed(ip, WHOLE), "what could not be had was given back");
         drop(place);
-        let whole = Claim::whole(ip).unwrap();
+        let whole = AddressLease::whole(ip).unwrap();
         assert!(is_claimed(ip, WHOLE));
-        assert_eq!(taken(Claim::whole(ip)), io::ErrorKind::AddrInUse);
+        assert_eq!(taken(AddressLease::whole(ip)), io::ErrorKind::AddrInUse);
         drop(whole);
         assert!(!is_claimed(ip, WHOLE));
     }
