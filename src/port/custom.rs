@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::config::PortConfig;
-use super::opener::{Kind, OpenPortError, Opener};
+use super::opener::{Kind, OpenPortError, PortOpener};
 use super::traits::Port;
 
 /// A kind of port that a program implements: its own link between devices, a recorder, a bridge to a simulator.
@@ -76,12 +76,12 @@ impl Kind for CustomPort {
         false
     }
 
-    fn opener(&self, _ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+    fn opener(&self, _ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
         Ok(Box::new(self.clone()))
     }
 }
 
-impl Opener for CustomPort {
+impl PortOpener for CustomPort {
     fn open(
         &self,
         config: &PortConfig,

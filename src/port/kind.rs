@@ -11,7 +11,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::custom::CustomPort;
-use super::opener::{Kind, OpenPortError, Opener};
+use super::opener::{Kind, OpenPortError, PortOpener};
 #[cfg(feature = "packet")]
 use super::packet::PacketKind;
 use super::shm::ShmKind;
@@ -72,7 +72,7 @@ impl PortKind {
     }
 
     /// Begins to open a device at these addresses.
-    pub(crate) fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+    pub(crate) fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
         self.kind().opener(ips)
     }
 }

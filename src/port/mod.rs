@@ -63,7 +63,7 @@ pub use custom::{CustomPort, CustomPortError};
 #[cfg(feature = "runtime")]
 pub use kind::{PortKind, PortKindError};
 #[cfg(feature = "runtime")]
-pub(crate) use opener::{OpenPortError, Opener};
+pub(crate) use opener::{OpenPortError, PortOpener};
 pub use shared::conditions::{BurstLoss, Conditions, Outages};
 #[cfg(feature = "runtime")]
 pub(crate) use shared::event_fd::{EventFd, EventFdSignal};

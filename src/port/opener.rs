@@ -35,11 +35,11 @@ pub(super) trait Kind {
     /// # Errors
     ///
     /// The addresses are not available.
-    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError>;
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError>;
 }
 
 /// Opens the ports of one device.
-pub(crate) trait Opener {
+pub(crate) trait PortOpener {
     /// Opens the ports at one address, one for each of `shards` shards. Passes conditions that the user should know of,
     /// but that do not keep the port from working, to `warn`.
     ///

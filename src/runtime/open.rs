@@ -16,7 +16,7 @@ use crate::port::capture::{Capture, Shared};
 use crate::port::impair::{Impair, Impairments};
 use crate::port::udp;
 use crate::port::wrap::shard_demux::DemuxPort;
-use crate::port::{Opener, Port, PortConfig, PortInfo, PortKind, Sink};
+use crate::port::{Port, PortConfig, PortInfo, PortKind, PortOpener, Sink};
 use crate::runtime::core::Core;
 use crate::runtime::counters::Report;
 use crate::runtime::device::Device;
@@ -70,7 +70,7 @@ impl DeviceConfig {
     fn open_ports(
         &self,
         ips: &[IpAddr],
-        opener: &dyn Opener,
+        opener: &dyn PortOpener,
     ) -> Result<(Vec<Box<dyn Port>>, Mtu), OpenError> {
         let mut active_mtu = Mtu::Mtu4096;
         let configured = |ip| PortConfig {

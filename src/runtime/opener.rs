@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::port::MultiHomedPort;
-use crate::port::{OpenPortError, Opener, Port, PortConfig, PortKind};
+use crate::port::{OpenPortError, Port, PortConfig, PortKind, PortOpener};
 use crate::runtime::open_error::OpenError;
 use crate::runtime::{LogLevel, log};
 
@@ -12,7 +12,7 @@ pub(crate) fn opener(
     via: &PortKind,
     ips: &[IpAddr],
     shards: u8,
-) -> Result<Box<dyn Opener>, OpenError> {
+) -> Result<Box<dyn PortOpener>, OpenError> {
     if shards > 1 && !via.has_shards() {
         return Err(OpenError::ShardsVia { shards, via: via.name() });
     }
@@ -22,7 +22,7 @@ pub(crate) fn opener(
 /// Opens the ports of a device with these addresses, one for each shard, each as `configured`. Passes every port of
 /// which they are made to `seen`.
 pub(crate) fn open(
-    opener: &dyn Opener,
+    opener: &dyn PortOpener,
     ips: &[IpAddr],
     shards: u8,
     configured: &dyn Fn(IpAddr) -> PortConfig,

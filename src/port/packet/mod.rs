@@ -33,7 +33,7 @@ use smallvec::SmallVec;
 
 use super::config::PortConfig;
 use super::counters::PortCounters;
-use super::opener::{Kind, OpenPortError, Opener};
+use super::opener::{Kind, OpenPortError, PortOpener};
 use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer};
 use super::shared::send_failure::SendFailure;
@@ -264,7 +264,7 @@ impl<K: Kind> Kind for PacketKind<K> {
         "packet"
     }
 
-    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
         let place = Arc::new(Place::take(ips)?);
         Ok(Box::new(PacketOpener { place, below: self.0.opener(ips)? }))
     }
@@ -272,10 +272,10 @@ impl<K: Kind> Kind for PacketKind<K> {
 
 struct PacketOpener {
     place: Arc<Place>,
-    below: Box<dyn Opener>,
+    below: Box<dyn PortOpener>,
 }
 
-impl Opener for PacketOpener {
+impl PortOpener for PacketOpener {
     fn open(
         &self,
         config: &PortConfig,

@@ -32,7 +32,7 @@ use thiserror::Error;
 
 use super::config::PortConfig;
 use super::counters::PortCounters;
-use super::opener::{Kind, OpenPortError, Opener};
+use super::opener::{Kind, OpenPortError, PortOpener};
 use super::shared::address_lease::socket_name;
 use super::shared::open_error::OpenError;
 use super::traits::{Datapath, Port, TransmitError};
@@ -255,16 +255,16 @@ impl<K: Kind> Kind for ShmKind<K> {
         "shm"
     }
 
-    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
         Ok(Box::new(ShmOpener { below: self.0.opener(ips)? }))
     }
 }
 
 struct ShmOpener {
-    below: Box<dyn Opener>,
+    below: Box<dyn PortOpener>,
 }
 
-impl Opener for ShmOpener {
+impl PortOpener for ShmOpener {
     fn open(
         &self,
         config: &PortConfig,

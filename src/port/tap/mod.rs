@@ -27,7 +27,7 @@ use smoltcp::iface::MulticastError;
 
 use super::config::PortConfig;
 use super::counters::PortCounters;
-use super::opener::{Kind, OpenPortError, Opener};
+use super::opener::{Kind, OpenPortError, PortOpener};
 use super::shared::backoff::SendBackoff;
 use super::shared::frame::{self, Datagrams, Framer, Link, VNET_HDR_LEN};
 use super::shared::send_failure::SendFailure;
@@ -413,7 +413,7 @@ impl Kind for TapConfig {
         self.networks.iter().map(|network| network.ip).collect()
     }
 
-    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+    fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
         Ok(Box::new(TapOpener { config: self.clone(), ips: ips.to_vec() }))
     }
 }
@@ -423,7 +423,7 @@ struct TapOpener {
     ips: Vec<IpAddr>,
 }
 
-impl Opener for TapOpener {
+impl PortOpener for TapOpener {
     fn open(
         &self,
         config: &PortConfig,

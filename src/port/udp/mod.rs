@@ -24,7 +24,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::config::PortConfig;
 use super::counters::PortCounters;
-use super::opener::{Kind, OpenPortError, Opener};
+use super::opener::{Kind, OpenPortError, PortOpener};
 use super::shared::address_lease::AddressLease;
 use super::shared::backoff::SendBackoff;
 use super::shared::bpf::DROP;
@@ -370,12 +370,12 @@ impl Kind for UdpKind {
         true
     }
 
-    fn opener(&self, _ips: &[IpAddr]) -> Result<Box<dyn Opener>, OpenPortError> {
+    fn opener(&self, _ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
         Ok(Box::new(*self))
     }
 }
 
-impl Opener for UdpKind {
+impl PortOpener for UdpKind {
     fn open(
         &self,
         config: &PortConfig,
