@@ -204,7 +204,7 @@ fn a_socket_on_the_roce_port_keeps_the_address() {
     let socket = UdpSocket::bind((ip, 4791)).unwrap();
     let error = Context::open(OpenOptions::default().ip(ip)).unwrap_err();
     let expected =
-        format!("UDP port 4791 of {ip} is held by this process; an address can have one owner");
+        format!("UDP port 4791 of {ip} is held by this process; an address can have one holder");
     assert_eq!(error.to_string(), expected);
     drop(socket);
     Context::open(OpenOptions::default().ip(ip)).unwrap();

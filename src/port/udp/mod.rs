@@ -618,7 +618,7 @@ pub(super) mod tests {
         let first = open(&config);
         let error = UdpPort::open(&config).unwrap_err();
         let expected = format!(
-            "UDP port 4791 of {} is held by this process; an address can have one owner",
+            "UDP port 4791 of {} is held by this process; an address can have one holder",
             config.ip
         );
         assert_eq!(error.to_string(), expected);
