@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_low_byte_of_a_key_is_its_owners() {
+    fn consumer_chooses_only_the_low_byte_of_a_key() {
         assert_eq!(Rkey(0x1234_5678).inc(), Rkey(0x1234_5679));
         assert_eq!(Rkey(0x1234_56ff).inc(), Rkey(0x1234_5600));
         assert_eq!(Rkey(0x1234_5678).with_variant(1), Rkey(0x1234_5601));

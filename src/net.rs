@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_begins_at_the_gid_that_the_message_was_sent_to() {
+    fn reply_starts_from_the_destination_gid_of_the_message() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let ours: Vec<Gid> = ["2001:db8::1", "10.0.0.1", "10.0.0.2"]
             .into_iter()
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_over_ipv6_keeps_the_flow_label() {
+    fn reply_over_ipv6_keeps_the_flow_label() {
         let [us, peer] = ["2001:db8::1", "2001:db8::2"].map(|ip| ip.parse::<Ipv6Addr>().unwrap());
         let mut header = [0; 40];
         header[..8].copy_from_slice(&[0x6b, 0x91, 0x23, 0x45, 0, 40, 17, 3]);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_one_burst_do_not_outlive_it() {
+    fn reset_restores_the_limit_of_a_burst() {
         let mut burst = Burst::new();
         let (path, token) = (Path { hop_limit: 7, ..burst.path }, BurstToken(9));
         burst.begin(path, token, 250);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_the_circle_back_is_a_duplicate_and_one_more_is_ahead() {
+    fn psn_half_the_circle_back_is_a_duplicate_and_one_more_is_ahead() {
         let expected = Psn::new(5);
         assert!(Psn::new(4).is_before(expected));
         assert!(expected.plus(Psn::HALF).is_before(expected), "ePSN - 2^23 is a duplicate");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_may_wrap() {
+    fn psn_range_may_wrap() {
         let first = Psn::new(0xff_fffe);
         let inside: Vec<_> = (0..6).map(|n| first.plus(n).is_within(first, 4)).collect();
         assert_eq!(inside, [true, true, true, true, false, false]);

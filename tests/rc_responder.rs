@@ -794,7 +794,7 @@ fn only_the_ends_of_a_read_response_carry_an_acknowledgement() {
 
 /// RSP-27
 #[test]
-fn no_bytes_need_no_key() {
+fn empty_access_needs_no_key() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0xffffffffffffffff rkey=0xdeadbeef dmalen=0 len=0");
     t.tx(0, "ACK psn=5 msn=1");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use softroce::engine::{PostError, QpAttr, QpState, QpType};
 use softroce::ids::{MwId, Qpn, Rkey};
-use softroce::mem::{Access, AccessError, BindInfo, MwType, Region, Via};
+use softroce::mem::{Access, AccessError, BindInfo, KeyUser, MwType, Region};
 use softroce::transport::outputs::AsyncEvent::QpAccessErr;
 use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{
@@ -75,7 +75,7 @@ impl Fixture {
 
     /// Whether the window opens its first byte to the peer of the queue pair.
     fn is_open(&self, rkey: Rkey) -> Result<usize, AccessError> {
-        let via = Via { pd: PD, qpn: Some(self.t.qpn) };
+        let via = KeyUser { pd: PD, qpn: Some(self.t.qpn) };
         let found = self.t.memory.remote(via, rkey, BASE + 1000, 1, Access::REMOTE_READ);
         found.map(|span| span.len())
     }
@@ -181,7 +181,7 @@ fn a_zero_based_window_is_addressed_from_its_first_byte() {
 #[test]
 fn a_window_of_another_queue_pair_is_closed() {
     let mut f = Fixture::new(MwType::Type2);
-    let other = Via { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
+    let other = KeyUser { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
     f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
     let write = format!("WRITE_ONLY psn=5 ackreq va=0x903e8 rkey={} dmalen=8 len=8", f.key());
     f.refused(&write, "NAK_ACCESS psn=5 msn=0");
@@ -276,7 +276,7 @@ fn a_send_with_a_key_that_cannot_be_invalidated_fails_the_queue_pair() {
     refused(&mut f, rkey);
 
     let mut f = Fixture::new(MwType::Type2);
-    let other = Via { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
+    let other = KeyUser { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
     f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
     let rkey = f.key();
     refused(&mut f, rkey);
@@ -494,7 +494,7 @@ fn what_cannot_be_invalidated_fails_the_request() {
     fails(&mut f, rkey);
 
     let mut f = Fixture::new(MwType::Type2);
-    let other = Via { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
+    let other = KeyUser { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
     f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
     let rkey = f.key();
     fails(&mut f, rkey);

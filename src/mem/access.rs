@@ -1,4 +1,4 @@
-//! What may be done with a region, and why it was refused.
+//! Access rights of regions and errors of access checks.
 
 use std::fmt;
 
@@ -8,56 +8,56 @@ use thiserror::Error;
 use crate::ids::{PdId, Qpn};
 
 bitflags! {
-    /// What a region may be used for. Reading it locally is always allowed.
+    /// Access rights and attributes of a region (`ibv_access_flags`). Local reads are always allowed.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     #[doc(alias = "ibv_access_flags")]
     pub struct Access: u32 {
-        /// Receives, READ results and atomic results may be put here.
+        /// Local writes: receives, READ responses and atomic results.
         #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
         const LOCAL_WRITE = 1;
-        /// Peers may WRITE here. Needs `LOCAL_WRITE`.
+        /// Remote WRITEs. Requires `LOCAL_WRITE`.
         #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
         const REMOTE_WRITE = 2;
-        /// Peers may READ here.
+        /// Remote READs.
         #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
         const REMOTE_READ = 4;
-        /// Peers may do atomics here. Needs `LOCAL_WRITE`.
+        /// Remote atomics. Requires `LOCAL_WRITE`.
         #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
         const REMOTE_ATOMIC = 8;
-        /// Memory windows may be bound to it.
+        /// Binding of memory windows.
         #[doc(alias = "IBV_ACCESS_MW_BIND")]
         const MW_BIND = 16;
-        /// Addressed from zero instead of from its host address.
+        /// Addresses start at zero instead of the host address.
         #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
         const ZERO_BASED = 32;
-        /// Pages may come and go while it is registered. Taken for any memory; what makes it true is
-        /// [`HostMemory::on_demand`](super::HostMemory::on_demand).
+        /// On-demand paging: pages may be unmapped and mapped while the region is registered. Accepted for any
+        /// memory; only [`HostMemory::on_demand`](super::HostMemory::on_demand) provides it.
         #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
         const ON_DEMAND = 64;
-        /// Its pages are huge. Taken and not made use of.
+        /// Huge pages. Accepted and ignored.
         #[doc(alias = "IBV_ACCESS_HUGETLB")]
         const HUGETLB = 1 << 7;
-        /// Peers may FLUSH what they have written here to where every reader sees it.
+        /// Remote FLUSHes with global visibility.
         #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = 1 << 8;
-        /// Peers may FLUSH what they have written here to where it survives a loss of power. Needs
-        /// memory that can ([`HostMemory::is_persistent`](super::HostMemory::is_persistent)).
+        /// Remote FLUSHes with persistence. Requires persistent memory
+        /// ([`HostMemory::is_persistent`](super::HostMemory::is_persistent)).
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 9;
-        /// Data need not be placed in order. Taken and not made use of.
+        /// Relaxed ordering of writes. Accepted and ignored.
         #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = 1 << 20;
     }
 }
 
 impl Access {
-    /// Flags that may be ignored by who does not know them.
+    /// Flags that a provider may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
     #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL: Self = Self::from_bits_retain(0x3ff0_0000);
 }
 
 impl fmt::Display for Access {
-    /// The names with `|` between them, `none` when there are none.
+    /// Formats the names, separated by `|`, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("none");
@@ -66,17 +66,17 @@ impl fmt::Display for Access {
     }
 }
 
-/// What a work request does with its own memory.
+/// Access of a work request to local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Need {
-    /// Sends from it.
+pub enum LocalAccess {
+    /// The request reads the memory and sends it.
     Read,
-    /// Receives into it; the region must have [`Access::LOCAL_WRITE`].
+    /// The request receives into the memory, which requires [`Access::LOCAL_WRITE`].
     Write,
 }
 
-impl Need {
-    /// The rights that the region must have.
+impl LocalAccess {
+    /// Returns the access rights that the region must have.
     pub const fn access(self) -> Access {
         match self {
             Self::Read => Access::empty(),
@@ -85,79 +85,80 @@ impl Need {
     }
 }
 
-/// Through which queue pair of which domain a key is used.
+/// The user of a key: a queue pair and its protection domain.
 ///
-/// A domain alone is `Via` too; it does not open what is bound to one queue pair.
+/// A protection domain alone converts to it, but cannot use a window that is bound to one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Via {
-    /// The domain of the queue pair.
+pub struct KeyUser {
+    /// Protection domain of the queue pair.
     pub pd: PdId,
-    /// The queue pair.
+    /// Queue pair.
     pub qpn: Option<Qpn>,
 }
 
-impl From<PdId> for Via {
+impl From<PdId> for KeyUser {
     fn from(pd: PdId) -> Self {
         Self { pd, qpn: None }
     }
 }
 
-/// Why a key does not open what was asked for.
+/// Error of an access check.
 ///
-/// To a peer all of them are NAK 0x62, to a local work request `LOC_PROT_ERR`.
+/// The responder answers it with a remote access error NAK (syndrome 0x62); a local work request ends with
+/// `LOC_PROT_ERR`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AccessError {
-    /// Nothing has this key: never registered, deregistered, bound anew since, or guessed.
+    /// No region or bound window has this key.
     #[error("no region or window has key 0x{key:08x}")]
     UnknownKey {
-        /// The key given.
+        /// The key.
         key: u32,
     },
     /// The region or window belongs to another protection domain.
     #[error("key 0x{key:08x} is of another protection domain")]
     WrongDomain {
-        /// The key given.
+        /// The key.
         key: u32,
     },
-    /// The window is not bound to memory now.
+    /// The window is not bound.
     #[error("the memory window with key 0x{key:08x} is not bound")]
     Unbound {
-        /// The key given.
+        /// The key.
         key: u32,
     },
     /// The window is bound for another queue pair.
     #[error("key 0x{key:08x} is bound to queue pair {qpn}")]
     OtherQp {
-        /// The key given.
+        /// The key.
         key: u32,
-        /// The only queue pair that may use it.
+        /// Queue pair that may use the window.
         qpn: Qpn,
     },
-    /// The bytes asked for are not all within the region or window.
+    /// The bytes are not all within the region or window.
     #[error(
         "key 0x{key:08x} covers {region_len} bytes from 0x{region_addr:x}, \
          not {len} from 0x{addr:x}"
     )]
     OutOfRange {
-        /// The key given.
+        /// The key.
         key: u32,
-        /// The first address asked for.
+        /// First requested address.
         addr: u64,
-        /// How many bytes were asked for.
+        /// Requested length in bytes.
         len: u32,
-        /// The first address of the region or window.
+        /// First address of the region or window.
         region_addr: u64,
-        /// Its bytes.
+        /// Length of the region or window in bytes.
         region_len: u64,
     },
     /// The region or window does not grant the access.
     #[error("key 0x{key:08x} does not grant {need}, only {granted}")]
     Denied {
-        /// The key given.
+        /// The key.
         key: u32,
-        /// What was asked for.
+        /// Required access rights.
         need: Access,
-        /// What the region was registered or the window bound with.
+        /// Access rights of the region or window.
         granted: Access,
     },
 }

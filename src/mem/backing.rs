@@ -1,66 +1,63 @@
-//! Memory that is not simply there: what stands behind a region whose bytes cannot be loaded and
-//! stored directly.
+//! Memory without direct access: regions with bytes that the CPU cannot load and store through a pointer.
 
 use std::fmt::Debug;
 use std::io;
 use std::sync::atomic::AtomicU64;
 
-/// A word operation that may be handed on without knowing its result.
+/// An operation on a word, passed without its result type.
 pub(super) type WordOp<'a> = &'a mut dyn FnMut(&AtomicU64);
 
-/// What stands behind a region. Bounds have been checked; `None` means that bytes could not be had.
+/// Provider of the bytes of a region. Callers have checked the bounds; `None` means that some bytes are not
+/// accessible.
 pub(super) trait Backing: Debug + Send + Sync {
-    /// Copies up to `to.len()` bytes from offset `at`, and says how many could be had.
+    /// Copies up to `to.len()` bytes from offset `at`, and returns the number of copied bytes.
     fn read_some(&self, at: usize, to: &mut [u8]) -> usize;
 
-    /// Copies `to.len()` bytes from offset `at`; when it cannot, `to` holds a mixture.
+    /// Copies `to.len()` bytes from offset `at`. After a failure the contents of `to` are undefined.
     fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
         (self.read_some(at, to) == to.len()).then_some(())
     }
 
-    /// Copies `from` to offset `at`; when it cannot, some may have been placed.
+    /// Copies `from` to offset `at`. After a failure some bytes may be written.
     fn write(&self, at: usize, from: &[u8]) -> Option<()>;
 
-    /// The same for the last bytes of a message, which come after all others: in ascending order, where that
-    /// can be.
+    /// Copies the last bytes of a message to offset `at`, after all others, in ascending order where possible.
     fn write_last(&self, at: usize, tail: &[u8]) -> Option<()> {
         self.write(at, tail)
     }
 
-    /// Whether the system copies, so that one copy of many bytes takes less than many of few.
-    fn takes_calls(&self) -> bool;
+    /// Returns whether a copy is a system call, so that one long copy is cheaper than several short ones.
+    fn uses_syscalls(&self) -> bool;
 
-    /// Runs `op` on the 8 bytes at offset `at`, in one step towards all that do so through regions.
+    /// Runs `op` on the 8 bytes at offset `at`, atomically with regard to other operations through regions.
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>>;
 
-    /// Whether the one step of [`word`](Self::word) is one towards everybody: no reader of the
-    /// memory sees a half of it.
-    fn has_whole_words(&self) -> bool;
+    /// Returns whether [`word`](Self::word) is atomic for all readers of the memory.
+    fn has_atomic_words(&self) -> bool;
 
-    /// Whether its `len` bytes survive a loss of power once they [have been
-    /// persisted](Self::persist).
+    /// Returns whether `len` bytes survive a power loss after [`persist`](Self::persist).
     fn is_persistent(&self, _len: usize) -> bool {
         false
     }
 
-    /// Returns when `len` bytes from offset `at` on will survive a loss of power.
+    /// Returns when `len` bytes from offset `at` on are persistent.
     fn persist(&self, _at: usize, _len: usize) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Whether the caller may take the memory away after deregistration.
-    fn is_callers(&self) -> bool;
+    /// Returns whether the memory belongs to the caller, which may unmap it after deregistration.
+    fn belongs_to_caller(&self) -> bool;
 
-    /// Prepares `len` bytes from offset `at` on for being used soon.
+    /// Prepares `len` bytes from offset `at` on for access.
     fn prefetch(&self, _at: usize, _len: usize, _write: bool) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// The host address of an 8-byte word is not a multiple of 8.
+/// Error for a host address of an 8-byte word that is not a multiple of 8.
 pub(super) struct Misaligned;
 
-/// No memory: zeros to read, and what is written is gone.
+/// Memory without bytes: reads return zeros, and writes are discarded.
 #[derive(Debug)]
 pub(super) struct Null;
 
@@ -70,7 +67,7 @@ impl Backing for Null {
         to.len()
     }
 
-    fn takes_calls(&self) -> bool {
+    fn uses_syscalls(&self) -> bool {
         false
     }
 
@@ -83,11 +80,11 @@ impl Backing for Null {
         Some(Ok(()))
     }
 
-    fn has_whole_words(&self) -> bool {
+    fn has_atomic_words(&self) -> bool {
         true
     }
 
-    fn is_callers(&self) -> bool {
+    fn belongs_to_caller(&self) -> bool {
         false
     }
 }

@@ -1,8 +1,8 @@
-//! The limit of a device's memory.
+//! Limit on the device memory of a device.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a device's memory that are not allocated.
+/// Number of free bytes of device memory.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: AtomicUsize,
@@ -16,13 +16,13 @@ impl Budget {
     /// Allocates `len` bytes.
     ///
     /// # Errors
-    /// The bytes that are left, when they are fewer.
+    /// The number of free bytes, when it is less than `len`.
     pub(super) fn take(&self, len: usize) -> Result<(), usize> {
         let less = |left: usize| left.checked_sub(len);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map(drop)
     }
 
-    /// Frees `len` bytes, and returns how many were left before.
+    /// Frees `len` bytes, and returns the number of free bytes before.
     pub(super) fn give_back(&self, len: usize) -> usize {
         self.left.fetch_add(len, Ordering::Relaxed)
     }

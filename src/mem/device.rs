@@ -1,5 +1,5 @@
-//! Device memory: what an adapter has on board, near its wire. Here it is memory like any other, but
-//! there is a limited amount of it, nobody has an address of it, and it is copied to and from.
+//! Device memory: memory on an adapter. Here it is ordinary memory of limited total size, which programs access by
+//! copies because it has no host address.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::region::{RangeError, Region};
 use super::table::{Memory, RegisterError};
 use crate::ids::PdId;
 
-/// Memory of a device, to be [registered](Memory::register_dm) whole or in parts. It goes back to
-/// the device with the last handle.
+/// Memory of a device, for [registration](Memory::register_dm) as a whole or in parts. Dropping the last handle frees
+/// it.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_dm")]
 pub struct DeviceMemory {
@@ -33,10 +33,10 @@ impl Drop for Inner {
 }
 
 impl DeviceMemory {
-    /// Copies `from` to `offset`. Peers that read meanwhile may see a part of it.
+    /// Copies `from` to `offset`. A concurrent remote READ may return a part of it.
     ///
     /// # Errors
-    /// [`RangeError::Outside`]; then nothing has been copied.
+    /// [`RangeError::Outside`]; no byte is copied.
     #[doc(alias = "ibv_memcpy_to_dm")]
     pub fn memcpy_to_dm(&self, offset: usize, from: &[u8]) -> Result<(), RangeError> {
         self.inner.memory.copy_in(offset, from).ok_or(self.outside(offset, from.len()))
@@ -45,18 +45,18 @@ impl DeviceMemory {
     /// Copies `to.len()` bytes from `offset`.
     ///
     /// # Errors
-    /// [`RangeError::Outside`]; then `to` is unchanged.
+    /// [`RangeError::Outside`]; `to` does not change.
     #[doc(alias = "ibv_memcpy_from_dm")]
     pub fn memcpy_from_dm(&self, offset: usize, to: &mut [u8]) -> Result<(), RangeError> {
         self.inner.memory.copy_out(offset, to).ok_or(self.outside(offset, to.len()))
     }
 
-    /// How many bytes there are.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.inner.memory.len()
     }
 
-    /// Whether there are none: never, nothing is not allocated.
+    /// Returns whether the length is zero, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -66,11 +66,11 @@ impl DeviceMemory {
     }
 }
 
-/// The alignment of device memory, as a power of two, at most.
+/// Maximum alignment of device memory, as a power of two.
 const MAX_LOG_ALIGN: u32 = 12;
 
 impl Memory {
-    /// Allocates `len` bytes of device memory, zeroed, at a multiple of `2^log_align`.
+    /// Allocates `len` bytes of device memory, zeroed, at a multiple of `2^log_align` bytes.
     ///
     /// # Errors
     /// See [`DmError`].
@@ -92,14 +92,14 @@ impl Memory {
         }
     }
 
-    /// Whether it is device memory of this device.
+    /// Returns whether the memory belongs to this device.
     pub fn owns(&self, dm: &DeviceMemory) -> bool {
         Arc::ptr_eq(&self.device_memory, &dm.inner.budget)
     }
 
-    /// Registers `len` bytes of device memory from `offset` on. They have no address but the one
-    /// that counts from their first: [`Access::ZERO_BASED`] must be among the flags. Unlike memory of
-    /// the host they may be none: programs divide device memory, and one may get nothing.
+    /// Registers `len` bytes of device memory from `offset` on. Their addresses count from zero:
+    /// [`Access::ZERO_BASED`] must be among the flags. Unlike host memory, the part may be empty, because programs
+    /// that divide device memory may have an empty part.
     ///
     /// # Errors
     /// See [`RegisterError`].
@@ -126,32 +126,32 @@ impl Memory {
     }
 }
 
-/// Why device memory was not allocated.
+/// Error of an allocation of device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum DmError {
-    /// There are no bytes.
+    /// The length is zero.
     #[error("cannot allocate 0 bytes of device memory")]
     Empty,
-    /// An alignment that it cannot have.
+    /// The alignment exceeds the maximum.
     #[error("device memory is aligned to 2^{MAX_LOG_ALIGN} bytes at most, not to 2^{log_align}")]
     Alignment {
-        /// The power of two.
+        /// Requested alignment, as a power of two.
         log_align: u32,
     },
-    /// There is not so much left.
+    /// Fewer bytes are free than requested.
     #[doc(alias = "ENOMEM")]
     #[error("{len} bytes of device memory, of which {left} are left")]
     Exhausted {
-        /// How much was asked for.
+        /// Requested length in bytes.
         len: usize,
-        /// How much there is.
+        /// Number of free bytes.
         left: usize,
     },
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AccessError, MemoryLimits, Need};
+    use super::super::{AccessError, LocalAccess, MemoryLimits};
     use super::*;
 
     const PD: PdId = PdId(1);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn device_memory_is_limited_and_comes_back() {
+    fn device_memory_is_limited_and_reusable() {
         let memory = memory();
         let first = memory.alloc_dm(8000, 0).unwrap();
         let refused = DmError::Exhausted { len: 193, left: 192 };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_it_are_regions_and_share_its_bytes() {
+    fn regions_of_device_memory_share_its_bytes() {
         let memory = memory();
         let dm = memory.alloc_dm(4096, 6).unwrap();
         let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_it_is_zero_based_and_within() {
+    fn region_of_device_memory_is_zero_based_and_within_it() {
         let memory = memory();
         let dm = memory.alloc_dm(4096, 0).unwrap();
         let refused = |at, len, access| memory.register_dm(PD, &dm, at, len, access).unwrap_err();
@@ -203,12 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_none_of_it_opens_nothing() {
+    fn empty_region_of_device_memory_grants_no_access() {
         let memory = memory();
         let dm = memory.alloc_dm(8, 0).unwrap();
         let access = Access::LOCAL_WRITE | Access::ZERO_BASED;
         let region = memory.register_dm(PD, &dm, 0, 0, access).unwrap();
-        let find = |len| memory.local(PD, region.lkey(), 0, len, Need::Read).map(|span| span.len());
+        let find =
+            |len| memory.local(PD, region.lkey(), 0, len, LocalAccess::Read).map(|span| span.len());
         assert_eq!(find(0), Ok(0));
         assert!(matches!(find(1), Err(AccessError::OutOfRange { .. })));
         memory.try_deregister(&region).unwrap();

@@ -1,8 +1,8 @@
-//! The epochs of engines, each with what its engine holds back. [`crate::sync::epoch`] has the protocol.
+//! Epochs of engines, each with the staging buffer of its engine. [`crate::sync::epoch`] documents the protocol.
 
 use std::sync::Arc;
 
-use super::stage::Stage;
+use super::stage::StagingBuffer;
 use crate::sync::epoch::{self, Epochs};
 
 /// The epoch of one engine.
@@ -19,7 +19,7 @@ impl Epoch {
 
     /// Begins an epoch, which lasts until the guard is dropped. `stage` belongs to the same engine.
     #[inline]
-    pub(super) fn enter<'a>(&'a mut self, stage: &'a mut Stage) -> StagedEpoch<'a> {
+    pub(super) fn enter<'a>(&'a mut self, stage: &'a mut StagingBuffer) -> StagedEpoch<'a> {
         let number = self.own.begin();
         stage.begin();
         StagedEpoch { own: &self.own, all: &self.all, number, stage }
@@ -32,19 +32,19 @@ impl Drop for Epoch {
     }
 }
 
-/// An epoch during which one engine copies. Dropping the guard writes the stage's contents to memory, and ends the
+/// An epoch during which one engine copies. Dropping the guard writes the staging buffer to memory and ends the
 /// epoch.
 #[derive(Debug)]
 pub(super) struct StagedEpoch<'a> {
     own: &'a epoch::Epoch,
     all: &'a Epochs,
     number: u64,
-    /// Memory that the system copies passes through it.
-    pub(super) stage: &'a Stage,
+    /// Staging buffer for memory that the system copies.
+    pub(super) stage: &'a StagingBuffer,
 }
 
 impl StagedEpoch<'_> {
-    /// Whether a thread that revokes memory of `epochs` waits for this guard.
+    /// Returns whether threads that revoke memory of `epochs` wait for this guard.
     #[inline]
     pub(super) fn is_of(&self, epochs: &Epochs) -> bool {
         std::ptr::eq(self.all, epochs)
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn ended_epochs_are_not_waited_for() {
         let epochs = Arc::new(Epochs::new());
-        let (mut epoch, mut stage) = (Epoch::new(&epochs), Stage::default());
+        let (mut epoch, mut stage) = (Epoch::new(&epochs), StagingBuffer::default());
         epochs.wait();
         drop(epoch.enter(&mut stage));
         epochs.wait();
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn epoch_after_a_forgotten_guard_is_another() {
         let epochs = Arc::new(Epochs::new());
-        let (mut epoch, mut stage) = (Epoch::new(&epochs), Stage::default());
+        let (mut epoch, mut stage) = (Epoch::new(&epochs), StagingBuffer::default());
         std::mem::forget(epoch.enter(&mut stage));
         let before = epoch.own.number();
         let guard = epoch.enter(&mut stage);

@@ -1,40 +1,40 @@
-//! Errors of copies, flushes and atomics on bytes that were found.
+//! Errors of copies, flushes and atomics after a successful access check.
 
 use thiserror::Error;
 
-/// The region was deregistered, or the window unbound, while a message was using it; or its bytes
-/// are not there, because nothing is mapped or the file was cut off.
+/// The bytes are no longer accessible: the region was deregistered, the window was unbound, no page is mapped, or the
+/// file was truncated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the region was deregistered, the window unbound, or the memory unmapped while in use")]
 pub struct Revoked;
 
-/// Why a flush could not be done.
+/// Error of a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FlushError {
     /// The region has been deregistered.
     #[error("the region was deregistered while in use")]
     Revoked,
-    /// The system could not write what is to be persistent to its medium.
+    /// The system could not write the bytes to persistent storage.
     #[error("the memory could not be made persistent")]
     Storage,
 }
 
-/// Why an atomic could not be done.
+/// Error of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AtomicError {
-    /// The region has been deregistered or the window unbound.
+    /// The region was deregistered or the window unbound.
     #[error("the region was deregistered, the window unbound, or the memory unmapped while in use")]
     Revoked,
-    /// The host address is not a multiple of 8, whatever the address in the region's addressing.
+    /// The host address is not a multiple of 8, regardless of the address in the region.
     #[error("an atomic needs 8 aligned bytes")]
     Misaligned,
-    /// The memory cannot be stored to so that no reader sees a half.
+    /// The memory does not support atomic stores.
     #[error("8 bytes of on-demand memory cannot be stored at once")]
     Torn,
-    /// The span is not of 8 bytes.
+    /// The length is not 8 bytes.
     #[error("an atomic needs 8 bytes, not {len}")]
     Length {
-        /// How many there are.
+        /// Length in bytes.
         len: usize,
     },
 }

@@ -1,22 +1,22 @@
-//! Keys of regions and windows, and maps by them.
+//! Keys of regions and windows, and maps indexed by them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// By [`index`], or by [`whole`].
+/// A map indexed by [`index`] or [`hash_key`].
 pub(super) type ByKey<T> = HashMap<u32, T, BuildHasherDefault<KeyHasher>>;
 
-/// The part of a key that no other region or window has.
+/// Returns the index of a key, which is unique among regions and windows.
 pub(super) const fn index(key: u32) -> u32 {
     key >> 8
 }
 
-/// The whole key, with the bits that are random always in the low places, which spread it in a map.
-pub(super) const fn whole(key: u32) -> u32 {
+/// Returns the whole key rotated so that its random bits are the low ones, which select the bucket of a map.
+pub(super) const fn hash_key(key: u32) -> u32 {
     key.rotate_right(8)
 }
 
-/// Multiplies: keys are random already, and only ours are ever stored.
+/// A multiplicative hash, which suffices because the stored keys are random numbers of this device.
 #[derive(Default)]
 pub(super) struct KeyHasher(u64);
 

@@ -1,7 +1,7 @@
-//! Registered memory: regions and windows, the keys that name them, and the copies in and out.
+//! Registered memory: regions, windows, their keys, and copies from and to them.
 //!
-//! A peer may write a region at any time, so a region is treated like memory shared with another
-//! process: no Rust reference into it exists, and every access is a checked copy or an atomic.
+//! A peer may write to a region at any time. So no Rust reference into a region exists, and every access is a
+//! bounds-checked copy or an atomic operation, as with memory shared with another process.
 //!
 //! ```text
 //! Memory ──key──▶ Region ──▶ HostMemory        the table; what a key names; the bytes
@@ -15,24 +15,25 @@
 //! EpochHandle                                  one an engine; deregistration waits for its epochs
 //! ```
 //!
-//! A message of one packet is copied in the epoch in which its memory is looked up, so it needs no [`Span`]
-//! that keeps a region: the epoch holds the region that it has found first, and lends it.
+//! A message of one packet is copied in the epoch of its lookup. It needs no reference count on the region, because
+//! the epoch holds its first region ([`EpochSpan`]).
 //!
-//! [`Memory::deregister`] returns when no engine can touch the region any more. The hot path takes
-//! no lock for that: an engine copies only inside an [`EpochGuard`], and deregistration marks the region
-//! dead and waits until every engine has left the epoch it was in.
+//! [`Memory::deregister`] returns when no engine can access the region any more. The data path takes no lock for
+//! this: an engine copies only under an [`EpochGuard`], and deregistration marks the region dead and waits until
+//! every engine has left its epoch.
 //!
-//! Memory that may go away while it is registered stands behind a `Backing`. It is copied by instructions that survive
-//! a fault (`sys::fault`), or by the system, many packets at once (`stage`).
+//! Memory that may be unmapped while registered has a `Backing`. Either instructions that recover from page faults
+//! copy it (`sys::fault`), or system calls for several packets at once (`stage`).
 //!
-//! Copies into a region by which a message ends use [`Placement::Final`]: programs poll the last
-//! bytes of a message to learn of its arrival.
+//! The last copy of a message uses [`Placement::Final`], because programs poll the last bytes of a message to detect
+//! its arrival.
 
 mod access;
 mod backing;
 mod budget;
 mod device;
 mod epoch;
+mod epoch_span;
 mod error;
 mod guard;
 mod keys;
@@ -41,7 +42,6 @@ mod pageable;
 mod placement;
 #[expect(unsafe_code, reason = "the only file of `mem` that touches registered bytes itself")]
 mod raw;
-mod reach;
 mod region;
 #[cfg(feature = "runtime")]
 mod segment;
@@ -50,7 +50,7 @@ mod stage;
 mod table;
 mod window;
 
-pub use access::{Access, AccessError, Need, Via};
+pub use access::{Access, AccessError, KeyUser, LocalAccess};
 pub use device::{DeviceMemory, DmError};
 pub use error::{AtomicError, FlushError, Revoked};
 pub use guard::{EpochGuard, EpochHandle};

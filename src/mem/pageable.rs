@@ -1,13 +1,12 @@
-//! Registered memory whose pages may be missing.
+//! Registered memory with pages that may not be present.
 //!
-//! [Copies](memory) report a missing page instead of raising a signal. If the system makes them, a copy of a packet
-//! takes four times as long, so several are [put together](super::stage).
+//! [Copies](memory) report a missing page instead of raising a signal. As system calls, they take four times as long
+//! per packet, so a [staging buffer](super::stage) combines several.
 //!
-//! No such copy exists for an 8-byte operation. On memory of the caller ([`OnDemand`]) the operation is a copy out
-//! and a copy in under a lock: one step towards all other such operations of this process, not
-//! towards the processor's own. In a file that the library has mapped ([`FileMapping`]) it is the
-//! processor's, after a check that the page is mapped. Only a file that is cut off between the check and the
-//! operation ends the process.
+//! Operations on 8 bytes have no such copy. On memory of the caller ([`OnDemand`]) the operation is a copy out and a
+//! copy in under a lock: atomic among such operations of this process, not for instructions of the CPU. In a file
+//! that the library has mapped ([`FileMapping`]) the operation is an atomic instruction, after a check that the page
+//! is present. If the file is truncated between the check and the operation, SIGBUS ends the process.
 
 use std::io;
 use std::sync::PoisonError;
@@ -17,11 +16,11 @@ use super::backing::{Backing, Misaligned, WordOp};
 use crate::sync::Mutex;
 use crate::sys::memory::{self, FileMapping, ProcessMemory};
 
-/// Memory of the caller, mapped or not.
+/// Memory of the caller, mapped or unmapped.
 #[derive(Debug)]
 pub(super) struct OnDemand(pub(super) ProcessMemory);
 
-/// Held during an operation on a word of [`OnDemand`] memory.
+/// Lock of operations on words of [`OnDemand`] memory.
 static WORDS: Mutex<()> = Mutex::new(());
 
 impl Backing for OnDemand {
@@ -37,7 +36,7 @@ impl Backing for OnDemand {
         self.0.write_last(at, tail)
     }
 
-    fn takes_calls(&self) -> bool {
+    fn uses_syscalls(&self) -> bool {
         memory::takes_calls()
     }
 
@@ -57,7 +56,7 @@ impl Backing for OnDemand {
         Some(Ok(()))
     }
 
-    fn has_whole_words(&self) -> bool {
+    fn has_atomic_words(&self) -> bool {
         false
     }
 
@@ -70,7 +69,7 @@ impl Backing for OnDemand {
         memory::persist(start, len)
     }
 
-    fn is_callers(&self) -> bool {
+    fn belongs_to_caller(&self) -> bool {
         true
     }
 
@@ -93,19 +92,19 @@ impl Backing for FileMapping {
         Self::write_last(self, at, tail)
     }
 
-    fn takes_calls(&self) -> bool {
+    fn uses_syscalls(&self) -> bool {
         memory::takes_calls()
     }
 
     fn word(&self, at: usize, op: WordOp<'_>) -> Option<Result<(), Misaligned>> {
         let Some(word) = Self::word(self, at) else { return Some(Err(Misaligned)) };
-        // The read brings the page in, or reports that the file has lost it.
+        // The read makes the page present, or fails because the file was truncated.
         self.read(at, &mut [0; 8])?;
         op(word);
         Some(Ok(()))
     }
 
-    fn has_whole_words(&self) -> bool {
+    fn has_atomic_words(&self) -> bool {
         true
     }
 
@@ -118,7 +117,7 @@ impl Backing for FileMapping {
         memory::persist(start.addr(), len)
     }
 
-    fn is_callers(&self) -> bool {
+    fn belongs_to_caller(&self) -> bool {
         false
     }
 
@@ -137,8 +136,8 @@ mod tests {
 
     use super::super::raw::of_tests::{from_raw, on_demand};
     use super::super::{
-        Access, AtomicError, FlushError, HostMemory, Memory, Need, Placement, RangeError, Region,
-        Revoked, Span,
+        Access, AtomicError, FlushError, HostMemory, LocalAccess, Memory, Placement, RangeError,
+        Region, Revoked, Span,
     };
     use super::*;
     use crate::ids::PdId;
@@ -151,10 +150,10 @@ mod tests {
         .union(Access::ON_DEMAND);
 
     fn span(memory: &Memory, region: &Region, at: u64, len: u32) -> Span {
-        memory.local(PD, region.lkey(), region.addr() + at, len, Need::Write).unwrap()
+        memory.local(PD, region.lkey(), region.addr() + at, len, LocalAccess::Write).unwrap()
     }
 
-    /// A file of this length.
+    /// Returns a file of this length.
     fn file(len: u64) -> NamedTempFile {
         let file = NamedTempFile::new().unwrap();
         file.as_file().set_len(len).unwrap();
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_not_there_are_an_error_and_no_signal() {
+    fn missing_pages_are_an_error_without_a_signal() {
         memory::assert_ready();
         let pages = TestPages::new(page_size());
         let memory = Memory::new([0; 32]);
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_implicit_region_is_all_there_can_be() {
+    fn implicit_region_covers_the_address_space() {
         let pages = TestPages::new(page_size());
         let memory = Memory::new([0; 32]);
         let everything = on_demand(ptr::null_mut(), usize::MAX);
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn atomics_on_demand_are_one_step_towards_each_other() {
+    fn on_demand_atomics_are_atomic_among_each_other() {
         const EACH: u64 = 2000;
         let pages = TestPages::new(page_size());
         let memory = Memory::new([0; 32]);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_placed_in_a_mapped_file_is_in_the_file() {
+    fn mapped_file_contains_placed_bytes() {
         let file = file(3 * page_size() as u64);
         let offset = page_size() as u64 + 100;
         let mapped = HostMemory::map_file(file.as_file(), offset, 5000).unwrap();
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_off_is_an_error_and_no_signal() {
+    fn truncated_file_is_an_error_without_a_signal() {
         let page = page_size() as u64;
         let file = file(2 * page);
         let mapped = HostMemory::map_file(file.as_file(), 0, 2 * page_size()).unwrap();
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_must_have_the_part_and_be_open_for_writing() {
+    fn map_file_requires_the_range_and_write_access() {
         let file = file(4096);
         let refused = |file: &File, offset, len| {
             HostMemory::map_file(file, offset, len).unwrap_err().to_string()
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_the_caller_has_mapped_is_persistent_and_other_memory_is_not() {
+    fn mapped_file_of_the_caller_is_persistent_and_other_memory_is_not() {
         let file = file(4096);
         let mapping = FileMapping::new(file.as_file(), 0, 4096).unwrap();
         let pages = TestPages::new(page_size());
@@ -337,7 +336,7 @@ mod tests {
             memory.register(PD, from_raw(mapping.as_ptr(), 4096), Some(0), access).unwrap();
         let mut handle = memory.epoch_handle();
         assert_eq!(span(&memory, &region, 10, 20).flush(&handle.enter(), true), Ok(()));
-        // Nothing is ever mapped in the first page.
+        // The first page is never mapped.
         let nothing = on_demand(ptr::null_mut(), 4096);
         let nothing = memory.register(PD, nothing, None, ACCESS).unwrap();
         let lost = span(&memory, &nothing, 8, 8).flush(&handle.enter(), true);
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn prefetching_brings_pages_in_and_says_when_there_are_none() {
+    fn prefetch_makes_pages_present_or_fails() {
         let pages = TestPages::new(page_size());
         let memory = on_demand(pages.as_ptr(), pages.len());
         assert!(memory.prefetch(10, 20, true).is_ok() && memory.prefetch(0, 1, false).is_ok());

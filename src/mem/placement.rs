@@ -1,15 +1,14 @@
 //! The order in which the bytes of a message are stored.
 
-/// The bytes at the end of a message that are stored after all others.
+/// Number of bytes at the end of a message that are stored after all others.
 pub(super) const TAIL: usize = 8;
 
-/// How bytes are put into a region.
+/// Order in which bytes are written to a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// In no particular order.
+    /// Unspecified order.
     Plain,
-    /// The last 8 bytes after all others, in ascending order, each store a release: a program that polls for
-    /// them with an acquire load and sees them sees everything placed before. For the last packet
-    /// of a message.
+    /// The last 8 bytes after all others, in ascending order, each store with release ordering: a program that polls
+    /// them with acquire loads then sees all earlier bytes of the message. For the last packet of a message.
     Final,
 }

@@ -1,42 +1,39 @@
-//! The bytes of registered memory, and every access to them.
+//! Bytes of registered memory, and every access to them.
 //!
 //! # Why this is sound
 //!
-//! Two things can go wrong with memory that others use at the same time: it may be *gone*, and it
-//! may *change while it is looked at*.
+//! Memory shared with peers and the application can become *invalid* or *change during an access*.
 //!
-//! **Gone.** [`HostMemory`] is a start and a length of bytes that are valid while it exists
-//! (allocated here) or until it is deregistered (the duty of who called `from_raw`), or has a
-//! [`Backing`] that reaches them some other way. Its accessors are private to `mem`. They are reached through [`Revocable`] alone, which lends them as a
-//! [`Pinned`]:
-//! * to an engine, for no longer than its [`EpochGuard`](super::EpochGuard) is open, and only if the region is live;
-//! * to the application, counted as a user of memory that is the caller's, and only if the region
-//!   is live. Memory allocated here stays as long as the `Revocable` that the `Pinned` borrows, so
-//!   no count is needed.
+//! **Validity.** [`HostMemory`] is a start and a length of bytes that are valid while it exists (allocated here) or
+//! until it is deregistered (a duty of the caller of `from_raw`), or it has a [`Backing`] that accesses the bytes by
+//! other means. Its accessors are private to `mem`, and only [`Revocable`] calls them, through a [`Pinned`] that it
+//! grants:
+//! * to an engine, for at most the duration of its [`EpochGuard`](super::EpochGuard), and only if the region is live;
+//! * to the application, with a user count if the memory is the caller's, and only if the region is live. Memory
+//!   allocated here lives as long as the `Revocable` that the `Pinned` borrows, so it needs no count.
 //!
-//! [`Revocable::revoke`] marks the region dead, then waits for the epochs that are open and for the
-//! users. Opening and marking are sequentially consistent on both sides (the argument is in
-//! [`crate::sync::epoch`]), so after `revoke` no `Pinned` of the caller's memory exists and none is made. An epoch
-//! of another key table, for which `revoke` would not wait, is refused.
+//! [`Revocable::revoke`] marks the region dead, then waits for the open epochs and for the users. Entering and
+//! marking are sequentially consistent on both sides (the argument is in [`crate::sync::epoch`]), so after `revoke`
+//! no `Pinned` of the caller's memory exists and none is created. `revoke` does not wait for epochs of another key
+//! table, so these get no `Pinned`.
 //!
-//! **Bounds.** [`HostMemory::bytes`] is the only place where the start is offset, and it checks.
+//! **Bounds.** [`HostMemory::bytes`] is the only place that adds an offset to the start, and it checks the offset.
 //!
-//! **Changing.** Peers, the application and engines on other threads read and write the same bytes
-//! without a common lock; that is what RDMA is. No reference into them exists, so nothing is
-//! promised to the compiler about them. The accesses themselves are of two kinds:
+//! **Changes.** Peers, the application and engines on other threads read and write the same bytes without a common
+//! lock, as RDMA requires. No Rust reference to the bytes exists, so the compiler assumes nothing about them. There
+//! are two kinds of accesses:
 //! * 8-byte atomics, and the last stores of a message, are `std::sync::atomic` operations;
-//! * copies are specified as [`bytewise`]: a relaxed atomic load or store of each byte, in no
-//!   particular order, the other side being private memory. Such accesses race with nothing. What
-//!   runs is the C library's `memcpy`, called through a pointer that the optimizer must load at run
-//!   time. It cannot see what is called, so it must expect of it anything that Rust code with these
-//!   two pointers could do, `bytewise` included; and `memcpy` does do that: it loads each byte of
-//!   the one side, stores each byte of the other with the value loaded, and no hardware tears a
-//!   byte. Inlined as a compiler intrinsic the same copy would be a data race, and the compiler
-//!   would be free to read the source a second time after it was checked.
+//! * copies are specified as [`bytewise`]: a relaxed atomic load or store of each byte, in no particular order, with
+//!   private memory on the other side. Such accesses race with nothing. The implementation is the C library's
+//!   `memcpy`, called through a pointer that the optimizer must load at run time. The optimizer does not know the
+//!   callee, so it must assume any effect that Rust code with these two pointers could have, including that of
+//!   `bytewise`. `memcpy` has this effect: it loads each byte of one side and stores its value to the other side, and
+//!   no hardware tears a byte. Inlined as a compiler intrinsic, the same copy would be a data race, and the compiler
+//!   could read the source again after a check.
 //!
-//! Where accesses of different sizes meet (an 8-byte atomic against a copy) the language has not
-//! settled what is promised. We rely on what every target does: each access is some number of
-//! accesses to the bytes, and coherence holds for each byte.
+//! The language does not define accesses of different sizes to the same bytes (an 8-byte atomic and a copy). This
+//! code relies on a property of every target: each access consists of accesses to the bytes, and each byte is
+//! coherent.
 
 use std::alloc::{self, Layout};
 use std::io;
@@ -56,7 +53,7 @@ use crate::sync::epoch::{Epochs, LiveFlag, UserCount};
 #[cfg(feature = "runtime")]
 use crate::sys::memory::{self, FileMapping, ProcessMemory};
 
-/// Without a system there are no files.
+/// Without the feature `runtime` there are no mapped files.
 #[cfg(not(feature = "runtime"))]
 mod memory {
     pub(super) fn are_files(_start: usize, _len: usize) -> bool {
@@ -68,10 +65,10 @@ mod memory {
     }
 }
 
-/// The alignment of memory allocated here.
+/// Alignment of memory allocated here, in bytes.
 pub(super) const PAGE: usize = 4096;
 
-/// Memory that can be registered: a start and a length, and what keeps it.
+/// Memory for registration: a start, a length, and an owner.
 #[derive(Debug)]
 pub struct HostMemory {
     start: *mut u8,
@@ -81,11 +78,11 @@ pub struct HostMemory {
 
 #[derive(Clone, Debug)]
 enum Owner {
-    /// Its bytes are there as long as this is.
+    /// The bytes live as long as this allocation.
     Library(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Allocation>),
-    /// They are there as long as the caller has promised.
+    /// The caller guarantees the lifetime of the bytes.
     Caller,
-    /// They are reached through this alone.
+    /// The backing accesses the bytes.
     Backed(Arc<dyn Backing>),
 }
 
@@ -96,9 +93,9 @@ struct Allocation {
     layout: Layout,
 }
 
-// SAFETY: it is memory that has no thread it belongs to.
+// SAFETY: the memory is not bound to a thread.
 unsafe impl Send for Allocation {}
-// SAFETY: as above; through a shared reference nothing is done with it.
+// SAFETY: as above; a shared reference permits no access.
 unsafe impl Sync for Allocation {}
 
 impl Drop for Allocation {
@@ -108,18 +105,16 @@ impl Drop for Allocation {
     }
 }
 
-// SAFETY: it is a start and a length; the bytes have no thread they belong to, and the accessors
-// take them for shared.
+// SAFETY: a start and a length; the bytes are not bound to a thread, and the accessors treat them as shared.
 unsafe impl Send for HostMemory {}
-// SAFETY: as above; through a shared reference there are only checked copies and atomics.
+// SAFETY: as above; a shared reference permits checked copies and atomics only.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Allocates `len` bytes, zeroed and page-aligned. They are freed with the last handle of the
-    /// region they become.
+    /// Allocates `len` bytes, zeroed and page-aligned. Dropping the last handle of their region frees them.
     ///
     /// # Errors
-    /// When `len` is zero or more than the host can give.
+    /// [`AllocError`] when `len` is zero or the host lacks memory.
     pub fn alloc(len: usize) -> Result<Self, AllocError> {
         let layout = Layout::from_size_align(len, PAGE).map_err(|_| AllocError { len })?;
         if len == 0 {
@@ -132,14 +127,14 @@ impl HostMemory {
         Ok(Self { start: start.as_ptr(), len, owner })
     }
 
-    /// Maps `len` bytes of a file from `offset` on. What is written there is in the file; what is
-    /// flushed to persistence is on its medium then.
+    /// Maps `len` bytes of a file from `offset` on. Bytes written to the memory are in the file; a persistent FLUSH
+    /// writes them to storage.
     ///
-    /// The file may be cut off by others: who asks for what is no longer there fails.
+    /// Another process may truncate the file; accesses beyond its end then fail.
     ///
     /// # Errors
-    /// When the file has no such part, or is not open for reading and writing; when the system
-    /// refuses the mapping, or copies from a process to itself, on which it rests.
+    /// An I/O error when the file has no such range or is not open for reading and writing, or when the system
+    /// refuses the mapping or copies within a process (`process_vm_readv(2)`), which this memory requires.
     ///
     /// # Examples
     /// ```
@@ -165,37 +160,37 @@ impl HostMemory {
         Ok(Self::backed(mapping.as_ptr(), len, Arc::new(mapping)))
     }
 
-    /// Takes `len` addresses of this process from `ptr` on, whatever is mapped there when they are
-    /// used: pages may come and go. Where nothing is, a request fails. From null on, `usize::MAX`
-    /// bytes are all there can be.
+    /// Creates memory of `len` addresses of this process from `ptr` on. Their pages may be mapped and unmapped at any
+    /// time (on-demand paging). Accesses to unmapped pages fail. With a null `ptr` and `usize::MAX` bytes, it covers
+    /// the whole address space.
     ///
-    /// Atomics of peers are one step towards each other here, not towards the processor's; ATOMIC
-    /// WRITE, which no reader may see a half of, is refused.
+    /// Atomics of peers are atomic among each other here, not for instructions of the CPU. The memory does not
+    /// support ATOMIC WRITE, which must not tear.
     ///
     /// # Errors
-    /// When the system does not copy from a process to itself, on which it rests.
+    /// An I/O error when the system refuses copies within a process (`process_vm_readv(2)`), which this memory
+    /// requires.
     ///
     /// # Safety
-    /// Until the region that it becomes has been deregistered, whatever is mapped there may be read
-    /// by whom the region lets read, and overwritten by whom it lets write: no Rust reference to
-    /// such bytes is used, and who else reads or writes them does so as with memory shared with
-    /// another process.
+    /// Until the region of this memory is deregistered, peers may read and overwrite the mapped bytes as its access
+    /// rights permit. No Rust reference to such bytes is used, and other code reads and writes them as memory shared
+    /// with another process.
     #[doc(alias = "IBV_ACCESS_ON_DEMAND")]
     #[cfg(feature = "runtime")]
     pub unsafe fn on_demand(ptr: *mut u8, len: usize) -> io::Result<Self> {
-        // SAFETY: the caller promises the same.
+        // SAFETY: the caller makes the same promise.
         let memory = unsafe { ProcessMemory::new(ptr.addr()) }?;
         Ok(Self::backed(ptr, len, Arc::new(OnDemand(memory))))
     }
 
-    /// Whether the system lets [`on_demand`](Self::on_demand) memory be.
+    /// Returns whether the system permits [`on_demand`](Self::on_demand) memory.
     #[cfg(feature = "runtime")]
     pub fn can_be_on_demand() -> bool {
         memory::can_copy().is_ok()
     }
 
-    /// No memory, under any address: it reads as zeros, and what is written is gone. For the pieces
-    /// of a message that are not wanted.
+    /// Creates memory that contains every address without bytes: reads return zeros, and writes are discarded. For
+    /// the unwanted parts of a message.
     #[doc(alias = "ibv_alloc_null_mr")]
     pub fn null() -> Self {
         Self::backed(ptr::null_mut(), usize::MAX, Arc::new(Null))
@@ -205,48 +200,47 @@ impl HostMemory {
         Self { start, len, owner: Owner::Backed(backing) }
     }
 
-    /// The same memory again. What the caller has promised of the one must hold for the other.
-    pub(super) fn share(&self) -> Self {
+    /// Returns another handle on the same memory. The caller's promises must hold for both.
+    pub(super) fn alias(&self) -> Self {
         Self { owner: self.owner.clone(), ..*self }
     }
 
-    /// A part of memory that was allocated here.
+    /// Returns a part of memory that was allocated here.
     pub(super) fn part(&self, at: usize, len: usize) -> Option<Self> {
         let Owner::Library(_) = self.owner else { return None };
         Some(Self { start: self.bytes(at, len)?, len, owner: self.owner.clone() })
     }
 
-    /// Takes `len` bytes at `ptr` that belong to the caller, for instance a mapping of huge pages.
+    /// Creates memory of `len` bytes at `ptr` that belong to the caller, for example a mapping of huge pages.
     ///
     /// # Safety
-    /// Until the region they are registered as has been deregistered (or, without registration,
-    /// until this value is dropped):
+    /// Until the region of these bytes is deregistered (or, without registration, until this value is dropped):
     /// * `ptr` is valid for reads and writes of `len` bytes, from every thread;
-    /// * the bytes are initialized, and not unmapped, freed or given to anything else;
-    /// * no Rust reference to them is used: who reads or writes them besides the library does so as
-    ///   with memory shared with another process.
+    /// * the bytes are initialized, and not unmapped, freed or reused;
+    /// * no Rust reference to them is used: code outside of the library reads and writes them as memory shared with
+    ///   another process.
     pub unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
         Self { start: ptr, len: if ptr.is_null() { 0 } else { len }, owner: Owner::Caller }
     }
 
-    /// How many bytes there are.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none. Such memory cannot be registered.
+    /// Returns whether the length is zero. Such memory cannot be registered.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first byte. See [`from_raw`](Self::from_raw) for how to behave towards the bytes while
-    /// they are registered. Null when there are [none](Self::null), or all there can be.
+    /// Returns the address of the first byte. [`from_raw`](Self::from_raw) has the rules for access to registered
+    /// bytes. Null for [null memory](Self::null) and for memory that covers the whole address space.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start
     }
 
-    /// Whether what is in it can survive a loss of power: it is a file that is mapped, by
-    /// [`map_file`](Self::map_file) or by the caller.
+    /// Returns whether the bytes can survive a power loss: they are a mapped file, by [`map_file`](Self::map_file) or
+    /// by the caller.
     pub fn is_persistent(&self) -> bool {
         match &self.owner {
             Owner::Library(_) => false,
@@ -263,17 +257,17 @@ impl HostMemory {
         }
     }
 
-    /// Whether 8 bytes of it are written at once, so that no reader sees a half of them.
-    pub(super) fn has_whole_words(&self) -> bool {
-        self.backing().is_none_or(Backing::has_whole_words)
+    /// Returns whether stores of 8 bytes are atomic for every reader.
+    pub(super) fn has_atomic_words(&self) -> bool {
+        self.backing().is_none_or(Backing::has_atomic_words)
     }
 
-    /// Brings the bytes in that will soon be used, where they may be elsewhere.
+    /// Makes pages present that will be accessed soon.
     pub(super) fn prefetch(&self, at: usize, len: usize, write: bool) -> io::Result<()> {
         self.backing().map_or(Ok(()), |backing| backing.prefetch(at, len, write))
     }
 
-    /// What reaches the bytes, where they cannot be loaded and stored.
+    /// Returns the backing, if the bytes have no direct access.
     #[inline]
     fn backing(&self) -> Option<&dyn Backing> {
         match &self.owner {
@@ -282,22 +276,23 @@ impl HostMemory {
         }
     }
 
-    /// The same, where the system copies.
+    /// Returns the backing, if its copies are system calls.
     #[inline]
-    fn called(&self) -> Option<&Arc<dyn Backing>> {
+    fn syscall_backing(&self) -> Option<&Arc<dyn Backing>> {
         match &self.owner {
-            Owner::Backed(backing) if backing.takes_calls() => Some(backing),
+            Owner::Backed(backing) if backing.uses_syscalls() => Some(backing),
             _ => None,
         }
     }
 
-    /// Whether `len` bytes at offset `at` are within.
+    /// Checks that `len` bytes at offset `at` are within the memory.
     #[inline]
     fn check(&self, at: usize, len: usize) -> Option<()> {
         (at.checked_add(len)? <= self.len).then_some(())
     }
 
-    /// The `len` bytes that start at offset `at`, if they are within. Of memory without backing.
+    /// Returns the address of the `len` bytes at offset `at`, if they are within the memory. For memory without
+    /// backing.
     #[inline]
     fn bytes(&self, at: usize, len: usize) -> Option<*mut u8> {
         self.check(at, len)?;
@@ -344,13 +339,13 @@ impl HostMemory {
         self.copy_in(at, front)?;
         // SAFETY: `bytes` has checked `from.len()` bytes, of which `front.len()` are a part.
         let to = unsafe { to.add(front.len()) };
-        // SAFETY: what follows `front` within the checked bytes is as long as `tail`.
+        // SAFETY: the checked bytes after `front` are as many as those of `tail`.
         unsafe { store_ascending(to, tail) };
         Some(())
     }
 
-    /// Runs `op` on the 8 aligned bytes at offset `at`, or says that they are not aligned (`Err`)
-    /// or not within (`None`).
+    /// Runs `op` on the 8 aligned bytes at offset `at`. Returns an inner error when they are not aligned, and `None`
+    /// when they are out of bounds.
     #[inline]
     fn word<R>(
         &self,
@@ -367,28 +362,28 @@ impl HostMemory {
         if !word.is_aligned() {
             return Some(Err(Misaligned));
         }
-        // SAFETY: checked to be within and aligned, valid while `self` may be accessed; others
-        // access these bytes atomically, as the module documentation has it.
+        // SAFETY: checked to be within bounds and aligned, and valid while `self` may be accessed; other accesses to
+        // these bytes are atomic, as the module documentation requires.
         let word = unsafe { AtomicU64::from_ptr(word) };
         Some(Ok(op(word)))
     }
 }
 
-/// The memory could not be had.
+/// Error of an allocation of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("cannot allocate {len} bytes of memory")]
 pub struct AllocError {
-    /// How much was asked for.
+    /// Requested length in bytes.
     pub len: usize,
 }
 
-/// Memory that can be taken away from those who use it.
+/// Memory with revocable access.
 #[derive(Debug)]
 pub(super) struct Revocable {
     memory: HostMemory,
     live: LiveFlag,
     epochs: Arc<Epochs>,
-    /// Application threads inside a copy from or to the caller's memory.
+    /// Number of application threads in a copy from or to memory of the caller.
     users: UserCount,
 }
 
@@ -397,28 +392,27 @@ impl Revocable {
         Self { memory, live: LiveFlag::new(), epochs, users: UserCount::new() }
     }
 
-    /// Takes the memory away. When it returns, nobody has it who got it before.
+    /// Revokes access. When it returns, no access granted before is in use.
     pub(super) fn revoke(&self) {
         self.live.revoke();
         self.epochs.wait();
         self.users.wait();
     }
 
-    /// Lends the memory for an epoch, if it has not been revoked. Staged bytes of the epoch are written
-    /// before.
+    /// Grants access for an epoch, unless revoked. Writes the staged bytes of the epoch first.
     #[inline]
     pub(super) fn pin<'a>(&'a self, guard: &'a StagedEpoch<'_>) -> Option<Pinned<'a>> {
         guard.stage.write_out()?;
-        self.lend(guard)
+        self.pin_unflushed(guard)
     }
 
     #[inline]
-    fn lend<'a>(&'a self, guard: &'a StagedEpoch<'_>) -> Option<Pinned<'a>> {
+    fn pin_unflushed<'a>(&'a self, guard: &'a StagedEpoch<'_>) -> Option<Pinned<'a>> {
         (guard.is_of(&self.epochs) && self.is_live()).then_some(Pinned(&self.memory))
     }
 
-    /// Copies `to.len()` bytes from offset `at`, if it has not been revoked. The `behind` bytes after
-    /// them are likely to be asked for next.
+    /// Copies `to.len()` bytes from offset `at`, unless revoked. The caller expects to read the `behind` bytes after
+    /// them next.
     #[inline]
     pub(super) fn copy_out(
         &self,
@@ -428,15 +422,15 @@ impl Revocable {
         behind: usize,
     ) -> Option<()> {
         let pinned = self.pin(guard)?;
-        let Some(backing) = self.memory.called() else { return pinned.copy_out(at, to) };
+        let Some(backing) = self.memory.syscall_backing() else { return pinned.copy_out(at, to) };
         self.memory.check(at, to.len().checked_add(behind)?)?;
         guard.stage.read(backing, at, to, behind)?;
         fence(Ordering::Acquire);
         Some(())
     }
 
-    /// Copies `from` to offset `at`, if it has not been revoked: what the system copies, by the end of
-    /// the epoch.
+    /// Copies `from` to offset `at`, unless revoked. Memory with a syscall backing has the bytes at the end of the
+    /// epoch at the latest.
     #[inline]
     pub(super) fn place(
         &self,
@@ -445,29 +439,28 @@ impl Revocable {
         from: &[u8],
         placement: Placement,
     ) -> Option<()> {
-        let Some(backing) = self.memory.called() else {
+        let Some(backing) = self.memory.syscall_backing() else {
             return self.pin(guard)?.place(at, from, placement);
         };
-        self.lend(guard)?;
+        self.pin_unflushed(guard)?;
         self.memory.check(at, from.len())?;
         guard.stage.write(backing, at, from, placement)
     }
 
-    /// Lends the memory to the application: what was allocated here always, the caller's if it has
-    /// not been revoked.
+    /// Grants access to the application: always to memory allocated here, and to memory of the caller unless revoked.
     #[inline]
-    pub(super) fn hold(&self) -> Option<Held<'_>> {
-        let is_callers = match &self.memory.owner {
+    pub(super) fn pin_for_app(&self) -> Option<AppPin<'_>> {
+        let belongs_to_caller = match &self.memory.owner {
             Owner::Library(_) => false,
             Owner::Caller => true,
-            Owner::Backed(backing) => backing.is_callers(),
+            Owner::Backed(backing) => backing.belongs_to_caller(),
         };
-        let users = is_callers.then_some(&self.users);
+        let users = belongs_to_caller.then_some(&self.users);
         if let Some(users) = users {
             users.join();
         }
-        let held = Held { pinned: Pinned(&self.memory), users };
-        (users.is_none() || self.is_live()).then_some(held)
+        let pin = AppPin { pinned: Pinned(&self.memory), users };
+        (users.is_none() || self.is_live()).then_some(pin)
     }
 
     #[inline]
@@ -488,13 +481,13 @@ impl Revocable {
     }
 }
 
-/// Memory that stays while this exists. `None` from its accessors means out of bounds, or that the
-/// bytes are not there.
+/// Access to memory that stays valid while this exists. `None` from its accessors means out of bounds or not
+/// accessible.
 pub(super) struct Pinned<'a>(&'a HostMemory);
 
 impl Pinned<'_> {
-    /// Copies `to.len()` bytes from offset `at`. What a release store announced before they were
-    /// read is seen by what follows.
+    /// Copies `to.len()` bytes from offset `at`. The acquire fence orders later reads after stores that a release
+    /// store among the bytes has published.
     #[inline]
     pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) -> Option<()> {
         self.0.copy_out(at, to)?;
@@ -511,7 +504,7 @@ impl Pinned<'_> {
         }
     }
 
-    /// Returns when `len` bytes from offset `at` on will survive a loss of power.
+    /// Returns when `len` bytes from offset `at` on are persistent.
     pub(super) fn persist(&self, at: usize, len: usize) -> io::Result<()> {
         self.0.persist(at, len)
     }
@@ -527,13 +520,13 @@ impl Pinned<'_> {
     }
 }
 
-/// Memory lent to the application; a count is given back when it is dropped.
-pub(super) struct Held<'a> {
+/// Access of the application, which counts as a user until it is dropped.
+pub(super) struct AppPin<'a> {
     pinned: Pinned<'a>,
     users: Option<&'a UserCount>,
 }
 
-impl<'a> Deref for Held<'a> {
+impl<'a> Deref for AppPin<'a> {
     type Target = Pinned<'a>;
 
     fn deref(&self) -> &Pinned<'a> {
@@ -541,7 +534,7 @@ impl<'a> Deref for Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for AppPin<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(users) = self.users {
@@ -554,30 +547,31 @@ unsafe extern "C" {
     fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8;
 }
 
-/// `memcpy`, where the optimizer does not know it.
+/// `memcpy`, hidden from the optimizer.
 static OPAQUE_MEMCPY: unsafe extern "C" fn(*mut u8, *const u8, usize) -> *mut u8 = memcpy;
 
-/// Copies `len` bytes of which one side may be registered memory, or another process's. See the module documentation.
+/// Copies `len` bytes, where one side may be registered memory or memory shared with another process. See the module
+/// documentation.
 ///
 /// # Safety
 /// * `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap;
-/// * at least one of them is not accessed by anybody else meanwhile.
+/// * at least one of them is private: no other code accesses it meanwhile.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // ThreadSanitizer, like Miri, takes the accesses of `memcpy` for plain ones.
+    // ThreadSanitizer and Miri treat the accesses of `memcpy` as non-atomic.
     if cfg!(any(miri, bytewise_copies)) {
-        // SAFETY: the caller's promises are those that `bytewise` asks for.
+        // SAFETY: the caller's promises are those of `bytewise`.
         unsafe { bytewise(from, to, len) };
         return;
     }
-    // SAFETY: a reference to a static is valid for reads. Volatile, so that the load is made.
+    // SAFETY: a reference to a static is valid for reads. The load is volatile, so the compiler cannot omit it.
     let memcpy = unsafe { (&raw const OPAQUE_MEMCPY).read_volatile() };
     // SAFETY: valid and not overlapping, as the caller promises.
     unsafe { memcpy(to, from, len) };
 }
 
-/// Copies `from` to offset `at` of a mapping that another process may access. `None`, and nothing is done, where
-/// that is not within the mapping.
+/// Copies `from` to offset `at` of a mapping that another process may access. Returns `None`, without a copy, when
+/// the bytes are not within the mapping.
 #[cfg(feature = "runtime")]
 #[inline]
 pub(super) fn copy_in(mapping: &FileMapping, at: usize, from: &[u8]) -> Option<()> {
@@ -588,8 +582,8 @@ pub(super) fn copy_in(mapping: &FileMapping, at: usize, from: &[u8]) -> Option<(
     Some(())
 }
 
-/// Copies from offset `at` of a mapping that another process may access. `None`, and nothing is done, where that is
-/// not within the mapping.
+/// Copies from offset `at` of a mapping that another process may access. Returns `None`, without a copy, when the
+/// bytes are not within the mapping.
 #[cfg(feature = "runtime")]
 #[inline]
 pub(super) fn copy_out(mapping: &FileMapping, at: usize, to: &mut [u8]) -> Option<()> {
@@ -600,7 +594,7 @@ pub(super) fn copy_out(mapping: &FileMapping, at: usize, to: &mut [u8]) -> Optio
     Some(())
 }
 
-/// What [`copy`] is specified to do.
+/// Specification of [`copy`].
 ///
 /// # Safety
 /// As for [`copy`].
@@ -617,18 +611,17 @@ unsafe fn bytewise(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Stores `bytes` at `to` in ascending order, each store as wide as alignment allows and a release:
-/// who sees one of them sees those before it, and everything this thread stored earlier.
+/// Stores `bytes` at `to` in ascending order, each store as wide as alignment permits and with release ordering: a
+/// thread that observes a store also observes the earlier ones, and all earlier stores of this thread.
 ///
 /// # Safety
-/// `to` is valid for writes of `bytes.len()` bytes, which others access atomically or as by
-/// [`bytewise`].
+/// `to` is valid for writes of `bytes.len()` bytes; other accesses to them are atomic or as by [`bytewise`].
 #[inline]
 unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) {
     let mut to = to;
     let mut rest = bytes;
     while !rest.is_empty() {
-        // SAFETY: `to` has the room that the caller promises, less what was stored.
+        // SAFETY: `to` has the room that the caller promises, minus the stored bytes.
         let stored = unsafe { store_widest(to, rest) };
         // SAFETY: at most one past the end of that room.
         to = unsafe { to.add(stored) };
@@ -636,8 +629,8 @@ unsafe fn store_ascending(to: *mut u8, bytes: &[u8]) {
     }
 }
 
-/// Stores the first 8, 4, 2 or 1 of `bytes`, as many as there are and `to` is aligned for, in one
-/// release store. Returns how many.
+/// Stores the first 8, 4, 2 or 1 of `bytes` in one release store, depending on their number and the alignment of
+/// `to`. Returns the number of stored bytes.
 ///
 /// # Safety
 /// As for [`store_ascending`].
@@ -646,7 +639,7 @@ unsafe fn store_widest(to: *mut u8, bytes: &[u8]) -> usize {
     macro_rules! try_width {
         ($($atomic:ident($int:ty)),*) => {$(
             if let Some(first) = bytes.first_chunk() && to.cast::<$int>().is_aligned() {
-                // SAFETY: aligned, and there is room for as many bytes as the chunk has.
+                // SAFETY: aligned, and the room has at least the size of the chunk.
                 let word = unsafe { $atomic::from_ptr(to.cast()) };
                 word.store(<$int>::from_ne_bytes(*first), Ordering::Release);
                 return size_of::<$int>();
@@ -657,7 +650,7 @@ unsafe fn store_widest(to: *mut u8, bytes: &[u8]) -> usize {
     0
 }
 
-/// Memory of tests, each of which keeps its pages mapped and unreferenced.
+/// Memory for tests, which keep its pages mapped and do not reference them.
 #[cfg(all(test, feature = "runtime"))]
 #[expect(clippy::unwrap_used, reason = "a test whose memory is refused has failed")]
 pub(super) mod of_tests {
@@ -679,7 +672,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
-    use super::super::{Access, Memory, Need, RangeError, Region, Revoked};
+    use super::super::{Access, LocalAccess, Memory, RangeError, Region, Revoked};
     use super::*;
     use crate::ids::PdId;
     use crate::sync::epoch::wait_until;
@@ -688,21 +681,21 @@ mod tests {
 
     fn register(memory: &Memory, bytes: &[AtomicU64]) -> Arc<Region> {
         let start = bytes.as_ptr().cast_mut().cast();
-        // SAFETY: the words are atomics, so others may store to them; each test deregisters before
-        // they are freed.
+        // SAFETY: the words are atomics, so concurrent stores are allowed; each test deregisters the region before it
+        // frees them.
         let host = unsafe { HostMemory::from_raw(start, size_of_val(bytes)) };
         memory.register(PD, host, Some(0), Access::LOCAL_WRITE).unwrap()
     }
 
     #[test]
-    fn an_allocation_of_nothing_or_too_much_is_refused() {
+    fn allocation_of_zero_or_too_many_bytes_is_refused() {
         for len in [0, usize::MAX, isize::MAX.unsigned_abs()] {
             assert_eq!(HostMemory::alloc(len).unwrap_err(), AllocError { len });
         }
     }
 
     #[test]
-    fn the_callers_memory_is_used_in_place_and_given_back() {
+    fn memory_of_the_caller_is_used_in_place_and_returned() {
         let bytes = [const { AtomicU64::new(0) }; 4];
         let memory = Memory::new([0; 32]);
         let region = register(&memory, &bytes);
@@ -726,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_stores_reach_every_byte_at_every_alignment() {
+    fn final_stores_reach_every_byte_at_every_alignment() {
         for (at, len) in (0..8).flat_map(|at| (0..=TAIL).map(move |len| (at, len))) {
             let words = [const { AtomicU64::new(0) }; 2];
             let bytes: Vec<u8> = (1..=8).take(len).collect();
@@ -743,11 +736,11 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_copies_as_specified() {
+    fn memcpy_copies_as_specified() {
         let from: Vec<u8> = (0..=255).cycle().take(3000).collect();
         for len in (0..130).chain([1000, 2999]) {
             let (mut ran, mut specified) = (vec![0; 3000], vec![0; 3000]);
-            // SAFETY: all three are of 3000 bytes, and nobody else has them.
+            // SAFETY: all three have 3000 bytes, and no other code accesses them.
             unsafe { copy(from.as_ptr(), ran.as_mut_ptr(), len) };
             // SAFETY: as above.
             unsafe { bytewise(from.as_ptr(), specified.as_mut_ptr(), len) };
@@ -755,16 +748,16 @@ mod tests {
         }
     }
 
-    /// An engine and an application thread write as fast as they can until they are told that the
-    /// region is gone; from then on the bytes must stay as the owner leaves them.
+    /// An engine and an application thread write continuously until the region is gone; afterwards the bytes must
+    /// keep the values of their owner.
     #[test]
-    fn nothing_is_written_to_the_callers_memory_after_deregistration() {
+    fn deregistered_memory_of_the_caller_is_not_written() {
         const LEN: usize = 512;
         let memory = Memory::new([0; 32]);
         for _ in 0..100 {
             let words = [const { AtomicU64::new(0) }; LEN / 8];
             let region = register(&memory, &words);
-            let span = memory.local(PD, region.lkey(), 0, 512, Need::Write).unwrap();
+            let span = memory.local(PD, region.lkey(), 0, 512, LocalAccess::Write).unwrap();
             let written = AtomicBool::new(false);
             thread::scope(|scope| {
                 scope.spawn(|| {

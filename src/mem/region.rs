@@ -1,4 +1,4 @@
-//! A registered region: memory, what names it, and what may be done with it.
+//! Registered memory regions.
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::sync::epoch::Epochs;
 
 /// A registered memory region.
 ///
-/// Peers may write it at any time, so its bytes are read and written by copying. Offsets count from
-/// the first byte, whatever the region's addressing.
+/// Peers may write to it at any time, so programs read and write its bytes by copies. Offsets count from the first
+/// byte, independent of the region's addresses.
 ///
-/// Memory from [`HostMemory::alloc`] can be read and written through the region even after it has
-/// been deregistered; memory of the caller cannot.
+/// Memory from [`HostMemory::alloc`] remains readable and writable through the region after deregistration; memory of
+/// the caller does not.
 #[derive(Debug)]
 #[doc(alias = "ibv_mr")]
 pub struct Region {
@@ -40,117 +40,116 @@ impl Region {
         memory: HostMemory,
         epochs: Arc<Epochs>,
     ) -> Self {
-        static MADE: AtomicU64 = AtomicU64::new(1);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         Self { memory: Revocable::new(memory, epochs), number, key, pd, iova, access }
     }
 
-    /// Copies `to.len()` bytes from `offset`. If it sees the last bytes of a message, it sees what
-    /// came before them too in a following call.
+    /// Copies `to.len()` bytes from `offset`. If they contain the last bytes of a message, a later call sees the
+    /// whole message.
     ///
     /// # Errors
-    /// [`RangeError::Outside`], [`RangeError::Deregistered`]; then `to` is unchanged.
-    /// [`RangeError::NotMapped`].
+    /// [`RangeError::Outside`], [`RangeError::Deregistered`]; `to` does not change. [`RangeError::NotMapped`].
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), RangeError> {
-        let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
+        let held = self.memory.pin_for_app().ok_or(RangeError::Deregistered)?;
         held.copy_out(offset, to).ok_or(self.refused(offset, to.len()))
     }
 
-    /// Copies `from` to `offset`. Peers that read meanwhile may see a part of it.
+    /// Copies `from` to `offset`. A concurrent remote READ may return a part of it.
     ///
     /// # Errors
-    /// [`RangeError::Outside`], [`RangeError::Deregistered`]; then the region is unchanged.
-    /// [`RangeError::NotMapped`].
+    /// [`RangeError::Outside`], [`RangeError::Deregistered`]; the region does not change. [`RangeError::NotMapped`].
     pub fn write_at(&self, offset: usize, from: &[u8]) -> Result<(), RangeError> {
-        let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
+        let held = self.memory.pin_for_app().ok_or(RangeError::Deregistered)?;
         held.place(offset, from, Placement::Plain).ok_or(self.refused(offset, from.len()))
     }
 
-    /// Loads 8 bytes at once, in host order, with acquire: what a peer placed before them is seen
-    /// after them. Never torn by an atomic of a peer.
+    /// Loads 8 bytes atomically, in host byte order, with acquire ordering: later reads see all bytes that a peer
+    /// wrote before.
     ///
     /// # Errors
     /// [`RangeError::Outside`], [`RangeError::Misaligned`], [`RangeError::Deregistered`],
     /// [`RangeError::NotMapped`].
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
-        let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
+        let held = self.memory.pin_for_app().ok_or(RangeError::Deregistered)?;
         self.word(offset, held.word(offset, |word| word.load(Ordering::Acquire)))
     }
 
-    /// Stores 8 bytes at once, in host order, with release.
+    /// Stores 8 bytes atomically, in host byte order, with release ordering.
     ///
     /// # Errors
     /// [`RangeError::Outside`], [`RangeError::Misaligned`], [`RangeError::Deregistered`],
     /// [`RangeError::NotMapped`].
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
-        let held = self.memory.hold().ok_or(RangeError::Deregistered)?;
+        let held = self.memory.pin_for_app().ok_or(RangeError::Deregistered)?;
         self.word(offset, held.word(offset, |word| word.store(value, Ordering::Release)))
     }
 
-    /// Whether it has not been deregistered.
+    /// Returns whether the region is registered.
     pub fn is_live(&self) -> bool {
         self.memory.is_live()
     }
 
-    /// The key that names it in local work requests. The same number as [`rkey`](Self::rkey).
+    /// Returns the key for local work requests. It has the same value as [`rkey`](Self::rkey).
     pub fn lkey(&self) -> Lkey {
         Lkey(self.key)
     }
 
-    /// The key that peers name it by. Opens nothing without a `REMOTE_` access flag.
+    /// Returns the key for requests of peers. Without a `REMOTE_` access flag it grants nothing.
     pub fn rkey(&self) -> Rkey {
         Rkey(self.key)
     }
 
-    /// The address of the first byte in work requests and at peers: what was given at registration,
-    /// zero for a zero-based region, else the host address.
+    /// Returns the address of the first byte in work requests and requests of peers: the address given at
+    /// registration, zero for a zero-based region, otherwise the host address.
     pub fn addr(&self) -> u64 {
         self.iova
     }
 
-    /// How many bytes there are.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there are none: never, an empty region is not registered.
+    /// Returns whether the length is zero, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it may be used for.
+    /// Returns the access rights.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The protection domain it belongs to.
+    /// Returns the protection domain.
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// The first byte in this process. Valid while this region is, or, for the caller's memory, for
-    /// as long as the caller says. Treat the bytes as shared with another process: volatile or
-    /// atomic accesses, no references.
+    /// Returns the address of the first byte in this process. It is valid while this region exists; for memory of the
+    /// caller, as long as the caller guarantees. Access the bytes as memory shared with another process: volatile or
+    /// atomic, without references.
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ptr()
     }
 
-    /// Brings bytes in that will soon be used. Nothing is done to them, so they may be gone.
+    /// Makes pages present that will be accessed soon. They may become absent again, because the bytes are not
+    /// accessed.
     pub(super) fn prefetch(&self, offset: usize, len: usize, write: bool) -> io::Result<()> {
         self.memory.memory().prefetch(offset, len, write)
     }
 
-    /// What no other region of this process has had: a key may be another's later.
+    /// Returns a number that is unique among all regions of this process, unlike a key, which can be reused.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The whole key, variant included.
+    /// Returns the whole key, including the variant.
     pub(super) fn key(&self) -> u32 {
         self.key
     }
 
-    /// Whether it may be used for this.
+    /// Checks that the region grants these access rights.
     pub(super) fn grants(&self, need: Access) -> Result<(), AccessError> {
         let (key, granted) = (self.key, self.access);
         if granted.contains(need) {
@@ -160,7 +159,7 @@ impl Region {
         }
     }
 
-    /// The offset of `len` bytes at `addr` of the region's addressing.
+    /// Returns the offset of `len` bytes at the region's address `addr`.
     #[inline]
     pub(super) fn offset_of(&self, addr: u64, len: u32) -> Result<usize, AccessError> {
         let region_len = self.len() as u64;
@@ -178,7 +177,7 @@ impl Region {
             })
     }
 
-    /// Why bytes could not be had.
+    /// Returns the error for bytes that are not accessible.
     fn refused(&self, offset: usize, len: usize) -> RangeError {
         let region_len = self.len();
         match offset.checked_add(len) {
@@ -196,35 +195,35 @@ impl Region {
     }
 }
 
-/// Why bytes of a region cannot be read or written by the application.
+/// Error of an application's access to a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RangeError {
-    /// Not all of them are within the region.
+    /// The bytes are not all within the region.
     #[error("{len} bytes at offset {offset} are not within a region of {region_len}")]
     Outside {
-        /// The offset given.
+        /// Requested offset.
         offset: usize,
-        /// How many bytes were asked for.
+        /// Requested length in bytes.
         len: usize,
-        /// How many bytes the region has.
+        /// Length of the region in bytes.
         region_len: usize,
     },
-    /// The region has them, but nothing is mapped there, or the file is shorter by now. Some may
-    /// have been copied.
+    /// The bytes are within the region, but a page is not mapped or the file was truncated. Some bytes may have been
+    /// copied.
     #[error("the {len} bytes at offset {offset} are not mapped")]
     NotMapped {
-        /// The offset given.
+        /// Requested offset.
         offset: usize,
-        /// How many bytes were asked for.
+        /// Requested length in bytes.
         len: usize,
     },
     /// The host address of the 8 bytes is not a multiple of 8.
     #[error("the 8 bytes at offset {offset} are not aligned")]
     Misaligned {
-        /// The offset given.
+        /// Requested offset.
         offset: usize,
     },
-    /// The region is deregistered, and its memory went back to the caller.
+    /// The region is deregistered, so the memory is no longer accessible through it.
     #[error("the region is deregistered and its memory is the caller's again")]
     Deregistered,
 }
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_region_is_zero_and_holds_what_is_written() {
+    fn new_region_is_zero_and_keeps_written_bytes() {
         let region = region();
         let mut seen = [1; 24];
         region.read_at(0, &mut seen).unwrap();

@@ -1,8 +1,8 @@
-//! Memory that two processes share, and that has no name.
+//! Anonymous memory that two processes share.
 //!
-//! The other process may write whatever it likes, whenever it likes. So no reference into the memory exists: it is
-//! copied from and to as registered memory is ([`raw`](super::raw)), or used by the word as atomics. It
-//! cannot take the memory away: a file that could become shorter is refused.
+//! The other process may write any bytes at any time. So no reference to the memory exists: copies access it as they
+//! access registered memory ([`raw`](super::raw)), and words are atomics. The other process cannot truncate the
+//! memory: `open` requires a sealed file.
 
 use std::fs::File;
 use std::io;
@@ -12,61 +12,62 @@ use std::sync::atomic::AtomicU64;
 use super::raw::{copy_in, copy_out};
 use crate::sys::memory::{FileMapping, check_sealed, sealed_file};
 
-/// Bytes that are copied in one go. For more than 2112 the C library has `rep movsb` on processors which claim that it is
-/// fast. On those of AMD it is at half the speed where the two sides lie badly to each other within their pages.
-const PIECE: usize = 2048;
+/// Maximum number of bytes in one call of `memcpy`. Above 2112 bytes the C library uses `rep movsb` on processors
+/// that report it as fast. On those of AMD it runs at half the speed for unfavourable offsets of the two sides within
+/// their pages.
+const COPY_CHUNK_BYTES: usize = 2048;
 
-/// Bytes that another process may have mapped as well.
+/// Memory that another process may have mapped too.
 #[derive(Debug)]
 pub(crate) struct Segment {
     mapping: FileMapping,
 }
 
 impl Segment {
-    /// Makes one of zeros, and a descriptor by which another process can [open](Self::open) it.
+    /// Creates a zeroed segment, and a descriptor by which another process can [open](Self::open) it.
     ///
     /// # Errors
     ///
-    /// The system has no memory, or no more descriptors.
+    /// An I/O error when the system lacks memory or descriptors.
     pub(crate) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
         let file = sealed_file(len)?;
         let mapping = FileMapping::of_whole(&file, len)?;
         Ok((Self { mapping }, file.into()))
     }
 
-    /// Maps one that another process has made.
+    /// Maps a segment that another process has created.
     ///
     /// # Errors
     ///
-    /// `InvalidData` when it is not of this length, or could become shorter: who looks at what is gone is ended
-    /// by the system. Otherwise what the system says.
+    /// `InvalidData` when the segment has another length or can be truncated: an access beyond the end of a file
+    /// raises SIGBUS. Other I/O errors of the system.
     pub(crate) fn open(descriptor: OwnedFd, len: usize) -> io::Result<Self> {
         let file = File::from(descriptor);
         check_sealed(&file, len)?;
         Ok(Self { mapping: FileMapping::of_whole(&file, len)? })
     }
 
-    /// Copies to offset `at`. `None`, and nothing is done, where that is not within the segment.
+    /// Copies to offset `at`. Returns `None`, without a copy, when the bytes are not within the segment.
     #[inline]
     pub(crate) fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         self.mapping.bytes(at, from.len())?;
-        for (at, piece) in (at..).step_by(PIECE).zip(from.chunks(PIECE)) {
+        for (at, piece) in (at..).step_by(COPY_CHUNK_BYTES).zip(from.chunks(COPY_CHUNK_BYTES)) {
             copy_in(&self.mapping, at, piece)?;
         }
         Some(())
     }
 
-    /// Copies from offset `at`. `None`, and nothing is done, where that is not within the segment.
+    /// Copies from offset `at`. Returns `None`, without a copy, when the bytes are not within the segment.
     #[inline]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) -> Option<()> {
         self.mapping.bytes(at, to.len())?;
-        for (at, piece) in (at..).step_by(PIECE).zip(to.chunks_mut(PIECE)) {
+        for (at, piece) in (at..).step_by(COPY_CHUNK_BYTES).zip(to.chunks_mut(COPY_CHUNK_BYTES)) {
             copy_out(&self.mapping, at, piece)?;
         }
         Some(())
     }
 
-    /// The word at offset `at`; `None` where there is none, or it is not aligned.
+    /// Returns the word at offset `at`, or `None` when it is out of bounds or misaligned.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> Option<&AtomicU64> {
         self.mapping.word(at)
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_see_what_one_of_them_writes() {
+    fn both_mappings_share_bytes() {
         let (ours, descriptor) = Segment::create(8192).unwrap();
         let theirs = Segment::open(descriptor, 8192).unwrap();
         ours.write(8185, b"the end").unwrap();
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_within_is_left_alone() {
+    fn out_of_bounds_copies_do_nothing() {
         let (segment, _) = Segment::create(64).unwrap();
         assert_eq!(segment.write(60, &[1; 5]), None);
         assert_eq!(segment.read(usize::MAX, &mut [1]), None);
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_go_away_is_not_opened() {
+    fn unsealed_file_is_refused() {
         let refused = |file: File| Segment::open(file.into(), 4096).unwrap_err().kind();
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();

@@ -1,15 +1,14 @@
-//! Bytes on their way between packets and memory that only the system copies.
+//! Staging buffers between packets and memory that only system calls copy.
 //!
-//! A call takes the system longer than the bytes of a packet take it. So what the packets of a message
-//! read one behind the other is read ahead by one call, and what they bring is held back, to be
-//! written by one:
+//! A system call can_append longer than the copy of a packet. So one call reads ahead for several consecutive packets of a
+//! message, and one call writes the payloads of several packets:
 //!
-//! | | begins with | ends with |
+//! | | starts with | ends with |
 //! |---|---|---|
-//! | reading ahead | the packet that goes on where the one before ended | the epoch, or something that is written |
-//! | holding back | any packet but the last of a message | that last one, any other use of memory, or the epoch |
+//! | read-ahead | a packet that continues the one before | the epoch, or a write |
+//! | write-behind | any packet except the last of a message | the last packet, another access to memory, or the epoch |
 //!
-//! The processor copies the bytes once more than without, which takes a fraction of the calls' time.
+//! The additional copy by the CPU costs a fraction of the saved calls.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -18,27 +17,26 @@ use std::sync::atomic::{Ordering, fence};
 use super::backing::Backing;
 use super::placement::{Placement, TAIL};
 
-/// How many bytes are read ahead or held back at most: a few packets, which stay in the nearest cache.
-const MOST: usize = 16 << 10;
+/// Maximum number of bytes read ahead or written behind: a few packets, which fit the L1 cache.
+const MAX_STAGED_BYTES: usize = 16 << 10;
 
-/// What an engine has read ahead and holds back.
+/// Read-ahead and write-behind buffers of an engine.
 #[derive(Debug, Default)]
-pub(super) struct Stage {
-    ahead: RefCell<Ahead>,
-    behind: RefCell<Behind>,
-    /// Whether something is held back.
-    holds: Cell<bool>,
+pub(super) struct StagingBuffer {
+    ahead: RefCell<ReadAhead>,
+    behind: RefCell<WriteBehind>,
+    /// Whether bytes wait to be written.
+    has_pending_writes: Cell<bool>,
 }
 
-impl Stage {
-    /// An epoch begins: memory may have changed since the one before.
+impl StagingBuffer {
+    /// Discards bytes that an earlier epoch has read ahead, because the memory may have changed.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.ahead.get_mut().len = 0;
     }
 
-    /// Copies `to.len()` bytes from offset `at`. The `behind` bytes after them are likely to be asked
-    /// for next.
+    /// Copies `to.len()` bytes from offset `at`. The caller expects to read the `behind` bytes after them next.
     pub(super) fn read(
         &self,
         backing: &Arc<dyn Backing>,
@@ -49,7 +47,7 @@ impl Stage {
         self.ahead.borrow_mut().read(backing, at, to, behind)
     }
 
-    /// Copies `from` to offset `at`, now or later.
+    /// Copies `from` to offset `at`, immediately or later.
     pub(super) fn write(
         &self,
         backing: &Arc<dyn Backing>,
@@ -59,11 +57,11 @@ impl Stage {
     ) -> Option<()> {
         self.ahead.borrow_mut().len = 0;
         let mut behind = self.behind.borrow_mut();
-        if !behind.takes(backing, at, from.len()) {
+        if !behind.can_append(backing, at, from.len()) {
             behind.write_out()?;
         }
         match placement {
-            Placement::Plain => behind.hold(backing, at, from),
+            Placement::Plain => behind.append(backing, at, from),
             Placement::Final => {
                 let (front, tail) = from.split_at(from.len().saturating_sub(TAIL));
                 behind.write_with(backing, at, front)?;
@@ -71,31 +69,31 @@ impl Stage {
                 backing.write_last(at + front.len(), tail)?;
             }
         }
-        self.holds.set(placement == Placement::Plain);
+        self.has_pending_writes.set(placement == Placement::Plain);
         Some(())
     }
 
-    /// Writes what is held back.
+    /// Writes the waiting bytes.
     #[inline]
     pub(super) fn write_out(&self) -> Option<()> {
-        if self.holds.take() { self.behind.borrow_mut().write_out() } else { Some(()) }
+        if self.has_pending_writes.take() { self.behind.borrow_mut().write_out() } else { Some(()) }
     }
 }
 
 /// Bytes of a backing that were read ahead.
 #[derive(Debug, Default)]
-struct Ahead {
-    /// Which backing, by where it is.
+struct ReadAhead {
+    /// Address of the backing, which identifies it.
     of: usize,
-    /// The offset of the first byte of `bytes`, of which `len` are from there.
+    /// Offset of the first byte of `bytes`, of which `len` are valid.
     start: usize,
     bytes: Vec<u8>,
     len: usize,
-    /// The offset behind what was asked for last.
+    /// Offset after the last requested byte.
     next: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     fn read(
         &mut self,
         backing: &Arc<dyn Backing>,
@@ -104,56 +102,56 @@ impl Ahead {
         behind: usize,
     ) -> Option<()> {
         let of = Arc::as_ptr(backing).addr();
-        let goes_on = self.of == of && self.next == at;
+        let is_sequential = self.of == of && self.next == at;
         (self.of, self.next) = (of, at.checked_add(to.len())?);
-        if goes_on && let Some(bytes) = self.has(at, to.len()) {
+        if is_sequential && let Some(bytes) = self.get(at, to.len()) {
             to.copy_from_slice(bytes);
             return Some(());
         }
         self.len = 0;
-        let want = to.len().saturating_add(behind).min(MOST);
-        if !goes_on || want <= to.len() {
+        let want = to.len().saturating_add(behind).min(MAX_STAGED_BYTES);
+        if !is_sequential || want <= to.len() {
             return backing.read(at, to);
         }
-        self.bytes.resize(MOST, 0);
+        self.bytes.resize(MAX_STAGED_BYTES, 0);
         self.start = at;
         self.len = backing.read_some(at, self.bytes.get_mut(..want)?);
-        to.copy_from_slice(self.has(at, to.len())?);
+        to.copy_from_slice(self.get(at, to.len())?);
         Some(())
     }
 
-    fn has(&self, at: usize, len: usize) -> Option<&[u8]> {
+    fn get(&self, at: usize, len: usize) -> Option<&[u8]> {
         let from = at.checked_sub(self.start)?;
         self.bytes.get(..self.len)?.get(from..from.checked_add(len)?)
     }
 }
 
-/// Bytes that are not written yet.
+/// Bytes that wait to be written.
 #[derive(Debug, Default)]
-struct Behind {
+struct WriteBehind {
     to: Option<Arc<dyn Backing>>,
-    /// The offset of the first.
+    /// Offset of the first byte.
     start: usize,
     bytes: Vec<u8>,
 }
 
-impl Behind {
-    /// Whether so many bytes for offset `at` can be put to those that are there.
-    fn takes(&self, backing: &Arc<dyn Backing>, at: usize, len: usize) -> bool {
+impl WriteBehind {
+    /// Returns whether `len` bytes for offset `at` can be appended.
+    fn can_append(&self, backing: &Arc<dyn Backing>, at: usize, len: usize) -> bool {
         self.to.as_ref().is_some_and(|to| Arc::ptr_eq(to, backing))
             && self.start.checked_add(self.bytes.len()) == Some(at)
-            && self.bytes.len() + len <= MOST
+            && self.bytes.len() + len <= MAX_STAGED_BYTES
     }
 
-    /// Holds bytes back, which are [taken](Self::takes) or the first.
-    fn hold(&mut self, backing: &Arc<dyn Backing>, at: usize, from: &[u8]) {
+    /// Appends bytes, after [a check](Self::can_append), or starts with them.
+    fn append(&mut self, backing: &Arc<dyn Backing>, at: usize, from: &[u8]) {
         if self.to.is_none() {
             (self.to, self.start) = (Some(Arc::clone(backing)), at);
         }
         self.bytes.extend_from_slice(from);
     }
 
-    /// Writes what is held back and these behind it.
+    /// Writes the waiting bytes followed by these.
     fn write_with(&mut self, backing: &Arc<dyn Backing>, at: usize, from: &[u8]) -> Option<()> {
         if self.to.is_none() {
             return backing.write(at, from);
@@ -177,15 +175,15 @@ mod tests {
     use super::super::backing::{Misaligned, WordOp};
     use super::*;
 
-    /// Memory that lists the calls for it, of which the bytes from `end` on are not there.
+    /// Memory that records the calls to it. Its bytes from `end` on are not accessible.
     #[derive(Debug)]
-    struct Slow {
+    struct CallLog {
         bytes: Mutex<Vec<u8>>,
         calls: Mutex<Vec<String>>,
         end: usize,
     }
 
-    impl Slow {
+    impl CallLog {
         fn new(end: usize) -> Arc<Self> {
             let bytes = (0..=255).cycle().take(1 << 18).collect();
             Arc::new(Self { bytes: Mutex::new(bytes), calls: Mutex::default(), end })
@@ -196,7 +194,7 @@ mod tests {
         }
     }
 
-    impl Backing for Slow {
+    impl Backing for CallLog {
         fn read_some(&self, at: usize, to: &mut [u8]) -> usize {
             self.calls.lock().unwrap().push(format!("read {at} {}", to.len()));
             let there = to.len().min(self.end.saturating_sub(at));
@@ -211,7 +209,7 @@ mod tests {
             Some(())
         }
 
-        fn takes_calls(&self) -> bool {
+        fn uses_syscalls(&self) -> bool {
             true
         }
 
@@ -219,19 +217,19 @@ mod tests {
             None
         }
 
-        fn has_whole_words(&self) -> bool {
+        fn has_atomic_words(&self) -> bool {
             false
         }
 
-        fn is_callers(&self) -> bool {
+        fn belongs_to_caller(&self) -> bool {
             true
         }
     }
 
     const ALL: usize = 1 << 18;
 
-    /// Reads packets of a message of `len` bytes, one behind the other, and says whether each was there.
-    fn read(stage: &Stage, memory: &Arc<Slow>, len: usize, packets: usize) -> Vec<bool> {
+    /// Reads consecutive packets of a message of `len` bytes, and returns for each whether it succeeded.
+    fn read(stage: &StagingBuffer, memory: &Arc<CallLog>, len: usize, packets: usize) -> Vec<bool> {
         let backing: Arc<dyn Backing> = memory.clone();
         let one = |n: usize| {
             let mut packet = [0; 4096];
@@ -241,24 +239,25 @@ mod tests {
         (0..packets).map(one).collect()
     }
 
-    fn write(stage: &Stage, memory: &Arc<Slow>, at: usize, last: bool) -> Option<()> {
+    fn write(stage: &StagingBuffer, memory: &Arc<CallLog>, at: usize, last: bool) -> Option<()> {
         let backing: Arc<dyn Backing> = memory.clone();
         let placement = if last { Placement::Final } else { Placement::Plain };
         stage.write(&backing, at, &[7; 100], placement)
     }
 
     #[test]
-    fn what_packets_take_one_behind_the_other_is_read_by_few_calls() {
-        let (stage, memory) = (Stage::default(), Slow::new(ALL));
+    fn consecutive_reads_share_system_calls() {
+        let (stage, memory) = (StagingBuffer::default(), CallLog::new(ALL));
         assert_eq!(read(&stage, &memory, 40_960, 10), [true; 10]);
-        // The first alone, for nobody knows that there will be a second; the last are what the message has left.
+        // The first packet is read alone, because it has no predecessor; the last call reads the remainder of the
+        // message.
         let calls = ["read 0 4096", "read 4096 16384", "read 20480 16384", "read 36864 4096"];
         assert_eq!(memory.calls(), calls);
     }
 
     #[test]
-    fn what_was_read_ahead_is_good_for_one_turn() {
-        let (mut stage, memory) = (Stage::default(), Slow::new(ALL));
+    fn read_ahead_lasts_one_epoch() {
+        let (mut stage, memory) = (StagingBuffer::default(), CallLog::new(ALL));
         let backing: Arc<dyn Backing> = memory.clone();
         assert_eq!(read(&stage, &memory, 40_960, 2), [true; 2]);
         memory.bytes.lock().unwrap()[8192..12_288].fill(1);
@@ -274,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn where_pages_are_missing_what_is_before_them_is_read() {
-        let (stage, memory) = (Stage::default(), Slow::new(3 * 4096 + 10));
+    fn read_ahead_stops_at_a_missing_page() {
+        let (stage, memory) = (StagingBuffer::default(), CallLog::new(3 * 4096 + 10));
         assert_eq!(read(&stage, &memory, 40_960, 5), [true, true, true, false, false]);
     }
 
     #[test]
-    fn what_packets_bring_is_written_with_the_last_of_them() {
-        let (stage, memory) = (Stage::default(), Slow::new(ALL));
+    fn last_packet_writes_the_staged_ones() {
+        let (stage, memory) = (StagingBuffer::default(), CallLog::new(ALL));
         for at in [0, 100, 200] {
             write(&stage, &memory, at, false).unwrap();
         }
@@ -294,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_on_where_the_last_ended_is_behind_it() {
-        let (stage, memory) = (Stage::default(), Slow::new(ALL));
-        let other = Slow::new(ALL);
+    fn nonconsecutive_write_flushes_the_staged_one() {
+        let (stage, memory) = (StagingBuffer::default(), CallLog::new(ALL));
+        let other = CallLog::new(ALL);
         write(&stage, &memory, 0, false).unwrap();
         write(&stage, &memory, 50, false).unwrap();
         assert_eq!(memory.calls(), ["write 0 100"]);
@@ -307,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_once() {
-        let (stage, memory) = (Stage::default(), Slow::new(50));
+    fn failed_write_is_reported_once() {
+        let (stage, memory) = (StagingBuffer::default(), CallLog::new(50));
         write(&stage, &memory, 0, false).unwrap();
         assert_eq!((stage.write_out(), stage.write_out()), (None, Some(())));
         write(&stage, &memory, 0, false).unwrap();
@@ -317,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_held_back_than_a_few_packets() {
-        let (stage, memory) = (Stage::default(), Slow::new(ALL));
+    fn staged_bytes_are_bounded() {
+        let (stage, memory) = (StagingBuffer::default(), CallLog::new(ALL));
         let backing: Arc<dyn Backing> = memory.clone();
         for n in 0..5 {
             stage.write(&backing, n * 4096, &[0; 4096], Placement::Plain).unwrap();

@@ -1,4 +1,4 @@
-//! The key table of a device.
+//! Key table of a device.
 
 mod advise;
 mod rereg;
@@ -15,10 +15,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use thiserror::Error;
 
-use super::access::{Access, AccessError, Need, Via};
+use super::access::{Access, AccessError, KeyUser, LocalAccess};
 use super::budget::Budget;
 use super::guard::EpochHandle;
-use super::keys::{ByKey, index, whole};
+use super::keys::{ByKey, hash_key, index};
 use super::raw::HostMemory;
 use super::region::Region;
 use super::span::{Span, Spans};
@@ -27,23 +27,23 @@ use crate::ids::{Lkey, PdId, Rkey};
 use crate::sync::RwLock;
 use crate::sync::epoch::Epochs;
 
-/// The key table of a device, shared by its engines and by application threads.
+/// Key table of a device, shared by its engines and by application threads.
 ///
-/// A key is an index of 24 random bits, which no two regions or memory windows share, and a variant byte.
-/// They are found by the whole of it: a peer that guesses finds one of n regions with a chance of n in
-/// 2^32, and cannot tell whether an index of his is there, from answers nor from how long they take.
+/// A key consists of an index of 24 random bits, unique among regions and memory windows, and a variant byte. Lookups
+/// compare the whole key: a peer that guesses a key finds one of n regions with probability n / 2^32. Neither the
+/// responses nor their timing reveal whether an index is in use.
 ///
 /// ```
 /// use softroce::ids::PdId;
-/// use softroce::mem::{Access, HostMemory, Memory, Need, Placement};
+/// use softroce::mem::{Access, HostMemory, Memory, LocalAccess, Placement};
 ///
 /// let memory = Memory::new([7; 32]);
 /// let mut handle = memory.epoch_handle();
 /// let pd = PdId(1);
 /// let region = memory.register(pd, HostMemory::alloc(4096)?, None, Access::LOCAL_WRITE)?;
 ///
-/// // What an engine does with a message that arrives:
-/// let span = memory.local(pd, region.lkey(), region.addr() + 64, 5, Need::Write)?;
+/// An engine receives a message:
+/// let span = memory.local(pd, region.lkey(), region.addr() + 64, 5, LocalAccess::Write)?;
 /// span.place(&handle.enter(), 0, b"hello", Placement::Final)?;
 ///
 /// let mut seen = [0; 5];
@@ -58,95 +58,95 @@ pub struct Memory {
     pub(super) device_memory: Arc<Budget>,
 }
 
-/// How much memory a device has keys for.
+/// Maximum numbers and sizes of registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryLimits {
-    /// Regions at once.
+    /// Number of regions.
     pub max_mr: usize,
-    /// Memory windows at once.
+    /// Number of memory windows.
     pub max_mw: usize,
     /// Bytes of a region.
     pub max_mr_size: usize,
-    /// Bytes of device memory, in all of it.
+    /// Total bytes of device memory.
     pub max_dm_size: usize,
 }
 
 impl Default for MemoryLimits {
-    /// An eighth of the keys for regions and windows together, so that they cannot be guessed; all
-    /// bytes there can be; and as much device memory as an adapter with plenty has.
+    /// Returns the default limits: regions and windows use at most an eighth of the keys, so keys cannot be guessed;
+    /// the size of a region is unlimited; and the size of device memory is that of a large adapter.
     fn default() -> Self {
         Self { max_mr: 1 << 20, max_mw: 1 << 20, max_mr_size: usize::MAX, max_dm_size: 1 << 20 }
     }
 }
 
-/// Regions and windows. No index is of both.
+/// Regions and windows. Their indices are disjoint.
 pub(super) struct Table {
-    /// By the whole key.
+    /// Regions by whole key.
     regions: ByKey<Arc<Region>>,
-    /// The indices of the regions.
+    /// Indices of the regions.
     taken: ByKey<()>,
     pub(super) windows: Windows,
     keys: ChaCha8Rng,
 }
 
 impl Table {
-    /// A random key whose index neither a region nor a window has.
+    /// Returns a random key with a free index.
     ///
-    /// At most one index in 8 is taken, so this soon ends.
+    /// At most one index in 8 is in use, so the loop ends soon.
     pub(super) fn free_key(&mut self) -> u32 {
         loop {
             let key = self.keys.next_u32();
             let at = index(key);
-            // Programs use key 0 for "none".
+            // Programs use key 0 for "no key".
             if at != 0 && !self.taken.contains_key(&at) && !self.windows.contains(at) {
                 return key;
             }
         }
     }
 
-    /// The region with exactly this key, if it is of domain `pd`.
+    /// Returns the region with exactly this key, if it belongs to domain `pd`.
     pub(super) fn region(&self, pd: PdId, key: u32) -> Result<&Arc<Region>, AccessError> {
-        let region = self.regions.get(&whole(key)).ok_or(AccessError::UnknownKey { key })?;
+        let region = self.regions.get(&hash_key(key)).ok_or(AccessError::UnknownKey { key })?;
         if region.pd() == pd { Ok(region) } else { Err(AccessError::WrongDomain { key }) }
     }
 
-    /// Whether it is this region that its key finds here.
-    fn lists(&self, region: &Region) -> bool {
-        let found = self.regions.get(&whole(region.key()));
+    /// Returns whether the table contains this region.
+    fn contains(&self, region: &Region) -> bool {
+        let found = self.regions.get(&hash_key(region.key()));
         found.is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), region))
     }
 
-    /// Whether no window is bound to a region.
-    fn free_of_windows(&self, region: &Region) -> Result<(), DeregisterError> {
+    /// Returns an error when windows are bound to a region.
+    fn check_unbound(&self, region: &Region) -> Result<(), DeregisterError> {
         match self.windows.bound_to(region) {
             0 => Ok(()),
             windows => Err(DeregisterError { windows }),
         }
     }
 
-    /// Takes out a region, if it is here, and unbinds its windows.
+    /// Removes a region, if the table contains it, and unbinds its windows.
     fn remove(&mut self, region: &Region) {
-        if self.lists(region) {
+        if self.contains(region) {
             self.windows.unbind_all_of(region);
-            self.regions.remove(&whole(region.key()));
+            self.regions.remove(&hash_key(region.key()));
             self.taken.remove(&index(region.key()));
         }
     }
 
-    /// Enters a region, in place of another with the same key if there is one.
-    pub(super) fn enter(&mut self, region: &Arc<Region>) {
+    /// Inserts a region. It replaces a region with the same key.
+    pub(super) fn insert(&mut self, region: &Arc<Region>) {
         self.taken.insert(index(region.key()), ());
-        self.regions.insert(whole(region.key()), Arc::clone(region));
+        self.regions.insert(hash_key(region.key()), Arc::clone(region));
     }
 }
 
 impl Memory {
-    /// An empty table whose keys follow from `seed`. Peers must not be able to guess it.
+    /// Creates an empty table. The seed determines its keys. Peers must not be able to guess the seed.
     pub fn new(seed: [u8; 32]) -> Self {
         Self::with_limits(seed, MemoryLimits::default())
     }
 
-    /// The same with limits of its own; what is more than the default is taken for that.
+    /// Creates an empty table with these limits, reduced to the defaults where they exceed them.
     pub fn with_limits(seed: [u8; 32], limits: MemoryLimits) -> Self {
         let most = MemoryLimits::default();
         let limits = MemoryLimits {
@@ -168,16 +168,16 @@ impl Memory {
         }
     }
 
-    /// How much there can be of what.
+    /// Returns the limits.
     pub fn limits(&self) -> MemoryLimits {
         self.limits
     }
 
     /// Registers memory under a new key.
     ///
-    /// Peers and work requests address it from `iova`, or from its host address when there is none,
-    /// or from zero with [`Access::ZERO_BASED`], whatever `iova` is. The memory may have no bytes: then
-    /// every request for some is out of range.
+    /// Peers and work requests address it from `iova` on; from its host address on if `iova` is `None`; from zero on
+    /// with [`Access::ZERO_BASED`], regardless of `iova`. Memory of length 0 is valid: every access to a byte of it
+    /// is out of bounds.
     ///
     /// # Errors
     /// See [`RegisterError`]. The memory is dropped.
@@ -197,11 +197,11 @@ impl Memory {
         let key = table.free_key();
         let epochs = Arc::clone(&self.epochs);
         let region = Arc::new(Region::new(key, pd, addr, access, memory, epochs));
-        table.enter(&region);
+        table.insert(&region);
         Ok(region)
     }
 
-    /// The address and the rights that a region will have.
+    /// Returns the address and the access rights of a new region.
     fn check(
         &self,
         memory: &HostMemory,
@@ -224,26 +224,24 @@ impl Memory {
         Ok((addr, access & Access::all()))
     }
 
-    /// Removes the region and unbinds its windows: their keys open nothing any more, and messages
-    /// under way are cut off.
+    /// Removes the region and unbinds its windows: their keys become invalid, and messages in progress fail.
     ///
-    /// When it returns, no engine and no `read_at` or `write_at` touches the region's memory, so
-    /// that the caller's may be freed. It waits for as long as an engine's [`EpochGuard`](super::EpochGuard)
-    /// lasts, and for ever when the calling thread holds one itself. Again is allowed, and does
-    /// nothing but wait.
+    /// When it returns, no engine and no `read_at` or `write_at` accesses the region's memory, so the caller may free
+    /// its memory. It waits for the open [`EpochGuard`](super::EpochGuard)s of all engines, and deadlocks if the
+    /// calling thread holds one. Further calls only wait.
     pub fn deregister(&self, region: &Region) {
         self.write().remove(region);
         region.memory.revoke();
     }
 
-    /// The same, unless memory windows are bound to the region.
+    /// Deregisters the region, unless memory windows are bound to it.
     ///
     /// # Errors
-    /// [`DeregisterError`]; nothing has changed.
+    /// [`DeregisterError`]; the region does not change.
     pub fn try_deregister(&self, region: &Region) -> Result<(), DeregisterError> {
         let mut table = self.write();
-        if table.lists(region) {
-            table.free_of_windows(region)?;
+        if table.contains(region) {
+            table.check_unbound(region)?;
             table.remove(region);
         }
         drop(table);
@@ -251,39 +249,39 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns the epoch handle of one more engine, which copies from and to this table's regions.
+    /// Returns an epoch handle for an engine that copies from and to this table's regions.
     pub fn epoch_handle(&self) -> EpochHandle {
         EpochHandle::new(&self.epochs)
     }
 
-    /// Finds the bytes that a local work request of domain `pd` names.
+    /// Checks an access of a local work request in domain `pd`, and returns the bytes.
     ///
     /// # Errors
-    /// See [`AccessError`]. No bytes are always allowed, under any key.
+    /// See [`AccessError`]. Empty accesses need no valid key.
     pub fn local(
         &self,
         pd: PdId,
         lkey: Lkey,
         addr: u64,
         len: u32,
-        need: Need,
+        need: LocalAccess,
     ) -> Result<Span, AccessError> {
         if len == 0 {
             return Ok(Span::EMPTY);
         }
         let table = self.read();
         let region = table.region(pd, lkey.0)?;
-        open(region, addr, len, need.access())
+        span_of(region, addr, len, need.access())
     }
 
-    /// Finds the bytes that a peer names in a request to the queue pair `via`; `need` is the
-    /// `REMOTE_` flag of the operation. The key is that of a region or of a memory window.
+    /// Checks an access of a peer through the queue pair `user`, and returns the bytes. `need` is the `REMOTE_` flag
+    /// of the operation. The key is that of a region or of a memory window.
     ///
     /// # Errors
-    /// See [`AccessError`]. No bytes are always allowed, under any key (C9-88).
+    /// See [`AccessError`]. Empty accesses need no valid key (C9-88).
     pub fn remote(
         &self,
-        via: impl Into<Via>,
+        user: impl Into<KeyUser>,
         rkey: Rkey,
         addr: u64,
         len: u32,
@@ -292,43 +290,43 @@ impl Memory {
         if len == 0 {
             return Ok(Span::EMPTY);
         }
-        let via = via.into();
+        let user = user.into();
         let table = self.read();
-        match table.region(via.pd, rkey.0) {
-            Ok(region) => open(region, addr, len, need),
+        match table.region(user.pd, rkey.0) {
+            Ok(region) => span_of(region, addr, len, need),
             Err(unknown @ AccessError::UnknownKey { .. }) => {
                 let window = table.windows.with_key(rkey).ok_or(unknown)?;
-                window.open(via, addr, len, need)
+                window.span(user, addr, len, need)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Finds all bytes with which a peer may do `need` by this key.
+    /// Returns all bytes to which a peer has the access right `need` with this key.
     ///
     /// # Errors
     /// See [`AccessError`].
     pub fn remote_whole(
         &self,
-        via: impl Into<Via>,
+        user: impl Into<KeyUser>,
         rkey: Rkey,
         need: Access,
     ) -> Result<Span, AccessError> {
-        let via = via.into();
+        let user = user.into();
         let table = self.read();
-        match table.region(via.pd, rkey.0) {
+        match table.region(user.pd, rkey.0) {
             Ok(region) => {
                 region.grants(need)?;
                 Ok(Span::of_all(Arc::clone(region), 0, region.len()))
             }
             Err(unknown @ AccessError::UnknownKey { .. }) => {
-                table.windows.with_key(rkey).ok_or(unknown)?.open_whole(via, need)
+                table.windows.with_key(rkey).ok_or(unknown)?.whole_span(user, need)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// How many regions there are.
+    /// Returns the number of regions.
     pub fn region_count(&self) -> usize {
         self.read().regions.len()
     }
@@ -343,15 +341,15 @@ impl Memory {
 }
 
 impl Spans {
-    /// Looks up each `(key, address, length)` of a local work request.
+    /// Checks each `(key, address, length)` of a local work request.
     ///
     /// # Errors
-    /// The first piece's that is refused. A piece without bytes is not looked at.
+    /// The error of the first invalid element. Empty elements are not checked.
     pub fn resolve(
         memory: &Memory,
         pd: PdId,
         pieces: impl IntoIterator<Item = (Lkey, u64, u32)>,
-        need: Need,
+        need: LocalAccess,
     ) -> Result<Self, AccessError> {
         let mut spans = Self::default();
         for (lkey, addr, len) in pieces {
@@ -362,8 +360,8 @@ impl Spans {
     }
 }
 
-/// The `len` bytes at `addr` of a region that was found.
-fn open(region: &Arc<Region>, addr: u64, len: u32, need: Access) -> Result<Span, AccessError> {
+/// Returns the `len` bytes at `addr` of a region.
+fn span_of(region: &Arc<Region>, addr: u64, len: u32, need: Access) -> Result<Span, AccessError> {
     region.grants(need)?;
     let offset = region.offset_of(addr, len)?;
     Ok(Span::new(Arc::clone(region), offset, len))
@@ -390,63 +388,63 @@ fn check_access(access: Access, memory: &HostMemory) -> Result<(), RegisterError
     Ok(())
 }
 
-/// Why memory was not registered.
+/// Error of a registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RegisterError {
-    /// The memory that a region is to move to has no bytes.
+    /// The new memory of a region is empty.
     #[error("a region cannot move to 0 bytes")]
     Empty,
-    /// Peers would write what the host itself may not.
+    /// Remote writes or atomics require local write access.
     #[error("{access} needs LOCAL_WRITE")]
     NeedsLocalWrite {
-        /// The flags that need it.
+        /// The flags that require it.
         access: Access,
     },
-    /// Flags that are not supported.
+    /// The flags are not supported.
     #[error("access {access} is not supported")]
     Unsupported {
-        /// Those flags.
+        /// The unsupported flags.
         access: Access,
     },
-    /// The region would go past the end of the 64-bit address space.
+    /// The region exceeds the 64-bit address space.
     #[error("{len} bytes from 0x{addr:x} go past the last address")]
     AddressOverflow {
-        /// The first address.
+        /// First address.
         addr: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// FLUSH to persistence was to be allowed for memory that no FLUSH makes persistent.
+    /// The memory does not support FLUSHes with persistence.
     #[error("FLUSH_PERSISTENT needs memory that is a mapped file")]
     NotPersistent,
-    /// More bytes than a region may have.
+    /// The memory exceeds the maximum length of a region.
     #[error("a region of {len} bytes: the longest is {max}")]
     TooLong {
-        /// How many bytes.
+        /// Length in bytes.
         len: usize,
-        /// The most there can be.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// There are as many regions as there can be.
+    /// The table has the maximum number of regions.
     #[error("there are {max} regions, the most there can be")]
     TableFull {
-        /// How many that is.
+        /// Maximum number of regions.
         max: usize,
     },
-    /// Device memory has no addresses but those that count from zero.
+    /// Regions of device memory must be zero-based.
     #[error("a region of device memory needs ZERO_BASED")]
     NotZeroBased,
     /// The bytes are not all within the device memory.
     #[error("{len} bytes at offset {offset} are not within {dm_len} bytes of device memory")]
     OutsideDm {
-        /// The offset given.
+        /// Requested offset.
         offset: usize,
-        /// How many bytes were asked for.
+        /// Requested length in bytes.
         len: usize,
-        /// How many there are.
+        /// Length of the device memory in bytes.
         dm_len: usize,
     },
-    /// What was to be registered anew is not registered any more.
+    /// The region is no longer registered.
     #[error("the region is deregistered")]
     Gone,
     /// Memory windows are bound to the region.
@@ -454,12 +452,12 @@ pub enum RegisterError {
     Windows(#[from] DeregisterError),
 }
 
-/// Why a region stays registered.
+/// Error of a deregistration: memory windows are bound to the region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[doc(alias = "EBUSY")]
 #[error("memory windows are bound to the region: {windows}")]
 pub struct DeregisterError {
-    /// How many.
+    /// Number of windows.
     pub windows: usize,
 }
 
@@ -487,16 +485,16 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_found_by_either_key_within_its_range() {
+    fn region_is_found_by_either_key_within_its_range() {
         let memory = memory();
         let region = memory.register(PD, page(), Some(0x1000), REMOTE).unwrap();
-        let local = memory.local(PD, region.lkey(), 0x1000, 4096, Need::Write).unwrap();
+        let local = memory.local(PD, region.lkey(), 0x1000, 4096, LocalAccess::Write).unwrap();
         let remote = memory.remote(PD, region.rkey(), 0x1fff, 1, Access::REMOTE_READ).unwrap();
         assert_eq!((local.len(), remote.len()), (4096, 1));
     }
 
     #[test]
-    fn a_range_must_lie_in_the_region_whole() {
+    fn range_must_lie_within_the_region() {
         let memory = memory();
         let region = memory.register(PD, page(), Some(0x1000), REMOTE).unwrap();
         let find = |addr, len| memory.remote(PD, region.rkey(), addr, len, Access::REMOTE_WRITE);
@@ -522,11 +520,11 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_no_bytes_opens_no_byte() {
+    fn empty_region_grants_no_access() {
         let memory = memory();
         let nothing = page().part(0, 0).unwrap();
         let region = memory.register(PD, nothing, Some(0x1000), REMOTE).unwrap();
-        let local = |addr, len| memory.local(PD, region.lkey(), addr, len, Need::Read);
+        let local = |addr, len| memory.local(PD, region.lkey(), addr, len, LocalAccess::Read);
         let remote = |addr, len| memory.remote(PD, region.rkey(), addr, len, Access::REMOTE_WRITE);
         for addr in [0, 0x0fff, 0x1000, 0x1001, u64::MAX] {
             assert_eq!([local(addr, 0), remote(addr, 0)].map(|found| found.unwrap().len()), [0; 2]);
@@ -545,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_may_end_at_the_last_address() {
+    fn region_may_end_at_the_last_address() {
         let memory = memory();
         let last = u64::MAX - 4096;
         let region = memory.register(PD, page(), Some(last), REMOTE).unwrap();
@@ -560,17 +558,19 @@ mod tests {
 
     /// MR-09
     #[test]
-    fn a_zero_based_region_is_addressed_from_zero() {
+    fn zero_based_region_is_addressed_from_zero() {
         let memory = memory();
         let access = REMOTE | Access::ZERO_BASED;
         let region = memory.register(PD, page(), None, access).unwrap();
         assert_eq!(region.addr(), 0);
-        assert!(memory.local(PD, region.lkey(), 0, 4096, Need::Read).is_ok());
-        assert!(memory.local(PD, region.lkey(), region.as_ptr() as u64, 1, Need::Read).is_err());
+        assert!(memory.local(PD, region.lkey(), 0, 4096, LocalAccess::Read).is_ok());
+        assert!(
+            memory.local(PD, region.lkey(), region.as_ptr() as u64, 1, LocalAccess::Read).is_err()
+        );
     }
 
     #[test]
-    fn without_an_address_of_its_own_a_region_has_the_hosts() {
+    fn region_without_iova_has_host_addresses() {
         let memory = memory();
         let region = memory.register(PD, page(), None, REMOTE).unwrap();
         assert_eq!(region.addr(), region.as_ptr() as u64);
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_needs_its_right() {
+    fn each_operation_requires_its_access_right() {
         let memory = memory();
         let reads = memory.register(PD, page(), Some(0), Access::REMOTE_READ).unwrap();
         let key = reads.rkey().0;
@@ -589,14 +589,14 @@ mod tests {
         }
         let need = Access::LOCAL_WRITE;
         assert_eq!(
-            memory.local(PD, reads.lkey(), 0, 8, Need::Write).unwrap_err(),
+            memory.local(PD, reads.lkey(), 0, 8, LocalAccess::Write).unwrap_err(),
             AccessError::Denied { key, need, granted }
         );
-        assert!(memory.local(PD, reads.lkey(), 0, 8, Need::Read).is_ok());
+        assert!(memory.local(PD, reads.lkey(), 0, 8, LocalAccess::Read).is_ok());
     }
 
     #[test]
-    fn another_domains_key_is_refused_before_anything_is_told_of_the_region() {
+    fn key_of_another_domain_reveals_nothing_of_the_region() {
         let memory = memory();
         let region = memory.register(PD, page(), Some(0), REMOTE).unwrap();
         let refused = AccessError::WrongDomain { key: region.rkey().0 };
@@ -606,16 +606,16 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_need_no_key() {
+    fn empty_access_needs_no_key() {
         let memory = memory();
         let span = memory.remote(PD, Rkey(0xdead_beef), 77, 0, Access::REMOTE_WRITE).unwrap();
         assert!(span.is_empty() && span.is_live());
-        assert!(memory.local(PD, Lkey(0), 0, 0, Need::Write).unwrap().is_empty());
+        assert!(memory.local(PD, Lkey(0), 0, 0, LocalAccess::Write).unwrap().is_empty());
     }
 
     /// MR-02
     #[test]
-    fn limits_are_kept() {
+    fn table_enforces_its_limits() {
         let limits = MemoryLimits { max_mr: 2, max_mr_size: 4096, ..Default::default() };
         let memory = Memory::with_limits([1; 32], limits);
         let register = |len| memory.register(PD, HostMemory::alloc(len).unwrap(), None, REMOTE);
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn registration_refuses_what_it_cannot_keep() {
+    fn registration_refuses_invalid_attributes() {
         let memory = memory();
         let refused = |access| memory.register(PD, page(), None, access).unwrap_err();
         for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
@@ -645,7 +645,7 @@ mod tests {
 
     /// MR-01
     #[test]
-    fn the_variant_byte_of_a_key_must_match() {
+    fn variant_byte_of_a_key_must_match() {
         let memory = memory();
         let region = memory.register(PD, page(), Some(0), REMOTE).unwrap();
         for flip in 1..=255 {
@@ -656,10 +656,11 @@ mod tests {
     }
 
     #[test]
-    fn a_deregistered_key_opens_nothing_and_its_neighbours_still_do() {
+    fn deregistered_key_is_invalid_and_other_keys_stay_valid() {
         let memory = memory();
         let [a, b] = [0, 1].map(|_| memory.register(PD, page(), Some(0), REMOTE).unwrap());
-        let find = |r: &Region| memory.local(PD, r.lkey(), 0, 8, Need::Read).map(|span| span.len());
+        let find =
+            |r: &Region| memory.local(PD, r.lkey(), 0, 8, LocalAccess::Read).map(|span| span.len());
         memory.deregister(&a);
         assert_eq!(find(&a), Err(AccessError::UnknownKey { key: a.lkey().0 }));
         assert_eq!(find(&b), Ok(8));
@@ -668,12 +669,12 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_another_device_leaves_this_ones_keys_alone() {
+    fn deregistering_a_region_of_another_device_changes_nothing() {
         let [ours, theirs] = [memory(), memory()];
         let [a, b] = [&ours, &theirs].map(|m| m.register(PD, page(), Some(0), REMOTE).unwrap());
         assert_eq!(a.rkey(), b.rkey(), "same seed, same keys");
         ours.deregister(&b);
-        assert!(ours.local(PD, a.lkey(), 0, 8, Need::Read).is_ok());
+        assert!(ours.local(PD, a.lkey(), 0, 8, LocalAccess::Read).is_ok());
     }
 
     #[test]
@@ -685,12 +686,12 @@ mod tests {
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), 64);
-        // Each bit is set in about half of them: 64 draws are outside 12..=52 once in 10^6.
+        // Each bit is set in about half of the keys: 64 draws are outside 12..=52 once in 10^6.
         for bit in 0..32 {
             let set = keys.iter().filter(|key| *key >> bit & 1 == 1).count();
             assert!((12..=52).contains(&set), "bit {bit} is set in {set} of 64 keys");
         }
-        // Around each key, and one index on, there is nothing.
+        // No key near these keys is valid, nor one with the next index.
         for key in &keys {
             for guess in (key.wrapping_sub(300)..*key).chain(key + 1..key.saturating_add(300)) {
                 let found = memory.remote(PD, Rkey(guess), 0, 1, Access::REMOTE_READ);
@@ -700,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_follow_from_the_seed() {
+    fn seed_determines_the_keys() {
         let keys = |seed| {
             let memory = Memory::new([seed; 32]);
             [0, 1].map(|_| memory.register(PD, page(), None, REMOTE).unwrap().lkey())
@@ -710,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn deregistration_waits_for_the_turns_that_are_open() {
+    fn deregistration_waits_for_open_epochs() {
         let memory = memory();
         let region = memory.register(PD, page(), None, REMOTE).unwrap();
         let closed = AtomicBool::new(false);
@@ -721,7 +722,7 @@ mod tests {
                 let guard = handle.enter();
                 opened.send(()).unwrap();
                 wait_until(|| !region.is_live());
-                // Deregistration is under way. Were it not to wait, it would have time to return.
+                // Deregistration is in progress. If it did not wait, it would have time to return.
                 for _ in 0..1000 {
                     thread::yield_now();
                 }
@@ -735,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn deregistration_does_not_wait_for_later_turns() {
+    fn deregistration_does_not_wait_for_later_epochs() {
         let memory = memory();
         let regions: Vec<_> =
             (0..100).map(|_| memory.register(PD, page(), None, REMOTE).unwrap()).collect();

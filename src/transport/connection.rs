@@ -1,7 +1,7 @@
 //! What both halves of a connected queue pair know, and what they may touch.
 
 use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
-use crate::mem::{Access, EpochGuard, Memory, Via};
+use crate::mem::{Access, EpochGuard, KeyUser, Memory};
 use crate::net::{IpVersion, Path};
 use crate::time::{AckTimeout, Instant, RnrTimer};
 use crate::transport::counters::{Counters, Tally};
@@ -24,7 +24,7 @@ pub(crate) struct Identity {
     pub(crate) recv_cq: Option<CqId>,
 }
 
-impl From<&Identity> for Via {
+impl From<&Identity> for KeyUser {
     fn from(id: &Identity) -> Self {
         Self { pd: id.pd, qpn: Some(id.qpn) }
     }

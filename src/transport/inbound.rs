@@ -1,7 +1,7 @@
 //! A SEND or WRITE that arrives packet by packet: the part of a responder that RC and UC share.
 
 use crate::ids::{PdId, Qpn, Rkey};
-use crate::mem::{Access, Need, Placement, Span, Spans};
+use crate::mem::{Access, LocalAccess, Placement, Span, Spans};
 use crate::transport::connection::{Connection, Context, RecvEnd};
 use crate::transport::fault::TransportError;
 use crate::transport::recv::RecvQueue;
@@ -45,8 +45,8 @@ impl Inbound {
         let total = self.place(cx, packet.payload, order(position))?;
         if let (Self::Send { request, .. }, true) = (&*self, position.is_end()) {
             if let Some(Ieth(rkey)) = packet.ieth() {
-                let via = &connection.id;
-                cx.memory.invalidate(via, rkey).map_err(|_| TransportError::Invalidate)?;
+                let user = &connection.id;
+                cx.memory.invalidate(user, rkey).map_err(|_| TransportError::Invalidate)?;
             }
             let end = arrived(WcOpcode::Recv, total, packet);
             cx.complete_recv(receives.cq, connection.id.qpn, request.wr_id, end);
@@ -65,7 +65,7 @@ impl Inbound {
         request: RecvRequest,
     ) -> Result<(), TransportError> {
         let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-        let buffer = Spans::resolve(cx.memory, pd, pieces, Need::Write);
+        let buffer = Spans::resolve(cx.memory, pd, pieces, LocalAccess::Write);
         let opened = buffer.as_ref().map(|_| ()).map_err(|_| TransportError::LocalProtection);
         *self = Self::Send { request, buffer: buffer.unwrap_or_default(), received: 0 };
         opened
@@ -164,8 +164,8 @@ impl Inbound {
     /// What it has brought could not be written: its next packet is refused.
     pub(crate) fn lose_memory(&mut self) {
         match self {
-            Self::Send { buffer, .. } => buffer.lose(),
-            Self::Write { target: Some(span), .. } => span.lose(),
+            Self::Send { buffer, .. } => buffer.mark_faulted(),
+            Self::Write { target: Some(span), .. } => span.mark_faulted(),
             Self::Write { target: None, .. } | Self::None => {}
         }
     }
@@ -262,8 +262,9 @@ fn send_at_once(
     if len > length.min(connection.mtu) || packet.info.has(OpcodeFlags::INVALIDATE) {
         return false;
     }
-    let reach = cx.memory.reach_local(cx.turn, receives.pd, (lkey, addr, length), Need::Write);
-    if !reach.is_ok_and(|reach| reach.place(packet.payload).is_ok()) {
+    let span =
+        cx.memory.epoch_local(cx.turn, receives.pd, (lkey, addr, length), LocalAccess::Write);
+    if !span.is_ok_and(|span| span.place(packet.payload).is_ok()) {
         return false;
     }
     receives.pass();
@@ -280,8 +281,8 @@ fn write_at_once(
     payload: &[u8],
 ) -> Result<(), TransportError> {
     let bytes = (to.rkey, to.addr, to.length);
-    let reach = cx.memory.reach_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
-    reach.ok().and_then(|reach| reach.place(payload).ok()).ok_or(TransportError::RemoteAccess)
+    let span = cx.memory.epoch_remote(cx.turn, &connection.id, bytes, Access::REMOTE_WRITE);
+    span.ok().and_then(|span| span.place(payload).ok()).ok_or(TransportError::RemoteAccess)
 }
 
 fn arrived(opcode: WcOpcode, byte_len: u32, packet: &Datagram<'_>) -> RecvEnd {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use smallvec::SmallVec;
 
 use crate::ids::{PKey, QKey, Qpn};
-use crate::mem::{Need, Placement, Spans};
+use crate::mem::{LocalAccess, Placement, Spans};
 use crate::net::{Burst, Ipv4Fields, Path, ROCE_PORT, RxMeta};
 use crate::psn::Psn;
 use crate::transport::build::{self, Extension, Header, Progress, To};
@@ -229,7 +229,7 @@ impl UdReceiver {
             return Err(DropReason::Refused.into());
         }
         let pieces = request.sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
-        let placed = Spans::resolve(cx.memory, receives.pd, pieces, Need::Write)
+        let placed = Spans::resolve(cx.memory, receives.pd, pieces, LocalAccess::Write)
             .map_err(|_| TransportError::LocalProtection)
             .and_then(|buffer| {
                 let grh = global_route(meta, id, packet);

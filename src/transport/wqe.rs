@@ -3,7 +3,7 @@
 use std::mem;
 
 use crate::ids::{PdId, Srqn};
-use crate::mem::{Memory, Need, Revoked, Spans};
+use crate::mem::{LocalAccess, Memory, Revoked, Spans};
 use crate::psn::Psn;
 use crate::transport::connection::{Context, Identity, SendEnd};
 use crate::transport::segment::Segmentation;
@@ -133,14 +133,14 @@ impl Wqe {
     }
 
     /// Gives it its PSNs and looks up its memory: keys are checked once a message. One piece for one
-    /// packet is [reached](Memory::reach_local) when that is built.
+    /// packet is [reached](Memory::epoch_local) when that is built.
     pub(crate) fn start(&mut self, first: Psn, pd: PdId, mtu: u32, memory: &Memory) {
         self.first = first;
         self.packets = self.segmentation(mtu).packets();
         if let Data::Request(SendData::Sges(sges)) = &self.data
             && (sges.len() != 1 || self.packets != 1 || self.op.has_response())
         {
-            let need = if self.op.has_result() { Need::Write } else { Need::Read };
+            let need = if self.op.has_result() { LocalAccess::Write } else { LocalAccess::Read };
             let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
             match Spans::resolve(memory, pd, pieces, need) {
                 Ok(spans) => self.data = Data::Resolved(spans),
@@ -207,13 +207,14 @@ impl Wqe {
             }
             Data::Request(SendData::Sges(sges)) => {
                 let [Sge { addr, length, lkey }] = sges[..] else { return Err(Revoked) };
-                let reach = cx.memory.reach_local(cx.turn, pd, (lkey, addr, length), Need::Read);
-                let reach = reach.map_err(|_| Revoked)?;
-                if self.region.is_some_and(|before| reach.region() != Some(before)) {
+                let span =
+                    cx.memory.epoch_local(cx.turn, pd, (lkey, addr, length), LocalAccess::Read);
+                let span = span.map_err(|_| Revoked)?;
+                if self.region.is_some_and(|before| span.region() != Some(before)) {
                     return Err(Revoked);
                 }
-                self.region = reach.region();
-                reach.copy_out(to)
+                self.region = span.region();
+                span.copy_out(to)
             }
         }
     }
@@ -229,7 +230,7 @@ impl Wqe {
     /// What was answered could not be written: the next answer finds no place either.
     pub(crate) fn lose_memory(&mut self) {
         if let Data::Resolved(spans) = &mut self.data {
-            spans.lose();
+            spans.mark_faulted();
         }
     }
 

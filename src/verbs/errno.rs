@@ -268,7 +268,7 @@ mod tests {
     use crate::verbs::WcFlags;
 
     #[test]
-    fn what_programs_look_for_has_the_number_they_know() {
+    fn errors_have_the_errno_of_the_manual_pages() {
         let qpn = Qpn::new(7);
         let post = |source| Error::Post { qpn, source };
         let timeout = |after| Error::Timeout { what: "announcement", after };

@@ -43,7 +43,7 @@ mod tests {
 
     /// Checks with the counters of `runtime::hot_path` that the public calls take each lock once.
     #[test]
-    fn a_list_and_the_polls_for_it_take_no_lock_twice() {
+    fn list_and_its_polls_take_each_lock_once() {
         const LIST: u8 = 150;
         let count = usize::from(LIST);
         let ctx = Context::open(OpenOptions::loopback()).unwrap();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_the_last_acknowledgement() {
+    fn last_acknowledgement_wakes_the_waiter() {
         let events = Unacknowledged::default();
         for _ in 0..3 {
             events.take();

@@ -1,32 +1,32 @@
-//! Advice on what memory will be used for.
+//! Advice about the use of memory.
 
 use std::io;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Memory, open};
+use super::{Memory, span_of};
 use crate::ids::{Lkey, PdId};
-use crate::mem::access::{AccessError, Need};
+use crate::mem::access::{AccessError, LocalAccess};
 
-/// What will soon be done with memory whose pages may be elsewhere.
+/// Expected use of memory with pages that may not be present (`ibv_advise_mr(3)`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 #[doc(alias = "ibv_advise_mr_advice")]
 pub enum Advice {
-    /// It will be read: bring it in.
+    /// Reads: makes pages present.
     #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH")]
     Prefetch = 0,
-    /// It will be written: bring it in for that.
+    /// Writes: makes pages present and writable.
     #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE")]
     PrefetchWrite = 1,
-    /// It will be read, but what is not in stays where it is.
+    /// Reads, without page faults: absent pages stay absent.
     #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT")]
     PrefetchNoFault = 2,
 }
 
 impl Memory {
-    /// Takes advice on `(key, address, length)` of domain `pd`.
+    /// Takes advice about elements `(key, address, length)` of domain `pd`.
     ///
     /// # Errors
     /// See [`AdviseError`].
@@ -37,32 +37,34 @@ impl Memory {
         pieces: impl IntoIterator<Item = (Lkey, u64, u32)>,
     ) -> Result<(), AdviseError> {
         let need = match advice {
-            Advice::Prefetch | Advice::PrefetchNoFault => Need::Read,
-            Advice::PrefetchWrite => Need::Write,
+            Advice::Prefetch | Advice::PrefetchNoFault => LocalAccess::Read,
+            Advice::PrefetchWrite => LocalAccess::Write,
         };
         for (lkey, addr, len) in pieces {
             let table = self.read();
             let region = table.region(pd, lkey.0)?;
-            open(region, addr, len, need.access())?;
+            span_of(region, addr, len, need.access())?;
             let offset = region.offset_of(addr, len)?;
             let region = Arc::clone(region);
             drop(table);
             if advice != Advice::PrefetchNoFault {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
-                region.prefetch(offset, len, need == Need::Write).map_err(AdviseError::Os)?;
+                region
+                    .prefetch(offset, len, need == LocalAccess::Write)
+                    .map_err(AdviseError::Os)?;
             }
         }
         Ok(())
     }
 }
 
-/// Why advice was not taken. What came before in the list has been.
+/// Error of advice. Earlier elements of the list have taken effect.
 #[derive(Debug, Error)]
 pub enum AdviseError {
-    /// The key does not open that memory for that.
+    /// The key does not grant this access.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// The system cannot bring it in.
+    /// The system cannot make the pages present.
     #[error("cannot prefetch: {0}")]
     Os(#[source] io::Error),
 }
@@ -75,7 +77,7 @@ mod tests {
     const PD: PdId = PdId(1);
 
     #[test]
-    fn advice_is_checked_as_a_request_would_be() {
+    fn advice_is_checked_like_a_request() {
         let memory = Memory::new([0; 32]);
         let host = HostMemory::alloc(64).unwrap();
         let region = memory.register(PD, host, Some(0x1000), Access::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Regions that become others under the same key.
+//! Reregistration: changes of a region under the same key.
 
 use std::sync::Arc;
 
@@ -8,28 +8,27 @@ use crate::mem::access::Access;
 use crate::mem::raw::HostMemory;
 use crate::mem::region::Region;
 
-/// What is to be another of a region. What is not said stays.
+/// Attributes of a region to change; `None` keeps one.
 #[derive(Debug, Default)]
 #[doc(alias = "ibv_rereg_mr")]
 pub struct Reregister {
-    /// Other memory, and where its addresses start if not at its own.
+    /// New memory, and its first address if that is not the host address.
     #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
     pub memory: Option<(HostMemory, Option<u64>)>,
-    /// Another protection domain.
+    /// New protection domain.
     #[doc(alias = "IBV_REREG_MR_CHANGE_PD")]
     pub pd: Option<PdId>,
-    /// Other rights.
+    /// New access rights.
     #[doc(alias = "IBV_REREG_MR_CHANGE_ACCESS")]
     pub access: Option<Access>,
 }
 
 impl Memory {
-    /// Makes a region another, under the key that it has. Messages that begin later find the new
-    /// one. Those under way are cut off, as by [`deregister`](Self::deregister); when this returns,
-    /// the old memory may be freed if it has been replaced.
+    /// Changes the attributes of a region and keeps its key. Later messages use the changed region. Messages in
+    /// progress fail, as by [`deregister`](Self::deregister); when this returns, replaced memory may be freed.
     ///
     /// # Errors
-    /// See [`RegisterError`]; the region stays as it was.
+    /// See [`RegisterError`]; the region does not change.
     pub fn reregister(
         &self,
         old: &Region,
@@ -40,20 +39,20 @@ impl Memory {
         }
         let access = change.access.unwrap_or(old.access());
         let (memory, iova) = change.memory.unwrap_or_else(|| {
-            // The addresses of a zero-based region are of no use to one that is not.
+            // A region that becomes not zero-based cannot keep the addresses of a zero-based one.
             let has_addresses = !old.access().contains(Access::ZERO_BASED);
-            (old.memory.memory().share(), has_addresses.then_some(old.addr()))
+            (old.memory.memory().alias(), has_addresses.then_some(old.addr()))
         });
         let (addr, access) = self.check(&memory, iova, access)?;
         let pd = change.pd.unwrap_or(old.pd());
         let mut table = self.write();
-        if !table.lists(old) {
+        if !table.contains(old) {
             return Err(RegisterError::Gone);
         }
-        table.free_of_windows(old)?;
+        table.check_unbound(old)?;
         let epochs = Arc::clone(&self.epochs);
         let new = Arc::new(Region::new(old.key(), pd, addr, access, memory, epochs));
-        table.enter(&new);
+        table.insert(&new);
         drop(table);
         old.memory.revoke();
         Ok(new)
@@ -64,7 +63,7 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::mem::{
-        AccessError, BindInfo, DeregisterError, MwType, Need, Placement, RangeError, Revoked,
+        AccessError, BindInfo, DeregisterError, LocalAccess, MwType, Placement, RangeError, Revoked,
     };
 
     const PD: PdId = PdId(1);
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn other_rights_are_those_of_the_same_bytes_under_the_same_key() {
+    fn rereg_changes_access_and_keeps_bytes_and_key() {
         let (memory, old) = registered(WRITABLE);
         old.write_at(0, b"bytes").unwrap();
         let access = Access::REMOTE_READ;
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_under_way_is_cut_off_and_the_next_finds_the_new_memory() {
+    fn rereg_fails_the_message_in_progress_and_the_next_uses_the_new_memory() {
         let (memory, old) = registered(WRITABLE);
         let mut handle = memory.epoch_handle();
         let find = || memory.remote(PD, old.rkey(), 0x1000, 8, Access::REMOTE_WRITE);
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_caller_is_given_back_when_it_is_replaced() {
+    fn rereg_returns_replaced_memory_to_the_caller() {
         let (memory, region) = registered(WRITABLE);
         let change = || Reregister {
             memory: Some((HostMemory::null(), None)),
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn another_domain_and_another_addressing() {
+    fn rereg_changes_domain_and_addressing() {
         let (memory, old) = registered(WRITABLE);
         let change = Reregister {
             pd: Some(PdId(2)),
@@ -136,8 +135,8 @@ mod tests {
         };
         let new = memory.reregister(&old, change).unwrap();
         let key = new.lkey();
-        assert!(memory.local(PdId(2), key, 0, 64, Need::Write).is_ok());
-        let refused = memory.local(PD, key, 0, 64, Need::Write).unwrap_err();
+        assert!(memory.local(PdId(2), key, 0, 64, LocalAccess::Write).is_ok());
+        let refused = memory.local(PD, key, 0, 64, LocalAccess::Write).unwrap_err();
         assert_eq!(refused, AccessError::WrongDomain { key: key.0 });
         let back = Reregister { access: Some(WRITABLE), ..Default::default() };
         let back = memory.reregister(&new, back).unwrap();
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_leaves_the_region_as_it_was() {
+    fn refused_rereg_leaves_the_region_unchanged() {
         let (memory, region) = registered(WRITABLE | Access::MW_BIND);
         let refused = |change| memory.reregister(&region, change).unwrap_err();
         let access = Access::REMOTE_WRITE;

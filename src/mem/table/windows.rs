@@ -1,4 +1,4 @@
-//! Memory windows of a table: allocated, bound and invalidated.
+//! Memory windows of a table: allocation, binding and invalidation.
 
 #[cfg(test)]
 mod tests;
@@ -7,25 +7,25 @@ use std::sync::Arc;
 
 use super::{Memory, Table};
 use crate::ids::{MwId, PdId, Qpn, Rkey};
-use crate::mem::access::{Access, AccessError, Via};
-use crate::mem::keys::{index, whole};
+use crate::mem::access::{Access, AccessError, KeyUser};
+use crate::mem::keys::{hash_key, index};
 use crate::mem::window::{
     BindError, BindInfo, Binding, FLUSH, InvalidateError, MwType, TooManyWindows, Window,
 };
 use crate::sync::epoch::LiveFlag;
 
 impl Table {
-    /// What a bind makes of a window of this type, or why it cannot be; nothing when it unbinds.
+    /// Checks a bind of a window of this type, and returns the binding; `None` when it unbinds.
     fn binding(
         &self,
-        via: Via,
+        user: KeyUser,
         mw_type: MwType,
         to: &BindInfo,
     ) -> Result<Option<Binding>, BindError> {
         if to.length == 0 {
             return Ok(None);
         }
-        let region = self.region(via.pd, to.lkey.0).map_err(BindError::Region)?;
+        let region = self.region(user.pd, to.lkey.0).map_err(BindError::Region)?;
         let rights = region.access();
         if rights.contains(Access::ZERO_BASED) {
             return Err(BindError::ZeroBasedRegion);
@@ -50,17 +50,17 @@ impl Table {
             length: to.length,
             addr: if to.access.contains(Access::ZERO_BASED) { 0 } else { to.addr },
             access: to.access,
-            qpn: via.qpn.filter(|_| mw_type == MwType::Type2),
+            qpn: user.qpn.filter(|_| mw_type == MwType::Type2),
             live: LiveFlag::new(),
         }))
     }
 }
 
 impl Memory {
-    /// A new window, bound to nothing.
+    /// Allocates a window, unbound.
     ///
     /// # Errors
-    /// There are as many as there can be.
+    /// [`TooManyWindows`] at the maximum number.
     pub fn alloc_window(&self, pd: PdId, mw_type: MwType) -> Result<MwId, TooManyWindows> {
         let mut table = self.write();
         let max = self.limits.max_mw;
@@ -70,76 +70,75 @@ impl Memory {
         let key = Rkey(table.free_key());
         let rkey = match mw_type {
             MwType::Type1 => key,
-            // Whoever chooses the variant must not choose the same, and often takes the first number
-            // that comes to mind.
+            // The first key chosen by the consumer must differ in its variant, and consumers often start with 0 or 1.
             MwType::Type2 => key.with_variant(u8::MAX),
         };
         let at = index(key.0);
         table.windows.by_index.insert(at, Window { mw_type, pd, rkey, binding: None });
-        table.windows.by_key.insert(whole(rkey.0), at);
+        table.windows.by_key.insert(hash_key(rkey.0), at);
         Ok(MwId(at))
     }
 
-    /// Removes a window. When it returns, its key opens nothing, and messages under way have been cut
-    /// off. It waits as [`deregister`](Self::deregister) does.
+    /// Removes a window. When it returns, its key is invalid, and messages in progress have failed. It waits as
+    /// [`deregister`](Self::deregister).
     pub fn dealloc_window(&self, id: MwId) {
         let mut table = self.write();
         table.windows.unbind(id.0);
         if let Some(window) = table.windows.by_index.remove(&id.0) {
-            table.windows.by_key.remove(&whole(window.rkey.0));
+            table.windows.by_key.remove(&hash_key(window.rkey.0));
         }
         drop(table);
         self.epochs.wait();
     }
 
-    /// The key that a window has now.
+    /// Returns the current key of a window.
     pub fn window_key(&self, id: MwId) -> Option<Rkey> {
         self.read().windows.by_index.get(&id.0).map(|window| window.rkey)
     }
 
-    /// How many windows there are.
+    /// Returns the number of windows.
     pub fn window_count(&self) -> usize {
         self.read().windows.by_index.len()
     }
 
-    /// Binds a window to what `to` says, for the queue pair `via` or its domain, under the key with
-    /// this variant. Of a window of type 1 the old key is no good any more.
+    /// Binds a window to the bytes `to`, for the user's queue pair or domain, under the key with this variant. The
+    /// previous key of a window of type 1 becomes invalid.
     ///
     /// # Errors
-    /// See [`BindError`]; nothing has changed.
+    /// See [`BindError`]; the window does not change.
     pub fn bind(
         &self,
-        via: impl Into<Via>,
+        user: impl Into<KeyUser>,
         id: MwId,
         variant: u8,
         to: &BindInfo,
     ) -> Result<(), BindError> {
-        let via = via.into();
+        let user = user.into();
         let foreign = to.access.difference(BindInfo::ACCESS);
         if !foreign.is_empty() {
             return Err(BindError::Access { access: foreign });
         }
         let mut table = self.write();
         let window = table.windows.by_index.get(&id.0).ok_or(BindError::NoSuchWindow(id))?;
-        window.check_bind(via, variant, to)?;
+        window.check_bind(user, variant, to)?;
         let rkey = window.rkey.with_variant(variant);
-        let binding = table.binding(via, window.mw_type, to)?;
+        let binding = table.binding(user, window.mw_type, to)?;
         table.windows.bind(id, rkey, binding);
         Ok(())
     }
 
-    /// Invalidates the window of type 2 with this key, which must be bound for the queue pair `via`.
-    /// The window is free then. A message under way through it ends with its current packet.
+    /// Invalidates the bound window of type 2 with this key, which the queue pair of `user` must have bound. The
+    /// window becomes free. Messages in progress through it end with their current packets.
     ///
     /// # Errors
-    /// See [`InvalidateError`]; nothing has changed.
-    pub fn invalidate(&self, via: impl Into<Via>, rkey: Rkey) -> Result<(), InvalidateError> {
-        let via = via.into();
+    /// See [`InvalidateError`]; the window does not change.
+    pub fn invalidate(&self, user: impl Into<KeyUser>, rkey: Rkey) -> Result<(), InvalidateError> {
+        let user = user.into();
         let mut table = self.write();
         match table.windows.with_key(rkey) {
-            Some(window) => window.check_invalidate(via)?,
+            Some(window) => window.check_invalidate(user)?,
             None => {
-                return Err(match table.region(via.pd, rkey.0) {
+                return Err(match table.region(user.pd, rkey.0) {
                     Err(AccessError::UnknownKey { .. }) => InvalidateError::UnknownKey { rkey },
                     _ => InvalidateError::NotInvalidatable { rkey },
                 });
@@ -149,7 +148,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A queue pair begins anew or is gone: the windows of type 2 that were bound for it are free.
+    /// Frees the windows of type 2 bound for a queue pair that is reset or destroyed.
     pub fn unbind_all_for(&self, qpn: Qpn) {
         self.write().windows.unbind_all_for(qpn);
     }

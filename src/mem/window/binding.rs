@@ -1,4 +1,4 @@
-//! The bytes that a bound window opens.
+//! Bindings of memory windows.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use crate::mem::access::{Access, AccessError};
 use crate::mem::region::Region;
 use crate::sync::epoch::LiveFlag;
 
-/// The bytes that a window opens while it is bound, and the rights to them.
+/// Bytes and access rights of a bound window.
 #[derive(Debug)]
 pub(in crate::mem) struct Binding {
     pub(in crate::mem) region: Arc<Region>,
-    /// Of the first byte, in the region.
+    /// Offset of the first byte in the region.
     pub(in crate::mem) offset: u64,
     pub(in crate::mem) length: u64,
-    /// What peers call the first byte.
+    /// Address of the first byte in requests of peers.
     pub(in crate::mem) addr: u64,
     pub(in crate::mem) access: Access,
-    /// Type 2: the only queue pair that may use it.
+    /// The only queue pair that may use the window, for type 2.
     pub(in crate::mem) qpn: Option<Qpn>,
     pub(in crate::mem) live: LiveFlag,
 }
 
 impl Binding {
-    /// The region, as long as the window is bound.
+    /// Returns the region, while the window is bound.
     #[inline]
     pub(in crate::mem) fn region(&self) -> Option<&Region> {
-        // A binding is revoked as memory is: `crate::sync::epoch`.
+        // A binding is revoked in the same way as memory: `crate::sync::epoch`.
         self.live.is_live().then_some(&*self.region)
     }
 

@@ -1,4 +1,4 @@
-//! Why a window cannot be had, bound or invalidated.
+//! Errors of memory windows.
 
 use thiserror::Error;
 
@@ -6,61 +6,60 @@ use super::info::BindInfo;
 use crate::ids::{MwId, Qpn, Rkey};
 use crate::mem::{Access, AccessError};
 
-/// There are as many windows as there can be.
+/// The table has the maximum number of windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("there are {max} memory windows, the most there can be")]
 pub struct TooManyWindows {
-    /// How many that is.
+    /// Maximum number of windows.
     pub max: usize,
 }
 
-/// Why a window is not bound. To who asked for it, it is `MW_BIND_ERR`.
+/// Error of a bind. The bind request completes with `MW_BIND_ERR`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum BindError {
-    /// There is no such window.
+    /// The window does not exist.
     #[error("there is no memory window {}", .0.0)]
     NoSuchWindow(MwId),
-    /// The window belongs to another domain than the queue pair.
+    /// The window and the queue pair belong to different protection domains.
     #[error("the memory window is of another protection domain")]
     WrongDomain,
-    /// Type 2: it must be invalidated first.
+    /// A window of type 2 must be invalidated before it is bound again.
     #[error("the memory window is bound, and must be invalidated before it is bound again")]
     Bound,
-    /// Type 2: it is unbound by invalidating it.
+    /// A window of type 2 is unbound by invalidation, not by an empty bind.
     #[error("a memory window of type 2 cannot be bound to 0 bytes")]
     Nothing,
-    /// Only windows of type 2 can be addressed from zero.
+    /// Only windows of type 2 can be zero-based.
     #[error("a memory window of type 1 cannot be zero-based")]
     ZeroBased,
-    /// The key would be the one that it had.
+    /// The new key equals the current key.
     #[error("the memory window has variant 0x{variant:02x} already, and needs another")]
     SameVariant {
-        /// The low byte of the key.
+        /// Low byte of the key.
         variant: u8,
     },
-    /// Flags that no window has.
+    /// Windows do not support these flags.
     #[error("a memory window has no {access}")]
     Access {
-        /// Those flags.
+        /// The unsupported flags.
         access: Access,
     },
-    /// No region of this domain has the key.
+    /// The key of the region is not valid in this domain.
     #[error(transparent)]
     Region(AccessError),
-    /// The region is addressed from zero.
+    /// The region is zero-based.
     #[error("a memory window cannot be bound to a zero-based region")]
     ZeroBasedRegion,
-    /// The region was registered without these flags: [`Access::MW_BIND`], or what of FLUSH the window
-    /// is to allow.
+    /// The region lacks [`Access::MW_BIND`], or the `FLUSH_` flags of the window.
     #[error("the region does not grant {access}")]
     NotGranted {
-        /// The flags that it lacks.
+        /// The missing flags.
         access: Access,
     },
-    /// Peers would write what the host itself may not.
+    /// Remote writes or atomics require local write access of the region.
     #[error("{access} through a memory window needs LOCAL_WRITE of the region")]
     NeedsLocalWrite {
-        /// The flags that need it.
+        /// The flags that require it.
         access: Access,
     },
     /// The bytes are not all within the region.
@@ -69,49 +68,48 @@ pub enum BindError {
         info.length, info.addr
     )]
     OutOfRange {
-        /// What was asked for.
+        /// Requested binding.
         info: BindInfo,
-        /// The first address of the region.
+        /// First address of the region.
         region_addr: u64,
-        /// The bytes of the region.
+        /// Length of the region in bytes.
         region_len: u64,
     },
 }
 
-/// Why a key is not invalidated.
+/// Error of an invalidation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum InvalidateError {
-    /// Nothing has this key.
+    /// No region or window has this key.
     #[error("no memory window has key {rkey}")]
     UnknownKey {
-        /// The key given.
+        /// The key.
         rkey: Rkey,
     },
-    /// The window belongs to another domain than the queue pair.
+    /// The window and the queue pair belong to different protection domains.
     #[error("key {rkey} is of another protection domain")]
     WrongDomain {
-        /// The key given.
+        /// The key.
         rkey: Rkey,
     },
-    /// Only windows of type 2 can be invalidated: not those of type 1, and no region that user space
-    /// can register.
+    /// Only windows of type 2 can be invalidated, not windows of type 1 or regions.
     #[error("key {rkey} is not of a memory window of type 2, and cannot be invalidated")]
     NotInvalidatable {
-        /// The key given.
+        /// The key.
         rkey: Rkey,
     },
-    /// It is not bound.
+    /// The window is not bound.
     #[error("the memory window with key {rkey} is not bound")]
     Unbound {
-        /// The key given.
+        /// The key.
         rkey: Rkey,
     },
     /// The window is bound for another queue pair.
     #[error("key {rkey} is bound to queue pair {qpn}")]
     OtherQp {
-        /// The key given.
+        /// The key.
         rkey: Rkey,
-        /// The queue pair that may invalidate it.
+        /// Queue pair that may invalidate the window.
         qpn: Qpn,
     },
 }

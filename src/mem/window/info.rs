@@ -1,20 +1,20 @@
-//! Types of windows, and requests to bind them.
+//! Types of memory windows, and bind requests.
 
 use std::fmt;
 
 use crate::ids::Lkey;
 use crate::mem::access::Access;
 
-/// How a window is bound and invalidated.
+/// Type of a memory window (`ibv_mw_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[doc(alias = "ibv_mw_type")]
 pub enum MwType {
-    /// Bound again and again, each time under another key, for all queue pairs of its domain.
+    /// Each bind changes the key. All queue pairs of the protection domain may use it.
     #[doc(alias = "IBV_MW_TYPE_1")]
     Type1 = 1,
-    /// Bound for one queue pair under a key whose low byte is the caller's choice, until it is
-    /// invalidated. Of the two kinds that the specification has it is 2B.
+    /// Bound for one queue pair until invalidated, under a key with a low byte chosen by the consumer. It is type 2B
+    /// (IBTA vol 1, §10.6.7.2).
     #[doc(alias = "IBV_MW_TYPE_2")]
     Type2 = 2,
 }
@@ -25,7 +25,7 @@ impl MwType {
 }
 
 impl fmt::Display for MwType {
-    /// As the specification has them: `type 1`, `type 2B`.
+    /// Formats the name in the specification: `type 1`, `type 2B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Type1 => "type 1",
@@ -36,30 +36,29 @@ impl fmt::Display for MwType {
 
 pub(in crate::mem) const FLUSH: Access = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
 
-/// A request to bind a window: the bytes it opens, and the rights to them.
+/// A bind request: the bytes of the window, and the access rights to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[doc(alias = "ibv_mw_bind_info")]
 pub struct BindInfo {
-    /// The region.
+    /// Key of the region.
     pub lkey: Lkey,
-    /// The first byte, in the addressing of the region.
+    /// First address, in the addressing of the region.
     pub addr: u64,
-    /// Bytes. A window of type 1 that is bound to none is unbound.
+    /// Length in bytes. Zero unbinds a window of type 1.
     pub length: u64,
-    /// What peers may do there: the `REMOTE_` flags, whatever those of the region are, and the
-    /// `FLUSH_` flags that the region has too, which knows where its memory lies. With
-    /// [`Access::ZERO_BASED`], of type 2 only, they count addresses from its first byte.
+    /// Access rights of peers: `REMOTE_` flags, independent of those of the region, and `FLUSH_` flags, which the
+    /// region needs too. [`Access::ZERO_BASED`], for type 2 only, makes addresses start at zero.
     pub access: Access,
 }
 
 impl BindInfo {
-    /// Every flag that a window may have.
+    /// Flags that a window may have.
     pub const ACCESS: Access = Access::REMOTE_WRITE
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_ATOMIC)
         .union(FLUSH)
         .union(Access::ZERO_BASED);
 
-    /// Nothing: unbinds a window of type 1.
+    /// Empty bind, which unbinds a window of type 1.
     pub const NOTHING: Self = Self { lkey: Lkey(0), addr: 0, length: 0, access: Access::empty() };
 }

@@ -1,4 +1,4 @@
-//! Memory windows: parts of regions with keys, rights and ends of their own.
+//! Memory windows: parts of regions with their own keys, access rights and lifetimes.
 //!
 //! ```text
 //!            bind                              bind
@@ -9,10 +9,9 @@
 //!                                          its queue pair gone
 //! ```
 //!
-//! A window of type 1 may be used through every queue pair of its domain, one of type 2 ("2B") only
-//! through the queue pair that has bound it (IBTA vol 1, §10.6.7). What happens to a window happens
-//! under the lock of the table; a message that came in before asks at each packet whether its
-//! [`Binding`] still holds.
+//! All queue pairs of the protection domain may use a window of type 1; only the queue pair that has bound it may use
+//! a window of type 2 ("2B") (IBTA vol 1, §10.6.7). Changes of a window take the lock of the table; a message in
+//! progress checks at each packet whether its [`Binding`] is still valid.
 
 mod binding;
 mod error;
@@ -27,8 +26,8 @@ pub use error::{BindError, InvalidateError, TooManyWindows};
 pub(super) use info::FLUSH;
 pub use info::{BindInfo, MwType};
 
-use super::access::{Access, AccessError, Via};
-use super::keys::{ByKey, index, whole};
+use super::access::{Access, AccessError, KeyUser};
+use super::keys::{ByKey, hash_key, index};
 use super::region::Region;
 use super::span::Span;
 use crate::ids::{MwId, PdId, Qpn, Rkey};
@@ -43,37 +42,37 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The `len` bytes at `addr` that a peer names by this window's key.
-    pub(super) fn open(
+    /// Returns the `len` bytes at `addr` of this window, after the access check.
+    pub(super) fn span(
         &self,
-        via: Via,
+        user: KeyUser,
         addr: u64,
         len: u32,
         need: Access,
     ) -> Result<Span, AccessError> {
-        let binding = self.admit(via, need)?;
+        let binding = self.check_access(user, need)?;
         let offset = binding.offset_of(self.rkey.0, addr, len)?;
         Ok(Span::new(Arc::clone(binding), offset, len))
     }
 
-    /// All bytes that a peer names by this window's key.
-    pub(super) fn open_whole(&self, via: Via, need: Access) -> Result<Span, AccessError> {
-        let binding = self.admit(via, need)?;
-        // What is within a region can be counted.
+    /// Returns all bytes of this window, after the access check.
+    pub(super) fn whole_span(&self, user: KeyUser, need: Access) -> Result<Span, AccessError> {
+        let binding = self.check_access(user, need)?;
+        // The length of a region fits `usize`.
         let [offset, len] =
             [binding.offset, binding.length].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         Ok(Span::of_all(Arc::clone(binding), offset, len))
     }
 
-    /// What the window is bound to, if it opens that for a queue pair and grants what is needed.
-    fn admit(&self, via: Via, need: Access) -> Result<&Arc<Binding>, AccessError> {
+    /// Returns the binding, if the queue pair may use the window and the window grants the access right.
+    fn check_access(&self, user: KeyUser, need: Access) -> Result<&Arc<Binding>, AccessError> {
         let key = self.rkey.0;
-        if self.pd != via.pd {
+        if self.pd != user.pd {
             return Err(AccessError::WrongDomain { key });
         }
         let binding = self.binding.as_ref().ok_or(AccessError::Unbound { key })?;
         if let Some(qpn) = binding.qpn
-            && via.qpn != Some(qpn)
+            && user.qpn != Some(qpn)
         {
             return Err(AccessError::OtherQp { key, qpn });
         }
@@ -85,9 +84,14 @@ impl Window {
         }
     }
 
-    /// Whether a queue pair may bind it so, as far as that depends on the window.
-    pub(super) fn check_bind(&self, via: Via, variant: u8, to: &BindInfo) -> Result<(), BindError> {
-        if self.pd != via.pd {
+    /// Checks whether a queue pair may bind the window in this way.
+    pub(super) fn check_bind(
+        &self,
+        user: KeyUser,
+        variant: u8,
+        to: &BindInfo,
+    ) -> Result<(), BindError> {
+        if self.pd != user.pd {
             return Err(BindError::WrongDomain);
         }
         match self.mw_type {
@@ -104,10 +108,10 @@ impl Window {
         Ok(())
     }
 
-    /// Whether a queue pair may invalidate it.
-    pub(super) fn check_invalidate(&self, via: Via) -> Result<(), InvalidateError> {
+    /// Checks whether a queue pair may invalidate the window.
+    pub(super) fn check_invalidate(&self, user: KeyUser) -> Result<(), InvalidateError> {
         let rkey = self.rkey;
-        if self.pd != via.pd {
+        if self.pd != user.pd {
             return Err(InvalidateError::WrongDomain { rkey });
         }
         if self.mw_type == MwType::Type1 {
@@ -115,21 +119,21 @@ impl Window {
         }
         let binding = self.binding.as_ref().ok_or(InvalidateError::Unbound { rkey })?;
         match binding.qpn {
-            Some(qpn) if via.qpn != Some(qpn) => Err(InvalidateError::OtherQp { rkey, qpn }),
+            Some(qpn) if user.qpn != Some(qpn) => Err(InvalidateError::OtherQp { rkey, qpn }),
             _ => Ok(()),
         }
     }
 }
 
-/// The windows of a table, and what they are bound to.
+/// Windows of a table and their bindings.
 #[derive(Default)]
 pub(super) struct Windows {
     pub(super) by_index: ByKey<Window>,
-    /// The index of each by its whole key.
+    /// Index of each window by its whole key.
     pub(super) by_key: ByKey<u32>,
-    /// Indices of a region and of a window that is bound to it.
+    /// Pairs of the index of a region and the index of a window bound to it.
     of_regions: BTreeSet<(u32, u32)>,
-    /// A queue pair and the index of a window of type 2 that is bound for it.
+    /// Pairs of a queue pair and the index of a window of type 2 bound for it.
     of_qps: BTreeSet<(Qpn, u32)>,
 }
 
@@ -138,12 +142,12 @@ impl Windows {
         self.by_index.contains_key(&index)
     }
 
-    /// The window with exactly this key.
+    /// Returns the window with exactly this key.
     pub(super) fn with_key(&self, rkey: Rkey) -> Option<&Window> {
-        self.by_index.get(self.by_key.get(&whole(rkey.0))?)
+        self.by_index.get(self.by_key.get(&hash_key(rkey.0))?)
     }
 
-    /// How many are bound to a region.
+    /// Returns the number of windows bound to a region.
     pub(super) fn bound_to(&self, region: &Region) -> usize {
         self.of_regions.range(range_of(region)).count()
     }
@@ -161,12 +165,12 @@ impl Windows {
         }
     }
 
-    /// Binds a window anew. The caller has made the checks.
+    /// Binds a window. The caller has checked the request.
     pub(super) fn bind(&mut self, id: MwId, rkey: Rkey, binding: Option<Binding>) {
         self.unbind(id.0);
         let Some(window) = self.by_index.get_mut(&id.0) else { return };
-        self.by_key.remove(&whole(window.rkey.0));
-        self.by_key.insert(whole(rkey.0), id.0);
+        self.by_key.remove(&hash_key(window.rkey.0));
+        self.by_key.insert(hash_key(rkey.0), id.0);
         window.rkey = rkey;
         let Some(binding) = binding else { return };
         self.of_regions.insert((index(binding.region.key()), id.0));
@@ -176,7 +180,7 @@ impl Windows {
         window.binding = Some(Arc::new(binding));
     }
 
-    /// Ends what a window opens, if it is bound.
+    /// Unbinds a window, if it is bound.
     pub(super) fn unbind(&mut self, at: u32) {
         let Some(binding) = self.by_index.get_mut(&at).and_then(|window| window.binding.take())
         else {

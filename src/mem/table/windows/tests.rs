@@ -4,7 +4,7 @@ use std::thread;
 use super::*;
 use crate::ids::Lkey;
 use crate::mem::{
-    DeregisterError, HostMemory, MemoryLimits, Need, Placement, Region, Revoked, Span,
+    DeregisterError, HostMemory, LocalAccess, MemoryLimits, Placement, Region, Revoked, Span,
 };
 use crate::sync::epoch::wait_until;
 
@@ -17,27 +17,27 @@ fn memory() -> Memory {
     Memory::new([3; 32])
 }
 
-fn via(qpn: u32) -> Via {
-    Via { pd: PD, qpn: Some(Qpn::new(qpn)) }
+fn user(qpn: u32) -> KeyUser {
+    KeyUser { pd: PD, qpn: Some(Qpn::new(qpn)) }
 }
 
-const OURS: Via = Via { pd: PD, qpn: Some(QPN) };
+const OURS: KeyUser = KeyUser { pd: PD, qpn: Some(QPN) };
 
 fn region_with(memory: &Memory, access: Access) -> Arc<Region> {
     memory.register(PD, HostMemory::alloc(4096).unwrap(), Some(BASE), access).unwrap()
 }
 
-/// A region that windows may be bound to, and that opens nothing to peers by itself.
+/// Returns a region that permits binding windows and grants no remote access itself.
 fn region(memory: &Memory) -> Arc<Region> {
     region_with(memory, Access::LOCAL_WRITE | Access::MW_BIND)
 }
 
-/// Bytes 1000 to 2000 of a region.
+/// Returns bytes 1000 to 2000 of a region.
 fn part(region: &Region) -> BindInfo {
     BindInfo { lkey: region.lkey(), addr: BASE + 1000, length: 1000, access: ALL }
 }
 
-/// Binds a window under the next key, and returns that.
+/// Binds a window under the next key, and returns the key.
 fn bind(memory: &Memory, id: MwId, to: &BindInfo) -> Rkey {
     let next = memory.window_key(id).unwrap().inc();
     assert_eq!(memory.bind(OURS, id, next.variant(), to), Ok(()));
@@ -58,7 +58,7 @@ fn writes(memory: &Memory, rkey: Rkey, addr: u64, len: u32) -> Result<Span, Acce
 
 /// MR-08
 #[test]
-fn a_window_opens_its_own_range_and_nothing_else_of_the_region() {
+fn window_grants_only_its_own_range() {
     for mw_type in MwType::ALL {
         let memory = memory();
         let region = region(&memory);
@@ -91,7 +91,7 @@ fn a_window_opens_its_own_range_and_nothing_else_of_the_region() {
 
 /// MR-08
 #[test]
-fn a_window_has_its_own_rights_whatever_the_regions_are() {
+fn window_rights_are_independent_of_the_regions() {
     let memory = memory();
     let all = region_with(&memory, ALL | Access::LOCAL_WRITE | Access::MW_BIND);
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
@@ -110,7 +110,7 @@ fn a_window_has_its_own_rights_whatever_the_regions_are() {
 
 /// MR-05
 #[test]
-fn each_bind_of_type_1_makes_the_key_before_useless() {
+fn type_1_bind_invalidates_the_previous_key() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
@@ -136,13 +136,13 @@ fn each_bind_of_type_1_makes_the_key_before_useless() {
 }
 
 #[test]
-fn type_1_is_of_all_queue_pairs_of_its_domain() {
+fn type_1_window_serves_all_queue_pairs_of_its_domain() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
     let rkey = bind(&memory, id, &part(&region));
-    assert!(memory.remote(via(0x41), rkey, BASE + 1000, 8, Access::REMOTE_READ).is_ok());
-    let stranger = Via { pd: PdId(2), qpn: Some(QPN) };
+    assert!(memory.remote(user(0x41), rkey, BASE + 1000, 8, Access::REMOTE_READ).is_ok());
+    let stranger = KeyUser { pd: PdId(2), qpn: Some(QPN) };
     assert_eq!(
         memory.remote(stranger, rkey, BASE + 1000, 8, Access::REMOTE_READ).unwrap_err(),
         AccessError::WrongDomain { key: rkey.0 }
@@ -151,14 +151,14 @@ fn type_1_is_of_all_queue_pairs_of_its_domain() {
 
 /// MR-06
 #[test]
-fn type_2_is_of_the_queue_pair_that_has_bound_it() {
+fn type_2_window_serves_only_the_queue_pair_that_bound_it() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type2).unwrap();
     let rkey = bind(&memory, id, &part(&region));
-    let open = |via: Via| memory.remote(via, rkey, BASE + 1000, 8, Access::REMOTE_READ);
+    let open = |user: KeyUser| memory.remote(user, rkey, BASE + 1000, 8, Access::REMOTE_READ);
     assert!(open(OURS).is_ok());
-    for other in [via(0x41), PD.into()] {
+    for other in [user(0x41), PD.into()] {
         assert_eq!(open(other).unwrap_err(), AccessError::OtherQp { key: rkey.0, qpn: QPN });
         let error = InvalidateError::OtherQp { rkey, qpn: QPN };
         assert_eq!(memory.invalidate(other, rkey), Err(error));
@@ -167,7 +167,7 @@ fn type_2_is_of_the_queue_pair_that_has_bound_it() {
 }
 
 #[test]
-fn type_2_is_bound_when_free_and_free_when_invalidated() {
+fn type_2_window_is_bound_when_free_and_freed_by_invalidation() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type2).unwrap();
@@ -187,7 +187,7 @@ fn type_2_is_bound_when_free_and_free_when_invalidated() {
 }
 
 #[test]
-fn the_caller_chooses_the_variant_of_type_2_but_not_the_same_again() {
+fn type_2_bind_requires_a_new_variant() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type2).unwrap();
@@ -207,7 +207,7 @@ fn the_caller_chooses_the_variant_of_type_2_but_not_the_same_again() {
 }
 
 #[test]
-fn only_a_bound_window_of_type_2_is_invalidated() {
+fn only_a_bound_type_2_window_is_invalidated() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
@@ -221,14 +221,14 @@ fn only_a_bound_window_of_type_2_is_invalidated() {
     assert_eq!(memory.invalidate(OURS, rkey), Err(InvalidateError::UnknownKey { rkey }));
     let id = memory.alloc_window(PD, MwType::Type2).unwrap();
     let rkey = bind(&memory, id, &part(&region));
-    let stranger = Via { pd: PdId(2), qpn: Some(QPN) };
+    let stranger = KeyUser { pd: PdId(2), qpn: Some(QPN) };
     let error = InvalidateError::WrongDomain { rkey };
     assert_eq!(memory.invalidate(stranger, rkey), Err(error));
 }
 
 /// MR-07, C10-72 to C10-75
 #[test]
-fn a_bind_must_stay_within_what_the_region_grants() {
+fn bind_must_stay_within_the_rights_of_the_region() {
     for mw_type in MwType::ALL {
         let memory = memory();
         let id = memory.alloc_window(PD, mw_type).unwrap();
@@ -278,7 +278,7 @@ fn a_bind_must_stay_within_what_the_region_grants() {
         let variant = memory.window_key(id).unwrap().variant();
         let same = memory.bind(OURS, id, variant, &good);
         assert_eq!(same, Err(BindError::SameVariant { variant }));
-        let stranger = Via { pd: PdId(2), qpn: Some(QPN) };
+        let stranger = KeyUser { pd: PdId(2), qpn: Some(QPN) };
         assert_eq!(memory.bind(stranger, id, 7, &good), Err(BindError::WrongDomain));
         memory.dealloc_window(id);
         assert_eq!(memory.bind(OURS, id, 7, &good), Err(BindError::NoSuchWindow(id)));
@@ -286,7 +286,7 @@ fn a_bind_must_stay_within_what_the_region_grants() {
 }
 
 #[test]
-fn a_window_may_be_flushed_where_its_region_may_and_it_says_so() {
+fn window_flush_requires_the_flags_of_region_and_window() {
     let memory = memory();
     let access = Access::LOCAL_WRITE | Access::MW_BIND | Access::FLUSH_GLOBAL;
     let region = region_with(&memory, access);
@@ -306,7 +306,7 @@ fn a_window_may_be_flushed_where_its_region_may_and_it_says_so() {
 }
 
 #[test]
-fn reading_needs_no_right_to_write_locally() {
+fn remote_read_window_needs_no_local_write() {
     let memory = memory();
     let read_only = region_with(&memory, Access::MW_BIND);
     let id = memory.alloc_window(PD, MwType::Type2).unwrap();
@@ -316,7 +316,7 @@ fn reading_needs_no_right_to_write_locally() {
 }
 
 #[test]
-fn only_type_2_is_zero_based_and_not_bound_to_nothing() {
+fn only_type_2_window_is_zero_based_and_never_bound_empty() {
     let memory = memory();
     let region = region(&memory);
     region.write_at(1000, b"first").unwrap();
@@ -336,18 +336,18 @@ fn only_type_2_is_zero_based_and_not_bound_to_nothing() {
 }
 
 #[test]
-fn a_windows_key_is_no_local_key() {
+fn key_of_a_window_is_invalid_as_a_local_key() {
     let memory = memory();
     let region = region(&memory);
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
     let Rkey(key) = bind(&memory, id, &part(&region));
-    let found = memory.local(PD, Lkey(key), BASE + 1000, 8, Need::Read);
+    let found = memory.local(PD, Lkey(key), BASE + 1000, 8, LocalAccess::Read);
     assert_eq!(found.unwrap_err(), AccessError::UnknownKey { key });
 }
 
 /// MR-10
 #[test]
-fn a_region_with_windows_stays_registered() {
+fn region_with_windows_stays_registered() {
     for mw_type in MwType::ALL {
         let memory = memory();
         let region = region(&memory);
@@ -369,7 +369,7 @@ fn a_region_with_windows_stays_registered() {
 }
 
 #[test]
-fn a_region_that_goes_all_the_same_takes_its_windows_along() {
+fn forced_deregistration_unbinds_windows() {
     let memory = memory();
     let (region, other) = (region(&memory), region(&memory));
     let [a, b] = [0, 1].map(|_| memory.alloc_window(PD, MwType::Type2).unwrap());
@@ -386,29 +386,29 @@ fn a_region_that_goes_all_the_same_takes_its_windows_along() {
 }
 
 #[test]
-fn a_queue_pair_that_is_gone_leaves_its_windows_free() {
+fn destroyed_queue_pair_frees_its_windows() {
     let memory = memory();
     let region = region(&memory);
     let [one, two, theirs] = [MwType::Type1, MwType::Type2, MwType::Type2]
         .map(|mw_type| memory.alloc_window(PD, mw_type).unwrap());
     let [key_one, key_two] = [one, two].map(|id| bind(&memory, id, &part(&region)));
-    memory.bind(via(0x41), theirs, 7, &part(&region)).unwrap();
+    memory.bind(user(0x41), theirs, 7, &part(&region)).unwrap();
     memory.unbind_all_for(QPN);
-    let open = |via: Via, id| {
+    let open = |user: KeyUser, id| {
         let rkey = memory.window_key(id).unwrap();
-        memory.remote(via, rkey, BASE + 1000, 1, Access::REMOTE_READ).map(|span| span.len())
+        memory.remote(user, rkey, BASE + 1000, 1, Access::REMOTE_READ).map(|span| span.len())
     };
     assert_eq!(open(OURS, one), Ok(1), "of the domain: {key_one}");
     assert_eq!(open(OURS, two), Err(AccessError::Unbound { key: key_two.0 }));
-    assert_eq!(open(via(0x41), theirs), Ok(1));
+    assert_eq!(open(user(0x41), theirs), Ok(1));
     bind(&memory, two, &part(&region));
     assert_eq!(open(OURS, two), Ok(1));
 }
 
-/// An engine writes as fast as it can until it is told that the window is gone; from then on the bytes
-/// must stay as the owner leaves them, though the region is still there.
+/// An engine writes continuously until the window is gone; afterwards the bytes must keep the values of their owner,
+/// although the region still exists.
 #[test]
-fn nothing_is_written_through_a_window_after_its_deallocation() {
+fn deallocated_window_admits_no_write() {
     const LEN: usize = 512;
     let memory = memory();
     let region = region(&memory);
@@ -437,7 +437,7 @@ fn nothing_is_written_through_a_window_after_its_deallocation() {
 }
 
 #[test]
-fn no_bytes_need_no_window_either() {
+fn empty_access_needs_no_bound_window() {
     let memory = memory();
     let id = memory.alloc_window(PD, MwType::Type1).unwrap();
     let rkey = memory.window_key(id).unwrap();
@@ -445,7 +445,7 @@ fn no_bytes_need_no_window_either() {
 }
 
 #[test]
-fn windows_are_counted_and_their_numbers_free_again() {
+fn window_numbers_are_counted_and_reused() {
     let memory = memory();
     let ids: Vec<_> = (0..100).map(|_| memory.alloc_window(PD, MwType::Type1).unwrap()).collect();
     assert_eq!(memory.window_count(), 100);
@@ -458,7 +458,7 @@ fn windows_are_counted_and_their_numbers_free_again() {
 }
 
 #[test]
-fn there_is_an_end_to_windows() {
+fn window_count_is_limited() {
     let limits = MemoryLimits { max_mw: 2, ..Default::default() };
     let memory = Memory::with_limits([3; 32], limits);
     let [first, _] = MwType::ALL.map(|mw_type| memory.alloc_window(PD, mw_type).unwrap());

@@ -1,48 +1,47 @@
-//! Bytes that are copied in the epoch in which they are looked up.
+//! Spans for copies within the epoch of their lookup.
 
-use super::access::{Access, AccessError, Need, Via};
+use super::access::{Access, AccessError, KeyUser, LocalAccess};
 use super::error::Revoked;
 use super::guard::EpochGuard;
 use super::placement::Placement;
 use super::region::Region;
-use super::span::{Span, Way};
+use super::span::{Source, Span};
 use super::table::Memory;
 use crate::ids::{Lkey, PdId, Rkey};
 
-/// Bytes of one region that have passed the checks, for one epoch: a message of one packet needs them
-/// no longer.
+/// A checked span of one region, valid for one epoch. It suffices for a message of one packet.
 ///
-/// A look-up of a region takes a lock and a reference count. The first message of an epoch pays for both; further
+/// A lookup of a region takes a lock and a reference count. The first message of an epoch pays for both; further
 /// messages to the same region reuse its result.
 #[derive(Debug)]
-pub(crate) struct Reach<'t> {
+pub(crate) struct EpochSpan<'t> {
     guard: &'t EpochGuard<'t>,
-    bytes: Bytes<'t>,
+    bytes: SpanBytes<'t>,
 }
 
 #[derive(Debug)]
-enum Bytes<'t> {
-    /// Of the region that the epoch holds.
-    Held {
+enum SpanBytes<'t> {
+    /// Bytes of the region that the epoch caches.
+    Cached {
         region: &'t Region,
         offset: usize,
         len: usize,
     },
-    Own(Span),
+    Owned(Span),
 }
 
-impl<'t> Reach<'t> {
+impl<'t> EpochSpan<'t> {
     fn new(guard: &'t EpochGuard<'t>, span: Span) -> Self {
         let bytes = match span.into_parts() {
-            (Way::Region(region), offset, len) if guard.region.get().is_none() => {
-                Bytes::Held { region: guard.region.get_or_init(|| region), offset, len }
+            (Source::Region(region), offset, len) if guard.region.get().is_none() => {
+                SpanBytes::Cached { region: guard.region.get_or_init(|| region), offset, len }
             }
-            (way, offset, len) => Bytes::Own(Span::of_all(way, offset, len)),
+            (source, offset, len) => SpanBytes::Owned(Span::of_all(source, offset, len)),
         };
         Self { guard, bytes }
     }
 
-    fn held(
+    fn cached(
         guard: &'t EpochGuard<'t>,
         region: &'t Region,
         (addr, len): (u64, u32),
@@ -50,30 +49,30 @@ impl<'t> Reach<'t> {
     ) -> Result<Self, AccessError> {
         region.grants(need)?;
         let offset = region.offset_of(addr, len)?;
-        Ok(Self { guard, bytes: Bytes::Held { region, offset, len: len as usize } })
+        Ok(Self { guard, bytes: SpanBytes::Cached { region, offset, len: len as usize } })
     }
 
-    /// The number of the region, which tells it from those that have its key before or after. `None`
-    /// where there are no bytes.
+    /// Returns the number of the region, which distinguishes it from other regions with the same key at other times.
+    /// `None` for an empty span.
     pub(crate) fn region(&self) -> Option<u64> {
         match &self.bytes {
-            Bytes::Held { region, .. } => Some(region.number()),
-            Bytes::Own(span) => span.region().map(Region::number),
+            SpanBytes::Cached { region, .. } => Some(region.number()),
+            SpanBytes::Owned(span) => span.region().map(Region::number),
         }
     }
 
-    /// Copies the first `to.len()` bytes.
+    /// Copies the first `to.len()` bytes out.
     ///
     /// # Errors
     /// As [`Span::copy_out`].
     #[inline]
     pub(crate) fn copy_out(&self, to: &mut [u8]) -> Result<(), Revoked> {
         match &self.bytes {
-            Bytes::Held { region, offset, len } if to.len() <= *len => {
+            SpanBytes::Cached { region, offset, len } if to.len() <= *len => {
                 region.memory.copy_out(&self.guard.epoch, *offset, to, 0)
             }
-            Bytes::Held { .. } => None,
-            Bytes::Own(span) => return span.copy_out(self.guard, 0, to),
+            SpanBytes::Cached { .. } => None,
+            SpanBytes::Owned(span) => return span.copy_out(self.guard, 0, to),
         }
         .ok_or(Revoked)
     }
@@ -86,49 +85,49 @@ impl<'t> Reach<'t> {
     pub(crate) fn place(&self, from: &[u8]) -> Result<(), Revoked> {
         let order = Placement::Final;
         match &self.bytes {
-            Bytes::Held { region, offset, len } if from.len() <= *len => {
+            SpanBytes::Cached { region, offset, len } if from.len() <= *len => {
                 region.memory.place(&self.guard.epoch, *offset, from, order)
             }
-            Bytes::Held { .. } => None,
-            Bytes::Own(span) => return span.place(self.guard, 0, from, order),
+            SpanBytes::Cached { .. } => None,
+            SpanBytes::Owned(span) => return span.place(self.guard, 0, from, order),
         }
         .ok_or(Revoked)
     }
 }
 
 impl Memory {
-    /// [`local`](Self::local) for bytes that are copied in this epoch.
+    /// Checks a local access as [`local`](Self::local), for copies within this epoch.
     ///
     /// # Errors
-    /// The same.
-    pub(crate) fn reach_local<'t>(
+    /// As for [`local`](Self::local).
+    pub(crate) fn epoch_local<'t>(
         &self,
         guard: &'t EpochGuard<'t>,
         pd: PdId,
         (lkey, addr, len): (Lkey, u64, u32),
-        need: Need,
-    ) -> Result<Reach<'t>, AccessError> {
-        match guard.held(&self.epochs, pd, lkey.0) {
-            Some(region) if len > 0 => Reach::held(guard, region, (addr, len), need.access()),
-            _ => Ok(Reach::new(guard, self.local(pd, lkey, addr, len, need)?)),
+        need: LocalAccess,
+    ) -> Result<EpochSpan<'t>, AccessError> {
+        match guard.cached_region(&self.epochs, pd, lkey.0) {
+            Some(region) if len > 0 => EpochSpan::cached(guard, region, (addr, len), need.access()),
+            _ => Ok(EpochSpan::new(guard, self.local(pd, lkey, addr, len, need)?)),
         }
     }
 
-    /// [`remote`](Self::remote) for bytes that are copied in this epoch.
+    /// Checks a remote access as [`remote`](Self::remote), for copies within this epoch.
     ///
     /// # Errors
-    /// The same.
-    pub(crate) fn reach_remote<'t>(
+    /// As for [`remote`](Self::remote).
+    pub(crate) fn epoch_remote<'t>(
         &self,
         guard: &'t EpochGuard<'t>,
-        via: impl Into<Via>,
+        user: impl Into<KeyUser>,
         (rkey, addr, len): (Rkey, u64, u32),
         need: Access,
-    ) -> Result<Reach<'t>, AccessError> {
-        let via = via.into();
-        match guard.held(&self.epochs, via.pd, rkey.0) {
-            Some(region) if len > 0 => Reach::held(guard, region, (addr, len), need),
-            _ => Ok(Reach::new(guard, self.remote(via, rkey, addr, len, need)?)),
+    ) -> Result<EpochSpan<'t>, AccessError> {
+        let user = user.into();
+        match guard.cached_region(&self.epochs, user.pd, rkey.0) {
+            Some(region) if len > 0 => EpochSpan::cached(guard, region, (addr, len), need),
+            _ => Ok(EpochSpan::new(guard, self.remote(user, rkey, addr, len, need)?)),
         }
     }
 }
@@ -149,11 +148,11 @@ mod tests {
 
     fn place(memory: &Memory, guard: &EpochGuard<'_>, region: &Region, at: u64) -> Option<()> {
         let bytes = (region.lkey(), at, 4);
-        memory.reach_local(guard, PD, bytes, Need::Write).ok()?.place(b"four").ok()
+        memory.epoch_local(guard, PD, bytes, LocalAccess::Write).ok()?.place(b"four").ok()
     }
 
     #[test]
-    fn a_turn_lends_the_first_region_and_finds_others() {
+    fn epoch_caches_its_first_region() {
         let memory = Memory::new([0; 32]);
         let [a, b] = [(); 2].map(|()| region(&memory, Access::LOCAL_WRITE));
         let mut handle = memory.epoch_handle();
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_takes_the_tables_lock_once_for_the_region_that_it_lends() {
+    fn epoch_locks_the_table_once_for_its_cached_region() {
         let memory = Memory::new([0; 32]);
         let [a, b] = [(); 2].map(|()| region(&memory, Access::LOCAL_WRITE));
         let mut handle = memory.epoch_handle();
@@ -187,34 +186,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_has_passed_the_checks_each_time() {
+    fn cached_region_is_checked_for_each_access() {
         let memory = Memory::new([0; 32]);
         let region = region(&memory, Access::LOCAL_WRITE);
         let mut handle = memory.epoch_handle();
         let guard = handle.enter();
         let reach = |pd, at, len| {
-            memory.reach_local(&guard, pd, (region.lkey(), at, len), Need::Write).map(drop)
+            memory.epoch_local(&guard, pd, (region.lkey(), at, len), LocalAccess::Write).map(drop)
         };
         assert_eq!(reach(PD, 0, 64), Ok(()));
         assert!(matches!(reach(PD, 61, 4), Err(AccessError::OutOfRange { .. })));
         assert!(matches!(reach(PdId(2), 0, 4), Err(AccessError::WrongDomain { .. })));
         assert_eq!(reach(PdId(2), 99, 0), Ok(()), "no bytes are always there");
         let bytes = (region.rkey(), 0, 4);
-        let remote = memory.reach_remote(&guard, PD, bytes, Access::REMOTE_WRITE).map(drop);
+        let remote = memory.epoch_remote(&guard, PD, bytes, Access::REMOTE_WRITE).map(drop);
         assert!(matches!(remote, Err(AccessError::Denied { .. })));
-        let short = memory.reach_local(&guard, PD, (region.lkey(), 0, 3), Need::Write).unwrap();
+        let short =
+            memory.epoch_local(&guard, PD, (region.lkey(), 0, 3), LocalAccess::Write).unwrap();
         assert_eq!(short.place(b"four"), Err(Revoked));
     }
 
     #[test]
-    fn a_region_that_is_gone_is_lent_no_more() {
+    fn deregistered_region_leaves_the_cache() {
         let memory = Memory::new([0; 32]);
         let region = region(&memory, Access::LOCAL_WRITE);
         let mut handle = memory.epoch_handle();
         let guard = handle.enter();
         assert_eq!(place(&memory, &guard, &region, 0), Some(()));
         std::thread::scope(|scope| {
-            // It waits until the epoch is over.
+            // It waits for the end of the epoch.
             scope.spawn(|| memory.deregister(&region));
             while region.is_live() {
                 std::thread::yield_now();
