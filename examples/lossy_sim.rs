@@ -20,7 +20,7 @@ use softroce::psn::Psn;
 use softroce::time::Instant;
 use softroce::transport::work::{RemoteAddr, SendRequest};
 use softroce::wire::Datagram;
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 
 use hosts::Host;
 
@@ -76,7 +76,7 @@ fn lose_some(network: &Network, seed: u64) {
     let (mut newest, mut again) = (Psn::new(0), None);
     network.observe(move |seen| {
         let Ok(packet) = Datagram::parse(seen.datagram) else { return FaultDecision::ByConditions };
-        let (from, line, psn) = (seen.path.source, Line(&packet), packet.bth.psn);
+        let (from, line, psn) = (seen.path.source, PacketLine(&packet), packet.bth.psn);
         if !packet.bth.opcode.is_request() {
             println!("{:?} {from} answers {line}", seen.at);
         } else if !psn.is_before(newest) {

@@ -294,7 +294,7 @@ fn a_flush_of_rxe_is_taken() {
     let line = "FLUSH psn=5 ackreq placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=8";
     let mut packet = t.packet(line);
     let meta = t.meta();
-    Flow::new(meta.source, (OURS, ROCE_PORT).into()).seal_twice(0, &mut packet);
+    Flow::new(meta.source, (OURS, ROCE_PORT).into()).set_rxe_flush_icrc(0, &mut packet);
     assert_ne!(packet, t.packet(line));
     t.rx_bytes(0, &packet);
     t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=0");

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use softroce::net::{Ipv4Fields, ROCE_PORT};
 use softroce::wire::icrc::{self, Flow, Verdict};
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{Builder, Datagram, Ieth, ImmDt, ParseError, Syndrome, XrcEth, encap, packet};
 
 struct Vector(Value);
@@ -393,7 +393,7 @@ fn every_valid_frame_reads_as_the_line_listed() {
         let l3 = vector.ip_packet();
         let ip = encap::parse_ip(&l3).unwrap();
         let datagram = Datagram::parse(ip.payload).unwrap();
-        lines += &format!("{} {:#}\n", vector.0["id"], Line(&datagram));
+        lines += &format!("{} {:#}\n", vector.0["id"], PacketLine(&datagram));
     }
     assert_eq!(lines, include_str!("vectors/lines.txt"));
 }

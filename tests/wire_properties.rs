@@ -10,7 +10,7 @@ use softroce::net::{Ipv4Fields, Path, ROCE_PORT};
 use softroce::psn::Psn;
 use softroce::wire::feth::{Placement, Selectivity};
 use softroce::wire::icrc::{self, Flow, Verdict};
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Cnp, Datagram, Deth, FlushEth, Header, Ieth,
     ImmDt, Opcode, ParseError, Position, RdEth, Reth, Sequence, Syndrome, XrcEth, encap, packet,
@@ -280,7 +280,7 @@ proptest! {
             prop_assert_eq!(datagram.bth.tver, 0);
             let around = datagram.bth.opcode.header_len() + usize::from(datagram.bth.pad) + 4;
             prop_assert_eq!(datagram.payload.len() + around, bytes.len());
-            let line = format!("{:#}", Line(&datagram));
+            let line = format!("{:#}", PacketLine(&datagram));
             prop_assert!(line.contains(" psn="), "{}", line);
         }
         let flow = Flow::new(([10, 0, 0, 1], 0xc000).into(), ([10, 0, 0, 2], 4791).into());

@@ -20,7 +20,7 @@ use softroce::transport::outputs::DropReason;
 use softroce::transport::work::{
     Completion, RecvRequest, SendData, SendFlags, SendOp, SendRequest, Sge, WcOpcode, WcStatus,
 };
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{Datagram, Opcode, Syndrome, encap};
 use softroce_pcap::{Icrc, Reader, dissect};
 
@@ -149,7 +149,7 @@ impl Host {
     fn sent(&mut self) -> Vec<String> {
         let (mut burst, mut lines) = (Burst::new(), Vec::new());
         while self.engine.poll_transmit(self.now, &mut burst) {
-            let line = |bytes| Line(&Datagram::parse(bytes).unwrap()).to_string();
+            let line = |bytes| PacketLine(&Datagram::parse(bytes).unwrap()).to_string();
             lines.extend(burst.segments().map(line));
             burst.clear();
         }

@@ -14,7 +14,7 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use softroce::wire::cm::Message;
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce_pcap::{LinkType, Reader, Record, Writer, decompressed, dissect};
 
 #[global_allocator]
@@ -47,7 +47,7 @@ fn read(file: impl Read) -> usize {
         for segment in roce.segments() {
             let Ok(datagram) = &segment.datagram else { continue };
             line.clear();
-            write!(line, "{:#}", Line(datagram)).unwrap();
+            write!(line, "{:#}", PacketLine(datagram)).unwrap();
             if let Some(Ok(message)) = Message::of(datagram) {
                 write!(line, "{message}").unwrap();
             }

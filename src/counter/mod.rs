@@ -1,7 +1,7 @@
-//! Counters: what each is called, what it counts, and what others call it.
+//! Counters: names, values, help texts, and names in other drivers.
 //!
-//! Whatever counts has one table, made with `counters!`: fields, documentation, names, help and sums
-//! follow from it. A counter is never reset; who wants to know what happened in between takes the
+//! Each struct of counters is defined by one table with `counters!`, which generates fields, documentation, names,
+//! help texts and sums. Counters are never reset; programs compute differences.
 //! difference.
 
 mod prometheus;
@@ -12,18 +12,18 @@ pub use prometheus::{Family, Labels, Sample};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Counter {
-    /// Its name: `duplicate_requests`.
+    /// Name, for example `duplicate_requests`.
     pub name: &'static str,
-    /// What it counts, in one sentence.
+    /// Meaning of the counter, in one sentence.
     pub help: &'static str,
-    /// What drivers call the counter that comes closest, by the driver's name.
+    /// Driver names and their names of the closest counter.
     pub also: &'static [(&'static str, &'static str)],
-    /// How many.
+    /// Value.
     pub value: u64,
 }
 
-/// Makes a struct of counters from a table of rows `name: "help", driver "its name", …;`. Names have
-/// in front what is `named`, and fields do not. A last field may follow that counts by something.
+/// Generates a struct of counters from a table of rows `name: "help", driver "its name", …;`. The prefix `named` is
+/// part of the names, but not of the fields. A last field with counters by a key may follow.
 macro_rules! counters {
     (
         named $prefix:literal;
@@ -71,7 +71,7 @@ mod tests {
 
     counters! {
         named "fruit_";
-        /// Of a test.
+        /// Counters for this test.
         struct Few {
             apples: "Apples eaten.", rxe "apples_eaten", mlx5 "np_apple";
             pears: "Pears.";
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn names_help_and_sums_follow_from_the_table() {
+    fn table_generates_names_help_and_sums() {
         let mut few = Few { apples: 1, pears: 2 };
         few += &Few { apples: 10, pears: 0 };
         let listed: Vec<_> = few.iter().collect();

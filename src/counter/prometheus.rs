@@ -1,24 +1,22 @@
-//! The text format of Prometheus, version 0.0.4: what its servers scrape, and the node exporter's
-//! textfile collector reads.
+//! Text format of Prometheus, version 0.0.4, for its servers and for the textfile collector of the node exporter.
 
 use std::fmt::{self, Write};
 
 use super::Counter;
 
-/// What tells one set of counters from others, as names and values.
+/// Labels of a set of counters, as names and values.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// The counters of one thing.
+/// Counters of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Which thing.
+    /// Labels of the object.
     pub labels: Labels,
-    /// Its counters.
+    /// Counters of the object.
     pub counters: Vec<Counter>,
 }
 
-/// Things of one kind, with the same counters. Its text is a metric for each counter, with the value that
-/// it has for each of the things.
+/// Objects of one kind, with the same counters. The text has one metric per counter, with a value for each object.
 ///
 /// ```
 /// use softroce::counter::{Family, Sample};
@@ -34,9 +32,9 @@ pub struct Sample {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Family {
-    /// How the names of the metrics begin.
+    /// Prefix of the names of the metrics.
     pub prefix: &'static str,
-    /// The things.
+    /// The objects.
     pub samples: Vec<Sample>,
 }
 
@@ -49,17 +47,17 @@ impl fmt::Display for Family {
             writeln!(f, "# TYPE {metric} counter")?;
             for Sample { labels, counters } in &self.samples {
                 let Some(counter) = counters.get(at) else { continue };
-                writeln!(f, "{metric}{} {}", Braced(labels), counter.value)?;
+                writeln!(f, "{metric}{} {}", LabelSet(labels), counter.value)?;
             }
         }
         Ok(())
     }
 }
 
-/// Labels as they follow the name of a metric.
-struct Braced<'a>(&'a Labels);
+/// Formats the labels after the name of a metric.
+struct LabelSet<'a>(&'a Labels);
 
-impl fmt::Display for Braced<'_> {
+impl fmt::Display for LabelSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (name, value)) in self.0.iter().enumerate() {
             f.write_char(if at == 0 { '{' } else { ',' })?;
@@ -69,7 +67,7 @@ impl fmt::Display for Braced<'_> {
     }
 }
 
-/// A text in which a backslash stands before some characters; a line feed becomes an `n`.
+/// Escapes some characters with a backslash, and a line feed as `\n`.
 struct Escaped<'a>(&'a str, &'a [char]);
 
 impl fmt::Display for Escaped<'_> {
@@ -95,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn each_metric_has_its_help_once_and_a_line_for_each_thing() {
+    fn metric_has_one_help_and_a_line_per_object() {
         let device = ("device", "a\\b\"c\nd");
         let samples =
             vec![sample(&[device, ("qp", "0x12")], 7), sample(&[device], 8), sample(&[], u64::MAX)];
@@ -110,7 +108,7 @@ fruit_pears_total 18446744073709551615
     }
 
     #[test]
-    fn of_nothing_there_is_nothing_to_say() {
+    fn empty_family_has_no_text() {
         assert_eq!(Family { prefix: "fruit", samples: Vec::new() }.to_string(), "");
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::remote::Arrival;
 use crate::net::{RxBuffer, RxMeta};
 use crate::psn::Psn;
 use crate::transport::connection::Context;
-use crate::wire::icrc::{Flow, Series};
+use crate::wire::icrc::{Flow, IncrementalIcrc};
 use crate::wire::{Bth, Datagram, OpcodeFlags};
 
 /// The datagrams of a buffer that are still to be looked at.
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         if segments.peek().is_none_or(|(_, bytes)| !self.is_next(bytes)) {
             return;
         }
-        let Some(series) = flow.series(self.bytes) else { return };
+        let Some(series) = flow.incremental(self.bytes) else { return };
         while let Some((segment, bytes)) = segments.peek()
             && let Some(packet) = self.next(&series, meta, segment, bytes)
             && qp.handle_next(cx, &packet)
@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
     /// The packet that is `bytes`, if it is the next one and its ICRC the one to be expected.
     fn next<'b>(
         &self,
-        series: &Series,
+        series: &IncrementalIcrc,
         meta: &RxMeta,
         segment: u16,
         bytes: &'b [u8],
@@ -172,7 +172,7 @@ mod tests {
         let next = Bth { psn: Psn::new(0), ..first };
         let begins = packet(first, 256, 3);
         let mut run = Run::after(&arrival(&begins, true), &begins, &behind(&begins)).unwrap();
-        let series = flow().series(&begins).unwrap();
+        let series = flow().incremental(&begins).unwrap();
         let takes = |run: &Run<'_>, bytes: &[u8], segment| {
             let next = run.next(&series, &META, segment, bytes);
             next.map(|packet| (packet.bth.psn.value(), packet.payload.len()))
@@ -209,7 +209,7 @@ mod tests {
         };
         let begins = to(7, 0x1000);
         let run = Run::after(&arrival(&begins, true), &begins, &behind(&begins)).unwrap();
-        let series = flow().series(&begins).unwrap();
+        let series = flow().incremental(&begins).unwrap();
         let bytes = to(8, 0x2000);
         let next = run.next(&series, &META, 0, &bytes).unwrap();
         assert_eq!(next, Datagram::parse(&bytes).unwrap());

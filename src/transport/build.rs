@@ -111,7 +111,7 @@ pub(crate) fn push<'a>(
         Err(_) => Err(Revoked),
     };
     match (written, header.extension) {
-        (Ok(()), Extension::Flush(.., Coverage::Twice)) => to.flow.seal_twice(id, datagram),
+        (Ok(()), Extension::Flush(.., Coverage::Twice)) => to.flow.set_rxe_flush_icrc(id, datagram),
         (Ok(()), _) => to.flow.seal(id, datagram),
         (Err(_), _) => out.unpush(len),
     }
@@ -138,7 +138,7 @@ pub(crate) fn repeat<'a>(
     let known = out.last().split_at_checked(headers).zip(like.split_at_mut_checked(headers));
     let Some(((before, _), (like, _))) = known else { return 0 };
     like.copy_from_slice(before);
-    let Some(series) = to.flow.series(out.last()) else { return 0 };
+    let Some(series) = to.flow.incremental(out.last()) else { return 0 };
     for index in 0..count {
         let id = u16::try_from(out.len()).unwrap_or(u16::MAX);
         if let Some(bth) = like.first_chunk_mut() {

@@ -1,4 +1,4 @@
-//! The acknowledge extended header: how the responder fares.
+//! The acknowledge extended transport header (AETH).
 //!
 //! ```text
 //!        7   6   5   4   3   2   1   0
@@ -13,56 +13,56 @@
 
 use crate::time::RnrTimer;
 
-/// The acknowledge extended header (IBTA vol 1, §9.3.5).
+/// The acknowledge extended transport header (IBTA vol 1, §9.3.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Aeth {
-    /// ACK, NAK or RNR NAK, and what belongs to it.
+    /// Type of the acknowledgement, with its parameter.
     pub syndrome: Syndrome,
-    /// How many messages the responder has completed, modulo 2^24.
+    /// Message sequence number: messages that the responder has completed, modulo 2^24.
     pub msn: u32,
 }
 
 impl Aeth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// The credit code that says nothing about receive requests. We send no other.
+    /// Credit code for "no flow control". This device sends no other code.
     pub const UNLIMITED_CREDITS: u8 = 31;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [syndrome, n0, n1, n2] = *bytes;
         Self { syndrome: Syndrome::from_byte(syndrome), msn: u32::from_be_bytes([0, n0, n1, n2]) }
     }
 
-    /// Writes the header, of `msn` the low 24 bits.
+    /// Writes the header, with the low 24 bits of `msn`.
     pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
         let [_, n0, n1, n2] = self.msn.to_be_bytes();
         *bytes = [self.syndrome.byte(), n0, n1, n2];
     }
 }
 
-/// The first byte of the AETH.
+/// Syndrome: the first byte of the AETH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Syndrome {
-    /// The packet with this PSN and all before it were executed.
+    /// The responder has executed the packets up to this PSN.
     Ack {
-        /// A code, 5 bits, for the receive requests at hand; see [`credit_count`].
+        /// Credit code of 5 bits for available receive requests; see [`credit_count`].
         credits: u8,
     },
-    /// The packet with this PSN found no receive request. All before it were executed.
+    /// The packet with this PSN found no receive request. The responder has executed all packets before it.
     Rnr {
-        /// How long the requester must wait before it asks again.
+        /// Minimum time until the requester retransmits.
         timer: RnrTimer,
     },
-    /// The packet with this PSN was not executed. All before it were.
+    /// The responder did not execute the packet with this PSN, but all packets before it.
     Nak(NakCode),
-    /// Not assigned: the whole byte.
+    /// Reserved syndrome, as the whole byte.
     Reserved(u8),
 }
 
 impl Syndrome {
-    /// Reads the byte.
+    /// Parses the byte.
     pub const fn from_byte(byte: u8) -> Self {
         match byte >> 5 {
             0 => Self::Ack { credits: byte },
@@ -72,7 +72,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte. Of a value that does not fit 5 bits the low 5 are taken.
+    /// Returns the byte, with the low 5 bits of the parameter.
     pub const fn byte(self) -> u8 {
         match self {
             Self::Ack { credits } => credits & 0x1f,
@@ -83,25 +83,25 @@ impl Syndrome {
     }
 }
 
-/// Why a responder did not execute a request (IBTA vol 1, §9.7.5.2).
+/// Reason of a NAK (IBTA vol 1, §9.7.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NakCode {
-    /// A packet is missing: send again from this PSN on. No fault.
+    /// PSN sequence error: a packet is missing, and the requester retransmits from this PSN on.
     PsnSequence,
-    /// The request is against the rules, or of a kind that is not supported.
+    /// Invalid request: the request violates the protocol or is not supported.
     InvalidRequest,
-    /// The key, the range or the permission is wrong.
+    /// Remote access error: key, bounds or access rights are not valid.
     RemoteAccess,
-    /// The responder could not do it.
+    /// Remote operational error: the responder failed to execute the request.
     RemoteOperational,
-    /// Reliable datagram only.
+    /// Invalid RD request, for reliable datagrams only.
     InvalidRdRequest,
-    /// Not assigned: 5 to 31.
+    /// Reserved codes 5 to 31.
     Reserved(u8),
 }
 
 impl NakCode {
-    /// The meaning of the 5-bit code.
+    /// Returns the meaning of the 5-bit code.
     pub const fn from_code(code: u8) -> Self {
         match code {
             0 => Self::PsnSequence,
@@ -113,7 +113,7 @@ impl NakCode {
         }
     }
 
-    /// The 5-bit code.
+    /// Returns the 5-bit code.
     pub const fn code(self) -> u8 {
         match self {
             Self::PsnSequence => 0,
@@ -126,10 +126,10 @@ impl NakCode {
     }
 }
 
-/// How many receive requests a credit code stands for, or `None` for
-/// [`Aeth::UNLIMITED_CREDITS`] (IBTA vol 1, §9.7.7.2). Only the low 5 bits of `code` count.
+/// Returns the number of receive requests for a credit code, or `None` for [`Aeth::UNLIMITED_CREDITS`] (IBTA vol 1,
+/// §9.7.7.2). Only the low 5 bits of `code` count.
 ///
-/// The codes grow by turns of a half and a third: 2, 3, 4, 6, 8, 12, …
+/// The numbers grow alternately by a half and a third: 2, 3, 4, 6, 8, 12, …
 pub const fn credit_count(code: u8) -> Option<u16> {
     match code & 0x1f {
         Aeth::UNLIMITED_CREDITS => None,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_syndrome_byte_is_told_apart_and_comes_back() {
+    fn every_syndrome_byte_survives_parse_and_write() {
         for byte in 0..=255 {
             let syndrome = Syndrome::from_byte(byte);
             assert_eq!(syndrome.byte(), byte);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_codes_follow_the_table() {
+    fn credit_codes_match_the_table() {
         let counts: Vec<_> = (0..31).map(|code| credit_count(code).unwrap()).collect();
         let table = [
             0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,

@@ -1,4 +1,4 @@
-//! The two headers of atomics: the operands on the way there, the old value on the way back.
+//! Headers of atomic requests and responses.
 //!
 //! ```text
 //!   AtomicETH                                        AtomicAckETH
@@ -13,29 +13,29 @@
 //!      └──────────────────────────────────────┘
 //! ```
 //!
-//! Operands are 64-bit integers in the responder's own byte order; only the wire is big-endian
-//! (IBTA vol 1, §9.3.4, §9.3.6).
+//! Operands are 64-bit integers in the responder's byte order; on the wire they are big-endian (IBTA vol 1, §9.3.4,
+//! §9.3.6).
 
 use crate::ids::Rkey;
 
-/// The extended header of a COMPARE_SWAP or FETCH_ADD request.
+/// The AtomicETH of a COMPARE_SWAP or FETCH_ADD request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AtomicEth {
-    /// The virtual address, a multiple of 8.
+    /// Virtual address, a multiple of 8.
     pub addr: u64,
-    /// The key to that memory.
+    /// Key of the memory.
     pub rkey: Rkey,
-    /// COMPARE_SWAP: the value to store. FETCH_ADD: the value to add.
+    /// Value to store (COMPARE_SWAP) or to add (FETCH_ADD).
     pub swap: u64,
-    /// COMPARE_SWAP: the value that must be found. FETCH_ADD: 0.
+    /// Expected value (COMPARE_SWAP), or 0 (FETCH_ADD).
     pub compare: u64,
 }
 
 impl AtomicEth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 28;
 
-    /// Reads the header.
+    /// Parses the header.
     #[rustfmt::skip]
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [
@@ -68,18 +68,18 @@ impl AtomicEth {
     }
 }
 
-/// The extended header of an atomic's answer, after its AETH.
+/// The AtomicAckETH of a response, after its AETH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AtomicAckEth {
-    /// The value found, before it was replaced.
+    /// Value before the operation.
     pub original: u64,
 }
 
 impl AtomicAckEth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         Self { original: u64::from_be_bytes(*bytes) }
     }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn golden_request() {
+    fn atomic_request_has_the_golden_bytes() {
         let bytes = [
             0, 0, 0x7f, 0x12, 0x34, 0x56, 0, 0, // address
             0, 0, 0x1a, 0x2b, // R_Key
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_answer() {
+    fn atomic_response_has_the_golden_bytes() {
         let bytes = [0x33, 0x33, 0x33, 0x33, 0x44, 0x44, 0x44, 0x44];
         let eth = AtomicAckEth { original: 0x3333_3333_4444_4444 };
         assert_eq!(AtomicAckEth::parse(&bytes), eth);

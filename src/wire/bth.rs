@@ -1,4 +1,4 @@
-//! The base transport header: the twelve bytes at the start of every packet.
+//! The base transport header (BTH): the first twelve bytes of every packet.
 //!
 //! ```text
 //!      ┌───────────────────────────────┬───┬───┬───────┬───────┬───────────────┐
@@ -10,9 +10,9 @@
 //!      └───┴───────────────────────────┴───────────────────────────────────────┘
 //! ```
 //!
-//! Numbers are bits, most significant first, and multi-byte fields are big-endian.
+//! Numbers are bits, most significant bit first, and multi-byte fields are big-endian.
 //!
-//! Byte 4 is masked in the ICRC; the rest is covered. Reserved bits are sent as zero and ignored
+//! The ICRC covers the header with ones in place of byte 4. Reserved bits are sent as zero and ignored on receipt
 //! (IBTA vol 1, §9.2).
 
 use crate::ids::{PKey, Qpn};
@@ -23,34 +23,34 @@ use super::{Opcode, ParseError};
 /// The base transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bth {
-    /// What the packet does, and which headers follow.
+    /// Transport, operation, and extension headers of the packet.
     pub opcode: Opcode,
-    /// S: the receiver's completion shall wake a channel armed for solicited completions. Means
-    /// something at the end of a SEND or of a WRITE with immediate data.
+    /// Solicited event bit (SE): the completion at the receiver triggers a channel armed for solicited completions.
+    /// It applies to the end of a SEND, and of a WRITE with immediate data.
     pub solicited: bool,
-    /// M: the connection is on the path it has migrated to. Adapters send 1, rxe sends 0, and
-    /// nobody may care.
+    /// Migration request bit (MigReq): the connection uses the path it has migrated to. Adapters send 1, rxe sends 0,
+    /// and receivers ignore it.
     pub migreq: bool,
-    /// Bytes of padding between payload and ICRC, 0 to 3.
+    /// Number of padding bytes between payload and ICRC, 0 to 3.
     pub pad: u8,
-    /// Transport version, 4 bits: 0.
+    /// Transport header version, 4 bits, always 0.
     pub tver: u8,
-    /// The partition.
+    /// Partition key.
     pub pkey: PKey,
-    /// F: the packet met congestion. RoCEv2 uses the ECN bits of the IP header instead.
+    /// FECN bit: the packet met congestion. RoCEv2 uses the ECN bits of the IP header instead.
     pub fecn: bool,
-    /// B: a packet of the receiver met congestion. Set in a CNP and nowhere else.
+    /// BECN bit: a packet of the receiver met congestion. Only CNPs set it.
     pub becn: bool,
-    /// The queue pair the packet is for.
+    /// Destination queue pair.
     pub dest_qp: Qpn,
-    /// A: the responder shall acknowledge. In requests of RC, RD and XRC only.
+    /// AckReq bit: the responder must acknowledge. In requests of RC, RD and XRC only.
     pub ack_req: bool,
-    /// The packet sequence number.
+    /// Packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 12;
 
     const SOLICITED: u8 = 0x80;
@@ -59,8 +59,7 @@ impl Bth {
     const BECN: u8 = 0x40;
     const ACK_REQ: u8 = 0x80;
 
-    /// Reads the header. Any transport version is taken:
-    /// [`Datagram::parse`](super::Datagram::parse) is who refuses it.
+    /// Parses the header, with any transport version: [`Datagram::parse`](super::Datagram::parse) checks the version.
     ///
     /// # Errors
     ///
@@ -85,24 +84,24 @@ impl Bth {
         })
     }
 
-    /// The transport version alone, which is to be checked before the opcode means anything.
+    /// Returns the transport version, which receivers check before the opcode.
     pub const fn version(bytes: &[u8; Self::LEN]) -> u8 {
         bytes[1] & 0x0f
     }
 
-    /// The destination alone, by which shards tell apart what is theirs.
+    /// Returns the destination queue pair, by which shards select their packets.
     pub const fn destination(bytes: &[u8; Self::LEN]) -> Qpn {
         let [.., qp0, qp1, qp2, _, _, _, _] = *bytes;
         Qpn::new(u32::from_be_bytes([0, qp0, qp1, qp2]))
     }
 
-    /// Writes the PSN alone.
+    /// Writes the PSN only.
     pub(crate) fn write_psn(bytes: &mut [u8; Self::LEN], psn: Psn) {
         let [_, psn0, psn1, psn2] = psn.value().to_be_bytes();
         [bytes[9], bytes[10], bytes[11]] = [psn0, psn1, psn2];
     }
 
-    /// Writes the header. Of `pad` and `tver` only the bits that fit are taken.
+    /// Writes the header, with the bits of `pad` and `tver` that fit.
     pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
         let flags = flag(self.solicited, Self::SOLICITED)
             | flag(self.migreq, Self::MIGREQ)
@@ -119,8 +118,8 @@ impl Bth {
 }
 
 impl Default for Bth {
-    /// `RC SEND_ONLY` to queue pair 0 with PSN 0 in the default partition, no flag set but MigReq,
-    /// as adapters send it.
+    /// Returns `RC SEND_ONLY` for queue pair 0 with PSN 0 in the default partition. Only MigReq is set, as in packets
+    /// of adapters.
     fn default() -> Self {
         Self {
             opcode: Opcode::RcSendOnly,
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unassigned_opcode_is_named() {
+    fn unassigned_opcode_is_reported() {
         let mut bytes = BYTES;
         bytes[0] = 0xff;
         let error = Bth::parse(&bytes).unwrap_err();

@@ -1,18 +1,17 @@
-//! The congestion notification packet: "slow down, your packets to me met congestion".
+//! The congestion notification packet (CNP), which asks a sender to reduce its rate.
 //!
-//! A CNP is a BTH with BECN set, for the queue pair that shall slow down, and 16 reserved bytes. It
-//! has no PSN of its own, is never acknowledged, and is not part of any message (IBTA vol 1, annex
-//! A17).
+//! A CNP consists of a BTH with BECN set, for a queue pair with packets that met congestion, and 16 reserved bytes. It
+//! has no PSN of its own, is not acknowledged, and belongs to no message (IBTA vol 1, annex A17).
 
-/// The reserved bytes after the BTH of a CNP.
+/// Reserved bytes after the BTH of a CNP.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Cnp;
 
 impl Cnp {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// Reads nothing: whatever the bytes are, they are ignored.
+    /// Parses nothing: receivers ignore the bytes.
     pub const fn parse(_: &[u8; Self::LEN]) -> Self {
         Self
     }

@@ -1,4 +1,4 @@
-//! The datagram extended header: who sent this, and the key that lets it in.
+//! The datagram extended transport header (DETH): queue key and source queue pair.
 //!
 //! ```text
 //!      ┌───────────────────────────────────────────────────────────────────────┐
@@ -10,20 +10,20 @@
 
 use crate::ids::{QKey, Qpn};
 
-/// The datagram extended header of UD and RD requests (IBTA vol 1, §9.3.2).
+/// The datagram extended transport header of UD and RD requests (IBTA vol 1, §9.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Deth {
-    /// Must equal the receiving queue pair's, or the packet is dropped.
+    /// Queue key. The receiver drops packets with another key than its own.
     pub qkey: QKey,
-    /// The sender's queue pair: where an answer would go.
+    /// Queue pair of the sender.
     pub source_qp: Qpn,
 }
 
 impl Deth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 8;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [k0, k1, k2, k3, _, qp0, qp1, qp2] = *bytes;
         Self {

@@ -1,4 +1,4 @@
-//! Ethernet, IP and UDP around a datagram: as much as captures and ports that see them need.
+//! Ethernet, IP and UDP headers, as far as captures and packet ports need them.
 //!
 //! ```text
 //!   IPv4 ┌────┬──────┬───────────────┐   IPv6 ┌────┬──────┬──────────────────┐
@@ -16,8 +16,8 @@
 //!                                             └───────────────┴──────────────┘
 //! ```
 //!
-//! There are no IPv4 options, no IPv6 extension headers and no fragments in RoCEv2. The UDP length,
-//! not the length of the frame, says where the ICRC is: short frames are filled up.
+//! RoCEv2 packets have no IPv4 options, IPv6 extension headers or fragments. The UDP length, not the length of the
+//! frame, determines the place of the ICRC, because Ethernet pads short frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -34,39 +34,39 @@ use crate::net::{Ipv4Fields, Path, ROCE_PORT};
 use super::ParseError;
 use super::packet::truncated;
 
-/// Bytes of an Ethernet header without a tag.
+/// Length in bytes of an Ethernet header without a VLAN tag.
 pub const ETHERNET_LEN: usize = 14;
-/// Bytes of an IPv4 header.
+/// Length in bytes of an IPv4 header without options.
 pub const IPV4_LEN: usize = 20;
-/// Bytes of an IPv6 header, and of the space for either before a received UD message.
+/// Length in bytes of an IPv6 header, and of the space for an IP header before a received UD message.
 pub const IPV6_LEN: usize = 40;
-/// Bytes of a UDP header.
+/// Length in bytes of a UDP header.
 pub const UDP_LEN: usize = 8;
 
-/// IP's number of UDP.
+/// IP protocol number of UDP.
 pub(crate) const UDP: u8 = 17;
 
-/// A received IP packet, down to the datagram in it.
+/// A parsed IP packet with a UDP datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpDatagram<'a> {
-    /// The sender's address and UDP port.
+    /// Source address and UDP port.
     pub source: SocketAddr,
-    /// The receiver's.
+    /// Destination address and UDP port.
     pub destination: SocketAddr,
     /// IPv4 TOS or IPv6 traffic class: DSCP in bits 7:2, ECN in bits 1:0.
     pub traffic_class: u8,
     /// TTL or hop limit.
     pub hop_limit: u8,
-    /// The IPv6 flow label, 20 bits; 0 over IPv4.
+    /// IPv6 flow label, 20 bits; 0 for IPv4.
     pub flow_label: u32,
-    /// The IPv4 fields under the ICRC.
+    /// IPv4 header fields under the ICRC.
     pub ipv4: Option<Ipv4Fields>,
-    /// The UDP payload: what [`Datagram::parse`](super::Datagram::parse) takes.
+    /// UDP payload, the input of [`Datagram::parse`](super::Datagram::parse).
     pub payload: &'a [u8],
 }
 
 impl IpDatagram<'_> {
-    /// The path it came along. The destination port is not part of it.
+    /// Returns the path of the packet, which does not contain the destination port.
     pub fn path(&self) -> Path {
         Path {
             source: self.source.ip(),
@@ -106,8 +106,8 @@ pub fn untagged(ethertype: u16, mut rest: &[u8]) -> Result<(u16, &[u8]), ParseEr
     Ok((ethertype.0, rest))
 }
 
-/// Takes an IP packet apart, down to the UDP payload. The UDP port is the caller's to check, and so
-/// is the ICRC; checksums of IP and UDP are not looked at, because the ICRC says more.
+/// Parses an IP packet with a UDP datagram. The caller checks the UDP port and the ICRC. IP and UDP checksums are not
+/// verified, because the ICRC covers more.
 ///
 /// # Errors
 ///
@@ -122,12 +122,12 @@ pub fn parse_ip(packet: &[u8]) -> Result<IpDatagram<'_>, ParseError> {
     }
 }
 
-/// Takes an IP packet apart as [`parse_ip`] does, of which a capture may have kept the first bytes
-/// only: `payload` is what there is of the UDP payload, and the number is the length that it had.
+/// Parses an IP packet as [`parse_ip`], from a capture that may have truncated it: `payload` is the captured part of
+/// the UDP payload, and the number is its original length.
 ///
 /// # Errors
 ///
-/// Those of [`parse_ip`], but for one: the UDP payload may be cut.
+/// The errors of [`parse_ip`], except that the UDP payload may be truncated.
 pub fn parse_ip_cut(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => parse_ipv4(packet),
@@ -182,13 +182,13 @@ fn parse_ipv6(packet: &[u8]) -> Result<(IpDatagram<'_>, usize), ParseError> {
     Ok((datagram, udp.len))
 }
 
-/// Ports and payload of a UDP datagram.
+/// A parsed UDP datagram.
 struct Udp<'a> {
     source: u16,
     destination: u16,
-    /// The payload, as far as it was captured.
+    /// Captured part of the payload.
     payload: &'a [u8],
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     len: usize,
 }
 
@@ -217,20 +217,20 @@ fn parse_udp(
     })
 }
 
-/// IP and UDP headers to be written.
+/// Fields of the IP and UDP headers of a packet to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headers {
     /// Addresses, UDP source port, traffic class and hop limit. The UDP destination port is 4791.
     pub path: Path,
-    /// The IPv6 flow label, 20 bits. Not used over IPv4.
+    /// IPv6 flow label, 20 bits. Not used for IPv4.
     pub flow_label: u32,
-    /// Identification and DF. Not used over IPv6.
+    /// Identification and DF. Not used for IPv6.
     pub ipv4: Ipv4Fields,
 }
 
 impl Headers {
-    /// Appends the headers that a datagram of `udp_payload_len` bytes along `path` leaves with when
-    /// its identification is `id`: DF set, flow label and UDP checksum 0.
+    /// Appends the headers of a datagram of `udp_payload_len` bytes for `path`, with identification `id`, DF set, and
+    /// flow label and UDP checksum 0.
     pub fn write(path: &Path, id: u16, udp_payload_len: usize, out: &mut Vec<u8>) {
         let ipv4 = Ipv4Fields { id, dont_fragment: true };
         Self { path: *path, flow_label: 0, ipv4 }.append(udp_payload_len, out);
@@ -245,8 +245,8 @@ impl Headers {
         out.extend(self.udp_header(udp_payload_len));
     }
 
-    /// The IP header as it stands in the 40 bytes before a received UD message: an IPv4 header in
-    /// the last 20 of them, after zeros (IBTA vol 1, annex A17).
+    /// Returns the IP header in the format of the 40 bytes before a received UD message: IPv6, or 20 zeros and an
+    /// IPv4 header (IBTA vol 1, annex A17).
     pub fn global_route(&self, udp_payload_len: usize) -> [u8; IPV6_LEN] {
         match self.addresses() {
             Addresses::V4(from, to) => {
@@ -308,7 +308,7 @@ impl Headers {
     }
 }
 
-/// Two addresses as they are on the wire: of one family, and IPv4-mapped ones are IPv4.
+/// Two addresses of one IP version as on the wire: IPv4-mapped addresses are IPv4.
 pub(super) enum Addresses {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
@@ -325,14 +325,13 @@ impl Addresses {
     }
 }
 
-/// Returns the value of a length field. A length that no datagram has becomes the largest value.
+/// Returns the value of a length field, or the maximum if the length exceeds it.
 pub(super) fn length(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }
 
-/// What a UDP checksum field holds before the checksum has been computed: the sum over the pseudo header
-/// (RFC 768; RFC 8200, section 8.1) of a datagram of `udp_payload_len` bytes, which whoever computes the
-/// checksum begins with.
+/// Returns the initial value of a UDP checksum field for checksum offload: the sum over the pseudo header (RFC 768;
+/// RFC 8200, section 8.1) of a datagram of `udp_payload_len` bytes.
 #[cfg(any(feature = "packet", feature = "tap"))]
 pub(crate) fn pseudo_sum(path: &Path, udp_payload_len: usize) -> u16 {
     let [len0, len1] = length(UDP_LEN + udp_payload_len).to_be_bytes();
@@ -344,7 +343,7 @@ pub(crate) fn pseudo_sum(path: &Path, udp_payload_len: usize) -> u16 {
 }
 
 #[cfg(any(feature = "packet", feature = "tap"))]
-/// The ones' complement sum of 16-bit words; no part has a byte left over.
+/// Returns the ones' complement sum of 16-bit words. Every part has an even length.
 fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.as_chunks::<2>().0);
     let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -357,7 +356,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
 mod tests {
     use super::*;
 
-    /// IP and UDP header of a datagram of 24 bytes, from a Linux peer.
+    /// IP and UDP headers of a datagram of 24 bytes, from a Linux peer.
     const IPV4: [u8; 28] = [
         0x45, 0x02, 0x00, 0x34, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x26, 0xb5, 10, 0, 0, 1, 10, 0,
         0, 2, 0xc1, 0x23, 0x12, 0xb7, 0x00, 0x20, 0x00, 0x00,
@@ -386,7 +385,7 @@ mod tests {
     /// Computed by hand: addresses, protocol and length, in words of 16 bits.
     #[cfg(any(feature = "packet", feature = "tap"))]
     #[test]
-    fn a_checksum_begins_with_the_pseudo_header() {
+    fn initial_checksum_is_the_sum_of_the_pseudo_header() {
         let ipv4 = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 0x0011 + (8 + 24);
         assert_eq!(pseudo_sum(&path("10.0.0.1", "10.0.0.2"), 24), ipv4);
         let ipv6 = 2 * 0xfd77 + 0x0001 + 0x0002 + 0x0011 + (8 + 24_u32);
@@ -395,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_ipv4() {
+    fn ipv4_headers_have_the_golden_bytes() {
         let path = path("10.0.0.1", "10.0.0.2");
         let mut out = Vec::new();
         Headers::write(&path, 0, 24, &mut out);
@@ -409,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_ipv6() {
+    fn ipv6_headers_have_the_golden_bytes() {
         let path = Path { traffic_class: 0xab, ..path("fd00::1", "fd00::2") };
         let ipv4 = Ipv4Fields { id: 9, dont_fragment: false };
         let mut packet = Vec::new();
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ud_message_has_its_ipv4_header_at_20() {
+    fn ud_message_has_its_ipv4_header_at_offset_20() {
         let headers = Headers {
             path: path("10.0.0.1", "::ffff:10.0.0.2"),
             flow_label: 0,
@@ -436,7 +435,7 @@ mod tests {
 
     /// PKT-06
     #[test]
-    fn what_follows_the_udp_length_is_not_payload() {
+    fn bytes_after_the_udp_length_are_not_payload() {
         let mut packet = ipv4();
         packet.extend([0xee; 6]);
         assert_eq!(parse_ip(&packet).unwrap().payload.len(), 24);
@@ -454,7 +453,7 @@ mod tests {
 
     /// PKT-04
     #[test]
-    fn errors_say_what_was_found() {
+    fn errors_contain_the_found_value() {
         let changed = |at: usize, byte: u8| {
             let mut packet = ipv4();
             packet[at] = byte;

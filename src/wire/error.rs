@@ -1,63 +1,63 @@
-//! Why bytes make no packet.
+//! Errors of packet parsers.
 
 use thiserror::Error;
 
-/// Bytes that are no packet: what was found and what was expected.
+/// Error of a packet parser.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
 pub enum ParseError {
     /// The bytes end within a header, the padding or the ICRC.
     #[error("truncated in {part}: need {need} bytes, have {have}")]
     Truncated {
-        /// The part that is cut off, as it is called in the specification.
+        /// Name of the truncated part in the specification.
         part: &'static str,
-        /// Its length.
+        /// Length of the part in bytes.
         need: usize,
-        /// The bytes that are there.
+        /// Number of available bytes.
         have: usize,
     },
-    /// The transport version in the BTH is one that does not exist.
+    /// The transport header version in the BTH is not 0.
     #[error("transport version {found}, expected 0")]
     TransportVersion {
-        /// The field's value, 1 to 15.
+        /// Value of the field, 1 to 15.
         found: u8,
     },
-    /// No operation has this opcode.
+    /// The opcode is not assigned.
     #[error("opcode 0x{byte:02x} is not assigned")]
     UnassignedOpcode {
-        /// The first byte of the BTH.
+        /// First byte of the BTH.
         byte: u8,
     },
-    /// Neither IPv4 nor IPv6.
+    /// The IP version is neither 4 nor 6.
     #[error("IP version {found}, expected 4 or 6")]
     IpVersion {
-        /// The upper half of the first byte.
+        /// Upper half of the first byte.
         found: u8,
     },
-    /// An IPv4 header with options, or with a length that cannot be.
+    /// The IPv4 header has options or an invalid length.
     #[error("IPv4 header of {found} bytes, expected 20")]
     Ipv4HeaderLength {
-        /// The length that the header claims to have.
+        /// Length in the header, in bytes.
         found: usize,
     },
-    /// A piece of an IPv4 packet. RoCE is never fragmented.
+    /// The packet is a fragment. RoCE packets are never fragmented.
     #[error("IPv4 fragment at byte {offset}, expected a whole packet")]
     Fragment {
-        /// Where in the whole packet the piece belongs.
+        /// Fragment offset in bytes.
         offset: usize,
     },
-    /// Not UDP.
+    /// The protocol is not UDP.
     #[error("IP protocol {found}, expected 17 (UDP)")]
     Protocol {
-        /// IPv4's protocol or IPv6's next header.
+        /// IPv4 protocol or IPv6 next header.
         found: u8,
     },
-    /// The UDP length is less than the UDP header's or more than the IP packet holds.
+    /// The UDP length is smaller than the UDP header or larger than the IP payload.
     #[error("UDP length {found}, expected 8 to {limit}")]
     UdpLength {
-        /// The field's value.
+        /// Value of the field.
         found: usize,
-        /// What the IP header leaves for UDP.
+        /// Length of the IP payload in bytes.
         limit: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! The flush extended header: what FLUSH shall do, and to how much.
+//! The flush extended transport header (FETH).
 //!
 //! ```text
 //!      ┌───────────────────────────────────────────────────┬─────────┬─────────┐
@@ -9,32 +9,32 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// How far earlier data must have got before FLUSH is answered. Bits without a name are kept.
+    /// Placement type: the guarantee that a FLUSH requests for earlier writes. Unassigned bits are kept.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Placement: u8 {
-        /// Every reader of the memory sees it.
+        /// Global visibility: every reader of the memory sees the writes.
         #[doc(alias = "IBV_FLUSH_GLOBAL")]
         const GLOBAL_VISIBILITY = 1;
-        /// It survives a loss of power.
+        /// Persistence: the writes survive a power loss.
         #[doc(alias = "IBV_FLUSH_PERSISTENT")]
         const PERSISTENCE = 2;
     }
 }
 
-/// How much memory a FLUSH is about.
+/// Selectivity level: the memory that a FLUSH applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Selectivity {
-    /// The range that the RETH names.
+    /// The range in the RETH.
     #[default]
     Range,
-    /// The whole region of the key in the RETH.
+    /// The whole memory region of the key in the RETH.
     Region,
-    /// Not assigned: 2 or 3.
+    /// Reserved codes 2 and 3.
     Reserved(u8),
 }
 
 impl Selectivity {
-    /// The meaning of the 2-bit code.
+    /// Returns the meaning of the 2-bit code.
     pub const fn from_code(code: u8) -> Self {
         match code {
             0 => Self::Range,
@@ -43,7 +43,7 @@ impl Selectivity {
         }
     }
 
-    /// The 2-bit code.
+    /// Returns the 2-bit code.
     pub const fn code(self) -> u8 {
         match self {
             Self::Range => 0,
@@ -53,20 +53,20 @@ impl Selectivity {
     }
 }
 
-/// The flush extended header, which stands before the RETH (IBTA vol 1, annex A19).
+/// The flush extended transport header, before the RETH (IBTA vol 1, annex A19).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlushEth {
-    /// What shall be done.
+    /// Placement type.
     pub placement: Placement,
-    /// To how much.
+    /// Selectivity level.
     pub selectivity: Selectivity,
 }
 
 impl FlushEth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [_, _, _, bits] = *bytes;
         Self {
@@ -75,7 +75,7 @@ impl FlushEth {
         }
     }
 
-    /// Writes the header. Bits that do not fit their field are dropped.
+    /// Writes the header, with the bits that fit each field.
     pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
         let [selectivity, placement] = [self.selectivity.code(), self.placement.bits()];
         *bytes = [0, 0, 0, (selectivity & 3) << 4 | placement & 0x0f];

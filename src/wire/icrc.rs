@@ -1,8 +1,8 @@
-//! The invariant CRC: a CRC-32 over all that no router may change.
+//! The invariant CRC (ICRC): a CRC-32 over all parts of a packet that routers do not change.
 //!
-//! It covers the IP header, the UDP header and the datagram up to its padding; the fields that
-//! change on the way are taken as ones (`▒`). Before them come 8 bytes of ones, which stand for the
-//! header that a native InfiniBand packet has there (IBTA vol 1, annex A17):
+//! It covers the IP header, the UDP header and the datagram up to its padding, with ones in place of the fields that
+//! routers change (`▒`). Eight bytes of ones precede them, in place of the LRH of a native InfiniBand packet (IBTA
+//! vol 1, annex A17):
 //!
 //! ```text
 //!   IPv4   45 ▒▒ length  ident. flags+offset  ▒▒ 11 ▒▒ ▒▒  source  destination
@@ -12,13 +12,13 @@
 //!   extension headers, payload, padding
 //! ```
 //!
-//! The CRC is that of Ethernet and zlib. It stands at the end of the packet with its least
-//! significant byte first, although every other field is big-endian.
+//! The CRC is that of Ethernet and zlib. It is at the end of the packet in little-endian byte order, unlike all other
+//! fields.
 
 mod crc32;
-mod head;
-mod hidden;
-mod series;
+mod header_crc;
+mod incremental;
+mod ip_id;
 
 use std::net::SocketAddr;
 
@@ -27,83 +27,82 @@ use crate::net::Ipv4Fields;
 use super::Opcode;
 use super::encap::{self, Addresses, IPV4_LEN, IPV6_LEN, IpDatagram, UDP_LEN};
 use super::packet::ICRC_LEN;
-use head::{Head, SEED, over_bth};
-use hidden::id_difference;
-pub(crate) use series::Series;
+use header_crc::{HeaderCrc, SEED, over_bth};
+pub(crate) use incremental::IncrementalIcrc;
+use ip_id::id_difference;
 
-pub use crc32::{by_shifts, crc32};
-pub use hidden::Renumbering;
+pub use crc32::{crc32, crc32_by_shifts};
+pub use ip_id::IcrcIdPatch;
 
-/// What [`Flow::check`] says of a packet.
+/// Result of [`Flow::check`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
-    /// The ICRC holds for the IPv4 header seen, or for the identification that was to be expected;
-    /// over IPv6 there is none.
+    /// The ICRC is valid for the known IPv4 header, or for the expected identification; over IPv6 there is no
+    /// identification.
     Good,
-    /// The ICRC holds for this identification, which the port has not seen and which is not the
-    /// one that was to be expected.
+    /// The ICRC is valid for this identification, which the port has not seen and which is not the expected one.
     Recovered {
-        /// The identification.
+        /// Identification.
         id: u16,
     },
-    /// The packet is not what was sent.
+    /// The ICRC is not valid.
     Bad,
 }
 
-/// What all packets from one address to another have in common. Computes their ICRC.
+/// Computes the ICRCs of packets from one address to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
-    head: Head,
+    head: HeaderCrc,
 }
 
 impl Flow {
-    /// The flow from `source` to `destination`. IPv4-mapped IPv6 addresses are IPv4 on the wire.
+    /// Returns the flow from `source` to `destination`. IPv4-mapped IPv6 addresses are IPv4 on the wire.
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
         let addresses = Addresses::new(source.ip(), destination.ip());
-        Self { head: Head::new(addresses, source.port(), destination.port()) }
+        Self { head: HeaderCrc::new(addresses, source.port(), destination.port()) }
     }
 
-    /// The ICRC of a datagram, given from the BTH to the padding. `fields` count over IPv4 only.
+    /// Returns the ICRC of a datagram, given from the BTH to the padding. `fields` apply to IPv4 only.
     pub fn compute(&self, fields: Ipv4Fields, datagram_without_icrc: &[u8]) -> u32 {
         let udp_len = UDP_LEN + datagram_without_icrc.len() + ICRC_LEN;
         over_datagram(self.head.of(fields, udp_len), datagram_without_icrc)
     }
 
-    /// Writes the ICRC to the last four bytes of a datagram that leaves with identification `id`
-    /// and DF set. A datagram of less than four bytes is left alone.
+    /// Writes the ICRC to the last four bytes of a datagram that leaves with identification `id` and DF set. Does
+    /// nothing to a datagram of less than four bytes.
     pub fn seal(&self, id: u16, datagram: &mut [u8]) {
         if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
             *icrc = self.compute(Ipv4Fields { id, dont_fragment: true }, covered).to_le_bytes();
         }
     }
 
-    /// The same as kernel rxe does it in a FLUSH, and wants it: the datagram is covered a second time,
-    /// with nothing masked, because the length of its headers is missing in a table there.
-    pub fn seal_twice(&self, id: u16, datagram: &mut [u8]) {
+    /// Writes the ICRC in the variant of kernel rxe for FLUSH packets. rxe covers the datagram a second time,
+    /// unmasked, because its header length is missing in a table of rxe.
+    pub fn set_rxe_flush_icrc(&self, id: u16, datagram: &mut [u8]) {
         if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
             let once = self.compute(Ipv4Fields { id, dont_fragment: true }, covered);
             *icrc = crc32(once, covered).to_le_bytes();
         }
     }
 
-    /// Whether a received datagram, ICRC included, is what was sent.
+    /// Checks the ICRC of a received datagram.
     ///
-    /// `seen` is what the port knows of the IPv4 header of the buffer, and `segment` the place of
-    /// the datagram in that buffer, which the sender's stack has added to the identification.
-    /// Without `seen` the identification should be `segment`, and DF set; if it is not, the
-    /// identification that the ICRC holds for is found, if there is one.
+    /// `seen` contains the IPv4 fields of the buffer if the port knows them. `segment` is the index of the datagram
+    /// in the buffer, which GSO of the sender has added to the identification. Without `seen`, the expected
+    /// identification is `segment`, with DF set; if the ICRC is not valid for it, the check searches the
+    /// identification for which it is.
     ///
-    /// A FLUSH may also be [as kernel rxe has it](Self::seal_twice).
+    /// For a FLUSH, the [variant of kernel rxe](Self::set_rxe_flush_icrc) is valid too.
     pub fn check(&self, seen: Option<Ipv4Fields>, segment: u16, datagram: &[u8]) -> Verdict {
         let Some((covered, found)) = datagram.split_last_chunk::<ICRC_LEN>() else {
             return Verdict::Bad;
         };
         let expected = expected_fields(seen, segment);
         let (computed, found) = (self.compute(expected, covered), u32::from_le_bytes(*found));
-        let is_hidden = seen.is_none() && self.is_ipv4();
+        let id_is_unknown = seen.is_none() && self.is_ipv4();
         let judge = |difference, len| match difference {
             0 => Verdict::Good,
-            _ if !is_hidden => Verdict::Bad,
+            _ if !id_is_unknown => Verdict::Bad,
             _ => match id_difference(difference, len) {
                 Some(bits) => Verdict::Recovered { id: expected.id ^ bits },
                 None => Verdict::Bad,
@@ -121,21 +120,21 @@ impl Flow {
     }
 }
 
-/// What an IPv4 header should have, of a segment of a buffer of which the port knows so much.
+/// Returns the expected IPv4 fields of a segment.
 fn expected_fields(seen: Option<Ipv4Fields>, segment: u16) -> Ipv4Fields {
     let first = seen.unwrap_or(Ipv4Fields { id: 0, dont_fragment: true });
     Ipv4Fields { id: first.id.wrapping_add(segment), ..first }
 }
 
-/// The ICRC of a captured packet, computed and found, in this order.
+/// Returns the ICRC of a captured packet, as computed and as found.
 ///
-/// `ip_packet` starts with the IP header. `None` when [`encap::parse_ip`] finds no UDP datagram in
-/// it, or one too short for an ICRC.
+/// `ip_packet` starts with the IP header. `None` when [`encap::parse_ip`] finds no UDP datagram in it, or one that is
+/// too short for an ICRC.
 pub fn of_ip_packet(ip_packet: &[u8]) -> Option<(u32, u32)> {
     of_datagram(ip_packet, &encap::parse_ip(ip_packet).ok()?)
 }
 
-/// As [`of_ip_packet`], of a packet of which [`encap::parse_ip`] has made `ip`.
+/// Returns the ICRCs as [`of_ip_packet`], for a packet that [`encap::parse_ip`] has parsed to `ip`.
 pub fn of_datagram(ip_packet: &[u8], ip: &IpDatagram<'_>) -> Option<(u32, u32)> {
     let (covered, found) = ip.payload.split_last_chunk::<ICRC_LEN>()?;
     let (udp, masked) = match ip.ipv4 {
@@ -149,14 +148,14 @@ pub fn of_datagram(ip_packet: &[u8], ip: &IpDatagram<'_>) -> Option<(u32, u32)> 
         head[at] = 0xff;
     }
     if ip.ipv4.is_none() {
-        // The upper half of the traffic class.
+        // Upper half of the traffic class.
         head[0] |= 0x0f;
     }
     let computed = over_datagram(crc32(SEED, head), covered);
     Some((computed, u32::from_le_bytes(*found)))
 }
 
-/// The ICRC that goes on from `crc`, that of the headers before, over a datagram without its own.
+/// Continues a CRC over a datagram without its ICRC.
 fn over_datagram(crc: u32, datagram: &[u8]) -> u32 {
     let Some((bth, rest)) = datagram.split_first_chunk() else {
         return crc32(crc, datagram);
@@ -172,7 +171,7 @@ mod tests {
     use crc32fast::Hasher;
 
     use super::super::encap::length;
-    use super::hidden::MAX_DATAGRAM;
+    use super::ip_id::MAX_DATAGRAM_BYTES;
     use super::*;
 
     const NONE: Ipv4Fields = Ipv4Fields { id: 0, dont_fragment: true };
@@ -200,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_is_the_crc_of_eight_bytes_of_ones() {
+    fn seed_is_the_crc_of_eight_bytes_of_ones() {
         assert_eq!(crc32fast::hash(&[0xff; 8]), SEED);
         assert_eq!(!SEED, 0xdebb_20e3);
     }
 
     #[test]
-    fn no_identification_is_recovered_over_ipv6() {
+    fn ipv6_check_recovers_no_identification() {
         let ipv6 = Flow::new("[fd00::1]:49443".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
         let sealed = |flow: &Flow, id| {
             let mut bytes = hello();
@@ -216,7 +215,7 @@ mod tests {
         let (id_0, id_7, mut bytes) = (sealed(&ipv4(), 0), sealed(&ipv4(), 7), sealed(&ipv6, 0));
         assert_eq!(ipv4().check(None, 0, &id_7), Verdict::Recovered { id: 7 });
         assert_eq!(ipv6.check(None, 0, &bytes), Verdict::Good);
-        // The difference that another identification makes over IPv4.
+        // The difference that another identification would make over IPv4.
         let differences = id_0.iter().zip(&id_7).map(|(a, b)| a ^ b);
         bytes.iter_mut().zip(differences).for_each(|(byte, difference)| *byte ^= difference);
         assert_eq!(ipv6.check(None, 0, &bytes), Verdict::Bad);
@@ -224,7 +223,7 @@ mod tests {
 
     /// CRC-12, CRC-13
     #[test]
-    fn any_identification_is_recovered_and_any_segment_is_expected() {
+    fn check_recovers_any_identification_and_expects_any_segment() {
         let mut bytes = hello();
         for id in 0..=u16::MAX {
             ipv4().seal(id, &mut bytes);
@@ -241,8 +240,8 @@ mod tests {
     }
 
     #[test]
-    fn the_identification_is_recovered_at_any_length() {
-        for len in (16..1500).chain([4124, 65_000, MAX_DATAGRAM]) {
+    fn check_recovers_the_identification_at_any_length() {
+        for len in (16..1500).chain([4124, 65_000, MAX_DATAGRAM_BYTES]) {
             let mut bytes = vec![0x5a; len];
             ipv4().seal(0xbeef, &mut bytes);
             let verdict = ipv4().check(None, 0, &bytes);
@@ -252,9 +251,8 @@ mod tests {
 
     /// CRC-05, CRC-13
     #[test]
-    fn no_flipped_bit_hides_behind_an_identification() {
-        // What counts is how far the bit is from the identification, so the longest packet speaks
-        // for all.
+    fn flipped_bit_never_passes_as_another_identification() {
+        // The distance of the bit from the identification matters, so the longest packet covers all.
         for len in [16, 24, 4096 + 16] {
             let mut bytes = vec![0xa5; len];
             ipv4().seal(0, &mut bytes);
@@ -269,7 +267,7 @@ mod tests {
 
     /// From `pcap/captures/rxe/k612_flush_persist.pcap`.
     #[test]
-    fn a_flush_of_rxe_is_good() {
+    fn flush_of_rxe_passes_the_check() {
         let rxe = Flow::new("10.77.0.2:50176".parse().unwrap(), "10.77.0.3:4791".parse().unwrap());
         let mut flush = [
             0x1c, 0x00, 0xff, 0xff, 0x00, 0x00, 0x00, 0x20, 0x80, 0x11, 0x11, 0x11, 0x00, 0x00,
@@ -281,7 +279,7 @@ mod tests {
         assert_eq!(rxe.check(None, 0, &flush), Verdict::Recovered { id: 0x43c0 });
         let mut sealed = flush;
         sealed[32..].fill(0);
-        rxe.seal_twice(fields.id, &mut sealed);
+        rxe.set_rxe_flush_icrc(fields.id, &mut sealed);
         assert_eq!(sealed, flush);
         flush[20] ^= 1;
         assert_eq!(rxe.check(Some(fields), 0, &flush), Verdict::Bad);
@@ -290,12 +288,12 @@ mod tests {
         assert_eq!(rxe.check(None, 0, &flush), Verdict::Recovered { id: 0x43c0 });
 
         flush[0] = Opcode::RcAtomicWrite.byte();
-        rxe.seal_twice(fields.id, &mut flush);
+        rxe.set_rxe_flush_icrc(fields.id, &mut flush);
         assert_eq!(rxe.check(Some(fields), 0, &flush), Verdict::Bad, "only a FLUSH has two ways");
     }
 
     #[test]
-    fn df_counts_when_it_is_seen() {
+    fn df_is_checked_when_the_port_sees_it() {
         let fields = Ipv4Fields { id: 7, dont_fragment: false };
         let mut bytes = hello();
         let icrc = ipv4().compute(fields, &bytes[..20]);
@@ -307,7 +305,7 @@ mod tests {
 
     /// CRC-06
     #[test]
-    fn ipv6_has_nothing_to_recover() {
+    fn ipv6_packet_has_no_identification_to_recover() {
         let flow = Flow::new("[fd00::1]:49443".parse().unwrap(), "[fd00::2]:4791".parse().unwrap());
         let mut bytes = hello();
         flow.seal(5, &mut bytes);
@@ -324,11 +322,11 @@ mod tests {
 
     /// CRC-10
     #[test]
-    fn header_and_payload_may_be_hashed_apart() {
+    fn header_and_payload_crcs_combine() {
         let payload: Vec<u8> = (0..4096_u32).map(|i| i.to_be_bytes()[3] ^ 0x3c).collect();
         for len in 0..=payload.len() {
             let bytes = [&hello()[..12], &payload[..len]].concat();
-            // The length is part of the header, so the header's CRC is not the same for any two.
+            // The header contains the length, so its CRC differs for each length.
             let mut head = Hasher::new_with_initial(SEED);
             let ip_and_udp = [
                 [0x45, 0xff],
@@ -358,8 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn short_and_overlong_datagrams_are_bad() {
-        for len in (0..16).chain([MAX_DATAGRAM + 1, 70_000]) {
+    fn short_and_overlong_datagrams_fail_the_check() {
+        for len in (0..16).chain([MAX_DATAGRAM_BYTES + 1, 70_000]) {
             let mut bytes = vec![0; len];
             assert_eq!(ipv4().check(None, 0, &bytes), Verdict::Bad);
             assert_eq!(ipv4().check(Some(NONE), 0, &bytes), Verdict::Bad);

@@ -1,4 +1,4 @@
-//! The invalidate extended header: a key that the receiver of a SEND shall not honour any more.
+//! The invalidate extended transport header (IETH).
 //!
 //! ```text
 //!      ┌───────────────────────────────────────────────────────────────────────┐
@@ -8,15 +8,15 @@
 
 use crate::ids::Rkey;
 
-/// The invalidate extended header: the receiver's key to invalidate (IBTA vol 1, §9.3.8).
+/// The key that the receiver of a SEND invalidates (IBTA vol 1, §9.3.8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ieth(pub Rkey);
 
 impl Ieth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         Self(Rkey(u32::from_be_bytes(*bytes)))
     }

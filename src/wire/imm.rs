@@ -1,4 +1,4 @@
-//! Immediate data: four bytes for the receiver's completion.
+//! Immediate data (ImmDt): four bytes for the receiver's completion.
 //!
 //! ```text
 //!      ┌───────────────────────────────────────────────────────────────────────┐
@@ -6,18 +6,18 @@
 //!      └───────────────────────────────────────────────────────────────────────┘
 //! ```
 
-/// Immediate data, in host order; on the wire big-endian (IBTA vol 1, §9.3.7).
+/// Immediate data, in host byte order; big-endian on the wire (IBTA vol 1, §9.3.7).
 ///
-/// Verbs hand the four bytes over as they are on the wire. An application that uses `htonl` and
-/// `ntohl` on `imm_data`, as most do, means this number.
+/// Verbs pass the four bytes in wire order. For applications that apply `htonl` and `ntohl` to `imm_data`, as most
+/// do, this is their number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ImmDt(pub u32);
 
 impl ImmDt {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         Self(u32::from_be_bytes(*bytes))
     }

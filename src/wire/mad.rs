@@ -1,4 +1,4 @@
-//! The header of a management datagram: what UD packets between queue pairs 1 carry.
+//! The header of a management datagram (MAD), the payload of UD packets between queue pairs 1.
 //!
 //! ```text
 //!      ┌─────────────────┬─────────────────┬─────────────────┬─────────────────┐
@@ -17,37 +17,37 @@
 /// The header of a management datagram (IBTA vol 1, §13.4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Mad {
-    /// 1.
+    /// Version of the MAD format, always 1.
     pub base_version: u8,
-    /// Whose business it is; [`CM`](Self::CM) is the connection manager's.
+    /// Management class, for example [`CM`](Self::CM).
     pub class: u8,
-    /// The version of the class's messages.
+    /// Version of the class's messages.
     pub class_version: u8,
-    /// What is asked; [`SEND`](Self::SEND) in all of the connection manager's.
+    /// Method, always [`SEND`](Self::SEND) for the connection manager.
     pub method: u8,
-    /// 0 for good.
+    /// Status, 0 for success.
     pub status: u16,
-    /// As the class has it.
+    /// Field defined by the class.
     pub class_specific: u16,
-    /// Joins questions and answers.
+    /// Transaction ID, which associates requests and responses.
     pub transaction_id: u64,
-    /// Which message of the class this is.
+    /// Attribute ID, which selects the message of the class.
     pub attribute: u16,
-    /// As the attribute has it.
+    /// Attribute modifier.
     pub modifier: u32,
 }
 
 impl Mad {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 24;
-    /// Bytes of a management datagram: this header and what the class has after it.
+    /// Length in bytes of a management datagram: this header and the data of the class.
     pub const DATAGRAM_LEN: usize = 256;
-    /// The class of the connection manager.
+    /// Management class of the connection manager.
     pub const CM: u8 = 7;
-    /// The method of messages that are neither question nor answer.
+    /// Method `Send`, for messages that are neither requests nor responses.
     pub const SEND: u8 = 3;
 
-    /// Reads the header.
+    /// Parses the header.
     #[rustfmt::skip]
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [

@@ -1,7 +1,7 @@
-//! Packets as bytes.
+//! Packet formats.
 //!
-//! A RoCEv2 packet is an InfiniBand packet in a UDP datagram to port 4791. What RoCE calls a packet
-//! starts after the UDP header; we call it a *datagram*:
+//! A RoCEv2 packet is an InfiniBand packet in a UDP datagram to port 4791. This crate calls the UDP payload a
+//! *datagram*:
 //!
 //! ```text
 //!  ┌──────────┬────────────┬─────┬─────┬───────────────┬─────────┬─────┬──────┐
@@ -12,18 +12,16 @@
 //!             └───────────────── covered by the ICRC ──────────────────┘
 //! ```
 //!
-//! * The [`Bth`] is in every packet. Its [`Opcode`] says which transport service and operation the
-//!   packet belongs to, whether it is the first, a middle or the last packet of a message, and
-//!   which extension headers follow ([`Layout`]).
-//! * The payload is padded to a multiple of four bytes; the BTH counts the padding.
-//! * The *invariant CRC* ([`icrc`]) covers everything that a router may not change, from the IP
-//!   header to the padding. It is the only little-endian field.
+//! * Every packet starts with the [`Bth`]. Its [`Opcode`] selects the transport service, the operation, the position
+//!   of the packet in its message, and the extension headers ([`Layout`]).
+//! * The payload is padded to a multiple of four bytes; the BTH contains the number of padding bytes.
+//! * The *invariant CRC* ([`icrc`]) covers all parts that routers do not change, from the IP header to the padding.
+//!   It is the only little-endian field.
 //!
-//! Every header is a plain struct with `parse` and `write` on arrays of its exact length.
-//! [`Datagram`] checks all lengths once, when it is parsed, and then reads any header of the stack
-//! for the asking; [`Builder`] writes the stack in place. [`sequence`] knows which opcode may
-//! follow which, [`text`] puts a packet on one line, [`cm`] reads the connection manager's messages, [`encap`] has the little of Ethernet, IP and
-//! UDP that captures need.
+//! Every header is a plain struct with `parse` and `write` for arrays of its length. [`Datagram`] checks all lengths
+//! when it is parsed, and then provides each header; [`Builder`] writes the headers in place. [`sequence`] defines
+//! which opcode may follow which, [`text`] formats a packet as one line, [`cm`] parses messages of the connection
+//! manager, and [`encap`] contains the parts of Ethernet, IP and UDP that captures need.
 //!
 //! ```
 //! use softroce::ids::{PKey, Qpn};

@@ -1,16 +1,15 @@
-//! Opcodes: what a packet does, and which headers it has for that.
+//! Opcodes, and the properties of packets that they determine.
 //!
-//! The opcode is the first byte of the packet. Its upper three bits name the transport service, the
-//! lower five the operation and the place of the packet in the message (IBTA vol 1, §9.2.1):
+//! The opcode is the first byte of the packet. Its upper three bits select the transport service, the lower five the
+//! operation and the position of the packet in its message (IBTA vol 1, §9.2.1):
 //!
 //! ```text
 //!    7   6   5 │ 4   3   2   1   0
 //!   transport  │ operation, position, immediate data or not
 //! ```
 //!
-//! One table, at the end of this file, says all there is to know; everything else is derived from
-//! it when the program is compiled. [`OpcodeInfo`] is what a receiver takes along with a packet, so that no later step
-//! looks at the opcode again.
+//! The table at the end of this file is the only source; all else is derived from it at compile time. A receiver
+//! looks up [`OpcodeInfo`] once per packet and then needs no further comparison of opcodes.
 
 use std::fmt;
 
@@ -21,22 +20,22 @@ use super::{
 /// A transport service: the upper three bits of the opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transport {
-    /// Reliable connection: acknowledged, in order, between two queue pairs.
+    /// Reliable connection: acknowledged and in order, between two queue pairs.
     Rc,
-    /// Unreliable connection: the same without acknowledgements.
+    /// Unreliable connection: as RC, without acknowledgements.
     Uc,
-    /// Reliable datagram: in the specification, but in no adapter.
+    /// Reliable datagram, which no adapter implements.
     Rd,
-    /// Unreliable datagram: one packet to any queue pair.
+    /// Unreliable datagram: single packets to any queue pair.
     Ud,
-    /// Congestion notification, which belongs to no service.
+    /// Congestion notification, which belongs to no transport service.
     Cnp,
-    /// Extended reliable connection: RC to a shared receive queue of the packet's choice.
+    /// Extended reliable connection: RC with a shared receive queue selected by each packet.
     Xrc,
 }
 
 impl Transport {
-    /// The name as the specification has it: `RC`.
+    /// Returns the name in the specification, for example `RC`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rc => "RC",
@@ -55,37 +54,37 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What a packet is part of.
+/// Operation that a packet belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
-    /// A message into the responder's next receive request.
+    /// Message for a receive request of the responder.
     Send,
-    /// Data into the responder's memory.
+    /// Data for the memory of the responder.
     Write,
-    /// A request for data from the responder's memory.
+    /// Request for data of the responder's memory.
     ReadRequest,
-    /// That data. Also the answer to FLUSH and ATOMIC WRITE, with no data.
+    /// Data that a READ has requested; also the empty response to FLUSH and ATOMIC WRITE.
     ReadResponse,
-    /// An ACK, NAK or RNR NAK: the AETH says which.
+    /// ACK, NAK or RNR NAK, depending on the AETH.
     Acknowledge,
-    /// The old value that an atomic has found.
+    /// Response to an atomic, with the original value.
     AtomicAcknowledge,
-    /// An atomic compare-and-swap.
+    /// Atomic compare and swap.
     CompareSwap,
-    /// An atomic fetch-and-add.
+    /// Atomic fetch and add.
     FetchAdd,
-    /// Resynchronises a reliable datagram channel.
+    /// Resynchronization of a reliable datagram channel.
     Resync,
     /// Makes earlier writes visible or persistent.
     Flush,
-    /// Writes eight bytes at once.
+    /// Atomic write of eight bytes.
     AtomicWrite,
-    /// Tells a sender that its packets met congestion.
+    /// Congestion notification to a sender.
     Cnp,
 }
 
 impl Operation {
-    /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
+    /// Returns whether the packet goes from requester to responder. A CNP is neither request nor response.
     pub const fn is_request(self) -> bool {
         match self {
             Self::Send
@@ -101,32 +100,32 @@ impl Operation {
     }
 }
 
-/// The place of a packet in its message.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Position {
-    /// More follow. The payload fills the path MTU.
+    /// First of several packets. The payload has the size of the path MTU.
     First,
-    /// Neither first nor last. The payload fills the path MTU.
+    /// Neither first nor last. The payload has the size of the path MTU.
     Middle,
-    /// The end of a message of several packets, with 1 byte to a path MTU.
+    /// Last of several packets, with a payload of at least 1 byte.
     Last,
-    /// First and last at once, with no byte to a path MTU.
+    /// Only packet of a message, with a payload of 0 bytes or more.
     Only,
 }
 
 impl Position {
-    /// Whether a message starts here.
+    /// Returns whether a message starts with this packet.
     pub const fn is_start(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Whether a message ends here.
+    /// Returns whether a message ends with this packet.
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
 }
 
-/// A header that may stand between BTH and payload.
+/// An extension header between BTH and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Header {
     /// [`RdEth`].
@@ -154,7 +153,7 @@ pub enum Header {
 }
 
 impl Header {
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no header is empty")]
     pub const fn len(self) -> usize {
         match self {
@@ -172,7 +171,7 @@ impl Header {
         }
     }
 
-    /// The name as the specification has it: `AtomicETH`.
+    /// Returns the name in the specification, for example `AtomicETH`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rdeth => "RDETH",
@@ -190,40 +189,39 @@ impl Header {
     }
 }
 
-/// Where the headers of an opcode are, in bytes from the start of the BTH; `None` for those it does
-/// not have.
+/// Offsets of the headers of an opcode, in bytes from the start of the BTH; `None` for absent headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// The extension headers in wire order.
+    /// Extension headers in wire order.
     pub headers: &'static [Header],
-    /// Where the payload starts: the length of the BTH and all of `headers`.
+    /// Offset of the payload: the length of the BTH and all `headers`.
     pub payload: u8,
-    /// The offset of the [`RdEth`].
+    /// Offset of the [`RdEth`].
     pub rdeth: Option<u8>,
-    /// The offset of the [`Deth`].
+    /// Offset of the [`Deth`].
     pub deth: Option<u8>,
-    /// The offset of the [`XrcEth`].
+    /// Offset of the [`XrcEth`].
     pub xrceth: Option<u8>,
-    /// The offset of the [`FlushEth`].
+    /// Offset of the [`FlushEth`].
     pub feth: Option<u8>,
-    /// The offset of the [`Reth`].
+    /// Offset of the [`Reth`].
     pub reth: Option<u8>,
-    /// The offset of the [`AtomicEth`].
+    /// Offset of the [`AtomicEth`].
     pub atomic_eth: Option<u8>,
-    /// The offset of the [`Aeth`].
+    /// Offset of the [`Aeth`].
     pub aeth: Option<u8>,
-    /// The offset of the [`AtomicAckEth`].
+    /// Offset of the [`AtomicAckEth`].
     pub atomic_ack_eth: Option<u8>,
-    /// The offset of the [`ImmDt`].
+    /// Offset of the [`ImmDt`].
     pub imm: Option<u8>,
-    /// The offset of the [`Ieth`].
+    /// Offset of the [`Ieth`].
     pub ieth: Option<u8>,
-    /// The offset of the reserved bytes of a [`Cnp`].
+    /// Offset of the reserved bytes of a [`Cnp`].
     pub cnp: Option<u8>,
 }
 
 impl Layout {
-    /// The layout of a packet with these headers after its BTH.
+    /// Returns the layout of a packet with these headers after its BTH.
     const fn new(headers: &'static [Header]) -> Self {
         let mut layout = Self {
             headers,
@@ -264,7 +262,7 @@ impl Layout {
         layout
     }
 
-    /// Evaluated at compile time only, where a stack of more than 255 bytes is an error.
+    /// Converts an offset at compile time, where an offset above 255 is an error.
     #[expect(clippy::cast_possible_truncation, reason = "asserted, at compile time")]
     const fn small(at: usize) -> u8 {
         assert!(at <= 0xff);
@@ -272,14 +270,14 @@ impl Layout {
     }
 }
 
-/// What an opcode says in one bit each, so that a receiver need not compare operations and positions.
+/// Properties of an opcode as bits, so that a receiver need not compare operations and positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpcodeFlags(u16);
 
 impl OpcodeFlags {
-    /// Assigned: there is an [`Opcode`] with this byte.
+    /// An [`Opcode`] has this byte.
     const ASSIGNED: Self = Self(1 << 0);
-    /// From requester to responder. A CNP is neither request nor response.
+    /// The packet goes from requester to responder. A CNP is neither request nor response.
     pub const REQUEST: Self = Self(1 << 1);
     /// First packet of a message: FIRST or ONLY.
     pub const START: Self = Self(1 << 2);
@@ -287,22 +285,21 @@ impl OpcodeFlags {
     pub const END: Self = Self(1 << 3);
     /// MIDDLE.
     pub const MIDDLE: Self = Self(1 << 4);
-    /// Packet of a SEND or WRITE: an acknowledgement answers it, and it may be kept when it comes ahead of a missing
-    /// one.
+    /// Packet of a SEND or WRITE: its response is an acknowledgement, and the responder may buffer it out of order.
     pub const MESSAGE: Self = Self(1 << 5);
     /// Packet of a WRITE.
     pub const WRITE: Self = Self(1 << 6);
-    /// Immediate data.
+    /// The packet has immediate data.
     pub const IMM: Self = Self(1 << 7);
-    /// Key to invalidate.
+    /// The packet has a key to invalidate.
     pub const INVALIDATE: Self = Self(1 << 8);
-    /// [`Reth`].
+    /// The packet has a [`Reth`].
     pub const RETH: Self = Self(1 << 9);
-    /// The BTHs of successive packets may differ in the PSN alone, with nothing between them to be answered but by
-    /// acknowledgements: MIDDLEs, and messages of RC in one packet that have no header of their own to look at.
+    /// The BTHs of successive packets may differ in the PSN only, and acknowledgements are their only responses:
+    /// MIDDLEs, and RC messages of one packet without extension headers.
     pub const REPEATS: Self = Self(1 << 10);
 
-    /// Whether all flags of `other` are set.
+    /// Returns whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -312,7 +309,7 @@ impl OpcodeFlags {
     }
 }
 
-/// Where a stream of requests stands: between messages or inside one.
+/// State of a sequence of requests: between messages or within one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Sequence {
     /// Between messages.
@@ -324,25 +321,25 @@ pub enum Sequence {
     InWrite,
 }
 
-/// Everything that follows from an opcode.
+/// All properties of an opcode.
 ///
-/// A receiver looks it up once for a packet: [`Datagram::info`](super::Datagram::info).
+/// A receiver looks it up once per packet: [`Datagram::info`](super::Datagram::info).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(align(64))]
 pub struct OpcodeInfo {
     /// The opcode.
     pub opcode: Opcode,
-    /// The transport service.
+    /// Transport service.
     pub transport: Transport,
-    /// The operation.
+    /// Operation.
     pub operation: Operation,
-    /// The place in the message.
+    /// Position in the message.
     pub position: Position,
-    /// The same and the headers in one bit each.
+    /// Properties of operation, position and headers as bits.
     pub flags: OpcodeFlags,
-    /// Where a stream of requests must stand before this packet. A response or a CNP belongs to no stream.
+    /// State of the sequence of requests before this packet. Responses and CNPs belong to no sequence.
     pub before: Sequence,
-    /// Where the stream stands after it.
+    /// State of the sequence after this packet.
     pub after: Sequence,
     /// Offsets of the extension headers and the payload.
     pub layout: Layout,
@@ -378,25 +375,25 @@ impl OpcodeInfo {
         Self { opcode, transport, operation, position, flags, before, after, layout }
     }
 
-    /// The entry of a byte that is not assigned. No [`Opcode`] leads to it.
+    /// Entry of an unassigned byte. No [`Opcode`] has it.
     const UNASSIGNED: Self = {
         let cnp = (Transport::Cnp, Operation::Cnp, Position::Only);
         Self { flags: OpcodeFlags(0), ..Self::new(Opcode::Cnp, cnp, &[]) }
     };
 
-    /// Whether all of these flags are set.
+    /// Returns whether all of these flags are set.
     #[inline]
     pub const fn has(&self, flags: OpcodeFlags) -> bool {
         self.flags.contains(flags)
     }
 
-    /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
+    /// Returns whether the packet goes from requester to responder. A CNP is neither request nor response.
     #[inline]
     pub const fn is_request(&self) -> bool {
         self.has(OpcodeFlags::REQUEST)
     }
 
-    /// Length of the BTH and the extension headers, in bytes.
+    /// Returns the length in bytes of the BTH and the extension headers.
     #[inline]
     pub const fn header_len(&self) -> usize {
         self.layout.payload as usize
@@ -409,9 +406,9 @@ macro_rules! opcodes {
         $byte:literal $opcode:ident $name:literal $operation:ident $position:ident
         [$($header:ident)*],
     )*})*) => {
-        /// What a packet does: the first byte of the BTH.
+        /// Opcode: the first byte of the BTH.
         ///
-        /// There is no variant for a byte that is not assigned.
+        /// Unassigned bytes have no variant.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Opcode {$($(
@@ -420,10 +417,10 @@ macro_rules! opcodes {
         )*)*}
 
         impl Opcode {
-            /// Every opcode, by ascending byte.
+            /// Every opcode, in ascending order.
             pub const ALL: &'static [Self] = &[$($(Self::$opcode,)*)*];
 
-            /// The name without the transport: `WRITE_LAST_IMM`.
+            /// Returns the name without the transport, for example `WRITE_LAST_IMM`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($(Self::$opcode => $name,)*)*
@@ -431,7 +428,7 @@ macro_rules! opcodes {
             }
         }
 
-        /// By opcode byte.
+        /// Properties by opcode byte.
         static OPCODES: [OpcodeInfo; 256] = {
             let mut infos = [OpcodeInfo::UNASSIGNED; 256];
             $($(infos[$byte] = OpcodeInfo::new(
@@ -445,40 +442,40 @@ macro_rules! opcodes {
 }
 
 impl Opcode {
-    /// The opcode with this byte, or `None` when the byte is not assigned.
+    /// Returns the opcode with this byte, or `None` when the byte is not assigned.
     #[inline]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         let info = &OPCODES[byte as usize];
         if info.has(OpcodeFlags::ASSIGNED) { Some(info.opcode) } else { None }
     }
 
-    /// Everything that follows from the opcode.
+    /// Returns all properties of the opcode.
     #[inline]
     pub const fn info(self) -> &'static OpcodeInfo {
         &OPCODES[self as usize]
     }
 
-    /// The transport service.
+    /// Returns the transport service.
     pub const fn transport(self) -> Transport {
         self.info().transport
     }
 
-    /// The operation.
+    /// Returns the operation.
     pub const fn operation(self) -> Operation {
         self.info().operation
     }
 
-    /// The place in the message.
+    /// Returns the position in the message.
     pub const fn position(self) -> Position {
         self.info().position
     }
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     pub const fn byte(self) -> u8 {
         self as u8
     }
 
-    /// The opcode of the same operation and position over another transport, if that has it.
+    /// Returns the opcode of the same operation and position over another transport, if that has one.
     pub const fn over(self, transport: Transport) -> Option<Self> {
         let prefix = match transport {
             Transport::Rc => 0x00,
@@ -486,7 +483,7 @@ impl Opcode {
             Transport::Rd => 0x40,
             Transport::Ud => 0x60,
             Transport::Xrc => 0xa0,
-            // A notification has no operation.
+            // A congestion notification has no operation.
             Transport::Cnp => return None,
         };
         match self.transport() {
@@ -495,34 +492,34 @@ impl Opcode {
         }
     }
 
-    /// Whether the packet goes from requester to responder. A CNP is neither request nor response.
+    /// Returns whether the packet goes from requester to responder. A CNP is neither request nor response.
     pub const fn is_request(self) -> bool {
         self.info().is_request()
     }
 
-    /// Whether the packet has immediate data.
+    /// Returns whether the packet has immediate data.
     pub const fn has_imm(self) -> bool {
         self.info().has(OpcodeFlags::IMM)
     }
 
-    /// Whether the packet names a key to invalidate.
+    /// Returns whether the packet has a key to invalidate.
     pub const fn has_invalidate(self) -> bool {
         self.info().has(OpcodeFlags::INVALIDATE)
     }
 
-    /// Where the extension headers and the payload are.
+    /// Returns the offsets of the extension headers and the payload.
     pub const fn layout(self) -> &'static Layout {
         &self.info().layout
     }
 
-    /// The length of the BTH and the extension headers.
+    /// Returns the length in bytes of the BTH and the extension headers.
     pub const fn header_len(self) -> usize {
         self.info().header_len()
     }
 }
 
 impl fmt::Display for Opcode {
-    /// `RC SEND_ONLY`; the one opcode without a service is `CNP`.
+    /// Formats transport and name, for example `RC SEND_ONLY`; for a congestion notification, only `CNP`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.transport() {
             Transport::Cnp => f.write_str(self.name()),
@@ -531,8 +528,8 @@ impl fmt::Display for Opcode {
     }
 }
 
-// Byte, variant, name, operation, position, extension headers in wire order. The byte of UC, RD, UD
-// and XRC is that of RC plus 0x20, 0x40, 0x60 and 0xa0.
+// Byte, variant, name, operation, position, extension headers in wire order. The bytes of UC, RD, UD and XRC are
+// those of RC plus 0x20, 0x40, 0x60 and 0xa0.
 opcodes! {
     Rc "RC" {
         0x00 RcSendFirst          "SEND_FIRST"           Send              First  [],
@@ -638,9 +635,9 @@ opcodes! {
 mod tests {
     use super::*;
 
-    /// Each header stands behind those before it, and the payload behind the last.
+    /// Each header follows those before it, and the payload follows the last.
     #[test]
-    fn a_layout_has_the_place_of_each_header() {
+    fn layout_contains_the_offset_of_each_header() {
         for opcode in Opcode::ALL {
             let headers = opcode.layout().headers;
             let layout = Layout::new(headers);
@@ -678,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upper_three_bits_name_the_transport() {
+    fn upper_three_bits_select_the_transport() {
         for opcode in Opcode::ALL {
             let expected = match opcode.byte() >> 5 {
                 0 => Transport::Rc,
@@ -693,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn services_differ_from_rc_by_the_headers_in_front() {
+    fn transports_differ_from_rc_by_their_first_headers() {
         for opcode in Opcode::ALL.iter().filter(|o| o.transport() != Transport::Cnp) {
             let Some(rc) = Opcode::from_byte(opcode.byte() & 0x1f) else {
                 assert_eq!(*opcode, Opcode::RdResync);
@@ -715,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_is_the_same_over_another_transport() {
+    fn operation_is_the_same_over_another_transport() {
         for rc in Opcode::ALL.iter().filter(|opcode| opcode.transport() == Transport::Rc) {
             let Some(xrc) = rc.over(Transport::Xrc) else {
                 assert!(matches!(rc, Opcode::RcFlush | Opcode::RcAtomicWrite), "{rc}");
@@ -731,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_operation_position_and_headers_say() {
+    fn names_match_operation_position_and_headers() {
         for opcode in Opcode::ALL {
             let name = opcode.name();
             let has = |part: &str| name.split('_').any(|p| p == part);
@@ -745,7 +742,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_what_the_name_says() {
+    fn flags_match_the_name() {
         use OpcodeFlags as F;
         for opcode in Opcode::ALL {
             let (info, name) = (opcode.info(), opcode.name());
@@ -776,7 +773,7 @@ mod tests {
 
     /// PKT-19, PKT-20
     #[test]
-    fn reth_stands_before_immediate_data_and_after_feth() {
+    fn reth_is_before_immediate_data_and_after_feth() {
         let layout = Opcode::RcWriteOnlyImm.layout();
         assert_eq!((layout.reth, layout.imm, layout.payload), (Some(12), Some(28), 32));
         let layout = Opcode::RcFlush.layout();

@@ -1,4 +1,4 @@
-//! A whole packet: the UDP payload from the BTH to the ICRC.
+//! Whole packets: the UDP payload from the BTH to the ICRC.
 
 use crate::psn::Psn;
 
@@ -7,51 +7,51 @@ use super::{
     ParseError, RdEth, Reth, XrcEth,
 };
 
-/// Bytes of the ICRC at the end of every datagram.
+/// Length in bytes of the ICRC at the end of every datagram.
 pub const ICRC_LEN: usize = 4;
 
-/// Bytes of padding after a payload of `len` bytes, 0 to 3 (IBTA vol 1, §9.2.4).
+/// Returns the number of padding bytes after a payload of `len` bytes, 0 to 3 (IBTA vol 1, §9.2.4).
 pub const fn padding(len: usize) -> usize {
     len.wrapping_neg() & 3
 }
 
-/// The length of a datagram with this opcode and a payload of `payload` bytes.
+/// Returns the length of a datagram with this opcode and a payload of `payload` bytes.
 pub const fn datagram_len(opcode: Opcode, payload: usize) -> usize {
     opcode.header_len() + payload + padding(payload) + ICRC_LEN
 }
 
-/// A received datagram: its BTH, its payload, and its extension headers for the asking.
+/// A parsed datagram: its BTH, its payload, and access to its extension headers.
 ///
-/// All lengths were checked when it was parsed. The ICRC was not: that takes the IP header, see
+/// The parser has checked all lengths, but not the ICRC, which covers the IP header: see
 /// [`Flow::check`](super::icrc::Flow::check).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// The base transport header.
+    /// Base transport header.
     pub bth: Bth,
-    /// Everything that follows from its opcode.
+    /// Properties of its opcode.
     pub info: &'static OpcodeInfo,
-    /// The payload, without padding; what there is of it, if a capture has cut the packet.
+    /// Payload without padding; only its captured part if a capture has truncated the packet.
     pub payload: &'a [u8],
-    /// Bytes of payload on the wire.
+    /// Length of the payload on the wire, in bytes.
     pub payload_len: usize,
-    /// The ICRC found: the last four bytes, little-endian. `None` if a capture has cut it off.
+    /// Received ICRC: the last four bytes, little-endian. `None` if a capture has truncated it.
     pub icrc: Option<u32>,
     /// BTH and extension headers.
     headers: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// Takes a UDP payload apart.
+    /// Parses a UDP payload.
     ///
     /// # Errors
     ///
-    /// The first of these to apply:
+    /// The first of these that applies:
     ///
     /// 1. [`ParseError::Truncated`] in BTH or ICRC: fewer than 16 bytes;
     /// 2. [`ParseError::TransportVersion`];
     /// 3. [`ParseError::UnassignedOpcode`];
-    /// 4. [`ParseError::Truncated`]: fewer bytes than the opcode's headers, the padding that the
-    ///    BTH announces, and the ICRC.
+    /// 4. [`ParseError::Truncated`]: fewer bytes than the opcode's headers, the padding announced by the BTH, and the
+    ///    ICRC.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (head, after) = split::<{ Bth::LEN }>(bytes, "BTH")?;
         let Some((_, icrc)) = after.split_last_chunk::<ICRC_LEN>() else {
@@ -71,12 +71,12 @@ impl<'a> Datagram<'a> {
         Ok(Self { bth, info, payload, payload_len: payload.len(), icrc, headers })
     }
 
-    /// Takes a UDP payload of `len` bytes apart, of which a capture may have kept the first only.
+    /// Parses a UDP payload of `len` bytes, of which a capture may have kept only the first ones.
     ///
     /// # Errors
     ///
-    /// Those of [`parse`](Self::parse); [`ParseError::Truncated`] also when a header is cut off. A
-    /// payload may be.
+    /// The errors of [`parse`](Self::parse), and [`ParseError::Truncated`] when a header is truncated. The payload
+    /// may be truncated.
     pub fn parse_cut(bytes: &'a [u8], len: usize) -> Result<Self, ParseError> {
         if let Some(whole) = bytes.get(..len) {
             return Self::parse(whole);
@@ -92,14 +92,14 @@ impl<'a> Datagram<'a> {
             return Err(shortfall(&bth, len));
         };
         let Some((headers, payload)) = bytes.split_at_checked(start) else {
-            // There is no ICRC among these bytes.
+            // These bytes contain no ICRC.
             return Err(shortfall(&bth, bytes.len() + ICRC_LEN));
         };
         let payload = &payload[..payload.len().min(end - start)];
         Ok(Self { bth, info, payload, payload_len: end - start, icrc: None, headers })
     }
 
-    /// The datagram that is `bytes`, which is as long as this one and has its BTH, but for the PSN.
+    /// Returns the datagram `bytes`, which has the same length and the same BTH except for the PSN.
     pub(crate) fn with<'b>(&self, psn: Psn, bytes: &'b [u8]) -> Option<Datagram<'b>> {
         let (headers, rest) = bytes.split_at_checked(self.headers.len())?;
         let (payload, rest) = rest.split_at_checked(self.payload_len)?;
@@ -109,18 +109,17 @@ impl<'a> Datagram<'a> {
         Some(Datagram { bth, info, payload, payload_len, icrc: Some(icrc), headers })
     }
 
-    /// The bytes of an extension header at `offset`.
+    /// Returns the bytes of the extension header at `offset`.
     fn header<const N: usize>(&self, offset: Option<u8>) -> Option<&'a [u8; N]> {
         self.headers.get(usize::from(offset?)..)?.first_chunk()
     }
 }
 
-/// A datagram to be sent, written in place.
+/// A datagram to send, written in place.
 ///
-/// The constructor writes the BTH, zeros to the extension headers, and the padding. The caller
-/// writes the headers that the opcode has and the payload; [`Flow::seal`](super::icrc::Flow::seal)
-/// writes the ICRC. The order does not matter, except that the ICRC is last. A header that the
-/// opcode does not have is not written; it is the caller's mistake, and a debug build says so.
+/// The constructor writes the BTH, zeros for the extension headers, and the padding. The caller writes the extension
+/// headers and the payload in any order, and then the ICRC with [`Flow::seal`](super::icrc::Flow::seal). Writing a
+/// header that the opcode does not have is an error of the caller: it has no effect, and debug builds panic.
 #[derive(Debug)]
 pub struct Builder<'a> {
     layout: &'static Layout,
@@ -129,8 +128,8 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Starts a datagram that fills `bytes`; [`datagram_len`] says how many there must be. The
-    /// payload is what headers, `bth.pad` bytes of padding and the ICRC leave.
+    /// Starts a datagram in `bytes`, which must have the length [`datagram_len`]. The payload is the space between
+    /// the headers and the `bth.pad` bytes of padding before the ICRC.
     ///
     /// # Errors
     ///
@@ -148,7 +147,7 @@ impl<'a> Builder<'a> {
             return Err(truncated("BTH", Bth::LEN, len));
         };
         bth.write(head);
-        // Most have none, and an empty `fill` is a call.
+        // Most datagrams have neither, and an empty `fill` would be a call.
         for zeros in [padding, extensions] {
             if !zeros.is_empty() {
                 zeros.fill(0);
@@ -157,12 +156,12 @@ impl<'a> Builder<'a> {
         Ok(Self { layout: &info.layout, headers, payload })
     }
 
-    /// The payload, to be written: every byte of it, for it holds what was there before.
+    /// Returns the payload. The caller must overwrite every byte: it contains earlier data.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.payload
     }
 
-    /// The bytes of an extension header at `offset`.
+    /// Returns the bytes of the extension header at `offset`.
     fn header<const N: usize>(&mut self, offset: Option<u8>) -> Option<&mut [u8; N]> {
         debug_assert!(offset.is_some(), "the opcode has no such header");
         self.headers.get_mut(usize::from(offset?)..)?.first_chunk_mut()
@@ -194,38 +193,38 @@ macro_rules! extensions {
 }
 
 extensions! {
-    /// The remote memory of a WRITE, READ, FLUSH or ATOMIC WRITE.
+    /// Memory of the responder for a WRITE, READ, FLUSH or ATOMIC WRITE.
     reth: Reth,
-    /// The acknowledgement in a response.
+    /// Acknowledgement in a response.
     aeth: Aeth,
-    /// The operands of an atomic.
+    /// Operands of an atomic.
     atomic_eth: AtomicEth,
-    /// The value that an atomic found.
+    /// Original value in the response to an atomic.
     atomic_ack_eth: AtomicAckEth,
-    /// Sender and queue key of a UD or RD request.
+    /// Source queue pair and queue key of a UD or RD request.
     deth: Deth,
-    /// The immediate data.
+    /// Immediate data.
     imm: ImmDt,
-    /// The key to invalidate.
+    /// Key to invalidate.
     ieth: Ieth,
-    /// The shared receive queue of an XRC request.
+    /// Shared receive queue of an XRC request.
     xrceth: XrcEth,
-    /// What a FLUSH shall do.
+    /// Placement type and selectivity level of a FLUSH.
     feth: FlushEth,
-    /// The end-to-end context of an RD packet.
+    /// End-to-end context of an RD packet.
     rdeth: RdEth,
 }
 
-/// Start and end of the payload in a datagram of `len` bytes, or `None` when there is no room for
-/// what surrounds it.
+/// Returns start and end of the payload in a datagram of `len` bytes, or `None` when headers, padding and ICRC exceed
+/// it.
 fn bounds(bth: &Bth, info: &OpcodeInfo, len: usize) -> Option<(usize, usize)> {
     let start = info.header_len();
     let end = len.checked_sub(usize::from(bth.pad & 3) + ICRC_LEN)?;
     (start <= end).then_some((start, end))
 }
 
-/// What is cut off in a datagram of `len` bytes for which [`bounds`] has none. The last four bytes
-/// are taken for the ICRC, so the first part without its bytes before them is named.
+/// Returns the error for a datagram of `len` bytes that is too short for its headers. The last four bytes count as
+/// the ICRC, and the error names the first part that lacks bytes before them.
 #[cold]
 fn shortfall(bth: &Bth, len: usize) -> ParseError {
     let Some(mut have) = len.checked_sub(ICRC_LEN) else {
@@ -241,16 +240,16 @@ fn shortfall(bth: &Bth, len: usize) -> ParseError {
     truncated("padding", usize::from(bth.pad & 3), have)
 }
 
-/// `part` is cut off.
+/// Returns the error for a truncated part.
 pub(super) const fn truncated(part: &'static str, need: usize, have: usize) -> ParseError {
     ParseError::Truncated { part, need, have }
 }
 
-/// The first `N` bytes and the rest.
+/// Returns the first `N` bytes and the rest.
 ///
 /// # Errors
 ///
-/// [`ParseError::Truncated`] in `part`.
+/// [`ParseError::Truncated`] for `part`.
 pub(super) fn split<'a, const N: usize>(
     bytes: &'a [u8],
     part: &'static str,
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_packet_has_its_headers_and_the_length_of_its_payload() {
+    fn truncated_packet_keeps_its_headers_and_payload_length() {
         let bth = Bth { opcode: Opcode::RcWriteOnly, pad: 3, ..Bth::default() };
         let mut bytes = vec![0xaa; datagram_len(bth.opcode, 5)];
         let len = bytes.len();
@@ -286,19 +285,19 @@ mod tests {
         let error = |have| cut(have).unwrap_err().to_string();
         assert_eq!(error(27), "truncated in RETH: need 16 bytes, have 15");
         assert_eq!(error(11), "truncated in BTH: need 12 bytes, have 11");
-        // It was too short before it was cut.
+        // The packet was too short before it was truncated.
         let short = Datagram::parse_cut(&bytes[..29], 31).unwrap_err().to_string();
         assert_eq!(short, "truncated in RETH: need 16 bytes, have 15");
     }
 
     #[test]
-    fn padding_fills_four() {
+    fn padding_completes_four_bytes() {
         let pads: Vec<_> = (0..9).map(padding).collect();
         assert_eq!(pads, [0, 3, 2, 1, 0, 3, 2, 1, 0]);
     }
 
     #[test]
-    fn what_is_built_is_parsed() {
+    fn built_packet_parses_to_the_same_fields() {
         let bth = bth(Opcode::RcWriteOnlyImm, 3);
         let reth = Reth { addr: 0x1000, rkey: Rkey(0x100), length: 3 };
         let mut bytes = vec![0xaa; datagram_len(bth.opcode, 3)];
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn truncation_names_the_part() {
+    fn truncation_error_names_the_part() {
         let bth = bth(Opcode::RcWriteOnlyImm, 1);
         let mut whole = vec![0; datagram_len(bth.opcode, 1)];
         Builder::new(&bth, &mut whole).unwrap();
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_checked_before_the_opcode_and_both_before_the_length() {
+    fn version_is_checked_before_opcode_and_both_before_length() {
         let mut bytes = [0; 16];
         bytes[0] = 0xff;
         bytes[1] = 0x01;
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_builder_refuses_too_little_room() {
+    fn builder_refuses_too_few_bytes() {
         let bth = bth(Opcode::RcWriteOnlyImm, 1);
         let mut bytes = [0xaa; 30];
         assert_eq!(Builder::new(&bth, &mut bytes).unwrap_err(), truncated("RETH", 16, 14));

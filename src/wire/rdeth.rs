@@ -1,4 +1,4 @@
-//! The reliable datagram extended header: the end-to-end context of an RD packet.
+//! The reliable datagram extended transport header (RDETH).
 //!
 //! ```text
 //!      ┌───────────────────────────┬───────────────────────────────────────────┐
@@ -6,26 +6,26 @@
 //!      └───────────────────────────┴───────────────────────────────────────────┘
 //! ```
 //!
-//! No adapter speaks RD; captures are dissected all the same.
+//! No adapter implements RD; this parser serves dissection of captures.
 
-/// The reliable datagram extended header (IBTA vol 1, §9.3.1).
+/// The reliable datagram extended transport header (IBTA vol 1, §9.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RdEth {
-    /// The number of the end-to-end context, 24 bits.
+    /// Number of the end-to-end context, 24 bits.
     pub ee_context: u32,
 }
 
 impl RdEth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [_, n0, n1, n2] = *bytes;
         Self { ee_context: u32::from_be_bytes([0, n0, n1, n2]) }
     }
 
-    /// Writes the header, of `ee_context` the low 24 bits.
+    /// Writes the header, with the low 24 bits of `ee_context`.
     pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
         let [_, n0, n1, n2] = self.ee_context.to_be_bytes();
         *bytes = [0, n0, n1, n2];

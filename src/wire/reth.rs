@@ -1,4 +1,4 @@
-//! The RDMA extended header: which memory of the responder a WRITE or READ is about.
+//! The RDMA extended transport header (RETH): memory of the responder for an operation.
 //!
 //! ```text
 //!      ┌───────────────────────────────────────────────────────────────────────┐
@@ -13,23 +13,23 @@
 
 use crate::ids::Rkey;
 
-/// The RDMA extended header. It describes the whole message, not the packet, and stands in its
-/// first packet only (IBTA vol 1, §9.3.3).
+/// The RDMA extended transport header (IBTA vol 1, §9.3.3). It is in the first packet of a message and describes the
+/// whole message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Reth {
-    /// The virtual address at which the message starts.
+    /// Virtual address of the first byte.
     pub addr: u64,
-    /// The key to that memory.
+    /// Key of the memory.
     pub rkey: Rkey,
-    /// Bytes of the message, at most 2^31.
+    /// Length of the message in bytes, at most 2^31.
     pub length: u32,
 }
 
 impl Reth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3] = *bytes;
         Self {

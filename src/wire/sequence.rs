@@ -1,7 +1,7 @@
-//! Which opcode may follow which in one requester's stream.
+//! Order of opcodes in the request packets of one requester.
 //!
-//! A message of several packets is FIRST, any number of MIDDLEs and LAST, all of one operation, and
-//! nothing comes between them (IBTA vol 1, §9.7.4.1.2):
+//! A message of several packets consists of one FIRST, any number of MIDDLEs and one LAST of the same operation,
+//! without other packets between them (IBTA vol 1, §9.7.4.1.2):
 //!
 //! ```text
 //!                 ONLY, READ, ATOMIC, FLUSH
@@ -20,21 +20,21 @@ pub use super::opcode::Sequence;
 use super::{Opcode, OpcodeInfo};
 
 impl Sequence {
-    /// Where the stream stands after a request packet with this opcode.
+    /// Returns the state after a request packet with this opcode.
     ///
     /// # Errors
     ///
-    /// When the packet may not come here; the stream stands where it stood.
+    /// [`SequenceError`] when the packet is out of sequence. The state then does not change.
     #[inline]
     pub const fn next(self, opcode: Opcode) -> Result<Self, SequenceError> {
         self.after(opcode.info())
     }
 
-    /// Where the stream stands after a request packet with an opcode that has been looked up.
+    /// Returns the state after a request packet, by the properties of its opcode.
     ///
     /// # Errors
     ///
-    /// Those of [`next`](Self::next).
+    /// As [`next`](Self::next).
     #[inline]
     pub const fn after(self, info: &OpcodeInfo) -> Result<Self, SequenceError> {
         if info.is_request() && self as u8 == info.before as u8 {
@@ -50,27 +50,27 @@ impl Sequence {
     }
 }
 
-/// Why a packet may not come where it came.
+/// Error for a packet that is out of sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum SequenceError {
-    /// A MIDDLE or LAST while no message is open.
+    /// A MIDDLE or LAST without a FIRST before.
     #[error("{found} while no message is open")]
     Unopened {
-        /// What came.
+        /// Opcode of the packet.
         found: Opcode,
     },
-    /// Something else than its MIDDLE or LAST while a message is open.
+    /// A packet other than MIDDLE or LAST within a message.
     #[error("{found} while a {open} is open")]
     Unfinished {
-        /// The operation of the open message: `SEND` or `WRITE`.
+        /// Operation of the unfinished message: `SEND` or `WRITE`.
         open: &'static str,
-        /// What came.
+        /// Opcode of the packet.
         found: Opcode,
     },
-    /// A response or a CNP, which belong to no stream of requests.
+    /// A response or a CNP, which are not part of a sequence of requests.
     #[error("{found} is not a request")]
     NotARequest {
-        /// What came.
+        /// Opcode of the packet.
         found: Opcode,
     },
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_follow_one_another() {
+    fn sequence_accepts_consecutive_messages() {
         use Opcode::*;
         let stream = [
             RcSendFirst,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_was_open_and_what_came() {
+    fn sequence_errors_name_both_operations() {
         use Opcode::*;
         let error = |opcodes: &[Opcode]| run(opcodes).unwrap_err();
         assert_eq!(error(&[RcSendMiddle]), "RC SEND_MIDDLE while no message is open");

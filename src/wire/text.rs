@@ -1,4 +1,4 @@
-//! A packet on one line, for traces, tests and `roce dump`.
+//! Packets as one line of text, for traces, tests and `roce dump`.
 //!
 //! ```text
 //! SEND_ONLY psn=5 ackreq len=64
@@ -12,8 +12,8 @@
 //! NAK_PSN psn=12 msn=4
 //! ```
 //!
-//! What is as usual is left out: the default partition, [unlimited
-//! credits](Aeth::UNLIMITED_CREDITS), the padding that follows from the length, MigReq.
+//! The line omits usual values: the default partition, [unlimited credits](Aeth::UNLIMITED_CREDITS), padding that
+//! follows from the length, and MigReq.
 
 use std::fmt;
 
@@ -23,24 +23,24 @@ use crate::time::RnrTimer;
 use super::packet::padding;
 use super::{Aeth, Datagram, NakCode, Operation, Syndrome};
 
-/// A packet on one line.
+/// Formats a packet as one line.
 ///
-/// `{}` is for a conversation of two queue pairs. `{:#}` is for many: the transport comes first,
-/// and the destination queue pair after the name.
+/// `{}` is for traffic between two queue pairs. `{:#}` is for traffic among many: it starts with the transport and
+/// adds the destination queue pair.
 ///
 /// ```
-/// # use softroce::wire::{Bth, Builder, Datagram, text::Line};
+/// # use softroce::wire::{Bth, Builder, Datagram, text::PacketLine};
 /// # let bytes = &mut [0; 12 + 64 + 4];
 /// # Builder::new(&Bth { ack_req: true, ..Bth::default() }, bytes)?;
 /// let datagram = Datagram::parse(bytes)?;
-/// assert_eq!(format!("{}", Line(&datagram)), "SEND_ONLY psn=0 ackreq len=64");
-/// assert_eq!(format!("{:#}", Line(&datagram)), "RC SEND_ONLY qp=0x000000 psn=0 ackreq len=64");
+/// assert_eq!(format!("{}", PacketLine(&datagram)), "SEND_ONLY psn=0 ackreq len=64");
+/// assert_eq!(format!("{:#}", PacketLine(&datagram)), "RC SEND_ONLY qp=0x000000 psn=0 ackreq len=64");
 /// # Ok::<(), softroce::wire::ParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a>(pub &'a Datagram<'a>);
+pub struct PacketLine<'a>(pub &'a Datagram<'a>);
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for PacketLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() && self.0.info.operation != Operation::Cnp {
             write!(f, "{} ", self.0.info.transport)?;
@@ -53,8 +53,8 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-impl Line<'_> {
-    /// The opcode's name, or what the AETH makes of it.
+impl PacketLine<'_> {
+    /// Writes the name of the opcode, or the type of an acknowledgement.
     fn name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let opcode = self.0.bth.opcode;
         match (opcode.operation(), self.0.aeth().map(|aeth| aeth.syndrome)) {
@@ -94,7 +94,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Headers that say for whom or from whom the packet is.
+    /// Writes the headers that identify receiver or sender.
     fn addressing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rdeth) = self.0.rdeth() {
             write!(f, " eec=0x{:06x}", rdeth.ee_context)?;
@@ -108,7 +108,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Headers that say what is to be done or what was done.
+    /// Writes the headers with the operands or results of an operation.
     fn operands(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(aeth) = self.0.aeth() {
             self.aeth(aeth, f)?;
@@ -148,12 +148,12 @@ impl Line<'_> {
             Syndrome::Ack { credits } => write!(f, " credits={credits}"),
             Syndrome::Rnr { timer } if is_acknowledge => write!(f, " timer={}", Timer(timer)),
             Syndrome::Nak(_) if is_acknowledge => Ok(()),
-            // In a READ response or an atomic's answer there is no place for it.
+            // A READ response or atomic response has no other place for it.
             syndrome => write!(f, " syndrome=0x{:02x}", syndrome.byte()),
         }
     }
 
-    /// The length where there may be a payload, and where there is one.
+    /// Writes the length of the payload, if there can be one or there is one.
     fn payload(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = self.0.payload_len;
         let carries = match self.0.info.operation {
@@ -180,8 +180,7 @@ impl Line<'_> {
     }
 }
 
-/// An RNR timer in milliseconds: `0.64ms`. Two digits after the point hold every value of the
-/// table.
+/// Formats an RNR timer in milliseconds: `0.64ms`. Two decimals represent every value of the table exactly.
 struct Timer(RnrTimer);
 
 impl fmt::Display for Timer {
@@ -208,13 +207,13 @@ mod tests {
         Bth { opcode, psn: Psn::new(5), dest_qp: Qpn::new(0x12), ..Bth::default() }
     }
 
-    /// The lines, short and long, of a packet with `len` bytes of payload.
+    /// Returns the short and the long line of a packet with `len` bytes of payload.
     fn lines(bth: Bth, len: usize, fill: impl FnOnce(&mut Builder<'_>)) -> (String, String) {
         let bth = Bth { pad: u8::try_from(padding(len)).unwrap(), ..bth };
         let mut bytes = vec![0; datagram_len(bth.opcode, len)];
         fill(&mut Builder::new(&bth, &mut bytes).unwrap());
         let datagram = Datagram::parse(&bytes).unwrap();
-        (Line(&datagram).to_string(), format!("{:#}", Line(&datagram)))
+        (PacketLine(&datagram).to_string(), format!("{:#}", PacketLine(&datagram)))
     }
 
     fn line(bth: Bth, len: usize, fill: impl FnOnce(&mut Builder<'_>)) -> String {
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_long_form_has_transport_and_queue_pair() {
+    fn long_form_has_transport_and_queue_pair() {
         let (_, ud) = lines(bth(Opcode::UdSendOnlyImm), 1, |b| {
             b.deth(&Deth { qkey: QKey(0x1111_1111), source_qp: Qpn::new(0x13) }).imm(&ImmDt(7));
         });
@@ -319,7 +318,7 @@ mod tests {
     fn padding_is_shown_when_it_does_not_follow_from_the_length() {
         let mut bytes = [0; 12 + 8 + 4];
         Builder::new(&Bth { pad: 3, ..bth(Opcode::RcSendOnly) }, &mut bytes).unwrap();
-        let line = |bytes: &[u8]| Line(&Datagram::parse(bytes).unwrap()).to_string();
+        let line = |bytes: &[u8]| PacketLine(&Datagram::parse(bytes).unwrap()).to_string();
         assert_eq!(line(&bytes), "SEND_ONLY psn=5 len=5");
         bytes[1] &= !0x30;
         assert_eq!(line(&bytes), "SEND_ONLY psn=5 len=8");

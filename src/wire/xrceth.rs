@@ -1,4 +1,4 @@
-//! The XRC extended header: the shared receive queue that a request is for.
+//! The XRC extended transport header (XRCETH): shared receive queue of a request.
 //!
 //! ```text
 //!      ┌───────────────────────────┬───────────────────────────────────────────┐
@@ -6,24 +6,24 @@
 //!      └───────────────────────────┴───────────────────────────────────────────┘
 //! ```
 
-/// The XRC extended header, in every request packet of an XRC queue pair (IBTA vol 1, annex A14).
+/// The XRC extended transport header, in every request packet of an XRC queue pair (IBTA vol 1, annex A14).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct XrcEth {
-    /// The number of the receiver's shared receive queue, 24 bits.
+    /// Number of the receiver's shared receive queue, 24 bits.
     pub srqn: u32,
 }
 
 impl XrcEth {
-    /// Bytes on the wire.
+    /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// Reads the header.
+    /// Parses the header.
     pub const fn parse(bytes: &[u8; Self::LEN]) -> Self {
         let [_, n0, n1, n2] = *bytes;
         Self { srqn: u32::from_be_bytes([0, n0, n1, n2]) }
     }
 
-    /// Writes the header, of `srqn` the low 24 bits.
+    /// Writes the header, with the low 24 bits of `srqn`.
     pub const fn write(&self, bytes: &mut [u8; Self::LEN]) {
         let [_, n0, n1, n2] = self.srqn.to_be_bytes();
         *bytes = [0, n0, n1, n2];

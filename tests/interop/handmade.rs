@@ -10,7 +10,7 @@ use softroce::time::Instant;
 use softroce::verbs::*;
 use softroce::wire::Datagram;
 use softroce::wire::icrc::Flow;
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 
 use super::pair::{MEMORY, PATIENCE, Setup, all, not_tried};
 use super::peer::{Peer, PeerDevice};
@@ -89,7 +89,7 @@ impl Raw {
         let mut lines = Vec::new();
         while lines.len() < count && wait_readable(&self.port.descriptors(), Some(wait)).unwrap() {
             let mut take = |bytes: &[u8]| {
-                lines.push(Line(&Datagram::parse(bytes).unwrap()).to_string());
+                lines.push(PacketLine(&Datagram::parse(bytes).unwrap()).to_string());
             };
             let port = &mut self.port;
             port.receive(Instant::ZERO, &mut |rx| rx.segments().for_each(&mut take)).unwrap();

@@ -7,7 +7,7 @@ use softroce::psn::Psn;
 use softroce::time::RnrTimer;
 use softroce::wire::feth::{Placement, Selectivity};
 use softroce::wire::packet::{ICRC_LEN, padding};
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Datagram, Deth, FlushEth, Ieth, ImmDt, NakCode,
     Opcode, Reth, Syndrome, Transport, XrcEth,
@@ -28,8 +28,8 @@ pub fn datagram_of(transport: Transport, line: &str, dest_qp: Qpn) -> Vec<u8> {
     let bytes = fields.build(dest_qp);
     let parsed = Datagram::parse(&bytes).unwrap();
     let written = match fields.is_long {
-        true => format!("{:#}", Line(&parsed)),
-        false => Line(&parsed).to_string(),
+        true => format!("{:#}", PacketLine(&parsed)),
+        false => PacketLine(&parsed).to_string(),
     };
     assert_eq!(written, line, "this is how the line is written");
     bytes

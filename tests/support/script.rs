@@ -37,7 +37,7 @@ use softroce::transport::work::{
     SendRequest, Sge, UdTarget, WcOpcode, WcStatus,
 };
 use softroce::wire::icrc::{Flow, Verdict};
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{Datagram, Operation, Transport};
 
 use super::{
@@ -133,7 +133,7 @@ pub struct Sent {
 
 impl Sent {
     pub fn line(&self) -> String {
-        Line(&Datagram::parse(&self.bytes).unwrap()).to_string()
+        PacketLine(&Datagram::parse(&self.bytes).unwrap()).to_string()
     }
 
     pub fn payload(&self) -> &[u8] {
@@ -595,7 +595,7 @@ fn conventions(link: &Link, burst: &Burst, id: u16, bytes: &[u8]) {
 
     let packet = Datagram::parse(bytes).unwrap();
     let (bth, opcode) = (packet.bth, packet.bth.opcode);
-    let line = Line(&packet);
+    let line = PacketLine(&packet);
     assert_eq!(opcode.transport(), transport(link), "{line}");
     assert!(bth.dest_qp == PEER_QPN || !is_connected, "{line}: to {}", bth.dest_qp);
     assert_eq!((bytes[4], bytes[8] & 0x7f), (0, 0), "{line}: FECN, BECN and reserved bits");

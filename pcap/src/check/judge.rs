@@ -1,6 +1,6 @@
 //! What the place of a packet in its connection means: events become findings.
 
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
 
 use super::found::{Found, Role};
@@ -385,5 +385,5 @@ fn msn_range(low: u32, high: u32) -> String {
 }
 
 fn line(datagram: &Datagram<'_>) -> String {
-    Line(datagram).to_string()
+    PacketLine(datagram).to_string()
 }

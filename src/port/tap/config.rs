@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_was_found() {
+    fn errors_contain_the_found_value() {
         let error = |text: &str| text.parse::<TapConfig>().unwrap_err().to_string();
         let name = |found| {
             format!(

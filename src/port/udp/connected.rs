@@ -19,7 +19,7 @@ use super::socket;
 use crate::net::{Path, SHORT};
 use crate::sys::{self, Envelope};
 use crate::wire::encap;
-use crate::wire::icrc::Renumbering;
+use crate::wire::icrc::IcrcIdPatch;
 
 /// Bytes that a frame without payload has: more is not looked at.
 const FRAME_LEN: usize = 128;
@@ -34,7 +34,7 @@ pub(super) struct Connected {
     /// For a datagram that is sealed anew.
     sealed: [u8; SHORT],
     /// How the last was.
-    renumbering: Renumbering,
+    renumbering: IcrcIdPatch,
 }
 
 /// What a socket numbers its packets with.
@@ -63,7 +63,7 @@ impl Connected {
             own: SocketAddr::new(path.source, path.source_port),
             count: if is_counted { Count::Unknown } else { Count::Nothing },
             sealed: [0; SHORT],
-            renumbering: Renumbering::of(0),
+            renumbering: IcrcIdPatch::for_len(0),
         })
     }
 
@@ -116,7 +116,7 @@ impl Connected {
         let sealed = self.sealed.get_mut(..datagram.len()).ok_or_else(too_long)?;
         sealed.copy_from_slice(datagram);
         if self.renumbering.datagram_len() != sealed.len() {
-            self.renumbering = Renumbering::of(sealed.len());
+            self.renumbering = IcrcIdPatch::for_len(sealed.len());
         }
         self.renumbering.apply(id, sealed);
         sys::send_to_peer(self.socket.as_fd(), sealed)?;

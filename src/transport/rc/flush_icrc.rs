@@ -1,13 +1,13 @@
 //! Which ICRC the peer takes on a FLUSH.
 //!
-//! Kernel rxe covers the headers of a FLUSH twice (see [`Flow::seal_twice`]), and drops one with the
+//! Kernel rxe covers the headers of a FLUSH twice (see [`Flow::set_rxe_flush_icrc`]), and drops one with the
 //! ICRC of the specification as if it were corrupt, in silence. Nobody says which of the two a peer
 //! wants. So a requester guesses, and while a FLUSH goes unanswered it tries the other.
 //!
 //! The guess: rxe clears MigReq in every packet, which the specification has set in a connection
 //! that never migrates. A peer that does so is taken for rxe.
 //!
-//! [`Flow::seal_twice`]: crate::wire::icrc::Flow::seal_twice
+//! [`Flow::set_rxe_flush_icrc`]: crate::wire::icrc::Flow::set_rxe_flush_icrc
 
 use crate::wire::Bth;
 

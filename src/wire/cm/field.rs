@@ -1,4 +1,4 @@
-//! Fields of a message: bits of its body, with a type.
+//! Typed bit fields of connection manager messages.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,16 +9,16 @@ use crate::psn::Psn;
 use super::Path;
 use super::ids::{CommId, Guid, ServiceId};
 
-/// A field's content for a reader.
+/// Value of a field for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
-    /// A count, a code, an exponent.
+    /// A count, a code or an exponent.
     Number(u64),
-    /// A name, with its number of hexadecimal digits.
+    /// An identifier, with its number of hexadecimal digits.
     Name(u64, usize),
-    /// An address.
+    /// An IP address.
     Address(IpAddr),
 }
 
@@ -33,23 +33,23 @@ impl fmt::Display for Value {
     }
 }
 
-/// A type that a field may have: to and from its bits, of which the last is the lowest.
+/// A type of fields, converted from and to bits. The last bit is the lowest.
 pub(super) trait Field: Copy {
     fn from_bits(bits: u128) -> Self;
     fn to_bits(self) -> u128;
     fn value(self) -> Value;
 }
 
-/// Some bits of a message: a field, or several that always stand together.
-pub(super) trait Part {
-    /// Reads `len` bits, of which the first is bit `at` as they are transmitted.
+/// A sequence of bits in a message: one field, or a structure of several.
+pub(super) trait BitField {
+    /// Reads `len` bits from bit `at` on, in transmission order.
     fn read(bytes: &[u8], at: usize, len: usize) -> Self;
-    /// Writes what [`read`](Self::read) reads.
+    /// Writes `len` bits from bit `at` on.
     fn write(&self, bytes: &mut [u8], at: usize, len: usize);
     fn show(&self, name: &'static str, show: &mut dyn FnMut(&'static str, Value));
 }
 
-impl<T: Field> Part for T {
+impl<T: Field> BitField for T {
     fn read(bytes: &[u8], at: usize, len: usize) -> Self {
         let bit = |bits, at: usize| {
             let byte = bytes.get(at / 8).copied().unwrap_or_default();
@@ -75,8 +75,8 @@ impl<T: Field> Part for T {
     }
 }
 
-/// Of two paths in a row only the first is shown: nobody uses the other over RoCE.
-impl Part for Path {
+/// Shows only the first of two consecutive paths, because RoCE does not use alternate paths.
+impl BitField for Path {
     fn read(bytes: &[u8], at: usize, len: usize) -> Self {
         Self::parse(bytes.get(at / 8..(at + len) / 8).unwrap_or_default())
     }
@@ -94,7 +94,7 @@ impl Part for Path {
     }
 }
 
-/// Fields that are an integer inside.
+/// Implements [`Field`] for integer types.
 macro_rules! fields {
     ($($type:ty: $int:ty, $new:expr, $get:expr, $value:expr;)*) => {$(
         impl Field for $type {
@@ -159,7 +159,7 @@ impl Field for Gid {
     }
 }
 
-/// A code that is not assigned reads as `None`, which is written as 0.
+/// An unassigned code parses as `None`, which is written as 0.
 impl Field for Option<Mtu> {
     fn from_bits(bits: u128) -> Self {
         u8::try_from(bits).ok().and_then(Mtu::from_code)
@@ -174,7 +174,7 @@ impl Field for Option<Mtu> {
     }
 }
 
-/// As rdma_cm has it: IPv4 in the last four bytes, after zeros.
+/// An address in the format of rdma_cm: IPv4 in the last four bytes, after zeros.
 impl Field for IpAddr {
     fn from_bits(bits: u128) -> Self {
         match u32::try_from(bits) {

@@ -1,20 +1,20 @@
 //! Identifiers in messages of the connection manager.
 
-/// Communication ID: the number that one side has for a connection, or for an attempt at one.
+/// Communication ID: number of a connection, or of an attempt, on one side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CommId(pub u32);
 
-/// Service ID of a listener. Those of rdma_cm hold an IP protocol and a port.
+/// Service ID of a listener. Service IDs of rdma_cm contain an IP protocol and a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ServiceId(pub u64);
 
-/// Globally unique identifier, such as that of an adapter.
+/// Globally unique identifier, for example of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Guid(pub u64);
 
 impl ServiceId {
-    /// IP protocol and port, if it is a service of rdma_cm: 6 for reliable connections
-    /// (`RDMA_PS_TCP`), 17 for datagrams (`RDMA_PS_UDP`).
+    /// Returns the IP protocol and the port of a service of rdma_cm: 6 for reliable connections (`RDMA_PS_TCP`), 17
+    /// for datagrams (`RDMA_PS_UDP`).
     pub const fn ip_port(self) -> Option<(u8, u16)> {
         match self.0.to_be_bytes() {
             [0, 0, 0, 0, 1, protocol, p0, p1] => Some((protocol, u16::from_be_bytes([p0, p1]))),

@@ -1,15 +1,15 @@
-//! What each message has, as tables: reading, writing and showing follow from them.
+//! Tables of message fields, which generate parsing, writing and display.
 
 use std::net::IpAddr;
 
 use crate::ids::{Gid, Mtu, PKey, QKey, Qpn};
 use crate::psn::Psn;
 
-use super::field::{Part, Value};
+use super::field::{BitField, Value};
 use super::{CommId, Guid, ServiceId};
 
-/// Generates a message from the table of its fields. After each field: the byte and the bit in it
-/// at which it begins, bit 0 being transmitted first, and how many bits it has.
+/// Generates a message from the table of its fields. Each field has the byte and bit at which it starts, where bit 0
+/// is transmitted first, and its number of bits.
 macro_rules! message {
     ($(
         $(#[$doc:meta])* $name:ident[$len:literal] {
@@ -23,225 +23,225 @@ macro_rules! message {
         }
 
         impl $name {
-            /// Bytes on the wire.
+            /// Length in bytes.
             pub const LEN: usize = $len;
 
-            /// Reads it from the first [`LEN`](Self::LEN) bytes; what is not there reads as zero.
+            /// Parses the message from the first [`LEN`](Self::LEN) bytes; missing bytes count as zeros.
             pub fn parse(bytes: &[u8]) -> Self {
-                Self { $($field: Part::read(bytes, $byte * 8 + $bit, $bits),)* }
+                Self { $($field: BitField::read(bytes, $byte * 8 + $bit, $bits),)* }
             }
 
-            /// Writes it. Bits that are nobody's are left as they are.
+            /// Writes the message. Reserved bits do not change.
             pub fn write(&self, bytes: &mut [u8; Self::LEN]) {
-                $(Part::write(&self.$field, bytes, $byte * 8 + $bit, $bits);)*
+                $(BitField::write(&self.$field, bytes, $byte * 8 + $bit, $bits);)*
             }
 
-            /// Shows each field, in the order of the table.
+            /// Calls `show` for each field, in the order of the table.
             pub fn each_field(&self, show: &mut dyn FnMut(&'static str, Value)) {
-                $(Part::show(&self.$field, stringify!($field), show);)*
+                $(BitField::show(&self.$field, stringify!($field), show);)*
             }
         }
     )*};
 }
 
 message! {
-    /// Asks for a connection.
+    /// Request for communication (REQ).
     Req[140] {
-        /// What the sender calls the connection.
+        /// Communication ID of the sender.
         local_id: CommId = 0 . 0 [32];
-        /// What is asked for.
+        /// Requested service.
         service_id: ServiceId = 8 . 0 [64];
-        /// The sender's adapter.
+        /// GUID of the sender's adapter.
         ca_guid: Guid = 16 . 0 [64];
-        /// For datagrams.
+        /// Queue key, for datagrams.
         qkey: QKey = 28 . 0 [32];
-        /// The sender's queue pair.
+        /// Queue pair of the sender.
         qpn: Qpn = 32 . 0 [24];
-        /// READs and atomics that the sender takes at once.
+        /// Outstanding READs and atomics that the sender accepts as a responder.
         responder_resources: u8 = 35 . 0 [8];
-        /// The sender's end-to-end context.
+        /// End-to-end context of the sender.
         eecn: u32 = 36 . 0 [24];
-        /// READs and atomics that the sender wants to issue at once.
+        /// Outstanding READs and atomics that the sender wants to issue.
         initiator_depth: u8 = 39 . 0 [8];
-        /// The receiver's end-to-end context.
+        /// End-to-end context of the receiver.
         remote_eecn: u32 = 40 . 0 [24];
-        /// How long the receiver may take to answer: an exponent of 4.096 µs.
+        /// Response timeout of the receiver, as an exponent of 4.096 µs.
         remote_cm_timeout: u8 = 43 . 0 [5];
-        /// 0 RC, 1 UC, 2 RD, 3 see `extended_transport`.
+        /// Transport: 0 RC, 1 UC, 2 RD, 3 by `extended_transport`.
         transport: u8 = 43 . 5 [2];
-        /// Whether acknowledgements count receives.
+        /// Whether acknowledgements contain credits.
         flow_control: bool = 43 . 7 [1];
-        /// The first PSN that the receiver is to send with.
+        /// First PSN of the receiver's requests.
         starting_psn: Psn = 44 . 0 [24];
-        /// How long the sender may take to answer.
+        /// Response timeout of the sender.
         local_cm_timeout: u8 = 47 . 0 [5];
-        /// Attempts after the first.
+        /// Number of retries.
         retry_count: u8 = 47 . 5 [3];
-        /// The partition.
+        /// Partition key.
         pkey: PKey = 48 . 0 [16];
-        /// `None` for a code that is not assigned.
+        /// Path MTU; `None` for an unassigned code.
         path_mtu: Option<Mtu> = 50 . 0 [4];
-        /// Whether there is a reliable datagram channel already.
+        /// Whether a reliable datagram channel exists.
         rdc_exists: bool = 50 . 4 [1];
-        /// Attempts after RNR NAKs; 7 for no end.
+        /// Number of retries after RNR NAKs; 7 for no limit.
         rnr_retry_count: u8 = 50 . 5 [3];
-        /// How often the connection manager repeats a message.
+        /// Number of retransmissions of a CM message.
         max_cm_retries: u8 = 51 . 0 [4];
-        /// Whether the sender receives through a shared queue.
+        /// Whether the sender uses a shared receive queue.
         srq: bool = 51 . 4 [1];
-        /// 1 XRC.
+        /// Extended transport: 1 for XRC.
         extended_transport: u8 = 51 . 5 [3];
-        /// The path to take.
+        /// Primary path.
         primary: Path = 52 . 0 [352];
-        /// The path to go over to; without one its `local_lid` is 0.
+        /// Alternate path. Without one, its `local_lid` is 0.
         alternate: Path = 96 . 0 [352];
     }
 
     /// A path in a REQ.
     Path[44] {
-        /// 0xffff for a path through routers.
+        /// Local LID, 0xffff for a routed path.
         local_lid: u16 = 0 . 0 [16];
-        /// Likewise.
+        /// Remote LID, 0xffff for a routed path.
         remote_lid: u16 = 2 . 0 [16];
-        /// The address of the REQ's sender.
+        /// GID of the sender of the REQ.
         local_gid: Gid = 4 . 0 [128];
-        /// The address of its receiver.
+        /// GID of the receiver of the REQ.
         remote_gid: Gid = 20 . 0 [128];
-        /// The IPv6 flow label.
+        /// IPv6 flow label.
         flow_label: u32 = 36 . 0 [20];
-        /// A code for bytes in a second.
+        /// Code of the packet rate.
         rate: u8 = 39 . 2 [6];
         /// TOS or traffic class.
         traffic_class: u8 = 40 . 0 [8];
         /// TTL or hop limit.
         hop_limit: u8 = 41 . 0 [8];
-        /// The service level.
+        /// Service level.
         service_level: u8 = 42 . 0 [4];
-        /// Whether it leaves the subnet not.
+        /// Whether the path stays within the subnet.
         subnet_local: bool = 42 . 4 [1];
-        /// The ACK timeout: an exponent of 4.096 µs.
+        /// Local ACK timeout, as an exponent of 4.096 µs.
         ack_timeout: u8 = 43 . 0 [5];
     }
 
-    /// Asks for patience.
+    /// Message receipt acknowledgement (MRA), which extends a timeout.
     Mra[10] {
-        /// What the sender calls the connection.
+        /// Communication ID of the sender.
         local_id: CommId = 0 . 0 [32];
-        /// What the receiver calls it.
+        /// Communication ID of the receiver.
         remote_id: CommId = 4 . 0 [32];
-        /// What is being worked on: 0 REQ, 1 REP, 2 LAP.
+        /// Message in progress: 0 REQ, 1 REP, 2 LAP.
         message: u8 = 8 . 0 [2];
-        /// How long it may take: an exponent of 4.096 µs.
+        /// Maximum time until the response, as an exponent of 4.096 µs.
         service_timeout: u8 = 9 . 0 [5];
     }
 
-    /// Says no.
+    /// Rejection (REJ).
     Rej[84] {
-        /// What the sender calls the connection; 0 if it has come to no name.
+        /// Communication ID of the sender; 0 if none was assigned.
         local_id: CommId = 0 . 0 [32];
-        /// What the receiver calls it.
+        /// Communication ID of the receiver.
         remote_id: CommId = 4 . 0 [32];
-        /// To what: 0 REQ, 1 REP, 2 anything.
+        /// Rejected message: 0 REQ, 1 REP, 2 other.
         message: u8 = 8 . 0 [2];
-        /// Bytes that say more about the reason.
+        /// Length of additional information in bytes.
         info_len: u8 = 9 . 0 [7];
-        /// Why; [`reason_text`](Self::reason_text) says it in words.
+        /// Reason; [`reason_text`](Self::reason_text) returns it as text.
         reason: u16 = 10 . 0 [16];
     }
 
-    /// Says yes.
+    /// Reply to a REQ (REP).
     Rep[36] {
-        /// What the sender calls the connection.
+        /// Communication ID of the sender.
         local_id: CommId = 0 . 0 [32];
-        /// What the receiver calls it.
+        /// Communication ID of the receiver.
         remote_id: CommId = 4 . 0 [32];
-        /// For datagrams.
+        /// Queue key, for datagrams.
         qkey: QKey = 8 . 0 [32];
-        /// The sender's queue pair.
+        /// Queue pair of the sender.
         qpn: Qpn = 12 . 0 [24];
-        /// The sender's end-to-end context.
+        /// End-to-end context of the sender.
         eecn: u32 = 16 . 0 [24];
-        /// The first PSN that the receiver is to send with.
+        /// First PSN of the receiver's requests.
         starting_psn: Psn = 20 . 0 [24];
-        /// READs and atomics that the sender takes at once.
+        /// Outstanding READs and atomics that the sender accepts as a responder.
         responder_resources: u8 = 24 . 0 [8];
-        /// READs and atomics that the sender will issue at once.
+        /// Outstanding READs and atomics that the sender will issue.
         initiator_depth: u8 = 25 . 0 [8];
-        /// How long the sender may take to acknowledge: an exponent of 4.096 µs.
+        /// Maximum delay of the sender's acknowledgements, as an exponent of 4.096 µs.
         target_ack_delay: u8 = 26 . 0 [5];
-        /// What has become of the alternate path.
+        /// Whether the alternate path was accepted.
         failover: u8 = 26 . 5 [2];
-        /// Whether acknowledgements count receives.
+        /// Whether acknowledgements contain credits.
         flow_control: bool = 26 . 7 [1];
-        /// Attempts after RNR NAKs; 7 for no end.
+        /// Number of retries after RNR NAKs; 7 for no limit.
         rnr_retry_count: u8 = 27 . 0 [3];
-        /// Whether the sender receives through a shared queue.
+        /// Whether the sender uses a shared receive queue.
         srq: bool = 27 . 3 [1];
-        /// The sender's adapter.
+        /// GUID of the sender's adapter.
         ca_guid: Guid = 28 . 0 [64];
     }
 
-    /// All that RTU and DREP have.
+    /// The fields of RTU and DREP.
     Ids[8] {
-        /// What the sender calls the connection.
+        /// Communication ID of the sender.
         local_id: CommId = 0 . 0 [32];
-        /// What the receiver calls it.
+        /// Communication ID of the receiver.
         remote_id: CommId = 4 . 0 [32];
     }
 
-    /// Ends a connection.
+    /// Request for disconnection (DREQ).
     Dreq[12] {
-        /// What the sender calls the connection.
+        /// Communication ID of the sender.
         local_id: CommId = 0 . 0 [32];
-        /// What the receiver calls it.
+        /// Communication ID of the receiver.
         remote_id: CommId = 4 . 0 [32];
-        /// The receiver's queue pair.
+        /// Queue pair of the receiver.
         remote_qpn: Qpn = 8 . 0 [24];
     }
 
-    /// Asks for the queue pair of a UD service.
+    /// Service ID resolution request, for the queue pair of a UD service.
     SidrReq[16] {
-        /// What the sender calls this.
+        /// Request ID of the sender.
         request_id: CommId = 0 . 0 [32];
-        /// The partition.
+        /// Partition key.
         pkey: PKey = 4 . 0 [16];
-        /// What is asked for.
+        /// Requested service.
         service_id: ServiceId = 8 . 0 [64];
     }
 
-    /// Tells the queue pair of a UD service.
+    /// Service ID resolution response, with the queue pair of a UD service.
     SidrRep[96] {
-        /// What the receiver calls this.
+        /// Request ID of the request.
         request_id: CommId = 0 . 0 [32];
-        /// 0 for good, 1 no such service, 2 rejected, 3 no queue pair, 4 ask another, 5 version.
+        /// Status: 0 valid, 1 no such service, 2 rejected, 3 no queue pair, 4 redirected, 5 unsupported version.
         status: u8 = 4 . 0 [8];
-        /// Bytes that say more about the status.
+        /// Length of additional information in bytes.
         info_len: u8 = 5 . 0 [8];
-        /// The queue pair.
+        /// Queue pair of the service.
         qpn: Qpn = 8 . 0 [24];
-        /// What was asked for.
+        /// Requested service.
         service_id: ServiceId = 12 . 0 [64];
-        /// The key it takes.
+        /// Queue key of the queue pair.
         qkey: QKey = 20 . 0 [32];
     }
 
-    /// What rdma_cm puts before the consumer's private data in REQ and SIDR_REQ.
+    /// Header of rdma_cm before the consumer's private data in REQ and SIDR_REQ.
     IpHeader[36] {
-        /// 0.
+        /// Version, 0.
         version: u8 = 0 . 0 [8];
-        /// 4 or 6.
+        /// IP version, 4 or 6.
         ip_version: u8 = 1 . 0 [4];
-        /// The requester's port; the other is in the service id.
+        /// Port of the requester. The port of the listener is in the service ID.
         source_port: u16 = 2 . 0 [16];
-        /// The requester's address.
+        /// Address of the requester.
         source_ip: IpAddr = 4 . 0 [128];
-        /// The address that is asked.
+        /// Address of the listener.
         destination_ip: IpAddr = 20 . 0 [128];
     }
 }
 
 impl Rej {
-    /// What the reason says (IBTA vol 1, §12.6.7.2).
+    /// Returns the text of the reason (IBTA vol 1, §12.6.7.2).
     pub const fn reason_text(&self) -> &'static str {
         match self.reason {
             1 => "no queue pair",

@@ -1,5 +1,5 @@
-//! Messages of the connection manager: management datagrams by which two queue pairs get to know
-//! each other (IBTA vol 1, §12.6), and what Linux' rdma_cm adds to them (annex A11).
+//! Messages of the connection manager: management datagrams that establish and end connections (IBTA vol 1, §12.6),
+//! and the additions of Linux' rdma_cm (annex A11).
 //!
 //! ```text
 //!  active ── REQ ──► passive      my queue pair, starting PSN, limits, path
@@ -10,11 +10,10 @@
 //!         ◄─ DREP ──
 //! ```
 //!
-//! MRA asks for patience, REJ says no, SIDR asks for the queue pair behind a UD service. LAP and
-//! APR, for alternate paths, are not used over RoCE: of them only the name is read.
+//! MRA extends a timeout, REJ rejects, SIDR resolves a UD service to a queue pair. LAP and APR manage alternate
+//! paths, which RoCE does not use: only their names are parsed.
 //!
-//! A body is 232 bytes, filled up with zeros; the last part of it belongs to the consumer
-//! (*private data*).
+//! A body is 232 bytes, padded with zeros. Its last part contains the consumer's *private data*.
 
 mod field;
 mod ids;
@@ -31,58 +30,58 @@ use crate::ids::{QKey, Qpn};
 use super::packet::{split, truncated};
 use super::{Datagram, Mad, Opcode, ParseError};
 
-/// The queue key of queue pair 1.
+/// Queue key of queue pair 1.
 pub const GSI_QKEY: QKey = QKey(0x8001_0000);
 
-/// Bytes of a message's body.
+/// Length of a message's body in bytes.
 const BODY_LEN: usize = Mad::DATAGRAM_LEN - Mad::LEN;
 
 /// A message of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
-    /// Joins a question and its answers.
+    /// Transaction ID, which associates requests and responses.
     pub transaction_id: u64,
-    /// What it says.
+    /// Fields of the message.
     pub body: Body,
-    /// Addresses, where rdma_cm has put them before the consumer's private data.
+    /// Addresses of rdma_cm, in messages that contain them before the consumer's private data.
     pub ip: Option<IpHeader>,
-    /// The consumer's, in full length: what was not used is zeros.
+    /// Private data of the consumer, including trailing zeros.
     pub private_data: &'a [u8],
 }
 
-/// Which message it is, with its fields.
+/// Type and fields of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Body {
-    /// Asks for a connection.
+    /// Request for communication.
     Req(Req),
-    /// Asks for patience.
+    /// Message receipt acknowledgement, which extends a timeout.
     Mra(Mra),
-    /// Says no.
+    /// Rejection.
     Rej(Rej),
-    /// Says yes.
+    /// Reply to a request for communication.
     Rep(Rep),
-    /// Ready to use: the answer to REP.
+    /// Ready to use, the response to a reply.
     Rtu(Ids),
-    /// Ends a connection.
+    /// Request for disconnection.
     Dreq(Dreq),
-    /// The answer to that.
+    /// Reply to a request for disconnection.
     Drep(Ids),
-    /// Asks for the queue pair of a UD service.
+    /// Service ID resolution request.
     SidrReq(SidrReq),
-    /// The answer to that.
+    /// Service ID resolution response.
     SidrRep(SidrRep),
-    /// A message that is not read further, by its attribute.
+    /// Another message, with its attribute ID.
     Other(u16),
 }
 
 impl<'a> Message<'a> {
-    /// The message in a packet. `None` when it is no message of the connection manager.
+    /// Returns the message in a packet, or `None` when it contains no message of the connection manager.
     ///
     /// # Errors
     ///
-    /// [`ParseError::Truncated`] when the packet is shorter than these messages are, or a capture
-    /// has cut it.
+    /// [`ParseError::Truncated`] when the packet is shorter than a management datagram, or a capture has truncated
+    /// it.
     pub fn of(datagram: &Datagram<'a>) -> Option<Result<Self, ParseError>> {
         let is_ud = datagram.bth.opcode == Opcode::UdSendOnly;
         if !is_ud || datagram.bth.dest_qp != Qpn::GSI {
@@ -92,11 +91,11 @@ impl<'a> Message<'a> {
         (mad.class == Mad::CM).then(|| Self::parse(datagram.payload))
     }
 
-    /// Takes a management datagram of the connection manager apart.
+    /// Parses a management datagram of the connection manager.
     ///
     /// # Errors
     ///
-    /// [`ParseError::Truncated`] when there are fewer than 256 bytes.
+    /// [`ParseError::Truncated`] when the datagram has fewer than 256 bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (head, after) = split::<{ Mad::LEN }>(bytes, "MAD")?;
         let body: &[u8; BODY_LEN] =
@@ -113,7 +112,7 @@ impl<'a> Message<'a> {
         Ok(Self { transaction_id: mad.transaction_id, body, ip, private_data })
     }
 
-    /// Shows every field, in the order of the message: its name, and what it has.
+    /// Calls `show` with the name and value of each field, in the order of the message.
     pub fn each_field(&self, show: &mut dyn FnMut(&'static str, Value)) {
         self.body.each_field(show);
         if let Some(ip) = &self.ip {
@@ -139,7 +138,7 @@ impl Body {
         (message, &body[private..])
     }
 
-    /// Its name in the specification.
+    /// Returns the name in the specification.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Req(_) => "REQ",
@@ -157,7 +156,7 @@ impl Body {
         }
     }
 
-    /// The service that is asked for.
+    /// Returns the requested service.
     const fn service_id(&self) -> Option<ServiceId> {
         match self {
             Self::Req(req) => Some(req.service_id),
@@ -181,8 +180,8 @@ impl Body {
     }
 }
 
-/// `CM REQ tid=0x… id=0x… …`: fields that are zero are left out, and so is private data but for its
-/// length without the zeros at its end.
+/// Formats the message as `CM REQ tid=0x… id=0x… …`, without fields that are zero, and with the length of the private
+/// data without trailing zeros.
 impl fmt::Display for Message<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CM {} tid=0x{:x}", self.body.name(), self.transaction_id)?;

@@ -2,7 +2,7 @@ use super::*;
 use crate::ids::{Mtu, PKey};
 use crate::psn::Psn;
 
-/// A body with some bytes set.
+/// Returns a datagram with these bytes in its body.
 fn datagram(attribute: u16, body: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![0; Mad::DATAGRAM_LEN];
     let mad = Mad {
@@ -59,7 +59,7 @@ fn a_reply() {
 }
 
 #[test]
-fn the_other_messages() {
+fn other_cm_messages_have_one_line() {
     let ids = [0, 0, 0, 1, 0, 0, 0, 2];
     let line = |attribute, rest: &[u8]| text(&datagram(attribute, &[(0, &ids), (8, rest)]));
     let with =
@@ -78,7 +78,7 @@ fn the_other_messages() {
 }
 
 #[test]
-fn addresses_of_rdma_cm_are_those_of_their_version() {
+fn rdma_cm_addresses_follow_the_ip_version() {
     let service = [0, 0, 0, 0, 1, 0x11, 0x1d, 0x2f];
     let mut header = [0; IpHeader::LEN];
     let ip = IpHeader {
@@ -93,15 +93,15 @@ fn addresses_of_rdma_cm_are_those_of_their_version() {
     let message = Message::parse(&with).unwrap();
     assert_eq!((message.ip, message.private_data.len()), (Some(ip), 180));
     assert_eq!(ServiceId(0x0111_1d2f).ip_port(), Some((17, 7471)));
-    // Another service has no such addresses.
+    // Messages for other services have no such addresses.
     let without = datagram(0x17, &[(16, &header)]);
     let message = Message::parse(&without).unwrap();
     assert_eq!((message.ip, message.private_data.len()), (None, 216));
 }
 
 #[test]
-fn a_request_is_written_as_it_was_read() {
-    // Each byte is another, so that no field can be taken for its neighbour.
+fn request_survives_parse_and_write() {
+    // All bytes differ, so mixed-up fields are detected.
     let body: Vec<u8> = (0..140).map(|i: u8| i.wrapping_mul(29).wrapping_add(3)).collect();
     let bytes = datagram(0x10, &[(0, &body)]);
     let Body::Req(mut req) = Message::parse(&bytes).unwrap().body else { panic!("{bytes:?}") };
@@ -119,7 +119,7 @@ fn a_request_is_written_as_it_was_read() {
 }
 
 #[test]
-fn what_is_short_says_what_is_missing() {
+fn truncated_message_names_the_missing_part() {
     let bytes = datagram(0x14, &[]);
     let error = |len: usize| Message::parse(&bytes[..len]).unwrap_err().to_string();
     assert_eq!(error(255), "truncated in CM message: need 232 bytes, have 231");
@@ -127,7 +127,7 @@ fn what_is_short_says_what_is_missing() {
 }
 
 #[test]
-fn every_message_has_its_name_and_shows_its_fields() {
+fn every_message_shows_its_name_and_fields() {
     for (attribute, name, first) in [
         (0x10, "REQ", "local_id"),
         (0x11, "MRA", "local_id"),
@@ -151,7 +151,7 @@ fn every_message_has_its_name_and_shows_its_fields() {
 }
 
 #[test]
-fn every_assigned_reason_of_a_refusal_has_words_of_its_own() {
+fn every_assigned_rejection_reason_has_its_own_text() {
     let words = |reason: u16| {
         let bytes = datagram(0x12, &[(10, &reason.to_be_bytes())]);
         match Message::parse(&bytes).unwrap().body {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde_json::{Value, json};
 use softroce::wire::cm::{self, Message};
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce::wire::{Bth, Datagram, ParseError};
 use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
@@ -165,7 +165,7 @@ impl Frame {
 
 impl Fields {
     fn of(datagram: &Datagram<'_>) -> Self {
-        let text = Line(datagram).to_string();
+        let text = PacketLine(datagram).to_string();
         Self {
             bth: BthFields::of(&datagram.bth, &text),
             len: datagram.payload_len,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softroce::wire::ParseError;
 use softroce::wire::cm::Message;
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
 /// Writes a RoCE packet.
@@ -39,7 +39,7 @@ impl fmt::Display for Told<'_> {
         let Self(roce) = self;
         match &roce.datagram {
             Ok(datagram) => {
-                write!(f, "{:#}", Line(datagram))?;
+                write!(f, "{:#}", PacketLine(datagram))?;
                 match Message::of(datagram) {
                     Some(Ok(message)) => write!(f, "  {message}")?,
                     Some(Err(e)) => write!(f, "  {e}")?,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use softroce::wire::ParseError;
-use softroce::wire::text::Line;
+use softroce::wire::text::PacketLine;
 use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
 use crate::capture;
@@ -91,7 +91,7 @@ fn wanted(args: &DumpArgs, roce: &RocePacket<'_>) -> bool {
     if !args.qp.is_empty() && !args.qp.iter().any(|qp| qps.contains(&Some(*qp))) {
         return false;
     }
-    let line = Line(datagram).to_string();
+    let line = PacketLine(datagram).to_string();
     args.opcode.is_empty() || args.opcode.iter().any(|name| line.starts_with(name))
 }
 

@@ -1,46 +1,47 @@
-//! The ICRCs of packets that hardly differ.
+//! Incremental ICRCs of similar packets.
 
 use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::packet::ICRC_LEN;
 
-use super::head::{self, Head, over_bth};
+use super::header_crc::{self, HeaderCrc, over_bth};
 use super::{Flow, UDP_LEN, crc32, expected_fields};
 
-/// The ICRCs of packets of one length whose headers up to the end of the BTH differ in identification, A and PSN
-/// alone: those in the middle of a message, or messages of one kind.
+/// ICRCs of packets of one length with headers that differ in identification, AckReq and PSN only: MIDDLEs of a
+/// message, or messages of one kind.
 ///
-/// What these fields add to the CRC depends on nothing else, as it does in [`Head`].
+/// The contribution of these fields to the CRC is independent of all others, as in [`HeaderCrc`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Series {
-    head: Head,
-    /// The CRC up to the end of a BTH, with zeros in these fields, and DF set.
+pub(crate) struct IncrementalIcrc {
+    head: HeaderCrc,
+    /// CRC up to the end of a BTH, with zeros in these fields and DF set.
     crc: u32,
-    /// Bytes of a datagram.
+    /// Length of a datagram in bytes.
     len: usize,
 }
 
 impl Flow {
-    /// The ICRCs of datagrams like this one, ICRC included. `None` when it is too short to be one.
-    pub(crate) fn series(&self, like: &[u8]) -> Option<Series> {
+    /// Returns the incremental ICRC for datagrams like this one, which contains its ICRC. `None` when it is too
+    /// short.
+    pub(crate) fn incremental(&self, like: &[u8]) -> Option<IncrementalIcrc> {
         let mut bth = *like.first_chunk::<{ Bth::LEN }>()?;
         bth[4] = 0xff;
         bth[8..].fill(0);
         let zeros = Ipv4Fields { id: 0, dont_fragment: true };
         let crc = over_bth(self.head.of(zeros, UDP_LEN + like.len()), &bth);
-        Some(Series { head: self.head, crc, len: like.len() })
+        Some(IncrementalIcrc { head: self.head, crc, len: like.len() })
     }
 }
 
-impl Series {
-    /// As [`Flow::seal`], of a datagram of the series.
+impl IncrementalIcrc {
+    /// Writes the ICRC as [`Flow::seal`].
     pub(crate) fn seal(&self, id: u16, datagram: &mut [u8]) {
         if let Some((covered, icrc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() {
             *icrc = self.compute(Ipv4Fields { id, dont_fragment: true }, covered).to_le_bytes();
         }
     }
 
-    /// Whether [`Flow::check`] would call a datagram of the series good.
+    /// Returns whether [`Flow::check`] would return `Good`.
     pub(crate) fn holds(&self, seen: Option<Ipv4Fields>, segment: u16, datagram: &[u8]) -> bool {
         let Some((covered, icrc)) = datagram.split_last_chunk::<ICRC_LEN>() else { return false };
         self.compute(expected_fields(seen, segment), covered).to_le_bytes() == *icrc
@@ -50,7 +51,7 @@ impl Series {
         debug_assert_eq!(covered.len() + ICRC_LEN, self.len, "all of a series are of one length");
         let Some((bth, rest)) = covered.split_first_chunk::<{ Bth::LEN }>() else { return 0 };
         let [.., a, psn0, psn1, psn2] = *bth;
-        let differs = self.head.before_bth(fields) ^ head::end_of_bth([a, psn0, psn1, psn2]);
+        let differs = self.head.before_bth(fields) ^ header_crc::end_of_bth([a, psn0, psn1, psn2]);
         crc32(self.crc ^ differs, rest)
     }
 }
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_series_seals_is_good_and_what_it_takes_too() {
+    fn incremental_icrc_agrees_with_flow() {
         for [from, to] in
             [["10.0.0.1:49443", "10.0.0.2:4791"], ["[fd00::1]:49443", "[fd00::2]:4791"]]
         {
@@ -69,7 +70,7 @@ mod tests {
             for len in [16, 20, 80, 4112] {
                 let mut datagram: Vec<_> =
                     (0..len).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
-                let series = flow.series(&datagram).unwrap();
+                let series = flow.incremental(&datagram).unwrap();
                 for round in 0..300_u16 {
                     let id = round.wrapping_mul(0x2f1d);
                     datagram[9..12]

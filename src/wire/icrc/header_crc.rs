@@ -1,31 +1,30 @@
-//! The CRC up to the end of a BTH, from tables.
+//! CRC over the headers up to the end of the BTH, from tables.
 //!
-//! Between two addresses the IP and UDP headers differ in lengths and identification alone. A CRC is
-//! affine: what a byte adds to it depends on that byte and on how many bytes follow, whatever the others
-//! are. So the CRC of these headers is that with zeros in these fields, and what each of their bytes adds.
+//! Between two addresses the IP and UDP headers differ in lengths and identification only. A CRC is affine: the
+//! contribution of a byte depends only on its value and the number of bytes that follow. So the CRC of these headers
+//! is the CRC with zeros in these fields plus the contribution of each of their bytes.
 
 use crate::net::Ipv4Fields;
 use crate::wire::Bth;
 use crate::wire::encap::{Addresses, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN, length};
 
 use super::crc32;
-use super::hidden::POLYNOMIAL;
+use super::ip_id::POLYNOMIAL;
 
-/// The CRC-32 of the 8 bytes of ones at the start.
+/// CRC-32 of the 8 bytes of ones at the start.
 pub(super) const SEED: u32 = 0x2144_df1c;
 
 /// Flags and fragment offset of an IPv4 header with DF.
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
 
-/// The CRC after the headers between two addresses, with zeros for the lengths and the identification,
-/// and DF set.
+/// CRC over the headers between two addresses, with zeros for the lengths and the identification, and with DF set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head {
+pub(super) struct HeaderCrc {
     crc: u32,
     is_ipv4: bool,
 }
 
-impl Head {
+impl HeaderCrc {
     pub(super) fn new(addresses: Addresses, source_port: u16, destination_port: u16) -> Self {
         let mut header = [0xff; IPV6_LEN + UDP_LEN];
         let (udp, is_ipv4) = match addresses {
@@ -56,60 +55,59 @@ impl Head {
         self.is_ipv4
     }
 
-    /// The CRC after the headers of a packet of which the UDP length is `udp_len`. `fields` count over
-    /// IPv4 only.
+    /// Returns the CRC over the headers of a packet with this UDP length. `fields` apply to IPv4 only.
     pub(super) fn of(&self, fields: Ipv4Fields, udp_len: usize) -> u32 {
-        let crc = self.crc ^ LAST.of(length(udp_len).to_be_bytes(), 2);
+        let crc = self.crc ^ TRAILING_BYTES.of(length(udp_len).to_be_bytes(), 2);
         if !self.is_ipv4 {
-            return crc ^ IPV6.of(length(udp_len).to_be_bytes(), 42);
+            return crc ^ IPV6_LENGTH.of(length(udp_len).to_be_bytes(), 42);
         }
         let crc = crc
-            ^ IPV4.of(length(IPV4_LEN + udp_len).to_be_bytes(), 24)
-            ^ IPV4.of(fields.id.to_be_bytes(), 22);
-        if fields.dont_fragment { crc } else { crc ^ IPV4.of(DONT_FRAGMENT, 20) }
+            ^ IPV4_FIELDS.of(length(IPV4_LEN + udp_len).to_be_bytes(), 24)
+            ^ IPV4_FIELDS.of(fields.id.to_be_bytes(), 22);
+        if fields.dont_fragment { crc } else { crc ^ IPV4_FIELDS.of(DONT_FRAGMENT, 20) }
     }
 
-    /// What these fields add to the CRC after a BTH.
+    /// Returns the contribution of these fields to the CRC after a BTH.
     pub(super) fn before_bth(&self, fields: Ipv4Fields) -> u32 {
         if !self.is_ipv4 {
             return 0;
         }
-        let id = BEFORE_BTH.of(fields.id.to_be_bytes(), 34);
-        if fields.dont_fragment { id } else { id ^ BEFORE_BTH.of(DONT_FRAGMENT, 32) }
+        let id = IPV4_FIELDS_BEFORE_BTH.of(fields.id.to_be_bytes(), 34);
+        if fields.dont_fragment { id } else { id ^ IPV4_FIELDS_BEFORE_BTH.of(DONT_FRAGMENT, 32) }
     }
 }
 
-/// What the last four bytes of a BTH, A and PSN, add to the CRC after it.
+/// Returns the contribution of the last four bytes of a BTH, AckReq and PSN, to the CRC after it.
 pub(super) fn end_of_bth([a, psn0, psn1, psn2]: [u8; 4]) -> u32 {
-    LAST.of([a, psn0], 2) ^ LAST.of([psn1, psn2], 0)
+    TRAILING_BYTES.of([a, psn0], 2) ^ TRAILING_BYTES.of([psn1, psn2], 0)
 }
 
-/// The CRC that goes on from `crc` over a BTH.
+/// Continues a CRC over a BTH.
 pub(super) fn over_bth(crc: u32, bth: &[u8; Bth::LEN]) -> u32 {
     let [a, b, c, d, rest @ ..] = *bth;
-    // The four bytes that the CRC so far meets.
+    // The four bytes that combine with the CRC so far.
     let met = u32::from_le_bytes([a, b, c, d]) ^ !crc;
     let first = met.to_le_bytes().into_iter().chain(rest);
-    let tables = LAST.0.iter().rev();
+    let tables = TRAILING_BYTES.0.iter().rev();
     !first.zip(tables).fold(0, |sum, (byte, table)| sum ^ table[usize::from(byte)])
 }
 
-/// What a byte adds to a CRC when `FROM` bytes follow it, or one more, and so on.
-struct Added<const FROM: usize, const COUNT: usize>([[u32; 256]; COUNT]);
+/// Contributions of a byte to a CRC, by its value and the number of bytes that follow: `FROM`, `FROM + 1`, and so on.
+struct ContributionTable<const FROM: usize, const COUNT: usize>([[u32; 256]; COUNT]);
 
-/// The bytes of a BTH, and the last ones of a UDP header.
-static LAST: Added<0, { Bth::LEN }> = Added::new();
+/// Table for the bytes of a BTH, and for the last ones of a UDP header.
+static TRAILING_BYTES: ContributionTable<0, { Bth::LEN }> = ContributionTable::new();
 
-/// Length, identification and fragmentation in an IPv4 header.
-static IPV4: Added<20, 6> = Added::new();
+/// Table for length, identification and fragment fields of an IPv4 header.
+static IPV4_FIELDS: ContributionTable<20, 6> = ContributionTable::new();
 
-/// Identification and fragmentation in an IPv4 header, when a BTH follows.
-static BEFORE_BTH: Added<32, 4> = Added::new();
+/// Table for identification and fragment fields of an IPv4 header before a BTH.
+static IPV4_FIELDS_BEFORE_BTH: ContributionTable<32, 4> = ContributionTable::new();
 
-/// The length in an IPv6 header.
-static IPV6: Added<42, 2> = Added::new();
+/// Table for the length of an IPv6 header.
+static IPV6_LENGTH: ContributionTable<42, 2> = ContributionTable::new();
 
-impl<const FROM: usize, const COUNT: usize> Added<FROM, COUNT> {
+impl<const FROM: usize, const COUNT: usize> ContributionTable<FROM, COUNT> {
     const fn new() -> Self {
         let mut tables = [[0; 256]; COUNT];
         let mut byte: u8 = 0;
@@ -130,7 +128,7 @@ impl<const FROM: usize, const COUNT: usize> Added<FROM, COUNT> {
         }
     }
 
-    /// What a field adds that so many bytes follow.
+    /// Returns the contribution of a field that `following` bytes follow.
     #[inline]
     fn of(&self, [high, low]: [u8; 2], following: usize) -> u32 {
         let at = following - FROM;
@@ -138,7 +136,7 @@ impl<const FROM: usize, const COUNT: usize> Added<FROM, COUNT> {
     }
 }
 
-/// Goes on over eight zeros.
+/// Continues a CRC over eight zero bits.
 const fn over_byte(mut crc: u32) -> u32 {
     let mut bit = 0;
     while bit < 8 {
