@@ -18,8 +18,8 @@ from benchmark import ROCE, ROOT, both_sides, built_roce, fail, parser, run
 
 # The name of a picture, and the test that it shows.
 TESTS = {
-    "flame-send-64": "send-bw -s 64 -t 512 -r 2048",
-    "flame-write-64k": "write-bw -s 65536 -m 4096",
+    "flame-send-64": "send-bw -s 64 -t 512 -r 2048 -l 64 -Q 16",
+    "flame-write-64k": "write-bw -s 65536 -m 4096 -l 16",
 }
 
 

@@ -111,7 +111,7 @@ class Softroce:
         program = f"roce perf {verb}"
         said = between_guests(
             f"{program} --listen --ip {ADDRESS}",
-            f"{program} -s {SIZE} -m {mtu} {SAME} -D {seconds} --no-ceiling --json {ADDRESS}",
+            f"{program} -s {SIZE} -m {mtu} {SAME} -l 16 -D {seconds} --no-ceiling --json {ADDRESS}",
         )
         if said.status == 0:
             return json.loads(said.out)["gbit_per_s"]

@@ -17,10 +17,10 @@ from benchmark import ROCE, Hosts, Turns, both_sides, built_roce, parser, run
 
 # The name of a row, its options, what is told of it, and in which unit.
 TESTS = {
-    "WRITE of 64 KiB, MTU 4096": ("write-bw -s 65536 -m 4096", "gbit_per_s", 1, "Gbit/s"),
-    "READ of 64 KiB, MTU 4096": ("read-bw -s 65536 -m 4096", "gbit_per_s", 1, "Gbit/s"),
+    "WRITE of 64 KiB, MTU 4096": ("write-bw -s 65536 -m 4096 -l 16", "gbit_per_s", 1, "Gbit/s"),
+    "READ of 64 KiB, MTU 4096": ("read-bw -s 65536 -m 4096 -l 16", "gbit_per_s", 1, "Gbit/s"),
     "SEND of 64 bytes, one queue pair, 512 outstanding":
-        ("send-bw -s 64 -t 512 -r 2048", "msg_per_s", 1e-6, "M/s"),
+        ("send-bw -s 64 -t 512 -r 2048 -l 64 -Q 16", "msg_per_s", 1e-6, "M/s"),
     "SEND there and back, 64 bytes: half": ("send-lat -s 64", "latency_us", 1, "µs"),
 }
 PORTS = ["udp", "packet", "tap"]

@@ -76,7 +76,7 @@ def perftest(test, seconds):
 
 
 def ours(test, port, seconds):
-    amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds} -t 128"
+    amount = f"-n {seconds * 500}" if test.is_latency() else f"-D {seconds} -t 128 -l 16"
     said = guests.in_guest(
         GUEST,
         "unshare -n sh -c 'ip link set lo up && "

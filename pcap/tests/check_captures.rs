@@ -39,9 +39,9 @@ fn check(file: &[u8]) -> (String, Counts) {
     let mut text = String::new();
     while let Some(packet) = reader.next_packet().unwrap() {
         for finding in checker.packet(&packet) {
-            let softroce_pcap::check::Finding { rule, severity, packet, who, .. } = finding;
-            let (seen, expected) = (&finding.seen, &finding.expected);
-            writeln!(text, "{packet:4} {severity:9} {rule} {who}: {seen}; {expected}").unwrap();
+            let softroce_pcap::check::Finding { rule, severity, packet, party, .. } = finding;
+            let (seen, expected) = (&finding.found, &finding.expected);
+            writeln!(text, "{packet:4} {severity:9} {rule} {party}: {seen}; {expected}").unwrap();
         }
     }
     (text, checker.counts().clone())
@@ -77,8 +77,8 @@ fn the_findings_are_those_on_record() {
 fn violations_are_only_where_somebody_made_them() {
     let made = [
         // Packet 17 was corrupted, and an atomic misaligned.
-        ("rxe/host_handmade_rc.pcap", vec![Rule::Crc08, Rule::Rsp31]),
-        ("rxe/k612_awrite_misaligned.pcap", vec![Rule::Rsp32]),
+        ("rxe/host_handmade_rc.pcap", vec![Rule::IcrcBad, Rule::AtomicAlignment]),
+        ("rxe/k612_awrite_misaligned.pcap", vec![Rule::AtomicWrite]),
     ];
     for (name, bytes) in files() {
         let (text, counts) = check(&bytes);
@@ -145,10 +145,10 @@ fn every_retransmission_and_every_nak_has_its_cause() {
         let [mut again, mut refused] = [BTreeSet::new(), BTreeSet::new()];
         while let Some(packet) = reader.next_packet().unwrap() {
             for finding in checker.packet(&packet) {
-                if finding.seen.contains(" again, ") {
+                if finding.found.contains(" again, ") {
                     assert!(!finding.expected.contains("no reason"), "{name}: {finding:?}");
                     again.insert(finding.packet);
-                } else if finding.seen.contains("NAK") {
+                } else if finding.found.contains("NAK") {
                     refused.insert(finding.packet);
                 }
             }

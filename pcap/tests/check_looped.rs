@@ -59,13 +59,19 @@ fn each_sent_packet_has_one_copy() {
     let only = send(RcSendOnly, 1, 8);
     // The second is a retransmission; the network made two of one before the last.
     let all = [Sent, Received, Sent, Received, Received].map(|direction| (direction, only.clone()));
-    assert_eq!(check(&all).0, ["3 note REQ-28", "5 note REQ-28"]);
+    assert_eq!(
+        check(&all).0,
+        ["3 note rc.retransmission.timeout", "5 note rc.retransmission.timeout"]
+    );
 }
 
 #[test]
 fn packets_received_from_a_peer_are_checked() {
     let only = send(RcSendOnly, 1, 8);
-    assert_eq!(check(&[(Received, only.clone()), (Received, only)]).0, ["2 note REQ-28"]);
+    assert_eq!(
+        check(&[(Received, only.clone()), (Received, only)]).0,
+        ["2 note rc.retransmission.timeout"]
+    );
 }
 
 #[test]

@@ -44,22 +44,39 @@ const LOSSES: &[&str] = &["rxe/loss_send_middle.pcap", "rxe/loss_readresp_mid.pc
 /// the reason. Cases of `check_rules` break them.
 const NOT_BY_ONE_PACKET: &[(&[Rule], &str)] = &[
     (
-        &[Rule::Req01, Rule::Req14, Rule::Uc02, Rule::Rsp40],
+        &[Rule::PsnGap, Rule::ReadResponseGap, Rule::UcPsnGap, Rule::ResponseOrder],
         "a note that packets are missing or have changed places",
     ),
     (
-        &[Rule::Req18, Rule::Req21, Rule::Req28, Rule::Rsp05],
+        &[
+            Rule::FastRetransmission,
+            Rule::FatalNak,
+            Rule::TimeoutRetransmission,
+            Rule::DuplicateReadResponse,
+        ],
         "a note of the cause or effect of another packet",
     ),
-    (&[Rule::Req23], "the time between packets breaks it"),
-    (&[Rule::Req31, Rule::Rsp08, Rule::Cm07], "a limit or a value of earlier packets decides"),
-    (&[Rule::Req03, Rule::Rsp21], "the packet takes other PSNs, so that others have none"),
+    (&[Rule::RnrRetransmission], "the time between packets breaks it"),
     (
-        &[Rule::Rsp02, Rule::Rsp23, Rule::Rsp25, Rule::Rsp26, Rule::Rsp42],
+        &[Rule::OutstandingReads, Rule::DuplicateAtomic, Rule::CmDepth],
+        "a limit or a value of earlier packets decides",
+    ),
+    (
+        &[Rule::PsnInsideRead, Rule::RethLength],
+        "the packet takes other PSNs, so that others have none",
+    ),
+    (
+        &[
+            Rule::SequenceNak,
+            Rule::RnrNak,
+            Rule::NakAfterRnr,
+            Rule::AccessNak,
+            Rule::ResponseAfterFatalNak,
+        ],
         "a NAK stops the requester, which later packets show",
     ),
-    (&[Rule::Crc01], "a FLUSH of rxe has another ICRC"),
-    (&[Rule::Ud10], "rxe breaks it in each datagram"),
+    (&[Rule::IcrcMethod], "a FLUSH of rxe has another ICRC"),
+    (&[Rule::MulticastQp], "rxe breaks it in each datagram"),
 ];
 
 /// A packet with an opcode, changed so that it breaks a rule.
@@ -109,102 +126,117 @@ impl Mutation {
 }
 
 fn mutations() -> Vec<Mutation> {
-    let quirk = |name, change| violation(name, Rule::Pkt15, SEND_ONLY, change).of(Severity::Quirk);
+    let quirk =
+        |name, change| violation(name, Rule::ReservedBits, SEND_ONLY, change).of(Severity::Quirk);
     // The requests may be missing from the capture.
-    let ahead = |name, change| violation(name, Rule::Rsp12, ACKNOWLEDGE, change).of(Severity::Note);
+    let ahead =
+        |name, change| violation(name, Rule::AckOfUnseen, ACKNOWLEDGE, change).of(Severity::Note);
     let cm = |name, rule, change| violation(name, rule, UD_SEND_ONLY, change).among(CM);
     let mut mutations = vec![
         quirk("FECN", |p| p[BTH + 4] |= 0x80),
         quirk("BECN", |p| p[BTH + 4] |= 0x40),
         quirk("reserved bits without ICRC", |p| p[BTH + 4] |= 1),
-        violation("reserved bits", Rule::Pkt15, SEND_ONLY, |p| p[BTH + 8] |= 1),
-        violation("DF clear", Rule::Pkt03, SEND_ONLY, |p| p[6] &= !0x40),
-        violation("transport version", Rule::Pkt08, ACKNOWLEDGE, |p| p[BTH + 1] |= 1),
-        violation("AckReq of an ACK", Rule::Req06, ACKNOWLEDGE, |p| p[BTH + 8] |= 0x80),
-        violation("solicited FIRST", Rule::Req41, SEND_FIRST, |p| p[BTH + 1] |= 0x80),
-        violation("ACK with payload", Rule::Pkt07, ACKNOWLEDGE, append),
-        violation("READ request with payload", Rule::Pkt07, READ_REQUEST, append),
-        violation("atomic with payload", Rule::Pkt07, FETCH_ADD, append),
-        violation("atomic ACK with payload", Rule::Pkt07, ATOMIC_ACKNOWLEDGE, append),
-        violation("P_Key 0 in an ACK", Rule::Pkt12, ACKNOWLEDGE, |p| p[BTH + 2..BTH + 4].fill(0)),
-        violation("another P_Key", Rule::Pkt12, SEND_ONLY, |p| p[BTH + 3] = 1),
-        violation("another P_Key in an ACK", Rule::Pkt12, ACKNOWLEDGE, |p| p[BTH + 3] = 1),
-        violation("another P_Key in a READ response", Rule::Pkt12, READ_RESPONSE_ONLY, |p| {
+        violation("reserved bits", Rule::ReservedBits, SEND_ONLY, |p| p[BTH + 8] |= 1),
+        violation("DF clear", Rule::Ipv4Header, SEND_ONLY, |p| p[6] &= !0x40),
+        violation("transport version", Rule::TransportVersion, ACKNOWLEDGE, |p| p[BTH + 1] |= 1),
+        violation("AckReq of an ACK", Rule::AckReq, ACKNOWLEDGE, |p| p[BTH + 8] |= 0x80),
+        violation("solicited FIRST", Rule::Solicited, SEND_FIRST, |p| p[BTH + 1] |= 0x80),
+        violation("ACK with payload", Rule::DatagramLength, ACKNOWLEDGE, append),
+        violation("READ request with payload", Rule::DatagramLength, READ_REQUEST, append),
+        violation("atomic with payload", Rule::DatagramLength, FETCH_ADD, append),
+        violation("atomic ACK with payload", Rule::DatagramLength, ATOMIC_ACKNOWLEDGE, append),
+        violation("P_Key 0 in an ACK", Rule::PKey, ACKNOWLEDGE, |p| p[BTH + 2..BTH + 4].fill(0)),
+        violation("another P_Key", Rule::PKey, SEND_ONLY, |p| p[BTH + 3] = 1),
+        violation("another P_Key in an ACK", Rule::PKey, ACKNOWLEDGE, |p| p[BTH + 3] = 1),
+        violation("another P_Key in a READ response", Rule::PKey, READ_RESPONSE_ONLY, |p| {
             p[BTH + 3] = 1
         }),
-        violation("UC in RC", Rule::Pkt11, SEND_ONLY, |p| {
+        violation("UC in RC", Rule::TransportMismatch, SEND_ONLY, |p| {
             p[BTH] = 0x20 | SEND_ONLY;
             p[BTH + 8] &= 0x7f;
         }),
-        violation("UD in RC", Rule::Pkt11, SEND_ONLY, |p| {
+        violation("UD in RC", Rule::TransportMismatch, SEND_ONLY, |p| {
             p[BTH] = UD_SEND_ONLY;
             p[BTH + 8] &= 0x7f;
             p.splice(EXTENSION..EXTENSION, [0, 0, 0, 1, 0, 0, 0, 17]);
             set_lengths(p);
         }),
-        violation("ACK to queue pair 1", Rule::Pkt10, ACKNOWLEDGE, |p| to_queue_pair(p, 1)),
-        violation("ACK to 0xFFFFFF", Rule::Pkt10, ACKNOWLEDGE, |p| to_queue_pair(p, 0xff_ffff)),
-        violation("WRITE beyond 2^64", Rule::Rsp28, WRITE_FIRST, |p| {
+        violation("ACK to queue pair 1", Rule::DestinationQp, ACKNOWLEDGE, |p| to_queue_pair(p, 1)),
+        violation("ACK to 0xFFFFFF", Rule::DestinationQp, ACKNOWLEDGE, |p| {
+            to_queue_pair(p, 0xff_ffff)
+        }),
+        violation("WRITE beyond 2^64", Rule::AddressOverflow, WRITE_FIRST, |p| {
             p[EXTENSION..EXTENSION + 8].fill(0xff)
         }),
-        violation("MSN", Rule::Rsp14, ACKNOWLEDGE, |p| p[EXTENSION + 2] ^= 0x40),
+        violation("MSN", Rule::Msn, ACKNOWLEDGE, |p| p[EXTENSION + 2] ^= 0x40),
         ahead("ACK ahead by 200", |p| move_psn(p, 200)),
         ahead("ACK ahead by 1,200", |p| move_psn(p, 1200)),
         ahead("ACK ahead by 0x20000", |p| move_psn(p, 0x2_0000)),
-        violation("NAK code", Rule::Req22, ACKNOWLEDGE, |p| p[EXTENSION] = 0x7f),
-        violation("source port", Rule::Pkt01, SEND_ONLY, |p| p[20..22].fill(0x12))
+        violation("NAK code", Rule::NakCode, ACKNOWLEDGE, |p| p[EXTENSION] = 0x7f),
+        violation("source port", Rule::UdpSourcePort, SEND_ONLY, |p| p[20..22].fill(0x12))
             .of(Severity::Quirk),
-        violation("opcode", Rule::Pkt09, ACKNOWLEDGE, |p| p[BTH] = 0x1f),
-        violation("padding", Rule::Pkt16, SEND_ONLY, |p| {
+        violation("opcode", Rule::UnassignedOpcode, ACKNOWLEDGE, |p| p[BTH] = 0x1f),
+        violation("padding", Rule::Padding, SEND_ONLY, |p| {
             p[BTH + 1] |= 0x10;
             let last = p.len() - 5;
             p[last] = 0x5a;
         }),
-        violation("FIRST beyond the path MTU", Rule::Pkt18, SEND_FIRST, append_zeros),
-        violation("MIDDLE beyond the path MTU", Rule::Pkt18, SEND_MIDDLE, append_zeros)
+        violation("FIRST beyond the path MTU", Rule::MtuMismatch, SEND_FIRST, append_zeros),
+        violation("MIDDLE beyond the path MTU", Rule::MtuMismatch, SEND_MIDDLE, append_zeros)
             .among(&["rxe/rc_send_mtu256.pcap"]),
         Mutation {
             sealed: false,
-            ..violation("ICRC", Rule::Crc08, ACKNOWLEDGE, |p| *p.last_mut().unwrap() ^= 1)
+            ..violation("ICRC", Rule::IcrcBad, ACKNOWLEDGE, |p| *p.last_mut().unwrap() ^= 1)
         },
-        violation("READ response of another position", Rule::Req17, READ_RESPONSE_FIRST, |p| {
-            p[BTH] = READ_RESPONSE_ONLY
-        }),
-        violation("READ response with a NAK", Rule::Req39, READ_RESPONSE_FIRST, |p| {
+        violation(
+            "READ response of another position",
+            Rule::ReadResponseShape,
+            READ_RESPONSE_FIRST,
+            |p| p[BTH] = READ_RESPONSE_ONLY,
+        ),
+        violation("READ response with a NAK", Rule::ResponseNotAck, READ_RESPONSE_FIRST, |p| {
             p[EXTENSION] = 0x62
         }),
-        violation("older ACK", Rule::Rsp04, ACKNOWLEDGE, |p| move_psn(p, 0xff_fffe))
+        violation("older ACK", Rule::OldAck, ACKNOWLEDGE, |p| move_psn(p, 0xff_fffe))
             .of(Severity::Note)
             .among(&["rxe/rc_batch.pcap"]),
-        violation("syndrome", Rule::Rsp11, ACKNOWLEDGE, |p| p[EXTENSION] = 0x5f),
-        violation("LAST alone", Rule::Rsp15, SEND_ONLY, |p| p[BTH] = SEND_LAST),
-        violation("ONLY in a message", Rule::Rsp16, SEND_LAST, |p| p[BTH] = SEND_ONLY),
-        violation("WRITE_LAST in a SEND", Rule::Rsp17, SEND_LAST, |p| p[BTH] = WRITE_LAST),
-        violation("empty LAST", Rule::Rsp19, SEND_LAST, |p| remove_payload(p, 0)),
-        violation("LAST short of its RETH", Rule::Rsp20, WRITE_LAST, |p| {
+        violation("syndrome", Rule::Syndrome, ACKNOWLEDGE, |p| p[EXTENSION] = 0x5f),
+        violation("LAST alone", Rule::MessageNotOpened, SEND_ONLY, |p| p[BTH] = SEND_LAST),
+        violation("ONLY in a message", Rule::MessageNotFinished, SEND_LAST, |p| p[BTH] = SEND_ONLY),
+        violation("WRITE_LAST in a SEND", Rule::MessageMixed, SEND_LAST, |p| p[BTH] = WRITE_LAST),
+        violation("empty LAST", Rule::PayloadLength, SEND_LAST, |p| remove_payload(p, 0)),
+        violation("LAST short of its RETH", Rule::WriteLength, WRITE_LAST, |p| {
             let end = p.len() - 4;
             p.drain(end - 4..end);
             set_lengths(p);
         }),
-        violation("misaligned atomic", Rule::Rsp31, FETCH_ADD, |p| p[EXTENSION + 7] |= 4),
+        violation("misaligned atomic", Rule::AtomicAlignment, FETCH_ADD, |p| p[EXTENSION + 7] |= 4),
     ];
     mutations.extend([
-        violation("READ answered by an ACK", Rule::Req12, READ_RESPONSE_ONLY, |p| {
+        violation("READ answered by an ACK", Rule::ImpliedNak, READ_RESPONSE_ONLY, |p| {
             p[BTH] = ACKNOWLEDGE;
             remove_payload(p, 4);
         }),
-        violation("no AckReq again", Rule::Req07, SEND_LAST, |p| p[BTH + 8] &= 0x7f).again(),
-        violation("rest of other memory", Rule::Req16, READ_REQUEST, |p| p[EXTENSION + 6] ^= 0x10)
+        violation("no AckReq again", Rule::RetransmissionWithoutAckReq, SEND_LAST, |p| {
+            p[BTH + 8] &= 0x7f
+        })
+        .again(),
+        violation("rest of other memory", Rule::ReadResumed, READ_REQUEST, |p| {
+            p[EXTENSION + 6] ^= 0x10
+        })
+        .again(),
+        violation("other payload again", Rule::Retransmission, SEND_LAST, |p| p[EXTENSION] ^= 1)
             .again(),
-        violation("other payload again", Rule::Req19, SEND_LAST, |p| p[EXTENSION] ^= 1).again(),
-        violation("FLUSH answered by data", Rule::Req40, READ_RESPONSE_ONLY, append)
+        violation("FLUSH answered by data", Rule::FlushResponse, READ_RESPONSE_ONLY, append)
             .among(&["rxe/k612_awrite.pcap", "rxe/k612_flush_global.pcap"]),
-        violation("misaligned ATOMIC WRITE", Rule::Rsp32, ATOMIC_WRITE, |p| p[EXTENSION + 7] |= 4)
-            .among(&["rxe/k612_awrite.pcap"]),
-        cm("Q_Key", Rule::Ud11, |p| p[EXTENSION] ^= 1),
-        cm("version of a MAD", Rule::Cm01, |p| p[EXTENSION + 8] = 9),
-        cm("transaction", Rule::Cm08, |p| p[EXTENSION + 8 + 15] ^= 1),
-        violation("CNP with a PSN", Rule::Cc01, CNP, |p| p[BTH + 11] = 1)
+        violation("misaligned ATOMIC WRITE", Rule::AtomicWrite, ATOMIC_WRITE, |p| {
+            p[EXTENSION + 7] |= 4
+        })
+        .among(&["rxe/k612_awrite.pcap"]),
+        cm("Q_Key", Rule::GsiQKey, |p| p[EXTENSION] ^= 1),
+        cm("version of a MAD", Rule::Mad, |p| p[EXTENSION + 8] = 9),
+        cm("transaction", Rule::CmTransaction, |p| p[EXTENSION + 8 + 15] ^= 1),
+        violation("CNP with a PSN", Rule::Cnp, CNP, |p| p[BTH + 11] = 1)
             .among(&["hardware/cx4lx_scapy_cnp.pcap"]),
     ]);
     mutations
@@ -260,7 +292,9 @@ fn seal(packet: &mut [u8]) {
 /// The packet in the middle of those with an opcode, or of its retransmissions.
 fn victim(packets: &[Captured], before: &[Vec<Finding>], mutation: &Mutation) -> Option<usize> {
     let is_again = |at: usize| {
-        before[at].iter().any(|finding| [Rule::Req18, Rule::Req28].contains(&finding.rule))
+        before[at].iter().any(|finding| {
+            [Rule::FastRetransmission, Rule::TimeoutRetransmission].contains(&finding.rule)
+        })
     };
     let may_be = |at: &usize| {
         let packet = &packets[*at].bytes;
@@ -339,7 +373,7 @@ fn each_ack_far_ahead_of_all_requests_is_noted() {
         seal(&mut packet.bytes);
     }
     for (packet, findings) in packets.iter().zip(check(&packets)) {
-        let is_noted = names(&findings).contains(&(Rule::Rsp12, Severity::Note));
+        let is_noted = names(&findings).contains(&(Rule::AckOfUnseen, Severity::Note));
         assert_eq!(is_noted, packet.bytes[BTH] == ACKNOWLEDGE, "{findings:?}");
     }
 }
@@ -355,7 +389,7 @@ fn constant_msn_breaks_rsp_14() {
         }
     }
     let found = check(&packets);
-    let count = found.iter().flatten().filter(|finding| finding.rule == Rule::Rsp14).count();
+    let count = found.iter().flatten().filter(|finding| finding.rule == Rule::Msn).count();
     let acks = packets.iter().filter(|packet| packet.bytes[BTH] == ACKNOWLEDGE).count();
     assert_eq!(count, acks - 1);
 }
@@ -369,5 +403,5 @@ fn udp_length_beyond_the_ipv6_payload_breaks_pkt_07() {
     let longer = packets.iter().position(is_of_udp).unwrap();
     packets[longer].bytes[UDP_LENGTH + 1] += 4;
     let found = names(&check(&packets)[longer]);
-    assert!(found.contains(&(Rule::Pkt07, Severity::Violation)), "{found:?}");
+    assert!(found.contains(&(Rule::DatagramLength, Severity::Violation)), "{found:?}");
 }

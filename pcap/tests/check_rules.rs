@@ -39,50 +39,50 @@ type Case = (Vec<P>, &'static [&'static str]);
 fn headers() -> Vec<Case> {
     let only = || send(RcSendOnly, 1, 8);
     vec![
-        (vec![only().with(|p| p.source_port = 4791)], &["1 quirk PKT-01"]),
-        (vec![only().with(|p| p.df = false)], &["1 violation PKT-03"]),
-        (vec![only().with(|p| p.bth.tver = 1)], &["1 violation PKT-08"]),
-        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(0))], &["1 violation PKT-10"]),
-        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(1))], &["1 violation PKT-10"]),
-        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(0xff_ffff))], &["1 violation PKT-10"]),
-        (vec![only(), p(UcSendOnly, 2).len(8)], &["2 violation PKT-11"]),
-        (vec![only().with(|p| p.bth.pkey = PKey(0x8000))], &["1 violation PKT-12"]),
+        (vec![only().with(|p| p.source_port = 4791)], &["1 quirk udp.source_port"]),
+        (vec![only().with(|p| p.df = false)], &["1 violation ip.header"]),
+        (vec![only().with(|p| p.bth.tver = 1)], &["1 violation bth.tver"]),
+        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(0))], &["1 violation bth.destqp"]),
+        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(1))], &["1 violation bth.destqp"]),
+        (vec![only().with(|p| p.bth.dest_qp = Qpn::new(0xff_ffff))], &["1 violation bth.destqp"]),
+        (vec![only(), p(UcSendOnly, 2).len(8)], &["2 violation bth.transport"]),
+        (vec![only().with(|p| p.bth.pkey = PKey(0x8000))], &["1 violation bth.pkey"]),
         (
             vec![only(), send(RcSendOnly, 2, 8).with(|p| p.bth.pkey = PKey(0x8001))],
-            &["2 violation PKT-12"],
+            &["2 violation bth.pkey"],
         ),
-        (vec![read(1, 8).len(4)], &["1 violation PKT-07"]),
-        (vec![only().with(|p| p.reserved = 1)], &["1 quirk PKT-15"]),
-        (vec![only().with(|p| p.bth.fecn = true)], &["1 quirk PKT-15"]),
-        (vec![only().with(|p| p.bth.migreq = false); 1], &["1 quirk PKT-15"]),
-        (vec![only().len(5).with(|p| p.pad_byte = 1)], &["1 violation PKT-16"]),
-        (vec![only().len(5).with(|p| p.bth.pad = 2)], &["1 violation PKT-16"]),
-        (vec![only().with(|p| p.spoil = true)], &["1 violation CRC-08"]),
-        (vec![p(UcSendOnly, 1).len(8).asking()], &["1 quirk REQ-06"]),
-        (vec![only(), ack(1, 1).asking()], &["2 violation REQ-06"]),
-        (vec![send(RcSendFirst, 1, 256).with(|p| p.bth.solicited = true)], &["1 violation REQ-41"]),
+        (vec![read(1, 8).len(4)], &["1 violation packet.length"]),
+        (vec![only().with(|p| p.reserved = 1)], &["1 quirk bth.reserved"]),
+        (vec![only().with(|p| p.bth.fecn = true)], &["1 quirk bth.reserved"]),
+        (vec![only().with(|p| p.bth.migreq = false); 1], &["1 quirk bth.reserved"]),
+        (vec![only().len(5).with(|p| p.pad_byte = 1)], &["1 violation bth.padcnt"]),
+        (vec![only().len(5).with(|p| p.bth.pad = 2)], &["1 violation bth.padcnt"]),
+        (vec![only().with(|p| p.spoil = true)], &["1 violation icrc.bad"]),
+        (vec![p(UcSendOnly, 1).len(8).asking()], &["1 quirk bth.ackreq"]),
+        (vec![only(), ack(1, 1).asking()], &["2 violation bth.ackreq"]),
+        (vec![send(RcSendFirst, 1, 256).with(|p| p.bth.solicited = true)], &["1 violation bth.se"]),
         (
             vec![p(RcWriteOnly, 1).asking().with(|p| p.bth.solicited = true)],
-            &["1 violation REQ-41"],
+            &["1 violation bth.se"],
         ),
         (vec![p(Cnp, 0).with(|p| p.bth.becn = true)], &[]),
-        (vec![p(Cnp, 0)], &["1 violation CC-01"]),
-        (vec![p(Cnp, 3).with(|p| p.bth.becn = true)], &["1 violation CC-01"]),
-        (vec![p(Cnp, 0).len(4).with(|p| p.bth.becn = true)], &["1 violation CC-01"]),
+        (vec![p(Cnp, 0)], &["1 violation cnp.shape"]),
+        (vec![p(Cnp, 3).with(|p| p.bth.becn = true)], &["1 violation cnp.shape"]),
+        (vec![p(Cnp, 0).len(4).with(|p| p.bth.becn = true)], &["1 violation cnp.shape"]),
         (
             vec![p(UdSendOnly, 1).with(|p| p.destination = "239.1.1.1".parse().unwrap())],
-            &["1 quirk UD-10"],
+            &["1 quirk ud.multicast_qp"],
         ),
         (
             vec![p(UdSendOnly, 1).len(256).with(|p| {
                 p.bth.dest_qp = Qpn::new(1);
                 p.deth.qkey = QKey(1);
             })],
-            &["1 violation UD-11"],
+            &["1 violation gsi.qkey"],
         ),
         (
             vec![p(UdSendOnly, 1).len(100).with(|p| p.bth.dest_qp = Qpn::new(1))],
-            &["1 violation CM-01"],
+            &["1 violation gsi.mad"],
         ),
     ]
 }
@@ -91,29 +91,35 @@ fn requests() -> Vec<Case> {
     let first = || send(RcSendFirst, 1, 256);
     let write = |opcode, psn, len: usize| send(opcode, psn, len).dma(0x1000, 600);
     vec![
-        (vec![first(), send(RcSendMiddle, 2, 512)], &["2 violation PKT-18"]),
-        (vec![send(RcSendFirst, 1, 100)], &["1 violation PKT-18"]),
-        (vec![first(), send(RcSendLast, 4, 8)], &["2 note REQ-01"]),
+        (vec![first(), send(RcSendMiddle, 2, 512)], &["2 violation mtu.first_middle"]),
+        (vec![send(RcSendFirst, 1, 100)], &["1 violation mtu.first_middle"]),
+        (vec![first(), send(RcSendLast, 4, 8)], &["2 note psn.gap"]),
         (
             vec![read(1, 1000), send(RcSendFirst, 5, 256), send(RcSendOnly, 3, 8)],
-            &["3 violation REQ-03"],
+            &["3 violation psn.inside_read"],
         ),
         // Whether the READ takes 4 PSNs, or less and requests were lost, cannot be told.
-        (vec![read(1, 1000), send(RcSendOnly, 5, 8), send(RcSendOnly, 3, 8)], &["3 note REQ-19"]),
+        (
+            vec![read(1, 1000), send(RcSendOnly, 5, 8), send(RcSendOnly, 3, 8)],
+            &["3 note rc.retransmission"],
+        ),
         // The READ may take less PSNs, and a FIRST may be missing.
         (vec![read(1, 1000), send(RcSendLast, 3, 8)], &[]),
         (
             vec![first(), send(RcSendLast, 2, 8), read(3, 600), send(RcSendOnly, 4, 8)],
-            &["4 violation REQ-03"],
+            &["4 violation psn.inside_read"],
         ),
         (
             vec![first(), send(RcSendMiddle, 2, 256), send(RcSendOnly, 3, 8)],
-            &["3 violation RSP-16"],
+            &["3 violation message.no_last"],
         ),
-        (vec![first(), write(RcWriteLast, 2, 8)], &["2 violation RSP-17"]),
-        (vec![send(RcSendOnly, 1, 8), send(RcSendMiddle, 2, 256)], &["2 violation RSP-15"]),
-        (vec![first(), send(RcSendLast, 2, 0)], &["2 violation RSP-19"]),
-        (vec![first(), send(RcSendLast, 2, 300)], &["2 violation RSP-19"]),
+        (vec![first(), write(RcWriteLast, 2, 8)], &["2 violation message.mixed"]),
+        (
+            vec![send(RcSendOnly, 1, 8), send(RcSendMiddle, 2, 256)],
+            &["2 violation message.no_first"],
+        ),
+        (vec![first(), send(RcSendLast, 2, 0)], &["2 violation payload.length"]),
+        (vec![first(), send(RcSendLast, 2, 300)], &["2 violation payload.length"]),
         (
             vec![
                 write(RcWriteFirst, 1, 256),
@@ -122,15 +128,21 @@ fn requests() -> Vec<Case> {
             ],
             &[],
         ),
-        (vec![write(RcWriteFirst, 1, 256), write(RcWriteLast, 2, 88)], &["2 violation RSP-20"]),
-        (vec![read(1, (1 << 31) + 1)], &["1 violation RSP-21"]),
-        (vec![read(1, 8).dma(u64::MAX - 3, 8)], &["1 violation RSP-28"]),
-        (vec![p(RcFetchAdd, 1).asking().with(|p| p.atomic.addr = 4)], &["1 violation RSP-31"]),
-        (vec![p(RcAtomicWrite, 1).asking().len(4).dma(8, 8)], &["1 violation RSP-32"]),
-        (vec![p(RcAtomicWrite, 1).asking().len(8).dma(4, 8)], &["1 violation RSP-32"]),
+        (
+            vec![write(RcWriteFirst, 1, 256), write(RcWriteLast, 2, 88)],
+            &["2 violation write.length"],
+        ),
+        (vec![read(1, (1 << 31) + 1)], &["1 violation reth.length"]),
+        (vec![read(1, 8).dma(u64::MAX - 3, 8)], &["1 violation reth.overflow"]),
+        (
+            vec![p(RcFetchAdd, 1).asking().with(|p| p.atomic.addr = 4)],
+            &["1 violation atomic.alignment"],
+        ),
+        (vec![p(RcAtomicWrite, 1).asking().len(4).dma(8, 8)], &["1 violation atomic_write.shape"]),
+        (vec![p(RcAtomicWrite, 1).asking().len(8).dma(4, 8)], &["1 violation atomic_write.shape"]),
         (
             vec![p(UcSendFirst, 1).len(256), p(UcSendLast, 4).len(8), p(UcSendMiddle, 5).len(256)],
-            &["2 note UC-02", "3 violation RSP-15"],
+            &["2 note uc.psn_gap", "3 violation message.no_first"],
         ),
     ]
 }
@@ -140,37 +152,53 @@ fn repetitions() -> Vec<Case> {
     let long = || vec![send(RcSendFirst, 1, 256), send(RcSendLast, 2, 8), read(3, 600)];
     let again = |packet: P| [long(), vec![packet.after(2000)]].concat();
     vec![
-        (vec![only(1), only(1).after(900)], &["2 note REQ-28"]),
+        (vec![only(1), only(1).after(900)], &["2 note rc.retransmission.timeout"]),
         (
             vec![only(1), only(1).with(|p| p.bth.ack_req = false).after(2000)],
-            &["2 violation REQ-07", "2 note REQ-28"],
+            &["2 violation rc.retransmission.ackreq", "2 note rc.retransmission.timeout"],
         ),
         // The network may have made two of one.
-        (vec![only(1), only(1).with(|p| p.bth.ack_req = false)], &["2 note REQ-19"]),
-        (vec![only(1), only(1).with(|p| p.fill = 1)], &["2 violation REQ-19", "2 note REQ-19"]),
-        (vec![only(1), p(RcFetchAdd, 1).asking()], &["2 violation REQ-19"]),
+        (vec![only(1), only(1).with(|p| p.bth.ack_req = false)], &["2 note rc.retransmission"]),
+        (
+            vec![only(1), only(1).with(|p| p.fill = 1)],
+            &["2 violation rc.retransmission", "2 note rc.retransmission"],
+        ),
+        (vec![only(1), p(RcFetchAdd, 1).asking()], &["2 violation rc.retransmission"]),
         (
             vec![only(1), only(2), nak(2, 1, NakCode::PsnSequence), only(2)],
-            &["3 note RSP-02", "4 note REQ-18"],
+            &["3 note rc.nak.sequence", "4 note rc.retransmission.nak"],
         ),
-        (vec![only(1), rnr(1, 0), only(1).after(1300)], &["2 note RSP-23", "3 note REQ-23"]),
+        (
+            vec![only(1), rnr(1, 0), only(1).after(1300)],
+            &["2 note rc.rnr_nak", "3 note rc.rnr_retransmission"],
+        ),
         (
             vec![only(1), rnr(1, 0), only(1).after(900).with(|p| p.id = 1)],
-            &["2 note RSP-23", "3 violation REQ-23", "3 note REQ-23"],
+            &[
+                "2 note rc.rnr_nak",
+                "3 violation rc.rnr_retransmission",
+                "3 note rc.rnr_retransmission",
+            ],
         ),
         (
             vec![only(1), rnr(1, 0), only(1).after(900)],
-            &["2 note RSP-23", "3 note REQ-23", "3 note REQ-23"],
+            &["2 note rc.rnr_nak", "3 note rc.rnr_retransmission", "3 note rc.rnr_retransmission"],
         ),
-        (again(read(4, 344).dma(0x1100, 344)), &["4 note REQ-28"]),
-        (again(read(4, 344).dma(0x1200, 344)), &["4 violation REQ-16", "4 note REQ-28"]),
-        (vec![read(1, 8), only(2), ack(2, 2), read(1, 8)], &["3 note REQ-12", "4 note REQ-12"]),
+        (again(read(4, 344).dma(0x1100, 344)), &["4 note rc.retransmission.timeout"]),
+        (
+            again(read(4, 344).dma(0x1200, 344)),
+            &["4 violation read.resumed", "4 note rc.retransmission.timeout"],
+        ),
+        (
+            vec![read(1, 8), only(2), ack(2, 2), read(1, 8)],
+            &["3 note rc.implied_nak", "4 note rc.implied_nak"],
+        ),
         (
             vec![
                 p(RcFlush, 1).asking().dma(0x1000, 8),
                 p(RcFlush, 1).asking().dma(0, 8).after(2000),
             ],
-            &["2 quirk REQ-19", "2 note REQ-28"],
+            &["2 quirk rc.retransmission", "2 note rc.retransmission.timeout"],
         ),
     ]
 }
@@ -185,15 +213,18 @@ fn connected_anew() -> Vec<Case> {
     let other = |psn| send(RcWriteOnly, psn, 4).dma(0x2000, 4);
     vec![
         // The peer's queue pair has the same number.
-        (then(&[other(5), ack(5, 1), other(6), ack(6, 2)]), &["3 note REQ-21", "4 note REQ-01"]),
-        (vec![only(5), only(6), moved(other(5)), moved(ack(5, 1))], &["3 note REQ-01"]),
-        (vec![only(5), moved(other(9)), moved(ack(9, 1))], &["2 note REQ-01"]),
-        (vec![only(5), only(6), ack(6, 2), moved(only(5)), moved(ack(5, 1))], &["4 note REQ-01"]),
-        (vec![only(5), only(6), other(5)], &["3 violation REQ-19"]),
+        (
+            then(&[other(5), ack(5, 1), other(6), ack(6, 2)]),
+            &["3 note rc.nak.fatal", "4 note psn.gap"],
+        ),
+        (vec![only(5), only(6), moved(other(5)), moved(ack(5, 1))], &["3 note psn.gap"]),
+        (vec![only(5), moved(other(9)), moved(ack(9, 1))], &["2 note psn.gap"]),
+        (vec![only(5), only(6), ack(6, 2), moved(only(5)), moved(ack(5, 1))], &["4 note psn.gap"]),
+        (vec![only(5), only(6), other(5)], &["3 violation rc.retransmission"]),
         // Ours has, and theirs another.
         (
             then(&[to(0x13, only(5)), ack(5, 1), to(0x13, only(6)), ack(6, 3)]),
-            &["3 note REQ-21", "5 note RSP-12", "7 violation RSP-14"],
+            &["3 note rc.nak.fatal", "5 note rc.ack_unseen", "7 violation aeth.msn"],
         ),
         (
             vec![
@@ -204,12 +235,12 @@ fn connected_anew() -> Vec<Case> {
                 to(0x13, only(6)),
                 moved(ack(6, 2)),
             ],
-            &["4 note RSP-12"],
+            &["4 note rc.ack_unseen"],
         ),
         // Another connection that was there before is no reason.
         (
             [vec![to(0x13, only(6))], then(&[ack(6, 1)])].concat(),
-            &["4 note REQ-21", "5 violation RSP-42"],
+            &["4 note rc.nak.fatal", "5 violation rc.response_after_fatal_nak"],
         ),
     ]
 }
@@ -231,40 +262,47 @@ fn answers() -> Vec<Case> {
         (reading(&[first(), middle(), last(88)]), &[]),
         (
             vec![atomic(1), result(1, 1, 5), atomic(1).after(2000), result(1, 1, 5)],
-            &["3 note REQ-28"],
+            &["3 note rc.retransmission.timeout"],
         ),
         (
             vec![atomic(1), result(1, 1, 5), atomic(1).after(2000), result(1, 1, 6)],
-            &["3 note REQ-28", "4 violation RSP-08"],
+            &["3 note rc.retransmission.timeout", "4 violation atomic.duplicate_result"],
         ),
-        (vec![only(1), ack(1, 1), only(2), ack(2, 4)], &["4 violation RSP-14"]),
+        (vec![only(1), ack(1, 1), only(2), ack(2, 4)], &["4 violation aeth.msn"]),
         (
             vec![only(1), ack(1, 1), only(2), nak(2, 2, NakCode::RemoteAccess)],
-            &["4 violation RSP-14", "4 violation RSP-26"],
+            &["4 violation aeth.msn", "4 violation rc.nak.access"],
         ),
-        (vec![only(1), ack(1, 1), ack(3, 3)], &["3 note RSP-12"]),
-        (vec![only(1), syndrome(ack(1, 1), Syndrome::Reserved(0x40))], &["2 violation RSP-11"]),
-        (vec![only(1), nak(1, 0, NakCode::Reserved(9))], &["2 violation REQ-22"]),
-        (vec![only(1), nak(1, 0, NakCode::InvalidRequest)], &["2 note REQ-21"]),
+        (vec![only(1), ack(1, 1), ack(3, 3)], &["3 note rc.ack_unseen"]),
+        (
+            vec![only(1), syndrome(ack(1, 1), Syndrome::Reserved(0x40))],
+            &["2 violation aeth.syndrome"],
+        ),
+        (vec![only(1), nak(1, 0, NakCode::Reserved(9))], &["2 violation aeth.nak_code"]),
+        (vec![only(1), nak(1, 0, NakCode::InvalidRequest)], &["2 note rc.nak.fatal"]),
         (
             vec![only(1), only(2), nak(1, 0, NakCode::InvalidRequest), ack(2, 1)],
-            &["3 note REQ-21", "4 violation RSP-42"],
+            &["3 note rc.nak.fatal", "4 violation rc.response_after_fatal_nak"],
         ),
         // Asked again after the NAK: an answer may be of a new connection.
         (
             vec![only(1), nak(1, 0, NakCode::InvalidRequest), only(1).after(2000), ack(1, 1)],
-            &["2 note REQ-21", "3 note REQ-28", "4 note RSP-42"],
+            &[
+                "2 note rc.nak.fatal",
+                "3 note rc.retransmission.timeout",
+                "4 note rc.response_after_fatal_nak",
+            ],
         ),
-        (vec![only(1), nak(1, 0, NakCode::RemoteAccess)], &["2 violation RSP-26"]),
-        (vec![read(1, 8), rnr(1, 0)], &["2 violation RSP-23"]),
+        (vec![only(1), nak(1, 0, NakCode::RemoteAccess)], &["2 violation rc.nak.access"]),
+        (vec![read(1, 8), rnr(1, 0)], &["2 violation rc.rnr_nak"]),
         (
             vec![only(1), only(2), rnr(1, 0), nak(1, 0, NakCode::PsnSequence)],
-            &["3 note RSP-23", "4 quirk RSP-25"],
+            &["3 note rc.rnr_nak", "4 quirk rc.nak_after_rnr"],
         ),
         // The request that the second NAK answers may be missing from the capture.
         (
             vec![only(1), only(2), sequence_nak(1, 0), sequence_nak(1, 0).after(20_000)],
-            &["3 note RSP-02", "4 note RSP-02"],
+            &["3 note rc.nak.sequence", "4 note rc.nak.sequence"],
         ),
         (
             vec![
@@ -274,25 +312,25 @@ fn answers() -> Vec<Case> {
                 only(3).after(19_000),
                 sequence_nak(1, 0).after(1000),
             ],
-            &["3 note RSP-02", "5 violation RSP-02"],
+            &["3 note rc.nak.sequence", "5 violation rc.nak.sequence"],
         ),
         // The request that made the responder send it is missing, and perhaps the first one again.
         (
             vec![only(1), only(2), sequence_nak(1, 0), only(3), sequence_nak(1, 0).after(20_000)],
-            &["3 note RSP-02", "5 note RSP-02"],
+            &["3 note rc.nak.sequence", "5 note rc.nak.sequence"],
         ),
         (
             vec![only(1), only(2), sequence_nak(1, 0), sequence_nak(1, 0)],
-            &["3 note RSP-02", "4 note RSP-02"],
+            &["3 note rc.nak.sequence", "4 note rc.nak.sequence"],
         ),
         (
             vec![only(1), only(2), ack(2, 2), only(3), nak(1, 2, NakCode::PsnSequence)],
-            &["5 violation RSP-02"],
+            &["5 violation rc.nak.sequence"],
         ),
-        (vec![only(1), only(2), ack(2, 2), ack(1, 1)], &["4 note RSP-04"]),
+        (vec![only(1), only(2), ack(2, 2), ack(1, 1)], &["4 note rc.duplicate_ack"]),
         (
             vec![only(1), only(2), ack(2, 2), only(2).after(2000), ack(1, 2)],
-            &["4 note REQ-28", "5 quirk RSP-04"],
+            &["4 note rc.retransmission.timeout", "5 quirk rc.duplicate_ack"],
         ),
         // The newest that an acknowledgement answers: the atomic and the READ have answers of their own.
         (
@@ -310,8 +348,8 @@ fn answers() -> Vec<Case> {
         ),
         // The network may have made two of the SEND behind the point of capture, and lost an answer
         // before it.
-        (vec![only(1), atomic(2), ack(2, 2)], &["3 note REQ-12"]),
-        (vec![atomic(1), ack(1, 1)], &["2 violation REQ-12"]),
+        (vec![only(1), atomic(2), ack(2, 2)], &["3 note rc.implied_nak"]),
+        (vec![atomic(1), ack(1, 1)], &["2 violation rc.implied_nak"]),
         // Credits for one more, then one that asks for news, then one too many.
         (
             vec![
@@ -323,10 +361,10 @@ fn answers() -> Vec<Case> {
                 credits(ack(4, 4), 31),
                 only(5),
             ],
-            &["5 quirk RSP-11"],
+            &["5 quirk aeth.syndrome"],
         ),
         (vec![only(1), credits(ack(1, 1), 0), send(RcWriteOnly, 2, 0).dma(0, 0), read(3, 8)], &[]),
-        (reading(&[first(), last(88)]), &["3 note REQ-14"]),
+        (reading(&[first(), last(88)]), &["3 note read.response_gap"]),
         // Resumed in two places: an answer may begin at either, and go on as if it had not.
         (
             reading(&[
@@ -337,25 +375,25 @@ fn answers() -> Vec<Case> {
                 last(88),
                 data(RcReadResponseOnly, 3, 1, 88),
             ]),
-            &["3 note REQ-28", "4 note REQ-28"],
+            &["3 note rc.retransmission.timeout", "4 note rc.retransmission.timeout"],
         ),
-        (reading(&[first(), data(RcReadResponseFirst, 2, 1, 256)]), &["3 violation REQ-17"]),
-        (reading(&[first(), middle(), middle()]), &["4 note RSP-05"]),
-        (reading(&[first(), middle(), last(80)]), &["4 violation REQ-17"]),
+        (reading(&[first(), data(RcReadResponseFirst, 2, 1, 256)]), &["3 violation read.response"]),
+        (reading(&[first(), middle(), middle()]), &["4 note read.duplicate_response"]),
+        (reading(&[first(), middle(), last(80)]), &["4 violation read.response"]),
         (
             reading(&[first(), middle(), data(RcReadResponseMiddle, 3, 0, 256)]),
-            &["4 violation REQ-17"],
+            &["4 violation read.response"],
         ),
         (
             reading(&[first(), middle(), syndrome(last(88), Syndrome::Nak(NakCode::RemoteAccess))]),
-            &["4 violation REQ-39"],
+            &["4 violation aeth.not_ack"],
         ),
-        (reading(&[ack(1, 1)]), &["2 violation REQ-12"]),
+        (reading(&[ack(1, 1)]), &["2 violation rc.implied_nak"]),
         // The READ has the PSNs 1 to 3.
-        (reading(&[first(), middle(), ack(3, 1)]), &["4 violation REQ-12"]),
+        (reading(&[first(), middle(), ack(3, 1)]), &["4 violation rc.implied_nak"]),
         // Each request before the READ was acknowledged before that was asked.
-        (vec![only(1), ack(1, 1), read(2, 8), ack(2, 2)], &["4 violation REQ-12"]),
-        (vec![only(1), read(2, 8), ack(1, 1), ack(2, 2)], &["4 note REQ-12"]),
+        (vec![only(1), ack(1, 1), read(2, 8), ack(2, 2)], &["4 violation rc.implied_nak"]),
+        (vec![only(1), read(2, 8), ack(1, 1), ack(2, 2)], &["4 note rc.implied_nak"]),
         // A READ that is asked again is executed again; its memory may have changed.
         (
             reading(&[
@@ -367,7 +405,7 @@ fn answers() -> Vec<Case> {
                 middle().with(|p| p.fill = 1),
                 last(88),
             ]),
-            &["5 note REQ-28", "7 note RSP-05"],
+            &["5 note rc.retransmission.timeout", "7 note read.duplicate_response"],
         ),
         // As ONLY or MIDDLE it has the same data.
         (
@@ -379,7 +417,7 @@ fn answers() -> Vec<Case> {
                 data(RcReadResponseFirst, 2, 1, 256),
                 last(88),
             ]),
-            &["5 note REQ-28"],
+            &["5 note rc.retransmission.timeout"],
         ),
         // The rest of a READ that was not captured, which follows a READ of unknown length in packets.
         (
@@ -389,12 +427,12 @@ fn answers() -> Vec<Case> {
                 data(RcReadResponseMiddle, 4, 0, 256),
                 data(RcReadResponseLast, 5, 3, 88),
             ],
-            &["3 note REQ-12"],
+            &["3 note rc.implied_nak"],
         ),
         // Answers to nothing that was asked.
         (
             vec![only(1), ack(0x2_0001, 1), ack(0x2_0001, 1), ack(1, 1), only(2), ack(2, 2)],
-            &["2 note RSP-12", "3 note RSP-12"],
+            &["2 note rc.ack_unseen", "3 note rc.ack_unseen"],
         ),
         // Which NAK is the later cannot be told, for nothing before the first request was captured.
         (
@@ -404,16 +442,16 @@ fn answers() -> Vec<Case> {
                 send(RcSendMiddle, 2, 256),
                 sequence_nak(2, 4),
             ],
-            &["2 note RSP-02", "3 note REQ-19", "4 note RSP-02"],
+            &["2 note rc.nak.sequence", "3 note rc.retransmission", "4 note rc.nak.sequence"],
         ),
         // The answer to what came later was first.
         (
             vec![read(1, 8), only(2), ack(2, 2), data(RcReadResponseOnly, 1, 1, 8)],
-            &["3 note REQ-12", "4 note RSP-40"],
+            &["3 note rc.implied_nak", "4 note rc.response_order"],
         ),
         (
             vec![read(1, 8), only(2), ack(2, 2), read(1, 8), data(RcReadResponseOnly, 1, 2, 8)],
-            &["3 note REQ-12", "4 note REQ-12"],
+            &["3 note rc.implied_nak", "4 note rc.implied_nak"],
         ),
         (
             reading(&[
@@ -424,7 +462,7 @@ fn answers() -> Vec<Case> {
                 middle(),
                 last(88),
             ]),
-            &["5 note REQ-28", "6 quirk REQ-17"],
+            &["5 note rc.retransmission.timeout", "6 quirk read.response"],
         ),
         (
             reading(&[
@@ -433,12 +471,12 @@ fn answers() -> Vec<Case> {
                 data(RcReadResponseFirst, 2, 1, 256),
                 last(88),
             ]),
-            &["3 note REQ-28"],
+            &["3 note rc.retransmission.timeout"],
         ),
-        (vec![only(1), data(RcReadResponseOnly, 1, 1, 0)], &["2 violation REQ-17"]),
+        (vec![only(1), data(RcReadResponseOnly, 1, 1, 0)], &["2 violation read.response"]),
         (vec![flush(), data(RcReadResponseOnly, 1, 1, 0)], &[]),
-        (vec![flush(), data(RcReadResponseOnly, 1, 1, 8)], &["2 violation REQ-40"]),
-        (vec![flush(), ack(1, 1)], &["2 violation REQ-40"]),
+        (vec![flush(), data(RcReadResponseOnly, 1, 1, 8)], &["2 violation flush.response"]),
+        (vec![flush(), ack(1, 1)], &["2 violation flush.response"]),
         (
             vec![
                 send(RcSendFirst, 1, 256),
@@ -446,7 +484,7 @@ fn answers() -> Vec<Case> {
                 read(3, 600),
                 data(RcReadResponseFirst, 3, 2, 512),
             ],
-            &["4 violation PKT-18"],
+            &["4 violation mtu.first_middle"],
         ),
     ]
 }
@@ -476,12 +514,12 @@ fn raw() -> Vec<(Vec<u8>, &'static str)> {
     twice.update(&flush[28..at]);
     flush[at..].copy_from_slice(&twice.finalize().to_le_bytes());
     vec![
-        (change(&|bytes| bytes[28] = 0x3f), "1 violation PKT-09"),
-        (change(&|bytes| bytes[28] = 0xc1), "1 note PKT-09"),
-        (change(&|bytes| bytes[28] = RcReadRequest.byte()), "1 violation PKT-07"),
-        (change(&|bytes| bytes.truncate(38)), "1 violation PKT-07"),
-        (change(&|bytes| bytes[6] = 0x20), "1 violation PKT-03"),
-        (flush, "1 quirk CRC-01"),
+        (change(&|bytes| bytes[28] = 0x3f), "1 violation bth.opcode"),
+        (change(&|bytes| bytes[28] = 0xc1), "1 note bth.opcode"),
+        (change(&|bytes| bytes[28] = RcReadRequest.byte()), "1 violation packet.length"),
+        (change(&|bytes| bytes.truncate(38)), "1 violation packet.length"),
+        (change(&|bytes| bytes[6] = 0x20), "1 violation ip.header"),
+        (flush, "1 quirk icrc.method"),
     ]
 }
 
@@ -508,7 +546,7 @@ fn every_rule_has_a_case() {
     let mut found: Vec<_> = all().iter().flat_map(|(packets, _)| check(packets)).collect();
     found.extend(raw().into_iter().map(|(_, found)| found.to_owned()));
     for rule in Rule::ALL {
-        assert!(found.iter().any(|found| found.ends_with(rule.id())), "{rule}");
+        assert!(found.iter().any(|found| found.ends_with(rule.name())), "{rule}");
     }
 }
 
@@ -522,17 +560,23 @@ fn a_cut_packet_is_followed_and_its_icrc_is_unknown() {
     let findings = checker.ip_packet(2, None, &ack(1, 1).with(|p| p.aeth.msn = 0x55).build());
     assert!(findings.is_empty(), "the MSN is not known before: {findings:?}");
     let findings = checker.ip_packet(3, None, &send(RcSendOnly, 3, 8).build()).to_vec();
-    assert_eq!((findings[0].rule, findings[0].severity), (Rule::Req01, Severity::Note));
+    assert_eq!((findings[0].rule, findings[0].severity), (Rule::PsnGap, Severity::Note));
 }
 
 #[test]
 fn the_length_of_a_cut_packet_is_not_held_against_its_sender() {
     let first = send(RcSendFirst, 1, 256);
     let cut = |p: P| p.with(|p| p.cut = Some(60));
-    assert_eq!(check(&[first.clone(), send(RcSendMiddle, 2, 512)]), ["2 violation PKT-18"]);
-    assert_eq!(check(&[first.clone(), cut(send(RcSendMiddle, 2, 512))]), ["2 note PKT-18"]);
+    assert_eq!(
+        check(&[first.clone(), send(RcSendMiddle, 2, 512)]),
+        ["2 violation mtu.first_middle"]
+    );
+    assert_eq!(
+        check(&[first.clone(), cut(send(RcSendMiddle, 2, 512))]),
+        ["2 note mtu.first_middle"]
+    );
     // More than any packet has: several, before they were cut up.
-    assert_eq!(check(&[first, cut(send(RcSendMiddle, 2, 9000))]), ["2 note CRC-08"]);
+    assert_eq!(check(&[first, cut(send(RcSendMiddle, 2, 9000))]), ["2 note icrc.bad"]);
 }
 
 /// A message of a connection manager, with its fields in place; `tid` is its transaction.
@@ -582,9 +626,9 @@ fn managers() -> Vec<Case> {
     let response = |psn, msn| data(RcReadResponseOnly, psn, msn, 8);
     vec![
         (start(&[send(RcSendOnly, 1, 8), ack(1, 1)]), &[]),
-        (start(&[send(RcSendOnly, 1, 8), ack(1, 2)]), &["4 violation RSP-14"]),
-        (start(&[send(RcSendOnly, 3, 8)]), &["3 note REQ-01"]),
-        (start(&[send(RcSendFirst, 1, 512)]), &["3 violation PKT-18"]),
+        (start(&[send(RcSendOnly, 1, 8), ack(1, 2)]), &["4 violation aeth.msn"]),
+        (start(&[send(RcSendOnly, 3, 8)]), &["3 note psn.gap"]),
+        (start(&[send(RcSendFirst, 1, 512)]), &["3 violation mtu.first_middle"]),
         // A connection with the same queue pairs, and the same again.
         (
             start(&[
@@ -598,20 +642,23 @@ fn managers() -> Vec<Case> {
                 send(RcSendOnly, 2, 8),
                 ack(2, 1),
             ]),
-            &["4 note REQ-21", "11 violation RSP-14"],
+            &["4 note rc.nak.fatal", "11 violation aeth.msn"],
         ),
         // Transactions.
         (start(&[named(rtu, 1, ON), named(dreq, 3, BACK), named(drep, 3, ON)]), &[]),
-        (start(&[named(rtu, 2, ON)]), &["3 violation CM-08"]),
-        (vec![req(1), rep(2)], &["2 violation CM-08"]),
-        (start(&[named(dreq, 3, ON), named(drep, 1, BACK)]), &["4 violation CM-08"]),
-        (vec![req(1), named(mra, 1, BACK), named(rej, 2, BACK)], &["3 violation CM-08"]),
-        (start(&[of_rep(named(mra, 3, ON))]), &["3 violation CM-08"]),
+        (start(&[named(rtu, 2, ON)]), &["3 violation cm.transaction_id"]),
+        (vec![req(1), rep(2)], &["2 violation cm.transaction_id"]),
+        (start(&[named(dreq, 3, ON), named(drep, 1, BACK)]), &["4 violation cm.transaction_id"]),
+        (
+            vec![req(1), named(mra, 1, BACK), named(rej, 2, BACK)],
+            &["3 violation cm.transaction_id"],
+        ),
+        (start(&[of_rep(named(mra, 3, ON))]), &["3 violation cm.transaction_id"]),
         (start(&[of_rep(named(rej, 1, ON))]), &[]),
         // The REQ takes four READs at once.
         (
             vec![req(1), rep(1).with(|p| p.bytes.as_mut().unwrap()[24 + 25] = 5)],
-            &["2 violation CM-07"],
+            &["2 violation cm.rep_depth"],
         ),
         // What nobody asked, or another asked, has any.
         (vec![req(1), named(rtu, 7, BACK), named(drep, 7, BACK)], &[]),
@@ -626,7 +673,7 @@ fn managers() -> Vec<Case> {
                 read(4, 8),
                 response(2, 2),
             ]),
-            &["6 violation REQ-31"],
+            &["6 violation read.outstanding"],
         ),
         // Without an answer, and with answers that were not captured, nothing can be said.
         (start(&[read(1, 8), read(2, 8), read(3, 8)]), &[]),
@@ -657,7 +704,7 @@ fn answers_find_their_connection_among_several() {
     }
     assert!(check(&packets).is_empty());
     packets.push(ack(6, 9).with(|p| p.bth.dest_qp = pair(2).0));
-    assert_eq!(check(&packets), ["17 violation RSP-14"]);
+    assert_eq!(check(&packets), ["17 violation aeth.msn"]);
 }
 
 #[test]
@@ -687,6 +734,6 @@ fn an_atomic_a_lap_of_psns_later_may_have_another_result() {
     for (number, packet) in (1..).zip(&packets) {
         found.extend_from_slice(checker.ip_packet(number, None, &packet.build()));
     }
-    assert!(found.iter().all(|finding| finding.rule != Rule::Rsp08), "{found:?}");
+    assert!(found.iter().all(|finding| finding.rule != Rule::DuplicateAtomic), "{found:?}");
     assert!(found.iter().all(|finding| finding.packet < 6), "{found:?}");
 }

@@ -100,7 +100,7 @@ pingpong() {
     # The one with a shared receive queue does not look at what it gets.
     case $transport in
     srq) theirs=(ibv_srq_pingpong -g "$gid") ours+=(--use-srq) ;;
-    *) theirs=("ibv_${transport}_pingpong" -g "$gid" -c) ours+=(--transport "$transport" -c) ;;
+    *) theirs=("ibv_${transport}_pingpong" -g "$gid" -c) ours+=(-c "$transport" --chk) ;;
     esac
     [ "$transport" = ud ] || ours+=(-m "$mtu") theirs+=(-m "$mtu")
     if [ "$begins" = rxe ]; then

@@ -1,11 +1,13 @@
-//! The captures that a command reads, and what it writes beside them.
+//! Opening captures, and creating files beside them.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use softroce_pcap::{Reader, decompressed};
+
+use crate::{outcome, output};
 
 /// Opens a capture, also a compressed one; `-` is standard input. An error names the file.
 pub(crate) fn open(path: &Path) -> anyhow::Result<Reader<Box<dyn Read>>> {
@@ -18,9 +20,34 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Reader<Box<dyn Read>>> {
     Reader::new(input).with_context(name)
 }
 
-/// Creates a file that must not be the one that is read.
-pub(crate) fn create(path: &Path, input: &Path) -> anyhow::Result<BufWriter<File>> {
-    let same = path.canonicalize().is_ok_and(|path| input.canonicalize().is_ok_and(|i| i == path));
-    anyhow::ensure!(!same, "{}: expected another file than the one that is read", path.display());
+/// Creates a file that must not be one of those that are read.
+pub(crate) fn create(path: &Path, inputs: &[PathBuf]) -> anyhow::Result<BufWriter<File>> {
+    let canonical = path.canonicalize().ok();
+    let is_input = |input: &PathBuf| canonical.is_some() && input.canonicalize().ok() == canonical;
+    anyhow::ensure!(
+        !inputs.iter().any(is_input),
+        "{}: expected another file than the one that is read",
+        path.display()
+    );
     Ok(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?))
+}
+
+/// Runs `read` for each file. A file that cannot be read does not keep the others from being read: all errors but
+/// the last are printed, and the last is returned.
+pub(crate) fn for_each(
+    files: &[PathBuf],
+    mut read: impl FnMut(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut failure = None;
+    for path in files {
+        if let Err(error) = read(path) {
+            if output::is_reader_closed(&error) {
+                return Err(error);
+            }
+            if let Some(earlier) = failure.replace(error) {
+                output::warn(outcome::text_of(&earlier));
+            }
+        }
+    }
+    failure.map_or(Ok(()), Err)
 }

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use softroce::port::{Direction, PortKind, Sink};
 use softroce::runtime::Environment;
 use softroce::time::Instant;
@@ -17,6 +17,7 @@ use softroce_pcap::flow::Limits;
 use crate::check::{Summary, line};
 use crate::cli::DeviceArgs;
 use crate::outcome::Outcome;
+use crate::output::{self, Palette};
 
 /// A device, the file that shows what it carries, and what checks that.
 pub(crate) struct Opened {
@@ -96,11 +97,28 @@ impl DeviceArgs {
         said.cloned().unwrap_or_else(|| route.filter(|ip| !ip.is_loopback()).into_iter().collect())
     }
 
-    /// The address with this index of those that the options name, if they name any.
-    pub(crate) fn named(&self, gid_index: u8) -> anyhow::Result<Option<IpAddr>> {
-        let ip = self.ip.get(usize::from(gid_index)).copied();
-        let there = self.ip.len();
-        ensure!(there == 0 || ip.is_some(), "GID {gid_index}: --ip names {there}");
+    /// Returns the address with this GID index, if the options or the environment name addresses.
+    ///
+    /// # Errors
+    ///
+    /// The GID table has no such index. Without named addresses it has one GID.
+    pub(crate) fn address_of(&self, gid_index: u8) -> anyhow::Result<Option<IpAddr>> {
+        let ips = self.addresses(&Environment::read()?, None);
+        let last = ips.len().saturating_sub(1);
+        let ip = ips.get(usize::from(gid_index)).copied();
+        if usize::from(gid_index) > last {
+            let table = match &ips[..] {
+                [] => "index 0 only".to_owned(),
+                ips => {
+                    let gids = ips.iter().enumerate().map(|(index, ip)| format!("{index} ({ip})"));
+                    gids.collect::<Vec<_>>().join(", ")
+                }
+            };
+            bail!(
+                "GID index {gid_index} is out of range: the GID table of the device has {table}; --ip A,B \
+                 makes a table of several addresses"
+            );
+        }
         Ok(ip)
     }
 
@@ -128,11 +146,12 @@ impl Opened {
 fn tell(check: &OnlineCheck) -> Outcome {
     let (findings, counts) = check.finish();
     let start = findings.first().and_then(|first| first.time);
+    let palette = Palette::of_stderr();
     for finding in &findings {
         let since = finding.time.zip(start).map(|(time, start)| time.saturating_sub(start));
-        eprintln!("{}", line(finding, since));
+        output::stderr_line(line(finding, since, palette));
     }
-    eprintln!("roce: checked {}", Summary(&counts));
+    output::warn(format_args!("checked {}", Summary(&counts)));
     if counts.of(Severity::Violation) > 0 { Outcome::No } else { Outcome::Yes }
 }
 

@@ -9,6 +9,7 @@ use softroce::verbs::{Counter, DeviceInfo, Gid, OdpCaps, OdpOps, QpType};
 
 use crate::cli::DevinfoArgs;
 use crate::counters;
+use crate::output::{self, json_line};
 
 /// Runs the command.
 pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
@@ -18,29 +19,28 @@ pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
     let opened = args.device.open(None, false)?;
     let info = opened.context.device_info()?;
     opened.finish()?;
-    let mut out = io::stdout().lock();
-    if args.json {
-        serde_json::to_writer(&mut out, &as_json(&info))?;
-        return Ok(writeln!(out)?);
+    let mut out = output::stdout();
+    match (args.json, args.list) {
+        (true, _) => json_line(&mut out, &as_json(&info))?,
+        (false, true) => writeln!(out, "{}", info.name)?,
+        (false, false) => print(&mut out, &info, args.verbose)?,
     }
-    print(&mut out, &info, args.verbose)?;
     Ok(())
 }
 
 /// What counters there are, or what is in files of them.
 fn counted(files: &[PathBuf], json: bool) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     if files.is_empty() {
-        let printed = match json {
-            true => writeln!(out, "{}", counters::explained()),
+        return Ok(match json {
+            true => json_line(&mut out, &counters::explained()),
             false => counters::explain(&mut out),
-        };
-        return Ok(printed?);
+        }?);
     }
     for file in files {
         let columns = counters::read(file)?;
         if json {
-            writeln!(out, "{}", counters::as_json(&columns))?;
+            json_line(&mut out, &counters::as_json(&columns))?;
             continue;
         }
         for column in &columns {

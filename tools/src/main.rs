@@ -19,12 +19,12 @@ mod exchange;
 mod hex;
 mod manual;
 mod outcome;
+mod output;
 mod perf;
 mod pingpong;
 mod run;
 mod tcp;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return usage(&e),
     };
-    let answer = match &cli.command {
+    output::set_color(cli.color);
+    let result = match &cli.command {
         Command::Devinfo(args) => devinfo::run(args).map(|()| Outcome::Yes),
         Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
@@ -49,23 +50,23 @@ fn main() -> ExitCode {
         Command::Completions(args) => manual::completions(args).map(|()| Outcome::Yes),
         Command::Man(args) => manual::man(args).map(|()| Outcome::Yes),
     };
-    match answer {
+    match result {
         Ok(Outcome::Yes) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
         Ok(Outcome::Status(status)) => ExitCode::from(status),
-        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        // `head` has read enough.
+        Err(e) if output::is_reader_closed(&e) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("roce: {}", outcome::text_of(&e));
+            output::warn(outcome::text_of(&e));
             ExitCode::from(2)
         }
     }
 }
 
-/// Prints what clap says, under our name.
+/// Prints help, or a usage error with the name of the command. Nothing is left to report to if that fails.
 fn usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nothing can be told to someone who does not read.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -75,14 +76,8 @@ fn usage(error: &clap::Error) -> ExitCode {
         }
         _ => {
             let text = error.to_string();
-            eprint!("roce: {}", text.strip_prefix("error: ").unwrap_or(&text));
+            output::warn(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
             ExitCode::from(2)
         }
     }
-}
-
-/// Whether the reader of our output left, as `head` does: no failure of ours.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.root_cause().downcast_ref::<io::Error>();
-    io.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -11,19 +11,20 @@ use clap_mangen::roff::{Roff, bold, roman};
 use softroce::runtime::VARIABLES;
 
 use crate::cli::{self, CompletionsArgs, ManArgs};
+use crate::output;
 
 /// Runs `roce completions`.
 pub(crate) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::table(), "roce", &mut script);
-    Ok(io::stdout().lock().write_all(&script)?)
+    Ok(output::stdout().write_all(&script)?)
 }
 
 /// Runs `roce man`.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     let table = built();
     let Some(dir) = &args.dir else {
-        return Ok(io::stdout().lock().write_all(&page(&table)?)?);
+        return Ok(output::stdout().write_all(&page(&table)?)?);
     };
     for command in iter::once(&table).chain(table.get_subcommands()) {
         let path = dir.join(format!("{}.1", name(command)));

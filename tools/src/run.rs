@@ -1,4 +1,4 @@
-//! `roce run`: a program with our libibverbs in the place of the system's.
+//! `roce run`: a program that loads softroce's libibverbs instead of the system's.
 
 mod captures;
 mod checked;
@@ -7,6 +7,7 @@ mod tree;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,16 +19,22 @@ use softroce::runtime::Environment;
 
 use crate::cli::RunArgs;
 use crate::outcome::Outcome;
+use crate::output;
 use tree::Described;
 
-/// What cargo, and whoever packages it, calls the library.
+/// File name of the library, in cargo's target directory and in packages.
 const LIBRARY: &str = "libibverbs.so";
-/// The one that leads programs to the files of [`tree`], which is beside it.
+/// File name of the interposer that redirects programs to the files of [`tree`]; it is in the same directory.
 const PATHS: &str = "libsoftroce_paths.so";
 
-/// Runs the command. It returns only when there is nothing to run, or something to do after it.
+/// Exit status when the program is not found, as that of `env`.
+const NOT_FOUND: u8 = 127;
+/// Exit status when the program cannot be executed, as that of `env`.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Runs the command. Unless packets are to be checked, it replaces this process by the program.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
-    let library = library(&env::current_exe().context("where roce is")?)?;
+    let library = library(&env::current_exe().context("the path of roce itself")?)?;
     let mut variables = variables(args, &library, |name| env::var_os(name))?;
     let environment = Environment::from_variables(|wanted| {
         let set = variables.iter().find(|(name, _)| *name == wanted);
@@ -40,19 +47,32 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let files = device.write(environment.paths.as_deref())?;
     variables.push(("SOFTROCE_PATHS", files.into_os_string()));
     if args.env {
+        let mut out = output::stdout();
         for (name, value) in variables {
-            println!("export {name}={}", quoted(&value));
+            writeln!(out, "export {name}={}", quoted(&value))?;
         }
         return Ok(Outcome::Yes);
     }
-    let Some((program, rest)) = args.command.split_first() else { bail!("expected a command") };
+    let Some((program, rest)) = args.command.split_first() else {
+        bail!("expected a command to run")
+    };
     let mut command = Command::new(program);
     command.args(rest).envs(variables);
     let ended = if args.check { checked::run(&mut command) } else { Err(command.exec().into()) };
-    ended.with_context(|| program.display().to_string())
+    ended.or_else(|error| match error.downcast_ref::<io::Error>() {
+        Some(start) => {
+            let status = match start.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            };
+            output::warn(format_args!("{}: {start}", program.display()));
+            Ok(Outcome::Status(status))
+        }
+        None => Err(error),
+    })
 }
 
-/// The library: beside the command as cargo puts it, or where it is installed.
+/// Returns the path of the library: in the directory of the command, as cargo puts it, or in `../lib/softroce`.
 fn library(command: &Path) -> anyhow::Result<PathBuf> {
     let directory = command.parent().unwrap_or(Path::new("/"));
     let installed = directory.join("../lib/softroce");
@@ -63,14 +83,14 @@ fn library(command: &Path) -> anyhow::Result<PathBuf> {
             library.canonicalize().with_context(|| library.display().to_string())
         }
         None => bail!(
-            "{LIBRARY} and {PATHS} are neither in {} nor in {}: `cargo build` makes them",
+            "{LIBRARY} and {PATHS} are neither in {} nor in {}: build them with `cargo build`",
             directory.display(),
             installed.display()
         ),
     }
 }
 
-/// The variables that are to be set. `now` tells what they are.
+/// Returns the variables to set. `now` returns their current values.
 fn variables(
     args: &RunArgs,
     library: &Path,
@@ -79,7 +99,7 @@ fn variables(
     let path = library.as_os_str().as_bytes();
     if path.iter().any(|byte| b" :;$".contains(byte)) {
         bail!(
-            "{}: the loader of programs takes no path with a space, ':', ';' or '$' in it",
+            "{}: the dynamic loader splits paths at a space, ':', ';' or '$'; install softroce in another directory",
             library.display()
         );
     }
@@ -95,8 +115,8 @@ fn variables(
     let mut preloaded = library.as_os_str().to_owned();
     preloaded.push(":");
     preloaded.push(directory.join(PATHS));
-    // Loaded first, it is the one that programs mean by `libibverbs.so.1`, for that is what it calls
-    // itself. Who loads `libibverbs.so` by that name has to find it.
+    // Preloaded, the library satisfies every need for its soname, `libibverbs.so.1`. A program that loads
+    // `libibverbs.so` by that name finds it by the search path.
     let mut variables = vec![
         ("LD_PRELOAD", before(&preloaded, "LD_PRELOAD")),
         ("LD_LIBRARY_PATH", before(directory.as_os_str(), "LD_LIBRARY_PATH")),
@@ -105,7 +125,7 @@ fn variables(
     let ips: Vec<_> = args.ip.iter().map(ToString::to_string).collect();
     let options = [
         ("SOFTROCE_IP", (!ips.is_empty()).then(|| ips.join(",").into())),
-        ("SOFTROCE_NAME", args.name.as_deref().map(OsString::from)),
+        ("SOFTROCE_NAME", args.ib_dev.as_deref().map(OsString::from)),
         ("SOFTROCE_PCAP", absolute.map(PathBuf::into_os_string)),
         ("SOFTROCE_IMPAIR", args.impair.as_deref().map(OsString::from)),
         ("SOFTROCE_VIA", args.via.as_ref().map(|via| via.to_string().into())),
@@ -115,7 +135,7 @@ fn variables(
     Ok(variables)
 }
 
-/// A value as a shell takes it.
+/// Returns a value in quotes for a shell.
 fn quoted(value: &OsStr) -> String {
     format!("'{}'", value.to_string_lossy().replace('\'', r"'\''"))
 }
@@ -163,9 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_loader_would_misunderstand_is_refused() {
+    fn paths_that_the_loader_would_split_are_refused() {
         let said = set(&["a"], "/my libs/libibverbs.so").unwrap_err();
-        let expected = "/my libs/libibverbs.so: the loader of programs takes no path with a space, ':', ';' or '$' in it";
-        assert_eq!(said, expected);
+        assert!(
+            said.starts_with("/my libs/libibverbs.so: the dynamic loader splits paths at a space"),
+            "{said}"
+        );
     }
 }

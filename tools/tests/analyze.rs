@@ -128,7 +128,7 @@ fn standard_input_is_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_after_what_can() {
+fn unreadable_end_is_an_error_after_the_analysis() {
     let path = scratch("analyze_cut.pcap");
     let bytes = fs::read(golden("rxe/rc_read.pcap")).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
@@ -140,12 +140,13 @@ fn what_cannot_be_read_is_an_error_after_what_can() {
     fs::write(&path, "hello").unwrap();
     let output = roce(&["analyze", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = format!("roce: {}: not a capture file (magic 0x68656c6c)\n", path.display());
-    assert_eq!(stderr(&output), expected);
+    let expected =
+        format!("roce: {}: not a capture file (magic 0x68656c6c): expected ", path.display());
+    assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
 }
 
 #[test]
-fn a_capture_without_roce_says_so() {
+fn capture_without_roce_is_reported() {
     // One ARP frame: pcap header, record header, Ethernet.
     let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
     bytes.extend([0; 8]);

@@ -16,21 +16,22 @@ fn check(args: &[&str], names: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn quirks_and_notes_are_no_reason_to_fail() {
+fn quirks_and_notes_do_not_fail() {
     let (status, text) = check(&[], &["rxe/rc_rnr.pcap"]);
     assert_eq!(status, Some(0));
-    let line = "     6   0.000748000  quirk      RSP-25  10.77.0.3 qp 0x000028: NAK_PSN psn=1118481 msn=0; \
-                silence until what packet 5 put off comes again";
+    let line = "     6   0.000748000  quirk      rc.nak_after_rnr            10.77.0.3 qp 0x000028: NAK_PSN psn=1118481 msn=0; \
+                expected silence until what packet 5 put off comes again";
     assert_eq!(text.lines().nth(3), Some(line), "{text}");
     let last = "42 packets, 42 of RoCEv2; ICRC: 42 good, 0 bad, 0 unknown; 0 violations, 8 quirks, 30 notes";
     assert!(text.lines().last().unwrap().ends_with(last), "{text}");
 }
 
 #[test]
-fn a_violation_in_any_file_is() {
+fn violation_in_any_file_fails() {
     let (status, text) = check(&[], &["rxe/host_handmade_rc.pcap", "rxe/rc_read.pcap"]);
     assert_eq!(status, Some(1));
-    let line = "  violation  CRC-08  10.77.0.1 or the way from it: ICRC 0x00000000; 0xb1cb4fb2";
+    let line = "  violation  icrc.bad                    10.77.0.1 or the path from it: ICRC 0x00000000; \
+                expected 0xb1cb4fb2";
     assert!(
         text.lines().any(|found| found.starts_with("    17 ") && found.ends_with(line)),
         "{text}"
@@ -39,7 +40,7 @@ fn a_violation_in_any_file_is() {
 }
 
 #[test]
-fn json_is_an_object_a_file() {
+fn json_has_an_object_for_each_file() {
     let names = ["rxe/k612_awrite_misaligned.pcap", "rxe/rc_read.pcap"];
     let (status, text) = check(&["--json"], &names);
     assert_eq!(status, Some(1));
@@ -54,12 +55,13 @@ fn json_is_an_object_a_file() {
     assert!(violation["time"].as_f64().unwrap() > 1.7e9);
     violation["time"] = Value::Null;
     let expected = serde_json::json!({
-        "rule": "RSP-32",
+        "rule": "atomic_write.shape",
+        "id": "RSP-32",
         "severity": "violation",
         "packet": 1,
         "time": null,
-        "who": "10.77.0.2",
-        "seen": "8 bytes at 0x7fe859ec5004, DMA length 8",
+        "party": "10.77.0.2",
+        "found": "8 bytes at 0x7fe859ec5004, DMA length 8",
         "expected": "8 bytes at a multiple of 8",
     });
     assert_eq!(violation, expected);
@@ -71,11 +73,11 @@ fn findings_beyond_the_limit_are_counted() {
     let (_, text) = check(&["--max", "3"], &["rxe/rc_rnr.pcap"]);
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 5);
-    assert_eq!(lines[3], "35 more findings are counted but not printed");
+    assert_eq!(lines[3], "35 more findings are counted but not printed (--max)");
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_and_the_rest_is_checked() {
+fn unreadable_file_is_an_error_and_the_rest_is_checked() {
     let path = scratch("check_no_capture");
     std::fs::write(&path, "hello").unwrap();
     let whole = golden("rxe/rc_read.pcap");
@@ -84,11 +86,74 @@ fn what_cannot_be_read_is_an_error_and_the_rest_is_checked() {
     assert!(stderr(&output).contains("not a capture file (magic 0x68656c6c)"));
     assert!(String::from_utf8(output.stdout).unwrap().contains("21 of RoCEv2"));
 
-    // Cut in its last record: what is before that is checked.
+    // The packets before a record that is cut short are checked.
     let bytes = std::fs::read(whole).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let output = roce(&["check", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cut short in the record after packet 20"));
     assert!(String::from_utf8(output.stdout).unwrap().contains("20 of RoCEv2"));
+}
+
+#[test]
+fn summary_counts_findings_by_rule() {
+    let (status, text) = check(&["--summary"], &["rxe/host_handmade_rc.pcap"]);
+    assert_eq!(status, Some(1));
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 10, "{text}");
+    let line = "       2  note       rc.retransmission.timeout   a request without a response within the ACK timeout \
+                is retransmitted";
+    assert!(lines.contains(&line), "{text}");
+}
+
+#[test]
+fn annotations_are_a_line_for_each_finding() {
+    let (status, text) = check(&["--format", "github", "--max", "1"], &["rxe/rc_read.pcap"]);
+    assert_eq!(status, Some(0));
+    let file = golden("rxe/rc_read.pcap");
+    let expected = format!(
+        "::warning file={},title=bth.reserved::packet 1: 10.77.0.2: MigReq 0; expected 1, as adapters send\n",
+        file.display()
+    );
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn junit_has_a_suite_for_each_file_and_a_case_for_each_broken_rule() {
+    let whole = golden("rxe/host_handmade_rc.pcap");
+    let missing = scratch("check_missing.pcap");
+    let [whole, missing] = [&whole, &missing].map(|path| path.to_str().unwrap());
+    let output = roce(&["check", "--format=junit", whole, missing]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let document = roxmltree::Document::parse(&text).unwrap();
+    let suites: Vec<_> =
+        document.descendants().filter(|node| node.has_tag_name("testsuite")).collect();
+    let counts = |suite: &roxmltree::Node<'_, '_>| {
+        ["tests", "failures", "errors"].map(|name| suite.attribute(name).unwrap().to_owned())
+    };
+    assert_eq!(suites.len(), 2);
+    assert_eq!(counts(&suites[0]), ["3", "2", "0"]);
+    assert_eq!(counts(&suites[1]), ["1", "0", "1"]);
+    let failed: Vec<_> = document
+        .descendants()
+        .filter(|node| node.has_tag_name("failure"))
+        .filter_map(|node| node.parent()?.attribute("name"))
+        .collect();
+    assert_eq!(failed, ["icrc.bad", "atomic.alignment"]);
+}
+
+#[test]
+fn rules_are_explained_by_name_and_identifier() {
+    let [by_name, by_id] =
+        ["rc.rnr_nak", "rsp-23"].map(|rule| roce::lines(&["check", "--explain", rule]));
+    assert_eq!(by_name, by_id);
+    assert_eq!(by_name.len(), 5);
+    assert_eq!(by_name[0], "rc.rnr_nak (RSP-23)");
+    let all = roce::json(&["check", "--explain", "all", "--json"]);
+    assert_eq!(all.len(), softroce_pcap::check::Rule::ALL.len());
+    let fields = ["rule", "id", "statement", "clause", "typical_cause", "action"];
+    assert!(all.iter().all(|rule| fields.iter().all(|field| rule[field].is_string())));
+    let text = roce::error(&["check", "--explain", "pkey", "--format", "junit"]);
+    assert!(text.contains("those with this text are bth.pkey"), "{text}");
 }

@@ -261,10 +261,10 @@ fn a_violation_is_no_success_and_a_failure_stays_as_it_is() {
         (told.status.code(), text(&told.stderr))
     };
     let (status, told) = judged(&leaves);
-    assert!(status == Some(1) && told.contains("  violation  CRC-08  "), "{told}");
+    assert!(status == Some(1) && told.contains("  violation  icrc.bad  "), "{told}");
     let kept = told.lines().last().and_then(|line| line.strip_prefix("roce: the captures are in "));
     fs::remove_dir_all(kept.unwrap()).unwrap();
-    let nothing = "roce: nothing to check: no device was opened\n".to_owned();
+    let nothing = "roce: nothing to check: the program opened no device\n".to_owned();
     assert_eq!(judged("exit 7"), (Some(7), nothing.clone()));
     assert_eq!(judged("kill -KILL $$"), (Some(137), nothing));
 }

@@ -30,7 +30,7 @@ fn lines(args: &[&str], name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_line_a_packet() {
+fn each_packet_has_a_line() {
     let expected = [
         "     1   0.000000000  10.77.0.2 > 10.77.0.3  RC COMPARE_SWAP qp=0x00001e psn=1118481 ackreq \
          va=0x7ff26cc06000 rkey=0x00001c90 expect=0x1122334455667788 swap=0xa1a2a3a4a5a6a7a8  icrc good",
@@ -58,13 +58,13 @@ fn filters_are_by_queue_pair_operation_and_address() {
     assert_eq!(count(&["--opcode", "COMPARE", "--opcode", "FETCH_ADD"]), 7);
     assert_eq!(count(&["--addr", "10.77.0.2"]), 14);
     assert_eq!(count(&["--addr", "10.77.0.9"]), 0);
-    assert_eq!(count(&["--qp", "0x7"]), 0);
+    assert_eq!(count(&["--qpn", "0x7"]), 0);
     // A UD packet says from which queue pair it comes.
-    assert_eq!(lines(&["--qp", "37"], "rxe/ud_send.pcap").len(), 6);
+    assert_eq!(lines(&["--qpn", "37"], "rxe/ud_send.pcap").len(), 6);
 }
 
 #[test]
-fn json_is_an_object_a_packet() {
+fn json_has_an_object_for_each_packet() {
     let lines = lines(&["--json"], "rxe/k612_flush_persist.pcap");
     let packets: Vec<Value> =
         lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -110,7 +110,7 @@ fn a_time_is_that_after_the_first_packet() {
 
 #[test]
 fn json_has_what_the_connection_manager_says() {
-    let lines = lines(&["--json", "--qp", "1"], "rxe/cm_rping.pcap");
+    let lines = lines(&["--json", "--qpn", "1"], "rxe/cm_rping.pcap");
     let packets: Vec<Value> =
         lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let messages: Vec<_> = packets.iter().map(|p| p["cm"]["message"].as_str().unwrap()).collect();

@@ -180,7 +180,7 @@ fn every_transport_plays_over_ipv6_and_over_routers() {
         ip link set lo up
         ip addr add fd77::1/128 dev lo nodad; ip addr add fd77::2/128 dev lo nodad
         for transport in rc uc ud; do
-            game="--transport $transport -n 20 -c --json"
+            game="--transport $transport -n 20 --chk --json"
             exec 3< <(exec "$ROCE" pingpong $game --ip fd77::1 -p 0 --announce)
             read -r port <&3
             "$ROCE" pingpong $game --ip fd77::2 fd77::1 -p "$port"
@@ -190,7 +190,7 @@ fn every_transport_plays_over_ipv6_and_over_routers() {
     let over_routers = r#"
         wide
         for transport in rc uc ud; do
-            game="--transport $transport -s 1000 -n 20 -c --json"
+            game="--transport $transport -s 1000 -n 20 --chk --json"
             exec 3< <(exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce)
             read -r port <&3
             ip netns exec a "$ROCE" pingpong $game 10.3.0.2 -p "$port"
@@ -236,7 +236,7 @@ fn packet_ports_play_with_each_other_and_with_udp_sockets() {
         [ $B = udp ] || frames_only b
         for to in 10.1.0.2 fd01::2; do
             for game in "rc -m 1024 -s 100000" "uc -m 1024 -s 40000" "ud -s 1000"; do
-                game="--transport $game -n 20 -c --json"
+                game="--transport $game -n 20 --chk --json"
                 exec 3< <(exec ip netns exec b "$ROCE" pingpong --via $B $game -p 0 --announce)
                 read -r port <&3
                 ip netns exec a "$ROCE" pingpong --via $A $game $to -p "$port"
@@ -282,7 +282,7 @@ fn tap_ports_play_with_each_other_and_with_sockets() {
         }
         for to in 10.1.0.2 fd01::2; do
             for game in "rc -m 1024 -s 100000" "uc -m 1024 -s 40000" "ud -s 1000"; do
-                game="--transport $game -n 20 -c --json --check"
+                game="--transport $game -n 20 --chk --json --check"
                 exec 3< <(exec ip netns exec b "$ROCE" pingpong --via "$(via $B 2 $to)" $game -p 0 --announce)
                 read -r port <&3
                 ip netns exec a "$ROCE" pingpong --via "$(via $A 1 $to)" $game $to -p "$port"
@@ -360,7 +360,7 @@ fn the_kernel_writes_the_headers_that_the_icrc_covers() {
         ip netns exec b dumpcap -q -i b0 -w "$FILE" -f "udp port 4791 or udp port 9" >&2 &
         capture=$!
         seen begin
-        game="-s 40000 -n 20 -c --json"
+        game="-s 40000 -n 20 --chk --json"
         exec 3< <(exec ip netns exec b "$ROCE" pingpong $game -p 0 --announce)
         read -r port <&3
         ip netns exec a "$ROCE" pingpong $game 10.1.0.2 -p "$port"

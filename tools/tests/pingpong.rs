@@ -24,7 +24,7 @@ fn play(there: &[&str], here: &[&str]) -> [Value; 2] {
 #[test]
 fn two_processes_play_and_look_at_every_byte() {
     let _alone = alone();
-    let options = ["-n", "50", "-s", "5000", "-c"];
+    let options = ["-n", "50", "-s", "5000", "--chk"];
     let [theirs, ours] = play(&options, &options);
     assert_eq!((&ours["iterations"], &ours["size"]), (&50.into(), &5000.into()));
     assert_eq!((&theirs["damaged"], &ours["damaged"]), (&0.into(), &0.into()));
@@ -34,7 +34,7 @@ fn two_processes_play_and_look_at_every_byte() {
 #[test]
 fn what_is_sent_arrives_whole_over_a_bad_path() {
     let _alone = alone();
-    let options = ["-n", "100", "-s", "3000", "-c"];
+    let options = ["-n", "100", "-s", "3000", "--chk"];
     let impair = ["--impair", "loss=0.02,reorder=0.02,dup=0.01,corrupt=0.01,seed=1"];
     let [theirs, ours] = play(&options, &[&options[..], &impair].concat());
     assert_eq!((&theirs["damaged"], &ours["damaged"]), (&0.into(), &0.into()));
@@ -97,7 +97,10 @@ fn a_check_finds_what_was_corrupted_on_purpose() {
     let _alone = alone();
     let (status, text) = checked(&["--impair", "corrupt=0.1,seed=1"]);
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.lines().any(|line| line.contains("  violation  CRC-08  127.0.0.")), "{text}");
+    assert!(
+        text.lines().any(|line| line.contains("  violation  icrc.bad                    127.0.0.")),
+        "{text}"
+    );
 }
 
 /// Each side has several addresses, and the other is told the one that is chosen.
@@ -146,10 +149,10 @@ fn shared_queues_are_played_with() {
     let error = |args: &[&str]| error(&[&["pingpong", "127.0.0.1"], args].concat());
     assert_eq!(
         error(&["--use-srq", "--transport", "uc"]),
-        "roce: --use-srq is for rc, as ibv_srq_pingpong has it: xrc has a shared queue always\n"
+        "roce: --use-srq: expected rc, as in ibv_srq_pingpong; xrc always has a shared receive queue\n"
     );
-    let expected = "roce: -c: with a shared queue nobody fills the messages\n";
-    assert_eq!(error(&["--transport", "xrc", "-c"]), expected);
+    let expected = "roce: --chk: messages to a shared receive queue have no defined content\n";
+    assert_eq!(error(&["--transport", "xrc", "--chk"]), expected);
 }
 
 #[test]
@@ -172,7 +175,7 @@ fn it_prints_what_the_stock_program_prints() {
 fn unreliable_transports_play_alike_with_the_sizes_of_the_stock_programs() {
     let _alone = alone();
     for (transport, size, mtu) in [("rc", 4096, 1024), ("uc", 4096, 1024), ("ud", 1024, 4096)] {
-        let options = ["--transport", transport, "-n", "50", "-c"];
+        let options = ["--transport", transport, "-n", "50", "--chk"];
         let [theirs, ours] = play(&options, &options);
         for (mine, yours) in [(&ours, &theirs), (&theirs, &ours)] {
             assert_eq!(mine["transport"], transport);
@@ -188,7 +191,7 @@ fn sleeping_and_empty_messages_work_over_every_transport() {
     let _alone = alone();
     for transport in ["uc", "ud"] {
         let options = ["--transport", transport, "-n", "10", "-s", "0", "-r", "2"];
-        play(&[&options[..], &["-e"]].concat(), &[&options[..], &["-c"]].concat());
+        play(&[&options[..], &["-e"]].concat(), &[&options[..], &["--chk"]].concat());
     }
 }
 
@@ -196,15 +199,15 @@ fn sleeping_and_empty_messages_work_over_every_transport() {
 fn a_loss_ends_the_game_with_the_counts_of_both_sides() {
     let _alone = alone();
     for (transport, sent) in [("uc", 1), ("ud", 1)] {
-        let options = ["pingpong", "--transport", transport, "-n", "9", "-e", "--patience=0.3"];
+        let options = ["pingpong", "--transport", transport, "-n", "9", "-e", "--timeout=0.3"];
         let listener = Listener::start(&[&options[..], &["--json"]].concat());
         let to = ["127.0.0.1", "-p", &listener.port, "--impair", "loss=1,dir=tx"];
         let output = roce::roce(&[&options[..], &to].concat());
         assert_eq!(output.status.code(), Some(1), "{}", roce::stderr(&output));
         let text = String::from_utf8(output.stdout).unwrap();
         let said = format!(
-            "\n{sent} of 9 messages sent, 0 received\nthen nothing came for 0.3 s: {transport} does \
-             not send again what is lost\n"
+            "\n{sent} of 9 messages sent, 0 received\nthen no message arrived for 0.3 s: {transport} does \
+             not retransmit lost messages\n"
         );
         assert!(text.contains(&said), "{text}");
         let (status, theirs, _) = listener.finish();
@@ -228,7 +231,7 @@ fn ud_takes_messages_and_mtus_that_are_one_packet() {
     );
     assert!(text.ends_with(" is 4096 (give -s 4096 on both sides)\n"), "{text}");
     let text = error(&["pingpong", "--transport", "ud", "-m", "1024"]);
-    assert_eq!(text, "roce: -m is for rc and uc: ud has the MTU of the port\n");
+    assert_eq!(text, "roce: --mtu: ud has the MTU of the port; expected rc, uc or xrc\n");
 }
 
 #[test]

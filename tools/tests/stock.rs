@@ -145,8 +145,16 @@ const GAMES: [(&str, u8, [u8; 4]); 2] =
 #[test]
 fn a_stock_client_plays_with_us() {
     for (transport, opcode, ip) in GAMES {
-        let listener =
-            Listener::start(&["pingpong", "--transport", transport, "-n", "1", "-s", "100", "-c"]);
+        let listener = Listener::start(&[
+            "pingpong",
+            "--transport",
+            transport,
+            "-n",
+            "1",
+            "-s",
+            "100",
+            "--chk",
+        ]);
         let stock = Stock::new(ip, opcode);
         let mut stream = TcpStream::connect(format!("127.0.0.1:{}", listener.port)).unwrap();
         stream.write_all(&stock.words()).unwrap();
@@ -173,7 +181,7 @@ fn a_stock_server_plays_with_us() {
         let ip = [ip[0], ip[1], 1, ip[3]];
         let stock = Stock::new(ip, opcode);
         let args =
-            ["pingpong", "--transport", transport, "-n", "1", "-s", "100", "-c", "127.0.0.1"];
+            ["pingpong", "--transport", transport, "-n", "1", "-s", "100", "--chk", "127.0.0.1"];
         let client = command(&[&args[..], &["-p", &port]].concat())
             .stdout(std::process::Stdio::piped())
             .spawn()

@@ -220,7 +220,7 @@ fn play(transport: &str, there: &[&str]) -> [usize; 2] {
     let name = format!("tshark-{transport}-{}", there.len());
     let files = ["listening", "begins"].map(|side| scratch(&format!("{name}-{side}.pcapng")));
     let [theirs, ours] = files.each_ref().map(|file| ["--pcap", file.to_str().unwrap()]);
-    let game = ["pingpong", "--transport", transport, "-n", "100", "-c"];
+    let game = ["pingpong", "--transport", transport, "-n", "100", "--chk"];
     let listener = Listener::start(&[&game[..], there, &theirs].concat());
     let to = ["127.0.0.1", "-p", &listener.port];
     lines(&[&game[..], &to, &ours].concat());
@@ -290,7 +290,7 @@ fn play_over_ipv6(transport: &str) -> [usize; 2] {
         ip link set lo up
         ip address add fd00::1/128 dev lo nodad
         ip address add fd00::2/128 dev lo nodad
-        game="pingpong --transport $5 -n 100 -c"
+        game="pingpong --transport $5 -n 100 --chk"
         "$1" $game --ip fd00::2 --pcap "$3" -p 0 --announce >"$4" &
         until [ -s "$4" ]; do kill -0 $!; sleep 0.01; done
         "$1" $game --ip fd00::1 --pcap "$2" -p "$(head -n 1 "$4")" ::1

@@ -9,7 +9,7 @@ use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
 use super::found::{Found, Role};
-use super::{Finding, Rule, Severity, Who, judge, packet};
+use super::{Finding, Party, Rule, Severity, judge, packet};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
 use crate::flow::{Direction, Limits, Looped, Seen, Tracker};
@@ -118,8 +118,8 @@ impl Checker {
                     return &self.findings;
                 }
                 self.found.push(packet::malformed(&error));
-                let who = source(ip).map_or(Who::Unknown, Who::HostOrWay);
-                self.tell(number, time, None, |_| who);
+                let party = source(ip).map_or(Party::Unknown, Party::HostOrPath);
+                self.tell(number, time, None, |_| party);
             }
             Err(_) => {}
         }
@@ -154,7 +154,7 @@ impl Checker {
             Err(_) if roce.icrc == Icrc::Cut => {}
             Err(error) => {
                 self.found.push(packet::malformed(error));
-                self.tell(number, time, None, |_| Who::Host(from, None));
+                self.tell(number, time, None, |_| Party::Host(from, None));
             }
         }
     }
@@ -167,8 +167,8 @@ impl Checker {
                 self.counts.icrc.unknown += 1;
                 let seen = format!("{} bytes of packets that were not yet cut up", roce.udp_len);
                 let why = "no ICRC shows where they end, so nothing can be said of them";
-                self.found.push(Found::note(Rule::Crc08, seen, why));
-                self.tell(number, time, None, |_| Who::Unknown);
+                self.found.push(Found::note(Rule::IcrcBad, seen, why));
+                self.tell(number, time, None, |_| Party::Unknown);
                 return false;
             }
             Icrc::Good => self.counts.icrc.good += 1,
@@ -177,14 +177,14 @@ impl Checker {
                 self.counts.icrc.good += 1;
                 let seen = "FLUSH whose ICRC covers its headers twice, as rxe computes it";
                 let expected = format!("0x{:08x}", computed.swap_bytes());
-                self.found.push(Found::sender(Rule::Crc01, Severity::Quirk, seen, expected));
+                self.found.push(Found::sender(Rule::IcrcMethod, Severity::Quirk, seen, expected));
             }
             Icrc::Bad { found, computed } => {
                 self.counts.icrc.bad += 1;
                 let seen = format!("ICRC 0x{:08x}", found.swap_bytes());
                 let expected = format!("0x{:08x}", computed.swap_bytes());
-                self.found.push(Found::violation(Rule::Crc08, seen, expected));
-                self.tell(number, time, None, |_| Who::HostOrWay(from));
+                self.found.push(Found::violation(Rule::IcrcBad, seen, expected));
+                self.tell(number, time, None, |_| Party::HostOrPath(from));
                 return false;
             }
         }
@@ -226,10 +226,10 @@ impl Checker {
         let sender = self.tracker.other(&direction).map(|(other, _)| other.qp);
         let sender = sender.or(datagram.deth().map(|deth| deth.source_qp));
         self.tell(number, time, Some(direction), |role| match role {
-            Role::Sender => Who::Host(direction.source, sender),
-            Role::Receiver => Who::Host(direction.destination, Some(direction.qp)),
-            Role::Network => Who::Network,
-            Role::Unknown => Who::Unknown,
+            Role::Sender => Party::Host(direction.source, sender),
+            Role::Receiver => Party::Host(direction.destination, Some(direction.qp)),
+            Role::Network => Party::Network,
+            Role::Unknown => Party::Unknown,
         });
     }
 
@@ -239,10 +239,10 @@ impl Checker {
         packet: u64,
         time: Option<Duration>,
         direction: Option<Direction>,
-        who: impl Fn(Role) -> Who,
+        party: impl Fn(Role) -> Party,
     ) {
         for found in self.found.drain(..) {
-            let Found { rule, severity, role, seen, expected } = found;
+            let Found { rule, severity, role, seen: found, expected } = found;
             if let (Severity::Quirk, Some(direction), true) = (severity, direction, rule.is_habit())
             {
                 if self.quirks.len() >= QUIRKS {
@@ -253,8 +253,8 @@ impl Checker {
                 }
             }
             *self.counts.findings.entry((rule, severity)).or_default() += 1;
-            let who = who(role);
-            self.findings.push(Finding { rule, severity, packet, time, who, seen, expected });
+            let party = party(role);
+            self.findings.push(Finding { rule, severity, packet, time, party, found, expected });
         }
     }
 }

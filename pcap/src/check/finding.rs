@@ -1,4 +1,4 @@
-//! What a check finds.
+//! Findings of the checker.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,35 +8,34 @@ use softroce::ids::Qpn;
 
 use super::Rule;
 
-/// Something about a packet that a rule speaks of.
+/// A packet that breaks a rule, or an event that explains packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// The rule.
+    /// Rule that the finding concerns.
     pub rule: Rule,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// The packet's number in the capture.
+    /// Number of the packet in the capture.
     pub packet: u64,
-    /// When it was captured, since the Unix epoch.
+    /// Time of capture, since the Unix epoch.
     pub time: Option<Duration>,
-    /// The party at fault.
-    pub who: Who,
-    /// What was seen.
-    pub seen: String,
-    /// What was expected; in a note, what it comes from.
+    /// Party at fault.
+    pub party: Party,
+    /// What was found.
+    pub found: String,
+    /// What was expected; in a note, the cause.
     pub expected: String,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// Nothing is wrong, or the capture cannot tell: a retransmission and its cause, a NAK, packets
-    /// that were not captured.
+    /// An event and its cause (a retransmission, a NAK), or packets missing from the capture, which prevent a verdict.
     Note,
-    /// Not as the specification has it, but as a widespread stack is known to do it. What is a
-    /// habit in every packet is told once for each direction of a connection.
+    /// A known deviation of a widespread stack. One that every packet repeats is reported once for each direction of
+    /// a connection.
     Quirk,
-    /// Against the rules.
+    /// A contradiction of the protocol.
     Violation,
 }
 
@@ -44,7 +43,7 @@ impl Severity {
     /// Every severity, the mildest first.
     pub const ALL: [Self; 3] = [Self::Note, Self::Quirk, Self::Violation];
 
-    /// In lower case.
+    /// Returns the name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -60,25 +59,25 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A party at fault.
+/// Party at fault.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Who {
-    /// A host, and its queue pair if the capture tells.
+pub enum Party {
+    /// A host, and its queue pair if the capture shows it.
     Host(IpAddr, Option<Qpn>),
-    /// That host, or what changes packets on the way from it.
-    HostOrWay(IpAddr),
+    /// A host, or a device on the path from it that changes packets.
+    HostOrPath(IpAddr),
     /// The network: it lost or reordered packets.
     Network,
-    /// The capture cannot tell: it began late, or packets are missing from it.
+    /// Not known: the capture began late, or packets are missing from it.
     Unknown,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host(ip, Some(qp)) => write!(f, "{ip} qp {qp}"),
             Self::Host(ip, None) => write!(f, "{ip}"),
-            Self::HostOrWay(ip) => write!(f, "{ip} or the way from it"),
+            Self::HostOrPath(ip) => write!(f, "{ip} or the path from it"),
             Self::Network => f.write_str("network"),
             Self::Unknown => f.write_str("unknown"),
         }

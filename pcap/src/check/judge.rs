@@ -13,14 +13,14 @@ pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<Found>) {
     match syndrome {
         Syndrome::Reserved(byte) => {
             let seen = format!("syndrome 0x{byte:02x}");
-            found.push(Found::violation(Rule::Rsp11, seen, "an ACK, NAK or RNR NAK"));
+            found.push(Found::violation(Rule::Syndrome, seen, "an ACK, NAK or RNR NAK"));
         }
         Syndrome::Nak(NakCode::Reserved(code)) => {
-            found.push(Found::violation(Rule::Req22, format!("NAK code {code}"), "0 to 3"));
+            found.push(Found::violation(Rule::NakCode, format!("NAK code {code}"), "0 to 3"));
         }
         Syndrome::Nak(NakCode::InvalidRdRequest) => {
             let seen = "NAK code 4, invalid RD request";
-            found.push(Found::violation(Rule::Req22, seen, "0 to 3: this is no RD"));
+            found.push(Found::violation(Rule::NakCode, seen, "0 to 3: this is no RD"));
         }
         _ => {}
     }
@@ -52,7 +52,7 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
             again(seen, cause, unreliable)
         }
         Repetition::Hole { first, count } => {
-            let rule = if unreliable { Rule::Uc02 } else { Rule::Req01 };
+            let rule = if unreliable { Rule::UcPsnGap } else { Rule::PsnGap };
             let seen = format!("{count} requests from psn={first} on were not captured");
             let expected = "lost on their way, or not captured";
             Found::new(rule, Severity::Note, Role::Unknown, seen, expected)
@@ -61,16 +61,16 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
             let seen = format!("{} after {waited:?}", line(datagram));
             let expected = format!("not within {timer:?} of the RNR NAK in packet {rnr}");
             if certain {
-                Found::violation(Rule::Req23, seen, expected)
+                Found::violation(Rule::RnrRetransmission, seen, expected)
             } else {
                 let why = format!("{expected}, if the network has not made two of one");
-                Found::new(Rule::Req23, Severity::Note, Role::Unknown, seen, why)
+                Found::new(Rule::RnrRetransmission, Severity::Note, Role::Unknown, seen, why)
             }
         }
         Repetition::Restarted { expected } => {
             let seen = format!("psn={}, far from psn={expected}", datagram.bth.psn);
             let why = "a new connection of a queue pair of this number";
-            Found::new(Rule::Req01, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::PsnGap, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
@@ -78,30 +78,36 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
 fn again(seen: String, cause: Cause, unreliable: bool) -> Found {
     let (rule, role, why) = match cause {
         _ if unreliable => (
-            Rule::Uc02,
+            Rule::UcPsnGap,
             Role::Network,
             "UC sends once: the network repeated it, or \
              changed the order"
                 .to_owned(),
         ),
-        Cause::Nak { packet } => {
-            (Rule::Req18, Role::Network, format!("asked for by the NAK in packet {packet}"))
-        }
-        Cause::Rnr { packet } => {
-            (Rule::Req23, Role::Receiver, format!("put off by the RNR NAK in packet {packet}"))
-        }
+        Cause::Nak { packet } => (
+            Rule::FastRetransmission,
+            Role::Network,
+            format!("asked for by the NAK in packet {packet}"),
+        ),
+        Cause::Rnr { packet } => (
+            Rule::RnrRetransmission,
+            Role::Receiver,
+            format!("put off by the RNR NAK in packet {packet}"),
+        ),
         Cause::Implied { packet } => {
             let why =
                 format!("packet {packet} is of what comes later, and the answer was not whole");
-            (Rule::Req12, Role::Network, why)
+            (Rule::ImpliedNak, Role::Network, why)
         }
-        Cause::Timeout { waited } => {
-            (Rule::Req28, Role::Network, format!("a timeout: nothing was sent for {waited:?}"))
-        }
+        Cause::Timeout { waited } => (
+            Rule::TimeoutRetransmission,
+            Role::Network,
+            format!("a timeout: nothing was sent for {waited:?}"),
+        ),
         Cause::Unknown => {
             let why =
                 "no reason was captured; the network may have repeated it or changed the order";
-            (Rule::Req19, Role::Unknown, why.to_owned())
+            (Rule::Retransmission, Role::Unknown, why.to_owned())
         }
     };
     Found::new(rule, Severity::Note, role, seen, why)
@@ -109,16 +115,16 @@ fn again(seen: String, cause: Cause, unreliable: bool) -> Found {
 
 fn sequence(error: &SequenceError) -> Found {
     let (rule, expected) = match error {
-        SequenceError::Unopened { .. } => (Rule::Rsp15, "FIRST or ONLY".to_owned()),
+        SequenceError::Unopened { .. } => (Rule::MessageNotOpened, "FIRST or ONLY".to_owned()),
         SequenceError::Unfinished { open, found } => {
             let of = if found.operation() == Operation::Send { "SEND" } else { "WRITE" };
             let rule = match found.position().is_start() {
-                false if of != *open => Rule::Rsp17,
-                _ => Rule::Rsp16,
+                false if of != *open => Rule::MessageMixed,
+                _ => Rule::MessageNotFinished,
             };
             (rule, format!("MIDDLE or LAST of the {open}"))
         }
-        SequenceError::NotARequest { .. } => (Rule::Rsp16, "a request".to_owned()),
+        SequenceError::NotARequest { .. } => (Rule::MessageNotFinished, "a request".to_owned()),
     };
     Found::violation(rule, error.to_string(), expected)
 }
@@ -133,59 +139,68 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
                 "psn={} or later: the READ at psn={first} takes {count}",
                 first.plus(count)
             );
-            Found::violation(Rule::Req03, line(datagram), expected)
+            Found::violation(Rule::PsnInsideRead, line(datagram), expected)
         }
         Asking::ResumedElsewhere { expected } => {
             let expected = format!(
                 "va=0x{:x} rkey={} dmalen={}, the rest of the READ",
                 expected.addr, expected.rkey, expected.length
             );
-            Found::violation(Rule::Req16, line(datagram), expected)
+            Found::violation(Rule::ReadResumed, line(datagram), expected)
         }
         Asking::Differs { original, opcode, len } => {
             let expected = format!("packet {original} again: {opcode} with {len} bytes, unchanged");
-            Found::violation(Rule::Req19, line(datagram), expected)
+            Found::violation(Rule::Retransmission, line(datagram), expected)
         }
         Asking::FlushWithoutAddress { original } => {
             let expected = format!("the address that packet {original} has");
-            Found::sender(Rule::Req19, Severity::Quirk, "FLUSH sent again with address 0", expected)
+            Found::sender(
+                Rule::Retransmission,
+                Severity::Quirk,
+                "FLUSH sent again with address 0",
+                expected,
+            )
         }
         Asking::NotMtu { mtu: Some(mtu) } => {
             let seen = format!("{opcode} with {len} bytes");
-            Found::violation(Rule::Pkt18, seen, format!("{mtu}, the path MTU"))
+            Found::violation(Rule::MtuMismatch, seen, format!("{mtu}, the path MTU"))
         }
         Asking::NotMtu { mtu: None } => {
             let seen = format!("{opcode} with {len} bytes");
-            Found::violation(Rule::Pkt18, seen, "a path MTU: 256, 512, 1024, 2048 or 4096")
+            Found::violation(Rule::MtuMismatch, seen, "a path MTU: 256, 512, 1024, 2048 or 4096")
         }
         Asking::LongerThanMtu { mtu } => {
             let seen = format!("{opcode} with {len} bytes");
-            Found::violation(Rule::Rsp19, seen, format!("at most {mtu}, the path MTU"))
+            Found::violation(Rule::PayloadLength, seen, format!("at most {mtu}, the path MTU"))
         }
         Asking::OtherMtu { other } => {
             let seen = format!("{opcode} with {len} bytes");
             let expected = format!("{other}: both sides are to use one path MTU");
-            Found::new(Rule::Pkt18, Severity::Violation, Role::Unknown, seen, expected)
+            Found::new(Rule::MtuMismatch, Severity::Violation, Role::Unknown, seen, expected)
         }
         Asking::WriteLength { announced, sent } => {
             let seen = format!("a WRITE of {sent} bytes");
-            Found::violation(Rule::Rsp20, seen, format!("{announced}, as its RETH says"))
+            Found::violation(Rule::WriteLength, seen, format!("{announced}, as its RETH says"))
         }
         // rxe does not look at credits.
         Asking::BeyondCredits { by } => {
             let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
-            Found::sender(Rule::Rsp11, Severity::Quirk, seen, "one, to ask for credits")
+            Found::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to ask for credits")
         }
-        Asking::OtherTransport { before } => {
-            Found::violation(Rule::Pkt11, line(datagram), format!("{before:?}, as before"))
-        }
+        Asking::OtherTransport { before } => Found::violation(
+            Rule::TransportMismatch,
+            line(datagram),
+            format!("{before:?}, as before"),
+        ),
         Asking::OtherPartition { before } => {
             let seen = format!("P_Key 0x{:04x}", datagram.bth.pkey.0);
-            Found::violation(Rule::Pkt12, seen, format!("0x{:04x}, as before", before.0))
+            Found::violation(Rule::PKey, seen, format!("0x{:04x}, as before", before.0))
         }
-        Asking::AgainWithoutAckReq => {
-            Found::violation(Rule::Req07, format!("{} again", line(datagram)), "AckReq set")
-        }
+        Asking::AgainWithoutAckReq => Found::violation(
+            Rule::RetransmissionWithoutAckReq,
+            format!("{} again", line(datagram)),
+            "AckReq set",
+        ),
     }
 }
 
@@ -202,58 +217,58 @@ fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> Found {
                 Some(packet) => format!("packet {packet} was lost behind the point of capture"),
                 None => "the packet was lost before the point of capture".to_owned(),
             };
-            Found::new(Rule::Rsp02, Severity::Note, Role::Network, seen, why)
+            Found::new(Rule::SequenceNak, Severity::Note, Role::Network, seen, why)
         }
         Refusal::SequenceNakAgain { first, certain: true } => {
             let expected = format!("silence: packet {first} asked, and it did not come again");
-            Found::violation(Rule::Rsp02, seen, expected)
+            Found::violation(Rule::SequenceNak, seen, expected)
         }
         Refusal::SequenceNakAgain { first, certain: false } => {
             let why = format!(
                 "asked for in packet {first} too: a copy, or the packet came again and was not captured"
             );
-            Found::new(Rule::Rsp02, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
         Refusal::SequenceNakAfterRnr { rnr } => {
             let expected = format!("silence until what packet {rnr} put off comes again");
-            Found::sender(Rule::Rsp25, Severity::Quirk, seen, expected)
+            Found::sender(Rule::NakAfterRnr, Severity::Quirk, seen, expected)
         }
         Refusal::NakOfAcknowledged { newest, certain: true } => {
             let expected = format!("psn={} or later", newest.next());
-            Found::violation(Rule::Rsp02, seen, expected)
+            Found::violation(Rule::SequenceNak, seen, expected)
         }
         Refusal::NakOfAcknowledged { newest, certain: false } => {
             let why = format!(
                 "psn={newest} was acknowledged before: the network changed the order, \
                  or the responder takes it back"
             );
-            Found::new(Rule::Rsp02, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
         Refusal::RnrNak { request } => {
-            Found::note(Rule::Rsp23, seen, format!("no receive request for {}", of(request)))
+            Found::note(Rule::RnrNak, seen, format!("no receive request for {}", of(request)))
         }
         Refusal::RnrOfOther { request } => {
             let expected = format!("an answer: {request} takes no receive request here");
-            Found::violation(Rule::Rsp23, seen, expected)
+            Found::violation(Rule::RnrNak, seen, expected)
         }
         Refusal::Refused { request } => {
             let why = format!("{} is refused for good", of(request));
-            Found::new(Rule::Req21, Severity::Note, Role::Receiver, seen, why)
+            Found::new(Rule::FatalNak, Severity::Note, Role::Receiver, seen, why)
         }
         Refusal::AccessNakOfSend { request } => {
             let expected = format!("another NAK code: {request} names no memory");
-            Found::violation(Rule::Rsp26, seen, expected)
+            Found::violation(Rule::AccessNak, seen, expected)
         }
         Refusal::AfterRefusal { nak, refused, certain: true } => {
             let expected = format!("nothing: packet {nak} refused psn={refused} for good");
-            Found::violation(Rule::Rsp42, seen, expected)
+            Found::violation(Rule::ResponseAfterFatalNak, seen, expected)
         }
         Refusal::AfterRefusal { nak, refused, certain: false } => {
             let why = format!(
                 "packet {nak} refused psn={refused} for good; what was asked since may be of a new \
                  connection with the same numbers"
             );
-            Found::new(Rule::Rsp42, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::ResponseAfterFatalNak, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
@@ -267,67 +282,69 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
                 "psn={next} is the next that was not captured: requests are missing \
                  from the capture, or the responder answers what was not sent"
             );
-            Found::new(Rule::Rsp12, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::Older { newest, after_duplicate: true } => {
             let expected = format!("psn={newest}, the newest");
-            Found::sender(Rule::Rsp04, Severity::Quirk, seen, expected)
+            Found::sender(Rule::OldAck, Severity::Quirk, seen, expected)
         }
         Answering::Older { newest, after_duplicate: false } => {
             let why = format!("psn={newest} was acknowledged before: the order was changed");
-            Found::new(Rule::Rsp04, Severity::Note, Role::Network, seen, why)
+            Found::new(Rule::OldAck, Severity::Note, Role::Network, seen, why)
         }
         Answering::Msn { low, high, may_count_more: true } => {
             let why = format!("{}, or the capture lacks requests", msn_range(low, high));
-            Found::new(Rule::Rsp14, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::Msn, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::Msn { low, high, may_count_more: false } => {
-            Found::violation(Rule::Rsp14, seen, msn_range(low, high))
+            Found::violation(Rule::Msn, seen, msn_range(low, high))
         }
         Answering::Unasked => {
             let why = "no captured request has this PSN: requests are missing from the capture, \
                        or the responder answers what was not sent";
-            Found::new(Rule::Rsp12, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::WrongAnswer { request } => {
             let (rule, expected) = match request.operation() {
-                Operation::ReadRequest => (Rule::Req12, "READ responses"),
-                Operation::CompareSwap | Operation::FetchAdd => (Rule::Req12, "ATOMIC_ACK"),
+                Operation::ReadRequest => (Rule::ImpliedNak, "READ responses"),
+                Operation::CompareSwap | Operation::FetchAdd => (Rule::ImpliedNak, "ATOMIC_ACK"),
                 Operation::Flush | Operation::AtomicWrite => {
-                    (Rule::Req40, "READ_RESPONSE_ONLY without payload")
+                    (Rule::FlushResponse, "READ_RESPONSE_ONLY without payload")
                 }
-                _ => (Rule::Req17, "ACK"),
+                _ => (Rule::ReadResponseShape, "ACK"),
             };
             Found::violation(rule, format!("{seen} to {request}"), expected)
         }
         Answering::Unanswered { request, psn } => {
             let seen = format!("{seen}, and no whole answer to {request} psn={psn}");
             let why = "the answer was lost on its way, or not captured";
-            Found::new(Rule::Req12, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::ImpliedNak, Severity::Note, Role::Unknown, seen, why)
         }
-        Answering::NotAnAck => Found::violation(Rule::Req39, seen, "the syndrome of an ACK"),
+        Answering::NotAnAck => {
+            Found::violation(Rule::ResponseNotAck, seen, "the syndrome of an ACK")
+        }
         Answering::OtherConnection { before } => {
             let seen = format!("{seen}, which queue pair {before} was not asked");
             let why = "a new connection of a queue pair of this number";
-            Found::new(Rule::Rsp12, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::Overtaken { by } => {
             let why = format!(
                 "packet {by} answers what was asked later: the responder sent that first, or the \
                  network changed the order"
             );
-            Found::new(Rule::Rsp40, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::ResponseOrder, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::TooManyOutstanding { count, newest, limit } => {
             let seen = format!(
                 "{count} READs and atomics without an answer, the newest in packet {newest}"
             );
             let expected = format!("{limit}, as the responder told when it was connected");
-            Found::new(Rule::Req31, Severity::Violation, Role::Receiver, seen, expected)
+            Found::new(Rule::OutstandingReads, Severity::Violation, Role::Receiver, seen, expected)
         }
         Answering::AtomicChanged { first, value } => {
             let expected = format!("value=0x{value:x} as in packet {first}");
-            Found::violation(Rule::Rsp08, seen, expected)
+            Found::violation(Rule::DuplicateAtomic, seen, expected)
         }
     }
 }
@@ -338,30 +355,30 @@ fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> Found {
     match *event {
         ReadResponse::Position { expected } => {
             let expected = format!("READ_RESPONSE_{}", format!("{expected:?}").to_uppercase());
-            Found::violation(Rule::Req17, seen, expected)
+            Found::violation(Rule::ReadResponseShape, seen, expected)
         }
         ReadResponse::Length { expected } => {
-            let rule = if expected == 0 { Rule::Req40 } else { Rule::Req17 };
+            let rule = if expected == 0 { Rule::FlushResponse } else { Rule::ReadResponseShape };
             Found::violation(rule, seen, format!("len={expected}"))
         }
         ReadResponse::ResumedWithoutFirst => {
             let expected = "FIRST or ONLY where the READ was resumed";
-            Found::sender(Rule::Req17, Severity::Quirk, seen, expected)
+            Found::sender(Rule::ReadResponseShape, Severity::Quirk, seen, expected)
         }
         ReadResponse::Hole { first, count } => {
             let missing = format!("{count} READ responses from psn={first} on were not captured");
             let why = "lost on their way, or not captured";
-            Found::new(Rule::Req14, Severity::Note, Role::Unknown, missing, why)
+            Found::new(Rule::ReadResponseGap, Severity::Note, Role::Unknown, missing, why)
         }
         ReadResponse::Again => {
             let why = "no second question was captured; the network may have changed the order";
-            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
         }
         ReadResponse::Changed { first } => {
             let why = format!(
                 "packet {first} has other data: the READ was executed again, and its memory had changed"
             );
-            Found::new(Rule::Rsp05, Severity::Note, Role::Unknown, seen, why)
+            Found::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
@@ -371,11 +388,11 @@ fn managing(event: &Managing) -> Found {
     match *event {
         Managing::Transaction { packet, expected, found } => {
             let expected = format!("0x{expected:x}, as in packet {packet}");
-            Found::violation(Rule::Cm08, format!("transaction 0x{found:x}"), expected)
+            Found::violation(Rule::CmTransaction, format!("transaction 0x{found:x}"), expected)
         }
         Managing::Depth { packet, allowed, found } => {
             let expected = format!("at most {allowed}, which packet {packet} takes at once");
-            Found::violation(Rule::Cm07, format!("initiator depth {found}"), expected)
+            Found::violation(Rule::CmDepth, format!("initiator depth {found}"), expected)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Holds captured traffic against the rules of RoCEv2.
+//! Checks captured traffic against the rules of RoCEv2.
 //!
 //! ```text
 //!  frame ─▶ dissect ─▶ ICRC ──bad──▶ finding
@@ -19,6 +19,6 @@ mod packet;
 mod rule;
 
 pub use checker::{Checker, Counts};
-pub use finding::{Finding, Severity, Who};
+pub use finding::{Finding, Party, Severity};
 pub use online::OnlineCheck;
 pub use rule::Rule;

@@ -23,25 +23,25 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
     let port = roce.ip.source.port();
     if port < SOURCE_PORTS {
         let seen = format!("UDP source port {port}");
-        found.push(Found::sender(Rule::Pkt01, Severity::Quirk, seen, "0xc000 to 0xffff"));
+        found.push(Found::sender(Rule::UdpSourcePort, Severity::Quirk, seen, "0xc000 to 0xffff"));
     }
     if roce.ip.ipv4.is_some_and(|ipv4| !ipv4.dont_fragment) {
-        found.push(Found::violation(Rule::Pkt03, "DF clear", "DF set"));
+        found.push(Found::violation(Rule::Ipv4Header, "DF clear", "DF set"));
     }
     let bth = &datagram.bth;
     if bth.dest_qp == Qpn::new(0) {
-        found.push(Found::violation(Rule::Pkt10, "destination queue pair 0", "any other"));
+        found.push(Found::violation(Rule::DestinationQp, "destination queue pair 0", "any other"));
     }
     let transport = bth.opcode.transport();
     if matches!(transport, Transport::Rc | Transport::Xrc | Transport::Uc)
         && [Qpn::GSI, MULTICAST].contains(&bth.dest_qp)
     {
         let seen = format!("{} to queue pair {}", bth.opcode, bth.dest_qp);
-        found.push(Found::violation(Rule::Pkt10, seen, "a connected queue pair"));
+        found.push(Found::violation(Rule::DestinationQp, seen, "a connected queue pair"));
     }
     if bth.pkey.partition() == 0 {
         let seen = format!("P_Key 0x{:04x}", bth.pkey.0);
-        found.push(Found::violation(Rule::Pkt12, seen, "a key with low 15 bits other than 0"));
+        found.push(Found::violation(Rule::PKey, seen, "a key with low 15 bits other than 0"));
     }
     if bth.opcode.operation() == Operation::Cnp {
         cnp(roce, bth, found);
@@ -57,7 +57,7 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
     if bth.solicited && !ends_a_receive {
         let seen = format!("solicited event in {}", bth.opcode);
         found.push(Found::violation(
-            Rule::Req41,
+            Rule::Solicited,
             seen,
             "in what ends a SEND, or in WRITE with imm",
         ));
@@ -72,8 +72,8 @@ fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
         let seen = format!("reserved bits 0x{:02x} and 0x{:02x}", reserved[0], reserved[1]);
         // The ICRC covers those of byte 8 only: a switch may have set the others.
         found.push(match reserved[1] {
-            0 => Found::new(Rule::Pkt15, Severity::Quirk, Role::Unknown, seen, "0 and 0"),
-            _ => Found::violation(Rule::Pkt15, seen, "0 and 0"),
+            0 => Found::new(Rule::ReservedBits, Severity::Quirk, Role::Unknown, seen, "0 and 0"),
+            _ => Found::violation(Rule::ReservedBits, seen, "0 and 0"),
         });
     }
     if bth.fecn || bth.becn {
@@ -81,10 +81,15 @@ fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
         let set = names.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect::<Vec<_>>();
         let seen = format!("{} set in {}", set.join(" and "), bth.opcode);
         let expected = "clear: RoCEv2 uses IP's ECN bits";
-        found.push(Found::new(Rule::Pkt15, Severity::Quirk, Role::Unknown, seen, expected));
+        found.push(Found::new(Rule::ReservedBits, Severity::Quirk, Role::Unknown, seen, expected));
     }
     if !bth.migreq {
-        found.push(Found::sender(Rule::Pkt15, Severity::Quirk, "MigReq 0", "1, as adapters send"));
+        found.push(Found::sender(
+            Rule::ReservedBits,
+            Severity::Quirk,
+            "MigReq 0",
+            "1, as adapters send",
+        ));
     }
 }
 
@@ -96,10 +101,10 @@ fn ack_req(bth: &Bth, found: &mut Vec<Found>) {
     match bth.opcode.transport() {
         // rxe did so until 2024.
         Transport::Uc | Transport::Ud => {
-            found.push(Found::sender(Rule::Req06, Severity::Quirk, seen, "clear"));
+            found.push(Found::sender(Rule::AckReq, Severity::Quirk, seen, "clear"));
         }
         _ if !bth.opcode.is_request() => {
-            found.push(Found::violation(Rule::Req06, seen, "clear"));
+            found.push(Found::violation(Rule::AckReq, seen, "clear"));
         }
         _ => {}
     }
@@ -125,7 +130,7 @@ fn cnp(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
     }
     if !wrong.is_empty() {
         let seen = format!("CNP with {}", wrong.join(", "));
-        found.push(Found::violation(Rule::Cc01, seen, "BECN alone, PSN 0, 16 zero bytes"));
+        found.push(Found::violation(Rule::Cnp, seen, "BECN alone, PSN 0, 16 zero bytes"));
     }
 }
 
@@ -140,14 +145,22 @@ pub(super) fn content(
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
     if len > 0 && has_no_payload(opcode.operation()) {
         let seen = format!("{opcode} with {len} bytes of payload");
-        found.push(Found::violation(Rule::Pkt07, seen, "none"));
+        found.push(Found::violation(Rule::DatagramLength, seen, "none"));
     }
     if opcode.position() == Position::Last && len == 0 && opcode.is_request() {
-        found.push(Found::violation(Rule::Rsp19, format!("{opcode} without payload"), "1 byte"));
+        found.push(Found::violation(
+            Rule::PayloadLength,
+            format!("{opcode} without payload"),
+            "1 byte",
+        ));
     }
     if len > LARGEST_MTU {
         let seen = format!("{len} bytes of payload");
-        found.push(Found::violation(Rule::Rsp19, seen, "at most 4096, the largest path MTU"));
+        found.push(Found::violation(
+            Rule::PayloadLength,
+            seen,
+            "at most 4096, the largest path MTU",
+        ));
     }
     if let Some(reth) = datagram.reth() {
         memory(&reth, found);
@@ -156,13 +169,13 @@ pub(super) fn content(
         && !atomic.addr.is_multiple_of(8)
     {
         let seen = format!("{opcode} at 0x{:x}", atomic.addr);
-        found.push(Found::violation(Rule::Rsp31, seen, "a multiple of 8"));
+        found.push(Found::violation(Rule::AtomicAlignment, seen, "a multiple of 8"));
     }
     if opcode.operation() == Operation::AtomicWrite {
         let reth = datagram.reth().unwrap_or_default();
         if len != 8 || reth.length != 8 || !reth.addr.is_multiple_of(8) {
             let seen = format!("{len} bytes at 0x{:x}, DMA length {}", reth.addr, reth.length);
-            found.push(Found::violation(Rule::Rsp32, seen, "8 bytes at a multiple of 8"));
+            found.push(Found::violation(Rule::AtomicWrite, seen, "8 bytes at a multiple of 8"));
         }
     }
     if opcode.transport() == Transport::Ud {
@@ -183,24 +196,24 @@ fn pad(roce: &RocePacket<'_>, datagram: &Datagram<'_>, whole: bool, found: &mut 
     let (pad, len) = (usize::from(datagram.bth.pad), datagram.payload_len);
     if pad != padding(len) {
         let seen = format!("{pad} bytes of padding after {len}");
-        found.push(Found::violation(Rule::Pkt16, seen, padding(len).to_string()));
+        found.push(Found::violation(Rule::Padding, seen, padding(len).to_string()));
         return;
     }
     let end = roce.ip.payload.len() - ICRC_LEN;
     if whole && roce.ip.payload[end - pad..end].iter().any(|byte| *byte != 0) {
-        found.push(Found::violation(Rule::Pkt16, "padding that is not zero", "zeros"));
+        found.push(Found::violation(Rule::Padding, "padding that is not zero", "zeros"));
     }
 }
 
 fn memory(reth: &Reth, found: &mut Vec<Found>) {
     if reth.length > LONGEST {
         let seen = format!("DMA length {}", reth.length);
-        found.push(Found::violation(Rule::Rsp21, seen, "at most 2^31"));
+        found.push(Found::violation(Rule::RethLength, seen, "at most 2^31"));
     }
     let last = reth.length.checked_sub(1).map_or(0, u64::from);
     if reth.addr.checked_add(last).is_none() {
         let seen = format!("{} bytes at 0x{:x}", reth.length, reth.addr);
-        found.push(Found::violation(Rule::Rsp28, seen, "an end below 2^64"));
+        found.push(Found::violation(Rule::AddressOverflow, seen, "an end below 2^64"));
     }
 }
 
@@ -209,7 +222,7 @@ fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &m
     // rxe sends to the queue pair that the work request names.
     if roce.ip.destination.ip().is_multicast() && to != MULTICAST {
         let seen = format!("multicast to queue pair {to}");
-        found.push(Found::sender(Rule::Ud10, Severity::Quirk, seen, "0xffffff"));
+        found.push(Found::sender(Rule::MulticastQp, Severity::Quirk, seen, "0xffffff"));
     }
     if to != Qpn::GSI {
         return;
@@ -218,11 +231,11 @@ fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &m
         && deth.qkey != GSI_QKEY
     {
         let seen = format!("Q_Key {} to queue pair 1", deth.qkey);
-        found.push(Found::violation(Rule::Ud11, seen, GSI_QKEY.to_string()));
+        found.push(Found::violation(Rule::GsiQKey, seen, GSI_QKEY.to_string()));
     }
     if datagram.payload_len != Mad::DATAGRAM_LEN {
         let seen = format!("{} bytes to queue pair 1", datagram.payload_len);
-        found.push(Found::violation(Rule::Cm01, seen, "a MAD of 256"));
+        found.push(Found::violation(Rule::Mad, seen, "a MAD of 256"));
         return;
     }
     let Some(Mad { base_version, class, class_version, method, .. }) =
@@ -232,7 +245,7 @@ fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &m
     };
     if class == Mad::CM && (base_version, class_version, method) != (1, 2, Mad::SEND) {
         let seen = format!("CM MAD of version {base_version}, {class_version}, method {method}");
-        found.push(Found::violation(Rule::Cm01, seen, "version 1, 2, method 3"));
+        found.push(Found::violation(Rule::Mad, seen, "version 1, 2, method 3"));
     }
 }
 
@@ -240,17 +253,17 @@ fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &m
 pub(super) fn malformed(error: &ParseError) -> Found {
     let seen = error.to_string();
     match error {
-        ParseError::TransportVersion { .. } => Found::violation(Rule::Pkt08, seen, "0"),
+        ParseError::TransportVersion { .. } => Found::violation(Rule::TransportVersion, seen, "0"),
         ParseError::UnassignedOpcode { byte } if *byte >= 0xc0 => {
-            Found::note(Rule::Pkt09, seen, "a manufacturer may use it among its own")
+            Found::note(Rule::UnassignedOpcode, seen, "a manufacturer may use it among its own")
         }
         ParseError::UnassignedOpcode { .. } => {
-            Found::violation(Rule::Pkt09, seen, "an assigned opcode")
+            Found::violation(Rule::UnassignedOpcode, seen, "an assigned opcode")
         }
         ParseError::Fragment { .. } | ParseError::Ipv4HeaderLength { .. } => {
-            Found::violation(Rule::Pkt03, seen, "an IPv4 header of 20 bytes, and no fragment")
+            Found::violation(Rule::Ipv4Header, seen, "an IPv4 header of 20 bytes, and no fragment")
         }
-        _ => Found::violation(Rule::Pkt07, seen, "headers, padding and ICRC whole"),
+        _ => Found::violation(Rule::DatagramLength, seen, "headers, padding and ICRC whole"),
     }
 }
 

@@ -56,16 +56,32 @@ pub struct Packet<'a> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
+    /// The file has no bytes.
+    #[error(
+        "the file is empty: expected a pcap or pcapng capture; did the capturing program have the right to capture?"
+    )]
+    Empty,
     /// It does not begin as pcap or pcapng does.
-    #[error("not a capture file (magic 0x{magic:08x})")]
+    #[error(
+        "not a capture file (magic 0x{magic:08x}): expected pcap or pcapng, also compressed with gzip or zstd; \
+         editcap converts other formats"
+    )]
     NotACapture {
         /// The first four bytes, big-endian; missing ones are zero.
         magic: u32,
     },
+    /// It ends inside the header of the file.
+    #[error(
+        "cut short in the file header: expected at least a whole header; copy or capture the file again"
+    )]
+    CutHeader,
     /// It ends inside a record, as it does when the program that wrote it was killed.
-    #[error("cut short in the record after packet {after}")]
+    #[error(
+        "cut short in the record after packet {after}: packets up to that one were read; was the capturing program \
+         killed, or the file copied in part?"
+    )]
     CutShort {
-        /// The number of the last whole packet.
+        /// Number of the last whole packet.
         after: u64,
     },
     /// A record contradicts itself.
@@ -145,13 +161,18 @@ impl<R: Read> Reader<R> {
         let [m0, m1, m2, m3, ..] = header;
         let not_a_capture =
             || ReadError::NotACapture { magic: u32::from_be_bytes([m0, m1, m2, m3]) };
-        if have < 4 {
-            return Err(not_a_capture());
+        match have {
+            0 => return Err(ReadError::Empty),
+            1..4 => return Err(not_a_capture()),
+            _ => {}
         }
         if [m0, m1, m2, m3] == SECTION_HEADER {
             let format = Format::PcapNg { big_endian: false, interfaces: Vec::new() };
             let mut reader = Self { input, format, count: 0 };
-            reader.rest_of_block()?;
+            match reader.rest_of_block() {
+                Err(ReadError::CutShort { .. }) => return Err(ReadError::CutHeader),
+                header => header?,
+            }
             reader.take_block()?;
             return Ok(reader);
         }
@@ -160,7 +181,7 @@ impl<R: Read> Reader<R> {
         header[..have].copy_from_slice(input.record());
         let (_, parsed) = parse_pcap_header(&header).map_err(|_| not_a_capture())?;
         if have < PCAP_HEADER {
-            return Err(ReadError::CutShort { after: 0 });
+            return Err(ReadError::CutHeader);
         }
         Ok(Self { input, format: Format::of_pcap(&parsed), count: 0 })
     }
@@ -172,10 +193,17 @@ impl<R: Read> Reader<R> {
     /// What is wrong with the file. There is no reading on after it.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, ReadError> {
         let found = match self.format {
-            Format::Pcap { .. } => self.next_pcap()?,
-            Format::PcapNg { .. } => self.next_pcapng()?,
+            Format::Pcap { .. } => self.next_pcap(),
+            Format::PcapNg { .. } => self.next_pcapng(),
         };
-        let Some(found) = found else { return Ok(None) };
+        let found = found.map_err(|error| match error {
+            // A compressed file that is cut short.
+            ReadError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                ReadError::CutShort { after: self.count }
+            }
+            error => error,
+        });
+        let Some(found) = found? else { return Ok(None) };
         self.count += 1;
         let frame = &self.input.record()[found.start..found.start + found.len];
         Ok(Some(Packet {

@@ -1,21 +1,37 @@
-//! `roce analyze`: what connections did, and what their time went into.
+//! `roce analyze`: what connections did, and where their time went.
 
 mod json;
 mod page;
 mod text;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use softroce_pcap::analyze::{Analysis, Analyzer, Filter, Limits};
 
 use crate::capture;
 use crate::cli::AnalyzeArgs;
+use crate::output::{self, Palette, Stdout, json_line};
 
 /// Runs the command.
 pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
-    let name = args.file.display().to_string();
-    let mut reader = capture::open(&args.file)?;
+    ensure!(
+        args.html.is_none() || args.files.len() == 1,
+        "--html: {} captures are given, expected one, which the page shows",
+        args.files.len()
+    );
+    let mut out = BufWriter::new(output::stdout());
+    capture::for_each(&args.files, |path| {
+        let result = file(path, args, &mut out);
+        out.flush()?;
+        result
+    })
+}
+
+fn file(path: &Path, args: &AnalyzeArgs, out: &mut BufWriter<Stdout>) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let mut reader = capture::open(path)?;
     let mut analyzer = Analyzer::new(Limits::default(), filter(args));
     let end = loop {
         match reader.next_packet() {
@@ -25,34 +41,41 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<()> {
         }
     };
     let analysis = analyzer.finish();
-    tell(args, &name, &analysis)?;
-    if analysis.counts.roce_packets == 0 {
-        let frames = analysis.counts.packets;
-        eprintln!("roce: {name}: no RoCEv2 packet among {frames} frames");
+    print(args, path, &name, &analysis, out)?;
+    let (frames, roce) = (analysis.counts.packets, analysis.counts.roce_packets);
+    let filters = args.span.given();
+    if roce == 0 {
+        output::warn(format_args!("{name}: no RoCEv2 packet among {frames} frames"));
+    } else if analysis.flows.is_empty() && !filters.is_empty() {
+        output::warn(format_args!("{name}: no flow of {roce} RoCEv2 packets matches {filters}"));
     }
-    // What was readable comes first, also where the end is an error.
+    // What was read is printed also if the end is an error.
     end.with_context(|| name)
 }
 
 fn filter(args: &AnalyzeArgs) -> Filter {
     Filter {
-        qps: args.qp.clone(),
+        qps: args.span.qpn.clone(),
         addresses: args.span.addr.clone(),
         from: args.span.from,
         to: args.span.to,
     }
 }
 
-fn tell(args: &AnalyzeArgs, name: &str, analysis: &Analysis) -> anyhow::Result<()> {
-    if let Some(path) = &args.html {
-        page::write(path, &args.file, analysis)?;
+fn print(
+    args: &AnalyzeArgs,
+    path: &Path,
+    name: &str,
+    analysis: &Analysis,
+    out: &mut BufWriter<Stdout>,
+) -> anyhow::Result<()> {
+    if let Some(html) = &args.html {
+        page::write(html, path, analysis)?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        serde_json::to_writer(&mut out, &json::whole(name, analysis, |_| None))?;
-        writeln!(out)?;
+        json_line(out, &json::whole(name, analysis, |_| None))?;
     } else {
-        text::report(&mut out, name, analysis, args.flows)?;
+        text::report(out, name, analysis, args.flows, Palette::of_stdout())?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }

@@ -22,7 +22,7 @@ pub(super) fn write(path: &Path, input: &Path, analysis: &Analysis) -> anyhow::R
     let data = json::whole(&name, analysis, |stream| Some(traces(stream)));
     let page = page(&embedded(&data)?);
     let told = || path.display().to_string();
-    let mut out = capture::create(path, input)?;
+    let mut out = capture::create(path, &[input.to_owned()])?;
     out.write_all(page.as_bytes()).and_then(|()| out.flush()).with_context(told)
 }
 

@@ -9,6 +9,7 @@ use softroce_pcap::analyze::{
 };
 
 use crate::hex::hex;
+use crate::output::{Paint, Palette};
 
 /// Writes it all; `detailed` flows with everything, the rest with a line each.
 pub(super) fn report(
@@ -16,6 +17,7 @@ pub(super) fn report(
     name: &str,
     analysis: &Analysis,
     detailed: usize,
+    palette: Palette,
 ) -> io::Result<()> {
     head(out, name, analysis)?;
     if analysis.flows.len() > 1 {
@@ -23,11 +25,11 @@ pub(super) fn report(
     }
     for (number, flow) in (1..).zip(&analysis.flows).take(detailed) {
         writeln!(out)?;
-        self::flow(out, number, flow)?;
+        self::flow(out, number, flow, palette)?;
     }
     let more = analysis.flows.len().saturating_sub(detailed);
     if more > 0 {
-        writeln!(out, "\n{more} more flows have only their line above (--flows, --qp, --addr)")?;
+        writeln!(out, "\n{more} more flows have only their line above (--flows, --qpn, --addr)")?;
     }
     Ok(())
 }
@@ -81,8 +83,9 @@ fn table(out: &mut impl Write, analysis: &Analysis) -> io::Result<()> {
     Ok(())
 }
 
-fn flow(out: &mut impl Write, number: usize, flow: &Flow) -> io::Result<()> {
-    write!(out, "flow {number}: {}  {}", ends(flow), flow.transport)?;
+fn flow(out: &mut impl Write, number: usize, flow: &Flow, palette: Palette) -> io::Result<()> {
+    let heading = format!("flow {number}: {}", ends(flow));
+    write!(out, "{}  {}", palette.paint(Paint::Heading, heading), flow.transport)?;
     if let Some(mtu) = flow.mtu() {
         write!(out, ", MTU {mtu}")?;
     }

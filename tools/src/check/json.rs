@@ -1,11 +1,13 @@
-//! A file's verdict as an object of JSON.
+//! The findings of a file as an object of JSON.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
 use softroce_pcap::IcrcCounts;
 use softroce_pcap::check::{self, Counts, Severity};
+
+use crate::output::json_line;
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -16,14 +18,14 @@ struct File<'a> {
     violations: u64,
     quirks: u64,
     notes: u64,
-    /// By rule, whatever the severity.
+    /// Number of findings by rule, of any severity.
     rules: BTreeMap<&'static str, u64>,
     findings: Vec<Finding>,
     /// Findings beyond those listed.
     omitted: u64,
 }
 
-/// How many packets had which ICRC.
+/// Number of packets by the verdict on their ICRC.
 #[derive(Serialize)]
 pub(crate) struct Icrc {
     good: u64,
@@ -39,26 +41,28 @@ impl From<IcrcCounts> for Icrc {
 }
 
 #[derive(Serialize)]
-pub(super) struct Finding {
+struct Finding {
     rule: &'static str,
+    id: &'static str,
     severity: &'static str,
     packet: u64,
     /// Seconds since the Unix epoch.
     time: Option<f64>,
-    who: String,
-    seen: String,
+    party: String,
+    found: String,
     expected: String,
 }
 
 impl Finding {
-    pub(super) fn of(finding: &check::Finding) -> Self {
+    fn of(finding: &check::Finding) -> Self {
         Self {
-            rule: finding.rule.id(),
+            rule: finding.rule.name(),
+            id: finding.rule.id(),
             severity: finding.severity.name(),
             packet: finding.packet,
             time: finding.time.map(|time| time.as_secs_f64()),
-            who: finding.who.to_string(),
-            seen: finding.seen.clone(),
+            party: finding.party.to_string(),
+            found: finding.found.clone(),
             expected: finding.expected.clone(),
         }
     }
@@ -69,12 +73,12 @@ pub(super) fn file(
     out: &mut impl Write,
     name: &str,
     counts: &Counts,
-    findings: Vec<Finding>,
+    findings: &[check::Finding],
     omitted: u64,
-) -> anyhow::Result<()> {
+) -> io::Result<()> {
     let mut rules = BTreeMap::new();
     for ((rule, _), n) in &counts.findings {
-        *rules.entry(rule.id()).or_default() += n;
+        *rules.entry(rule.name()).or_default() += n;
     }
     let file = File {
         file: name,
@@ -85,9 +89,8 @@ pub(super) fn file(
         quirks: counts.of(Severity::Quirk),
         notes: counts.of(Severity::Note),
         rules,
-        findings,
+        findings: findings.iter().map(Finding::of).collect(),
         omitted,
     };
-    serde_json::to_writer(&mut *out, &file)?;
-    Ok(writeln!(out)?)
+    json_line(out, &file)
 }

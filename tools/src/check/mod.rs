@@ -1,9 +1,12 @@
-//! `roce check`: a verdict on captures.
+//! `roce check`: captures against the rules of RoCEv2.
 
+mod explain;
+mod github;
 mod json;
+mod junit;
 
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,72 +16,93 @@ use softroce_pcap::check::{Checker, Counts, Finding, Severity};
 use softroce_pcap::flow::Limits;
 
 use crate::capture;
-use crate::cli::CheckArgs;
-use crate::outcome::{self, Outcome};
+use crate::cli::{CheckArgs, Format};
+use crate::outcome::Outcome;
+use crate::output::{self, Paint, Palette};
 
 pub(crate) use json::Icrc;
 
 /// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<Outcome> {
-    judge(args, &mut BufWriter::new(io::stdout().lock()))
-}
-
-/// Judges captures. The first file that cannot be read does not keep the others from being.
-pub(crate) fn judge(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Outcome> {
-    let mut answer = Outcome::Yes;
-    let mut failure = None;
-    for path in &args.files {
-        let name = path.display().to_string();
-        match file(path, &name, args, out) {
-            Ok(violations) if violations > 0 => answer = Outcome::No,
-            Ok(_) => {}
-            Err(e) => {
-                if let Some(earlier) = failure.replace(e) {
-                    eprintln!("roce: {}", outcome::text_of(&earlier));
-                }
-            }
-        }
+    let mut out = BufWriter::new(output::stdout());
+    if let Some(rules) = &args.explain {
+        explain::print(&mut out, &rules.0, args.format())?;
         out.flush()?;
+        return Ok(Outcome::Yes);
     }
-    failure.map_or(Ok(answer), Err)
+    check(args, &mut out, Palette::of_stdout())
 }
 
-/// Checks a file, and says how many violations there are.
-fn file(path: &Path, name: &str, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<u64> {
-    let mut reader = capture::open(path)?;
-    let mut checker = Checker::new(Limits::default());
-    let mut report = Report::new(name, args);
-    let end = loop {
-        match reader.next_packet() {
-            Ok(Some(packet)) => {
-                let since = report.since_start(packet.time);
-                for finding in checker.packet(&packet) {
-                    report.finding(finding, since, out)?;
-                }
-            }
-            Ok(None) => break Ok(()),
-            Err(e) => break Err(e),
+/// Checks captures and prints the findings. A file that cannot be read does not keep the others from being checked.
+pub(crate) fn check(
+    args: &CheckArgs,
+    out: &mut impl Write,
+    palette: Palette,
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::Yes;
+    if args.format() == Format::Junit {
+        junit::begin(out)?;
+    }
+    let result = capture::for_each(&args.files, |path| {
+        let violations = file(path, args, out, palette);
+        out.flush()?;
+        if violations? > 0 {
+            outcome = Outcome::No;
         }
-    };
-    report.finish(checker.counts(), out)?;
-    // What was readable comes first, also where the end is an error.
-    end.with_context(|| name.to_owned())?;
+        Ok(())
+    });
+    if args.format() == Format::Junit {
+        junit::end(out)?;
+    }
+    out.flush()?;
+    result.map(|()| outcome)
+}
+
+/// Checks a file; returns the number of violations.
+fn file(
+    path: &Path,
+    args: &CheckArgs,
+    out: &mut impl Write,
+    palette: Palette,
+) -> anyhow::Result<u64> {
+    let name = path.display().to_string();
+    let mut checker = Checker::new(Limits::default());
+    let mut report = Report::new(&name, args, palette);
+    let end = capture::open(path).and_then(|mut reader| {
+        while let Some(packet) = reader.next_packet().with_context(|| name.clone())? {
+            let since = report.since_start(packet.time);
+            for finding in checker.packet(&packet) {
+                report.finding(finding, since, out)?;
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = &end
+        && output::is_reader_closed(error)
+    {
+        return end.map(|()| 0);
+    }
+    // A file that ends with an error is checked up to there.
+    report.finish(checker.counts(), end.as_ref().err(), out)?;
+    end?;
     Ok(checker.counts().of(Severity::Violation))
 }
 
-/// What is printed of a file.
+/// The findings of one file, printed or collected.
 struct Report<'a> {
     name: &'a str,
     args: &'a CheckArgs,
+    palette: Palette,
     start: Option<Duration>,
-    findings: Vec<json::Finding>,
-    printed: usize,
+    /// Findings for the formats that print them at the end.
+    collected: Vec<Finding>,
+    listed: usize,
     omitted: u64,
 }
 
 impl<'a> Report<'a> {
-    fn new(name: &'a str, args: &'a CheckArgs) -> Self {
-        Self { name, args, start: None, findings: Vec::new(), printed: 0, omitted: 0 }
+    fn new(name: &'a str, args: &'a CheckArgs, palette: Palette) -> Self {
+        Self { name, args, palette, start: None, collected: Vec::new(), listed: 0, omitted: 0 }
     }
 
     fn since_start(&mut self, time: Option<Duration>) -> Option<Duration> {
@@ -91,42 +115,92 @@ impl<'a> Report<'a> {
         finding: &Finding,
         since_start: Option<Duration>,
         out: &mut impl Write,
-    ) -> io::Result<()> {
-        if self.printed == self.args.max {
+    ) -> anyhow::Result<()> {
+        if self.args.summary {
+            return Ok(());
+        }
+        if self.listed == self.args.max {
             self.omitted += 1;
             return Ok(());
         }
-        self.printed += 1;
-        if self.args.json {
-            self.findings.push(json::Finding::of(finding));
-            return Ok(());
+        self.listed += 1;
+        match self.args.format() {
+            Format::Json | Format::Junit => self.collected.push(finding.clone()),
+            Format::Github => github::finding(out, self.name, finding)?,
+            Format::Text => {
+                if self.listed == 1 && self.args.files.len() > 1 {
+                    writeln!(out, "{}", self.palette.paint(Paint::Heading, self.name))?;
+                }
+                writeln!(out, "{}", line(finding, since_start, self.palette))?;
+            }
         }
-        if self.printed == 1 && self.args.files.len() > 1 {
-            writeln!(out, "{}", self.name)?;
-        }
-        writeln!(out, "{}", line(finding, since_start))
+        Ok(())
     }
 
-    fn finish(self, counts: &Counts, out: &mut impl Write) -> anyhow::Result<()> {
-        if self.args.json {
-            return json::file(out, self.name, counts, self.findings, self.omitted);
+    fn finish(
+        self,
+        counts: &Counts,
+        error: Option<&anyhow::Error>,
+        out: &mut impl Write,
+    ) -> anyhow::Result<()> {
+        match self.args.format() {
+            // What cannot be read is reported on standard error; a report needs it too.
+            Format::Junit => junit::file(out, self.name, counts, &self.collected, error)?,
+            _ if error.is_some() && counts.packets == 0 => {}
+            Format::Json => json::file(out, self.name, counts, &self.collected, self.omitted)?,
+            Format::Github if self.args.summary => github::summary(out, self.name, counts)?,
+            Format::Github => {}
+            Format::Text => self.text(counts, out)?,
+        }
+        Ok(())
+    }
+
+    fn text(&self, counts: &Counts, out: &mut impl Write) -> anyhow::Result<()> {
+        if self.args.summary {
+            if self.args.files.len() > 1 {
+                writeln!(out, "{}", self.palette.paint(Paint::Heading, self.name))?;
+            }
+            for ((rule, severity), count) in &counts.findings {
+                let severity = painted(*severity, self.palette);
+                writeln!(out, "{count:8}  {severity:9}  {rule:26}  {}", rule.statement())?;
+            }
         }
         if self.omitted > 0 {
-            writeln!(out, "{} more findings are counted but not printed", self.omitted)?;
+            writeln!(out, "{} more findings are counted but not printed (--max)", self.omitted)?;
         }
         writeln!(out, "{}: {}", self.name, Summary(counts))?;
         Ok(())
     }
 }
 
-/// A finding on a line.
-pub(crate) fn line(finding: &Finding, since_start: Option<Duration>) -> String {
-    let seconds = since_start.unwrap_or_default().as_secs_f64();
-    let Finding { rule, severity, packet, who, seen, expected, .. } = finding;
-    format!("{packet:6} {seconds:13.9}  {severity:9}  {rule}  {who}: {seen}; {expected}")
+/// Returns a severity in its color.
+fn painted(severity: Severity, palette: Palette) -> output::Painted<Severity> {
+    let paint = match severity {
+        Severity::Violation => Paint::Bad,
+        Severity::Quirk => Paint::Caution,
+        Severity::Note => Paint::Event,
+    };
+    palette.paint(paint, severity)
 }
 
-/// How much of everything there was.
+/// Returns a finding as a line.
+pub(crate) fn line(finding: &Finding, since_start: Option<Duration>, palette: Palette) -> String {
+    let seconds = since_start.unwrap_or_default().as_secs_f64();
+    let Finding { rule, severity, packet, .. } = finding;
+    let severity = painted(*severity, palette);
+    format!("{packet:6} {seconds:13.9}  {severity:9}  {rule:26}  {}", sentence(finding))
+}
+
+/// Returns the party, what was found, and what was expected or, in a note, the cause.
+fn sentence(finding: &Finding) -> String {
+    let Finding { severity, party, found, expected, .. } = finding;
+    match severity {
+        Severity::Note => format!("{party}: {found}; {expected}"),
+        Severity::Quirk | Severity::Violation => format!("{party}: {found}; expected {expected}"),
+    }
+}
+
+/// The counts of a capture as text.
 pub(crate) struct Summary<'a>(pub(crate) &'a Counts);
 
 impl fmt::Display for Summary<'_> {

@@ -2,26 +2,27 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use super::DeviceArgs;
 
-/// Show the device: port, GIDs, MTU; with -v limits; with --counters what devices of other programs count.
+/// Show the device: port, GIDs and MTU; limits with -v; counters of other programs' devices with --counters.
 ///
-/// A device belongs to one process. To see what the device of a running program has counted, start the
-/// program with SOFTROCE_COUNTERS=DIRECTORY and read the files that it writes there: `roce devinfo
-/// --counters DIRECTORY/*.prom`.
+/// A device belongs to one process. To see the counters of a running program, start it with
+/// SOFTROCE_COUNTERS=DIRECTORY and read the files that it writes there: `roce devinfo --counters DIRECTORY/*.prom`.
 #[derive(Args, Debug)]
 pub(crate) struct DevinfoArgs {
-    /// Everything there is to say.
+    /// Print all attributes of the device, port and GID table.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Print the counters in these files, written with SOFTROCE_COUNTERS, of each device and of each of
-    /// its queue pairs; those at 0 are left out. Without FILE: what every counter counts, and what rxe and
-    /// mlx5 call it.
-    #[arg(long, value_name = "FILE", num_args = 0..)]
+    /// Print only the names of devices.
+    #[arg(short, long)]
+    pub(crate) list: bool,
+    /// Print the counters in these files, written with SOFTROCE_COUNTERS, of each device and each of its queue
+    /// pairs; counters at 0 are left out. Without FILE: the meaning of each counter, and its names in rxe and mlx5.
+    #[arg(long, value_name = "FILE", num_args = 0.., value_hint = ValueHint::FilePath)]
     pub(crate) counters: Option<Vec<PathBuf>>,
-    /// One object of JSON, with everything.
+    /// Print one object of JSON with everything; with --counters FILE, one for each file.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

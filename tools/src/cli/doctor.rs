@@ -4,32 +4,32 @@ use clap::Args;
 
 use super::DeviceArgs;
 
-/// Find out what keeps RoCEv2 from working, here or on the way to HOST.
+/// Find out what keeps RoCEv2 from working, on this machine or on the path to HOST.
 ///
-/// Each finding is ok, a note, or a problem with what to do about it. It looks at who holds UDP port
-/// 4791, at interfaces and MTUs, receive buffers and offloads.
+/// Each finding is ok, a note, or a problem with what to do about it. The local checks cover the owner of UDP port
+/// 4791, interfaces and MTUs, receive buffers and offloads.
 ///
-/// With HOST also at the way there. Start `roce doctor --listen` on HOST for everything: which
-/// packets get there and back, the path MTU, the verdict of the ICRC at both ends, TTL, DSCP and ECN.
-/// Without it a kernel with rdma_rxe or an RDMA adapter is asked for a sign of life, and of anybody
-/// else is told what can be told: route, MTU, and whether the port is refused or silent.
+/// With HOST, the path is checked too. Start `roce doctor --listen` on HOST for all checks: reachability in both
+/// directions, the path MTU, the ICRC at both ends, TTL, DSCP and ECN. Without it, the doctor sends a management
+/// query, which kernel rxe and RDMA adapters answer; for other hosts it reports the route, the MTU, and whether the
+/// UDP port is closed or does not respond.
 ///
-/// The exit status is 0 when there is no problem, 1 when there is one, 2 on an error.
+/// The exit status is 0 without problems, 1 with one, 2 on an error.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// The machine to look at the way to.
+    /// Host at the other end of the path.
     #[arg(conflicts_with = "listen")]
     pub(crate) host: Option<String>,
-    /// Be the side that is named as HOST, for one visit.
+    /// Listen for one doctor that names this machine as HOST.
     #[arg(long)]
     pub(crate) listen: bool,
-    /// TCP port over which the sides agree; with --listen, 0 is any.
+    /// TCP port of the control connection; with --listen, 0 is any free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 18516)]
     pub(crate) port: u16,
-    /// With --listen: print the TCP port when it can be connected to.
+    /// With --listen: print the TCP port once it accepts connections.
     #[arg(long, requires = "listen")]
     pub(crate) announce: bool,
-    /// All findings as one object of JSON.
+    /// Print all findings as one object of JSON.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

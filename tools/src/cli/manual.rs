@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use clap_complete::Shell;
 
-/// Print what makes a shell complete the options of this command.
+/// Print the completion script of a shell.
 ///
 /// For bash: roce completions bash > ~/.local/share/bash-completion/completions/roce
 #[derive(Args, Debug)]
@@ -19,6 +19,7 @@ pub(crate) struct CompletionsArgs {
 /// To read it: roce man | man -l -
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// Where to write roce.1, roce-perf.1 and so on; it must exist.
+    /// Existing directory for roce.1, roce-perf.1 and so on.
+    #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }

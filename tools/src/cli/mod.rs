@@ -1,5 +1,6 @@
 //! The command line: one struct a subcommand, from which parser, help and checks follow.
 
+mod alias;
 mod analyze;
 mod check;
 mod device;
@@ -14,19 +15,23 @@ mod span;
 mod transport;
 mod units;
 
+use std::env;
+use std::ffi::OsString;
 use std::fmt::Write;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use softroce::runtime::VARIABLES;
 
+use alias::Alias;
+
 pub(crate) use analyze::AnalyzeArgs;
-pub(crate) use check::CheckArgs;
+pub(crate) use check::{CheckArgs, Format};
 pub(crate) use device::DeviceArgs;
 pub(crate) use devinfo::DevinfoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use dump::DumpArgs;
 pub(crate) use manual::{CompletionsArgs, ManArgs};
-pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Verb};
+pub(crate) use perf::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Verb};
 pub(crate) use pingpong::{PingpongArgs, PingpongLoad};
 pub(crate) use run::RunArgs;
 pub(crate) use span::SpanArgs;
@@ -38,6 +43,9 @@ pub(crate) use transport::Transport;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Color the output: auto does so on a terminal unless NO_COLOR is set.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
 }
 
 #[derive(Subcommand, Debug)]
@@ -55,23 +63,51 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// What the command line of this process says.
+    /// Parses the command line of this process.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&command().try_get_matches()?)
+        Self::parse_line(env::args_os().collect())
+    }
+
+    /// Parses a command line, in which the name of another program may stand for a subcommand.
+    pub(crate) fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
+        let (alias, line) = Alias::expand(line);
+        let mut command = command().color(color_of(&line));
+        if let Some(alias) = alias {
+            command = alias.adapt(command);
+        }
+        let mut cli = Self::from_arg_matches(&command.try_get_matches_from(line)?)?;
+        if let (Some(_), Command::Perf(args)) = (alias, &mut cli.command) {
+            // perftest's programs listen unless they are given a host.
+            args.listen |= args.host.is_none();
+        }
+        Ok(cli)
     }
 }
 
-/// The option table.
+/// Returns the value of `--color`, which holds for messages of the parser too.
+fn color_of(line: &[OsString]) -> ColorChoice {
+    let words: Vec<_> =
+        line.iter().take_while(|word| *word != "--").map(|word| word.to_str()).collect();
+    let inline = words.iter().flatten().find_map(|word| word.strip_prefix("--color="));
+    let next = words.windows(2).find_map(|pair| pair[1].filter(|_| pair[0] == Some("--color")));
+    inline.or(next).and_then(|choice| choice.parse().ok()).unwrap_or_default()
+}
+
+/// Returns the parser without the environment in its help.
 pub(crate) fn table() -> clap::Command {
     Cli::command()
 }
 
-/// The option table, with the environment at the end of its help.
+/// Returns the parser, with other programs' names and the environment at the end of its help.
 fn command() -> clap::Command {
-    let mut help = String::from("Environment, where no option says otherwise:\n");
+    let mut help = String::from("Other programs' names stand for a subcommand:\n");
+    for alias in &Alias::ALL {
+        // A string takes whatever is written to it.
+        let _ = writeln!(help, "  {:<20}  {}", alias.name, alias.meaning());
+    }
+    help.push_str("\nEnvironment, where no option says otherwise:\n");
     for variable in VARIABLES {
         let (name, value, meaning) = (variable.name, variable.value, variable.meaning);
-        // A string takes whatever is written to it.
         let _ = writeln!(help, "  {name:<20}  {value}: {meaning}");
     }
     table().after_help(help)
@@ -81,14 +117,61 @@ fn command() -> clap::Command {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_table_of_options_is_sound() {
-        command().debug_assert();
+    fn parse(words: &[&str]) -> Cli {
+        Cli::parse_line(words.iter().map(Into::into).collect()).unwrap()
     }
 
     #[test]
-    fn help_lists_the_environment() {
+    fn option_table_is_sound() {
+        command().debug_assert();
+        for alias in &Alias::ALL {
+            alias.adapt(command()).debug_assert();
+        }
+    }
+
+    #[test]
+    fn help_lists_the_environment_and_other_names() {
         let help = command().render_help().to_string();
         assert!(VARIABLES.iter().all(|variable| help.contains(variable.name)), "{help}");
+        assert!(Alias::ALL.iter().all(|alias| help.contains(alias.name)), "{help}");
+    }
+
+    #[test]
+    fn perftest_names_are_tests_that_listen_without_a_host() {
+        let Command::Perf(args) =
+            parse(&["roce", "ib_write_lat", "-d", "softroce0", "-x", "0"]).command
+        else {
+            panic!("not perf")
+        };
+        assert!(args.test == Test::WriteLat && args.listen && args.host.is_none());
+        let Command::Perf(args) = parse(&["/usr/bin/ib_read_bw", "-l", "16", "there"]).command
+        else {
+            panic!("not perf")
+        };
+        assert!(args.test == Test::ReadBw && !args.listen && args.host.as_deref() == Some("there"));
+    }
+
+    #[test]
+    fn stock_pingpong_names_have_the_options_of_those_programs() {
+        for (name, transport) in
+            [("ibv_rc_pingpong", Transport::Rc), ("ibv_ud_pingpong", Transport::Ud)]
+        {
+            let Command::Pingpong(args) = parse(&["roce", name, "-c", "-x", "0"]).command else {
+                panic!("not pingpong")
+            };
+            assert!(args.connection == transport && args.load.chk, "{name}");
+        }
+        let Command::Pingpong(args) = parse(&["roce", "pingpong", "-c", "UC"]).command else {
+            panic!("not pingpong")
+        };
+        assert!(args.connection == Transport::Uc && !args.load.chk);
+    }
+
+    #[test]
+    fn color_holds_for_messages_of_the_parser() {
+        let color = |words: &[&str]| color_of(&words.iter().map(Into::into).collect::<Vec<_>>());
+        assert_eq!(color(&["roce", "--color", "never", "dump"]), ColorChoice::Never);
+        assert_eq!(color(&["roce", "dump", "--color=always"]), ColorChoice::Always);
+        assert_eq!(color(&["roce", "run", "--", "ls", "--color=always"]), ColorChoice::Auto);
     }
 }

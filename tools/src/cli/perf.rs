@@ -2,63 +2,64 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
 
 use super::{DeviceArgs, Transport, units};
 
-/// Measure bandwidth or latency.
+/// Measure bandwidth or latency, with the options of perftest.
 ///
-/// Without HOST both sides are started on this machine. For two machines, start the other one first
-/// with the same test and --listen, then name it as HOST here.
+/// Without HOST both sides run on this machine. For two machines, start the same test there with --listen, then
+/// name that machine as HOST here. `roce ib_write_bw` and the other names of perftest's programs work too; as in
+/// perftest, they listen without HOST. The other side must be roce: perftest's own programs have another control
+/// protocol.
 ///
-/// Every result is also given as a fraction of what raw UDP does with the same datagrams, measured
-/// just before it.
+/// Each result is also given as a fraction of the ceiling: raw UDP with the same datagrams, measured just before.
 ///
-/// RC and XRC carry all tests, UC those of WRITE and SEND, UD those of SEND. What UC and UD lose nobody
-/// sends again: the rate is then of what arrived, and the row says how much was sent and received.
+/// RC and XRC carry all tests, UC those of WRITE and SEND, UD those of SEND. UC and UD do not retransmit: the rate
+/// counts messages that arrived, and the row shows how many were sent and received.
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {
-    /// What to measure.
+    /// Test to run.
     #[arg(value_enum)]
     pub(crate) test: Test,
-    /// The machine that listens.
+    /// Host that listens.
     #[arg(conflicts_with = "listen")]
     pub(crate) host: Option<String>,
 
-    /// Be the side that is named as HOST, for one test.
+    /// Listen for one test of a side that names this machine as HOST.
     #[arg(long)]
     pub(crate) listen: bool,
-    /// With --listen: be that for so many at once, all on one device, and end when all have.
+    /// With --listen: serve this many sides at once on one device, then end.
     #[arg(long, value_name = "COUNT", requires = "listen", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) clients: u8,
-    /// TCP port over which the sides agree; with --listen, 0 is any.
+    /// TCP port of the control connection; with --listen, 0 is any free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 18515)]
     pub(crate) port: u16,
-    /// With --listen: print the TCP port when it can be connected to.
+    /// With --listen: print the TCP port once it accepts connections.
     #[arg(long, requires = "listen")]
     pub(crate) announce: bool,
-    /// Of `ceiling`: the test whose packets are imitated [default: write-bw].
+    /// With `ceiling`: the test whose packets raw UDP imitates [default: write-bw].
     #[arg(long, value_name = "TEST", value_enum)]
     pub(crate) of: Option<Test>,
     /// Do not measure raw UDP.
     #[arg(long)]
     pub(crate) no_ceiling: bool,
-    /// Hold what this side sends and receives against the rules of RoCEv2, as `roce check` does with
-    /// captures; findings on standard error, and exit status 1 with a violation. It costs speed.
+    /// Check sent and received packets of this side, as `roce check` does with captures; findings go to standard
+    /// error, and the exit status is 1 after a violation. It costs speed.
     #[arg(long)]
     pub(crate) check: bool,
-    /// At the end, print what the devices of both sides have counted, side by side; counters at 0 are left out.
+    /// At the end, print the counters of both devices side by side; those at 0 are left out.
     #[arg(long, conflicts_with = "listen")]
     pub(crate) counters: bool,
-    /// An object of JSON a row.
+    /// Print one object of JSON for each row.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw the result: against message size with --all, or else how the times of a latency test
-    /// are distributed.
-    #[arg(long, value_name = "FILE.svg", conflicts_with = "listen", value_parser = svg)]
+    /// Draw the result as SVG: against message size with --all; otherwise the distribution of a latency test.
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "listen", value_parser = svg,
+          value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
 
     #[command(flatten)]
@@ -66,39 +67,39 @@ pub(crate) struct PerfArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// The other side runs on the first core of this machine.
+    /// Run on the second core; the side that started this one runs on the first.
     #[arg(long, hide = true)]
     pub(crate) second_core: bool,
 }
 
-/// What is sent, and how.
+/// Options of the load.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct LoadArgs {
     /// Transport service [default: rc].
     #[arg(short, long, value_enum, ignore_case = true, value_name = "SERVICE")]
     pub(crate) connection: Option<Transport>,
-    /// Bytes in a message, over UD the MTU at most [default: 65536 for bandwidth, over UD the MTU; 2
-    /// for latency; atomics have 8].
-    #[arg(short, long, value_name = "BYTES", value_parser = units::message, conflicts_with = "all")]
+    /// Bytes in a message, at least 1, with ud at most the MTU [default: 65536 for bandwidth, with ud the MTU; 2 for
+    /// latency; 8 for atomics].
+    #[arg(short, long, value_name = "BYTES", value_parser = units::full_message, conflicts_with = "all")]
     pub(crate) size: Option<usize>,
-    /// Every power of two from 2 bytes to 8 MiB, over UD to the MTU.
+    /// Run every power of two from 2 bytes to 8 MiB, with ud to the MTU.
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Messages, a row.
+    /// Number of messages in a row.
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iters: Option<u64>,
-    /// Seconds, a row [default: 1; with --all 0.25].
+    /// Duration of a row [default: 1; with --all 0.25].
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = units::seconds)]
     pub(crate) duration: Option<std::time::Duration>,
-    /// Queue pairs [default: 1].
+    /// Number of queue pairs [default: 1].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) qp: Option<u32>,
     /// Both sides send at once; results are sums of both.
     #[arg(short, long)]
     pub(crate) bidirectional: bool,
-    /// What an atomic does [default: FETCH_AND_ADD].
+    /// Atomic operation [default: FETCH_AND_ADD].
     #[arg(
         short = 'A',
         long,
@@ -113,72 +114,76 @@ pub(crate) struct LoadArgs {
     pub(crate) mtu: Option<Mtu>,
     #[command(flatten)]
     pub(crate) queues: QueueArgs,
-    /// Sleep until something completes, rather than poll. In a latency test raw UDP sleeps too.
+    /// Sleep until a completion arrives instead of polling. In a latency test raw UDP sleeps too.
     #[arg(short, long)]
     pub(crate) events: bool,
     /// ACK timeout: 4.096 µs × 2^N.
     #[arg(short = 'u', long, value_name = "N", default_value_t = 14,
           value_parser = clap::value_parser!(u8).range(..=31))]
     pub(crate) qp_timeout: u8,
-    /// Which of our GIDs to use.
-    #[arg(short = 'x', long, value_name = "INDEX", default_value_t = 0)]
+    /// Index of the GID to use.
+    #[arg(short = 'x', long, visible_alias = "gid-idx", value_name = "INDEX", default_value_t = 0)]
     pub(crate) gid_index: u8,
-    /// Accepted as perftest has it: we do not look at the frequency of CPUs.
+    /// Accepted for perftest: the CPU frequency is not checked.
     #[arg(short = 'F', long = "CPU-freq")]
     pub(crate) cpu_freq: bool,
-    /// Accepted as perftest has it: all results are in Gbit/s.
+    /// Accepted for perftest: all results are in Gbit/s.
     #[arg(long = "report_gbits", hide = true)]
     pub(crate) report_gbits: bool,
 }
 
-/// Queues of each queue pair.
+/// Queues of each queue pair, with the limits of perftest.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct QueueArgs {
-    /// Messages posted and not complete, a queue pair.
+    /// Depth of the send queue of a queue pair, and so the messages posted and not complete.
     #[arg(short, long, value_name = "N", default_value_t = 128,
-          value_parser = clap::value_parser!(u32).range(1..=16384))]
+          value_parser = clap::value_parser!(u32).range(1..=15000))]
     pub(crate) tx_depth: u32,
-    /// Receive requests posted, a queue pair [default: 512; over UC and UD, where nobody waits for
-    /// one, 4096 of all queue pairs if that is more].
+    /// Depth of the receive queue of a queue pair [default: 512; with uc and ud, which lose messages that find no
+    /// receive request, 4096 over all queue pairs if that is more].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub(crate) rx_depth: Option<u32>,
-    /// One receive queue for all queue pairs; --rx-depth is then of that [default: 512 for each of
-    /// them, 16384 at most]. With xrc always.
+    /// One receive queue for all queue pairs, of the depth that --rx-depth gives [default: 512 for each queue pair,
+    /// at most 16384]. With xrc always.
     #[arg(long, alias = "use_srq")]
     pub(crate) use_srq: bool,
-    /// One completion for so many messages [default: a quarter of the depth, 16 at most].
-    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Bandwidth tests: number of send requests in one call of post_send, at most the depth.
+    #[arg(short = 'l', long = "post_list", visible_alias = "post-list", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=15000))]
+    pub(crate) post_list: u32,
+    /// Number of messages for which there is one completion; with --post_list a divisor of that [default: the post
+    /// list; without one 100, and 1 for messages of more than 8192 bytes].
+    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) cq_mod: Option<u32>,
-    /// Messages up to so many bytes travel in the request itself [default: 220 for send-lat and
-    /// write-lat, else 0].
+    /// Largest message that travels in the request itself [default: 220 for send-lat and write-lat, else 0].
     #[arg(short = 'I', long, alias = "inline_size", value_name = "BYTES")]
     pub(crate) inline_size: Option<u32>,
 }
 
-/// The tests, named as perftest names its programs.
+/// The tests; perftest calls its programs so, with `ib_` before and `_` within.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Test {
-    /// RDMA WRITE, one way. Over UC with immediate data, so that the other side can count.
+    /// Bandwidth of RDMA WRITE; with uc with immediate data, so that the other side can count.
     WriteBw,
-    /// RDMA READ, one way.
+    /// Bandwidth of RDMA READ.
     ReadBw,
-    /// SEND, one way.
+    /// Bandwidth of SEND.
     SendBw,
-    /// Atomic operations on 8 bytes of the other side.
+    /// Rate of atomic operations on 8 bytes of the other side.
     AtomicBw,
-    /// RDMA WRITE there and back, both sides polling memory: half round trip.
+    /// Half the round trip of two RDMA WRITEs; both sides poll memory.
     WriteLat,
-    /// RDMA READ: whole round trip.
+    /// Round trip of an RDMA READ.
     ReadLat,
-    /// SEND there and back: half round trip.
+    /// Half the round trip of two SENDs.
     SendLat,
-    /// An atomic operation: whole round trip.
+    /// Round trip of an atomic operation.
     AtomicLat,
-    /// Raw UDP in the shape of another test: what can be had.
+    /// Raw UDP with the packets of another test: the upper limit.
     Ceiling,
 }
 
-/// What a message does.
+/// Operation of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Verb {
     Write,
@@ -187,7 +192,7 @@ pub(crate) enum Verb {
     Atomic,
 }
 
-/// What is measured of it.
+/// Measured quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Measure {
     Bandwidth,
@@ -207,7 +212,7 @@ pub(crate) enum AtomicType {
 }
 
 impl Test {
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::WriteBw => "write-bw",
@@ -222,7 +227,7 @@ impl Test {
         }
     }
 
-    /// What it measures; `None` for the ceiling, which imitates another.
+    /// Returns operation and quantity; `None` for the ceiling, which imitates another test.
     pub(crate) const fn measures(self) -> Option<(Verb, Measure)> {
         Some(match self {
             Self::WriteBw => (Verb::Write, Measure::Bandwidth),
@@ -239,7 +244,7 @@ impl Test {
 }
 
 impl Verb {
-    /// Whether a transport service has it.
+    /// Returns whether a transport service has the operation.
     pub(crate) const fn exists_over(self, transport: Transport) -> bool {
         match transport {
             Transport::Rc | Transport::Xrc => true,
@@ -248,18 +253,18 @@ impl Verb {
         }
     }
 
-    /// Whether the other side's adapter answers with data, without its program.
+    /// Returns whether the responding device returns data, without its program.
     pub(crate) const fn is_answered(self) -> bool {
         matches!(self, Self::Read | Self::Atomic)
     }
 }
 
-/// The name of a picture.
+/// Parses the name of an SVG file.
 fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),
-        _ => Err("a plot is SVG: expected a name that ends in .svg".into()),
+        _ => Err("expected a name that ends in .svg: a plot is SVG".into()),
     }
 }
 
@@ -268,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_named_as_on_the_command_line() {
+    fn test_names_are_those_of_the_command_line() {
         for test in Test::value_variants() {
             assert_eq!(test.to_possible_value().unwrap().get_name(), test.name());
         }

@@ -1,4 +1,4 @@
-//! `roce pingpong`: the options of `ibv_rc_pingpong` and its like under their names.
+//! `roce pingpong`: the options of `ibv_rc_pingpong` and its relatives.
 
 use std::time::Duration;
 
@@ -7,45 +7,47 @@ use softroce::ids::Mtu;
 
 use super::{DeviceArgs, Transport, units};
 
-/// Send a message back and forth.
+/// Send one message back and forth.
 ///
-/// Without HOST it listens, with HOST it begins. The other half may be the stock program of the
-/// transport, ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong or, for xrc, ibv_xsrq_pingpong with
-/// one client, on a host with rdma_rxe or an RDMA adapter (there it needs -g).
+/// Without HOST it listens, with HOST it sends first. The other side may be the rdma-core program of the transport
+/// service: ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong, or ibv_xsrq_pingpong with one client for xrc, on a
+/// host with rdma_rxe or an RDMA adapter (there it needs -g). `roce ibv_rc_pingpong` and so on take the options of
+/// those programs, in which -c is --chk.
 ///
-/// UC and UD do not send again what is lost. When nothing comes any more, the command says how far
-/// it came, and its exit status is 1.
+/// UC and UD do not retransmit. When messages stop arriving, the command prints how many were exchanged, and its
+/// exit status is 1.
 #[derive(Args, Debug)]
 pub(crate) struct PingpongArgs {
-    /// The machine that listens.
+    /// Host that listens.
     pub(crate) host: Option<String>,
     /// Transport service.
-    #[arg(long, value_enum, default_value_t = Transport::Rc)]
-    pub(crate) transport: Transport,
-    /// Play as ibv_srq_pingpong does: several queue pairs of RC that share a receive queue, each with a
-    /// message of its own under way.
+    #[arg(short, long, visible_alias = "transport", value_enum, ignore_case = true, value_name = "SERVICE",
+          default_value_t = Transport::Rc)]
+    pub(crate) connection: Transport,
+    /// Use several RC queue pairs with one shared receive queue, each with a message in flight, as ibv_srq_pingpong
+    /// does.
     #[arg(long)]
     pub(crate) use_srq: bool,
-    /// With --use-srq: queue pairs.
-    #[arg(short = 'q', long, value_name = "N", default_value_t = 16, requires = "use_srq",
+    /// With --use-srq: number of queue pairs.
+    #[arg(short, long, visible_alias = "num-qp", value_name = "N", default_value_t = 16, requires = "use_srq",
           value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) num_qp: u32,
-    /// TCP port over which the queue pairs are made known; without HOST, 0 is any.
+    pub(crate) qp: u32,
+    /// TCP port over which the sides exchange their queue pairs; without HOST, 0 is any free one.
     #[arg(short, long, default_value_t = 18515)]
     pub(crate) port: u16,
-    /// Without HOST: print the TCP port when it can be connected to.
+    /// Without HOST: print the TCP port once it accepts connections.
     #[arg(long, conflicts_with = "host")]
     pub(crate) announce: bool,
     #[command(flatten)]
     pub(crate) load: PingpongLoad,
-    /// Hold what is sent and received against the rules of RoCEv2, as `roce check` does with
-    /// captures; findings on standard error, and exit status 1 with a violation.
+    /// Check sent and received packets, as `roce check` does with captures; findings go to standard error, and the
+    /// exit status is 1 after a violation.
     #[arg(long)]
     pub(crate) check: bool,
-    /// At the end, print what the device has counted; counters at 0 are left out.
+    /// At the end, print the counters of the device; those at 0 are left out.
     #[arg(long)]
     pub(crate) counters: bool,
-    /// The result as one object of JSON.
+    /// Print the result as one object of JSON.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -55,42 +57,49 @@ pub(crate) struct PingpongArgs {
 /// The messages, and the queue pair that carries them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PingpongLoad {
-    /// Bytes in a message; with ud not more than the MTU of the port [default: 4096, with ud 1024].
+    /// Bytes in a message; with ud at most the MTU of the port [default: 4096, with ud 1024].
     #[arg(short, long, value_name = "BYTES", value_parser = units::message)]
     size: Option<usize>,
-    /// Path MTU; must be the other side's. With ud it is the port's [default: 1024].
+    /// Path MTU, the same on both sides. With ud it is the MTU of the port [default: 1024].
     #[arg(short, long, value_name = "BYTES", value_parser = units::mtu)]
     pub(crate) mtu: Option<Mtu>,
-    /// Receive requests to post at a time.
+    /// Number of receive requests to post at a time.
     #[arg(short, long, value_name = "N", default_value_t = 500,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rx_depth: u32,
-    /// Messages each way.
+    /// Number of messages in each direction.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
     pub(crate) iters: u64,
-    /// Service level: accepted, and of no effect on RoCEv2.
+    /// Service level: accepted, without effect on RoCEv2.
     #[arg(short = 'l', long, value_name = "N")]
     pub(crate) sl: Option<u8>,
-    /// Sleep until something completes, rather than poll.
+    /// Sleep until a completion arrives instead of polling.
     #[arg(short, long)]
     pub(crate) events: bool,
-    /// Which of our GIDs to use.
-    #[arg(short, long, value_name = "INDEX", default_value_t = 0)]
+    /// Index of the GID to use; -x as in perftest.
+    #[arg(
+        short,
+        long,
+        visible_short_alias = 'x',
+        visible_alias = "gid-index",
+        value_name = "INDEX",
+        default_value_t = 0
+    )]
     pub(crate) gid_idx: u8,
-    /// Look at what is received, every byte.
-    #[arg(short, long)]
+    /// Compare every received byte with what was sent.
+    #[arg(long)]
     pub(crate) chk: bool,
-    /// How long nothing may come from the other side.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = units::seconds)]
-    pub(crate) patience: Duration,
+    /// Time without a message after which the test fails.
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value = "10", value_parser = units::seconds)]
+    pub(crate) timeout: Duration,
 }
 
 impl PingpongArgs {
-    /// Bytes in a message: what the stock program of the transport sends when nothing is said.
+    /// Returns the bytes in a message; the default is that of the rdma-core program of the transport service.
     pub(crate) fn size(&self) -> usize {
-        self.load.size.unwrap_or(match self.transport {
+        self.load.size.unwrap_or(match self.connection {
             Transport::Rc | Transport::Uc | Transport::Xrc => 4096,
-            // As it is since rdma-core 26; its usage text still says 2048, as it was before.
+            // Since rdma-core 26; the usage text there still says 2048.
             Transport::Ud => 1024,
         })
     }

@@ -1,22 +1,47 @@
-//! Which part of a capture is looked at.
+//! Filters of the commands that read captures.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::Args;
+use softroce::ids::Qpn;
 
 use super::units;
 
-/// Filters by address and time.
+/// Filters by queue pair, address and time.
 #[derive(Args, Debug)]
 pub(crate) struct SpanArgs {
+    /// Only packets of this queue pair: to it, or from it where the packet tells.
+    #[arg(long, value_name = "QPN", value_parser = units::qpn)]
+    pub(crate) qpn: Vec<Qpn>,
     /// Only packets from or to this address.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) addr: Vec<IpAddr>,
-    /// Only packets that long after the first of the file, or later.
+    /// Only packets captured that long after the first of the file, or later.
     #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
     pub(crate) from: Option<Duration>,
-    /// Only packets that long after the first of the file, or earlier.
+    /// Only packets captured that long after the first of the file, or earlier.
     #[arg(long, value_name = "SECONDS", value_parser = units::moment)]
     pub(crate) to: Option<Duration>,
+}
+
+impl SpanArgs {
+    /// Returns the filters as the user has given them; empty without any.
+    pub(crate) fn given(&self) -> String {
+        let mut text = String::new();
+        // A string takes whatever is written to it.
+        for qpn in &self.qpn {
+            let _ = write!(text, " --qpn {qpn}");
+        }
+        for addr in &self.addr {
+            let _ = write!(text, " --addr {addr}");
+        }
+        for (name, time) in [("from", self.from), ("to", self.to)] {
+            if let Some(time) = time {
+                let _ = write!(text, " --{name} {}", time.as_secs_f64());
+            }
+        }
+        text.trim_start().to_owned()
+    }
 }

@@ -1,4 +1,4 @@
-//! The transport services, as options name them.
+//! The transport services as options name them.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ pub(crate) enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Extended reliable connection: to a shared receive queue that each message names.
+    /// Extended reliable connection: each message names a shared receive queue.
     Xrc,
 }
 
 impl Transport {
-    /// Its name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rc => "rc",

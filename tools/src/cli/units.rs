@@ -1,10 +1,10 @@
-//! Numbers as people write them on a command line.
+//! Parsers of numbers with units.
 
 use std::time::Duration;
 
 use softroce::ids::{Mtu, PKey, Qpn};
 
-/// Bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
+/// Parses bytes: `65536`, `64k`, `64K`, `8M`, `1G`; the suffixes are powers of 1024.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let expected = "expected bytes, such as 65536, 64K or 8M";
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -17,16 +17,31 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
         _ => return Err(expected.into()),
     };
     let number: usize = digits.parse().map_err(|_| expected)?;
-    number.checked_mul(1 << shift).ok_or_else(|| "more than an address space holds".into())
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "expected fewer bytes than an address space has".into())
 }
 
-/// Bytes of a message: up to 2^31.
+/// Parses the bytes of a message: up to 2^31.
 pub(super) fn message(text: &str) -> Result<usize, String> {
     let bytes = bytes(text)?;
-    if bytes <= 1 << 31 { Ok(bytes) } else { Err("a message has 2G at most".into()) }
+    if bytes <= 1 << 31 {
+        Ok(bytes)
+    } else {
+        Err("expected at most 2G, the longest message".into())
+    }
 }
 
-/// A time in seconds that is not zero.
+/// Parses the bytes of a message that is not empty, with the limits of perftest.
+pub(super) fn full_message(text: &str) -> Result<usize, String> {
+    let bytes = bytes(text)?;
+    match (1..1 << 31).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("expected 1 to 2147483647 bytes, as perftest does".into()),
+    }
+}
+
+/// Parses a time in seconds that is not zero.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match moment(text)? {
         Duration::ZERO => Err("expected more than 0 seconds".into()),
@@ -34,25 +49,25 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A moment, in seconds after another.
+/// Parses a time in seconds.
 pub(super) fn moment(text: &str) -> Result<Duration, String> {
     let duration = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     duration.ok_or_else(|| "expected seconds, such as 5 or 0.25".into())
 }
 
-/// A queue pair number, decimal or with 0x.
+/// Parses a queue pair number, decimal or with 0x.
 pub(super) fn qpn(text: &str) -> Result<Qpn, String> {
     let number = number(text).filter(|number| *number <= 0xff_ffff);
     number.map(Qpn::new).ok_or_else(|| "expected a number up to 0xffffff".into())
 }
 
-/// A partition key, decimal or with 0x.
+/// Parses a partition key, decimal or with 0x.
 pub(super) fn pkey(text: &str) -> Result<PKey, String> {
     let key = number(text).and_then(|number| u16::try_from(number).ok());
     key.map(PKey).ok_or_else(|| "expected a number up to 0xffff".into())
 }
 
-/// A number, decimal or with 0x.
+/// Parses a number, decimal or with 0x.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -60,7 +75,7 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// A path MTU in bytes.
+/// Parses a path MTU in bytes.
 pub(super) fn mtu(text: &str) -> Result<Mtu, String> {
     let mtu = text.parse().ok().and_then(Mtu::from_bytes);
     mtu.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".into())
@@ -71,24 +86,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_take_a_suffix_and_nothing_else() {
+    fn bytes_take_a_binary_suffix() {
         assert_eq!(bytes("0"), Ok(0));
         assert_eq!(bytes("64k"), Ok(65536));
         assert_eq!(bytes("2G"), Ok(2 << 30));
         for wrong in ["", "k", "-1", "1kb", "1.5k", "99999999999999999999"] {
             assert_eq!(bytes(wrong).unwrap_err(), "expected bytes, such as 65536, 64K or 8M");
         }
-        assert_eq!(bytes("99999999999999G").unwrap_err(), "more than an address space holds");
+        assert_eq!(
+            bytes("99999999999999G").unwrap_err(),
+            "expected fewer bytes than an address space has"
+        );
     }
 
     #[test]
-    fn a_message_is_not_longer_than_verbs_allow() {
+    fn message_is_not_longer_than_verbs_allow() {
         assert_eq!(message("2G"), Ok(1 << 31));
         assert!(message("2147483649").is_err());
+        assert_eq!((full_message("1"), full_message("0").is_err()), (Ok(1), true));
     }
 
     #[test]
-    fn seconds_may_have_a_fraction_but_not_be_zero() {
+    fn seconds_are_positive_decimals() {
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
         for wrong in ["0", "-1", "nan", "1s", "1e300"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
@@ -96,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn a_qpn_is_24_bits() {
+    fn qpn_has_24_bits() {
         assert_eq!(qpn("0x12"), Ok(Qpn::new(0x12)));
         assert_eq!(qpn("16777215"), Ok(Qpn::new(0xff_ffff)));
         assert!(qpn("0x1000000").is_err() && qpn("12h").is_err() && qpn("-1").is_err());
     }
 
     #[test]
-    fn a_pkey_is_16_bits() {
+    fn pkey_has_16_bits() {
         assert_eq!((pkey("0x8001"), pkey("65535")), (Ok(PKey(0x8001)), Ok(PKey::DEFAULT)));
         for wrong in ["0x10000", "8001h", "-1", ""] {
             assert_eq!(pkey(wrong).unwrap_err(), "expected a number up to 0xffff");
@@ -111,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_mtu_is_one_of_five() {
+    fn mtu_is_one_of_five() {
         assert_eq!(mtu("1024").map(|m| m.bytes()), Ok(1024));
         assert!(mtu("1500").is_err() && mtu("1k").is_err());
     }

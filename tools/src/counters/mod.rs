@@ -10,6 +10,8 @@ use softroce::port::PortCounters;
 use softroce::runtime::LinkCounters;
 use softroce::verbs::{Context, Counter, Counters};
 
+use crate::output::{self, json_line};
+
 pub(crate) use file::read;
 
 /// Values by the names of counters.
@@ -68,9 +70,9 @@ pub(crate) fn as_json(columns: &[Column]) -> Value {
 
 /// Prints columns on standard output, for people or as a line of JSON.
 pub(crate) fn show(columns: &[Column], as_an_object: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output::stdout();
     match as_an_object {
-        true => writeln!(out, "{}", as_json(columns)),
+        true => json_line(&mut out, &as_json(columns)),
         false => print(&mut out, columns),
     }
 }
@@ -95,7 +97,7 @@ pub(crate) fn explained() -> Value {
         let also: BTreeMap<_, _> = counter.also.iter().copied().collect();
         json!({ "name": counter.name, "help": counter.help, "also": also })
     });
-    explained.collect()
+    json!({ "counters": explained.collect::<Vec<_>>() })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::outcome::Outcome;
+use crate::output::{self, Paint, Palette, json_line};
 
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -25,6 +26,14 @@ impl Verdict {
             Self::Ok => "ok",
             Self::Note => "note",
             Self::Problem => "problem",
+        }
+    }
+
+    const fn paint(self) -> Paint {
+        match self {
+            Self::Ok => Paint::Good,
+            Self::Note => Paint::Caution,
+            Self::Problem => Paint::Bad,
         }
     }
 }
@@ -75,18 +84,20 @@ impl Finding {
 /// Everything found so far. As text it is told at once: some of it takes seconds to find.
 pub(super) struct Findings {
     json: bool,
+    palette: Palette,
     list: Vec<Finding>,
 }
 
 impl Findings {
     pub(super) fn new(json: bool) -> Self {
-        Self { json, list: Vec::new() }
+        Self { json, palette: Palette::of_stdout(), list: Vec::new() }
     }
 
     pub(super) fn add(&mut self, finding: Finding) -> io::Result<()> {
         if !self.json {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{:<8} {}", finding.verdict.name(), finding.text)?;
+            let mut out = output::stdout();
+            let verdict = self.palette.paint(finding.verdict.paint(), finding.verdict.name());
+            writeln!(out, "{verdict:<8} {}", finding.text)?;
             if let Some(advice) = &finding.advice {
                 writeln!(out, "{:<8} {advice}", "")?;
             }
@@ -100,10 +111,9 @@ impl Findings {
     pub(super) fn finish(self) -> io::Result<Outcome> {
         let of = |verdict| self.list.iter().filter(|finding| finding.verdict == verdict).count();
         let problems = of(Verdict::Problem);
-        let mut out = io::stdout().lock();
+        let mut out = output::stdout();
         if self.json {
-            let object = json!({ "healthy": problems == 0, "findings": self.list });
-            writeln!(out, "{object}")?;
+            json_line(&mut out, &json!({ "healthy": problems == 0, "findings": self.list }))?;
         } else {
             match problems {
                 0 => writeln!(out, "no problem found")?,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use softroce_pcap::{LinkType, Packet, Record, Writer};
 
-/// The file, and the link types of its interfaces.
+/// A capture file being written, and the link types of its interfaces.
 pub(super) struct Annotated<W> {
     writer: Writer<W>,
     links: Vec<LinkType>,
@@ -17,8 +17,8 @@ impl<W: Write> Annotated<W> {
         Ok(Self { writer: Writer::new(out, links[0], name)?, links })
     }
 
-    /// Writes the frame, unless there is nothing to say of it. Lines beyond what a comment holds are
-    /// left out, which the last one says.
+    /// Writes a frame with `lines` as its comment, or nothing without lines. The last line counts those that do not
+    /// fit into a comment.
     pub(super) fn frame(
         &mut self,
         packet: &Packet<'_>,
@@ -26,7 +26,7 @@ impl<W: Write> Annotated<W> {
     ) -> io::Result<()> {
         let (mut comment, mut left_out) = (String::new(), 0);
         for line in lines {
-            if comment.len() + line.len() > LONGEST_COMMENT {
+            if comment.len() + line.len() > MAX_COMMENT_BYTES {
                 left_out += 1;
                 continue;
             }
@@ -38,7 +38,7 @@ impl<W: Write> Annotated<W> {
         if left_out > 0 {
             comment.push_str(&format!("\n{left_out} more"));
         }
-        // Where the link type is not one of ours, no packet was found.
+        // A frame of an unknown link type has no lines.
         let (false, Ok(link)) = (comment.is_empty(), packet.link) else { return Ok(()) };
         let interface = self.interface(link)?;
         self.writer.record(&Record {
@@ -64,5 +64,5 @@ impl<W: Write> Annotated<W> {
     }
 }
 
-/// Bytes that leave room for the last line in a comment.
-const LONGEST_COMMENT: usize = 65_000;
+/// Bytes of a comment, with room left for the last line.
+const MAX_COMMENT_BYTES: usize = 65_000;

@@ -1,5 +1,5 @@
-//! A packet as an object of JSON: what every packet has comes first, then the extension headers it
-//! has, under the names of the specification.
+//! A packet as an object of JSON: the common fields first, then its extension headers, under the names of the
+//! specification.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -12,19 +12,21 @@ use softroce::wire::{Bth, Datagram, ParseError};
 use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
 use crate::hex::hex;
+use crate::output::json_line;
 
-/// What is shown of any frame.
+/// Fields of any frame.
 #[derive(Serialize)]
-struct Frame {
+struct Frame<'a> {
+    file: &'a str,
     number: u64,
     /// Since the Unix epoch.
     time_ns: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct PacketObject<'a> {
     #[serde(flatten)]
-    frame: Frame,
+    frame: Frame<'a>,
     source: IpAddr,
     source_port: u16,
     destination: IpAddr,
@@ -36,10 +38,10 @@ struct Shown {
     /// The network of the VXLAN tunnel.
     #[serde(skip_serializing_if = "Option::is_none")]
     vni: Option<u32>,
-    /// Where in a burst that was captured before it was cut up.
+    /// Position in a burst that was captured before its segmentation.
     #[serde(skip_serializing_if = "Option::is_none")]
     segment: Option<Segment>,
-    /// Whether it is such a burst as a whole, because no ICRC shows how to cut it.
+    /// Whether this is such a burst as a whole, because no ICRC proves a boundary.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unsplit: bool,
     icrc: &'static str,
@@ -47,7 +49,7 @@ struct Shown {
     content: Content,
 }
 
-/// From 0.
+/// Position of a packet in a burst, from 0.
 #[derive(Serialize)]
 struct Segment {
     index: usize,
@@ -67,13 +69,13 @@ struct Fields {
     bth: BthFields,
     /// Bytes of payload on the wire.
     len: usize,
-    /// Of these, what the capture has kept.
+    /// Bytes of payload in the capture.
     captured: usize,
-    /// The four bytes as a number that begins with the first, as tshark has it.
+    /// The four bytes as a big-endian number, as in tshark.
     icrc_value: Option<u32>,
     #[serde(flatten)]
     extensions: Extensions,
-    /// What the connection manager says.
+    /// Message of the connection manager.
     #[serde(skip_serializing_if = "Option::is_none")]
     cm: Option<Value>,
     text: String,
@@ -83,7 +85,7 @@ struct Fields {
 #[derive(Serialize)]
 struct BthFields {
     transport: &'static str,
-    /// As the text has it: an ACKNOWLEDGE is an ACK, RNR_NAK or NAK.
+    /// Operation as in the text: an ACKNOWLEDGE is an ACK, RNR_NAK or NAK.
     operation: String,
     opcode: u8,
     qp: u32,
@@ -97,7 +99,7 @@ struct BthFields {
     pad: u8,
 }
 
-/// Absent where the opcode has no such header.
+/// Extension headers; those that the opcode does not have are absent.
 #[derive(Serialize)]
 struct Extensions {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +143,7 @@ struct Aeth {
     msn: u32,
 }
 
-/// A FETCH_ADD adds `swap`.
+/// Operands of an atomic; FETCH_ADD adds `swap`.
 #[derive(Serialize)]
 struct Atomic {
     va: u64,
@@ -156,10 +158,10 @@ struct Flush {
     selectivity: u8,
 }
 
-impl Frame {
-    fn of(packet: &Packet<'_>) -> Self {
+impl<'a> Frame<'a> {
+    fn of(file: &'a str, packet: &Packet<'_>) -> Self {
         let time_ns = packet.time.and_then(|time| u64::try_from(time.as_nanos()).ok());
-        Self { number: packet.number, time_ns }
+        Self { file, number: packet.number, time_ns }
     }
 }
 
@@ -232,11 +234,12 @@ impl Extensions {
 /// Writes a RoCE packet.
 pub(super) fn packet(
     out: &mut impl Write,
+    file: &str,
     packet: &Packet<'_>,
     roce: &RocePacket<'_>,
 ) -> anyhow::Result<()> {
-    let shown = Shown {
-        frame: Frame::of(packet),
+    let object = PacketObject {
+        frame: Frame::of(file, packet),
         source: roce.ip.source.ip(),
         source_port: roce.ip.source.port(),
         destination: roce.ip.destination.ip(),
@@ -261,10 +264,10 @@ pub(super) fn packet(
             Err(e) => Content::Error { error: e.to_string() },
         },
     };
-    line(out, &shown)
+    Ok(json_line(out, &object)?)
 }
 
-/// A message's name, and its fields under theirs.
+/// Returns the name and the fields of a message.
 fn connection_management(message: Result<Message<'_>, ParseError>) -> Value {
     let message = match message {
         Ok(message) => message,
@@ -285,22 +288,18 @@ fn connection_management(message: Result<Message<'_>, ParseError>) -> Value {
     fields.into()
 }
 
-/// Writes an IP packet that makes no sense.
+/// Writes an IP packet that cannot be parsed.
 pub(super) fn error(
     out: &mut impl Write,
+    file: &str,
     packet: &Packet<'_>,
     error: &ParseError,
 ) -> anyhow::Result<()> {
     #[derive(Serialize)]
-    struct Broken {
+    struct ErrorObject<'a> {
         #[serde(flatten)]
-        frame: Frame,
+        frame: Frame<'a>,
         error: String,
     }
-    line(out, &Broken { frame: Frame::of(packet), error: error.to_string() })
-}
-
-fn line(out: &mut impl Write, value: &impl Serialize) -> anyhow::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
-    Ok(writeln!(out)?)
+    Ok(json_line(out, &ErrorObject { frame: Frame::of(file, packet), error: error.to_string() })?)
 }

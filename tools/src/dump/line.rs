@@ -1,4 +1,4 @@
-//! A packet as a line.
+//! A packet as a line of text.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,19 +9,22 @@ use softroce::wire::cm::Message;
 use softroce::wire::text::PacketLine;
 use softroce_pcap::{Extent, Icrc, Packet, RocePacket};
 
+use crate::output::{Paint, Palette};
+
 /// Writes a RoCE packet.
 pub(super) fn roce(
     out: &mut impl Write,
+    palette: Palette,
     packet: &Packet<'_>,
     since_start: Duration,
     roce: &RocePacket<'_>,
 ) -> io::Result<()> {
     let (from, to) = (roce.ip.source.ip(), roce.ip.destination.ip());
     let (number, seconds) = (packet.number, Seconds(since_start));
-    writeln!(out, "{number:6} {seconds}  {from} > {to}  {}", Told(roce))
+    writeln!(out, "{number:6} {seconds}  {from} > {to}  {}", Described { roce, palette })
 }
 
-/// Writes an IP packet that makes no sense.
+/// Writes an IP packet that cannot be parsed.
 pub(super) fn error(
     out: &mut impl Write,
     packet: &Packet<'_>,
@@ -31,12 +34,15 @@ pub(super) fn error(
     writeln!(out, "{:6} {}  {error}", packet.number, Seconds(since_start))
 }
 
-/// What there is to tell of a packet beside number, time and addresses.
-pub(super) struct Told<'a>(pub(super) &'a RocePacket<'a>);
+/// Fields of a packet beside number, time and addresses.
+pub(super) struct Described<'a> {
+    pub(super) roce: &'a RocePacket<'a>,
+    pub(super) palette: Palette,
+}
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Described<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(roce) = self;
+        let Self { roce, palette } = self;
         match &roce.datagram {
             Ok(datagram) => {
                 write!(f, "{:#}", PacketLine(datagram))?;
@@ -46,9 +52,9 @@ impl fmt::Display for Told<'_> {
                     None => {}
                 }
             }
-            Err(e) => write!(f, "{e}")?,
+            Err(e) => write!(f, "{}", palette.paint(Paint::Bad, e))?,
         }
-        if roce.ip.traffic_class & ECN == CONGESTION_EXPERIENCED {
+        if roce.ip.traffic_class & ECN_MASK == ECN_CE {
             f.write_str("  ecn ce")?;
         }
         if let Some(vni) = roce.vni {
@@ -65,9 +71,10 @@ impl fmt::Display for Told<'_> {
             Icrc::Good => f.write_str("  icrc good"),
             Icrc::Bad { .. } if roce.is_flush_of_rxe() => f.write_str("  icrc as rxe has it"),
             Icrc::Bad { found, computed } => {
-                // As tshark shows it: the bytes in their order on the wire.
+                // The bytes in their order on the wire, as tshark shows them.
                 let (found, expected) = (found.swap_bytes(), computed.swap_bytes());
-                write!(f, "  icrc BAD 0x{found:08x}, expected 0x{expected:08x}")
+                let bad = palette.paint(Paint::Bad, "icrc BAD");
+                write!(f, "  {bad} 0x{found:08x}, expected 0x{expected:08x}")
             }
             Icrc::Cut => f.write_str("  icrc not captured"),
             Icrc::Missing => f.write_str("  icrc missing"),
@@ -75,11 +82,13 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Of the traffic class: what routers say of their queues (RFC 3168).
-const ECN: u8 = 3;
-const CONGESTION_EXPERIENCED: u8 = 3;
+/// ECN field of the traffic class (RFC 3168).
+const ECN_MASK: u8 = 3;
 
-/// `12.345678901`.
+/// Congestion experienced.
+const ECN_CE: u8 = 3;
+
+/// A time as `12.345678901`.
 struct Seconds(Duration);
 
 impl fmt::Display for Seconds {

@@ -4,50 +4,79 @@ mod annotated;
 mod json;
 mod line;
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use softroce::ids::Qpn;
 use softroce::wire::ParseError;
 use softroce::wire::text::PacketLine;
 use softroce_pcap::{Packet, Reader, RocePacket, dissect};
 
 use crate::capture;
 use crate::cli::DumpArgs;
+use crate::output::{self, Paint, Palette, Stdout};
 
 use annotated::Annotated;
 
+/// Number of queue pairs that a message lists.
+const MAX_QPNS_LISTED: usize = 8;
+
 /// Runs the command.
 pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<()> {
-    let name = args.file.display();
-    let reader = capture::open(&args.file)?;
     let mut output = Output::of(args)?;
-    let result = dump(reader, args, &mut output).with_context(|| name.to_string());
-    // What was readable comes first, also where the end is an error.
+    let result = capture::for_each(&args.files, |path| file(path, args, &mut output));
+    // What was read is printed also if the end is an error.
     output.finish()?;
-    let Counted { frames, roce } = result?;
+    result
+}
+
+fn file(path: &Path, args: &DumpArgs, output: &mut Output) -> anyhow::Result<()> {
+    let name = path.display().to_string();
+    let reader = capture::open(path)?;
+    if args.files.len() > 1 {
+        output.heading(&name)?;
+    }
+    let mut counts = Counts::default();
+    let result = dump(reader, &name, args, output, &mut counts);
+    result.with_context(|| name.clone())?;
+    let Counts { frames, roce, shown, qpns } = counts;
     if roce == 0 {
-        eprintln!("roce: {name}: no RoCEv2 packet among {frames} frames");
+        output::warn(format_args!("{name}: no RoCEv2 packet among {frames} frames"));
+    } else if shown == 0 {
+        let listed: Vec<_> = qpns.iter().take(MAX_QPNS_LISTED).map(ToString::to_string).collect();
+        let more = if qpns.len() > MAX_QPNS_LISTED { ", …" } else { "" };
+        output::warn(format_args!(
+            "{name}: none of {roce} RoCEv2 packets matches {}; its queue pairs are {}{more}",
+            args.filters(),
+            listed.join(", ")
+        ));
     }
     Ok(())
 }
 
 #[derive(Default)]
-struct Counted {
+struct Counts {
     frames: u64,
     roce: u64,
+    shown: u64,
+    /// Destination queue pairs, until one more than a message lists is known.
+    qpns: BTreeSet<Qpn>,
 }
 
 fn dump(
     mut reader: Reader<impl Read>,
+    name: &str,
     args: &DumpArgs,
     output: &mut Output,
-) -> anyhow::Result<Counted> {
-    let mut counted = Counted::default();
+    counts: &mut Counts,
+) -> anyhow::Result<()> {
     let mut start = None;
     while let Some(packet) = reader.next_packet()? {
-        counted.frames += 1;
+        counts.frames += 1;
         let time = packet.time.unwrap_or_default();
         let since_start = time.saturating_sub(*start.get_or_insert(time));
         let Ok(ip) = packet.ip else { continue };
@@ -55,91 +84,113 @@ fn dump(
             && args.span.to.is_none_or(|to| since_start <= to);
         match dissect(ip) {
             Ok(Some(whole)) => {
-                counted.roce += 1;
+                counts.roce += 1;
+                if let Ok(datagram) = &whole.datagram
+                    && counts.qpns.len() <= MAX_QPNS_LISTED
+                {
+                    counts.qpns.insert(datagram.bth.dest_qp);
+                }
                 if !in_time {
                     continue;
                 }
-                let wanted = whole.segments().filter(|roce| wanted(args, roce));
-                output.frame(&packet, since_start, wanted)?;
+                let shown = &mut counts.shown;
+                let matching = whole.segments().filter(|roce| matches(args, roce));
+                let matching = matching.inspect(|_| *shown += 1);
+                output.frame(name, &packet, since_start, matching)?;
             }
             Ok(None) => {}
-            // Whether it is RoCE cannot be said. It is shown unless somebody looks for something.
-            Err(e) if in_time && looks_for_nothing(args) => {
-                output.error(&packet, since_start, &e)?;
+            // It may be RoCE or not, so it is shown unless a filter asks for something.
+            Err(e) if in_time && has_no_filter(args) => {
+                counts.shown += 1;
+                output.error(name, &packet, since_start, &e)?;
             }
             Err(_) => {}
         }
     }
-    Ok(counted)
+    Ok(())
 }
 
-fn looks_for_nothing(args: &DumpArgs) -> bool {
-    args.qp.is_empty() && args.opcode.is_empty() && args.span.addr.is_empty()
+fn has_no_filter(args: &DumpArgs) -> bool {
+    args.span.qpn.is_empty() && args.opcode.is_empty() && args.span.addr.is_empty()
 }
 
-/// Whether every filter that was given lets the packet through.
-fn wanted(args: &DumpArgs, roce: &RocePacket<'_>) -> bool {
+/// Returns whether a packet matches every filter that was given.
+fn matches(args: &DumpArgs, roce: &RocePacket<'_>) -> bool {
     let addresses = [roce.ip.source.ip(), roce.ip.destination.ip()];
     if !args.span.addr.is_empty() && !args.span.addr.iter().any(|addr| addresses.contains(addr)) {
         return false;
     }
-    if args.qp.is_empty() && args.opcode.is_empty() {
+    if args.span.qpn.is_empty() && args.opcode.is_empty() {
         return true;
     }
     let Ok(datagram) = &roce.datagram else { return false };
-    let qps = [Some(datagram.bth.dest_qp), datagram.deth().map(|deth| deth.source_qp)];
-    if !args.qp.is_empty() && !args.qp.iter().any(|qp| qps.contains(&Some(*qp))) {
+    let qpns = [Some(datagram.bth.dest_qp), datagram.deth().map(|deth| deth.source_qp)];
+    if !args.span.qpn.is_empty() && !args.span.qpn.iter().any(|qpn| qpns.contains(&Some(*qpn))) {
         return false;
     }
     let line = PacketLine(datagram).to_string();
     args.opcode.is_empty() || args.opcode.iter().any(|name| line.starts_with(name))
 }
 
-/// Where packets go.
+/// Destination of packets.
 enum Output {
-    Text(BufWriter<io::StdoutLock<'static>>),
-    Json(BufWriter<io::StdoutLock<'static>>),
+    Text(BufWriter<Stdout>, Palette),
+    Json(BufWriter<Stdout>),
     File(Annotated<BufWriter<File>>),
 }
 
 impl Output {
     fn of(args: &DumpArgs) -> anyhow::Result<Self> {
-        let stdout = || BufWriter::new(io::stdout().lock());
+        let stdout = || BufWriter::new(output::stdout());
         Ok(match &args.write {
-            Some(path) => Self::File(Annotated::new(capture::create(path, &args.file)?)?),
+            Some(path) => Self::File(Annotated::new(capture::create(path, &args.files)?)?),
             None if args.json => Self::Json(stdout()),
-            None => Self::Text(stdout()),
+            None => Self::Text(stdout(), Palette::of_stdout()),
         })
     }
 
-    /// The RoCE packets of a frame.
+    /// Writes the name of one of several files.
+    fn heading(&mut self, name: &str) -> anyhow::Result<()> {
+        if let Self::Text(out, palette) = self {
+            writeln!(out, "{}", palette.paint(Paint::Heading, name))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the RoCE packets of a frame.
     fn frame<'a>(
         &mut self,
+        name: &str,
         packet: &Packet<'_>,
         since_start: Duration,
         mut packets: impl Iterator<Item = RocePacket<'a>>,
     ) -> anyhow::Result<()> {
         match self {
-            Self::Text(out) => {
-                packets.try_for_each(|roce| line::roce(out, packet, since_start, &roce))?;
+            Self::Text(out, palette) => packets
+                .try_for_each(|roce| line::roce(out, *palette, packet, since_start, &roce))?,
+            Self::Json(out) => {
+                packets.try_for_each(|roce| json::packet(out, name, packet, &roce))?;
             }
-            Self::Json(out) => packets.try_for_each(|roce| json::packet(out, packet, &roce))?,
             Self::File(file) => {
-                file.frame(packet, packets.map(|roce| line::Told(&roce).to_string()))?;
+                let text =
+                    |roce| line::Described { roce: &roce, palette: Palette::PLAIN }.to_string();
+                file.frame(packet, packets.map(text))?;
             }
         }
         Ok(())
     }
 
+    /// Writes an IP packet that cannot be parsed.
     fn error(
         &mut self,
+        name: &str,
         packet: &Packet<'_>,
         since_start: Duration,
         error: &ParseError,
     ) -> anyhow::Result<()> {
         match self {
-            Self::Text(out) => line::error(out, packet, since_start, error)?,
-            Self::Json(out) => json::error(out, packet, error)?,
+            Self::Text(out, _) => line::error(out, packet, since_start, error)?,
+            Self::Json(out) => json::error(out, name, packet, error)?,
             Self::File(file) => file.frame(packet, std::iter::once(error.to_string()))?,
         }
         Ok(())
@@ -147,7 +198,7 @@ impl Output {
 
     fn finish(self) -> anyhow::Result<()> {
         match self {
-            Self::Text(mut out) | Self::Json(mut out) => out.flush()?,
+            Self::Text(mut out, _) | Self::Json(mut out) => out.flush()?,
             Self::File(file) => file.finish()?,
         }
         Ok(())

@@ -21,6 +21,7 @@ use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters::{self, Column, Values};
 use crate::outcome::Outcome;
+use crate::output;
 
 /// How long the raw UDP measurement before a row takes, at most.
 const CEILING: Duration = Duration::from_millis(500);
@@ -32,7 +33,7 @@ pub(super) fn ceiling(
     control: &mut Control,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let ip = match args.device.named(args.load.gid_index)? {
+    let ip = match args.device.address_of(args.load.gid_index)? {
         Some(ip) => ip,
         None => control.local_ip()?,
     };
@@ -178,19 +179,21 @@ fn start(control: &mut Control, run: Run) -> anyhow::Result<()> {
 
 fn warn(ceiling: &Ceiling) {
     for doubt in &ceiling.doubts {
-        eprintln!("roce: raw UDP: {doubt}");
+        output::warn(format_args!("raw UDP: {doubt}"));
     }
 }
 
 fn tell_losses(counted: &Counted) {
     let Counted { kernel_drops, without_receive, .. } = counted;
     if *kernel_drops > 0 {
-        eprintln!(
-            "roce: the kernel dropped {kernel_drops} datagrams, for want of a receive buffer or because \
-             they were no packets"
-        );
+        output::warn(format_args!(
+            "the kernel dropped {kernel_drops} datagrams, for lack of receive buffer or as malformed; a larger \
+             --rcvbuf may help"
+        ));
     }
     if *without_receive > 0 {
-        eprintln!("roce: {without_receive} packets found no receive request: raise --rx-depth");
+        output::warn(format_args!(
+            "{without_receive} packets found no receive request: raise --rx-depth"
+        ));
     }
 }

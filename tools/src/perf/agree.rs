@@ -15,7 +15,7 @@ use crate::cli::{LoadArgs, Measure, Test};
 use crate::control::Control;
 
 /// The number of this agreement: another one for every change to what the sides tell each other.
-const AGREEMENT: u32 = 4;
+const AGREEMENT: u32 = 5;
 
 /// The first word of each side. What is in it may be added to, but not changed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -239,13 +239,21 @@ pub(super) struct Load {
     pub(super) tx_depth: u32,
     /// Of each queue pair, or of the queue that they share.
     pub(super) rx_depth: u32,
-    /// Messages a completion.
+    /// Send requests of one call of `post_send`.
+    pub(super) post_list: u32,
+    /// Messages for which there is one completion.
     pub(super) cq_mod: u32,
     pub(super) inline_size: u32,
     pub(super) events: bool,
     /// Exponent of the ACK timeout.
     pub(super) qp_timeout: u8,
 }
+
+/// Messages for which there is one completion, unless the options say otherwise; perftest's default.
+const DEFAULT_CQ_MOD: u32 = 100;
+
+/// Longest message with the default above, in bytes; longer ones have a completion each, as in perftest.
+const LONGEST_MODERATED: usize = 8192;
 
 /// Receive requests of one queue at most.
 const MOST_RECEIVES: u32 = 16384;
@@ -258,7 +266,11 @@ impl Load {
         let small = if may_be_inline { 220 } else { 0 };
         let qps = args.qp.unwrap_or(1);
         let rx_depth = if kind.is_unreliable() { UNRELIABLE_RECEIVES / qps } else { 0 };
-        let cq_mod = queues.cq_mod.unwrap_or((queues.tx_depth / 4).clamp(1, 16));
+        let cq_mod = queues.cq_mod.unwrap_or(match (queues.post_list, longest) {
+            (1, ..=LONGEST_MODERATED) => DEFAULT_CQ_MOD,
+            (1, _) => 1,
+            (list, _) => list,
+        });
         Self {
             kind,
             qps,
@@ -268,6 +280,7 @@ impl Load {
                 true => (rx_depth.max(512) * qps).min(MOST_RECEIVES),
                 false => rx_depth.max(512),
             }),
+            post_list: queues.post_list,
             cq_mod: cq_mod.min(queues.tx_depth),
             inline_size: queues.inline_size.unwrap_or(small),
             events: args.events,
@@ -314,7 +327,7 @@ mod tests {
         let old: Greeting = serde_json::from_str(r#"{"roce":"0.0.9","test":"send-bw"}"#).unwrap();
         assert_eq!(
             ours.meet(&old).unwrap_err().to_string(),
-            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 4: take the \
+            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 5: take the \
              same version on both sides"
         );
         assert!(ours.meet(&Greeting::new("send-bw")).is_ok());

@@ -122,7 +122,7 @@ impl Session<'_> {
             return control.local_ip();
         }
         let index = self.args.load.gid_index;
-        match (&*self.device(), self.args.device.named(index)?) {
+        match (&*self.device(), self.args.device.address_of(index)?) {
             (Some(opened), _) => Ok(opened.context.query_gid(index.into())?.ip()),
             (None, Some(ip)) => Ok(ip),
             (None, None) => control.local_ip(),

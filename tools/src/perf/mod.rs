@@ -45,6 +45,7 @@ use side::Side;
 /// Runs the command.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     let kind = Kind::of(args)?;
+    args.device.address_of(args.load.gid_index)?;
     if args.listen {
         return listening::run(args);
     }

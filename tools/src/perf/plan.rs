@@ -9,7 +9,7 @@ use softroce::ids::Mtu;
 
 use super::measure::Amount;
 use crate::ceiling::{Operation, Order, Pattern, Shape};
-use crate::cli::{AtomicType, LoadArgs, Measure, PerfArgs, Test, Transport, Verb};
+use crate::cli::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Transport, Verb};
 
 /// Bytes of an atomic.
 const ATOMIC: usize = 8;
@@ -83,12 +83,29 @@ impl Kind {
                 !self.bidirectional,
                 "--bidirectional: a latency test has one message at a time"
             );
+            ensure!(
+                load.queues.post_list == 1,
+                "--post_list {}: a latency test posts one message at a time",
+                load.queues.post_list
+            );
             let polls_memory = verb == Verb::Write;
             ensure!(
                 !(load.events && polls_memory),
                 "--events: in {test} there is no completion to sleep for"
             );
         }
+        let QueueArgs { post_list, tx_depth, cq_mod, .. } = load.queues;
+        ensure!(
+            post_list <= tx_depth,
+            "--post_list {post_list}: expected at most --tx-depth, which is {tx_depth}"
+        );
+        let divides =
+            cq_mod.is_none_or(|cq_mod| post_list == 1 || post_list.is_multiple_of(cq_mod));
+        ensure!(
+            divides,
+            "--cq-mod {}: expected a divisor of --post_list, which is {post_list}",
+            cq_mod.unwrap_or_default()
+        );
         if verb == Verb::Atomic {
             let size = load.size.unwrap_or(ATOMIC);
             ensure!(size == ATOMIC, "--size {size}: an atomic has {ATOMIC} bytes");

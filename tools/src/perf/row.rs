@@ -1,7 +1,7 @@
 //! Results: a row a size, for people as perftest prints it, for programs as JSON.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -12,6 +12,7 @@ use super::latency::Times;
 use super::measure::{Rate, Report};
 use crate::ceiling::{Ceiling, Order, Pattern};
 use crate::cli::{Test, Transport};
+use crate::output::{self, json_line};
 
 /// One result. In JSON `null` stands where a field does not apply.
 #[derive(Clone, Debug, Serialize)]
@@ -220,10 +221,9 @@ impl Table {
     }
 
     pub(super) fn print(&mut self, row: Row) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = output::stdout();
         if self.json {
-            serde_json::to_writer(&mut out, &row)?;
-            writeln!(out)?;
+            json_line(&mut out, &row)?;
         } else {
             if self.rows.is_empty() {
                 writeln!(out, "{}", row.heading())?;

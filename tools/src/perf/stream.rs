@@ -219,37 +219,47 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Posts what the queue has room for, and that is its depth: so some message on its way tells
-    /// when it is complete.
+    /// Posts send requests as long as the queue has room for a whole list, or for all that are left.
     fn post(&mut self, index: usize) -> anyhow::Result<()> {
-        let Lane { posted, done, last } = self.lanes[index];
-        let load = &self.station.load;
-        let (depth, cq_mod) = (u64::from(load.tx_depth), u64::from(load.cq_mod));
-        let count = (depth - (posted - done)).min(last - posted);
-        if count == 0 {
-            return Ok(());
+        let list = u64::from(self.station.load.post_list);
+        let depth = u64::from(self.station.load.tx_depth);
+        loop {
+            let Lane { posted, done, last } = self.lanes[index];
+            let count = list.min(last - posted);
+            if count == 0 || posted - done + count > depth {
+                return Ok(());
+            }
+            self.post_list(index, count)?;
         }
-        let (mut unmade, to) = (Ok(()), self.station.target_of(index));
-        // A list costs less than one by one.
-        let requests = (posted..posted + count).map_while(|at| {
-            let (op, data) = match self.message(index, at) {
-                Ok(message) => message,
-                Err(error) => {
-                    unmade = Err(error);
-                    return None;
-                }
-            };
-            // How many messages are complete when this one is.
-            let wr_id = at + 1;
-            let tells = wr_id.is_multiple_of(cq_mod) || wr_id == last;
-            let flags = if tells { SendFlags::SIGNALED } else { SendFlags::empty() };
-            Some(SendRequest { wr_id, op, data, flags, to })
-        });
-        let (_, posted) = self.station.qps[index].post_sends(requests);
-        posted?;
-        unmade?;
+    }
+
+    /// Posts `count` send requests in one call.
+    fn post_list(&mut self, index: usize, count: u64) -> anyhow::Result<()> {
+        if count == 1 {
+            let at = self.lanes[index].posted;
+            self.station.qps[index].post_send(self.request(index, at)?)?;
+        } else {
+            let mut unmade = Ok(());
+            let posted = self.lanes[index].posted;
+            let requests = (posted..posted + count)
+                .map_while(|at| self.request(index, at).map_err(|error| unmade = Err(error)).ok());
+            let (_, posted) = self.station.qps[index].post_sends(requests);
+            posted?;
+            unmade?;
+        }
         self.lanes[index].posted += count;
         Ok(())
+    }
+
+    /// Returns send request `at` of a queue pair, counted from 0.
+    fn request(&self, index: usize, at: u64) -> anyhow::Result<SendRequest> {
+        let (op, data) = self.message(index, at)?;
+        // Number of messages that are complete when this one is.
+        let wr_id = at + 1;
+        let cq_mod = u64::from(self.station.load.cq_mod);
+        let is_signaled = wr_id.is_multiple_of(cq_mod) || wr_id == self.lanes[index].last;
+        let flags = if is_signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
+        Ok(SendRequest { wr_id, op, data, flags, to: self.station.target_of(index) })
     }
 
     /// What is to be done, and with which bytes.

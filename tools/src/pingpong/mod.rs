@@ -20,17 +20,21 @@ use report::Report;
 
 /// Runs the command.
 pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
-    let datagrams = args.transport == Transport::Ud;
+    let datagrams = args.connection == Transport::Ud;
     ensure!(
         !datagrams || args.load.mtu.is_none(),
-        "-m is for rc and uc: ud has the MTU of the port"
+        "--mtu: ud has the MTU of the port; expected rc, uc or xrc"
     );
-    let is_shared = args.use_srq || args.transport == Transport::Xrc;
+    let is_shared = args.use_srq || args.connection == Transport::Xrc;
     ensure!(
-        !args.use_srq || args.transport == Transport::Rc,
-        "--use-srq is for rc, as ibv_srq_pingpong has it: xrc has a shared queue always"
+        !args.use_srq || args.connection == Transport::Rc,
+        "--use-srq: expected rc, as in ibv_srq_pingpong; xrc always has a shared receive queue"
     );
-    ensure!(!(is_shared && args.load.chk), "-c: with a shared queue nobody fills the messages");
+    ensure!(
+        !(is_shared && args.load.chk),
+        "--chk: messages to a shared receive queue have no defined content"
+    );
+    args.device.address_of(args.load.gid_idx)?;
     let stream = match &args.host {
         Some(host) => tcp::connect(host, args.port, "pingpong")?,
         None => tcp::accept(args.port, args.announce)?,
@@ -51,7 +55,7 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
 }
 
 fn play(args: &PingpongArgs, opened: &Opened, mut stream: TcpStream) -> anyhow::Result<Report> {
-    if args.use_srq || args.transport == Transport::Xrc {
+    if args.use_srq || args.connection == Transport::Xrc {
         return shared::play(args, opened, stream);
     }
     let mut player = Player::new(args, opened)?;

@@ -60,7 +60,7 @@ impl<'a> Player<'a> {
         let depth = usize::try_from(args.load.rx_depth)?.saturating_add(1);
         let cq = ctx.create_cq(depth, channel.as_ref())?;
         let pd = ctx.alloc_pd();
-        let (config, header, init) = match args.transport {
+        let (config, header, init) = match args.connection {
             Transport::Rc | Transport::Xrc => (QpConfig::rc(&cq), 0, CONNECTED),
             Transport::Uc => (QpConfig::uc(&cq), 0, CONNECTED),
             Transport::Ud => (QpConfig::ud(&cq), GRH_LEN, InitAttr::Datagram { qkey: QKEY }),
@@ -101,7 +101,7 @@ impl<'a> Player<'a> {
     /// As the stock program sets its queue pairs up: one READ, timeout 14, 7 retries.
     fn connect(&mut self, theirs: &Endpoint) -> anyhow::Result<()> {
         let sgid_index = self.args.load.gid_idx;
-        if self.args.transport == Transport::Ud {
+        if self.args.connection == Transport::Ud {
             let way = AddressVector { sgid_index, ..AddressVector::to(theirs.gid) };
             self.target = Some(self.pd.create_ah(way)?.target(theirs.qpn, QKEY));
             self.qp.modify(RtrAttr::Ud)?;
@@ -120,14 +120,14 @@ impl<'a> Player<'a> {
     /// Plays until both counts are full, or nothing comes any more where messages may be lost.
     /// `pending` are the requests that must complete before the next message.
     fn play(&mut self, theirs: &Endpoint, mut pending: u64) -> anyhow::Result<Report> {
-        let PingpongLoad { iters, patience, .. } = self.args.load;
+        let PingpongLoad { iters, timeout, .. } = self.args.load;
         let mut message = vec![0; self.size];
         let mut score = Score::default();
         let start = clock::now();
         while score.sent < iters || score.received < iters {
-            let Some(completion) = self.waiter.next_within(patience)? else {
-                if self.args.transport == Transport::Rc {
-                    bail!("nothing from the other side for {} s", patience.as_secs_f64());
+            let Some(completion) = self.waiter.next_within(timeout)? else {
+                if self.args.connection == Transport::Rc {
+                    bail!("nothing from the other side for {} s", timeout.as_secs_f64());
                 }
                 return Ok(self.report(theirs, score, None));
             };

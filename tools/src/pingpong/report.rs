@@ -1,12 +1,13 @@
 //! The results of a test.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use serde::Serialize;
 use softroce::verbs::{Endpoint, Mtu};
 
 use crate::cli::PingpongArgs;
+use crate::output::{self, json_line};
 
 /// Messages counted.
 #[derive(Clone, Copy, Default, Serialize)]
@@ -30,7 +31,7 @@ pub(super) struct Report {
     #[serde(flatten)]
     speed: Option<Speed>,
     #[serde(skip)]
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The speed of a completed test.
@@ -74,7 +75,7 @@ impl Report {
             }
         });
         Self {
-            transport: args.transport.name(),
+            transport: args.connection.name(),
             local: mine.into(),
             remote: theirs.into(),
             size,
@@ -82,7 +83,7 @@ impl Report {
             iterations,
             score,
             speed,
-            patience: args.load.patience,
+            timeout: args.load.timeout,
         }
     }
 
@@ -96,10 +97,9 @@ impl Report {
     }
 
     pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = output::stdout();
         if json {
-            serde_json::to_writer(&mut out, self)?;
-            return Ok(writeln!(out)?);
+            return Ok(json_line(&mut out, self)?);
         }
         for (whose, Address { gid, qpn, psn }) in [("local", &self.local), ("remote", &self.remote)]
         {
@@ -118,22 +118,22 @@ impl Report {
                 )?;
             }
             None => {
-                let (transport, patience) = (self.transport, self.patience.as_secs_f64());
+                let (transport, timeout) = (self.transport, self.timeout.as_secs_f64());
                 writeln!(out, "{sent} of {iterations} messages sent, {received} received")?;
                 writeln!(
                     out,
-                    "then nothing came for {patience} s: {transport} does not send again what is lost"
+                    "then no message arrived for {timeout} s: {transport} does not retransmit lost messages"
                 )?;
                 if received == 0 {
                     writeln!(
                         out,
-                        "was the other side started with the same transport, size and MTU?"
+                        "start the other side with the same transport service, size and MTU"
                     )?;
                 }
             }
         }
         if damaged > 0 {
-            writeln!(out, "{damaged} messages were not as sent")?;
+            writeln!(out, "{damaged} messages differ from what was sent")?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub(super) const RECV: u64 = 2;
 /// The path MTU, which must carry the messages of UD whole.
 pub(super) fn mtu(args: &PingpongArgs, info: &DeviceInfo) -> anyhow::Result<Mtu> {
     let (size, active, ip) = (args.size(), info.active_mtu, info.ip);
-    if args.transport == Transport::Ud {
+    if args.connection == Transport::Ud {
         ensure!(
             size <= active.bytes(),
             "a message of {size} bytes is more than a packet of UD: the MTU of {ip} is {active} \

@@ -67,8 +67,8 @@ pub(super) fn play(
 impl<'a> Game<'a> {
     fn new(args: &'a PingpongArgs, opened: &Opened) -> anyhow::Result<Self> {
         let ctx = &opened.context;
-        let is_xrc = args.transport == Transport::Xrc;
-        let seats = if is_xrc { 1 } else { args.num_qp };
+        let is_xrc = args.connection == Transport::Xrc;
+        let seats = if is_xrc { 1 } else { args.qp };
         ensure!(
             seats <= args.load.rx_depth,
             "--rx-depth {}: {seats} queue pairs need a receive request each",
@@ -143,14 +143,14 @@ impl<'a> Game<'a> {
 
     /// Plays until both counts are full.
     fn play(&mut self, begins: bool) -> anyhow::Result<(Score, Duration)> {
-        let PingpongLoad { iters, patience, .. } = self.args.load;
+        let PingpongLoad { iters, timeout, .. } = self.args.load;
         if begins {
             (0..self.seats.len()).try_for_each(|seat| self.post_send(seat))?;
         }
         let mut score = Score::default();
         let start = clock::now();
         while score.sent < iters || score.received < iters {
-            let completion = self.waiter.next(patience)?;
+            let completion = self.waiter.next(timeout)?;
             let seat = self.seat(&completion)?;
             let what = completion.wr_id;
             if what == SEND {
