@@ -29,7 +29,7 @@ const SAYS_WHY: [&str; 4] = [
     // Of `interop/pair.rs`: the run shows the line.
     "not_tried",
     // Of `verbs/process.rs`: it is the process of another test, which looks at its results.
-    "played_by_another_test",
+    "started_by_another_test",
     // An error fails the test.
     "Err",
 ];
@@ -320,7 +320,7 @@ mod the_checker {
             fn a() -> io::Result<()> {
                 let Some(_) = f() else { return prerequisite::missing(\"IPv6\") };
                 if g() { return not_tried(format_args!(\"{}\", 1)) }
-                let Some(_) = role() else { return played_by_another_test() };
+                let Some(_) = role() else { return started_by_another_test() };
                 if g() { return Err(error) }
                 let closure = |x| { if x { return; } };
                 fn helper() { return }

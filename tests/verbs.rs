@@ -14,32 +14,36 @@ mod completions;
 mod counters;
 #[path = "verbs/datagrams.rs"]
 mod datagrams;
-#[path = "verbs/destroying.rs"]
-mod destroying;
+#[path = "verbs/destruction.rs"]
+mod destruction;
 #[path = "verbs/errors.rs"]
 mod errors;
-#[path = "verbs/far.rs"]
-mod far;
 #[path = "verbs/faults.rs"]
 mod faults;
 #[path = "verbs/frames.rs"]
 mod frames;
+#[path = "verbs/ip_id_rewrite.rs"]
+mod ip_id_rewrite;
 #[path = "verbs/lifetime.rs"]
 mod lifetime;
-#[path = "verbs/links.rs"]
-mod links;
+#[path = "verbs/link_state.rs"]
+mod link_state;
 #[path = "verbs/memory.rs"]
 mod memory;
+#[path = "verbs/multi_homed.rs"]
+mod multi_homed;
 #[path = "verbs/multicast.rs"]
 mod multicast;
+#[path = "verbs/name_conflict.rs"]
+mod name_conflict;
 #[path = "verbs/node.rs"]
 mod node;
 #[path = "verbs/operations.rs"]
 mod operations;
 #[path = "verbs/partitions.rs"]
 mod partitions;
-#[path = "verbs/places.rs"]
-mod places;
+#[path = "verbs/peer_process.rs"]
+mod peer_process;
 #[path = "verbs/ports.rs"]
 mod ports;
 #[path = "support/prerequisite.rs"]
@@ -48,16 +52,12 @@ mod prerequisite;
 mod process;
 #[path = "verbs/progress.rs"]
 mod progress;
-#[path = "verbs/renumbered.rs"]
-mod renumbered;
-#[path = "verbs/several.rs"]
-mod several;
 #[path = "verbs/shards.rs"]
 mod shards;
+#[path = "verbs/shared_address.rs"]
+mod shared_address;
 #[path = "verbs/sharing.rs"]
 mod sharing;
-#[path = "verbs/squatted.rs"]
-mod squatted;
 #[cfg(feature = "tap")]
 #[path = "verbs/taps.rs"]
 mod taps;

@@ -21,8 +21,8 @@ HOSTILE=tools/tests/dropin/hostile
 
 # Left out of the tests of verbs: a process with too little memory for the shadow; a device that leaks a socket on
 # purpose, for its descriptor belongs to other code; and a test that needs quick answers.
-UNSUITABLE=(--skip without_memory --skip a_socket_that_is_closed_under_a_device
-    --skip what_goes_to_and_fro_leaves)
+UNSUITABLE=(--skip process_without_memory --skip closed_socket_fails_the_device
+    --skip ping_pong_uses_connected_sockets)
 
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
@@ -146,7 +146,7 @@ memcheck() {
     # finds that out, and the other tests copy by the system.
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} \
         cargo test --package softroce --features futures --lib -- mem:: port::shm sys:: runtime::queue \
-        --skip sys::fault --skip sys::copies --skip pages_that_are_not_there
+        --skip sys::fault --skip sys::copies --skip missing_pages_are_an_error
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=${VALGRIND[*]} cargo test --package softroce-capi
     cargo build --package softroce-tools --package softroce-capi --package softroce-paths
     pingpong

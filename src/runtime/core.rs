@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_comes_after_the_acknowledgement() {
+    fn announcement_follows_the_acknowledgement() {
         let (mut a, mut b) = pair(AckPolicy::Lazy, 16);
         b.ring.arm(Armed::Any);
         b.core.post_recvs(NOW, b.qpn, [RecvRequest::new(7, b.sge(64))]).1.unwrap();

@@ -115,7 +115,7 @@ fn a_queue_pair_without_the_permission_refuses() {
 /// rxe does not take a misaligned atomic; ours goes out, and is refused there.
 #[test]
 #[ignore = "needs a peer"]
-fn a_misaligned_atomic_is_an_invalid_request() {
+fn misaligned_atomic_is_an_invalid_request() {
     let mut pair = Pair::new(Setup::default());
     let op = SendOp::FetchAdd { at: pair.mr.remote(4), add: 1 };
     let lkey = pair.peer.mr.lkey;

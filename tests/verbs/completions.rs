@@ -6,14 +6,14 @@ use softroce::runtime::wall_clock;
 use softroce::verbs::*;
 
 use crate::choice::Choice;
-use crate::node::{Node, PATIENCE, open, patient};
+use crate::node::{Node, WAIT_LIMIT, open, single_attempt};
 use crate::within::{found, until};
 
 /// A queue pair that is its own peer, with a completion queue made as `config` says.
 fn alone(ctx: Context, config: &CqConfig<'_>) -> Node {
     let cq = ctx.create_cq_ex(config).unwrap();
     let node = Node::with_cq(ctx, cq);
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     node
 }
 
@@ -25,7 +25,7 @@ fn write(node: &Node, wr_ids: std::ops::Range<u64>) {
 }
 
 /// Waits until so many WRITEs have succeeded, without looking at their completions.
-fn settle(node: &Node, writes: u64) {
+fn complete_writes(node: &Node, writes: u64) {
     let other = node.ctx.create_cq(1, None).unwrap();
     until("the WRITEs to succeed", || {
         // To look at an empty queue takes a turn.
@@ -35,16 +35,16 @@ fn settle(node: &Node, writes: u64) {
 }
 
 #[test]
-fn a_completion_queue_that_grows_keeps_what_is_in_it_in_order() {
+fn resized_cq_keeps_its_completions_in_order() {
     let node = alone(open(), &CqConfig::new(4));
     write(&node, 0..4);
-    settle(&node, 4);
+    complete_writes(&node, 4);
     let said = node.cq.resize(3).unwrap_err();
     assert!(matches!(said, Error::CqTooSmall { depth: 3, held: 4, .. }), "{said}");
     assert_eq!(node.cq.depth(), 4);
     node.cq.resize(8).unwrap();
     write(&node, 4..8);
-    settle(&node, 8);
+    complete_writes(&node, 8);
     let mut ended = Vec::new();
     assert_eq!(node.cq.poll(&mut ended, 5), 5);
     node.cq.resize(3).unwrap();
@@ -55,7 +55,7 @@ fn a_completion_queue_that_grows_keeps_what_is_in_it_in_order() {
 }
 
 #[test]
-fn a_size_that_no_completion_queue_has_is_refused() {
+fn create_cq_refuses_an_invalid_depth() {
     let ctx = open();
     let cq = ctx.create_cq(4, None).unwrap();
     for depth in [0, CompletionQueue::MAX_DEPTH + 1] {
@@ -68,10 +68,10 @@ fn a_size_that_no_completion_queue_has_is_refused() {
 }
 
 #[test]
-fn an_overrun_that_is_to_be_ignored_costs_the_oldest_and_nothing_else() {
+fn ignored_overrun_discards_only_the_oldest_completion() {
     let node = alone(open(), &CqConfig { ignore_overrun: true, ..CqConfig::new(2) });
     write(&node, 0..5);
-    settle(&node, 5);
+    complete_writes(&node, 5);
     assert_eq!(node.end(), (3, WcStatus::Success));
     assert_eq!(node.end(), (4, WcStatus::Success));
     assert_eq!((node.cq.poll_one(), node.ctx.poll_event()), (None, None));
@@ -79,32 +79,32 @@ fn an_overrun_that_is_to_be_ignored_costs_the_oldest_and_nothing_else() {
 }
 
 #[test]
-fn moderated_completions_are_announced_together() {
+fn moderated_cq_announces_completions_together() {
     let ctx = open();
     let channel = ctx.create_channel().unwrap();
     let node = alone(ctx, &CqConfig { channel: Some(&channel), ..CqConfig::new(16) });
     node.cq.modify(Moderation { count: 3, period: 0 }).unwrap();
     node.cq.req_notify(false);
     write(&node, 0..2);
-    settle(&node, 2);
+    complete_writes(&node, 2);
     assert!(channel.wait(Duration::ZERO).is_err(), "two are not enough");
     write(&node, 2..3);
-    assert!(channel.wait(PATIENCE).unwrap() == node.cq);
+    assert!(channel.wait(WAIT_LIMIT).unwrap() == node.cq);
     // Neither count nor time would announce this one, but for the change.
     node.cq.req_notify(false);
     write(&node, 3..4);
-    settle(&node, 4);
+    complete_writes(&node, 4);
     node.cq.modify(Moderation::default()).unwrap();
-    assert!(channel.wait(PATIENCE).unwrap() == node.cq);
+    assert!(channel.wait(WAIT_LIMIT).unwrap() == node.cq);
     // The thread of the device keeps the time.
     node.cq.modify(Moderation { count: 9, period: 1 }).unwrap();
     node.cq.req_notify(false);
     write(&node, 4..5);
-    assert!(channel.wait(PATIENCE).unwrap() == node.cq);
+    assert!(channel.wait(WAIT_LIMIT).unwrap() == node.cq);
 }
 
 #[test]
-fn each_field_of_a_completion_can_be_asked_for() {
+fn polling_returns_every_field_of_a_completion() {
     let node = alone(open(), &CqConfig { wc_flags: WcFlags::SUPPORTED, ..CqConfig::new(16) });
     let before = node.ctx.query_rt_values().raw_clock;
     let wall_before = wall_clock(before);
@@ -125,10 +125,10 @@ fn each_field_of_a_completion_can_be_asked_for() {
 }
 
 #[test]
-fn several_are_polled_in_order() {
+fn polling_returns_completions_in_order() {
     let node = alone(open(), &CqConfig::new(16));
     write(&node, 0..5);
-    settle(&node, 5);
+    complete_writes(&node, 5);
     let mut polling = node.cq.start_poll().unwrap();
     let mut seen = vec![polling.wr_id()];
     while polling.next_poll() {
@@ -140,7 +140,7 @@ fn several_are_polled_in_order() {
 
 /// What is in a completion queue stays in order whatever its size does meanwhile.
 #[test]
-fn completions_survive_resizing_at_random() {
+fn random_resizing_keeps_all_completions() {
     for seed in 1..=20 {
         let node = alone(open(), &CqConfig::new(64));
         let mut choice = Choice::new(seed);

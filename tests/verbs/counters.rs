@@ -8,7 +8,7 @@ use softroce::port::impair::Impairments;
 use softroce::verbs::*;
 use tempfile::TempDir;
 
-use crate::node::{Node, fresh_ip, open, open_with, patient};
+use crate::node::{Node, fresh_ip, open, open_with, single_attempt};
 
 /// The names of a directory's files, and what is in them.
 fn files(directory: &Path) -> BTreeMap<String, String> {
@@ -18,7 +18,7 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_queue_pair_has_counted_what_it_has_done_and_the_device_that_of_all() {
+fn device_counters_are_the_sum_of_its_queue_pairs() {
     let (a, b) = Node::pair();
     let idle = a.pd.create_qp(&QpConfig::ud(&a.cq)).unwrap();
     a.run(SendRequest::write(1, a.mr.sge(..9000), b.mr.remote(0)));
@@ -47,7 +47,7 @@ fn parsed(line: &str) -> (&str, Vec<&str>, u64) {
 
 /// Each metric is introduced by its help and its type, and only once; each series is there once.
 #[test]
-fn the_text_for_prometheus_is_well_formed_and_says_what_was_counted() {
+fn prometheus_text_is_well_formed_and_has_all_counters() {
     let (a, b) = Node::pair_on(open_with(OpenOptions::default().name("one\"of\\us")), open());
     a.run(SendRequest::write(1, a.mr.sge(..100), b.mr.remote(0)));
     let counters = a.ctx.counters().unwrap();
@@ -77,7 +77,7 @@ fn the_text_for_prometheus_is_well_formed_and_says_what_was_counted() {
 }
 
 #[test]
-fn a_device_leaves_its_counters_and_those_of_its_queue_pairs_in_a_file() {
+fn device_writes_its_counters_to_a_file() {
     let directory = TempDir::new().unwrap();
     let lossy: Impairments = "loss=1".parse().unwrap();
     let ctx =
@@ -90,7 +90,7 @@ fn a_device_leaves_its_counters_and_those_of_its_queue_pairs_in_a_file() {
     );
     let a = Node::on(ctx);
     let nobody = Endpoint { gid: fresh_ip().into(), ..a.qp.endpoint() };
-    let options = ConnectOptions { timeout: AckTimeout::new(1).unwrap(), ..patient() };
+    let options = ConnectOptions { timeout: AckTimeout::new(1).unwrap(), ..single_attempt() };
     a.qp.connect(&nobody, &options).unwrap();
     a.send(SendRequest::write(1, a.mr.sge(..8), a.mr.remote(0)));
     assert_eq!(a.end(), (1, WcStatus::RetryExcErr));
@@ -108,7 +108,7 @@ fn a_device_leaves_its_counters_and_those_of_its_queue_pairs_in_a_file() {
 }
 
 #[test]
-fn a_directory_that_there_is_not_is_refused_by_name() {
+fn missing_counter_directory_is_an_error_with_its_name() {
     let options = OpenOptions::default().ip(fresh_ip()).counters("/nowhere/at all");
     let refused = Context::open(options).unwrap_err();
     assert_eq!(
@@ -122,7 +122,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/COUNTERS.md");
 
 /// The page has a row for each counter, which is written by this test with `SNAPSHOTS=write`.
 #[test]
-fn every_counter_is_in_its_place_on_the_page() {
+fn counters_page_lists_every_counter() {
     let page = fs::read_to_string(PAGE).unwrap();
     let (before, rest) = page.split_once("|---|---|---|---|\n").unwrap();
     let (rows, after) = rest.split_once("\n\n").unwrap();

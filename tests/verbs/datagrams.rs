@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use softroce::port::{Direction, Sink};
 use softroce::verbs::*;
 
-use crate::node::{KEY, Node, ROOM, datagrams, fresh_ip, open, open_with};
-use crate::process::{line, played_by_another_test, role, start};
+use crate::node::{Node, QKEY, RECV_BYTES, datagrams, fresh_ip, open, open_with};
+use crate::process::{line, role, start, started_by_another_test};
 
 /// Sends `text` to a queue pair, and waits until it has left.
 fn send(node: &Node, to: &Endpoint, text: &str) {
     let ah = node.pd.create_ah(AddressVector::to(to.gid)).unwrap();
     let message = SendRequest::send(99, SendData::inline(text.as_bytes()));
-    node.send(message.to(ah.target(to.qpn, KEY)));
+    node.send(message.to(ah.target(to.qpn, QKEY)));
 }
 
 /// The next message: its text, and who has sent it by the completion and by the header.
@@ -26,7 +26,7 @@ fn received(node: &Node) -> (String, Endpoint) {
             break completion;
         }
     };
-    let at = completion.wr_id as usize * ROOM;
+    let at = completion.wr_id as usize * RECV_BYTES;
     let bytes = node.bytes(at, completion.byte_len as usize);
     let (header, text) = bytes.split_first_chunk().unwrap();
     let gid = node.pd.create_ah_from_header(header).unwrap().gid();
@@ -35,26 +35,26 @@ fn received(node: &Node) -> (String, Endpoint) {
 }
 
 /// Where a queue pair is, but for its PSN, which UD does not look at.
-fn place(node: &Node) -> Endpoint {
+fn address_of(node: &Node) -> Endpoint {
     Endpoint { psn: Psn::default(), ..node.qp.endpoint() }
 }
 
 /// UD-06
 #[test]
-fn a_message_to_itself_arrives() {
+fn queue_pair_receives_its_own_datagram() {
     let node = datagrams(open(), 1);
     send(&node, &node.qp.endpoint(), "to myself");
-    assert_eq!(received(&node), ("to myself".into(), place(&node)));
+    assert_eq!(received(&node), ("to myself".into(), address_of(&node)));
 }
 
 /// The header before the message is the one it came with, to the traffic class and the TTL.
 #[test]
-fn the_header_tells_how_a_message_came() {
+fn received_header_has_traffic_class_and_ttl() {
     let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
     let to = b.qp.endpoint();
     let av = AddressVector { traffic_class: 0x48, hop_limit: 7, ..AddressVector::to(to.gid) };
     let ah = a.pd.create_ah(av).unwrap();
-    a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, KEY)));
+    a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, QKEY)));
     assert_eq!(received(&b).0, "hello");
     // The second half of the 40 bytes is the IPv4 header: TOS is its byte 1, TTL its byte 8.
     assert_eq!((b.bytes(21, 1), b.bytes(28, 1)), (vec![0x48], vec![7]));
@@ -74,7 +74,7 @@ impl Sink for SourcePorts {
 
 /// PKT-02: what does not fit a flow leaves from another port, and arrives like the rest.
 #[test]
-fn a_flow_label_chooses_the_port_that_a_message_leaves_from() {
+fn flow_label_determines_the_source_port() {
     let ports = Arc::default();
     let capture = OpenOptions::default().capture(Box::new(SourcePorts(Arc::clone(&ports))));
     let (a, b) = (datagrams(open_with(capture), 0), datagrams(open(), 2));
@@ -82,7 +82,7 @@ fn a_flow_label_chooses_the_port_that_a_message_leaves_from() {
     for flow_label in [0, 0x12345] {
         let av = AddressVector { flow_label, ..AddressVector::to(to.gid) };
         let ah = a.pd.create_ah(av).unwrap();
-        a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, KEY)));
+        a.send(SendRequest::send(99, SendData::inline(b"hello")).to(ah.target(to.qpn, QKEY)));
         assert_eq!(received(&b).0, "hello");
     }
     let ports = ports.lock().unwrap();
@@ -91,7 +91,7 @@ fn a_flow_label_chooses_the_port_that_a_message_leaves_from() {
 
 /// What goes where nobody is, is gone, and nothing else is.
 #[test]
-fn a_message_to_nobody_succeeds() {
+fn datagram_to_a_missing_queue_pair_completes() {
     let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
     let nobody: IpAddr = fresh_ip();
     let gone = b.qp.endpoint();
@@ -101,7 +101,7 @@ fn a_message_to_nobody_succeeds() {
         let completion = a.next();
         assert_eq!((completion.wr_id, completion.status), (99, WcStatus::Success));
     }
-    assert_eq!(received(&b), ("hello".into(), place(&a)));
+    assert_eq!(received(&b), ("hello".into(), address_of(&a)));
     assert_eq!(a.qp.state().unwrap(), QpState::Rts);
 }
 
@@ -111,7 +111,7 @@ const ONE_OF_THREE: &str = "datagrams::one_of_three";
 /// Tells where it is, is told where all three are, sends to the other two, and hears from them.
 #[test]
 fn one_of_three() {
-    let Some(role) = role() else { return played_by_another_test() };
+    let Some(role) = role() else { return started_by_another_test() };
     let (me, ip) = role.split_once(' ').unwrap();
     let ip: IpAddr = ip.parse().unwrap();
     // More than are for it.
@@ -140,7 +140,7 @@ fn one_of_three() {
 
 /// UD-06: three processes, each to the two others.
 #[test]
-fn messages_between_three_processes_reach_the_one_they_are_for() {
+fn datagrams_among_three_processes_reach_their_destinations() {
     let mut children = [0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {}", fresh_ip())));
     let mut outputs = children.each_mut().map(|child| BufReader::new(child.stdout.take().unwrap()));
     let mut inputs = children.each_mut().map(|child| child.stdin.take().unwrap());
@@ -162,12 +162,12 @@ fn messages_between_three_processes_reach_the_one_they_are_for() {
 }
 
 #[test]
-fn a_list_of_messages_is_taken_whole_or_not_at_all() {
+fn post_all_posts_all_datagrams_or_none() {
     let (a, b) = (datagrams(open(), 1), datagrams(open(), 2));
     let to = b.qp.endpoint();
     let ah = a.pd.create_ah(AddressVector::to(to.gid)).unwrap();
     let message = |text: &[u8], target| SendRequest::send(99, SendData::inline(text)).to(target);
-    let target = ah.target(to.qpn, KEY);
+    let target = ah.target(to.qpn, QKEY);
     let av = AddressVector { sgid_index: 9, ..target.av };
     let nowhere = UdTarget { av, ..target };
     assert!(a.qp.post_all([message(b"lost", target), message(b"too", nowhere)]).is_err());

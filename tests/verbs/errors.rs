@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use softroce::engine::InitAttr;
 use softroce::verbs::*;
 
-use crate::node::{MEMORY, Node, PATIENCE, STARTING, fresh_ip, open};
+use crate::node::{MEMORY_BYTES, Node, PROCESS_START_LOCK, WAIT_LIMIT, fresh_ip, open};
 
 /// Runs a request that the peer refuses: how it ends, and which event the peer has.
 fn refused(request: impl Fn(&Node, &Node) -> SendRequest) -> (WcStatus, AsyncEvent, Qpn) {
@@ -20,15 +20,15 @@ fn refused(request: impl Fn(&Node, &Node) -> SendRequest) -> (WcStatus, AsyncEve
 }
 
 #[test]
-fn wrong_keys_ranges_and_rights_are_access_errors() {
+fn invalid_keys_ranges_and_rights_are_remote_access_errors() {
     // Regions that stay registered.
     let kept = RefCell::new(Vec::new());
     let write = |a: &Node, to| SendRequest::write(1, a.mr.sge(..8), to);
-    let stranger = |a: &Node, b: &Node| {
+    let foreign = |a: &Node, b: &Node| {
         let rkey = Rkey(b.mr.rkey().0 ^ 0x100);
         write(a, RemoteAddr { rkey, ..b.mr.remote(0) })
     };
-    let beyond = |a: &Node, b: &Node| write(a, b.mr.remote(MEMORY - 7));
+    let beyond = |a: &Node, b: &Node| write(a, b.mr.remote(MEMORY_BYTES - 7));
     let read_only = |a: &Node, b: &Node| {
         let mr = b.pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
         let to = mr.remote(0);
@@ -47,7 +47,7 @@ fn wrong_keys_ranges_and_rights_are_access_errors() {
         write(a, mr.remote(0))
     };
     for (what, request) in [
-        ("stranger", &stranger as &dyn Fn(&Node, &Node) -> SendRequest),
+        ("foreign", &foreign as &dyn Fn(&Node, &Node) -> SendRequest),
         ("beyond", &beyond),
         ("read_only", &read_only),
         ("other_domain", &other_domain),
@@ -60,7 +60,7 @@ fn wrong_keys_ranges_and_rights_are_access_errors() {
 }
 
 #[test]
-fn what_the_queue_pair_does_not_allow_is_an_access_error() {
+fn access_that_the_queue_pair_forbids_is_a_remote_access_error() {
     let (a, b) = (Node::on(open()), Node::on(open()));
     a.connect(&b, &ConnectOptions { access: Access::REMOTE_READ, ..Default::default() });
     a.run(SendRequest::read(1, a.mr.sge(..8), b.mr.remote(0)));
@@ -69,17 +69,17 @@ fn what_the_queue_pair_does_not_allow_is_an_access_error() {
 }
 
 #[test]
-fn a_misaligned_atomic_is_an_invalid_request() {
+fn misaligned_atomic_is_an_invalid_request() {
     let add = |a: &Node, b: &Node| SendRequest::fetch_add(1, a.mr.sge(..8), b.mr.remote(4), 1);
     let (status, event, qpn) = refused(add);
     assert_eq!((status, event), (WcStatus::RemInvReqErr, AsyncEvent::QpReqErr(qpn)));
 }
 
 #[test]
-fn local_memory_is_looked_at_when_the_request_runs() {
+fn local_memory_is_checked_when_the_request_executes() {
     for bad in [
         |a: &Node| Sge { lkey: Lkey(a.mr.lkey().0 ^ 0x100), ..a.mr.sge(..8) },
-        |a: &Node| a.mr.sge(MEMORY - 7..MEMORY + 1),
+        |a: &Node| a.mr.sge(MEMORY_BYTES - 7..MEMORY_BYTES + 1),
         |a: &Node| a.ctx.alloc_pd().alloc_mr(64, Access::empty()).unwrap().sge(..),
     ] {
         let (a, b) = Node::pair();
@@ -91,7 +91,7 @@ fn local_memory_is_looked_at_when_the_request_runs() {
 }
 
 #[test]
-fn a_receive_request_that_is_too_short_fails_both_sides() {
+fn too_short_receive_request_fails_both_sides() {
     let (a, b) = Node::pair();
     b.recv(7, 0..100);
     b.recv(8, 0..100);
@@ -102,7 +102,7 @@ fn a_receive_request_that_is_too_short_fails_both_sides() {
 }
 
 #[test]
-fn without_a_receive_request_sends_are_tried_as_often_as_was_said() {
+fn send_without_a_receive_request_is_retried_rnr_retry_times() {
     let (a, b) = (Node::on(open()), Node::on(open()));
     let min_rnr_timer = RnrTimer::new(1).unwrap();
     a.connect(&b, &ConnectOptions { rnr_retry: 2, min_rnr_timer, ..Default::default() });
@@ -112,7 +112,7 @@ fn without_a_receive_request_sends_are_tried_as_often_as_was_said() {
 }
 
 #[test]
-fn a_peer_that_is_gone_does_not_answer() {
+fn request_to_a_destroyed_peer_exceeds_its_retries() {
     let (a, b) = (Node::on(open()), Node::on(open()));
     let timeout = AckTimeout::new(14).unwrap();
     a.connect(&b, &ConnectOptions { timeout, retry_cnt: 1, ..Default::default() });
@@ -124,7 +124,7 @@ fn a_peer_that_is_gone_does_not_answer() {
 }
 
 #[test]
-fn sides_that_do_not_agree_on_the_mtu_notice() {
+fn mtu_mismatch_fails_the_request() {
     let (a, b) = (Node::on(open()), Node::on(open()));
     let with = |mtu| ConnectOptions { path_mtu: Some(mtu), ..Default::default() };
     a.qp.connect(&b.qp.endpoint(), &with(Mtu::Mtu1024)).unwrap();
@@ -135,7 +135,7 @@ fn sides_that_do_not_agree_on_the_mtu_notice() {
 }
 
 #[test]
-fn attributes_that_are_missing_are_named() {
+fn modify_names_missing_attributes() {
     let node = Node::on(open());
     node.qp.modify(InitAttr::Connected { access: Access::REMOTE_WRITE }).unwrap();
     let attr = QpAttr { path_mtu: Some(Mtu::Mtu1024), ..QpAttr::to(QpState::Rtr) };
@@ -148,7 +148,7 @@ fn attributes_that_are_missing_are_named() {
 }
 
 #[test]
-fn a_queue_pair_that_is_not_connected_takes_no_requests() {
+fn unconnected_queue_pair_refuses_send_requests() {
     let node = Node::on(open());
     let error = node.qp.post_send(SendRequest::send(1, node.mr.sge(..8))).unwrap_err();
     let expected = format!(
@@ -159,7 +159,7 @@ fn a_queue_pair_that_is_not_connected_takes_no_requests() {
 }
 
 #[test]
-fn a_completion_queue_that_is_too_small_fails_its_queue_pairs() {
+fn cq_overrun_fails_its_queue_pairs() {
     let ctx = open();
     let small = ctx.create_cq(2, None).unwrap();
     let (a, b) = (Node::with_cq(ctx, small.clone()), Node::on(open()));
@@ -170,13 +170,13 @@ fn a_completion_queue_that_is_too_small_fails_its_queue_pairs() {
     assert_eq!(a.event(), AsyncEvent::CqErr(small.id()));
     assert_eq!(a.qp.state().unwrap(), QpState::Err);
     assert_eq!((a.end(), a.end()), ((0, WcStatus::Success), (1, WcStatus::Success)));
-    let error = small.wait_one(PATIENCE).unwrap_err().to_string();
+    let error = small.wait_one(WAIT_LIMIT).unwrap_err().to_string();
     let id = small.id().0;
     assert_eq!(error, format!("completion queue {id} has overrun: 2 completions were not enough"));
 }
 
 #[test]
-fn limits_are_told_with_what_was_asked_for() {
+fn limit_error_contains_the_requested_value() {
     let ctx = open();
     let error = ctx.create_cq(0, None).unwrap_err().to_string();
     assert_eq!(error, "the depth of a completion queue is 0, not 1 to 4194304");
@@ -187,7 +187,7 @@ fn limits_are_told_with_what_was_asked_for() {
 }
 
 #[test]
-fn objects_of_different_devices_do_not_work_together() {
+fn objects_of_different_devices_are_refused() {
     let (one, other) = (open(), open());
     let cq = other.create_cq(1, None).unwrap();
     let error = one.alloc_pd().create_qp(&QpConfig::rc(&cq)).unwrap_err();
@@ -198,9 +198,9 @@ fn objects_of_different_devices_do_not_work_together() {
 }
 
 #[test]
-fn a_socket_on_the_roce_port_keeps_the_address() {
+fn bound_roce_port_prevents_opening_the_address() {
     let ip = fresh_ip();
-    let _no_new_process = STARTING.read().unwrap();
+    let _no_new_process = PROCESS_START_LOCK.read().unwrap();
     let socket = UdpSocket::bind((ip, 4791)).unwrap();
     let error = Context::open(OpenOptions::default().ip(ip)).unwrap_err();
     let expected =
@@ -211,7 +211,7 @@ fn a_socket_on_the_roce_port_keeps_the_address() {
 }
 
 #[test]
-fn a_device_that_is_open_takes_no_wishes() {
+fn open_device_refuses_other_options() {
     let ctx = open();
     let again = || OpenOptions::default().ip(ctx.ip());
     Context::open(again()).unwrap();
@@ -224,13 +224,13 @@ fn a_device_that_is_open_takes_no_wishes() {
 }
 
 #[test]
-fn an_address_that_is_not_ours_is_refused() {
+fn address_of_another_host_is_refused() {
     let error = Context::open(OpenOptions::default().ip("192.0.2.1".parse().unwrap()));
     assert_eq!(error.unwrap_err().to_string(), "192.0.2.1 is not an address of this machine");
 }
 
 #[test]
-fn there_are_as_many_completion_queues_as_the_device_says() {
+fn device_creates_max_cq_completion_queues() {
     let ctx = open();
     let max = ctx.device_info().unwrap().limits.max_cq;
     let mut cqs: Vec<_> = (0..max).map(|_| ctx.create_cq(1, None).unwrap()).collect();
@@ -242,7 +242,7 @@ fn there_are_as_many_completion_queues_as_the_device_says() {
 
 /// Each limit that is told is one that is kept.
 #[test]
-fn a_queue_pair_has_the_limits_of_its_device() {
+fn queue_pair_enforces_the_limits_of_its_device() {
     let ctx = open();
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1, None).unwrap());
     let limits = ctx.device_info().unwrap().limits;

@@ -16,40 +16,42 @@ use softroce::port::{Direction, Sink};
 use softroce::time::Instant;
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, STARTING, everything, fresh_ip, open, open_with, patient};
+use crate::node::{
+    Node, PROCESS_START_LOCK, WAIT_LIMIT, all_access, fresh_ip, open, open_with, single_attempt,
+};
 use crate::process::{
-    SEEN_EVERYTHING, in_namespaces, ip, line, played_by_another_test, role, start, start_by,
+    SUCCESS_LINE, in_namespaces, ip, line, role, start, start_by, started_by_another_test,
 };
 use crate::within::until;
 
 /// The test that has a process to itself.
-const ALONE: &str = "faults::alone_in_a_process";
+const SUBPROCESS: &str = "faults::subprocess";
 
 /// What the other process does; nothing when it is not asked to.
 #[test]
-fn alone_in_a_process() {
+fn subprocess() {
     match role().as_deref() {
         Some("descriptors") => without_descriptors(),
         Some("memory") => without_memory(),
         Some("sockets") => without_sockets(),
         Some("interface") => without_an_interface(),
-        Some("peer") => as_a_peer_that_stops(),
-        _ => return played_by_another_test(),
+        Some("peer") => stopping_peer(),
+        _ => return started_by_another_test(),
     }
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 /// Has another process play a role under a limit of the shell's.
 fn under(limit: &str, role: &str) {
     let mut bash = Command::new("bash");
     bash.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(env::current_exe().unwrap());
-    let output = start_by(&mut bash, ALONE, role).wait_with_output().unwrap();
+    let output = start_by(&mut bash, SUBPROCESS, role).wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && out.contains(SEEN_EVERYTHING), "{out}");
+    assert!(output.status.success() && out.contains(SUCCESS_LINE), "{out}");
 }
 
 /// What is not answered fails soon: after 32 ms at least, half a second at most.
-fn impatient() -> ConnectOptions {
+fn short_timeout() -> ConnectOptions {
     let timeout = AckTimeout::new(12).unwrap();
     ConnectOptions { timeout, retry_cnt: 1, ..ConnectOptions::default() }
 }
@@ -57,7 +59,7 @@ fn impatient() -> ConnectOptions {
 // ---- limits ----
 
 #[test]
-fn without_descriptors_devices_work_and_what_needs_one_is_refused() {
+fn device_without_free_descriptors_works_and_refuses_channels() {
     under("ulimit -n 64", "descriptors");
 }
 
@@ -84,7 +86,7 @@ fn without_descriptors() {
 }
 
 #[test]
-fn without_memory_a_region_is_refused_and_a_completion_queue_is_full() {
+fn process_without_memory_gets_an_alloc_error_and_an_overrun() {
     under("ulimit -v 2000000", "memory");
 }
 
@@ -93,7 +95,7 @@ fn without_memory() {
     let node = Node::on(open());
     let mut held = Vec::new();
     let refused = loop {
-        match node.pd.alloc_mr(PIECE, everything()) {
+        match node.pd.alloc_mr(PIECE, all_access()) {
             Ok(region) => held.push(region),
             Err(refused) => break refused,
         }
@@ -120,7 +122,7 @@ fn without_memory() {
 // ---- sockets ----
 
 #[test]
-fn a_socket_that_is_closed_under_a_device_fails_it() {
+fn closed_socket_fails_the_device() {
     under(":", "sockets");
 }
 
@@ -128,7 +130,7 @@ fn without_sockets() {
     let expected = "the device has failed: something else in this process has closed its socket";
     for is_receiver in [true, false] {
         let (a, b) = (Node::on(open()), Node::on(open()));
-        a.connect(&b, &impatient());
+        a.connect(&b, &short_timeout());
         a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
         a.recv(7, 0..64);
         close(socket_of(a.ctx.ip(), is_receiver));
@@ -138,7 +140,7 @@ fn without_sockets() {
         let mut ends = [a.end(), a.end()];
         ends.sort_unstable_by_key(|(wr_id, _)| *wr_id);
         assert_eq!(ends, [2, 7].map(|wr_id| (wr_id, WcStatus::WrFlushErr)));
-        assert_eq!(a.cq.wait_one(PATIENCE).unwrap_err().to_string(), expected);
+        assert_eq!(a.cq.wait_one(WAIT_LIMIT).unwrap_err().to_string(), expected);
         assert_eq!(a.ctx.device_info().unwrap_err().to_string(), expected);
     }
 }
@@ -172,8 +174,8 @@ fn close(descriptor: RawFd) {
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn an_interface_that_comes_back_in_time_costs_time_only() {
-    in_namespaces("ip link set lo up; exec \"$@\"", ALONE, "interface");
+fn connections_survive_a_short_interface_outage() {
+    in_namespaces("ip link set lo up; exec \"$@\"", SUBPROCESS, "interface");
 }
 
 fn without_an_interface() {
@@ -206,7 +208,7 @@ fn without_an_interface() {
 
     // Packets that are too long for it now, and for good.
     let (c, d) = (Node::on(open()), Node::on(open()));
-    c.connect(&d, &impatient());
+    c.connect(&d, &short_timeout());
     c.run(SendRequest::write(1, c.mr.sge(..4096), d.mr.remote(0)));
     let before = refused(&c);
     ip("link set lo mtu 1500");
@@ -226,12 +228,12 @@ fn without_an_interface() {
 /// The kernel answers each packet for a port that nobody has with an ICMP error, which it hands to the
 /// socket that has sent it if that asks for it.
 #[test]
-fn icmp_errors_of_one_peer_do_not_touch_another() {
+fn icmp_errors_of_one_peer_do_not_affect_another() {
     // Both leave from one socket.
     let ctx = open_with(OpenOptions::default().source_port(0xc123));
     let (a, b) = (Node::on(ctx.clone()), Node::on(ctx));
     let (gone, there) = (Node::on(open()), Node::on(open()));
-    a.connect(&gone, &impatient());
+    a.connect(&gone, &short_timeout());
     b.connect(&there, &ConnectOptions::default());
     let to = gone.mr.remote(0);
     drop(gone);
@@ -248,14 +250,14 @@ fn icmp_errors_of_one_peer_do_not_touch_another() {
 
 /// Sends a signal.
 fn signal(name: &str, process: u32) {
-    let _alone = STARTING.write().unwrap();
+    let _alone = PROCESS_START_LOCK.write().unwrap();
     let kill = Command::new("kill").args([name, &process.to_string()]).status().unwrap();
     assert!(kill.success());
 }
 
 #[test]
-fn a_peer_that_is_stopped_for_longer_than_its_timeouts_goes_on() {
-    let mut child = start(ALONE, "peer");
+fn stopped_peer_resumes_after_its_timeouts() {
+    let mut child = start(SUBPROCESS, "peer");
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut input = child.stdin.take().unwrap();
     // What it asks for is answered when it has stopped, so that it finds the answer when it goes on.
@@ -284,11 +286,11 @@ fn a_peer_that_is_stopped_for_longer_than_its_timeouts_goes_on() {
     writeln!(input, "peer {}", node.qp.endpoint()).unwrap();
     line(&mut output, "connected");
     node.run(SendRequest::send(2, node.mr.sge(..8)));
-    line(&mut output, SEEN_EVERYTHING);
+    line(&mut output, SUCCESS_LINE);
     assert!(child.wait().unwrap().success());
 }
 
-fn as_a_peer_that_stops() {
+fn stopping_peer() {
     let mut input = std::io::stdin().lock();
     let mut next = |key| line(&mut input, key);
     let node = Node::on(open());
@@ -315,9 +317,9 @@ fn as_a_peer_that_stops() {
 // ---- a panic ----
 
 /// A capture that panics when it is told to.
-struct Trap(Arc<AtomicBool>);
+struct PanickingSink(Arc<AtomicBool>);
 
-impl Sink for Trap {
+impl Sink for PanickingSink {
     fn packet(&mut self, _: Instant, _: Direction, _: &[u8]) {
         assert!(!self.0.load(Ordering::SeqCst), "a panic for a test");
     }
@@ -326,11 +328,11 @@ impl Sink for Trap {
 /// A node with a trap, and its peer.
 fn trapped() -> (Node, Node, Arc<AtomicBool>) {
     let trap = Arc::new(AtomicBool::new(false));
-    let ctx = open_with(OpenOptions::default().capture(Box::new(Trap(Arc::clone(&trap)))));
+    let ctx = open_with(OpenOptions::default().capture(Box::new(PanickingSink(Arc::clone(&trap)))));
     let (a, b) = (Node::on(ctx), Node::on(open()));
     // What is sent again would be answered again, into the trap.
-    a.qp.connect(&b.qp.endpoint(), &patient()).unwrap();
-    b.qp.connect(&a.qp.endpoint(), &impatient()).unwrap();
+    a.qp.connect(&b.qp.endpoint(), &single_attempt()).unwrap();
+    b.qp.connect(&a.qp.endpoint(), &short_timeout()).unwrap();
     a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
     a.recv(7, 0..64);
     trap.store(true, Ordering::SeqCst);
@@ -345,8 +347,8 @@ fn has_failed(node: Node, flushed: &[u64]) {
         assert_eq!(node.end(), (*wr_id, WcStatus::WrFlushErr));
     }
     let said = |error: Error| assert_eq!(error.to_string(), expected);
-    said(node.cq.wait_one(PATIENCE).unwrap_err());
-    said(node.ctx.wait_event(PATIENCE).unwrap_err());
+    said(node.cq.wait_one(WAIT_LIMIT).unwrap_err());
+    said(node.ctx.wait_event(WAIT_LIMIT).unwrap_err());
     said(node.ctx.create_cq(1, None).unwrap_err());
     said(node.pd.create_qp(&QpConfig::rc(&node.cq)).unwrap_err());
     said(node.qp.post_send(SendRequest::send(1, node.mr.sge(..8))).unwrap_err());
@@ -354,13 +356,13 @@ fn has_failed(node: Node, flushed: &[u64]) {
     assert_eq!((node.cq.poll_one(), node.ctx.poll_event()), (None, None));
     // The address is free for a new one.
     let ip = node.ctx.ip();
-    let _no_new_process = STARTING.read().unwrap();
+    let _no_new_process = PROCESS_START_LOCK.read().unwrap();
     drop(node);
     Context::open(OpenOptions::default().ip(ip)).unwrap();
 }
 
 #[test]
-fn a_panic_of_the_device_s_thread_is_told_and_flushes_everything() {
+fn panic_of_the_device_thread_fails_the_device_and_flushes() {
     let (a, b, _trap) = trapped();
     b.send(SendRequest::write(1, b.mr.sge(..8), a.mr.remote(0)));
     assert_eq!(b.end(), (1, WcStatus::RetryExcErr));
@@ -368,7 +370,7 @@ fn a_panic_of_the_device_s_thread_is_told_and_flushes_everything() {
 }
 
 #[test]
-fn a_panic_in_a_verb_is_told_and_flushes_everything() {
+fn panic_in_a_verb_fails_the_device_and_flushes() {
     let (a, b, _trap) = trapped();
     let post = || a.qp.post_send(SendRequest::write(2, a.mr.sge(..8), b.mr.remote(0)));
     assert!(catch_unwind(AssertUnwindSafe(post)).is_err());

@@ -6,24 +6,24 @@ use std::process::Command;
 
 use softroce::verbs::*;
 
-use crate::far::{Far, lasting};
-use crate::node::{KEY, Node, datagrams};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, played_by_another_test, role};
+use crate::node::{Node, QKEY, datagrams};
+use crate::peer_process::{PeerProcess, many_attempts};
+use crate::process::{SUCCESS_LINE, in_namespaces, ip, role, started_by_another_test};
 use crate::within::{found, until};
 
 /// The test that has a process to itself.
-const ALONE: &str = "frames::alone_in_a_process";
+const SUBPROCESS: &str = "frames::subprocess";
 
 #[test]
-fn alone_in_a_process() {
+fn subprocess() {
     if role().as_deref() != Some("faults") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     for link in [V4, V6] {
         link.faults("udp");
         link.faults("packet");
     }
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 /// The other host: namespace b.
@@ -36,8 +36,8 @@ const HOSTS: &str = r#"
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn connections_outlive_what_becomes_of_the_interface_below_a_packet_port() {
-    in_namespaces(HOSTS, ALONE, "faults");
+fn connections_survive_interface_changes_below_a_packet_port() {
+    in_namespaces(HOSTS, SUBPROCESS, "faults");
 }
 
 /// Addresses on the wire between the hosts.
@@ -46,19 +46,24 @@ struct Link {
     ours: &'static str,
     theirs: &'static str,
     /// The beginning of addresses that nobody has.
-    nobodys: &'static str,
+    unused_prefix: &'static str,
     /// What follows an address where it is added.
     net: &'static str,
     /// For `ip`.
     version: &'static str,
 }
 
-const V4: Link =
-    Link { ours: "10.8.0.1", theirs: "10.8.0.2", nobodys: "10.8.0.1", net: "/24", version: "-4" };
+const V4: Link = Link {
+    ours: "10.8.0.1",
+    theirs: "10.8.0.2",
+    unused_prefix: "10.8.0.1",
+    net: "/24",
+    version: "-4",
+};
 const V6: Link = Link {
     ours: "fd08::1",
     theirs: "fd08::2",
-    nobodys: "fd08::9",
+    unused_prefix: "fd08::9",
     net: "/64 nodad",
     version: "-6",
 };
@@ -99,26 +104,26 @@ impl Link {
         let options = OpenOptions::default().ip(self.ours.parse().unwrap());
         let ctx = Context::open(options.via("packet".parse().unwrap())).unwrap();
         let there = &mut Command::new("ip");
-        let mut far = Far::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
+        let mut far = PeerProcess::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
         let near = Node::on(ctx.clone());
         far.connect(&near.qp);
         far.takes(&near);
-        marks_arrive(&near, &mut far);
-        nobody_waits_for_the_silent(self.nobodys, &near, &far);
-        self.without_address_or_interface(&near, &far);
-        self.with_another_interface(&near, &far);
-        outlives_another_mtu("a0", &near, &mut far);
+        ecn_marks_arrive(&near, &mut far);
+        unresolved_neighbour_delays_no_other_traffic(self.unused_prefix, &near, &far);
+        self.remove_address_and_interface(&near, &far);
+        self.replace_interface(&near, &far);
+        survives_mtu_change("a0", &near, &mut far);
         ip("-n b link set b0 address 02:00:00:00:00:99");
         far.takes(&near);
         drop(far);
         ip("link del a0");
     }
 
-    fn without_address_or_interface(&self, near: &Node, far: &Far) {
+    fn remove_address_and_interface(&self, near: &Node, far: &PeerProcess) {
         let del = self.net.trim_end_matches(" nodad");
         let removed = || ip(&format!("addr del {}{del} dev a0", self.ours));
-        outlives(near, far, removed, || self.address("add"));
-        outlives(
+        survives_outage(near, far, removed, || self.address("add"));
+        survives_outage(
             near,
             far,
             || ip("link set a0 down"),
@@ -128,7 +133,7 @@ impl Link {
                 self.address("replace");
             },
         );
-        outlives(
+        survives_outage(
             near,
             far,
             || ip("-n b link set b0 down"),
@@ -139,7 +144,7 @@ impl Link {
         );
     }
 
-    fn with_another_interface(&self, near: &Node, far: &Far) {
+    fn replace_interface(&self, near: &Node, far: &PeerProcess) {
         let interface = || near.ctx.device_info().unwrap().port.interface;
         let before = interface();
         ip("link del a0");
@@ -160,13 +165,13 @@ impl Link {
 
 /// A traffic class is that of every packet, and who receives it sees whether it says "congestion
 /// experienced" (the two low bits). The answers have that of the other end.
-pub(crate) fn marks_arrive(near: &Node, far: &mut Far) {
+pub(crate) fn ecn_marks_arrive(near: &Node, far: &mut PeerProcess) {
     let ect = Node::on(near.ctx.clone());
-    far.connect_with(&ect.qp, &ConnectOptions { traffic_class: 0x4a, ..lasting() });
+    far.connect_with(&ect.qp, &ConnectOptions { traffic_class: 0x4a, ..many_attempts() });
     far.takes(&ect);
     assert_eq!(far.marked(), 0);
     let marked = Node::on(near.ctx.clone());
-    far.connect_with(&marked.qp, &ConnectOptions { traffic_class: 0x4b, ..lasting() });
+    far.connect_with(&marked.qp, &ConnectOptions { traffic_class: 0x4b, ..many_attempts() });
     far.takes(&marked);
     assert!(far.marked() >= 6, "the packets of a WRITE at least");
     assert_eq!(near.ctx.counters().unwrap().protocol.ecn_marked, 0);
@@ -174,8 +179,12 @@ pub(crate) fn marks_arrive(near: &Node, far: &mut Far) {
 
 /// Of neighbours that do not answer, whose addresses begin like this: nobody else waits for them, neither on the
 /// wire nor in this host.
-pub(crate) fn nobody_waits_for_the_silent(nobodys: &str, near: &Node, far: &Far) {
-    let nobody = |number: u32| -> IpAddr { format!("{nobodys}{number:02}").parse().unwrap() };
+pub(crate) fn unresolved_neighbour_delays_no_other_traffic(
+    unused_prefix: &str,
+    near: &Node,
+    far: &PeerProcess,
+) {
+    let nobody = |number: u32| -> IpAddr { format!("{unused_prefix}{number:02}").parse().unwrap() };
     let (silent, inside) = (Node::on(near.ctx.clone()), Node::on(near.ctx.clone()));
     let itself = inside.qp.endpoint();
     inside.qp.connect(&itself, &ConnectOptions::default()).unwrap();
@@ -190,7 +199,7 @@ pub(crate) fn nobody_waits_for_the_silent(nobodys: &str, near: &Node, far: &Far)
         let ah = crowd.pd.create_ah(AddressVector::to(nobody(number).into())).unwrap();
         for _ in 0..16 {
             let message = SendRequest::send(99, crowd.mr.sge(..4096));
-            crowd.send(message.to(ah.target(Qpn::new(0x123), KEY)));
+            crowd.send(message.to(ah.target(Qpn::new(0x123), QKEY)));
             assert_eq!(crowd.end(), (99, WcStatus::Success));
         }
     }
@@ -205,7 +214,12 @@ pub(crate) fn nobody_waits_for_the_silent(nobodys: &str, near: &Node, far: &Far)
 
 /// Something becomes of the interface below a device: it is told, a message waits, and arrives when all is well
 /// again.
-pub(crate) fn outlives(near: &Node, far: &Far, down: impl FnOnce(), up: impl FnOnce()) {
+pub(crate) fn survives_outage(
+    near: &Node,
+    far: &PeerProcess,
+    down: impl FnOnce(),
+    up: impl FnOnce(),
+) {
     down();
     until("PortErr", || near.event() == AsyncEvent::PortErr);
     near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
@@ -217,7 +231,7 @@ pub(crate) fn outlives(near: &Node, far: &Far, down: impl FnOnce(), up: impl FnO
 }
 
 /// Who sends what is too long for an interface fails, and nobody else.
-pub(crate) fn outlives_another_mtu(interface: &str, near: &Node, far: &mut Far) {
+pub(crate) fn survives_mtu_change(interface: &str, near: &Node, far: &mut PeerProcess) {
     let mtu = |mtu: &str| {
         ip(&format!("link set {interface} mtu {mtu}"));
         ip(&format!("-n b link set b0 mtu {mtu}"));

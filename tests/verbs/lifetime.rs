@@ -5,27 +5,27 @@ use std::net::IpAddr;
 
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, STARTING, fresh_ip, open, patient};
-use crate::process::{line, played_by_another_test, role, start};
+use crate::node::{Node, PROCESS_START_LOCK, WAIT_LIMIT, fresh_ip, open, single_attempt};
+use crate::process::{line, role, start, started_by_another_test};
 use crate::within::found;
 
 #[test]
-fn a_queue_pair_keeps_what_it_needs() {
+fn queue_pair_keeps_its_objects_alive() {
     let (a, b) = Node::pair();
     let Node { qp, cq, mr, pd, ctx } = a;
     drop((ctx, pd));
     qp.post_send(SendRequest::write(1, mr.sge(..8), b.mr.remote(0)).signaled()).unwrap();
-    assert_eq!(cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+    assert_eq!(cq.wait_one(WAIT_LIMIT).unwrap().status, WcStatus::Success);
     drop(cq);
     qp.post_send(SendRequest::write(2, mr.sge(..8), b.mr.remote(0)).signaled()).unwrap();
-    assert_eq!(qp.send_cq().wait_one(PATIENCE).unwrap().wr_id, 2);
+    assert_eq!(qp.send_cq().wait_one(WAIT_LIMIT).unwrap().wr_id, 2);
 }
 
 #[test]
-fn handles_can_be_dropped_in_any_order() {
+fn handles_are_dropped_in_any_order() {
     // Every order of five.
     for order in 0..120 {
-        let _no_new_process = STARTING.read().unwrap();
+        let _no_new_process = PROCESS_START_LOCK.read().unwrap();
         let (a, _b) = Node::pair();
         let ip = a.ctx.ip();
         a.qp.post_recv(RecvRequest::new(1, a.mr.sge(..8))).unwrap();
@@ -43,12 +43,12 @@ fn handles_can_be_dropped_in_any_order() {
 }
 
 #[test]
-fn a_clone_is_the_same_object() {
+fn clone_refers_to_the_same_object() {
     let (a, b) = Node::pair();
     let qp = a.qp.clone();
     drop(a.qp);
     qp.post_send(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)).signaled()).unwrap();
-    assert_eq!(a.cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+    assert_eq!(a.cq.wait_one(WAIT_LIMIT).unwrap().status, WcStatus::Success);
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn contexts_of_an_address_share_the_device() {
 }
 
 #[test]
-fn an_address_can_be_opened_again_at_once() {
+fn address_reopens_immediately() {
     let ip = fresh_ip();
-    let _no_new_process = STARTING.read().unwrap();
+    let _no_new_process = PROCESS_START_LOCK.read().unwrap();
     for _ in 0..20 {
         let node =
             Node::on(Context::open(OpenOptions::default().ip(ip).receive_buffer(4096)).unwrap());
@@ -75,11 +75,11 @@ fn an_address_can_be_opened_again_at_once() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_has_acknowledged_what_it_received() {
+fn destroyed_queue_pair_has_sent_its_acknowledgements() {
     for _ in 0..50 {
         let (a, b) = (Node::on(open()), Node::on(open()));
         // One attempt: an acknowledgement that is not sent fails the request.
-        a.connect(&b, &patient());
+        a.connect(&b, &single_attempt());
         b.recv(7, 0..64);
         a.send(SendRequest::send(1, a.mr.sge(..8)));
         found("the message", || b.cq.poll_one());
@@ -94,7 +94,7 @@ const OTHER_HALF: &str = "lifetime::other_half";
 /// What the other process does; nothing when it is not asked to.
 #[test]
 fn other_half() {
-    let Some(role) = role() else { return played_by_another_test() };
+    let Some(role) = role() else { return started_by_another_test() };
     let (role, ip) = role.split_once(' ').unwrap();
     let ip: IpAddr = ip.parse().unwrap();
     let ctx = Context::open(OpenOptions::default().ip(ip)).unwrap();
@@ -120,7 +120,7 @@ fn other_half() {
 }
 
 #[test]
-fn a_device_of_another_process_keeps_the_address_and_the_error_names_it() {
+fn open_error_names_the_process_that_holds_the_address() {
     let ip = fresh_ip();
     let mut child = start(OTHER_HALF, &format!("hold {ip}"));
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -135,13 +135,13 @@ fn a_device_of_another_process_keeps_the_address_and_the_error_names_it() {
 }
 
 #[test]
-fn what_is_owed_is_sent_when_the_process_exits() {
+fn process_exit_sends_pending_acknowledgements() {
     let mut child = start(OTHER_HALF, &format!("exit {}", fresh_ip()));
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let node = Node::on(open());
     let peer = line(&mut output, "endpoint ").parse().unwrap();
     // One attempt: an acknowledgement that is not sent fails the request.
-    node.qp.connect(&peer, &patient()).unwrap();
+    node.qp.connect(&peer, &single_attempt()).unwrap();
     writeln!(child.stdin.take().unwrap(), "peer {}", node.qp.endpoint()).unwrap();
     line(&mut output, "connected");
     node.run(SendRequest::send(1, node.mr.sge(..8)));

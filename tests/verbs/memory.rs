@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use softroce::verbs::*;
 use tempfile::NamedTempFile;
 
-use crate::node::{Node, everything};
+use crate::node::{Node, all_access};
 
 /// Nothing is ever mapped in the first page.
 fn nowhere() -> HostMemory {
@@ -15,14 +15,14 @@ fn nowhere() -> HostMemory {
 }
 
 fn on_demand() -> Access {
-    everything() | Access::ON_DEMAND
+    all_access() | Access::ON_DEMAND
 }
 
 // ---- on demand ----
 
 /// A fault is an error completion at whoever asks, and never a signal.
 #[test]
-fn a_peer_that_asks_for_memory_which_is_not_mapped_is_refused() {
+fn request_for_unmapped_memory_is_a_remote_access_error() {
     let requests: [fn(&Node, RemoteAddr) -> SendRequest; 4] = [
         |a, at| SendRequest::write(1, a.mr.sge(..64), at),
         |a, at| SendRequest::write(1, a.mr.sge(..5000), RemoteAddr { addr: 0, ..at }),
@@ -39,7 +39,7 @@ fn a_peer_that_asks_for_memory_which_is_not_mapped_is_refused() {
 }
 
 #[test]
-fn requests_of_our_own_with_memory_that_is_not_mapped_fail() {
+fn local_request_with_unmapped_memory_fails() {
     let (a, b) = Node::pair();
     let region = a.pd.reg_mr(nowhere(), on_demand()).unwrap();
     a.send(SendRequest::write(1, region.sge(..64), b.mr.remote(0)));
@@ -59,7 +59,7 @@ fn requests_of_our_own_with_memory_that_is_not_mapped_fail() {
 
 /// All of the address space in one region; of it the test uses what is its own.
 #[test]
-fn every_operation_reaches_memory_that_nobody_has_registered_before() {
+fn implicit_region_serves_every_operation() {
     let words = [const { AtomicU64::new(0) }; 1024];
     let (a, b) = Node::pair();
     // SAFETY: the only requests are for `words`, which are atomics.
@@ -95,12 +95,12 @@ fn every_operation_reaches_memory_that_nobody_has_registered_before() {
 
 /// The pages go from the middle of a message on, so that what comes behind them has arrived in vain.
 #[test]
-fn a_message_whose_memory_ends_half_way_fails_at_both_ends() {
+fn message_into_partly_unmapped_memory_fails_both_sides() {
     const LEN: u32 = 200_000;
     let cut = |node: &Node| {
         let file = file(LEN.into());
         let memory = HostMemory::map_file(file.as_file(), 0, LEN as usize).unwrap();
-        let region = node.pd.reg_mr(memory, everything()).unwrap();
+        let region = node.pd.reg_mr(memory, all_access()).unwrap();
         file.as_file().set_len(90_000).unwrap();
         region
     };
@@ -133,7 +133,7 @@ fn a_message_whose_memory_ends_half_way_fails_at_both_ends() {
 }
 
 #[test]
-fn advice_is_taken_for_what_a_request_could_use() {
+fn advice_requires_memory_that_a_request_may_use() {
     let (a, _b) = Node::pair();
     let region = a.pd.reg_mr(nowhere(), on_demand()).unwrap();
     let sge = region.sge(..64);
@@ -149,7 +149,7 @@ fn advice_is_taken_for_what_a_request_could_use() {
 // ---- no memory ----
 
 #[test]
-fn a_null_region_reads_as_zeros_and_swallows_what_is_written() {
+fn null_region_reads_zeros_and_discards_writes() {
     let (a, b) = Node::pair();
     let (from, to) = (a.pd.alloc_null_mr().unwrap(), b.pd.alloc_null_mr().unwrap());
     let sent = a.fill(0, 3000, 1);
@@ -178,10 +178,10 @@ fn file(len: u64) -> NamedTempFile {
 }
 
 #[test]
-fn a_log_in_a_file_is_written_flushed_and_committed() {
+fn log_in_a_mapped_file_is_written_flushed_and_committed() {
     let file = file(64 << 10);
     let (a, b) = Node::pair();
-    let access = everything() | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
+    let access = all_access() | Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
     let log =
         b.pd.reg_mr(HostMemory::map_file(file.as_file(), 0, 64 << 10).unwrap(), access).unwrap();
     let entry = a.fill(0, 9000, 1);
@@ -205,7 +205,7 @@ fn a_log_in_a_file_is_written_flushed_and_committed() {
 }
 
 #[test]
-fn memory_that_no_flush_makes_persistent_is_not_registered_for_it() {
+fn persistent_flush_requires_persistent_memory() {
     let (a, _b) = Node::pair();
     let refused = a.pd.alloc_mr(4096, Access::FLUSH_PERSISTENT).unwrap_err();
     assert_eq!(refused.to_string(), "FLUSH_PERSISTENT needs memory that is a mapped file");
@@ -214,10 +214,10 @@ fn memory_that_no_flush_makes_persistent_is_not_registered_for_it() {
 // ---- device memory ----
 
 #[test]
-fn device_memory_is_written_by_peers_and_copied_from() {
+fn peer_writes_device_memory() {
     let (a, b) = Node::pair();
     let dm = b.ctx.alloc_dm(4096, 3).unwrap();
-    let access = everything() | Access::ZERO_BASED;
+    let access = all_access() | Access::ZERO_BASED;
     let half = b.pd.reg_dm_mr(&dm, 2048, 2048, access).unwrap();
     let sent = a.fill(0, 2048, 3);
     a.run(SendRequest::write(1, a.mr.sge(..2048), RemoteAddr { addr: 0, rkey: half.rkey() }));
@@ -240,9 +240,9 @@ fn device_memory_is_written_by_peers_and_copied_from() {
 // ---- registered anew ----
 
 #[test]
-fn a_region_that_is_registered_anew_has_other_rights_memory_and_domain() {
+fn rereg_changes_access_memory_and_domain() {
     let (a, b) = Node::pair();
-    let mut mr = b.pd.alloc_mr(4096, everything() | Access::ZERO_BASED).unwrap();
+    let mut mr = b.pd.alloc_mr(4096, all_access() | Access::ZERO_BASED).unwrap();
     let (old, at) = (mr.clone(), mr.remote(0));
     a.run(SendRequest::write(1, a.mr.sge(..8), at));
 
@@ -266,16 +266,16 @@ fn a_region_that_is_registered_anew_has_other_rights_memory_and_domain() {
     let (a, b) = Node::pair_on(a.ctx, b.ctx);
     let other = b.ctx.alloc_pd();
     a.run(SendRequest::write(5, a.mr.sge(..8), b.mr.remote(0)));
-    let mut mr = b.pd.alloc_mr(4096, everything()).unwrap();
+    let mut mr = b.pd.alloc_mr(4096, all_access()).unwrap();
     mr.rereg(Rereg { pd: Some(&other), ..Rereg::default() }).unwrap();
     a.send(SendRequest::write(6, a.mr.sge(..8), mr.remote(0)));
     assert_eq!(a.end(), (6, WcStatus::RemAccessErr));
 }
 
 #[test]
-fn what_cannot_be_registered_anew_stays_as_it_was() {
+fn failed_rereg_leaves_the_region_unchanged() {
     let (a, b) = Node::pair();
-    let mut mr = b.pd.alloc_mr(4096, everything()).unwrap();
+    let mut mr = b.pd.alloc_mr(4096, all_access()).unwrap();
     let access = Some(Access::REMOTE_WRITE);
     let text = mr.rereg(Rereg { access, ..Rereg::default() }).unwrap_err().to_string();
     assert_eq!(text, "REMOTE_WRITE needs LOCAL_WRITE");
@@ -288,11 +288,11 @@ fn what_cannot_be_registered_anew_stays_as_it_was() {
 
 /// MR-09, and flags that are taken without making a difference.
 #[test]
-fn flags_that_change_nothing_are_taken() {
+fn flags_without_effect_are_accepted() {
     let (a, b) = Node::pair();
     let unknown = Access::from_bits_retain(1 << 27);
     let flags = Access::RELAXED_ORDERING | Access::HUGETLB | Access::ON_DEMAND | unknown;
-    let mr = b.pd.alloc_mr(4096, everything() | Access::ZERO_BASED | flags).unwrap();
+    let mr = b.pd.alloc_mr(4096, all_access() | Access::ZERO_BASED | flags).unwrap();
     assert_eq!((mr.addr(), mr.access() & unknown), (0, Access::empty()));
     let sent = a.fill(0, 4096, 5);
     a.run(SendRequest::write(1, a.mr.sge(..4096), RemoteAddr { addr: 0, rkey: mr.rkey() }));

@@ -10,9 +10,9 @@ use std::thread;
 use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
-use crate::node::{KEY, Node, ROOM, datagrams, fresh_ip, open};
+use crate::node::{Node, QKEY, RECV_BYTES, datagrams, fresh_ip, open};
 use crate::process::{
-    SEEN_EVERYTHING, in_namespaces, line, played_by_another_test, role, start, start_by,
+    SUCCESS_LINE, in_namespaces, line, role, start, start_by, started_by_another_test,
 };
 
 /// A group that no other test uses, nor another run of the tests.
@@ -26,14 +26,14 @@ pub(crate) fn fresh_group() -> Gid {
 fn send(node: &Node, to: Gid, qpn: Qpn, number: u8) {
     let ah = node.pd.create_ah(AddressVector::to(to)).unwrap();
     let message = SendRequest::send(99, SendData::inline(&[number]));
-    node.qp.post_send(message.to(ah.target(qpn, KEY))).unwrap();
+    node.qp.post_send(message.to(ah.target(qpn, QKEY))).unwrap();
 }
 
 /// The next number that arrives, with the 40 bytes before it.
 fn received(node: &Node) -> (u8, [u8; GRH_LEN]) {
     let completion = node.next();
     assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
-    let bytes = node.bytes(completion.wr_id as usize * ROOM, 41);
+    let bytes = node.bytes(completion.wr_id as usize * RECV_BYTES, 41);
     (bytes[40], *bytes.first_chunk().unwrap())
 }
 
@@ -49,7 +49,7 @@ fn all_received(node: &Node, count: usize) -> Vec<u8> {
 /// UD-09, UD-10: members on the sender's device and on others; a number sent to each alone says that
 /// nothing else is to come.
 #[test]
-fn each_member_gets_a_message_once_and_the_sender_gets_none() {
+fn each_group_member_except_the_sender_receives_a_message_once() {
     let group = fresh_group();
     let nodes = [(); 4].map(|()| datagrams(open(), 32));
     let beside = datagrams(nodes[0].ctx.clone(), 32);
@@ -89,7 +89,7 @@ fn each_member_gets_a_message_once_and_the_sender_gets_none() {
 
 /// Who waits already is woken by what comes from a group that is joined later.
 #[test]
-fn whoever_sleeps_hears_of_a_group_that_is_joined_meanwhile() {
+fn message_of_a_group_joined_meanwhile_wakes_a_waiting_thread() {
     let group = fresh_group();
     let (sender, node) = (datagrams(open(), 1), datagrams(open(), 1));
     thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn whoever_sleeps_hears_of_a_group_that_is_joined_meanwhile() {
 
 /// The header of what came to a group leads back to its sender.
 #[test]
-fn a_message_to_a_group_can_be_answered() {
+fn multicast_message_can_be_answered() {
     let group = fresh_group();
     let (sender, node) = (datagrams(open(), 1), datagrams(open(), 1));
     node.qp.attach_mcast(group).unwrap();
@@ -117,7 +117,7 @@ fn a_message_to_a_group_can_be_answered() {
 }
 
 #[test]
-fn a_queue_pair_that_is_dropped_leaves_its_groups() {
+fn dropped_queue_pair_leaves_its_groups() {
     let group = fresh_group();
     let (sender, first) = (datagrams(open(), 1), datagrams(open(), 1));
     first.qp.attach_mcast(group).unwrap();
@@ -133,7 +133,7 @@ fn a_queue_pair_that_is_dropped_leaves_its_groups() {
 }
 
 #[test]
-fn what_cannot_be_attached_is_told_by_whom_and_why() {
+fn attach_error_names_queue_pair_and_cause() {
     let (node, connected) = (datagrams(open(), 0), Node::on(open()));
     let text = |result: Result<(), Error>| result.unwrap_err().to_string();
     let (group, qpn) = (fresh_group(), node.qp.qpn());
@@ -155,7 +155,7 @@ fn what_cannot_be_attached_is_told_by_whom_and_why() {
 
 /// As with libibverbs; to drop it is another matter.
 #[test]
-fn a_member_is_detached_before_it_is_destroyed() {
+fn attached_queue_pair_is_not_destroyed() {
     let (mut node, group) = (datagrams(open(), 0), fresh_group());
     let other = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
     let qp = std::mem::replace(&mut node.qp, other);
@@ -172,7 +172,7 @@ const ONE_OF_THREE: &str = "multicast::one_of_three";
 /// Joins a group, and when all have, sends its number there and hears those of the others.
 #[test]
 fn one_of_three() {
-    let Some(role) = role() else { return played_by_another_test() };
+    let Some(role) = role() else { return started_by_another_test() };
     let [me, ip, group] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
     let ip: IpAddr = ip.parse().unwrap();
     let group = Gid::from(group.parse::<IpAddr>().unwrap());
@@ -193,7 +193,7 @@ fn one_of_three() {
 }
 
 /// Three that have joined a group each hear the two others, once.
-fn hear_each_other(mut children: [Child; 3]) {
+fn expect_messages_of_each_other(mut children: [Child; 3]) {
     let mut outputs = children.each_mut().map(|child| BufReader::new(child.stdout.take().unwrap()));
     let mut inputs = children.each_mut().map(|child| child.stdin.take().unwrap());
     for output in &mut outputs {
@@ -214,9 +214,11 @@ fn hear_each_other(mut children: [Child; 3]) {
 
 /// UD-09
 #[test]
-fn processes_of_one_host_are_members_of_one_group() {
+fn processes_of_one_host_join_one_group() {
     let group = fresh_group().ip();
-    hear_each_other([0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {} {group}", fresh_ip()))));
+    expect_messages_of_each_other(
+        [0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {} {group}", fresh_ip()))),
+    );
 }
 
 /// The test that has three hosts on a bridge.
@@ -243,29 +245,29 @@ const BRIDGE: &str = r#"
 #[test]
 fn on_a_bridge() {
     if role().as_deref() != Some("bridge") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     for (net, group) in [("10.9.0.", "239.1.2.3"), ("fd09::", "ff15::123"), ("fd09::", "ff02::123")]
     {
-        hear_each_other([0, 1, 2].map(|n| {
+        expect_messages_of_each_other([0, 1, 2].map(|n| {
             let mut command = Command::new("ip");
             command.args(["netns", "exec", &format!("h{n}")]).arg(env::current_exe().unwrap());
             start_by(&mut command, ONE_OF_THREE, &format!("{n} {net}{} {group}", n + 1))
         }));
     }
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 /// UD-09, UD-10: the bridge forwards by the group's Ethernet address.
 #[test]
 #[ignore = "makes network namespaces"]
-fn hosts_on_a_bridge_are_members_of_one_group() {
+fn hosts_on_a_bridge_join_one_group() {
     in_namespaces(BRIDGE, ON_A_BRIDGE, "bridge");
 }
 
 /// A stream is received as it was sent, from the group's own socket.
 #[test]
-fn a_stream_to_a_group_arrives_in_order() {
+fn multicast_stream_arrives_in_order() {
     let group = fresh_group();
     let (sender, node) = (datagrams(open(), 0), datagrams(open(), 100));
     node.qp.attach_mcast(group).unwrap();

@@ -12,16 +12,16 @@ use softroce::runtime::OpenError;
 use softroce::verbs::*;
 
 /// How long something may take that takes a few microseconds, on a machine with other things to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Bytes of a node's memory.
-pub(crate) const MEMORY: usize = 1 << 20;
+pub(crate) const MEMORY_BYTES: usize = 1 << 20;
 
 /// The key of UD queue pairs.
-pub(crate) const KEY: QKey = QKey(0x1111_1111);
+pub(crate) const QKEY: QKey = QKey(0x1111_1111);
 
 /// Bytes of each of their receives.
-pub(crate) const ROOM: usize = 256;
+pub(crate) const RECV_BYTES: usize = 256;
 
 /// An address of the loopback network that no other test uses, nor another run of the tests.
 pub(crate) fn fresh_ip() -> IpAddr {
@@ -34,7 +34,7 @@ pub(crate) fn fresh_ip() -> IpAddr {
 
 /// A process that is being started holds, for a moment, the sockets of this one. Taken to write by
 /// who starts one, and to read by who closes an address and opens it again.
-pub(crate) static STARTING: RwLock<()> = RwLock::new(());
+pub(crate) static PROCESS_START_LOCK: RwLock<()> = RwLock::new(());
 
 /// Opens a device of its own.
 pub(crate) fn open() -> Context {
@@ -76,12 +76,12 @@ pub(crate) struct Node {
 }
 
 /// Everything that peers may be allowed to do.
-pub(crate) fn everything() -> Access {
+pub(crate) fn all_access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
 }
 
 /// One attempt, of 4.3 seconds: what is not answered fails, and not because the machine is busy.
-pub(crate) fn patient() -> ConnectOptions {
+pub(crate) fn single_attempt() -> ConnectOptions {
     let timeout = AckTimeout::new(20).unwrap();
     ConnectOptions { timeout, retry_cnt: 0, ..ConnectOptions::default() }
 }
@@ -90,10 +90,10 @@ pub(crate) fn patient() -> ConnectOptions {
 pub(crate) fn datagrams(ctx: Context, receives: u64) -> Node {
     let mut node = Node::on(ctx);
     node.qp = node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap();
-    node.qp.activate(KEY).unwrap();
+    node.qp.activate(QKEY).unwrap();
     for wr_id in 0..receives {
-        let at = wr_id as usize * ROOM;
-        node.recv(wr_id, at..at + ROOM);
+        let at = wr_id as usize * RECV_BYTES;
+        node.recv(wr_id, at..at + RECV_BYTES);
     }
     node
 }
@@ -108,7 +108,7 @@ impl Node {
     /// The same, whose requests end in `cq`.
     pub(crate) fn with_cq(ctx: Context, cq: CompletionQueue) -> Self {
         let pd = ctx.alloc_pd();
-        let mr = pd.alloc_mr(MEMORY, everything()).unwrap();
+        let mr = pd.alloc_mr(MEMORY_BYTES, all_access()).unwrap();
         let qp = pd.create_qp(&QpConfig::rc(&cq)).unwrap();
         Self { qp, cq, mr, pd, ctx }
     }
@@ -143,7 +143,7 @@ impl Node {
 
     /// The next completion.
     pub(crate) fn next(&self) -> Completion {
-        self.cq.wait_one(PATIENCE).unwrap()
+        self.cq.wait_one(WAIT_LIMIT).unwrap()
     }
 
     /// What became of the next request: its number, and how it ended.
@@ -175,7 +175,7 @@ impl Node {
 
     /// The next asynchronous event.
     pub(crate) fn event(&self) -> AsyncEvent {
-        self.ctx.wait_event(PATIENCE).unwrap()
+        self.ctx.wait_event(WAIT_LIMIT).unwrap()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use softroce::verbs::*;
 
-use crate::node::{MEMORY, Node, open, open_ipv6_loopback, open_with, pattern};
+use crate::node::{MEMORY_BYTES, Node, open, open_ipv6_loopback, open_with, pattern};
 use crate::prerequisite;
 
 /// Runs a test with both ends on one device, and with each on its own.
@@ -117,7 +117,7 @@ fn atomics_return_the_old_value() {
 }
 
 #[test]
-fn nothing_can_be_sent_written_and_read() {
+fn empty_messages_are_sent_written_and_read() {
     both_ways(|a, b| {
         b.qp.post_recv(RecvRequest::scattered(7, &[])).unwrap();
         let nothing = || SendData::inline(b"");
@@ -129,9 +129,9 @@ fn nothing_can_be_sent_written_and_read() {
 }
 
 #[test]
-fn a_megabyte_goes_both_ways_at_once() {
+fn megabyte_messages_run_in_both_directions_at_once() {
     both_ways(|a, b| {
-        let half = MEMORY / 2;
+        let half = MEMORY_BYTES / 2;
         let (from_a, from_b) = (a.fill(0, half, 6), b.fill(0, half, 7));
         a.send(SendRequest::write(1, a.mr.sge(..half), b.mr.remote(half)));
         b.send(SendRequest::write(2, b.mr.sge(..half), a.mr.remote(half)));
@@ -141,7 +141,7 @@ fn a_megabyte_goes_both_ways_at_once() {
 }
 
 #[test]
-fn a_list_of_requests_runs_in_order() {
+fn list_of_requests_executes_in_order() {
     let (a, b) = Node::pair();
     for i in 0..100 {
         b.recv(i, 0..64);
@@ -156,7 +156,7 @@ fn a_list_of_requests_runs_in_order() {
 }
 
 #[test]
-fn a_list_of_requests_stops_at_the_first_that_is_refused() {
+fn list_of_requests_stops_at_the_first_invalid_one() {
     let (a, _b) = Node::pair();
     let good = || SendRequest::write(1, SendData::inline(b""), RemoteAddr::default());
     let bad = SendRequest::read(2, SendData::inline(b"x"), RemoteAddr::default());
@@ -166,7 +166,7 @@ fn a_list_of_requests_stops_at_the_first_that_is_refused() {
 }
 
 #[test]
-fn only_signaled_requests_are_announced_unless_all_are() {
+fn only_signaled_requests_complete_unless_sq_sig_all() {
     let (a, b) = Node::pair();
     let write = |wr_id| SendRequest::write(wr_id, SendData::inline(b"x"), b.mr.remote(0));
     a.qp.post_send(write(1)).unwrap();
@@ -180,13 +180,13 @@ fn only_signaled_requests_are_announced_unless_all_are() {
 }
 
 #[test]
-fn data_survives_a_bad_network() {
+fn data_survives_loss_duplication_and_reordering() {
     let spec = "loss=0.02,reorder=0.02,dup=0.01,corrupt=0.01,seed=1";
     let bad = || OpenOptions::default().impair(spec.parse().unwrap());
     let (a, b) = (Node::on(open_with(bad())), Node::on(open_with(bad())));
     let timeout = AckTimeout::new(12).unwrap();
     a.connect(&b, &ConnectOptions { timeout, path_mtu: Some(Mtu::Mtu1024), ..Default::default() });
-    let half = MEMORY / 2;
+    let half = MEMORY_BYTES / 2;
     let sent = a.fill(0, half, 8);
     a.run(SendRequest::write(1, a.mr.sge(..half), b.mr.remote(0)));
     assert!(b.bytes(0, half) == sent);
@@ -211,7 +211,7 @@ fn data_survives_a_bad_network() {
 }
 
 #[test]
-fn what_comes_behind_a_lost_packet_is_kept_unless_a_device_is_told_otherwise() {
+fn reorder_buffer_keeps_packets_behind_a_loss() {
     for (options, keeps) in
         [(OpenOptions::default(), true), (OpenOptions::default().reorder_buffer(0), false)]
     {
@@ -219,9 +219,9 @@ fn what_comes_behind_a_lost_packet_is_kept_unless_a_device_is_told_otherwise() {
         let (a, b) = (Node::on(open_with(lossy)), Node::on(open_with(options)));
         let (timeout, path_mtu) = (AckTimeout::new(12).unwrap(), Some(Mtu::Mtu256));
         a.connect(&b, &ConnectOptions { timeout, path_mtu, ..Default::default() });
-        let sent = a.fill(0, MEMORY, 8);
+        let sent = a.fill(0, MEMORY_BYTES, 8);
         a.run(SendRequest::write(1, a.mr.sge(..), b.mr.remote(0)));
-        assert!(b.bytes(0, MEMORY) == sent);
+        assert!(b.bytes(0, MEMORY_BYTES) == sent);
         let counters = b.ctx.counters().unwrap().protocol;
         assert!(counters.out_of_sequence > 0, "the network was too good");
         assert_eq!(counters.kept_ahead > 0, keeps, "{counters:?}");
@@ -229,7 +229,7 @@ fn what_comes_behind_a_lost_packet_is_kept_unless_a_device_is_told_otherwise() {
 }
 
 #[test]
-fn ipv6_works_alike() {
+fn ipv6_carries_every_operation() {
     let options = OpenOptions::default().ip("::1".parse().unwrap());
     let Some((_turn, ctx)) = open_ipv6_loopback(options) else {
         return prerequisite::missing("IPv6 (::1)");

@@ -2,7 +2,7 @@
 
 use softroce::verbs::*;
 
-use crate::node::{Node, fresh_ip, open_with, patient};
+use crate::node::{Node, fresh_ip, open_with, single_attempt};
 use crate::within::until;
 
 const STORAGE: PKey = PKey(0x8001);
@@ -20,7 +20,7 @@ fn write(a: &[PKey], b: &[PKey], key: [PKey; 2], gets_through: bool) {
             pkey_index: node.ctx.pkey_index(key).unwrap(),
             // Whoever gets no answer is to find that out soon.
             timeout: AckTimeout::new(if gets_through { 20 } else { 10 }).unwrap(),
-            ..patient()
+            ..single_attempt()
         };
         node.qp.connect(&peer.qp.endpoint(), &options).unwrap();
     }
@@ -39,7 +39,7 @@ fn write(a: &[PKey], b: &[PKey], key: [PKey; 2], gets_through: bool) {
 }
 
 #[test]
-fn members_of_a_partition_talk_unless_both_are_limited() {
+fn members_of_a_partition_communicate_unless_both_are_limited() {
     let both = [PKey::DEFAULT, STORAGE];
     write(&both, &[STORAGE], [STORAGE; 2], true);
     let host = PKey(GUESTS.0 | 0x8000);
@@ -51,7 +51,7 @@ fn members_of_a_partition_talk_unless_both_are_limited() {
 }
 
 #[test]
-fn the_table_is_what_the_device_was_opened_with() {
+fn pkey_table_matches_the_options() {
     let ctx = device(&[STORAGE, GUESTS]);
     assert_eq!([0, 1].map(|index| ctx.query_pkey(index).unwrap()), [STORAGE, GUESTS]);
     assert_eq!(
@@ -68,7 +68,7 @@ fn the_table_is_what_the_device_was_opened_with() {
 }
 
 #[test]
-fn a_table_that_makes_no_sense_is_refused() {
+fn invalid_pkey_table_is_refused() {
     for (pkeys, expected) in [
         (&[][..], "the P_Key table is empty: a port belongs to one partition at least"),
         (&[PKey(0x8000)][..], "P_Key 0x8000 names no partition: its lower 15 bits are 0"),

@@ -8,10 +8,10 @@ use softroce::transport::outputs::DropReason;
 use softroce::verbs::*;
 
 use crate::node::{Node, open, open_with};
-use crate::process::{self, SEEN_EVERYTHING, in_namespaces};
+use crate::process::{self, SUCCESS_LINE, in_namespaces};
 
 #[test]
-fn shared_memory_carries_what_goes_to_one_that_has_it_and_nothing_else() {
+fn shared_memory_port_carries_packets_to_peers_with_shared_memory() {
     let [a, b, c] = [PortKind::Shm, PortKind::Shm, PortKind::Udp]
         .map(|kind| Node::on(open_with(OpenOptions::default().via(kind))));
     let to_c = a.pd.create_qp(&QpConfig::rc(&a.cq)).unwrap();
@@ -46,7 +46,7 @@ const SENT: u64 = 2;
 
 /// One side sends messages of 64 bytes, each when the other has sent the last one back, while `goes_on` for
 /// their number, and expects them to be what they were.
-fn to_and_fro(a: &Node, b: &Node, mut goes_on: impl FnMut(u32) -> bool) {
+fn ping_pong(a: &Node, b: &Node, mut goes_on: impl FnMut(u32) -> bool) {
     b.recv(RECEIVED, 0..64);
     let echo = || {
         for turn in (0..2).cycle() {
@@ -73,17 +73,17 @@ fn to_and_fro(a: &Node, b: &Node, mut goes_on: impl FnMut(u32) -> bool) {
 
 /// Messages after which two sides have talked long enough, on a machine that leaves them no time to talk without pauses
 /// too: a flow whose pauses come early stays with the unconnected socket.
-const MANY: u32 = 10_000;
+const MAX_MESSAGES: u32 = 10_000;
 
 /// Pairs that may be unlucky in that way, one after the other.
-const PAIRS: u32 = 20;
+const MAX_PAIRS: u32 = 20;
 
-/// Has two sides exchange messages until much has left from connected sockets, or there were [`MANY`], and returns what
+/// Has two sides exchange messages until much has left from connected sockets, or there were [`MAX_MESSAGES`], and returns what
 /// they have counted.
-fn talk(a: &Node, b: &Node) -> [DeviceCounters; 2] {
+fn exchange_messages(a: &Node, b: &Node) -> [DeviceCounters; 2] {
     let counters = || [a, b].map(|node| node.ctx.counters().unwrap());
-    to_and_fro(a, b, |number| {
-        number < MANY && (number % 100 > 0 || !counters().iter().all(has_connected))
+    ping_pong(a, b, |number| {
+        number < MAX_MESSAGES && (number % 100 > 0 || !counters().iter().all(has_connected))
     });
     counters()
 }
@@ -94,16 +94,16 @@ fn has_connected(side: &DeviceCounters) -> bool {
 }
 
 #[test]
-fn what_goes_to_and_fro_leaves_from_connected_sockets_and_nothing_is_lost_by_it() {
+fn ping_pong_uses_connected_sockets_without_loss() {
     // 17 s: a lost packet is sent again after it, and a thread that waits for a CPU resumes before it.
     let timeout = AckTimeout::new(22).unwrap();
-    let mut talks = (0..PAIRS).map(|_| {
+    let mut exchanges = (0..MAX_PAIRS).map(|_| {
         let (a, b) = (Node::on(open()), Node::on(open()));
         a.connect(&b, &ConnectOptions { timeout, ..ConnectOptions::default() });
-        talk(&a, &b)
+        exchange_messages(&a, &b)
     });
     let has_connected = |sides: &[DeviceCounters; 2]| sides.iter().all(has_connected);
-    for side in talks.find(has_connected).expect("a pair on connected sockets") {
+    for side in exchanges.find(has_connected).expect("a pair on connected sockets") {
         let DeviceCounters { protocol, port, .. } = &side;
         assert_eq!(port.tx_copies, 3, "{side:?}");
         // The peer has sent as many, of which the last ones may be on their way.
@@ -114,7 +114,7 @@ fn what_goes_to_and_fro_leaves_from_connected_sockets_and_nothing_is_lost_by_it(
 }
 
 #[test]
-fn what_goes_to_and_fro_is_what_was_sent_whatever_is_lost_or_damaged() {
+fn ping_pong_survives_loss_and_corruption() {
     let impaired = |seed| {
         let conditions = Conditions { loss: 0.001, corrupt: 0.003, ..Conditions::default() };
         let impairments = Impairments { conditions, seed, ..Impairments::default() };
@@ -123,15 +123,15 @@ fn what_goes_to_and_fro_is_what_was_sent_whatever_is_lost_or_damaged() {
     let (a, b) = (Node::on(open_with(impaired(1))), Node::on(open_with(impaired(2))));
     let timeout = AckTimeout::new(11).unwrap();
     a.connect(&b, &ConnectOptions { timeout, ..ConnectOptions::default() });
-    let [a, b] = talk(&a, &b).map(|side| side.protocol.retransmitted);
+    let [a, b] = exchange_messages(&a, &b).map(|side| side.protocol.retransmitted);
     assert!(a > 0 && b > 0);
 }
 
 /// Left out is what has several shards, what fails a device by closing the socket that it would send by, and
 /// the others here.
 #[test]
-fn everything_is_the_same_through_shared_memory() {
-    let left_out = ["shards::", "a_socket_that_is_closed_under_a_device", "ports::"];
+fn all_tests_pass_with_shared_memory() {
+    let left_out = ["shards::", "closed_socket_fails_the_device", "ports::"];
     process::run_all(("SOFTROCE_VIA", "shm"), &left_out);
 }
 
@@ -139,12 +139,12 @@ fn everything_is_the_same_through_shared_memory() {
 /// UDP, that an address is one process's, for packet ports share it, and what has several shards.
 #[test]
 #[ignore = "makes network namespaces"]
-fn everything_is_the_same_with_packet_sockets() {
+fn all_tests_pass_with_packet_sockets() {
     let script = format!(
         r#"ip link set lo up
         unset SOFTROCE_TEST_ROLE
-        SOFTROCE_VIA=packet "$1" --skip ports:: --skip faults:: --skip shards:: --skip a_device_of_another_process
-        echo {SEEN_EVERYTHING}"#
+        SOFTROCE_VIA=packet "$1" --skip ports:: --skip faults:: --skip shards:: --skip open_error_names_the_process
+        echo {SUCCESS_LINE}"#
     );
     in_namespaces(&script, "", "");
 }
@@ -155,17 +155,17 @@ fn everything_is_the_same_with_packet_sockets() {
 #[cfg(feature = "tap")]
 #[test]
 #[ignore = "makes network namespaces"]
-fn everything_is_the_same_on_a_link_of_taps() {
+fn all_tests_pass_with_taps_on_a_bridge() {
     let script = format!(
         r#"ip link add br0 type bridge
         ip link set br0 up mtu 9000
         unset SOFTROCE_TEST_ROLE
         export SOFTROCE_VIA=tap:roce%d,ip=127.0.0.1/8,bridge=br0
-        "$1" --skip ports:: --skip faults:: --skip shards:: --skip a_device_of_another_process --skip an_idle_device \
-            --skip a_socket_on_the_roce_port --skip an_address_that_is_not_ours \
-            --skip an_address_that_is_taken --skip ipv6_works_alike --skip ipv4_and_ipv6_work_on_one_device \
-            --skip squatted::
-        echo {SEEN_EVERYTHING}"#
+        "$1" --skip ports:: --skip faults:: --skip shards:: --skip open_error_names_the_process --skip idle_device_does_not_wake \
+            --skip bound_roce_port_prevents --skip address_of_another_host \
+            --skip open_error_names_the_bound_address --skip ipv6_carries_every_operation --skip ipv4_and_ipv6_work_on_one_device \
+            --skip name_conflict::
+        echo {SUCCESS_LINE}"#
     );
     in_namespaces(&script, "", "");
 }

@@ -5,20 +5,20 @@ use std::fs;
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
 
-use crate::node::STARTING;
+use crate::node::PROCESS_START_LOCK;
 use crate::within::until;
 
 /// Set in a process that a test has started, to what it is to do.
-pub(crate) const ROLE: &str = "SOFTROCE_TEST_ROLE";
+pub(crate) const ROLE_VARIABLE: &str = "SOFTROCE_TEST_ROLE";
 
 /// What this process is to do, if a test has started it.
 pub(crate) fn role() -> Option<String> {
-    env::var(ROLE).ok()
+    env::var(ROLE_VARIABLE).ok()
 }
 
 /// Ends a test that has nothing to do in this process: another test starts it in a process of its own, with a role, and
 /// looks at its results.
-pub(crate) fn played_by_another_test() {}
+pub(crate) fn started_by_another_test() {}
 
 /// Runs a single test of this program in a process of its own, which is told its role.
 pub(crate) fn start(test: &str, role: &str) -> Child {
@@ -27,7 +27,7 @@ pub(crate) fn start(test: &str, role: &str) -> Child {
 
 /// The same, by a command that runs this program: with the words that follow.
 pub(crate) fn start_by(command: &mut Command, test: &str, role: &str) -> Child {
-    spawn(command.args(["--exact", "--nocapture", test]).env(ROLE, role))
+    spawn(command.args(["--exact", "--nocapture", test]).env(ROLE_VARIABLE, role))
 }
 
 /// Runs all tests of this program in another process, where a variable is set, but for those whose names
@@ -50,13 +50,14 @@ pub(crate) fn in_namespaces(script: &str, test: &str, role: &str) {
     let mut command = Command::new("unshare");
     command.arg(if is_root { "-mn" } else { "-rmn" }).args(["bash", "-euc", script, "bash"]);
     command.arg(env::current_exe().unwrap()).args(["--exact", "--nocapture", test]);
-    let output = spawn(command.env(ROLE, role).stderr(Stdio::piped())).wait_with_output().unwrap();
+    let output =
+        spawn(command.env(ROLE_VARIABLE, role).stderr(Stdio::piped())).wait_with_output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(output.status.success() && out.contains(SEEN_EVERYTHING), "{out}{err}");
+    assert!(output.status.success() && out.contains(SUCCESS_LINE), "{out}{err}");
 }
 
 /// A wire with both ends here, of which one has an address of each IP version.
-pub(crate) const WIRE: &str = r#"
+pub(crate) const VETH_PAIR: &str = r#"
     ip link set lo up
     ip link add a0 type veth peer name b0
     ip link set a0 up
@@ -72,10 +73,10 @@ pub(crate) fn ip(words: &str) {
 }
 
 /// What a test prints that [`in_namespaces`] runs.
-pub(crate) const SEEN_EVERYTHING: &str = "has seen everything";
+pub(crate) const SUCCESS_LINE: &str = "has seen everything";
 
 fn spawn(command: &mut Command) -> Child {
-    let _alone = STARTING.write().unwrap();
+    let _alone = PROCESS_START_LOCK.write().unwrap();
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // The system lets us go on before it has closed what the child has inherited.
     until("the program to begin", || child.try_wait().unwrap().is_some() || has_begun(child.id()));

@@ -11,13 +11,13 @@ use softroce::verbs::*;
 use softroce::wire::encap::parse_ip;
 use softroce::wire::{Datagram, Operation};
 
-use crate::node::{MEMORY, Node, PATIENCE, open, open_with, patient};
+use crate::node::{MEMORY_BYTES, Node, WAIT_LIMIT, open, open_with, single_attempt};
 use crate::within::found;
 
 #[test]
-fn a_side_that_never_looks_is_written_and_read() {
+fn side_that_never_polls_serves_writes_and_reads() {
     let (a, b) = Node::pair();
-    let half = MEMORY / 2;
+    let half = MEMORY_BYTES / 2;
     for seed in 0..10 {
         let sent = a.fill(0, half, seed);
         a.run(SendRequest::write(1, a.mr.sge(..half), b.mr.remote(half)));
@@ -27,7 +27,7 @@ fn a_side_that_never_looks_is_written_and_read() {
 }
 
 #[test]
-fn a_side_that_has_looked_and_now_computes_is_written_and_read() {
+fn side_that_stops_polling_serves_writes_and_reads() {
     let (a, b) = Node::pair();
     for seed in 0..50 {
         b.recv(7, 0..64);
@@ -50,7 +50,7 @@ fn announced_pair() -> (Node, Node, CompletionChannel) {
 }
 
 #[test]
-fn a_thread_that_waits_is_woken_while_the_peer_writes() {
+fn waiting_thread_wakes_while_the_peer_writes() {
     let (a, b, channel) = announced_pair();
     for i in 0..100 {
         b.recv(i, 0..64);
@@ -61,7 +61,7 @@ fn a_thread_that_waits_is_woken_while_the_peer_writes() {
         while completions.len() < 100 {
             b.cq.req_notify(false);
             if b.cq.poll(&mut completions, 16) == 0 {
-                assert!(channel.wait(PATIENCE).unwrap() == b.cq);
+                assert!(channel.wait(WAIT_LIMIT).unwrap() == b.cq);
             }
         }
         completions
@@ -75,7 +75,7 @@ fn a_thread_that_waits_is_woken_while_the_peer_writes() {
 }
 
 #[test]
-fn only_solicited_completions_are_announced_when_that_was_asked_for() {
+fn solicited_only_arming_ignores_other_completions() {
     let (a, b, channel) = announced_pair();
     for i in 0..3 {
         b.recv(i, 0..64);
@@ -86,7 +86,7 @@ fn only_solicited_completions_are_announced_when_that_was_asked_for() {
     let error = channel.wait(Duration::ZERO).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     a.run(SendRequest::send(2, SendData::inline(b"loud")).solicited());
-    assert!(channel.wait(PATIENCE).unwrap() == b.cq);
+    assert!(channel.wait(WAIT_LIMIT).unwrap() == b.cq);
     assert_eq!(b.end(), (1, WcStatus::Success));
     // Announced once each time it is armed.
     a.run(SendRequest::send(3, SendData::inline(b"loud")).solicited());
@@ -95,27 +95,27 @@ fn only_solicited_completions_are_announced_when_that_was_asked_for() {
 }
 
 #[test]
-fn an_error_counts_as_solicited() {
+fn error_completion_counts_as_solicited() {
     let (a, b, channel) = announced_pair();
     b.recv(1, 0..64);
     b.cq.req_notify(true);
     a.send(SendRequest::send(1, a.mr.sge(..65)));
-    channel.wait(PATIENCE).unwrap();
+    channel.wait(WAIT_LIMIT).unwrap();
     assert_eq!(b.end(), (1, WcStatus::LocLenErr));
 }
 
 #[test]
-fn the_wider_wish_counts() {
+fn arming_for_all_overrides_solicited_only() {
     let (a, b, channel) = announced_pair();
     b.recv(1, 0..64);
     b.cq.req_notify(false);
     b.cq.req_notify(true);
     a.run(SendRequest::send(1, SendData::inline(b"quiet")));
-    channel.wait(PATIENCE).unwrap();
+    channel.wait(WAIT_LIMIT).unwrap();
 }
 
 #[test]
-fn a_channel_s_descriptor_is_readable_while_there_are_announcements() {
+fn channel_descriptor_is_readable_while_announcements_are_pending() {
     let (a, b, channel) = announced_pair();
     let fd = channel.as_fd();
     for i in 0..3 {
@@ -123,19 +123,19 @@ fn a_channel_s_descriptor_is_readable_while_there_are_announcements() {
         b.cq.req_notify(false);
         assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
         a.run(SendRequest::send(i, SendData::inline(b"x")));
-        assert!(wait_readable(&[fd], Some(PATIENCE)).unwrap());
+        assert!(wait_readable(&[fd], Some(WAIT_LIMIT)).unwrap());
         assert!(channel.wait(Duration::ZERO).unwrap() == b.cq);
         assert_eq!(b.end(), (i, WcStatus::Success));
     }
 }
 
 #[test]
-fn a_context_s_descriptor_is_readable_while_there_are_events() {
+fn context_descriptor_is_readable_while_events_are_pending() {
     let (a, b) = Node::pair();
     let fd = b.ctx.event_fd().unwrap();
     assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
     a.send(SendRequest::write(1, a.mr.sge(..8), RemoteAddr::default()));
-    assert!(wait_readable(&[fd], Some(PATIENCE)).unwrap());
+    assert!(wait_readable(&[fd], Some(WAIT_LIMIT)).unwrap());
     assert_eq!(b.ctx.poll_event(), Some(AsyncEvent::QpAccessErr(b.qp.qpn())));
     assert!(!wait_readable(&[fd], Some(Duration::ZERO)).unwrap());
 }
@@ -171,7 +171,7 @@ fn many_threads_wait_on_one_device() {
 }
 
 #[test]
-fn waiting_ends_when_its_time_is_over() {
+fn wait_ends_at_its_timeout() {
     let node = Node::on(open());
     let error = node.cq.wait_one(Duration::from_millis(5)).unwrap_err().to_string();
     assert_eq!(error, "no completion within 5ms");
@@ -203,14 +203,14 @@ fn message_to(options: OpenOptions) -> (Node, Node, Sent) {
     let sent = Sent::default();
     let ctx = open_with(options.capture(Box::new(sent.clone())));
     let (a, b) = (Node::on(open()), Node::on(ctx));
-    a.connect(&b, &patient());
+    a.connect(&b, &single_attempt());
     b.recv(7, 0..64);
     a.send(SendRequest::send(1, a.mr.sge(..8)));
     (a, b, sent)
 }
 
 #[test]
-fn a_side_that_has_looked_and_now_computes_has_acknowledged() {
+fn side_that_stops_polling_sends_its_acknowledgement() {
     for _ in 0..100 {
         let (a, b, sent) = message_to(OpenOptions::default());
         found("the message", || b.cq.poll_one());
@@ -222,7 +222,7 @@ fn a_side_that_has_looked_and_now_computes_has_acknowledged() {
 }
 
 #[test]
-fn the_drop_of_a_context_has_acknowledged() {
+fn dropped_context_has_sent_its_acknowledgement() {
     for _ in 0..100 {
         let (_a, b, sent) = message_to(OpenOptions::default());
         found("the message", || b.cq.poll_one());
@@ -232,7 +232,7 @@ fn the_drop_of_a_context_has_acknowledged() {
 }
 
 #[test]
-fn with_that_policy_a_completion_is_seen_after_it_is_acknowledged() {
+fn immediate_ack_policy_acknowledges_before_the_completion() {
     for _ in 0..100 {
         let policy = AckPolicy::BeforeCompletion;
         let (_a, b, sent) = message_to(OpenOptions::default().ack_policy(policy));
@@ -242,18 +242,18 @@ fn with_that_policy_a_completion_is_seen_after_it_is_acknowledged() {
 }
 
 #[test]
-fn an_announcement_comes_after_the_acknowledgement() {
+fn announcement_follows_the_acknowledgement() {
     for _ in 0..100 {
         let sent = Sent::default();
         let ctx = open_with(OpenOptions::default().capture(Box::new(sent.clone())));
         let channel = ctx.create_channel().unwrap();
         let cq = ctx.create_cq(256, Some(&channel)).unwrap();
         let (a, b) = (Node::on(open()), Node::with_cq(ctx, cq));
-        a.connect(&b, &patient());
+        a.connect(&b, &single_attempt());
         b.recv(7, 0..64);
         b.cq.req_notify(false);
         a.send(SendRequest::send(1, a.mr.sge(..8)));
-        channel.wait(PATIENCE).unwrap();
+        channel.wait(WAIT_LIMIT).unwrap();
         assert_eq!(sent.acknowledgements(), 1);
     }
 }
@@ -274,7 +274,7 @@ fn sleeps(name: &str) -> u64 {
 }
 
 #[test]
-fn an_idle_device_does_nothing() {
+fn idle_device_does_not_wake() {
     let idle = open_with(OpenOptions::default().name("idle-device"));
     let other = open();
     let wait = |ms| assert!(other.wait_event(Duration::from_millis(ms)).is_err());

@@ -20,7 +20,8 @@ use softroce::wire::{Bth, Builder, Deth, Opcode};
 
 use crate::multicast::fresh_group;
 use crate::node::{
-    KEY, Node, PATIENCE, ROOM, STARTING, datagrams, everything, fresh_ip, open, open_with,
+    Node, PROCESS_START_LOCK, QKEY, RECV_BYTES, WAIT_LIMIT, all_access, datagrams, fresh_ip, open,
+    open_with,
 };
 use crate::process;
 use crate::tasks::block_on;
@@ -33,13 +34,13 @@ fn sharded(count: u8) -> Context {
 
 /// A device with several shards, of which each has a queue pair, and a peer of each. All complete in
 /// one queue.
-struct Hub {
+struct ShardedDevice {
     node: Node,
     qps: Vec<QueuePair>,
     peers: Vec<Node>,
 }
 
-impl Hub {
+impl ShardedDevice {
     fn new(shards: u8) -> Self {
         let ctx = sharded(shards);
         let channel = ctx.create_channel().unwrap();
@@ -91,7 +92,7 @@ impl Hub {
 // ---- where things are ----
 
 #[test]
-fn queue_pairs_are_put_on_the_shards_in_turns_and_those_that_share_something_on_one() {
+fn queue_pairs_are_assigned_round_robin_or_with_their_shared_objects() {
     let ctx = sharded(4);
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None).unwrap());
     let on = |qp: QueuePair| qp.qpn().shard();
@@ -126,7 +127,7 @@ fn queue_pairs_are_put_on_the_shards_in_turns_and_those_that_share_something_on_
 }
 
 #[test]
-fn what_a_device_cannot_have_is_refused_in_words() {
+fn invalid_shard_options_are_refused() {
     let said = |options: OpenOptions| {
         Context::open(options.ip(fresh_ip())).map(drop).unwrap_err().to_string()
     };
@@ -148,8 +149,8 @@ fn what_a_device_cannot_have_is_refused_in_words() {
 // ---- one completion queue, several shards ----
 
 #[test]
-fn who_polls_finds_what_any_shard_has_brought() {
-    let hub = Hub::new(4);
+fn poll_returns_completions_of_all_shards() {
+    let hub = ShardedDevice::new(4);
     for _ in 0..50 {
         hub.listen();
         hub.call();
@@ -164,8 +165,8 @@ fn who_polls_finds_what_any_shard_has_brought() {
 
 /// What comes to each shard while one thread sleeps.
 #[test]
-fn who_waits_is_woken_by_any_shard() {
-    let hub = Hub::new(2);
+fn any_shard_wakes_a_waiting_thread() {
+    let hub = ShardedDevice::new(2);
     for _ in 0..50 {
         hub.listen();
         thread::scope(|scope| {
@@ -177,8 +178,8 @@ fn who_waits_is_woken_by_any_shard() {
 }
 
 #[test]
-fn several_may_wait_for_what_several_shards_bring() {
-    let hub = Hub::new(4);
+fn several_threads_wait_for_several_shards() {
+    let hub = ShardedDevice::new(4);
     for _ in 0..50 {
         hub.listen();
         thread::scope(|scope| {
@@ -192,11 +193,11 @@ fn several_may_wait_for_what_several_shards_bring() {
 /// Two threads that wait for different queues, each of which drives a shard that the other's queue pair
 /// is on as well.
 #[test]
-fn who_drives_a_shard_wakes_who_waits_for_it_and_drives_another() {
+fn thread_that_drives_a_shard_wakes_the_thread_that_waits_for_it() {
     let ctx = sharded(2);
-    let hubs = [(); 2].map(|()| Hub::of(Node::on(ctx.clone()), 2));
+    let hubs = [(); 2].map(|()| ShardedDevice::of(Node::on(ctx.clone()), 2));
     for _ in 0..50 {
-        hubs.iter().for_each(Hub::listen);
+        hubs.iter().for_each(ShardedDevice::listen);
         thread::scope(|scope| {
             for hub in &hubs {
                 scope.spawn(|| hub.heard([hub.node.next(), hub.node.next()]));
@@ -207,23 +208,23 @@ fn who_drives_a_shard_wakes_who_waits_for_it_and_drives_another() {
 }
 
 #[test]
-fn a_channel_announces_what_any_shard_brings() {
-    let hub = Hub::new(4);
+fn channel_announces_completions_of_all_shards() {
+    let hub = ShardedDevice::new(4);
     let cq = &hub.node.cq;
     let channel = cq.channel().unwrap();
     for peer in &hub.peers {
         hub.listen();
         cq.req_notify(false);
         peer.run(SendRequest::send(1, SendData::inline(b"!")));
-        assert_eq!(channel.wait(PATIENCE).unwrap(), *cq);
+        assert_eq!(channel.wait(WAIT_LIMIT).unwrap(), *cq);
         assert_eq!(hub.node.next().status, WcStatus::Success);
         assert!(channel.wait(std::time::Duration::ZERO).is_err(), "announced once");
     }
 }
 
 #[test]
-fn the_descriptor_of_a_channel_is_readable_whichever_shard_brings_something() {
-    let hub = Hub::new(4);
+fn channel_descriptor_is_readable_for_every_shard() {
+    let hub = ShardedDevice::new(4);
     let cq = &hub.node.cq;
     let channel = cq.channel().unwrap();
     let descriptor = channel.as_fd();
@@ -231,15 +232,15 @@ fn the_descriptor_of_a_channel_is_readable_whichever_shard_brings_something() {
         hub.listen();
         cq.req_notify(false);
         peer.run(SendRequest::send(1, SendData::inline(b"!")));
-        assert!(wait_readable(&[descriptor], Some(PATIENCE)).unwrap());
+        assert!(wait_readable(&[descriptor], Some(WAIT_LIMIT)).unwrap());
         assert_eq!(channel.wait(std::time::Duration::ZERO).unwrap(), *cq);
         assert_eq!(hub.node.next().status, WcStatus::Success);
     }
 }
 
 #[test]
-fn a_task_is_woken_by_any_shard() {
-    let hub = Hub::new(4);
+fn any_shard_wakes_a_task() {
+    let hub = ShardedDevice::new(4);
     for _ in 0..20 {
         hub.listen();
         thread::scope(|scope| {
@@ -258,15 +259,15 @@ fn a_task_is_woken_by_any_shard() {
 
 /// Four completions of four shards, and none has more than one.
 #[test]
-fn what_a_queue_waits_for_is_counted_over_all_shards() {
-    let hub = Hub::new(4);
+fn moderation_counts_completions_of_all_shards() {
+    let hub = ShardedDevice::new(4);
     let cq = &hub.node.cq;
     cq.modify(Moderation { count: 4, period: 0 }).unwrap();
     for _ in 0..10 {
         hub.listen();
         cq.req_notify(false);
         hub.call();
-        let announced = cq.channel().unwrap().wait(PATIENCE).unwrap();
+        let announced = cq.channel().unwrap().wait(WAIT_LIMIT).unwrap();
         let mut found = Vec::new();
         assert_eq!((announced.poll(&mut found, 16), announced.poll(&mut found, 16)), (4, 0));
         hub.heard(found);
@@ -275,10 +276,10 @@ fn what_a_queue_waits_for_is_counted_over_all_shards() {
 
 /// The event comes once, and each shard fails its queue pairs when it has something to put in.
 #[test]
-fn a_queue_that_overflows_is_told_of_once() {
+fn cq_overrun_is_reported_once() {
     let ctx = sharded(2);
     let cq = ctx.create_cq(1, None).unwrap();
-    let hub = Hub::of(Node::with_cq(ctx, cq), 2);
+    let hub = ShardedDevice::of(Node::with_cq(ctx, cq), 2);
     hub.listen();
     hub.listen();
     for peer in &hub.peers {
@@ -286,21 +287,21 @@ fn a_queue_that_overflows_is_told_of_once() {
             peer.send(SendRequest::send(1, SendData::inline(b"!")));
         }
     }
-    let event = hub.node.ctx.wait_event(PATIENCE).unwrap();
+    let event = hub.node.ctx.wait_event(WAIT_LIMIT).unwrap();
     assert_eq!(event, AsyncEvent::CqErr(hub.node.cq.id()));
     until("the queue pairs to fail", || {
         let event = hub.node.ctx.poll_event();
         assert!(!matches!(event, Some(AsyncEvent::CqErr(_))), "told twice");
         hub.qps.iter().all(|qp| qp.state().unwrap() == QpState::Err)
     });
-    assert!(hub.node.cq.wait_one(PATIENCE).is_ok(), "what was in it");
-    assert!(matches!(hub.node.cq.wait_one(PATIENCE), Err(Error::Overrun { .. })));
+    assert!(hub.node.cq.wait_one(WAIT_LIMIT).is_ok(), "what was in it");
+    assert!(matches!(hub.node.cq.wait_one(WAIT_LIMIT), Err(Error::Overrun { .. })));
 }
 
 // ---- what belongs to one shard ----
 
 #[test]
-fn queue_pairs_that_share_a_receive_queue_take_from_it_on_any_shard() {
+fn queue_pairs_take_from_their_srq_on_any_shard() {
     let ctx = sharded(4);
     let node = Node::on(ctx);
     let srqs = [(); 4].map(|()| node.pd.create_srq(&SrqConfig::default()).unwrap());
@@ -321,7 +322,7 @@ fn queue_pairs_that_share_a_receive_queue_take_from_it_on_any_shard() {
 }
 
 #[test]
-fn each_xrc_domain_has_its_shard() {
+fn xrc_domain_belongs_to_one_shard() {
     let node = Node::on(sharded(4));
     for wr_id in 0..8 {
         let domain = node.ctx.open_xrcd(&XrcdOptions::default()).unwrap();
@@ -336,24 +337,24 @@ fn each_xrc_domain_has_its_shard() {
         let hello = SendRequest::send(1, SendData::inline(b"hello"));
         initiator.post_send(hello.to(srq.srqn()).signaled()).unwrap();
         assert_eq!(sender.next().status, WcStatus::Success);
-        assert_eq!(cq.wait_one(PATIENCE).unwrap().wr_id, wr_id);
+        assert_eq!(cq.wait_one(WAIT_LIMIT).unwrap().wr_id, wr_id);
     }
 }
 
 // ---- datagrams ----
 
 /// UD queue pairs of a device, one on each shard in order, that take so many messages.
-fn crowd(ctx: &Context, receives: u64) -> Vec<Node> {
+fn ud_per_shard(ctx: &Context, receives: u64) -> Vec<Node> {
     let member = |shard| {
         let mut node = Node::on(ctx.clone());
         let mut qps = (0..).map(|_| node.pd.create_qp(&QpConfig::ud(&node.cq)).unwrap());
         let qp = qps.by_ref().take(64).find(|qp| qp.qpn().shard() == shard).unwrap();
         drop(qps);
         node.qp = qp;
-        node.qp.activate(KEY).unwrap();
+        node.qp.activate(QKEY).unwrap();
         for wr_id in 0..receives {
-            let at = wr_id as usize * ROOM;
-            node.recv(wr_id, at..at + ROOM);
+            let at = wr_id as usize * RECV_BYTES;
+            node.recv(wr_id, at..at + RECV_BYTES);
         }
         node
     };
@@ -361,16 +362,16 @@ fn crowd(ctx: &Context, receives: u64) -> Vec<Node> {
 }
 
 #[test]
-fn a_member_of_a_group_gets_a_message_once_on_whichever_shard_it_is() {
+fn group_member_on_any_shard_receives_a_message_once() {
     let ctx = sharded(4);
-    let (group, members, stranger) = (fresh_group(), crowd(&ctx, 16), datagrams(open(), 0));
+    let (group, members, foreign) = (fresh_group(), ud_per_shard(&ctx, 16), datagrams(open(), 0));
     for member in &members {
         member.qp.attach_mcast(group).unwrap();
     }
     let message = SendRequest::send(99, SendData::inline(b"!"));
-    for sender in [&stranger, &members[2]] {
+    for sender in [&foreign, &members[2]] {
         let ah = sender.pd.create_ah(AddressVector::to(group)).unwrap();
-        sender.qp.post_send(message.clone().to(ah.target(Qpn::MULTICAST, KEY))).unwrap();
+        sender.qp.post_send(message.clone().to(ah.target(Qpn::MULTICAST, QKEY))).unwrap();
     }
     // One more to each alone, behind which nothing is under way by the same socket.
     for (at, member) in members.iter().enumerate() {
@@ -384,13 +385,13 @@ fn a_member_of_a_group_gets_a_message_once_on_whichever_shard_it_is() {
 }
 
 #[test]
-fn no_datagram_of_ours_comes_to_the_wrong_shard() {
+fn own_datagrams_reach_the_right_shard() {
     let ctx = sharded(4);
-    let (members, sender) = (crowd(&ctx, 32), datagrams(open(), 0));
+    let (members, sender) = (ud_per_shard(&ctx, 32), datagrams(open(), 0));
     let ah = sender.pd.create_ah(AddressVector::to(members[0].qp.endpoint().gid)).unwrap();
     let to = |place: usize| {
         let message = SendRequest::send(0, SendData::inline(&[place as u8]));
-        message.to(ah.target(members[place * 7 % 4].qp.qpn(), KEY))
+        message.to(ah.target(members[place * 7 % 4].qp.qpn(), QKEY))
     };
     sender.qp.post_all((0..64).map(to)).unwrap();
     for member in &members {
@@ -407,7 +408,7 @@ fn dropped(counters: &Counters) -> u64 {
     DropReason::ALL.iter().map(|reason| counters.dropped(*reason)).sum()
 }
 
-/// A burst as a stranger may send it: datagrams to queue pairs of several shards.
+/// A burst as a foreign may send it: datagrams to queue pairs of several shards.
 fn mixed(path: Path, destinations: impl IntoIterator<Item = Qpn>) -> Burst {
     let mut burst = Burst::new();
     burst.reset(path, BurstToken(0));
@@ -420,7 +421,7 @@ fn mixed(path: Path, destinations: impl IntoIterator<Item = Qpn>) -> Burst {
         let len = opcode.header_len() + payload.len() + padding(payload.len()) + ICRC_LEN;
         let bytes = burst.push(len);
         let mut builder = Builder::new(&bth, bytes).unwrap();
-        builder.deth(&Deth { qkey: KEY, source_qp: Qpn::new(77) });
+        builder.deth(&Deth { qkey: QKEY, source_qp: Qpn::new(77) });
         builder.payload_mut().copy_from_slice(&payload);
         flow.seal(id, bytes);
     }
@@ -428,16 +429,16 @@ fn mixed(path: Path, destinations: impl IntoIterator<Item = Qpn>) -> Burst {
 }
 
 #[test]
-fn a_stranger_s_burst_that_mixes_shards_reaches_all_of_them() {
+fn foreign_burst_to_several_shards_reaches_all_of_them() {
     let ctx = sharded(4);
-    let members = crowd(&ctx, 8);
-    let mut stranger = UdpPort::open(&PortConfig::new(fresh_ip())).unwrap();
-    let source = stranger.info().ip;
-    let source_port = stranger.source_port(source, 0xc000);
+    let members = ud_per_shard(&ctx, 8);
+    let mut foreign = UdpPort::open(&PortConfig::new(fresh_ip())).unwrap();
+    let source = foreign.info().ip;
+    let source_port = foreign.source_port(source, 0xc000);
     let destination = ctx.ip();
     let path = Path { source, destination, source_port, traffic_class: 0, hop_limit: 64 };
     let burst = mixed(path, (0..32).map(|place: usize| members[place * 5 % 4].qp.qpn()));
-    assert_eq!(stranger.transmit(Instant::ZERO, &[burst]), Ok(1));
+    assert_eq!(foreign.transmit(Instant::ZERO, &[burst]), Ok(1));
     for member in &members {
         let arrived: Vec<_> = (0..8).map(|_| member.next()).collect();
         assert!(arrived.iter().all(|end| (end.status, end.byte_len) == (WcStatus::Success, 56)));
@@ -451,11 +452,11 @@ fn a_stranger_s_burst_that_mixes_shards_reaches_all_of_them() {
 
 /// A region is written to through all shards. When it is deregistered nobody writes any more.
 #[test]
-fn a_region_is_at_rest_when_it_has_been_deregistered() {
-    let hub = Hub::new(4);
+fn deregistered_region_is_not_written_by_any_shard() {
+    let hub = ShardedDevice::new(4);
     for _ in 0..5 {
-        let hub = Hub::of(Node::on(hub.node.ctx.clone()), 4);
-        let region = hub.node.pd.alloc_mr(4096, everything()).unwrap();
+        let hub = ShardedDevice::of(Node::on(hub.node.ctx.clone()), 4);
+        let region = hub.node.pd.alloc_mr(4096, all_access()).unwrap();
         let writing = AtomicU64::new(0);
         thread::scope(|scope| {
             for (at, peer) in (0..).zip(&hub.peers) {
@@ -490,8 +491,8 @@ fn a_region_is_at_rest_when_it_has_been_deregistered() {
 }
 
 #[test]
-fn the_counters_of_a_device_are_those_of_all_shards() {
-    let hub = Hub::new(4);
+fn device_counters_cover_all_shards() {
+    let hub = ShardedDevice::new(4);
     hub.listen();
     hub.call();
     hub.heard([(); 4].map(|()| hub.node.next()));
@@ -506,12 +507,12 @@ fn the_counters_of_a_device_are_those_of_all_shards() {
 
 /// Counts packets, and panics when it is told to.
 #[derive(Clone, Default)]
-struct Watched {
+struct CountingSink {
     packets: Arc<AtomicU64>,
     panics: Arc<AtomicBool>,
 }
 
-impl Sink for Watched {
+impl Sink for CountingSink {
     fn packet(&mut self, _: Instant, _: Direction, _: &[u8]) {
         self.packets.fetch_add(1, Ordering::Relaxed);
         assert!(!self.panics.load(Ordering::Relaxed), "for a test");
@@ -519,10 +520,10 @@ impl Sink for Watched {
 }
 
 #[test]
-fn a_capture_shows_what_all_shards_carry() {
-    let watched = Watched::default();
+fn capture_contains_packets_of_all_shards() {
+    let watched = CountingSink::default();
     let options = OpenOptions::default().shards(4).capture(Box::new(watched.clone()));
-    let hub = Hub::of(Node::on(open_with(options)), 4);
+    let hub = ShardedDevice::of(Node::on(open_with(options)), 4);
     hub.listen();
     hub.call();
     hub.heard([(); 4].map(|()| hub.node.next()));
@@ -531,14 +532,14 @@ fn a_capture_shows_what_all_shards_carry() {
 }
 
 #[test]
-fn a_device_fails_with_any_of_its_shards() {
-    let watched = Watched::default();
+fn failure_of_one_shard_fails_the_device() {
+    let watched = CountingSink::default();
     let options = OpenOptions::default().shards(4).capture(Box::new(watched.clone()));
-    let hub = Hub::of(Node::on(open_with(options)), 4);
+    let hub = ShardedDevice::of(Node::on(open_with(options)), 4);
     hub.listen();
     watched.panics.store(true, Ordering::Relaxed);
     thread::scope(|scope| {
-        let events = scope.spawn(|| hub.node.ctx.wait_event(PATIENCE).unwrap());
+        let events = scope.spawn(|| hub.node.ctx.wait_event(WAIT_LIMIT).unwrap());
         let send = SendRequest::send(1, SendData::inline(b"!"));
         // Whose thread it is that panics does not matter.
         let _ = catch_unwind(AssertUnwindSafe(|| hub.qps[3].post_send(send)));
@@ -548,7 +549,7 @@ fn a_device_fails_with_any_of_its_shards() {
         assert!(matches!(qp.state(), Err(Error::Down(_))));
     }
     let mut flushed = Vec::new();
-    while let Ok(completion) = hub.node.cq.wait_one(PATIENCE) {
+    while let Ok(completion) = hub.node.cq.wait_one(WAIT_LIMIT) {
         flushed.push((completion.wr_id, completion.status));
     }
     flushed.sort_unstable_by_key(|(wr_id, _)| *wr_id);
@@ -558,9 +559,9 @@ fn a_device_fails_with_any_of_its_shards() {
 }
 
 #[test]
-fn an_address_with_several_shards_can_be_opened_again_at_once() {
+fn address_with_several_shards_reopens_immediately() {
     let ip = fresh_ip();
-    let _no_new_process = STARTING.read().unwrap();
+    let _no_new_process = PROCESS_START_LOCK.read().unwrap();
     for count in [4, 1, 2, 64].repeat(4) {
         let ctx = Context::open(OpenOptions::default().ip(ip).shards(count)).unwrap();
         let peer = Node::on(open());
@@ -575,7 +576,7 @@ fn an_address_with_several_shards_can_be_opened_again_at_once() {
 
 /// Of a device with several addresses each shard has a socket at each.
 #[test]
-fn shards_have_all_the_addresses_of_their_device() {
+fn every_shard_has_all_addresses_of_the_device() {
     let spare: IpAddr = fresh_ip();
     let hub = Node::on(open_with(OpenOptions::default().also_ip(spare).shards(2)));
     for _ in 0..2 {
@@ -594,26 +595,26 @@ fn shards_have_all_the_addresses_of_their_device() {
 /// All of these tests on devices with so many shards. Left out is what says itself how many there are, or by
 /// which port, what has no descriptors to spare, and what closes one socket of them, which may be that of a
 /// shard without a queue pair.
-fn everything_with(shards: u8) {
+fn run_all_tests_with_shards(shards: u8) {
     let left_out = [
         "shards::",
         "ports::",
-        "squatted::",
-        "without_descriptors",
-        "without_memory",
-        "a_socket_that_is_closed",
+        "name_conflict::",
+        "without_free_descriptors",
+        "process_without_memory",
+        "closed_socket_fails_the_device",
     ];
     process::run_all(("SOFTROCE_SHARDS", &shards.to_string()), &left_out);
 }
 
 #[test]
 #[ignore = "takes as long as all the others"]
-fn everything_is_the_same_with_two_shards() {
-    everything_with(2);
+fn all_tests_pass_with_two_shards() {
+    run_all_tests_with_shards(2);
 }
 
 #[test]
 #[ignore = "takes as long as all the others"]
-fn everything_is_the_same_with_four_shards() {
-    everything_with(4);
+fn all_tests_pass_with_four_shards() {
+    run_all_tests_with_shards(4);
 }

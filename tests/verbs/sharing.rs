@@ -2,18 +2,18 @@
 
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, open, open_with};
+use crate::node::{Node, WAIT_LIMIT, open, open_with};
 use crate::within::until;
 
 /// A device whose queue pairs share a receive queue, and peers of its queue pairs.
-struct Sharing {
+struct SrqFixture {
     hub: Node,
     srq: SharedReceiveQueue,
     spokes: Vec<Node>,
     qps: Vec<QueuePair>,
 }
 
-impl Sharing {
+impl SrqFixture {
     fn new(spokes: usize, max_wr: u32) -> Self {
         let hub = Node::on(open());
         let srq = hub.pd.create_srq(&SrqConfig { max_wr, max_sge: 1 }).unwrap();
@@ -37,8 +37,8 @@ impl Sharing {
 }
 
 #[test]
-fn queue_pairs_take_requests_as_they_need_them() {
-    let s = Sharing::new(3, 64);
+fn queue_pairs_take_srq_requests_on_demand() {
+    let s = SrqFixture::new(3, 64);
     for wr_id in 0..9 {
         s.post(wr_id);
     }
@@ -53,8 +53,8 @@ fn queue_pairs_take_requests_as_they_need_them() {
 }
 
 #[test]
-fn who_finds_no_request_gets_one_that_is_posted_later() {
-    let s = Sharing::new(2, 64);
+fn rnr_retry_takes_a_request_posted_later() {
+    let s = SrqFixture::new(2, 64);
     for spoke in &s.spokes {
         spoke.send(SendRequest::send(1, spoke.mr.sge(..8)));
     }
@@ -74,8 +74,8 @@ fn who_finds_no_request_gets_one_that_is_posted_later() {
 }
 
 #[test]
-fn a_program_posts_more_when_it_is_told_that_few_are_left() {
-    let s = Sharing::new(1, 8);
+fn srq_limit_event_reports_few_requests() {
+    let s = SrqFixture::new(1, 8);
     let (mut posted, arm) = (0, SrqModify { limit: Some(3), ..SrqModify::default() });
     let mut fill = || {
         while s.srq.post_recv(RecvRequest::new(posted, Sge::default())).is_ok() {
@@ -100,8 +100,8 @@ fn a_program_posts_more_when_it_is_told_that_few_are_left() {
 }
 
 #[test]
-fn a_full_queue_says_how_many_it_holds() {
-    let s = Sharing::new(1, 3);
+fn full_srq_error_contains_its_size() {
+    let s = SrqFixture::new(1, 3);
     let (taken, result) = s.srq.post_recvs(vec![RecvRequest::default(); 5]);
     let expected =
         format!("shared receive queue {}: the queue holds 3 requests and is full", s.srq.srqn());
@@ -116,8 +116,8 @@ fn a_full_queue_says_how_many_it_holds() {
 }
 
 #[test]
-fn a_queue_pair_that_fails_says_when_it_has_done_with_the_queue() {
-    let s = Sharing::new(2, 8);
+fn failed_queue_pair_reports_its_last_wqe() {
+    let s = SrqFixture::new(2, 8);
     s.post(1);
     s.qps[0].modify(QpAttr::to(QpState::Err)).unwrap();
     assert_eq!(s.hub.event(), AsyncEvent::QpLastWqeReached(s.qps[0].qpn()));
@@ -127,8 +127,8 @@ fn a_queue_pair_that_fails_says_when_it_has_done_with_the_queue() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let s = Sharing::new(1, 8);
+fn invalid_srq_attributes_are_refused() {
+    let s = SrqFixture::new(1, 8);
     let error = s.qps[0].post_recv(RecvRequest::default()).unwrap_err().to_string();
     let (qpn, srqn) = (s.qps[0].qpn(), s.srq.srqn());
     let expected = format!(
@@ -146,17 +146,17 @@ fn what_cannot_be_is_refused() {
     ] {
         assert_eq!(s.hub.pd.create_srq(&config).unwrap_err().to_string(), expected);
     }
-    let stranger = open();
-    let cq = stranger.create_cq(1, None).unwrap();
+    let foreign = open();
+    let cq = foreign.create_cq(1, None).unwrap();
     let config = QpConfig { srq: Some(&s.srq), ..QpConfig::rc(&cq) };
-    let error = stranger.alloc_pd().create_qp(&config).unwrap_err().to_string();
+    let error = foreign.alloc_pd().create_qp(&config).unwrap_err().to_string();
     assert_eq!(error, "the shared receive queue belongs to another device");
 }
 
 /// A queue pair keeps the queue that it takes from.
 #[test]
-fn handles_may_be_dropped_in_any_order() {
-    let Sharing { hub, srq, spokes, qps } = Sharing::new(1, 8);
+fn srq_handles_are_dropped_in_any_order() {
+    let SrqFixture { hub, srq, spokes, qps } = SrqFixture::new(1, 8);
     let srqn = srq.srqn();
     srq.post_recv(RecvRequest::new(1, hub.mr.sge(..64))).unwrap();
     drop(srq);
@@ -170,7 +170,7 @@ fn handles_may_be_dropped_in_any_order() {
 
 /// One queue for all three services: requests of 40 bytes more, for the header of UD.
 #[test]
-fn services_may_share_a_queue() {
+fn rc_uc_and_ud_share_one_srq() {
     let (hub, spoke) = (Node::on(open()), Node::on(open_with(OpenOptions::default())));
     let srq = hub.pd.create_srq(&SrqConfig::default()).unwrap();
     let sharing = |config| QpConfig { srq: Some(&srq), ..config };
@@ -199,7 +199,7 @@ fn services_may_share_a_queue() {
     ] {
         let send = SendRequest::send(1, SendData::inline(b"all"));
         qp.post_send(SendRequest { to, ..send }).unwrap();
-        let completion = hub.cq.wait_one(PATIENCE).unwrap();
+        let completion = hub.cq.wait_one(WAIT_LIMIT).unwrap();
         assert_eq!((completion.status, completion.qpn), (WcStatus::Success, receiver.qpn()));
         assert_eq!(completion.byte_len, head + 3);
         assert_eq!(hub.bytes(completion.wr_id as usize * 128 + head as usize, 3), b"all");

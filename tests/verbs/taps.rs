@@ -5,26 +5,29 @@ use std::process::Command;
 
 use softroce::verbs::*;
 
-use crate::far::Far;
-use crate::frames::{marks_arrive, nobody_waits_for_the_silent, outlives, outlives_another_mtu};
-use crate::node::{KEY, Node, datagrams};
-use crate::process::{SEEN_EVERYTHING, in_namespaces, ip, played_by_another_test, role};
+use crate::frames::{
+    ecn_marks_arrive, survives_mtu_change, survives_outage,
+    unresolved_neighbour_delays_no_other_traffic,
+};
+use crate::node::{Node, QKEY, datagrams};
+use crate::peer_process::PeerProcess;
+use crate::process::{SUCCESS_LINE, in_namespaces, ip, role, started_by_another_test};
 
 /// The test that has a process to itself.
-const ALONE: &str = "taps::alone_in_a_process";
+const SUBPROCESS: &str = "taps::subprocess";
 
 #[test]
-fn alone_in_a_process() {
+fn subprocess() {
     if role().as_deref() != Some("tap") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     for link in [V4, V6] {
         for peer_via in ["udp", "packet"] {
             link.plays(peer_via);
         }
     }
-    what_cannot_be_opened_is_said();
-    println!("\n{SEEN_EVERYTHING}");
+    tap_open_error_names_the_cause();
+    println!("\n{SUCCESS_LINE}");
 }
 
 /// The bridge br0, and the other host: namespace b.
@@ -38,8 +41,8 @@ const HOSTS: &str = r#"
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_tap_port_is_a_host_on_a_bridge() {
-    in_namespaces(HOSTS, ALONE, "tap");
+fn tap_port_is_a_host_on_a_bridge() {
+    in_namespaces(HOSTS, SUBPROCESS, "tap");
 }
 
 /// Addresses of both hosts.
@@ -50,11 +53,12 @@ struct Link {
     /// How many bits of them are the link's.
     prefix: u8,
     /// The beginning of addresses that nobody has.
-    nobodys: &'static str,
+    unused_prefix: &'static str,
 }
 
-const V4: Link = Link { ours: "10.8.0.1", theirs: "10.8.0.2", prefix: 24, nobodys: "10.8.0.1" };
-const V6: Link = Link { ours: "fd08::1", theirs: "fd08::2", prefix: 64, nobodys: "fd08::9" };
+const V4: Link =
+    Link { ours: "10.8.0.1", theirs: "10.8.0.2", prefix: 24, unused_prefix: "10.8.0.1" };
+const V6: Link = Link { ours: "fd08::1", theirs: "fd08::2", prefix: 64, unused_prefix: "fd08::9" };
 
 /// The link address of the wire's end on the bridge: above nearly all that the kernel makes up.
 const HIGH: &str = "fa:00:00:00:00:01";
@@ -87,17 +91,17 @@ impl Link {
         let bridge = Command::new("ip").args(["link", "show", "br0"]).output().unwrap();
         assert!(String::from_utf8(bridge.stdout).unwrap().contains(HIGH));
         let there = &mut Command::new("ip");
-        let mut far = Far::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
+        let mut far = PeerProcess::start(there.args(["netns", "exec", "b"]), self.theirs, peer_via);
         let near = Node::on(ctx.clone());
         far.connect(&near.qp);
         far.takes(&near);
         // As one packet, and as large as the link has them.
         far.echoes(self.ours, 56);
         far.echoes(self.ours, 8900);
-        marks_arrive(&near, &mut far);
-        nobody_waits_for_the_silent(self.nobodys, &near, &far);
-        outlives(&near, &far, || ip("link set tap0 down"), || ip("link set tap0 up"));
-        outlives(
+        ecn_marks_arrive(&near, &mut far);
+        unresolved_neighbour_delays_no_other_traffic(self.unused_prefix, &near, &far);
+        survives_outage(&near, &far, || ip("link set tap0 down"), || ip("link set tap0 up"));
+        survives_outage(
             &near,
             &far,
             || ip("link del tap0"),
@@ -106,8 +110,8 @@ impl Link {
                 ip("link set tap0 mtu 9000 up master br0");
             },
         );
-        outlives_another_mtu("tap0", &near, &mut far);
-        groups_are_heard(&ctx, &mut far);
+        survives_mtu_change("tap0", &near, &mut far);
+        multicast_arrives(&ctx, &mut far);
         ip("-n b link set b0 address 02:00:00:00:00:99");
         far.takes(&near);
         drop((near, ctx, far));
@@ -118,7 +122,7 @@ impl Link {
 }
 
 /// By others who are in them, and by the port itself.
-fn groups_are_heard(ctx: &Context, far: &mut Far) {
+fn multicast_arrives(ctx: &Context, far: &mut PeerProcess) {
     let group = match ctx.ip() {
         IpAddr::V4(_) => IpAddr::from([239, 1, 2, 3]),
         IpAddr::V6(_) => "ff15::123".parse().unwrap(),
@@ -128,19 +132,19 @@ fn groups_are_heard(ctx: &Context, far: &mut Far) {
     member.qp.attach_mcast(group.into()).unwrap();
     let ah = sender.pd.create_ah(AddressVector::to(group.into())).unwrap();
     let message = SendRequest::send(1, SendData::inline(b"!"));
-    sender.send(message.to(ah.target(Qpn::MULTICAST, KEY)));
+    sender.send(message.to(ah.target(Qpn::MULTICAST, QKEY)));
     assert_eq!(sender.end(), (1, WcStatus::Success));
     far.hears(1);
     assert_eq!(member.next().status, WcStatus::Success);
 }
 
 /// The test that has a process to itself, without capabilities.
-const UNPRIVILEGED: &str = "taps::unprivileged_in_a_process";
+const UNPRIVILEGED: &str = "taps::unprivileged_subprocess";
 
 #[test]
-fn unprivileged_in_a_process() {
+fn unprivileged_subprocess() {
     if role().as_deref() != Some("unprivileged") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     let at = |name: &str| refused(&format!("{name},ip=10.8.0.1/24"));
     assert_eq!(
@@ -156,12 +160,12 @@ fn unprivileged_in_a_process() {
     let ours = "tap:ours,ip=10.8.0.1/24".parse().unwrap();
     let ctx = Context::open(OpenOptions::default().via(ours)).unwrap();
     assert_eq!(ctx.device_info().unwrap().port_state, PortState::Active);
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn who_has_been_given_a_tap_needs_no_capability() {
+fn owner_of_a_tap_needs_no_capability() {
     let script = r#"
         ip tuntap add dev ours mode tap user "$(id -u)"
         ip tuntap add dev theirs mode tap group 1
@@ -176,7 +180,7 @@ fn refused(tap: &str) -> String {
     Context::open(options).unwrap_err().to_string()
 }
 
-fn what_cannot_be_opened_is_said() {
+fn tap_open_error_names_the_cause() {
     let at = |tap: &str| refused(&format!("{tap},ip=10.8.0.1/24"));
     ip("tuntap add dev tap1 mode tap");
     let owner =

@@ -9,12 +9,12 @@ use std::thread::{self, Thread};
 
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, open, patient};
+use crate::node::{Node, WAIT_LIMIT, open, single_attempt};
 use crate::within::until;
 
-struct Unpark(Thread);
+struct UnparkWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for UnparkWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -22,15 +22,15 @@ impl Wake for Unpark {
 
 /// Runs a future on this thread, which does nothing but wait to be woken.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Waker::from(Arc::new(UnparkWaker(thread::current())));
     let (mut future, mut cx) = (pin!(future), TaskContext::from_waker(&waker));
     let start = softroce::runtime::now();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return output;
         }
-        thread::park_timeout(PATIENCE);
-        assert!(softroce::runtime::now() - start < PATIENCE, "nobody has woken the task");
+        thread::park_timeout(WAIT_LIMIT);
+        assert!(softroce::runtime::now() - start < WAIT_LIMIT, "nobody has woken the task");
     }
 }
 
@@ -67,7 +67,7 @@ async fn echo(node: &Node) {
 }
 
 #[test]
-fn a_task_is_woken_by_each_completion() {
+fn each_completion_wakes_the_task() {
     let (a, b) = Node::pair();
     b.recv(0, 0..64);
     thread::scope(|scope| {
@@ -86,15 +86,15 @@ fn tasks_share_a_thread() {
 
 /// Counts how often a task is woken.
 #[derive(Default)]
-struct Woken(AtomicUsize);
+struct WakeCount(AtomicUsize);
 
-impl Wake for Woken {
+impl Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Woken {
+impl WakeCount {
     /// Looks once for this task, which finds nothing.
     fn waits(self: &Arc<Self>, next: &mut NextCompletion<'_>) {
         let waker = Waker::from(Arc::clone(self));
@@ -114,7 +114,7 @@ impl Woken {
 /// A queue pair that is connected to itself.
 fn alone() -> Node {
     let node = Node::on(open());
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     node
 }
 
@@ -126,7 +126,7 @@ fn write(node: &Node, wr_id: u64) {
 fn cancelled_futures_leave_no_wakers() {
     let node = alone();
     for _ in 0..1000 {
-        let woken = Arc::<Woken>::default();
+        let woken = Arc::<WakeCount>::default();
         let mut next = node.cq.next();
         woken.waits(&mut next);
         drop(next);
@@ -135,9 +135,9 @@ fn cancelled_futures_leave_no_wakers() {
 }
 
 #[test]
-fn a_cancelled_future_is_not_woken() {
+fn cancelled_future_is_not_woken() {
     let node = alone();
-    let [cancelled, waiting] = <[Arc<Woken>; 2]>::default();
+    let [cancelled, waiting] = <[Arc<WakeCount>; 2]>::default();
     let (mut first, mut second) = (node.cq.next(), node.cq.next());
     cancelled.waits(&mut first);
     waiting.waits(&mut second);
@@ -149,9 +149,9 @@ fn a_cancelled_future_is_not_woken() {
 }
 
 #[test]
-fn a_future_wakes_the_task_that_polled_it_last() {
+fn future_wakes_the_task_that_polled_it_last() {
     let node = alone();
-    let [before, after] = <[Arc<Woken>; 2]>::default();
+    let [before, after] = <[Arc<WakeCount>; 2]>::default();
     let mut next = node.cq.next();
     before.waits(&mut next);
     after.waits(&mut next);
@@ -162,9 +162,9 @@ fn a_future_wakes_the_task_that_polled_it_last() {
 }
 
 #[test]
-fn a_completion_reaches_another_task_when_the_first_is_dropped_before_it_looks() {
+fn completion_reaches_another_task_when_the_first_is_dropped() {
     let node = alone();
-    let tasks = <[Arc<Woken>; 3]>::default();
+    let tasks = <[Arc<WakeCount>; 3]>::default();
     let mut futures = [(); 3].map(|()| node.cq.next());
     for (task, next) in tasks.iter().zip(&mut futures) {
         task.waits(next);
@@ -179,7 +179,7 @@ fn a_completion_reaches_another_task_when_the_first_is_dropped_before_it_looks()
 }
 
 #[test]
-fn a_waker_may_hold_the_future_that_it_wakes() {
+fn waker_may_own_the_future_that_it_wakes() {
     /// A task that is gone with its last waker, as tasks of executors are.
     struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
@@ -204,10 +204,10 @@ fn a_waker_may_hold_the_future_that_it_wakes() {
 }
 
 #[test]
-fn a_task_learns_of_an_overrun() {
+fn task_receives_the_overrun_error() {
     let ctx = open();
     let node = Node::with_cq(ctx.clone(), ctx.create_cq(1, None).unwrap());
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     for wr_id in 0..2 {
         node.send(SendRequest::write(wr_id, SendData::inline(b"x"), node.mr.remote(0)));
     }
@@ -221,11 +221,11 @@ fn a_task_learns_of_an_overrun() {
 
 #[cfg(feature = "futures")]
 #[test]
-fn a_stream_hands_out_all_completions_and_ends_with_an_error() {
+fn stream_yields_all_completions_and_ends_with_an_error() {
     use futures_core::Stream;
 
     let node = Node::on(open());
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     let mut stream = pin!(node.cq.completions());
     let mut next = || block_on(std::future::poll_fn(|cx| stream.as_mut().poll_next(cx)));
     for wr_id in 0..10 {

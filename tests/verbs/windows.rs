@@ -36,7 +36,7 @@ fn beyond(window: RemoteAddr, offset: u64) -> RemoteAddr {
 }
 
 #[test]
-fn a_window_lets_a_peer_into_a_part_of_a_region() {
+fn window_grants_access_to_a_part_of_a_region() {
     for mw_type in MwType::ALL {
         let (a, b) = Node::pair();
         let mr = closed(&b);
@@ -58,7 +58,7 @@ fn a_window_lets_a_peer_into_a_part_of_a_region() {
 }
 
 #[test]
-fn a_peer_atomically_counts_through_a_window() {
+fn peer_executes_atomics_through_a_window() {
     for mw_type in MwType::ALL {
         let (a, b) = Node::pair();
         let mr = closed(&b);
@@ -71,7 +71,7 @@ fn a_peer_atomically_counts_through_a_window() {
 }
 
 #[test]
-fn a_key_told_behind_the_bind_is_good_when_it_arrives() {
+fn key_sent_after_the_bind_is_valid_on_arrival() {
     let (a, b) = Node::pair();
     let mr = closed(&b);
     let mw = b.pd.alloc_mw(MwType::Type1).unwrap();
@@ -89,7 +89,7 @@ fn a_key_told_behind_the_bind_is_good_when_it_arrives() {
 }
 
 #[test]
-fn each_type_ends_in_its_own_way() {
+fn type_1_is_unbound_and_type_2_is_invalidated() {
     let (a, b) = Node::pair();
     let mr = closed(&b);
     let one = b.pd.alloc_mw(MwType::Type1).unwrap();
@@ -113,7 +113,7 @@ fn each_type_ends_in_its_own_way() {
 }
 
 #[test]
-fn a_send_ends_the_peers_window() {
+fn send_with_invalidate_unbinds_the_window() {
     let (a, b) = Node::pair();
     let mr = closed(&b);
     let mw = b.pd.alloc_mw(MwType::Type2).unwrap();
@@ -135,7 +135,7 @@ fn a_send_ends_the_peers_window() {
 }
 
 #[test]
-fn a_send_that_names_a_wrong_key_fails_both_sides() {
+fn send_with_an_invalid_key_to_invalidate_fails_both_sides() {
     let (a, b) = Node::pair();
     b.recv(7, 0..64);
     a.send(SendRequest::send_inv(1, a.mr.sge(..8), b.mr.rkey()));
@@ -147,7 +147,7 @@ fn a_send_that_names_a_wrong_key_fails_both_sides() {
 }
 
 #[test]
-fn a_window_of_type_2_is_for_one_queue_pair() {
+fn type_2_window_belongs_to_one_queue_pair() {
     let (a, b) = Node::pair();
     let other = b.pd.create_qp(&QpConfig::rc(&b.cq)).unwrap();
     let peer = a.pd.create_qp(&QpConfig::rc(&a.cq)).unwrap();
@@ -170,12 +170,12 @@ fn a_window_of_type_2_is_for_one_queue_pair() {
     let info = mr.bind_info(..64, ALL);
     new.post_send(SendRequest::bind_mw(4, mw.id(), mw.rkey().inc(), info).signaled()).unwrap();
     let ends = std::iter::from_fn(|| cq.poll_one()).last();
-    let end = ends.unwrap_or_else(|| cq.wait_one(crate::node::PATIENCE).unwrap());
+    let end = ends.unwrap_or_else(|| cq.wait_one(crate::node::WAIT_LIMIT).unwrap());
     assert_eq!((end.wr_id, end.status), (4, WcStatus::Success));
 }
 
 #[test]
-fn a_bind_that_the_region_does_not_allow_fails_the_queue_pair() {
+fn bind_that_the_region_forbids_fails_the_queue_pair() {
     for mw_type in MwType::ALL {
         let (_a, b) = Node::pair();
         let mw = b.pd.alloc_mw(mw_type).unwrap();
@@ -196,7 +196,7 @@ fn a_bind_that_the_region_does_not_allow_fails_the_queue_pair() {
 }
 
 #[test]
-fn bind_mw_refuses_at_once_what_it_can_see() {
+fn bind_mw_refuses_invalid_arguments_immediately() {
     let (a, b) = Node::pair();
     let mr = closed(&a);
     let flags = SendFlags::SIGNALED;
@@ -225,7 +225,7 @@ fn bind_mw_refuses_at_once_what_it_can_see() {
 
 /// MR-10
 #[test]
-fn a_region_is_not_deregistered_while_windows_are_bound() {
+fn region_with_bound_windows_is_not_deregistered() {
     let (a, b) = Node::pair();
     let mr = closed(&b);
     let [one, two] = MwType::ALL.map(|mw_type| b.pd.alloc_mw(mw_type).unwrap());
@@ -241,7 +241,7 @@ fn a_region_is_not_deregistered_while_windows_are_bound() {
 }
 
 #[test]
-fn a_domain_is_not_deallocated_while_it_has_windows() {
+fn domain_with_windows_is_not_deallocated() {
     let pd = open().alloc_pd();
     let mw = pd.alloc_mw(MwType::Type2).unwrap();
     let (pd, error) = pd.dealloc().unwrap_err();
@@ -252,7 +252,7 @@ fn a_domain_is_not_deallocated_while_it_has_windows() {
 }
 
 #[test]
-fn what_is_dropped_takes_the_key_along() {
+fn dropped_window_invalidates_its_key() {
     let window_first = |mr: MemoryRegion, mw: MemoryWindow| {
         drop(mw);
         drop(mr);
@@ -275,7 +275,7 @@ fn what_is_dropped_takes_the_key_along() {
 }
 
 #[test]
-fn the_device_says_how_many_windows_there_can_be_and_of_which_types() {
+fn device_reports_limit_and_types_of_windows() {
     let info = open().device_info().unwrap();
     assert_eq!(info.limits.max_mw, 1 << 20);
     assert_eq!(info.mw_types, [MwType::Type1, MwType::Type2]);

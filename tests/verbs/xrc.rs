@@ -9,7 +9,7 @@ use softroce::verbs::*;
 use crate::node::{Node, open};
 
 /// Who sends, and who receives: a target, and a queue for each of two programs.
-struct Xrc {
+struct XrcFixture {
     sender: Node,
     initiator: QueuePair,
     hub: Node,
@@ -18,7 +18,7 @@ struct Xrc {
     srqs: [SharedReceiveQueue; 2],
 }
 
-impl Xrc {
+impl XrcFixture {
     fn new() -> Self {
         let (sender, hub) = (Node::on(open()), Node::on(open()));
         let initiator = sender.pd.create_qp(&QpConfig::xrc(&sender.cq)).unwrap();
@@ -41,7 +41,7 @@ impl Xrc {
 }
 
 #[test]
-fn an_overflow_of_the_first_completion_queue_leaves_targets_alone() {
+fn overrun_of_another_cq_does_not_affect_xrc_targets() {
     let ctx = open();
     let cq = ctx.create_cq(1, None).unwrap();
     let hub = Node::with_cq(ctx, cq);
@@ -55,21 +55,21 @@ fn an_overflow_of_the_first_completion_queue_leaves_targets_alone() {
         hub.recv(wr_id, 0..64);
         sender.send(SendRequest::send(wr_id, SendData::inline(b"!")));
     }
-    let event = hub.ctx.wait_event(crate::node::PATIENCE).unwrap();
+    let event = hub.ctx.wait_event(crate::node::WAIT_LIMIT).unwrap();
     assert_eq!(event, AsyncEvent::CqErr(hub.cq.id()));
     assert_eq!([hub.qp.state(), target.state()].map(Result::unwrap), [QpState::Err, QpState::Rts]);
 }
 
 #[test]
-fn each_message_reaches_the_program_it_is_for() {
-    let x = Xrc::new();
+fn xrc_message_reaches_its_receive_queue() {
+    let x = XrcFixture::new();
     for (round, which) in [0, 1, 1, 0].into_iter().enumerate() {
         let (srq, at) = (&x.srqs[which], 4096 * round);
         srq.post_recv(RecvRequest::new(round as u64, x.hub.mr.sge(at..at + 4096))).unwrap();
         let bytes = x.sender.fill(0, 3000, round as u32);
         let send = SendRequest::send(1, x.sender.mr.sge(..3000)).to(srq.srqn());
         assert_eq!(x.run(send), WcStatus::Success);
-        let completion = srq.cq().unwrap().wait_one(crate::node::PATIENCE).unwrap();
+        let completion = srq.cq().unwrap().wait_one(crate::node::WAIT_LIMIT).unwrap();
         let expected = (round as u64, WcStatus::Success, 3000, x.target.qpn());
         let Completion { wr_id, status, byte_len, qpn, .. } = completion;
         assert_eq!((wr_id, status, byte_len, qpn), expected);
@@ -79,8 +79,8 @@ fn each_message_reaches_the_program_it_is_for() {
 }
 
 #[test]
-fn memory_is_that_of_the_queue() {
-    let x = Xrc::new();
+fn xrc_memory_access_uses_the_domain_of_the_srq() {
+    let x = XrcFixture::new();
     let srqn = x.srqs[0].srqn();
     let bytes = x.sender.fill(0, 5000, 1);
     let there = x.hub.mr.remote(0);
@@ -96,15 +96,15 @@ fn memory_is_that_of_the_queue() {
     assert_eq!(x.hub.mr.load_u64(8192), Ok(5));
 
     // A region of another domain than the queue's.
-    let stranger = x.hub.ctx.alloc_pd();
-    let mr = stranger.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let foreign = x.hub.ctx.alloc_pd();
+    let mr = foreign.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let write = SendRequest::write(4, x.sender.mr.sge(..8), mr.remote(0)).to(srqn);
     assert_eq!(x.run(write), WcStatus::RemAccessErr);
 }
 
 #[test]
-fn a_queue_that_is_gone_is_an_invalid_request() {
-    let mut x = Xrc::new();
+fn request_for_a_destroyed_xrc_srq_is_invalid() {
+    let mut x = XrcFixture::new();
     let [gone, stays] = [x.srqs[0].srqn(), x.srqs[1].srqn()];
     x.srqs[0] = x.srqs[1].clone();
     let none = SendData::inline(b"");
@@ -126,7 +126,7 @@ fn file(name: &str) -> File {
 }
 
 #[test]
-fn contexts_share_a_domain_by_a_file_and_a_target_by_its_number() {
+fn contexts_share_a_domain_by_file_and_a_target_by_number() {
     let file = file("xrcd");
     let options = XrcdOptions { file: Some(file.as_fd()), create: true, exclusive: false };
     let creator = open();
@@ -144,7 +144,7 @@ fn contexts_share_a_domain_by_a_file_and_a_target_by_its_number() {
     assert_eq!(target.state().unwrap(), QpState::Rts);
     target.modify(QpAttr::to(QpState::Err)).unwrap();
     for context in [&creator, &opener] {
-        let event = context.wait_event(crate::node::PATIENCE).unwrap();
+        let event = context.wait_event(crate::node::WAIT_LIMIT).unwrap();
         assert_eq!(event, AsyncEvent::QpLastWqeReached(qpn));
     }
     drop(target);
@@ -156,7 +156,7 @@ fn contexts_share_a_domain_by_a_file_and_a_target_by_its_number() {
 }
 
 #[test]
-fn a_domain_is_found_as_its_options_say() {
+fn xrcd_options_select_the_domain() {
     let (file, ctx) = (file("options"), open());
     let options = |create, exclusive| XrcdOptions { file: Some(file.as_fd()), create, exclusive };
     let error = ctx.open_xrcd(&options(false, false)).unwrap_err().to_string();
@@ -175,8 +175,8 @@ fn a_domain_is_found_as_its_options_say() {
 }
 
 #[test]
-fn what_belongs_elsewhere_is_refused() {
-    let x = Xrc::new();
+fn objects_of_another_device_or_domain_are_refused() {
+    let x = XrcFixture::new();
     let other = x.hub.ctx.open_xrcd(&XrcdOptions::default()).unwrap();
     let (qpn, initiator) = (x.target.qpn(), x.initiator.qpn());
     for number in [qpn, x.hub.qp.qpn(), Qpn::new(0xab_cdef)] {
@@ -206,9 +206,9 @@ fn what_belongs_elsewhere_is_refused() {
     let error = x.hub.pd.create_qp(&config).unwrap_err().to_string();
     assert_eq!(error, "an XRC target needs an XRC domain");
 
-    let stranger = open();
-    let cq = stranger.create_cq(1, None).unwrap();
-    let (pd, config) = (stranger.alloc_pd(), SrqConfig::default());
+    let foreign = open();
+    let cq = foreign.create_cq(1, None).unwrap();
+    let (pd, config) = (foreign.alloc_pd(), SrqConfig::default());
     let error = pd.create_xrc_srq(&config, &x.domain, &cq).unwrap_err().to_string();
     assert_eq!(error, "the XRC domain belongs to another device");
     let error = x.hub.pd.create_xrc_srq(&config, &x.domain, &cq).unwrap_err().to_string();

@@ -592,7 +592,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ipv6_works_alike() {
+    fn ipv6_port_works_like_ipv4() {
         let Some((_turn, mut port)) = ipv6_loopback() else {
             return prerequisite::missing("IPv6 (::1)");
         };

@@ -7,13 +7,13 @@ use std::time::Duration;
 use softroce::engine::QpAttr;
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, open, patient};
+use crate::node::{Node, WAIT_LIMIT, open, single_attempt};
 
 /// A queue pair that is its own peer, announced by `channel`.
 fn announced(ctx: &Context, channel: &CompletionChannel) -> Node {
     let cq = ctx.create_cq(16, Some(channel)).unwrap();
     let node = Node::with_cq(ctx.clone(), cq);
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     node.cq.req_notify(false);
     node
 }
@@ -25,7 +25,7 @@ fn refused<T>(result: Result<(), (T, Error)>) -> (T, String) {
 }
 
 #[test]
-fn many_completion_queues_share_a_channel_and_each_counts_its_own() {
+fn completion_queues_of_one_channel_count_their_own_announcements() {
     let ctx = open();
     let channel = ctx.create_channel().unwrap();
     let nodes: Vec<_> = (0..3).map(|_| announced(&ctx, &channel)).collect();
@@ -34,7 +34,7 @@ fn many_completion_queues_share_a_channel_and_each_counts_its_own() {
     }
     let mut kept = Vec::new();
     for _ in &nodes {
-        kept.push(channel.wait(PATIENCE).unwrap().keep());
+        kept.push(channel.wait(WAIT_LIMIT).unwrap().keep());
     }
     assert!(channel.wait(Duration::ZERO).is_err(), "each is announced once");
     for node in &nodes {
@@ -47,12 +47,12 @@ fn many_completion_queues_share_a_channel_and_each_counts_its_own() {
 }
 
 #[test]
-fn a_completion_queue_waits_for_its_last_acknowledgement() {
+fn cq_destruction_waits_for_the_last_acknowledgement() {
     let ctx = open();
     let channel = ctx.create_channel().unwrap();
     let Node { qp, cq, mr, .. } = announced(&ctx, &channel);
     qp.post_send(SendRequest::write(1, SendData::inline(b"x"), mr.remote(0)).signaled()).unwrap();
-    let event = channel.wait(PATIENCE).unwrap();
+    let event = channel.wait(WAIT_LIMIT).unwrap();
     let (cq, said) = refused(cq.destroy());
     assert_eq!(said, "the completion queue is in use by queue pairs: 1");
     drop(qp);
@@ -61,7 +61,7 @@ fn a_completion_queue_waits_for_its_last_acknowledgement() {
     assert!(cq.wait_acknowledged(Duration::ZERO).is_err());
     thread::scope(|scope| {
         let waiter = thread::Builder::new()
-            .spawn_scoped(scope, || cq.wait_acknowledged(PATIENCE).is_ok())
+            .spawn_scoped(scope, || cq.wait_acknowledged(WAIT_LIMIT).is_ok())
             .unwrap();
         drop(event);
         assert!(waiter.join().unwrap());
@@ -71,7 +71,7 @@ fn a_completion_queue_waits_for_its_last_acknowledgement() {
 }
 
 #[test]
-fn a_channel_is_needed_by_what_it_announces() {
+fn channel_in_use_is_not_destroyed() {
     let ctx = open();
     let channel = ctx.create_channel().unwrap();
     let cq = ctx.create_cq(4, Some(&channel)).unwrap();
@@ -82,7 +82,7 @@ fn a_channel_is_needed_by_what_it_announces() {
 }
 
 #[test]
-fn a_domain_is_needed_by_what_was_made_from_it() {
+fn domain_in_use_is_not_deallocated() {
     let Node { qp, cq, mr, pd, .. } = Node::on(open());
     let (pd, said) = refused(pd.dealloc());
     assert_eq!(said, "the protection domain is in use by objects made from it: 2");
@@ -92,12 +92,12 @@ fn a_domain_is_needed_by_what_was_made_from_it() {
 }
 
 #[test]
-fn asynchronous_events_are_acknowledged_too() {
+fn unacknowledged_async_event_prevents_destruction() {
     let node = Node::on(open());
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     let sqd = || node.qp.modify(QpAttr::to(QpState::Sqd)).unwrap();
     sqd();
-    let event = node.ctx.get_async_event(PATIENCE).unwrap().keep();
+    let event = node.ctx.get_async_event(WAIT_LIMIT).unwrap().keep();
     assert_eq!(event, AsyncEvent::SqDrained(node.qp.qpn()));
     let (qp, said) = refused(node.qp.clone().destroy());
     assert_eq!(said, "the queue pair is in use by unacknowledged events: 1");
@@ -112,16 +112,16 @@ fn asynchronous_events_are_acknowledged_too() {
 }
 
 #[test]
-fn a_shared_receive_queue_is_needed_by_its_queue_pairs() {
+fn srq_in_use_is_not_destroyed() {
     let ctx = open();
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(4, None).unwrap());
     let srq = pd.create_srq(&SrqConfig::default()).unwrap();
     let qp = pd.create_qp(&QpConfig { srq: Some(&srq), ..QpConfig::rc(&cq) }).unwrap();
-    qp.connect(&qp.endpoint(), &patient()).unwrap();
+    qp.connect(&qp.endpoint(), &single_attempt()).unwrap();
     srq.post_recv(RecvRequest::default()).unwrap();
     srq.modify(SrqModify { limit: Some(1), ..SrqModify::default() }).unwrap();
     qp.post_send(SendRequest::send(1, SendData::inline(b""))).unwrap();
-    let event = ctx.get_async_event(PATIENCE).unwrap();
+    let event = ctx.get_async_event(WAIT_LIMIT).unwrap();
     assert_eq!(*event, AsyncEvent::SrqLimitReached(srq.srqn()));
     let (srq, said) = refused(srq.destroy());
     assert_eq!(said, "the shared receive queue is in use by queue pairs: 1");
@@ -133,11 +133,11 @@ fn a_shared_receive_queue_is_needed_by_its_queue_pairs() {
 }
 
 #[test]
-fn nobody_is_told_of_what_is_gone() {
+fn destroyed_object_has_no_events() {
     let ctx = open();
     let (a, b) = (Node::on(ctx.clone()), Node::on(ctx.clone()));
     for node in [&a, &b] {
-        node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+        node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
         node.qp.modify(QpAttr::to(QpState::Sqd)).unwrap();
     }
     let qpn = b.qp.qpn();
@@ -147,14 +147,14 @@ fn nobody_is_told_of_what_is_gone() {
 }
 
 #[test]
-fn an_overrun_completion_queue_can_be_destroyed_when_its_event_is_acknowledged() {
+fn overrun_cq_is_destroyed_after_its_event_is_acknowledged() {
     let ctx = open();
     let node = Node::with_cq(ctx.clone(), ctx.create_cq(1, None).unwrap());
-    node.qp.connect(&node.qp.endpoint(), &patient()).unwrap();
+    node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
     for wr_id in 0..2 {
         node.send(SendRequest::write(wr_id, SendData::inline(b"x"), node.mr.remote(0)));
     }
-    let event = ctx.get_async_event(PATIENCE).unwrap();
+    let event = ctx.get_async_event(WAIT_LIMIT).unwrap();
     assert_eq!(*event, AsyncEvent::CqErr(node.cq.id()));
     assert_eq!(node.qp.state().unwrap(), QpState::Err);
     let Node { qp, cq, .. } = node;
@@ -166,7 +166,7 @@ fn an_overrun_completion_queue_can_be_destroyed_when_its_event_is_acknowledged()
 }
 
 #[test]
-fn a_parent_domain_stands_for_its_protection_domain() {
+fn parent_domain_stands_for_its_protection_domain() {
     let ctx = open();
     let (pd, td) = (ctx.alloc_pd(), ctx.alloc_td());
     let parent = ctx.alloc_parent_domain(&pd, Some(&td)).unwrap();
@@ -176,9 +176,9 @@ fn a_parent_domain_stands_for_its_protection_domain() {
     let cq =
         ctx.create_cq_ex(&CqConfig { parent_domain: Some(&parent), ..CqConfig::new(4) }).unwrap();
     let qp = parent.create_qp(&QpConfig::rc(&cq)).unwrap();
-    qp.connect(&qp.endpoint(), &patient()).unwrap();
+    qp.connect(&qp.endpoint(), &single_attempt()).unwrap();
     qp.post_send(SendRequest::write(1, mr.sge(..8), mr.remote(8)).signaled()).unwrap();
-    assert_eq!(cq.wait_one(PATIENCE).unwrap().status, WcStatus::Success);
+    assert_eq!(cq.wait_one(WAIT_LIMIT).unwrap().status, WcStatus::Success);
 
     let (td, said) = refused(td.dealloc());
     assert_eq!(said, "the thread domain is in use by parent domains: 1");
@@ -193,7 +193,7 @@ fn a_parent_domain_stands_for_its_protection_domain() {
 }
 
 #[test]
-fn domains_that_do_not_belong_together_are_refused() {
+fn domains_of_different_devices_are_refused() {
     let (one, other) = (open(), open());
     let (pd, td) = (one.alloc_pd(), one.alloc_td());
     for (error, expected) in [

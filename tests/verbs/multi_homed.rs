@@ -6,10 +6,11 @@ use softroce::verbs::*;
 
 use crate::multicast::fresh_group;
 use crate::node::{
-    KEY, Node, PATIENCE, ROOM, STARTING, datagrams, fresh_ip, open, open_ipv6_loopback, patient,
+    Node, PROCESS_START_LOCK, QKEY, RECV_BYTES, WAIT_LIMIT, datagrams, fresh_ip, open,
+    open_ipv6_loopback, single_attempt,
 };
 use crate::prerequisite;
-use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, played_by_another_test, role};
+use crate::process::{SUCCESS_LINE, VETH_PAIR, in_namespaces, ip, role, started_by_another_test};
 use crate::within::until;
 
 /// A device with so many addresses.
@@ -32,7 +33,7 @@ fn connect(ends: [(&Node, u8); 2]) {
     // What either of two interfaces carries.
     let path_mtu = Some(Mtu::Mtu1024);
     for [(node, at), (peer, there)] in [ends, [ends[1], ends[0]]] {
-        let options = ConnectOptions { sgid_index: at, path_mtu, ..patient() };
+        let options = ConnectOptions { sgid_index: at, path_mtu, ..single_attempt() };
         node.qp.connect(&peer.qp.endpoint_at(there).unwrap(), &options).unwrap();
         assert_eq!(node.qp.endpoint(), node.qp.endpoint_at(at).unwrap());
     }
@@ -46,7 +47,7 @@ fn write(from: &Node, to: &Node, seed: u32) {
 }
 
 #[test]
-fn a_connection_leads_from_the_address_that_it_names() {
+fn connection_uses_its_source_gid() {
     let (ctx, ips) = device(2);
     let peer = open();
     for (index, ip) in (0..).zip(&ips) {
@@ -65,13 +66,13 @@ fn a_connection_leads_from_the_address_that_it_names() {
 
 /// A peer that is told one address does not take packets from another.
 #[test]
-fn packets_from_another_address_than_agreed_are_dropped() {
+fn packets_from_another_source_address_are_dropped() {
     let (ctx, _) = device(2);
     let (near, far) = (Node::on(ctx), Node::on(open()));
     let timeout = AckTimeout::new(10).unwrap();
-    let elsewhere = ConnectOptions { sgid_index: 1, timeout, ..patient() };
+    let elsewhere = ConnectOptions { sgid_index: 1, timeout, ..single_attempt() };
     near.qp.connect(&far.qp.endpoint(), &elsewhere).unwrap();
-    far.qp.connect(&near.qp.endpoint_at(0).unwrap(), &patient()).unwrap();
+    far.qp.connect(&near.qp.endpoint_at(0).unwrap(), &single_attempt()).unwrap();
     near.send(SendRequest::write(1, near.mr.sge(..8), far.mr.remote(0)));
     assert_eq!(near.end(), (1, WcStatus::RetryExcErr));
     // Who asks has given up, maybe before the other has looked.
@@ -86,21 +87,21 @@ fn tell(node: &Node, sgid_index: u8, to: Gid, qpn: Qpn, number: u8) {
     let av = AddressVector { sgid_index, ..AddressVector::to(to) };
     let ah = node.pd.create_ah(av).unwrap();
     let message = SendRequest::send(99, SendData::inline(&[number]));
-    node.qp.post_send(message.to(ah.target(qpn, KEY))).unwrap();
+    node.qp.post_send(message.to(ah.target(qpn, QKEY))).unwrap();
 }
 
 /// The next number that arrives, and the way back: from which of our addresses, and to whom.
 fn heard(node: &Node) -> (u8, AddressVector) {
     let completion = node.next();
     assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
-    let bytes = node.bytes(completion.wr_id as usize * ROOM, 41);
+    let bytes = node.bytes(completion.wr_id as usize * RECV_BYTES, 41);
     let header = bytes.first_chunk().unwrap();
     (bytes[40], node.ctx.init_ah_from_wc(&completion, header).unwrap())
 }
 
 /// UD-04: the header tells which address a message came to, and an answer goes from there.
 #[test]
-fn a_datagram_is_received_at_any_address_and_answered_from_there() {
+fn datagram_is_received_at_any_address_and_answered_from_it() {
     let (ctx, ips) = device(3);
     let (server, client) = (datagrams(ctx, 3), datagrams(open(), 3));
     let home = client.qp.endpoint();
@@ -116,7 +117,7 @@ fn a_datagram_is_received_at_any_address_and_answered_from_there() {
 
 /// UD-09, UD-10: the group is joined once, though both addresses are of one interface.
 #[test]
-fn a_group_is_heard_once_and_its_sender_chooses_his_address() {
+fn multicast_arrives_once_and_its_sender_chooses_the_source() {
     let (ctx, ips) = device(2);
     let group = fresh_group();
     let (member, sender) = (datagrams(ctx.clone(), 4), datagrams(ctx, 4));
@@ -135,7 +136,7 @@ fn a_group_is_heard_once_and_its_sender_chooses_his_address() {
 }
 
 #[test]
-fn the_gid_table_has_the_addresses_in_order() {
+fn gid_table_has_the_addresses_in_order() {
     let (ctx, ips) = device(3);
     let gids: Vec<_> = ips.iter().copied().map(Gid::from).collect();
     assert_eq!((ctx.ip(), ctx.device_info().unwrap().gids), (ips[0], gids.clone()));
@@ -147,10 +148,10 @@ fn the_gid_table_has_the_addresses_in_order() {
 }
 
 #[test]
-fn an_index_behind_the_table_is_refused() {
+fn gid_index_beyond_the_table_is_refused() {
     let (ctx, _) = device(2);
     let (node, peer) = (Node::on(ctx), open());
-    let options = ConnectOptions { sgid_index: 2, ..patient() };
+    let options = ConnectOptions { sgid_index: 2, ..single_attempt() };
     let there = Endpoint { gid: peer.query_gid(0).unwrap(), ..node.qp.endpoint() };
     let text = |result: Result<(), Error>| result.unwrap_err().to_string();
     assert_eq!(
@@ -170,9 +171,9 @@ fn an_index_behind_the_table_is_refused() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named_and_nothing_is_left_open() {
+fn open_error_names_the_bound_address_and_closes_the_others() {
     // Whoever starts a process holds its sockets for a moment.
-    let _nobody_starts = STARTING.read().unwrap();
+    let _nobody_starts = PROCESS_START_LOCK.read().unwrap();
     let taken = open();
     let (first, last) = (fresh_ip(), fresh_ip());
     let refused = open_at(&[first, taken.ip(), last]).unwrap_err();
@@ -180,13 +181,13 @@ fn an_address_that_is_taken_is_named_and_nothing_is_left_open() {
     let expected = format!("{device} belongs to the device at {device}, which is open already");
     assert_eq!(refused.to_string(), expected);
     // Somebody else's socket, and an address that nobody has.
-    let squatter = std::net::UdpSocket::bind((last, 4791)).unwrap();
+    let other_socket = std::net::UdpSocket::bind((last, 4791)).unwrap();
     let refused = open_at(&[first, fresh_ip(), last]).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("UDP port 4791 of {last} is held by")), "{refused}");
     let nobody = "192.0.2.1".parse().unwrap();
     let refused = open_at(&[first, last, nobody]).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("UDP port 4791 of {last} is held by")), "{refused}");
-    drop(squatter);
+    drop(other_socket);
     let refused = open_at(&[first, last, nobody]).unwrap_err().to_string();
     assert_eq!(refused, "192.0.2.1 is not an address of this machine");
     let both = open_at(&[first, last]).unwrap();
@@ -197,7 +198,7 @@ fn an_address_that_is_taken_is_named_and_nothing_is_left_open() {
 }
 
 #[test]
-fn a_device_is_shared_by_those_who_want_it_as_it_is() {
+fn device_is_shared_by_contexts_with_equal_options() {
     let (ctx, ips) = device(2);
     for same in [&ips[..], &ips[..1]] {
         assert_eq!(open_at(same).unwrap().device_info().unwrap().gids.len(), 2);
@@ -225,7 +226,7 @@ fn ipv4_and_ipv6_work_on_one_device() {
     connect([(&v4, 0), (&other, 0)]);
     write(&v4, &other, 1);
     let (a, b) = (Node::on(ctx.clone()), Node::on(ctx));
-    let refused = a.qp.connect(&b.qp.endpoint_at(1).unwrap(), &patient()).unwrap_err();
+    let refused = a.qp.connect(&b.qp.endpoint_at(1).unwrap(), &single_attempt()).unwrap_err();
     assert!(refused.to_string().ends_with("not of one IP version"), "{refused}");
     connect([(&a, 1), (&b, 1)]);
     write(&a, &b, 2);
@@ -233,13 +234,13 @@ fn ipv4_and_ipv6_work_on_one_device() {
 }
 
 /// The test that has an interface to itself.
-const WITH_AN_INTERFACE: &str = "several::with_an_interface";
+const WITH_AN_INTERFACE: &str = "multi_homed::subprocess_with_an_interface";
 
 /// Removes an address of a device and adds it again, while connections lead from it and from another.
 #[test]
-fn with_an_interface() {
+fn subprocess_with_an_interface() {
     if role().as_deref() != Some("several") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     let ips = ["10.8.0.1", "fd08::1"].map(|text| text.parse::<IpAddr>().unwrap());
     let ctx = open_at(&ips).unwrap();
@@ -255,7 +256,7 @@ fn with_an_interface() {
         let (old, other) = (pair(leaving), pair(staying));
         write(&old.0, &old.1, 1);
         ip(&format!("addr del {}", words.trim_end_matches(" nodad")));
-        assert_eq!(ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::GidChange);
+        assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), AsyncEvent::GidChange);
         let index = usize::from(leaving);
         assert_eq!(ctx.query_gid(index).unwrap(), Gid::EMPTY);
         let gone = ctx.query_gid_ex(index).unwrap_err().to_string();
@@ -268,7 +269,7 @@ fn with_an_interface() {
         // Nothing new leads from there, and the other address knows nothing of it.
         let (near, far) = (Node::on(ctx.clone()), Node::on(peer.clone()));
         let there = far.qp.endpoint_at(leaving).unwrap();
-        let options = ConnectOptions { sgid_index: leaving, ..patient() };
+        let options = ConnectOptions { sgid_index: leaving, ..single_attempt() };
         let refused = near.qp.connect(&there, &options).unwrap_err().to_string();
         assert!(refused.contains("which is empty: no interface has"), "{refused}");
         let av = AddressVector { sgid_index: leaving, ..AddressVector::to(there.gid) };
@@ -276,7 +277,7 @@ fn with_an_interface() {
         write(&other.0, &other.1, 2);
 
         ip(&format!("addr add {words}"));
-        assert_eq!(ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::GidChange);
+        assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), AsyncEvent::GidChange);
         assert_eq!(ctx.query_gid(index).unwrap().ip(), ips[index]);
         // The slot is what it was, for what was connected before and for what is now.
         write(&old.0, &old.1, 3);
@@ -286,12 +287,12 @@ fn with_an_interface() {
         assert_eq!(ctx.poll_event(), None);
     }
     ip("link set b0 down");
-    assert_eq!(ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::PortErr);
-    println!("\n{SEEN_EVERYTHING}");
+    assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), AsyncEvent::PortErr);
+    println!("\n{SUCCESS_LINE}");
 }
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn an_address_that_comes_back_finds_its_slot() {
-    in_namespaces(WIRE, WITH_AN_INTERFACE, "several");
+fn returning_address_keeps_its_gid_index() {
+    in_namespaces(VETH_PAIR, WITH_AN_INTERFACE, "several");
 }

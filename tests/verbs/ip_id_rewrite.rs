@@ -4,12 +4,12 @@ use std::process::Command;
 
 use softroce::verbs::*;
 
-use crate::far::Far;
 use crate::node::Node;
-use crate::process::{SEEN_EVERYTHING, in_namespaces, played_by_another_test, role};
+use crate::peer_process::PeerProcess;
+use crate::process::{SUCCESS_LINE, in_namespaces, role, started_by_another_test};
 
 /// The test that has a process to itself.
-const ALONE: &str = "renumbered::alone_in_a_process";
+const SUBPROCESS: &str = "ip_id_rewrite::subprocess";
 
 /// Us, namespace b, and between them r, where a program carries frames from one side to the other. It adds
 /// a thousand to the IPv4 identification of what has one, and leaves lone datagrams as they are.
@@ -61,15 +61,15 @@ while True:
 "#;
 
 #[test]
-fn alone_in_a_process() {
+fn subprocess() {
     if role().as_deref() != Some("renumbered") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     for via in ["udp", "packet"] {
         let options = OpenOptions::default().ip("10.8.0.1".parse().unwrap());
         let ctx = Context::open(options.via(via.parse().unwrap())).unwrap();
         let mut there = Command::new("ip");
-        let mut far = Far::start(there.args(["netns", "exec", "b"]), "10.8.0.2", "packet");
+        let mut far = PeerProcess::start(there.args(["netns", "exec", "b"]), "10.8.0.2", "packet");
         let near = Node::on(ctx);
         far.connect(&near.qp);
         let written = near.fill(0, 300_000, 1);
@@ -92,11 +92,11 @@ fn alone_in_a_process() {
         near.run(SendRequest::read(2, near.mr.sge(400_000..700_000), far.at));
         assert_eq!(near.bytes(400_000, 300_000), written);
     }
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_path_that_renumbers_bursts_gets_packets_one_by_one() {
-    in_namespaces(BETWEEN, ALONE, "renumbered");
+fn path_that_renumbers_bursts_receives_single_packets() {
+    in_namespaces(BETWEEN, SUBPROCESS, "renumbered");
 }

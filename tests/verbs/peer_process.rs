@@ -8,30 +8,30 @@ use std::{env, fs};
 use socket2::{Domain, Protocol, Socket, Type};
 use softroce::verbs::*;
 
-use crate::node::{Node, PATIENCE, datagrams, pattern};
-use crate::process::{line, played_by_another_test, role, start_by};
+use crate::node::{Node, WAIT_LIMIT, datagrams, pattern};
+use crate::process::{line, role, start_by, started_by_another_test};
 
 /// The test that is the other process.
-const ALONE: &str = "far::alone_in_a_process";
+const SUBPROCESS: &str = "peer_process::subprocess";
 
 /// Messages that its UD queue pair takes.
 const RECEIVES: u64 = 64;
 
 #[test]
-fn alone_in_a_process() {
+fn subprocess() {
     if role().as_deref() != Some("far") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
-    as_the_other();
+    run_peer();
 }
 
 /// Eight attempts of two seconds: enough for the kernel to find a neighbour again.
-pub(crate) fn lasting() -> ConnectOptions {
+pub(crate) fn many_attempts() -> ConnectOptions {
     ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
 }
 
 /// The device in the other namespace.
-pub(crate) struct Far {
+pub(crate) struct PeerProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -43,12 +43,12 @@ pub(crate) struct Far {
     pub(crate) datagrams: Qpn,
 }
 
-impl Far {
+impl PeerProcess {
     /// Starts it by a command that runs this program with the words that follow: its address, and its port.
     pub(crate) fn start(command: &mut Command, ip: &str, via: &str) -> Self {
         command.arg(env::current_exe().unwrap());
         command.env("SOFTROCE_IP", ip).env("SOFTROCE_VIA", via);
-        let mut child = start_by(command, ALONE, "far");
+        let mut child = start_by(command, SUBPROCESS, "far");
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let input = child.stdin.take().unwrap();
         let at = line(&mut output, "at ");
@@ -92,7 +92,7 @@ impl Far {
 
     /// Connects a queue pair with one there.
     pub(crate) fn connect(&mut self, qp: &QueuePair) {
-        self.connect_with(qp, &lasting());
+        self.connect_with(qp, &many_attempts());
     }
 
     pub(crate) fn connect_with(&mut self, qp: &QueuePair, options: &ConnectOptions) {
@@ -110,7 +110,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = writeln!(self.input, "end");
         let _ = self.child.wait();
@@ -118,7 +118,7 @@ impl Drop for Far {
 }
 
 /// Connects a queue pair with each that it is told, and lets them write and read.
-fn as_the_other() {
+fn run_peer() {
     let node = Node::on(Context::open(OpenOptions::default()).unwrap());
     let crowd = datagrams(node.ctx.clone(), RECEIVES);
     println!("\nat {} {}", node.mr.remote(0).addr, node.mr.remote(0).rkey.0);
@@ -153,7 +153,7 @@ fn as_the_other() {
             }
             _ => {
                 let Ok(peer) = line.parse() else { return };
-                qp.connect(&peer, &lasting()).unwrap();
+                qp.connect(&peer, &many_attempts()).unwrap();
                 connected.push(std::mem::replace(&mut qp, next()));
             }
         }
@@ -169,7 +169,7 @@ fn echo(to: IpAddr, bytes: usize) {
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
     };
     let socket = Socket::new(domain, Type::DGRAM, Some(protocol)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     socket.connect(&SocketAddr::new(to, 0).into()).unwrap();
     let mut message = [&[request, 0, 0, 0, 0, 0, 0, 1], &*pattern(bytes, 3)].concat();
     socket.send(&message).unwrap();

@@ -4,29 +4,29 @@ use std::net::IpAddr;
 
 use softroce::verbs::*;
 
-use crate::node::{KEY, PATIENCE, ROOM, datagrams};
-use crate::process::{SEEN_EVERYTHING, WIRE, in_namespaces, ip, played_by_another_test, role};
+use crate::node::{QKEY, RECV_BYTES, WAIT_LIMIT, datagrams};
+use crate::process::{SUCCESS_LINE, VETH_PAIR, in_namespaces, ip, role, started_by_another_test};
 use crate::within::until;
 
 /// The test that has an interface to itself.
-const WITH_AN_INTERFACE: &str = "links::with_an_interface";
+const WITH_AN_INTERFACE: &str = "link_state::subprocess_with_an_interface";
 
 #[test]
-fn with_an_interface() {
+fn subprocess_with_an_interface() {
     if role().as_deref() != Some("interface") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     use AsyncEvent::{GidChange, PortActive, PortErr};
     for (ip_of_ours, net) in [("10.8.0.1", 24), ("fd08::1", 64)] {
         let device = ip_of_ours.parse::<IpAddr>().unwrap();
         let ctx = Context::open(OpenOptions::default().ip(device)).unwrap();
         let expect = |event, state, mtu| {
-            assert_eq!(ctx.wait_event(PATIENCE).unwrap(), event);
+            assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), event);
             let info = ctx.device_info().unwrap();
             assert_eq!((info.port_state, info.active_mtu), (state, mtu));
         };
         let both = |first, second, state| {
-            assert_eq!(ctx.wait_event(PATIENCE).unwrap(), first);
+            assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), first);
             expect(second, state, Mtu::Mtu1024);
         };
         assert_eq!(ctx.device_info().unwrap().port_state, PortState::Active);
@@ -50,16 +50,16 @@ fn with_an_interface() {
         ip("link set b0 mtu 1500 up");
         expect(PortActive, PortState::Active, Mtu::Mtu1024);
     }
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 /// The test that belongs to a group there.
-const IN_A_GROUP: &str = "links::in_a_group";
+const IN_A_GROUP: &str = "link_state::subprocess_in_a_group";
 
 #[test]
-fn in_a_group() {
+fn subprocess_in_a_group() {
     if role().as_deref() != Some("group") {
-        return played_by_another_test();
+        return started_by_another_test();
     }
     for (device, group, words) in [
         ("10.8.0.1", "239.1.2.3", "10.8.0.1/24 dev a0"),
@@ -73,32 +73,32 @@ fn in_a_group() {
         let hears = |number: u8| {
             let ah = sender.pd.create_ah(AddressVector::to(group)).unwrap();
             let message = SendRequest::send(99, SendData::inline(&[number]));
-            sender.send(message.to(ah.target(Qpn::MULTICAST, KEY)));
+            sender.send(message.to(ah.target(Qpn::MULTICAST, QKEY)));
             assert_eq!(sender.end(), (99, WcStatus::Success));
             let completion = member.next();
             assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
-            assert_eq!(member.bytes(completion.wr_id as usize * ROOM + 40, 1), [number]);
+            assert_eq!(member.bytes(completion.wr_id as usize * RECV_BYTES + 40, 1), [number]);
         };
         hears(1);
         ip(&format!("addr del {}", words.trim_end_matches(" nodad")));
-        assert_eq!(ctx.wait_event(PATIENCE).unwrap(), AsyncEvent::GidChange);
+        assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), AsyncEvent::GidChange);
         ip(&format!("addr add {words}"));
-        until("PortActive", || ctx.wait_event(PATIENCE).unwrap() == AsyncEvent::PortActive);
+        until("PortActive", || ctx.wait_event(WAIT_LIMIT).unwrap() == AsyncEvent::PortActive);
         hears(2);
     }
-    println!("\n{SEEN_EVERYTHING}");
+    println!("\n{SUCCESS_LINE}");
 }
 
 /// It was joined on the interface, and nobody has left it.
 #[test]
 #[ignore = "makes network namespaces"]
-fn a_group_is_heard_again_when_the_address_has_come_back() {
-    in_namespaces(WIRE, IN_A_GROUP, "group");
+fn multicast_resumes_when_the_address_returns() {
+    in_namespaces(VETH_PAIR, IN_A_GROUP, "group");
 }
 
 /// CC-07
 #[test]
 #[ignore = "makes network namespaces"]
-fn events_tell_what_becomes_of_address_and_interface() {
-    in_namespaces(WIRE, WITH_AN_INTERFACE, "interface");
+fn events_report_address_and_interface_changes() {
+    in_namespaces(VETH_PAIR, WITH_AN_INTERFACE, "interface");
 }
