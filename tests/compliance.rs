@@ -39,7 +39,7 @@ const MISSING: &str = "not implemented: ";
 const NAMED: usize = 4;
 
 #[test]
-fn every_statement_is_shown_by_a_test_or_says_why_not() {
+fn compliance_page_lists_a_test_or_a_reason_for_every_statement() {
     let page = read(PAGE);
     let shown = shown();
     let listed: Vec<_> = page.lines().filter_map(Row::parse).map(|row| row.id).collect();
@@ -68,7 +68,7 @@ fn every_statement_is_shown_by_a_test_or_says_why_not() {
 
 /// A page that describes a state machine names a test for each transition.
 #[test]
-fn tests_that_the_design_pages_name_exist() {
+fn design_pages_name_existing_tests() {
     let page = read(DESIGN);
     let named = page.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
     let named: Vec<_> =
@@ -84,7 +84,7 @@ fn tests_that_the_design_pages_name_exist() {
 }
 
 #[test]
-fn documentation_of_tests_is_found_and_nothing_else() {
+fn parser_finds_documentation_of_tests_only() {
     let source = "
         /// PKT-01, REQ-02: as it should be.
         #[test]

@@ -44,7 +44,7 @@ fn has_counted(mut t: Script, expected: &[(&str, u64)]) {
 // ---- the side that asks ----
 
 #[test]
-fn packets_bytes_and_successes_are_counted_by_kind() {
+fn counters_count_packets_bytes_and_successes_by_operation() {
     let mut t = Script::requester(rts_qp());
     t.post_flags(1, SendOp::Send, 300, SendFlags::empty());
     t.write(2, 8);
@@ -75,7 +75,7 @@ fn packets_bytes_and_successes_are_counted_by_kind() {
 }
 
 #[test]
-fn a_nak_for_a_gap_is_a_retry_and_what_is_sent_again_is_counted_by_packet() {
+fn sequence_nak_counts_one_retry_and_each_retransmitted_packet() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 600);
     t.all(0);
@@ -89,7 +89,7 @@ fn a_nak_for_a_gap_is_a_retry_and_what_is_sent_again_is_counted_by_packet() {
 }
 
 #[test]
-fn an_answer_that_is_missing_is_an_implied_nak() {
+fn missing_response_counts_as_an_implied_nak() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 8);
     t.send(2, 8);
@@ -111,7 +111,7 @@ fn an_answer_that_is_missing_is_an_implied_nak() {
 }
 
 #[test]
-fn silence_is_a_timeout_each_time_and_in_the_end_too_many() {
+fn unanswered_request_counts_timeouts_and_retry_exceeded() {
     let mut t = Script::requester(Link { retry_cnt: 2, ..rts_qp() });
     t.send(1, 8);
     t.send(2, 8);
@@ -131,7 +131,7 @@ fn silence_is_a_timeout_each_time_and_in_the_end_too_many() {
 }
 
 #[test]
-fn a_peer_that_is_never_ready_is_counted_by_nak_and_in_the_end() {
+fn rnr_naks_are_counted_and_rnr_retry_exceeded_too() {
     let mut t = Script::requester(Link { rnr_retry: 1, ..rts_qp() });
     t.send(1, 8);
     t.all(0);
@@ -151,7 +151,7 @@ fn a_peer_that_is_never_ready_is_counted_by_nak_and_in_the_end() {
 }
 
 #[test]
-fn refusals_are_counted_by_what_the_peer_says() {
+fn naks_are_counted_by_their_code() {
     for (nak, counter) in [
         ("NAK_ACCESS", Some("remote_access_errors")),
         ("NAK_INV", Some("remote_invalid_requests")),
@@ -171,7 +171,7 @@ fn refusals_are_counted_by_what_the_peer_says() {
 }
 
 #[test]
-fn answers_to_nothing_are_dropped_at_the_queue_pair() {
+fn unexpected_responses_count_as_dropped_by_the_queue_pair() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 600);
     t.all(0);
@@ -195,7 +195,7 @@ fn answers_to_nothing_are_dropped_at_the_queue_pair() {
 }
 
 #[test]
-fn a_burst_that_the_port_refuses_is_counted_where_it_comes_from() {
+fn refused_burst_is_counted_at_its_queue_pair() {
     let mut t = Script::requester(rts_qp());
     let now = Instant::ZERO;
     let tokens = [u64::from(t.qpn.value()), 0x12_3456, u64::MAX];
@@ -211,7 +211,7 @@ fn a_burst_that_the_port_refuses_is_counted_where_it_comes_from() {
 // ---- the side that answers ----
 
 #[test]
-fn requests_of_the_peer_are_counted_by_kind_and_repeated_ones_apart() {
+fn requests_are_counted_by_operation_and_duplicates_separately() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     let requests = [
@@ -241,7 +241,7 @@ fn requests_of_the_peer_are_counted_by_kind_and_repeated_ones_apart() {
 }
 
 #[test]
-fn a_gap_is_counted_once_and_what_comes_behind_it_as_dropped() {
+fn psn_gap_is_counted_once_and_packets_behind_it_as_dropped() {
     let mut t = Script::dropping(rts_qp());
     for psn in 7..10 {
         t.rx(0, &format!("SEND_ONLY psn={psn} ackreq len=8"));
@@ -251,7 +251,7 @@ fn a_gap_is_counted_once_and_what_comes_behind_it_as_dropped() {
 }
 
 #[test]
-fn who_has_no_receive_request_says_so_and_counts_it() {
+fn missing_receive_request_counts_an_rnr_nak() {
     let mut t = Script::responder(rts_qp());
     for us in [0, 700] {
         t.rx(us, "SEND_ONLY psn=5 ackreq len=8");
@@ -261,7 +261,7 @@ fn who_has_no_receive_request_says_so_and_counts_it() {
 }
 
 #[test]
-fn what_is_refused_is_counted_by_what_the_peer_is_told() {
+fn refused_requests_are_counted_by_the_nak_sent() {
     let too_long = "SEND_ONLY psn=5 ackreq len=65";
     let no_key = "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8";
     let cases: [(&str, &[(&str, u64)]); 3] = [
@@ -291,7 +291,7 @@ fn what_is_refused_is_counted_by_what_the_peer_is_told() {
 
 /// The receive request names memory that is not there: the peer has done nothing wrong.
 #[test]
-fn what_cannot_be_carried_out_here_is_counted_as_such() {
+fn local_errors_of_the_responder_are_counted() {
     let mut t = Script::responder(rts_qp());
     t.post_recv_sges(&[Sge { lkey: Lkey(1), ..sge(&t.mem, 0, 64) }]).unwrap();
     t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -301,7 +301,7 @@ fn what_cannot_be_carried_out_here_is_counted_as_such() {
 }
 
 #[test]
-fn marks_and_notifications_of_congestion_are_counted() {
+fn ecn_marks_and_cnps_are_counted() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     let packet = t.packet("SEND_ONLY psn=5 len=8");
@@ -314,7 +314,7 @@ fn marks_and_notifications_of_congestion_are_counted() {
 }
 
 #[test]
-fn over_uc_gaps_copies_and_messages_that_nobody_awaits_are_counted() {
+fn uc_counts_gaps_duplicates_and_messages_without_a_receive() {
     let mut t = Script::responder(rts_qp_of(QpType::Uc));
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
@@ -341,7 +341,7 @@ fn over_uc_gaps_copies_and_messages_that_nobody_awaits_are_counted() {
 
 /// A packet for nobody is the device's; one that a queue pair does not take is that one's.
 #[test]
-fn what_no_queue_pair_takes_is_the_devices() {
+fn packets_without_a_queue_pair_count_at_the_device() {
     let mut t = Script::responder(rts_qp());
     let mut to_nobody = t.packet("SEND_ONLY psn=5 len=8");
     to_nobody[5..8].copy_from_slice(&[0, 0, 2]);
@@ -359,7 +359,7 @@ fn what_no_queue_pair_takes_is_the_devices() {
 }
 
 #[test]
-fn so_many_queue_pairs_that_are_gone_are_remembered() {
+fn counters_of_destroyed_queue_pairs_are_kept_up_to_a_limit() {
     let mut t = Script::with(rts_qp(), |config| config.remembers_ended = 2);
     let first = t.qpn;
     t.rx(0, "ACK psn=5 msn=1");
@@ -382,7 +382,7 @@ fn so_many_queue_pairs_that_are_gone_are_remembered() {
 /// What one side sends twice because it was lost, the other has got once: the counts of both sides
 /// agree with each other and with what the simulated network has carried.
 #[test]
-fn the_counts_of_both_sides_of_a_lossy_network_agree() {
+fn counters_of_both_sides_agree_on_a_lossy_network() {
     let link = Link::default();
     let mut world = World::new(11, 2);
     world.network.set_conditions(Conditions { loss: 0.05, ..Conditions::default() });
@@ -415,7 +415,7 @@ fn the_counts_of_both_sides_of_a_lossy_network_agree() {
 
 /// What a driver calls something belongs to at most three of ours, and never twice to one.
 #[test]
-fn names_of_drivers_are_plausible() {
+fn driver_names_of_counters_are_plausible() {
     let mut seen = BTreeSet::new();
     for counter in Counters::default().iter() {
         for (driver, name) in counter.also {

@@ -14,7 +14,7 @@ use softroce::verbs::*;
 
 /// The signal may have interrupted the allocator.
 #[test]
-fn the_end_of_the_process_allocates_nothing() {
+fn process_exit_allocates_nothing() {
     let (a, b) = Node::pair();
     for wr_id in 0..300 {
         b.recv(wr_id, 0..64);

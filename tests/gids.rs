@@ -50,7 +50,7 @@ fn source(t: &mut Script) -> (IpAddr, u16) {
 }
 
 #[test]
-fn a_datagram_leaves_from_the_port_of_the_address_that_it_names() {
+fn datagram_leaves_from_the_port_of_its_source_address() {
     let mut t = script(QpType::Ud);
     start(&mut t);
     t.engine.agree_on_flow(1, 7, |from, _| if from == SECOND { 0xc207 } else { 0xc107 });
@@ -72,7 +72,7 @@ fn a_datagram_leaves_from_the_port_of_the_address_that_it_names() {
 
 /// In SQD the path may change, and with the address the port that is agreed on there.
 #[test]
-fn a_connection_may_move_to_another_address() {
+fn connection_changes_its_source_address_in_sqd() {
     for (index, expected) in [(0, (OURS, 0xc100)), (1, (SECOND, 0xc200))] {
         let mut t = script(QpType::Rc);
         start(&mut t);
@@ -87,7 +87,7 @@ fn a_connection_may_move_to_another_address() {
 }
 
 #[test]
-fn no_new_path_leads_from_an_empty_slot_and_old_ones_stay() {
+fn empty_gid_entry_refuses_new_paths_and_keeps_old_ones() {
     let mut t = Script::reset(rts_qp(), |config| config.gids.push(SECOND.into()));
     t.bring_to(QpState::Init);
     let connect = QpAttr { av: Some(way(1)), ..t.step(QpState::Rtr) };

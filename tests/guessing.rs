@@ -106,7 +106,7 @@ impl Wrong {
 /// RSP-26: the same bytes come back, whichever part of a key was wrong, and the application is told
 /// the same.
 #[test]
-fn a_peer_is_not_told_what_is_wrong_with_a_key() {
+fn nak_reveals_nothing_about_an_invalid_key() {
     for request in [
         "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=KEY dmalen=8 len=8",
         "WRITE_FIRST psn=5 va=0x1000 rkey=KEY dmalen=300 len=256",
@@ -131,7 +131,7 @@ fn a_peer_is_not_told_what_is_wrong_with_a_key() {
 
 /// The same of the key that a SEND is to invalidate.
 #[test]
-fn a_peer_is_not_told_why_a_key_is_not_invalidated() {
+fn nak_reveals_nothing_about_a_key_to_invalidate() {
     let keys = [Wrong::Index, Wrong::Variant, Wrong::Domain, Wrong::Gone, Wrong::Rights];
     let answers = keys.into_iter().chain([Wrong::WindowVariant, Wrong::OtherQp]).map(|wrong| {
         let mut t = Script::responder(rts_qp());
@@ -178,7 +178,7 @@ fn every_bit_of_a_key_is_random() {
 
 /// Above the six bits that name the shard.
 #[test]
-fn every_bit_of_a_queue_pair_number_that_is_not_the_shards_is_random() {
+fn every_bit_of_a_queue_pair_number_above_the_shard_is_random() {
     let numbers = |seed: u8| -> Vec<u32> {
         let config = Config { shard: 5, ..Config::new(OURS) };
         let mut engine = Engine::new(config, Arc::new(Memory::new([seed; 32])), [seed; 32]);
@@ -199,7 +199,7 @@ fn every_bit_of_a_queue_pair_number_that_is_not_the_shards_is_random() {
 /// Nobody is given the numbers of the time before, or of another device: they come from the system.
 #[cfg(feature = "runtime")]
 #[test]
-fn devices_and_queue_pairs_begin_with_numbers_of_their_own() {
+fn devices_and_queue_pairs_start_with_different_numbers() {
     use std::collections::HashSet;
 
     use softroce::verbs::{Context, OpenOptions, QpConfig};

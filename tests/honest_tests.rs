@@ -44,12 +44,12 @@ const POLLED: [&str; 2] = ["is_none", "is_empty"];
 const LIMITS: [&str; 5] = ["attempt", "deadline", "elapsed", "limit", "patience"];
 
 #[test]
-fn tests_say_why_they_return_early() {
+fn tests_return_early_only_with_a_reason() {
     assert_eq!(findings(Rule::EarlyReturn), "");
 }
 
 #[test]
-fn loops_that_poll_name_their_limit() {
+fn polling_loops_have_a_limit() {
     assert_eq!(findings(Rule::UnboundedPolling), "");
 }
 
@@ -238,7 +238,7 @@ mod the_checker {
     }
 
     #[test]
-    fn sees_tests_that_return_early() {
+    fn checker_finds_early_returns() {
         let source = "
             #[test]
             fn a() {
@@ -270,7 +270,7 @@ mod the_checker {
     }
 
     #[test]
-    fn sees_loops_that_poll_without_a_limit() {
+    fn checker_finds_polling_loops_without_a_limit() {
         let source = "
             #[test]
             fn a() {
@@ -296,7 +296,7 @@ mod the_checker {
     }
 
     #[test]
-    fn allows_loops_with_a_limit_and_those_of_a_simulation() {
+    fn checker_allows_loops_with_a_limit_and_simulations() {
         let source = "
             #[test]
             fn a() {
@@ -314,7 +314,7 @@ mod the_checker {
     }
 
     #[test]
-    fn allows_returns_that_say_why_and_those_of_other_functions() {
+    fn checker_allows_returns_with_a_reason_and_in_other_functions() {
         let source = "
             #[test]
             fn a() -> io::Result<()> {

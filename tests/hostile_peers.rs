@@ -58,7 +58,7 @@ fn refused(mut t: Script, datagram: &[u8], nak: &str) {
 
 /// PKT-09: whatever queue pair they name, those with a meaning of their own among them.
 #[test]
-fn unknown_opcodes_are_dropped_whatever_queue_pair_they_name() {
+fn unassigned_opcodes_are_dropped_for_every_queue_pair() {
     let unassigned: Vec<u8> = (0..=255).filter(|byte| Opcode::from_byte(*byte).is_none()).collect();
     for mut t in of_every_service() {
         let ours = t.qpn.value();
@@ -75,7 +75,7 @@ fn unknown_opcodes_are_dropped_whatever_queue_pair_they_name() {
 
 /// PKT-07: 48 bytes were enough for a kernel.
 #[test]
-fn packets_shorter_than_what_they_announce_are_dropped_by_every_service() {
+fn too_short_packets_are_dropped_by_every_transport() {
     for mut t in of_every_service() {
         for opcode in Opcode::ALL {
             for pad in 0..4 {
@@ -90,7 +90,7 @@ fn packets_shorter_than_what_they_announce_are_dropped_by_every_service() {
 
 /// PKT-07
 #[test]
-fn padding_longer_than_the_payload_is_dropped() {
+fn packet_with_padding_longer_than_its_payload_is_dropped() {
     for (pad, payload) in [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (3, 2)] {
         for mut t in of_every_service() {
             for opcode in Opcode::ALL {
@@ -103,7 +103,7 @@ fn padding_longer_than_the_payload_is_dropped() {
 
 /// RSP-32
 #[test]
-fn an_atomic_write_of_any_other_length_is_refused() {
+fn atomic_write_of_another_length_is_refused() {
     for (announced, carried) in (0..=300)
         .map(|len| (8, len))
         .chain((0..=300).map(|len| (len, 8)))
@@ -124,7 +124,7 @@ fn an_atomic_write_of_any_other_length_is_refused() {
 
 /// RSP-28: with every operation that names memory, on the last address and past it.
 #[test]
-fn an_address_and_a_length_may_not_pass_the_last_address() {
+fn address_range_beyond_the_last_address_is_refused() {
     let last = u64::MAX;
     let requests = |va: u64, dmalen: u32| {
         let len = dmalen.min(256);
@@ -154,7 +154,7 @@ fn an_address_and_a_length_may_not_pass_the_last_address() {
 
 /// RSP-21
 #[test]
-fn four_gigabytes_are_asked_for_in_vain() {
+fn read_of_four_gigabytes_is_refused() {
     for (line, nak) in [
         ("WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=4294967295 len=256", "NAK_INV psn=5 msn=0"),
         ("WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=4294967295 len=256", "NAK_INV psn=5 msn=0"),
@@ -174,7 +174,7 @@ fn four_gigabytes_are_asked_for_in_vain() {
 /// RSP-05: 4,096 copies of a READ that come together cost its answer once more. Nothing is queued for
 /// them.
 #[test]
-fn a_flood_of_one_read_is_answered_once_a_round() {
+fn duplicate_read_flood_is_answered_once_per_round() {
     let mut t = Script::responder(rts_qp());
     let read = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=16384";
     t.rx(0, read);
@@ -191,7 +191,7 @@ fn a_flood_of_one_read_is_answered_once_a_round() {
 
 /// RSP-30: more READs than were agreed on, before the first is answered.
 #[test]
-fn a_flood_of_reads_ends_with_the_first_that_was_not_agreed_on() {
+fn read_beyond_max_dest_rd_atomic_fails_the_queue_pair() {
     let mut t = Script::responder(Link { rd_atomic: 4, ..rts_qp() });
     let psns = [5, 69, 133, 197, 261];
     let reads = psns.map(|psn| format!("READ_REQUEST psn={psn} va=0x1000 rkey=mem dmalen=16384"));
@@ -204,7 +204,7 @@ fn a_flood_of_reads_ends_with_the_first_that_was_not_agreed_on() {
 
 /// RSP-07: what is behind the expected PSN and was never a READ.
 #[test]
-fn repeated_reads_that_nobody_ever_sent_are_dropped() {
+fn duplicate_reads_without_an_original_are_dropped() {
     let mut t = Script::responder(rts_qp());
     for back in [1, 2, 4, 0x7f_ffff] {
         for dmalen in [0_u32, 1, 256, 1 << 31, u32::MAX] {
@@ -218,7 +218,7 @@ fn repeated_reads_that_nobody_ever_sent_are_dropped() {
 
 /// REQ-10: to who has asked nothing, and with every syndrome.
 #[test]
-fn responses_that_nobody_asked_for_are_dropped() {
+fn unsolicited_responses_are_dropped() {
     for (mut t, transport) in [
         (Script::requester(rts_qp()), Transport::Rc),
         (Script::requester(rts_qp_of(QpType::XrcIni)), Transport::Xrc),
@@ -243,7 +243,7 @@ fn responses_that_nobody_asked_for_are_dropped() {
 
 /// REQ-10: of packets that have not left, though their requests are posted.
 #[test]
-fn what_has_not_left_is_not_acknowledged() {
+fn ack_of_unsent_packets_is_ignored() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 256);
     t.read(2, 256);
@@ -272,7 +272,7 @@ fn what_has_not_left_is_not_acknowledged() {
 
 /// RSP-16: the second beginning is the last.
 #[test]
-fn a_message_that_only_ever_begins_fails_an_rc_queue_pair() {
+fn repeated_first_packets_fail_an_rc_queue_pair() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(4096);
     t.post_recv(4096);
@@ -286,7 +286,7 @@ fn a_message_that_only_ever_begins_fails_an_rc_queue_pair() {
 
 /// UC-02: a hundred thousand beginnings hold one receive between them.
 #[test]
-fn messages_that_only_ever_begin_take_one_receive_of_a_uc_queue_pair() {
+fn repeated_first_packets_take_one_receive_of_a_uc_queue_pair() {
     let mut t = Script::with(rts_qp_of(QpType::Uc), |_| {});
     t.post_recv(4096);
     for psn in 5..100_005 {
@@ -299,7 +299,7 @@ fn messages_that_only_ever_begin_take_one_receive_of_a_uc_queue_pair() {
 
 /// RSP-20, RSP-22: a message that goes on for ever ends with the memory that it was given.
 #[test]
-fn a_message_that_never_ends_ends_with_its_memory() {
+fn endless_message_ends_at_the_end_of_its_memory() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(1024);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -322,7 +322,7 @@ fn a_message_that_never_ends_ends_with_its_memory() {
 
 /// UD-01: no key but the right one, however near.
 #[test]
-fn a_datagram_with_any_other_key_is_dropped() {
+fn datagram_with_another_qkey_is_dropped() {
     let mut t = Script::with(rts_qp_of(QpType::Ud), |config| config.active_mtu = Mtu::Mtu256);
     t.post_recv(296);
     let near = (0..32).map(|bit| QKEY.0 ^ 1 << bit);
@@ -337,7 +337,7 @@ fn a_datagram_with_any_other_key_is_dropped() {
 
 /// UD-05: the 40 bytes of the network header count to the byte, wherever the pieces of the receive end.
 #[test]
-fn a_receive_that_the_network_header_does_not_fit_is_left_alone() {
+fn receive_too_short_for_the_grh_stays_posted() {
     for len in [0, 1, 255, 256] {
         for room in (0..=41).chain([39 + len, 40 + len, 41 + len]) {
             let mut t = Script::with(rts_qp_of(QpType::Ud), |c| c.active_mtu = Mtu::Mtu256);
@@ -358,7 +358,7 @@ fn a_receive_that_the_network_header_does_not_fit_is_left_alone() {
 
 /// REQ-17: the answer to a READ comes from who was asked, and is as long as was asked for.
 #[test]
-fn an_answer_never_writes_past_what_was_asked_for() {
+fn read_response_never_writes_beyond_the_requested_length() {
     let mut t = Script::requester(rts_qp());
     t.post_op(1, SendOp::Read { from: REMOTE }, 300);
     assert_eq!(t.all(0).len(), 1);

@@ -113,7 +113,7 @@ fn files_import_each_other_in_no_circle() {
 }
 
 #[test]
-fn unsafe_stands_in_its_files_only() {
+fn unsafe_occurs_only_in_listed_files() {
     let files = CRATES.into_iter().flat_map(sources);
     let elsewhere = files.filter(|file| !UNSAFE_FILES.contains(&file.as_str()));
     let wrong: Vec<_> = elsewhere
@@ -126,7 +126,7 @@ fn unsafe_stands_in_its_files_only() {
 }
 
 #[test]
-fn locks_are_those_that_tests_count() {
+fn library_uses_counted_locks_only() {
     let library = read_crate("src");
     let files = sources("src").into_iter();
     let others = files.filter(|file| file != "src/sync/lock.rs" && !file.ends_with("_of_tests.rs"));
@@ -283,7 +283,7 @@ mod the_checker {
     }
 
     #[test]
-    fn knows_the_layers_of_the_crate() {
+    fn checker_reads_the_layers_of_the_crate() {
         let layers = layers(&read("src/lib.rs"));
         let modules: Vec<_> = layers.keys().map(String::as_str).collect();
         let all = "counter engine ids mem net port psn runtime sync sys time transport verbs wire";
@@ -292,7 +292,7 @@ mod the_checker {
     }
 
     #[test]
-    fn allows_what_is_below_and_what_is_listed() {
+    fn checker_allows_lower_layers_and_listed_uses() {
         let layers = layers(&read("src/lib.rs"));
         for (user, used, allowed) in [
             ("transport", "wire", true),
@@ -318,7 +318,7 @@ mod the_checker {
     }
 
     #[test]
-    fn sees_imports_groups_and_paths_in_code() {
+    fn checker_sees_imports_groups_and_paths() {
         let source = "
             use crate::ids::{Qpn, Rkey};
             use crate::{self as home, mem::{Memory, Span}, wire, net::Path as _,};
@@ -340,7 +340,7 @@ mod the_checker {
     }
 
     #[test]
-    fn follows_super_to_the_root() {
+    fn checker_follows_super_to_the_root() {
         let source = "
             use super::super::engine::Engine;
             mod nested {
@@ -353,7 +353,7 @@ mod the_checker {
     }
 
     #[test]
-    fn overlooks_comments_literals_and_tests() {
+    fn checker_ignores_comments_literals_and_tests() {
         let source = r##"
             //! [`Engine`](crate::engine::Engine)
             /* use crate::engine; /* unsafe */ use crate::engine; */
@@ -371,7 +371,7 @@ mod the_checker {
     }
 
     #[test]
-    fn finds_a_circle_of_files() {
+    fn checker_finds_a_circle_of_files() {
         let one = "use super::two::B; pub struct A;";
         let two = "pub struct B; fn f() { m!(super::three::c()) }";
         let three = "mod nested { use crate::one::A; } pub fn c() {}";
@@ -384,7 +384,7 @@ mod the_checker {
     }
 
     #[test]
-    fn finds_a_circle_of_parent_and_child() {
+    fn checker_finds_a_circle_of_parent_and_child() {
         let circles = |parent: &str, child: &str| {
             let root = ("src/lib.rs", "mod m;");
             of(&[root, ("src/m/mod.rs", parent), ("src/m/child.rs", child)]).circles().len()
@@ -401,7 +401,7 @@ mod the_checker {
     }
 
     #[test]
-    fn follows_reexports_to_the_file_that_defines() {
+    fn checker_follows_reexports_to_the_definition() {
         let all = of(&[
             ("src/lib.rs", "mod m; mod user; pub use m::*;"),
             ("src/m/mod.rs", "mod a; mod b; pub use a::A; pub(crate) use b::*;"),
@@ -424,7 +424,7 @@ mod the_checker {
     }
 
     #[test]
-    fn sees_locks_however_they_are_named() {
+    fn checker_sees_locks_under_any_name() {
         let source = "use std::sync::{Arc, Mutex, atomic::{AtomicU8, Ordering}};\n\
                       use std::sync::{self, MutexGuard};\nuse std::sync::RwLock;\n\
                       fn f(held: std::sync::Mutex<u8>) -> Arc<u8> { \"std::sync::Mutex\" }\n\
@@ -435,14 +435,14 @@ mod the_checker {
     }
 
     #[test]
-    fn sees_unsafe_but_for_public_functions_of_that_kind() {
+    fn checker_sees_unsafe_except_public_unsafe_functions() {
         let source = "pub unsafe fn f() {}\n#[expect(unsafe_code)]\nfn g() { unsafe { f() } }\n\
                       unsafe impl Send for T {}";
         assert_eq!(unsafe_lines(source), [3, 4]);
     }
 
     #[test]
-    fn measures_functions_and_structs() {
+    fn checker_measures_functions_and_structs() {
         let source = "struct A { a: u8, b: u8 }\nimpl A {\n    fn f(\n        &self,\n    ) {\n    }\n}\n\
                       fn g() {}\n#[cfg(test)]\nmod tests { fn h() {} struct B(u8); }";
         let Sizes { functions, structs, .. } = Sizes::of("a sample", source);

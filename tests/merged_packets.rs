@@ -19,7 +19,7 @@ fn rx_merged(t: &mut Script, us: u64, lines: &[String]) {
 
 /// C9-105
 #[test]
-fn merged_messages_release_the_packet_that_was_kept_behind_them() {
+fn merged_messages_release_the_buffered_packet_behind_them() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, &write(7));
     t.tx(0, "NAK_PSN psn=5 msn=0");
@@ -29,7 +29,7 @@ fn merged_messages_release_the_packet_that_was_kept_behind_them() {
 
 /// C9-105
 #[test]
-fn merged_middles_release_the_packet_that_was_kept_behind_them() {
+fn merged_middles_release_the_buffered_packet_behind_them() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(1024);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -46,7 +46,7 @@ fn read_middles<const N: usize>(psns: [u32; N]) -> [String; N] {
 
 /// REQ-14: the middles that were missing come after all, and the LAST is kept.
 #[test]
-fn merged_middles_of_an_answer_release_the_last_that_was_kept() {
+fn merged_middles_of_a_response_release_the_buffered_last() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 1024);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1024");
@@ -59,7 +59,7 @@ fn merged_middles_of_an_answer_release_the_last_that_was_kept() {
 
 /// After a timeout each packet of an answer lets one more packet go.
 #[test]
-fn merged_middles_of_an_answer_let_as_many_packets_go_after_a_timeout() {
+fn merged_middles_of_a_response_open_the_window_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 2048);
     t.write(2, 8);

@@ -53,7 +53,7 @@ fn rx(t: &mut Script, line: &str, from: IpAddr, group: IpAddr) {
 
 /// UD-09, UD-04: the header before the payload has the group for its destination.
 #[test]
-fn a_member_gets_what_is_sent_to_its_group() {
+fn member_receives_messages_to_its_group() {
     let mut t = member();
     t.post_recv(64);
     rx(&mut t, &message(5), PEER, GROUP);
@@ -65,7 +65,7 @@ fn a_member_gets_what_is_sent_to_its_group() {
 
 /// UD-09
 #[test]
-fn over_ipv6_too() {
+fn member_receives_ipv6_multicast() {
     let [ours, peer, group]: [IpAddr; 3] =
         ["2001:db8::1", "2001:db8::2", "ff15::1:2"].map(|ip| ip.parse().unwrap());
     let mut t = Script::with(rts_qp_of(QpType::Ud), |config| config.gids = vec![ours.into()]);
@@ -85,7 +85,7 @@ fn over_ipv6_too() {
 
 /// UD-01, UD-09
 #[test]
-fn what_is_not_for_it_is_dropped_and_counted() {
+fn foreign_multicast_is_dropped_and_counted() {
     let mut t = member();
     t.post_recv(64);
     let other_key = message(5).replace("00001234", "00001235");
@@ -114,7 +114,7 @@ fn what_is_not_for_it_is_dropped_and_counted() {
 
 /// UD-09: what comes back to who has sent it; a stranger may have the same number.
 #[test]
-fn its_own_messages_do_not_come_back() {
+fn member_does_not_receive_its_own_messages() {
     let mut t = member();
     t.post_recv(64);
     let [theirs, ours] = [PEER_QPN, t.qpn].map(|qpn| format!("srcqp={qpn}"));
@@ -128,7 +128,7 @@ fn its_own_messages_do_not_come_back() {
 
 /// UD-10
 #[test]
-fn what_is_sent_to_a_group_names_no_queue_pair() {
+fn multicast_packets_have_destination_qp_0xffffff() {
     let mut t = member();
     for (psn, qpn) in (5..).zip([PEER_QPN, Qpn::MULTICAST, Qpn::GSI]) {
         let av = AddressVector { hop_limit: 3, ..AddressVector::to(gid(GROUP)) };
@@ -145,7 +145,7 @@ fn what_is_sent_to_a_group_names_no_queue_pair() {
 
 /// CRC-13, UD-09: senders that number their packets in different ways may send to one group.
 #[test]
-fn no_sender_is_held_to_the_habit_of_another() {
+fn ip_id_pattern_is_learned_per_sender() {
     let mut t = member();
     for round in 0..20 {
         for (from, id) in [(PEER, 0), ([10, 0, 0, 3].into(), 0xbee0 + round)] {
@@ -162,7 +162,7 @@ fn no_sender_is_held_to_the_habit_of_another() {
 
 /// QPS-07, QPS-08: it belongs to its group in any state, and takes messages from RTR on.
 #[test]
-fn a_queue_pair_is_attached_in_any_state() {
+fn queue_pair_attaches_in_any_state() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});
     assert_eq!(t.engine.attach_mcast(t.qpn, gid(GROUP)), Ok(true));
     t.bring_to(QpState::Init);
@@ -177,7 +177,7 @@ fn a_queue_pair_is_attached_in_any_state() {
 }
 
 #[test]
-fn whoever_is_detached_or_destroyed_is_no_member() {
+fn detached_or_destroyed_queue_pair_receives_no_multicast() {
     let mut t = member();
     t.post_recv(64);
     assert_eq!(t.engine.attach_mcast(t.qpn, gid(GROUP)), Ok(false), "it is one already");
@@ -203,7 +203,7 @@ fn whoever_is_detached_or_destroyed_is_no_member() {
 }
 
 #[test]
-fn what_cannot_be_attached_is_told_why() {
+fn attach_error_names_its_cause() {
     let mut t = Script::with(rts_qp_of(QpType::Ud), |config| {
         (config.max_mcast_grp, config.max_mcast_qp_attach) = (2, 1);
     });
@@ -245,7 +245,7 @@ fn what_cannot_be_attached_is_told_why() {
 
 /// UD-09: three hosts, and two queue pairs on each; all but one of them belong to the group.
 #[test]
-fn each_member_gets_each_message_once() {
+fn each_member_receives_each_message_once() {
     let host = HostConfig { gro: false, ..HostConfig::default() };
     let mut world = World::with(1, 3, host, |config| config.active_mtu = Mtu::Mtu1024);
     let link = Link { qp_type: QpType::Ud, ..Link::default() };

@@ -74,7 +74,7 @@ fn given_up(world: &World) -> [u64; 2] {
 
 /// What is sent again goes alone, and after a while everything does.
 #[test]
-fn bursts_are_given_up_where_only_lone_packets_get_through() {
+fn requester_stops_bursts_on_a_path_that_damages_them() {
     let mut world = World::new(1, 2);
     let [a, _] = world.pair(&Link::default());
     let [from, to] = regions(&world, 1 << 20);
@@ -102,7 +102,7 @@ fn bursts_are_given_up_where_only_lone_packets_get_through() {
 
 /// Who does nothing but answer READs learns it from what is asked for again.
 #[test]
-fn answers_are_no_bursts_where_only_lone_packets_get_through() {
+fn responder_stops_bursts_on_a_path_that_damages_them() {
     let mut world = World::new(1, 2);
     let [a, _] = world.pair(&Link::default());
     let [to, from] = regions(&world, 1 << 20);
@@ -133,7 +133,7 @@ fn answers_are_no_bursts_where_only_lone_packets_get_through() {
 
 /// Loss alone is not taken for that, whatever READs it hits.
 #[test]
-fn answers_stay_bursts_where_packets_are_only_lost() {
+fn responder_keeps_bursts_on_a_lossy_path() {
     let mut world = World::new(7, 2);
     let [a, _] = world.pair(&Link::default());
     let [to, from] = regions(&world, 1 << 20);
@@ -151,7 +151,7 @@ fn answers_stay_bursts_where_packets_are_only_lost() {
 // ---- connections ----
 
 #[test]
-fn two_queue_pairs_of_one_device_talk_to_each_other() {
+fn queue_pairs_of_one_device_connect_to_each_other() {
     let mut world = World::new(1, 1);
     let link = Link::default();
     let [a, b] = [world.create_qp(0, &link), world.create_qp(0, &link)];
@@ -218,7 +218,7 @@ fn many_queue_pairs_share_one_link_evenly() {
 
 /// REQ-29
 #[test]
-fn a_peer_that_disappears_is_given_up_when_the_budget_is_spent_and_not_before() {
+fn unreachable_peer_fails_the_request_after_all_retries() {
     for retry_cnt in [0, 1, 7] {
         let mut world = World::new(3, 2);
         let link = Link { retry_cnt, ..Link::default() };
@@ -276,7 +276,7 @@ fn packets_for_a_destroyed_queue_pair_are_dropped() {
 
 /// After an error, both sides begin anew with the same queue pairs.
 #[test]
-fn a_connection_that_failed_is_made_again() {
+fn failed_connection_is_established_again() {
     let mut world = World::new(6, 2);
     let link = Link::default();
     let [a, b] = world.pair(&link);
@@ -303,7 +303,7 @@ fn a_connection_that_failed_is_made_again() {
 
 /// QPS-09: at any time, on a bad network, as often as one likes.
 #[test]
-fn a_send_queue_that_is_drained_again_and_again_loses_nothing() {
+fn repeated_sqd_loses_no_request() {
     for seed in 0..10 {
         let mut world = World::new(seed, 2);
         let [a, b] = world.pair(&Link::default());
@@ -346,7 +346,7 @@ fn a_send_queue_that_is_drained_again_and_again_loses_nothing() {
 
 /// RSP-35
 #[test]
-fn atomics_of_many_queue_pairs_count_as_one() {
+fn atomics_of_many_queue_pairs_are_atomic() {
     const QPS: usize = 16;
     const ADDS: usize = 20;
     let mut world = World::new(7, 3);
@@ -386,7 +386,7 @@ fn atomics_of_many_queue_pairs_count_as_one() {
 /// REQ-05: a peer that acknowledges only what it is asked to, and exactly that. Behind one window,
 /// nobody waits for an acknowledgement that nobody has asked for.
 #[test]
-fn queue_pairs_behind_one_window_ask_for_the_acknowledgements_that_open_it() {
+fn queue_pairs_of_one_window_request_the_acks_that_open_it() {
     for (mtu, window) in Mtu::ALL
         .into_iter()
         .flat_map(|mtu| [16 << 10, 100_000, 212_992].map(|window| (mtu, window)))
@@ -433,7 +433,7 @@ fn queue_pairs_behind_one_window_ask_for_the_acknowledgements_that_open_it() {
 /// Whatever is sent through whatever windows: on a network that loses nothing, nothing waits for a
 /// timer, and nothing is sent twice.
 #[test]
-fn no_pattern_of_traffic_stalls_on_a_clean_network() {
+fn no_traffic_pattern_stalls_on_a_lossless_network() {
     (0..60).for_each(clean_run);
 }
 
@@ -510,7 +510,7 @@ fn clean_run(seed: u8) {
 
 /// Many queue pairs with short messages keep the window full; one with a long message gets its share.
 #[test]
-fn a_long_message_gets_its_share_among_short_ones() {
+fn long_message_gets_its_share_among_short_ones() {
     for net in [[10, 0, 0], [127, 0, 0]] {
         let mut world = World::in_net(net, 13, 2, HostConfig::default(), |_| {});
         let delay = Duration::from_micros(50);
@@ -569,7 +569,7 @@ fn eight_writes(world: &mut World, link: &Link) -> Duration {
 }
 
 #[test]
-fn a_slow_link_with_a_long_queue_is_filled_and_loses_nothing() {
+fn slow_link_with_a_long_queue_is_used_fully_without_loss() {
     let mut world = World::new(9, 2);
     world.network.set_conditions(Conditions {
         rate_bits_per_s: Some(1_000_000_000),
@@ -598,7 +598,7 @@ fn a_slow_link_with_a_short_queue_loses_packets_and_delivers_all() {
 }
 
 #[test]
-fn a_port_that_is_busy_now_and_then_loses_nothing() {
+fn busy_port_loses_no_packet() {
     let mut world = World::new(11, 2);
     world.network.set_conditions(Conditions { refuse_send: 0.5, ..Conditions::default() });
     eight_writes(&mut world, &Link { timeout: 14, ..Link::default() });
@@ -608,7 +608,7 @@ fn a_port_that_is_busy_now_and_then_loses_nothing() {
 
 /// A burst that the port will never send is lost, and what does fit is not.
 #[test]
-fn a_burst_refused_for_good_is_taken_as_lost() {
+fn burst_refused_by_the_port_counts_as_lost() {
     let host = HostConfig { link_mtu: 1500, ..HostConfig::default() };
     let mut world = World::with(12, 2, host, |_| {});
     let [a, _] = world.pair(&Link { mtu: Mtu::Mtu4096, retry_cnt: 2, ..Link::default() });
@@ -695,7 +695,7 @@ fn run_with_slow(world: &mut World, slow: usize, done: impl Fn(&World) -> bool) 
 }
 
 #[test]
-fn a_slow_receiver_with_a_default_buffer_loses_nothing() {
+fn slow_receiver_with_a_default_buffer_loses_nothing() {
     for net in [Net([10, 0, 0], false), Net([10, 0, 0], true), Net([127, 0, 0], true)] {
         for traffic in Traffic::ALL {
             slow_receiver(net, traffic, Mtu::Mtu4096, 64, 64 << 10);

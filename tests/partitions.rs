@@ -42,7 +42,7 @@ fn message(qp_type: QpType, psn: u32, pkey: PKey) -> String {
 
 /// PKT-12: membership and all.
 #[test]
-fn packets_leave_with_the_key_of_their_queue_pair() {
+fn packets_carry_the_pkey_of_their_queue_pair() {
     for qp_type in TYPES {
         for (index, said) in [(0, ""), (1, " pkey=0x0001"), (2, " pkey=0x8002")] {
             let mut t = in_partition(qp_type, index);
@@ -59,7 +59,7 @@ fn packets_leave_with_the_key_of_their_queue_pair() {
 
 /// PKT-12: that the port belongs to a partition as well does not help.
 #[test]
-fn packets_of_other_partitions_are_dropped_and_so_are_those_between_limited_members() {
+fn packets_of_other_partitions_and_between_limited_members_are_dropped() {
     let cases = [
         (0, 0xffff, true),
         (0, 0x7fff, true),
@@ -89,7 +89,7 @@ fn packets_of_other_partitions_are_dropped_and_so_are_those_between_limited_memb
 
 /// In SQD a queue pair may go over to another partition.
 #[test]
-fn a_queue_pair_changes_its_partition_while_it_does_not_send() {
+fn queue_pair_changes_its_partition_in_sqd() {
     for qp_type in TYPES {
         let mut t = in_partition(qp_type, 0);
         t.modify(QpAttr::to(QpState::Sqd)).unwrap();
@@ -106,7 +106,7 @@ fn a_queue_pair_changes_its_partition_while_it_does_not_send() {
 }
 
 #[test]
-fn a_key_that_is_not_in_the_table_is_refused() {
+fn pkey_index_beyond_the_table_is_refused() {
     let mut t = Script::reset(rts_qp_of(QpType::Rc), |config| config.pkeys = TABLE.to_vec());
     let refused = t.modify(QpAttr { pkey_index: Some(3), ..t.step(QpState::Init) }).unwrap_err();
     assert!(matches!(refused, ModifyError::OutOfRange { found: 3, min: 0, max: 2, .. }));

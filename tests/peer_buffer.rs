@@ -53,7 +53,7 @@ impl Full {
 }
 
 #[test]
-fn short_message_does_not_overtake_a_queue_pair_that_waits_for_room() {
+fn short_message_does_not_overtake_a_waiting_queue_pair() {
     let mut full = Full::new();
     let [_, second] = full.qps;
     full.write(second, 2, 8);
@@ -61,7 +61,7 @@ fn short_message_does_not_overtake_a_queue_pair_that_waits_for_room() {
 }
 
 #[test]
-fn larger_receive_buffer_wakes_the_queue_pairs_that_wait() {
+fn larger_receive_buffer_wakes_waiting_queue_pairs() {
     let mut full = Full::new();
     let [_, second] = full.qps;
     full.write(second, 2, 8);

@@ -32,7 +32,7 @@ fn ops(at: RemoteAddr) -> [SendOp; 9] {
 }
 
 #[test]
-fn what_a_queue_pair_was_not_created_for_is_refused() {
+fn undeclared_operation_is_refused() {
     for op in ops(REMOTE) {
         let declared = SendOps::from(&op);
         let mut t = Script::requester(Link { send_ops: Some(declared), ..rts_qp() });
@@ -47,7 +47,7 @@ fn what_a_queue_pair_was_not_created_for_is_refused() {
 }
 
 #[test]
-fn a_declaration_outlives_reset() {
+fn declared_operations_survive_reset() {
     let mut t = Script::requester(Link { send_ops: Some(SendOps::SEND), ..rts_qp() });
     t.modify(QpAttr::to(QpState::Reset)).unwrap();
     t.bring_to(QpState::Rts);
@@ -56,7 +56,7 @@ fn a_declaration_outlives_reset() {
 }
 
 #[test]
-fn operations_that_a_service_does_not_have_cannot_be_declared() {
+fn operations_of_another_transport_cannot_be_declared() {
     let mut t = Script::reset(rts_qp(), |_| {});
     for (qp_type, surplus) in [
         (QpType::Uc, SendOps::RDMA_READ),
@@ -73,7 +73,7 @@ fn operations_that_a_service_does_not_have_cannot_be_declared() {
 }
 
 #[test]
-fn inline_bytes_are_granted_and_told() {
+fn max_inline_data_is_granted_and_reported() {
     for (wanted, granted) in [(0, 64), (64, 64), (65, 65), (500, 500)] {
         let mut link = rts_qp();
         link.cap.max_inline_data = wanted;
@@ -94,7 +94,7 @@ fn few(config: &mut Config) {
 }
 
 #[test]
-fn there_are_as_many_queue_pairs_as_the_device_has() {
+fn device_creates_max_qp_queue_pairs() {
     let mut t = Script::reset(rts_qp(), few);
     let init = qp_init(&t.link);
     let first = t.engine.create_qp(Instant::ZERO, init).unwrap();
@@ -109,7 +109,7 @@ fn there_are_as_many_queue_pairs_as_the_device_has() {
 
 /// QPS-14: among all the numbers of a shard, those of late are not given out.
 #[test]
-fn a_number_is_not_used_again_while_its_peer_may_still_send() {
+fn queue_pair_number_is_not_reused_soon() {
     let mut t = Script::reset(rts_qp(), |_| {});
     let init = qp_init(&t.link);
     let mut used = HashSet::from([t.qpn]);
@@ -132,7 +132,7 @@ fn a_number_is_not_used_again_while_its_peer_may_still_send() {
 
 /// QPS-14: packets for a queue pair that is gone reach no other.
 #[test]
-fn what_still_comes_for_a_destroyed_queue_pair_is_dropped() {
+fn packets_for_a_destroyed_queue_pair_reach_no_other() {
     let mut t = Script::responder(rts_qp());
     t.engine.destroy_qp(Instant::ZERO, t.qpn);
     let init = qp_init(&t.link);
@@ -145,7 +145,7 @@ fn what_still_comes_for_a_destroyed_queue_pair_is_dropped() {
 }
 
 #[test]
-fn a_queue_pair_is_destroyed_with_work_outstanding() {
+fn queue_pair_is_destroyed_with_outstanding_work() {
     let mut world = World::with(7, 2, HostConfig::default(), |_| {});
     let link = Link { retry_cnt: 1, ..Link::default() };
     let qps = world.pair(&link);
@@ -202,7 +202,7 @@ fn reset_queue_pair_sends_nothing() {
 
 /// QPS-15: requests that are posted in SQE are flushed too.
 #[test]
-fn a_send_queue_in_error_can_be_taken_up_again() {
+fn send_queue_in_sqe_resumes_by_rts() {
     for qp_type in [QpType::Uc, QpType::Ud] {
         let mut t = Script::requester(rts_qp_of(qp_type));
         let bad = Sge { length: 8, ..Default::default() };
@@ -225,7 +225,7 @@ fn a_send_queue_in_error_can_be_taken_up_again() {
 }
 
 #[test]
-fn all_of_a_list_is_taken_or_nothing() {
+fn post_all_posts_all_requests_or_none() {
     let mut link = rts_qp();
     link.cap.max_send_wr = 3;
     let mut t = Script::requester(link);

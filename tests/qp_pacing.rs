@@ -33,7 +33,7 @@ fn bursts(sent: &[Sent]) -> Vec<(Instant, usize)> {
 }
 
 #[test]
-fn requests_go_at_the_rate_and_not_before() {
+fn requests_leave_at_the_rate_limit() {
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
         let mut t = paced(qp_type, LIMIT);
         for wr_id in 0..20 {
@@ -54,7 +54,7 @@ fn requests_go_at_the_rate_and_not_before() {
 
 /// The limit counts the bytes of the queue pair's own burst, not those of the burst before it.
 #[test]
-fn a_limited_burst_is_short_behind_a_long_one() {
+fn rate_limited_burst_is_short_behind_a_long_one() {
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
         let mut world = World::new(1, 2);
         let link = Link { qp_type, ..Link::default() };
@@ -81,7 +81,7 @@ fn a_limited_burst_is_short_behind_a_long_one() {
 }
 
 #[test]
-fn a_packet_goes_however_long_it_is() {
+fn rate_limit_admits_a_packet_of_any_length() {
     let mut t = paced(QpType::Rc, RateLimit { max_burst: 1, ..LIMIT });
     t.write(1, 512);
     let (first, last) = (12 + 16 + 256 + 4, 12 + 256 + 4);
@@ -90,7 +90,7 @@ fn a_packet_goes_however_long_it_is() {
 }
 
 #[test]
-fn answers_and_acknowledgements_are_not_held_up() {
+fn rate_limit_does_not_delay_responses() {
     // A byte takes 8 ms.
     let mut t = paced(QpType::Rc, RateLimit::kbps(1));
     t.send(1, 8);
@@ -108,7 +108,7 @@ fn answers_and_acknowledgements_are_not_held_up() {
 }
 
 #[test]
-fn another_rate_counts_at_once() {
+fn new_rate_limit_applies_immediately() {
     let mut t = paced(QpType::Rc, RateLimit::kbps(1));
     for wr_id in 0..3 {
         t.send(wr_id, 8);
@@ -123,7 +123,7 @@ fn another_rate_counts_at_once() {
 }
 
 #[test]
-fn the_limit_ends_with_the_queue_pair_s_life() {
+fn reset_removes_the_rate_limit() {
     let mut t = paced(QpType::Rc, RateLimit::kbps(1));
     t.send(1, 8);
     t.send(2, 8);
@@ -137,7 +137,7 @@ fn the_limit_ends_with_the_queue_pair_s_life() {
 }
 
 #[test]
-fn who_cannot_send_yet_has_no_rate() {
+fn rate_limit_before_rts_is_refused() {
     let mut t = Script::reset(rts_qp_of(QpType::Rc), |_| {});
     let attr = QpAttr { rate_limit: Some(LIMIT), ..t.step(QpState::Init) };
     let error = ModifyError::Attributes {

@@ -43,7 +43,7 @@ const STATES: [QpState; 6] =
 
 /// QPS-01
 #[test]
-fn a_step_needs_all_its_attributes_and_changes_nothing_without_one() {
+fn transition_requires_all_its_attributes() {
     use QpState::{Init, Reset, Rtr, Rts};
     for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)] {
         let mut t = in_state(from);
@@ -80,7 +80,7 @@ fn without(mut attr: QpAttr, missing: AttrMask) -> QpAttr {
 
 /// QPS-01
 #[test]
-fn an_attribute_that_a_step_does_not_take_is_refused() {
+fn transition_refuses_superfluous_attributes() {
     let mut t = in_state(QpState::Rtr);
     let before = t.engine.query_qp(t.qpn);
     let attr = QpAttr { path_mtu: Some(Mtu::Mtu512), ..t.step(QpState::Rts) };
@@ -96,7 +96,7 @@ fn an_attribute_that_a_step_does_not_take_is_refused() {
 
 /// QPS-02
 #[test]
-fn steps_lead_only_where_the_specification_has_them() {
+fn only_specified_transitions_are_possible() {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
     let legal = [
         (Reset, Init),
@@ -127,7 +127,7 @@ fn steps_lead_only_where_the_specification_has_them() {
 
 /// QPS-12
 #[test]
-fn a_path_mtu_larger_than_the_ports_is_refused() {
+fn path_mtu_above_the_active_mtu_is_refused() {
     let mut t = Script::reset(Link { mtu: Mtu::Mtu2048, ..rts_qp() }, |config| {
         config.active_mtu = Mtu::Mtu1024;
     });
@@ -141,7 +141,7 @@ fn a_path_mtu_larger_than_the_ports_is_refused() {
 
 /// QPS-13
 #[test]
-fn an_alternate_path_is_refused() {
+fn alternate_path_is_refused() {
     for (from, to) in [(QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)] {
         let mut t = in_state(from);
         let alt_path = Some(AddressVector::to(Gid::from(PEER)));
@@ -153,7 +153,7 @@ fn an_alternate_path_is_refused() {
 
 /// QPS-01: PSNs have 24 bits.
 #[test]
-fn the_rest_of_a_psn_is_dropped() {
+fn high_bits_of_a_psn_are_ignored() {
     let mut t = Script::requester(Link { psn: [0x7f00_0005, 0xff00_0005], ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -165,7 +165,7 @@ fn the_rest_of_a_psn_is_dropped() {
 
 /// QPS-03
 #[test]
-fn reset_forgets_everything_without_a_completion() {
+fn reset_discards_all_work_without_completions() {
     let mut t = Script::requester(rts_qp());
     t.post_recv(512);
     t.post_recv(64);
@@ -199,7 +199,7 @@ fn reset_forgets_everything_without_a_completion() {
 
 /// QPS-03: what was waiting for the peer, or for room, goes too.
 #[test]
-fn reset_ends_a_wait() {
+fn reset_cancels_waiting() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -215,7 +215,7 @@ fn reset_ends_a_wait() {
 
 /// QPS-03: a full window is empty again.
 #[test]
-fn reset_gives_back_what_was_in_flight() {
+fn reset_frees_the_window() {
     let link = Link { rd_atomic: 1, ..rts_qp() };
     let mut t = Script::with(link, |config| {
         (config.peer_receive_buffer, config.receive_buffer) = (16 << 10, 16 << 10);
@@ -236,7 +236,7 @@ fn reset_gives_back_what_was_in_flight() {
 
 /// QPS-06
 #[test]
-fn requests_are_taken_from_the_states_that_take_them() {
+fn requests_are_accepted_in_the_specified_states() {
     for state in STATES {
         let mut t = in_state(state);
         let sges = [sge(&t.data, 0, 8)];
@@ -259,7 +259,7 @@ fn requests_are_taken_from_the_states_that_take_them() {
 }
 
 #[test]
-fn a_receive_request_of_too_many_pieces_is_refused() {
+fn receive_request_with_too_many_sges_is_refused() {
     let mut link = rts_qp();
     link.cap.max_recv_sge = 2;
     let mut t = Script::responder(link);
@@ -274,7 +274,7 @@ fn a_receive_request_of_too_many_pieces_is_refused() {
 
 /// QPS-07
 #[test]
-fn before_rtr_packets_are_dropped() {
+fn packets_before_rtr_are_dropped() {
     for state in [QpState::Reset, QpState::Init] {
         let mut t = in_state(state);
         for (us, line) in (1..).zip([
@@ -295,7 +295,7 @@ fn before_rtr_packets_are_dropped() {
 
 /// CC-06: ECN bits are those of the connection, whatever a request has come with.
 #[test]
-fn requests_and_answers_carry_the_traffic_class_of_the_connection() {
+fn requests_and_responses_carry_the_traffic_class_of_the_connection() {
     const CLASS: u8 = 0x4a;
     let mut t = in_state(QpState::Init);
     let step = t.step(QpState::Rtr);
@@ -320,7 +320,7 @@ fn requests_and_answers_carry_the_traffic_class_of_the_connection() {
 
 /// QPS-08
 #[test]
-fn a_queue_pair_in_rtr_answers_and_says_that_the_peer_is_there() {
+fn queue_pair_in_rtr_responds_and_reports_comm_est() {
     let mut t = in_state(QpState::Rtr);
     t.post_recv(64);
     t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -342,7 +342,7 @@ fn a_queue_pair_in_rtr_answers_and_says_that_the_peer_is_there() {
 
 /// QPS-08: in RTR nothing was asked, so nothing can be answered.
 #[test]
-fn a_queue_pair_in_rtr_takes_no_answers() {
+fn queue_pair_in_rtr_drops_responses() {
     let mut t = in_state(QpState::Rtr);
     t.rx(0, "ACK psn=4 msn=0");
     t.rx(0, "READ_RESPONSE_ONLY psn=5 msn=0 len=8");
@@ -352,7 +352,7 @@ fn a_queue_pair_in_rtr_takes_no_answers() {
 
 /// A request in RTS that found the peer there already raises no event.
 #[test]
-fn in_rts_the_first_packet_is_no_event() {
+fn first_packet_in_rts_raises_no_event() {
     let mut t = in_state(QpState::Rts);
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "ACK psn=5 msn=1");
@@ -362,7 +362,7 @@ fn in_rts_the_first_packet_is_no_event() {
 // ---- RTS ----
 
 #[test]
-fn what_may_change_in_rts_is_heeded() {
+fn attributes_changed_in_rts_take_effect() {
     let mut t = in_state(QpState::Rts);
     t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
     t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
@@ -383,7 +383,7 @@ fn what_may_change_in_rts_is_heeded() {
 
 /// CUR_STATE says what the caller believes.
 #[test]
-fn a_caller_that_is_wrong_about_the_state_is_told() {
+fn wrong_current_state_is_refused() {
     let mut t = in_state(QpState::Rts);
     let attr = QpAttr { cur_state: Some(QpState::Rtr), ..QpAttr::to(QpState::Rts) };
     let error = ModifyError::CurState { claimed: QpState::Rtr, found: QpState::Rts };
@@ -396,7 +396,7 @@ fn a_caller_that_is_wrong_about_the_state_is_told() {
 
 /// QPS-09
 #[test]
-fn in_sqd_what_was_started_is_finished_and_the_rest_is_held() {
+fn sqd_finishes_started_requests_and_holds_the_rest() {
     let mut t = Script::requester(Link { rd_atomic: 1, ..rts_qp() });
     t.send(1, 8);
     t.read(2, 600);
@@ -423,7 +423,7 @@ fn in_sqd_what_was_started_is_finished_and_the_rest_is_held() {
 
 /// QPS-09: a message of which only a part has left is finished.
 #[test]
-fn in_sqd_a_message_that_has_begun_is_sent_to_its_end() {
+fn sqd_finishes_a_started_message() {
     let mut t = Script::with(rts_qp(), |config| config.peer_receive_buffer = 16 << 10);
     t.write(1, 16 << 10);
     t.send(2, 8);
@@ -448,7 +448,7 @@ fn in_sqd_a_message_that_has_begun_is_sent_to_its_end() {
 
 /// QPS-09: nothing to wait for.
 #[test]
-fn an_idle_send_queue_is_drained_at_once() {
+fn idle_send_queue_drains_immediately() {
     let mut t = in_state(QpState::Rts);
     t.modify(QpAttr::to(QpState::Sqd)).unwrap();
     assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
@@ -461,7 +461,7 @@ fn an_idle_send_queue_is_drained_at_once() {
 
 /// QPS-09: the event is there for those who want it.
 #[test]
-fn the_event_can_be_turned_off() {
+fn sq_drained_event_is_optional() {
     let mut t = in_state(QpState::Rts);
     let quietly = |notify| QpAttr { en_sqd_async_notify: Some(notify), ..QpAttr::to(QpState::Sqd) };
     t.modify(quietly(false)).unwrap();
@@ -473,7 +473,7 @@ fn the_event_can_be_turned_off() {
 
 /// §5.2
 #[test]
-fn while_it_drains_it_can_only_be_ended() {
+fn draining_send_queue_admits_only_reset_and_err() {
     let mut t = in_state(QpState::Rts);
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -487,7 +487,7 @@ fn while_it_drains_it_can_only_be_ended() {
 
 /// QPS-10
 #[test]
-fn sqd_does_not_touch_the_responder() {
+fn sqd_does_not_affect_the_responder() {
     let mut t = in_state(QpState::Sqd);
     t.post_recv(64);
     t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -502,7 +502,7 @@ fn sqd_does_not_touch_the_responder() {
 
 /// SQD to SQD changes what could not be changed in RTS.
 #[test]
-fn in_sqd_timeouts_budgets_and_the_path_can_be_changed() {
+fn timeouts_retries_and_path_change_in_sqd() {
     let mut t = Script::reset(Link { rd_atomic: 1, ..rts_qp() }, |_| {});
     t.bring_to(QpState::Sqd);
     t.events();
@@ -560,7 +560,7 @@ fn err_flushes_sends_and_receives_in_order() {
 
 /// QPS-16
 #[test]
-fn err_by_the_program_ends_the_answers() {
+fn err_by_the_program_stops_responses() {
     let mut t = in_state(QpState::Rts);
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1000");
     t.rx(0, "SEND_ONLY psn=9 ackreq len=8");
@@ -570,7 +570,7 @@ fn err_by_the_program_ends_the_answers() {
 
 /// QPS-05
 #[test]
-fn what_is_posted_in_err_is_flushed() {
+fn requests_posted_in_err_are_flushed() {
     let mut t = in_state(QpState::Err);
     t.send(1, 8);
     t.read(2, 8);
@@ -584,7 +584,7 @@ fn what_is_posted_in_err_is_flushed() {
 
 /// QPS-05: as long as there is a place for it, so for ever.
 #[test]
-fn a_queue_in_err_does_not_fill_up() {
+fn queue_in_err_accepts_requests_forever() {
     let mut link = rts_qp();
     (link.cap.max_send_wr, link.cap.max_recv_wr) = (2, 2);
     let mut t = Script::requester(link);
@@ -601,7 +601,7 @@ fn a_queue_in_err_does_not_fill_up() {
 
 /// QPS-02, QPS-03: from ERR there is a way back.
 #[test]
-fn a_queue_pair_in_err_is_as_new_after_reset() {
+fn queue_pair_in_err_is_usable_after_reset() {
     let mut t = in_state(QpState::Err);
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     assert_eq!(t.dropped(DropReason::QpState), 1);
@@ -615,7 +615,7 @@ fn a_queue_pair_in_err_is_as_new_after_reset() {
 
 /// CC-10: a completion queue that overflows takes its queue pairs with it.
 #[test]
-fn an_overflow_of_either_completion_queue_ends_the_queue_pair() {
+fn overrun_of_either_cq_fails_the_queue_pair() {
     for cq in [SEND_CQ, RECV_CQ] {
         let mut t = in_state(QpState::Rts);
         t.send(1, 8);
@@ -632,7 +632,7 @@ fn an_overflow_of_either_completion_queue_ends_the_queue_pair() {
 
 /// CC-10: RESET leads nowhere but to INIT.
 #[test]
-fn an_overflow_does_not_touch_a_queue_pair_in_reset() {
+fn cq_overrun_does_not_affect_a_queue_pair_in_reset() {
     let mut t = in_state(QpState::Reset);
     t.engine.handle_cq_overflow(softroce::time::Instant::ZERO, SEND_CQ);
     assert_eq!((t.events(), t.state()), (vec![AsyncEvent::CqErr(SEND_CQ)], QpState::Reset));
@@ -640,7 +640,7 @@ fn an_overflow_does_not_touch_a_queue_pair_in_reset() {
 
 /// What was asked for can be read back.
 #[test]
-fn a_query_tells_the_attributes() {
+fn query_returns_the_attributes() {
     let t = in_state(QpState::Rts);
     let info = t.engine.query_qp(t.qpn).unwrap();
     assert_eq!(info.state, QpState::Rts);
@@ -697,7 +697,7 @@ fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2]
 
 /// QPS-04, QPS-09, QPS-15: RTS sends all, SQD only what has started, and SQE and ERR nothing.
 #[test]
-fn the_state_says_which_requests_send() {
+fn state_determines_which_requests_are_sent() {
     use QpState::{Err, Rts, Sqd, Sqe};
     use QpType::{Rc, Uc, Ud, XrcIni};
     let (all, connected) = (&[Rc, XrcIni, Uc, Ud], &[Rc, XrcIni, Uc]);

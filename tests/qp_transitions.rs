@@ -21,7 +21,7 @@ use support::{Link, XRCD, request, sge};
 /// QPS-01, QPS-02, QPS-13: each attribute that a step needs is missed by its name, each that it does
 /// not take is refused by its name, and a modification that is refused changes nothing.
 #[test]
-fn every_step_takes_the_attributes_that_the_table_has() {
+fn every_transition_takes_the_attributes_of_the_table() {
     let mut table = String::new();
     for qp_type in QpType::ALL {
         for from in QpState::ALL {
@@ -46,7 +46,7 @@ fn every_step_takes_the_attributes_that_the_table_has() {
 
 /// QPS-09: it can be ended, and nothing else happens to it.
 #[test]
-fn a_step_that_is_refused_while_the_send_queue_drains_changes_nothing() {
+fn refused_transition_while_draining_changes_nothing() {
     for qp_type in [QpType::Rc, QpType::XrcIni] {
         let mut t = in_state(qp_type, QpState::Rts).unwrap();
         assert_eq!(t.all(0).len(), 1);

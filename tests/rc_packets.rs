@@ -88,7 +88,7 @@ fn an_acknowledgement_with_a_wrong_icrc_acknowledges_nothing() {
 
 /// CRC-04: the identification that a socket hides is solved for, and one that is seen must be right.
 #[test]
-fn the_icrc_is_checked_with_what_is_known_of_the_ip_header() {
+fn icrc_check_uses_the_known_ip_header_fields() {
     let mut t = Script::responder(rts_qp());
     let packet = t.packet(WRITE);
     let fields = |id, dont_fragment| Some(Ipv4Fields { id, dont_fragment });
@@ -183,7 +183,7 @@ fn a_packet_of_another_transport_is_dropped() {
 
 /// CC-02, CC-03: it is told apart from what has to be executed, and answered with nothing.
 #[test]
-fn a_congestion_notification_is_counted_and_changes_nothing() {
+fn cnp_is_counted_and_changes_nothing() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "CNP psn=5 becn");
     // An adapter may send it from port 0.
@@ -402,7 +402,7 @@ fn random(seed: u8) -> TestRng {
 
 /// Headers full of random bits, and of values at their bounds.
 #[test]
-fn random_headers_are_survived() {
+fn random_headers_change_nothing() {
     let mut t = Script::responder(rts_qp());
     let mut random = random(1);
     let mem = t.mem.rkey();

@@ -174,7 +174,7 @@ fn are_near_the_ideal(curves: &[Curve]) {
 
 /// The receive buffer that every socket has holds a little more than a round trip of this path takes.
 #[test]
-fn goodput_under_loss_is_near_that_of_an_ideal_go_back_n() {
+fn goodput_under_loss_is_near_an_ideal_go_back_n() {
     let losses = [0.0001, 0.001, 0.01, 0.1];
     let mut curves = curves(DEFAULT_RECEIVE_BUFFER, &losses);
     let kept = Setting { receive_buffer: DEFAULT_RECEIVE_BUFFER, keeps: true };
@@ -189,14 +189,14 @@ fn goodput_under_loss_is_near_that_of_an_ideal_go_back_n() {
 
 /// What is in flight then takes several round trips.
 #[test]
-fn so_it_is_with_a_window_larger_than_the_path() {
+fn goodput_under_loss_is_near_ideal_with_a_large_window() {
     are_near_the_ideal(&curves(1 << 20, &[0.001, 0.01]));
 }
 
 /// A receive buffer bears a thousand packets, the path holds 36, and each loss costs what is in flight: twice
 /// as much gets through as would if that were always all that may be.
 #[test]
-fn a_loss_costs_no_window_where_windows_are_large() {
+fn congestion_window_doubles_goodput_with_large_windows() {
     for traffic in [Traffic::Send, Traffic::Write] {
         let setting = Setting { receive_buffer: 8 << 20, keeps: false };
         let (found, windowful) =
@@ -208,7 +208,7 @@ fn a_loss_costs_no_window_where_windows_are_large() {
 /// Where windows are large, and what comes behind a lost packet is kept: requests by the responder, and answers by
 /// the requester.
 #[test]
-fn a_loss_costs_a_packet_where_the_rest_is_kept() {
+fn selective_retransmission_costs_one_packet_per_loss() {
     for traffic in [Traffic::Send, Traffic::Write, Traffic::Read] {
         for (loss, factor) in [(0.0001, 1.05), (0.001, 1.2), (0.01, 1.4)] {
             let [dropped, kept] = [false, true].map(|keeps| {
@@ -221,7 +221,7 @@ fn a_loss_costs_a_packet_where_the_rest_is_kept() {
 
 /// Nobody misses the last packet, so its timeout is what it costs, and the way there and back.
 #[test]
-fn a_lost_last_packet_costs_one_timeout() {
+fn lost_last_packet_costs_one_timeout() {
     for traffic in Traffic::ALL {
         let took = |lose: bool| {
             let mut world = World::new(1, 2);

@@ -140,7 +140,7 @@ fn soak(via: &PortKind, time: Duration) {
 
 #[test]
 #[ignore = "takes SOAK_SECONDS: tools/soak.sh"]
-fn objects_that_come_and_go_leave_nothing_behind() {
+fn created_and_destroyed_objects_leak_nothing() {
     let time = Duration::from_secs(setting("SOAK_SECONDS", 10)) / 2;
     for via in [PortKind::Udp, PortKind::Shm] {
         soak(&via, time);
@@ -168,7 +168,7 @@ fn peer() {
 
 #[test]
 #[ignore = "takes SOAK_KILLS: tools/soak.sh"]
-fn killed_peers_leave_nothing_behind_in_the_survivor() {
+fn killed_peers_leak_nothing_in_the_survivor() {
     let (kills, seed) = (setting("SOAK_KILLS", 20).div_ceil(2), setting("SOAK_SEED", 1));
     println!("\nSOAK_SEED={seed}");
     let mut choice = Choice::new(seed);

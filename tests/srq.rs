@@ -51,7 +51,7 @@ fn takes(t: &mut Script, psn: u32, wr_id: u64) {
 
 /// RSP-23, RSP-41
 #[test]
-fn a_message_takes_the_oldest_request_or_waits_for_one() {
+fn message_takes_the_oldest_srq_request_or_waits() {
     let mut t = rc();
     t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
     t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
@@ -68,7 +68,7 @@ fn a_message_takes_the_oldest_request_or_waits_for_one() {
 
 /// RSP-24
 #[test]
-fn a_notice_takes_a_request_at_its_end() {
+fn write_with_immediate_takes_a_request_at_its_end() {
     let mut t = rc();
     let notice = "WRITE_ONLY_IMM psn=5 ackreq va=0x1000 rkey=mem dmalen=8 imm=0x00000007 len=8";
     t.rx(0, notice);
@@ -81,7 +81,7 @@ fn a_notice_takes_a_request_at_its_end() {
 }
 
 #[test]
-fn a_full_queue_takes_no_more_and_a_message_under_way_still_fills_its_place() {
+fn message_in_progress_occupies_its_place_in_a_full_queue() {
     let mut t = Script::sharing(rts_qp(), 2);
     t.post_recv(600);
     t.post_recv(600);
@@ -95,7 +95,7 @@ fn a_full_queue_takes_no_more_and_a_message_under_way_still_fills_its_place() {
 
 /// MR-11: the requests' memory is that of the queue's domain, not of the queue pair's.
 #[test]
-fn memory_is_looked_for_in_the_domain_of_the_queue() {
+fn srq_memory_belongs_to_the_domain_of_the_queue() {
     let mut t = Script::reset(rts_qp(), |_| {});
     let pd = PdId(7);
     let srqn = t.engine.create_srq(SrqInit { pd, max_wr: 8, max_sge: 1, xrc: None }).unwrap();
@@ -123,7 +123,7 @@ fn memory_is_looked_for_in_the_domain_of_the_queue() {
 
 /// RSP-45
 #[test]
-fn the_limit_is_told_once_when_fewer_requests_are_left() {
+fn srq_limit_event_is_reported_once() {
     let mut t = rc();
     for _ in 0..5 {
         t.post_recv(64);
@@ -144,7 +144,7 @@ fn the_limit_is_told_once_when_fewer_requests_are_left() {
 
 /// RSP-45: with the first packet of a message, long before its completion.
 #[test]
-fn a_message_that_begins_has_taken_its_request() {
+fn first_packet_takes_the_request() {
     let mut t = rc();
     t.post_recv(600);
     set_limit(&mut t, 1);
@@ -156,7 +156,7 @@ fn a_message_that_begins_has_taken_its_request() {
 
 /// RSP-45: it is the fall that is told.
 #[test]
-fn a_limit_above_what_is_there_is_told_with_the_next_that_is_taken() {
+fn limit_above_the_number_of_requests_is_reported_at_the_next_taken_one() {
     let mut t = rc();
     t.post_recv(64);
     set_limit(&mut t, 8);
@@ -167,7 +167,7 @@ fn a_limit_above_what_is_there_is_told_with_the_next_that_is_taken() {
 }
 
 #[test]
-fn a_limit_that_is_taken_back_is_not_told() {
+fn cleared_limit_is_not_reported() {
     let mut t = rc();
     t.post_recv(64);
     set_limit(&mut t, 1);
@@ -180,7 +180,7 @@ fn a_limit_that_is_taken_back_is_not_told() {
 
 /// QPS-11
 #[test]
-fn err_leaves_the_requests_in_the_queue_and_tells_so_once() {
+fn err_leaves_the_requests_in_the_srq_and_reports_last_wqe_once() {
     let mut t = rc();
     t.post_recv(64);
     t.modify(QpAttr::to(QpState::Err)).unwrap();
@@ -194,7 +194,7 @@ fn err_leaves_the_requests_in_the_queue_and_tells_so_once() {
 
 /// QPS-04, QPS-11: its own request ends before the event says that none is left.
 #[test]
-fn err_flushes_the_request_of_a_message_under_way() {
+fn err_flushes_the_request_of_the_message_in_progress() {
     let mut t = rc();
     t.post_recv(600);
     t.post_recv(600);
@@ -206,7 +206,7 @@ fn err_flushes_the_request_of_a_message_under_way() {
 
 /// QPS-11, RSP-46
 #[test]
-fn a_refused_request_fails_the_queue_pair_and_what_it_had_taken_only() {
+fn refused_request_fails_the_queue_pair_and_its_request_only() {
     let mut t = rc();
     t.post_recv(600);
     t.post_recv(600);
@@ -238,7 +238,7 @@ fn a_message_that_is_too_long_ends_its_request() {
 
 /// QPS-03: nothing completes, and nothing is lost.
 #[test]
-fn reset_gives_back_what_a_message_under_way_had_taken() {
+fn reset_returns_the_request_of_the_message_in_progress() {
     for qp_type in [QpType::Rc, QpType::Uc] {
         let mut t = Script::sharing(rts_qp_of(qp_type), 1);
         t.post_recv(600);
@@ -252,7 +252,7 @@ fn reset_gives_back_what_a_message_under_way_had_taken() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_srq_modification_is_refused_and_changes_nothing() {
     let mut t = Script::sharing(rts_qp(), 2);
     let (srqn, none) = (srqn(&t), Srqn::new(0x999));
     let init = |max_wr| SrqInit { pd: PD, max_wr, max_sge: 1, xrc: None };
@@ -294,7 +294,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_queue_grows_and_shrinks_to_what_is_in_it() {
+fn srq_resizes_down_to_its_requests() {
     let mut t = Script::sharing(rts_qp(), 2);
     let srqn = srqn(&t);
     t.post_recv(600);
@@ -318,7 +318,7 @@ fn a_queue_grows_and_shrinks_to_what_is_in_it() {
 
 /// UC-02: what was taken from a shared queue ends with an error, and the queue pair goes on.
 #[test]
-fn a_uc_message_that_is_given_up_ends_its_request() {
+fn abandoned_uc_message_ends_its_request() {
     for packet in [
         "SEND_LAST psn=7 len=8",
         "SEND_FIRST psn=6 len=256",
@@ -380,7 +380,7 @@ fn a_ud_message_that_is_too_long_ends_its_request() {
 }
 
 #[test]
-fn a_stream_of_datagrams_tells_before_it_has_used_up_a_shared_queue() {
+fn datagram_stream_reports_before_it_exhausts_an_srq() {
     let mut t = Script::sharing(rts_qp_of(QpType::Ud), 100);
     for _ in 0..100 {
         t.post_recv(48);
@@ -462,7 +462,7 @@ const OK: WcStatus = WcStatus::Success;
 
 /// Whoever comes first is served first, whichever queue pair it is.
 #[test]
-fn requests_go_to_messages_in_the_order_in_which_these_begin() {
+fn messages_take_srq_requests_in_order_of_their_first_packets() {
     let mut s = Sharing::new(3);
     s.post(5);
     assert_eq!(s.rx(2, "SEND_ONLY psn=5 len=8"), [(2, 1, OK)]);
@@ -479,7 +479,7 @@ fn requests_go_to_messages_in_the_order_in_which_these_begin() {
 /// A queue pair cannot hoard: it holds the request of the message that is arriving, whatever else is
 /// sent to it, and the others have the rest.
 #[test]
-fn a_queue_pair_whose_peer_falls_silent_holds_one_request() {
+fn queue_pair_with_a_stalled_message_holds_one_request() {
     let mut s = Sharing::new(3);
     s.post(4);
     assert_eq!(s.rx(0, "SEND_FIRST psn=5 len=1024"), []);
@@ -494,7 +494,7 @@ fn a_queue_pair_whose_peer_falls_silent_holds_one_request() {
 
 /// Who was sent away has no claim: the next request is for who comes first.
 #[test]
-fn a_request_is_not_kept_for_who_was_told_to_wait() {
+fn rnr_nak_reserves_no_request() {
     let mut s = Sharing::new(2);
     assert_eq!(s.rx(0, "SEND_ONLY psn=5 ackreq len=8"), []);
     s.post(1);
@@ -507,7 +507,7 @@ fn a_request_is_not_kept_for_who_was_told_to_wait() {
 
 /// QPS-11
 #[test]
-fn a_queue_pair_that_fails_takes_nothing_from_the_others() {
+fn failed_queue_pair_takes_no_request_from_others() {
     let mut s = Sharing::new(2);
     s.post(3);
     assert_eq!(s.rx(0, "SEND_FIRST psn=5 len=1024"), []);
@@ -523,7 +523,7 @@ fn a_queue_pair_that_fails_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn numbers_of_destroyed_queues_are_not_soon_used_again() {
+fn srq_numbers_are_not_reused_soon() {
     let mut s = Sharing::new(0);
     let init = SrqInit { pd: PD, max_wr: 1, max_sge: 1, xrc: None };
     let mut seen = vec![s.srqn];

@@ -89,7 +89,7 @@ impl Host {
 }
 
 #[test]
-fn garbage_costs_no_memory_and_is_counted() {
+fn random_packets_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
     let packets: Vec<_> = (0..MANY)
@@ -105,7 +105,7 @@ fn garbage_costs_no_memory_and_is_counted() {
 }
 
 #[test]
-fn packets_for_unknown_queue_pairs_cost_no_memory_and_are_counted() {
+fn packets_for_unknown_queue_pairs_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let packets: Vec<_> = (0..MANY)
         .map(|number| {
@@ -118,7 +118,7 @@ fn packets_for_unknown_queue_pairs_cost_no_memory_and_are_counted() {
 }
 
 #[test]
-fn packets_from_other_addresses_cost_no_memory_and_are_counted() {
+fn packets_from_other_addresses_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let packets: Vec<_> = (0..MANY)
         .map(|number| host.packet("SEND_ONLY psn=5 ackreq len=64", stranger(number)))
@@ -127,7 +127,7 @@ fn packets_from_other_addresses_cost_no_memory_and_are_counted() {
 }
 
 #[test]
-fn packets_that_claim_the_peers_address_cost_no_memory_and_are_counted() {
+fn spoofed_packets_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let damaged: Vec<_> = (0..MANY)
         .map(|psn| {
@@ -154,7 +154,7 @@ fn packets_that_claim_the_peers_address_cost_no_memory_and_are_counted() {
 }
 
 #[test]
-fn guesses_of_a_queue_key_cost_no_memory_and_are_counted() {
+fn datagrams_with_guessed_qkeys_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let packets: Vec<_> = (0..MANY)
         .map(|number| {
@@ -181,7 +181,7 @@ fn flood(world: &World, len: usize) -> Burst {
 /// strangers have filled it before the peer's packets come. The connection gets nothing through, and all
 /// of it as soon as the flood ends.
 #[test]
-fn a_connection_outlives_a_flood_that_takes_its_whole_receive_buffer() {
+fn connection_survives_a_flood_of_its_receive_buffer() {
     for seed in 0..20 {
         let host = HostConfig { receive_buffer: 64 << 10, ..HostConfig::default() };
         let mut world = World::with(seed, 3, host, |_| {});

@@ -40,7 +40,7 @@ fn some_op(choice: &mut Choice, there: &Region, len: usize) -> (SendOp, usize) {
 /// REQ-28, REQ-29: a peer that is cut off in the middle of anything, in one direction or both, is given
 /// up after `k + 1` timeouts from the last that was heard of it, and no later than the protocol allows.
 #[test]
-fn a_peer_that_is_cut_off_is_given_up_within_the_bounds_and_never_before() {
+fn unreachable_peer_fails_the_request_within_the_specified_time() {
     let mut in_traffic = 0;
     for seed in 0..400 {
         let mut choice = Choice::new(seed);
@@ -98,7 +98,7 @@ fn a_peer_that_is_cut_off_is_given_up_within_the_bounds_and_never_before() {
 
 /// REQ-23, REQ-24: every code of the table is waited for, to the nanosecond, as often as the budget says.
 #[test]
-fn a_peer_that_is_not_ready_is_asked_again_when_its_timer_is_over() {
+fn rnr_retry_follows_the_rnr_timer() {
     for code in 0..32 {
         for rnr_retry in [0, 1, 6] {
             let link = Link { min_rnr_timer: code, rnr_retry, timeout: 0, ..Link::default() };
@@ -131,7 +131,7 @@ fn a_peer_that_is_not_ready_is_asked_again_when_its_timer_is_over() {
 
 /// REQ-23: a receive request that comes in time is taken at the next try, and no sooner.
 #[test]
-fn a_receive_request_posted_meanwhile_is_taken_when_the_timer_is_over() {
+fn receive_posted_during_the_rnr_timer_is_taken_at_the_retry() {
     for code in [1, 12, 20, 31, 0] {
         let link = Link { min_rnr_timer: code, ..Link::default() };
         let (mut world, qps, regions) = start(1, DELAY, &link);
@@ -151,7 +151,7 @@ fn a_receive_request_posted_meanwhile_is_taken_when_the_timer_is_over() {
 /// REQ-28: on a path that takes nearly the whole timeout, and always the same time, nothing is sent
 /// twice.
 #[test]
-fn a_path_with_a_constant_delay_sees_no_spurious_retransmission() {
+fn constant_delay_causes_no_spurious_retransmission() {
     for seed in 0..200 {
         let mut choice = Choice::new(seed);
         let timeout = 1 + choice.below(16) as u8;

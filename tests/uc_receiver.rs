@@ -33,7 +33,7 @@ fn takes(t: &mut Script, psn: u32, wr_id: u64) {
 
 /// PKT-19: payloads of the packets one after the other.
 #[test]
-fn a_message_is_complete_with_its_last_packet() {
+fn message_completes_with_its_last_packet() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -46,7 +46,7 @@ fn a_message_is_complete_with_its_last_packet() {
 }
 
 #[test]
-fn immediate_data_and_the_solicited_bit_come_with_the_end_of_a_message() {
+fn last_packet_carries_immediate_data_and_solicited_bit() {
     let mut t = Script::responder(uc());
     let told = |wr_id, len| Completion { imm: Some(0x0102_0304), ..ok(wr_id, RECV, len) };
     for wr_id in 1..=2 {
@@ -59,7 +59,7 @@ fn immediate_data_and_the_solicited_bit_come_with_the_end_of_a_message() {
 }
 
 #[test]
-fn a_write_needs_no_receive_and_raises_no_completion() {
+fn write_needs_no_receive_and_raises_no_completion() {
     let mut t = Script::responder(uc());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1001 rkey=mem dmalen=600 len=256");
     t.rx(0, "WRITE_MIDDLE psn=6 len=256");
@@ -71,7 +71,7 @@ fn a_write_needs_no_receive_and_raises_no_completion() {
 }
 
 #[test]
-fn a_write_with_immediate_takes_a_receive_at_its_end_and_leaves_its_buffer_alone() {
+fn write_with_immediate_takes_a_receive_at_its_end_and_writes_nothing_to_it() {
     let mut t = Script::responder(uc());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=300 len=256");
     t.post_recv(600);
@@ -83,7 +83,7 @@ fn a_write_with_immediate_takes_a_receive_at_its_end_and_leaves_its_buffer_alone
 
 /// RSP-27: of a WRITE of no bytes neither key nor address is looked at.
 #[test]
-fn messages_of_no_bytes_arrive() {
+fn empty_messages_arrive() {
     let mut t = Script::responder(uc());
     t.post_recv(0);
     t.post_recv(0);
@@ -97,7 +97,7 @@ fn messages_of_no_bytes_arrive() {
 
 /// REQ-02: from the other side.
 #[test]
-fn the_sequence_wraps_inside_a_message() {
+fn psn_wraps_within_a_message() {
     let mut t = Script::responder(Link { psn: [5, 0xff_fffe], ..uc() });
     t.post_recv(600);
     t.post_recv(600);
@@ -110,7 +110,7 @@ fn the_sequence_wraps_inside_a_message() {
 }
 
 #[test]
-fn packets_that_the_kernel_has_merged_are_taken_one_by_one() {
+fn merged_packets_are_processed_one_by_one() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.post_recv(600);
@@ -126,7 +126,7 @@ fn packets_that_the_kernel_has_merged_are_taken_one_by_one() {
 
 /// UC-01: not even who asks for it, as kernel rxe did until 2024.
 #[test]
-fn nothing_is_answered() {
+fn receiver_sends_no_response() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.post_recv(600);
@@ -151,7 +151,7 @@ fn nothing_is_answered() {
 
 /// UC-02, UC-04
 #[test]
-fn a_gap_drops_the_rest_of_its_message_and_frees_its_receive() {
+fn psn_gap_drops_the_rest_of_the_message_and_frees_its_receive() {
     let mut t = Script::responder(uc());
     t.post_recv(1100);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -165,7 +165,7 @@ fn a_gap_drops_the_rest_of_its_message_and_frees_its_receive() {
 
 /// UC-02: the LAST is missing, and the next message is where it would be.
 #[test]
-fn a_message_without_end_gives_way_to_the_next() {
+fn message_without_last_packet_is_replaced_by_the_next() {
     for next in ["SEND_ONLY psn=8 len=8", "SEND_ONLY psn=7 len=8"] {
         let mut t = Script::responder(uc());
         t.post_recv(600);
@@ -179,7 +179,7 @@ fn a_message_without_end_gives_way_to_the_next() {
 /// UC-02: the end of one message and the beginning of the next are missing. Their packets fit each
 /// other but for their numbers.
 #[test]
-fn the_ends_of_two_messages_do_not_become_one() {
+fn parts_of_two_messages_are_not_combined() {
     let mut t = Script::responder(uc());
     t.post_recv(1100);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -193,7 +193,7 @@ fn the_ends_of_two_messages_do_not_become_one() {
 
 /// UC-03: ahead, behind, and across the end of the circle.
 #[test]
-fn a_beginning_with_an_unexpected_number_is_a_new_beginning() {
+fn first_packet_with_an_unexpected_psn_starts_a_message() {
     let mut t = Script::responder(uc());
     for (wr_id, psn) in (1..).zip([6_u32, 3, 0xff_fff0, 8_388_600, 8_388_700, 4]) {
         t.post_recv(600);
@@ -207,7 +207,7 @@ fn a_beginning_with_an_unexpected_number_is_a_new_beginning() {
 
 /// UC-04
 #[test]
-fn what_belongs_to_no_beginning_is_dropped() {
+fn packets_without_a_first_are_dropped() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     for (psn, line) in [
@@ -228,7 +228,7 @@ fn what_belongs_to_no_beginning_is_dropped() {
 
 /// The network may send a packet twice; it is no message of its own.
 #[test]
-fn a_copy_of_a_message_is_not_received_again() {
+fn duplicate_message_is_dropped() {
     let mut t = Script::responder(uc());
     t.post_recv(64);
     t.post_recv(64);
@@ -243,7 +243,7 @@ fn a_copy_of_a_message_is_not_received_again() {
 
 /// Nor does it end the message that it belongs to, or the one after that.
 #[test]
-fn a_copy_of_a_packet_does_not_disturb_a_message() {
+fn duplicate_packet_does_not_affect_a_message() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.post_recv(600);
@@ -262,7 +262,7 @@ fn a_copy_of_a_packet_does_not_disturb_a_message() {
 
 /// UC-03: one that was overtaken is late, and no copy.
 #[test]
-fn a_message_that_was_overtaken_is_received_once() {
+fn reordered_message_is_received_once() {
     let mut t = Script::responder(uc());
     for wr_id in 1..=4 {
         assert_eq!(t.post_recv(64), wr_id);
@@ -278,7 +278,7 @@ fn a_message_that_was_overtaken_is_received_once() {
 
 /// UC-02: a packet that was overtaken comes too late for its message.
 #[test]
-fn a_message_whose_packets_come_in_another_order_is_dropped() {
+fn message_with_reordered_packets_is_dropped() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -293,7 +293,7 @@ fn a_message_whose_packets_come_in_another_order_is_dropped() {
 
 /// UC-05
 #[test]
-fn a_message_without_receive_is_dropped_and_the_next_is_taken() {
+fn message_without_a_receive_is_dropped_and_the_next_received() {
     let mut t = Script::responder(uc());
     t.rx(0, "SEND_ONLY psn=5 len=8");
     t.rx(0, "SEND_FIRST psn=6 len=256");
@@ -308,7 +308,7 @@ fn a_message_without_receive_is_dropped_and_the_next_is_taken() {
 
 /// UC-05: a WRITE with immediate data misses it at its end.
 #[test]
-fn a_notice_without_receive_is_lost() {
+fn write_with_immediate_without_a_receive_is_dropped() {
     let mut t = Script::responder(uc());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=300 len=256");
     t.rx(0, "WRITE_LAST_IMM psn=6 imm=0x00000001 len=44");
@@ -319,7 +319,7 @@ fn a_notice_without_receive_is_lost() {
 
 /// UC-06: unknown, another's, too far, without the right; the receiver is told as little as the peer.
 #[test]
-fn a_write_that_may_not_be_is_dropped_in_silence() {
+fn forbidden_write_is_dropped_silently() {
     let mut t = Script::responder(uc());
     let readable = t.region(4096, 0x9_0000, Access::LOCAL_WRITE | Access::REMOTE_READ);
     let gone = t.region(4096, 0xa_0000, full_access());
@@ -347,7 +347,7 @@ fn a_write_that_may_not_be_is_dropped_in_silence() {
 
 /// UC-06: of a long one the first packet is refused, and the rest belongs to nothing.
 #[test]
-fn the_rest_of_a_refused_write_is_dropped() {
+fn rest_of_a_refused_write_is_dropped() {
     let mut t = Script::responder(Link { access: Access::REMOTE_READ, ..uc() });
     t.post_recv(64);
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=256");
@@ -361,7 +361,7 @@ fn the_rest_of_a_refused_write_is_dropped() {
 
 /// UC-06: the region goes while a WRITE arrives.
 #[test]
-fn a_write_whose_memory_is_deregistered_ends_there() {
+fn write_into_deregistered_memory_ends() {
     let mut t = Script::responder(uc());
     let region = t.region(4096, 0x9_0000, full_access());
     let write = format!("WRITE_FIRST psn=5 va=0x90000 rkey={} dmalen=600 len=256", region.rkey());
@@ -424,7 +424,7 @@ fn a_message_longer_than_its_receive_is_dropped() {
 
 /// §4.6: only what comes next may come.
 #[test]
-fn a_packet_of_another_message_ends_the_one_that_arrives() {
+fn packet_of_another_message_ends_the_one_in_progress() {
     for (line, drops) in [
         ("WRITE_MIDDLE psn=6 len=256", 1),
         ("WRITE_LAST psn=6 len=8", 1),
@@ -451,7 +451,7 @@ fn a_packet_of_another_message_ends_the_one_that_arrives() {
 
 /// Opcodes that UC has not: reserved ones, and those of other services.
 #[test]
-fn an_opcode_that_uc_has_not_is_dropped() {
+fn opcode_of_another_transport_is_dropped() {
     let mut t = Script::responder(uc());
     t.post_recv(64);
     let good = t.packet("SEND_ONLY psn=5 len=8");
@@ -479,7 +479,7 @@ fn an_opcode_that_uc_has_not_is_dropped() {
 
 /// It notifies of congestion, and has no place in the order of the others.
 #[test]
-fn a_congestion_notification_is_counted_and_changes_nothing() {
+fn cnp_is_counted_and_changes_nothing() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -494,7 +494,7 @@ fn a_congestion_notification_is_counted_and_changes_nothing() {
 
 /// A receive that cannot be written to would swallow every message: it fails, and all is flushed.
 #[test]
-fn a_receive_without_its_memory_fails_the_queue_pair() {
+fn receive_with_invalid_memory_fails_the_queue_pair() {
     let mut t = Script::responder(uc());
     let area = t.region(600, 0x9_0000, Access::LOCAL_WRITE);
     for lkey in [Sge::default().lkey, area.lkey()] {
@@ -508,7 +508,7 @@ fn a_receive_without_its_memory_fails_the_queue_pair() {
 
 /// The same when it is deregistered while a message arrives.
 #[test]
-fn a_receive_that_loses_its_memory_fails_the_queue_pair() {
+fn receive_with_deregistered_memory_fails_the_queue_pair() {
     let mut t = Script::responder(uc());
     let area = t.region(600, 0x9_0000, Access::LOCAL_WRITE);
     t.post_recv_sges(&[sge(&area, 0, 600)]).unwrap();
@@ -521,7 +521,7 @@ fn a_receive_that_loses_its_memory_fails_the_queue_pair() {
 
 /// QPS-04: a message that is arriving has taken the oldest receive.
 #[test]
-fn err_flushes_the_receive_of_a_message_under_way_first() {
+fn err_flushes_the_receive_of_the_message_in_progress_first() {
     let mut t = Script::responder(uc());
     t.post_recv(600);
     t.post_recv(600);
@@ -534,7 +534,7 @@ fn err_flushes_the_receive_of_a_message_under_way_first() {
 
 /// A receive queue holds what it was made for, the one taken by a message included.
 #[test]
-fn messages_that_are_given_up_take_no_place_in_the_receive_queue() {
+fn abandoned_messages_occupy_no_receive() {
     let mut link = uc();
     link.cap.max_recv_wr = 2;
     let mut t = Script::responder(link);

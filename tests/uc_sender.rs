@@ -25,7 +25,7 @@ fn uc() -> Link {
 
 /// §4.6: nothing is waited for.
 #[test]
-fn a_request_is_complete_when_it_has_left() {
+fn request_completes_when_it_is_sent() {
     let mut t = Script::requester(uc());
     t.send(1, 8);
     assert_eq!(t.sends(), []);
@@ -38,7 +38,7 @@ fn a_request_is_complete_when_it_has_left() {
 
 /// PKT-18, PKT-19
 #[test]
-fn messages_fall_into_packets() {
+fn messages_are_segmented_into_packets() {
     let mut t = Script::requester(uc());
     t.send(1, 600);
     t.write(2, 512);
@@ -72,7 +72,7 @@ fn messages_fall_into_packets() {
 
 /// REQ-02
 #[test]
-fn the_sequence_wraps_inside_a_message() {
+fn psn_wraps_within_a_message() {
     let mut t = Script::requester(Link { psn: [0xff_fffe, 5], ..uc() });
     t.send(1, 600);
     t.send(2, 1);
@@ -85,7 +85,7 @@ fn the_sequence_wraps_inside_a_message() {
 
 /// REQ-41: the conventions of each packet that leaves say where the bit may stand.
 #[test]
-fn the_solicited_bit_comes_with_the_end_of_what_is_noticed() {
+fn solicited_bit_is_set_in_the_last_packet_only() {
     let mut t = Script::requester(uc());
     let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
     t.post_flags(1, SendOp::Send, 300, flags);
@@ -100,7 +100,7 @@ fn the_solicited_bit_comes_with_the_end_of_what_is_noticed() {
 }
 
 #[test]
-fn only_who_asks_hears_of_a_success() {
+fn only_signaled_requests_complete_with_success() {
     let mut t = Script::requester(uc());
     t.post_flags(1, SendOp::Send, 8, SendFlags::empty());
     t.send(2, 8);
@@ -114,7 +114,7 @@ fn only_who_asks_hears_of_a_success() {
 }
 
 #[test]
-fn inline_bytes_are_those_of_the_time_of_posting() {
+fn inline_data_is_copied_when_posted() {
     let mut t = Script::requester(uc());
     let data = SendData::inline(&pattern(9, 200));
     t.post(SendRequest { data, ..request(1, SendOp::Send, &[]) }).unwrap();
@@ -125,7 +125,7 @@ fn inline_bytes_are_those_of_the_time_of_posting() {
 
 /// Small messages share a burst, and a queue is as long as it was made.
 #[test]
-fn the_queue_is_free_again_when_all_has_left() {
+fn send_queue_is_free_after_all_packets_left() {
     let mut t = Script::requester(uc());
     let capacity = t.link.cap.max_send_wr as usize;
     for round in 0..3 {
@@ -145,7 +145,7 @@ fn the_queue_is_free_again_when_all_has_left() {
 
 /// UC-07
 #[test]
-fn operations_with_an_answer_are_refused() {
+fn operations_with_a_response_are_refused() {
     let mut t = Script::requester(uc());
     let at = REMOTE;
     for op in [
@@ -162,7 +162,7 @@ fn operations_with_an_answer_are_refused() {
 
 /// §4.6: what UC could be told, it does not listen to.
 #[test]
-fn answers_are_dropped() {
+fn responses_are_dropped() {
     let mut t = Script::requester(uc());
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 len=8");
@@ -179,7 +179,7 @@ fn answers_are_dropped() {
 
 /// QPS-15
 #[test]
-fn a_request_without_its_memory_stops_sending_only() {
+fn request_with_invalid_memory_leads_to_sqe() {
     let mut t = Script::requester(uc());
     t.post_recv(64);
     t.send(1, 8);
@@ -205,7 +205,7 @@ fn a_request_without_its_memory_stops_sending_only() {
 
 /// Half of the message has left; the peer will miss the rest, and it has no completion as success.
 #[test]
-fn a_request_that_loses_its_memory_on_its_way_fails() {
+fn request_with_deregistered_memory_fails() {
     let mut t = Script::requester(uc());
     let region = t.region(1 << 20, 0x90_0000, full_access());
     t.post(request(1, SendOp::Send, &[sge(&region, 0, 1 << 20)])).unwrap();
@@ -244,7 +244,7 @@ fn rts_resumes_a_queue_pair_that_failed_in_sqd() {
 
 /// QPS-09: what has begun is sent to its end, and the rest is held.
 #[test]
-fn in_sqd_a_message_that_has_begun_is_finished() {
+fn uc_sqd_finishes_a_started_message() {
     let mut t = Script::requester(uc());
     t.post_op(1, SendOp::Send, 60_000);
     t.send(2, 8);
@@ -261,7 +261,7 @@ fn in_sqd_a_message_that_has_begun_is_finished() {
 
 /// QPS-04
 #[test]
-fn err_flushes_what_has_not_left() {
+fn err_flushes_unsent_requests() {
     let mut t = Script::requester(uc());
     t.post_op(1, SendOp::Send, 60_000);
     t.send(2, 8);
@@ -274,7 +274,7 @@ fn err_flushes_what_has_not_left() {
 
 /// Regions that may be read by nobody else are good enough to send from.
 #[test]
-fn sending_needs_no_rights() {
+fn sends_need_no_access_rights() {
     let mut t = Script::requester(uc());
     let region = t.region(4096, 0x90_0000, Access::empty());
     t.post(request(1, SendOp::Write { to: REMOTE }, &[sge(&region, 0, 8)])).unwrap();

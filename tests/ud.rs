@@ -54,7 +54,7 @@ fn takes(t: &mut Script, psn: u32, wr_id: u64) {
 
 /// UD-06, UD-12, PKT-22
 #[test]
-fn a_completion_tells_sender_length_immediate_data_and_solicitation() {
+fn ud_completion_has_source_length_immediate_and_solicited() {
     let mut t = ud();
     for wr_id in 1..=3 {
         assert_eq!(t.post_recv(296), wr_id);
@@ -76,7 +76,7 @@ fn a_completion_tells_sender_length_immediate_data_and_solicitation() {
 
 /// UD-01
 #[test]
-fn a_message_with_another_key_is_dropped_and_counted() {
+fn message_with_another_qkey_is_dropped_and_counted() {
     let mut t = ud();
     t.post_recv(64);
     let keys = [0, 0x1235, 0x8000_1234, 0x3412_0000, u32::MAX];
@@ -90,7 +90,7 @@ fn a_message_with_another_key_is_dropped_and_counted() {
 
 /// UD-07
 #[test]
-fn any_sequence_number_will_do_even_the_same_again() {
+fn ud_receiver_ignores_the_psn() {
     let mut t = ud();
     for (wr_id, psn) in (1..).zip([5, 5, 4, 1000, 0xff_ffff, 0, 8_388_608, 5]) {
         t.post_recv(64);
@@ -102,7 +102,7 @@ fn any_sequence_number_will_do_even_the_same_again() {
 
 /// §4.7: nothing is answered, whether or not it is asked for.
 #[test]
-fn nothing_is_answered() {
+fn receiver_sends_no_response() {
     let mut t = ud();
     t.post_recv(64);
     for qkey in ["0x00001234", "0x00000001", "0x00001234"] {
@@ -114,7 +114,7 @@ fn nothing_is_answered() {
 
 /// §4.7
 #[test]
-fn a_message_without_receive_is_dropped() {
+fn message_without_a_receive_is_dropped() {
     let mut t = ud();
     t.rx(0, &message(5, 8));
     assert_eq!((t.recvs(), t.dropped(DropReason::NoReceive)), (vec![], 1));
@@ -123,7 +123,7 @@ fn a_message_without_receive_is_dropped() {
 }
 
 #[test]
-fn a_stream_tells_before_it_has_used_up_the_receives() {
+fn stream_reports_before_it_exhausts_the_receives() {
     let mut t = ud();
     for _ in 0..100 {
         t.post_recv(100);
@@ -162,7 +162,7 @@ fn a_message_longer_than_its_receive_is_dropped() {
 
 /// A message of no bytes fills 40.
 #[test]
-fn a_receive_of_forty_bytes_takes_a_message_of_none() {
+fn receive_of_40_bytes_takes_an_empty_message() {
     let mut t = ud();
     t.post_recv(40);
     t.rx(0, &message(5, 0));
@@ -185,7 +185,7 @@ fn a_message_longer_than_the_mtu_is_dropped() {
 
 /// The 40 bytes may be laid somewhere else than the payload.
 #[test]
-fn header_and_payload_may_go_to_different_places() {
+fn grh_and_payload_scatter_to_different_sges() {
     let mut t = ud();
     let (head, body) = (sge(&t.answers, 0, 40), sge(&t.mem, 100, 60));
     t.post_recv_sges(&[head, body]).unwrap();
@@ -197,7 +197,7 @@ fn header_and_payload_may_go_to_different_places() {
 
 /// §4.7: a receive that cannot be written to would be in the way for ever.
 #[test]
-fn a_receive_without_its_memory_fails_the_queue_pair() {
+fn receive_with_invalid_memory_fails_the_queue_pair() {
     let mut t = ud();
     let region = t.region(4096, 0x90_0000, Access::LOCAL_WRITE);
     t.post_recv_sges(&[Sge { lkey: Lkey(1), ..sge(&region, 0, 64) }]).unwrap();
@@ -209,7 +209,7 @@ fn a_receive_without_its_memory_fails_the_queue_pair() {
 
 /// A queue pair takes messages from any address, to any of ours.
 #[test]
-fn a_message_may_come_from_anywhere() {
+fn ud_queue_pair_accepts_messages_from_any_address() {
     let mut t = ud();
     let from: [IpAddr; 3] = [PEER, "192.0.2.77".parse().unwrap(), OURS];
     for (wr_id, from) in (1..).zip(from) {
@@ -227,7 +227,7 @@ fn a_message_may_come_from_anywhere() {
 
 /// CRC-13: senders that number their packets in different ways may send to one queue pair.
 #[test]
-fn no_sender_is_held_to_the_habit_of_another() {
+fn ip_id_pattern_is_learned_per_sender() {
     let mut t = ud();
     for round in 0..20 {
         for (from, id) in [(PEER, 0), ([10, 0, 0, 3].into(), 0xbee0 + round)] {
@@ -272,7 +272,7 @@ fn ipv4_header(tos: u8, id: u16, flags: u8, ttl: u8) -> [u8; 20] {
 
 /// UD-04: what the socket tells is as received, the identification as the ICRC has it, or as seen.
 #[test]
-fn before_the_payload_stands_the_ipv4_header_as_received() {
+fn ipv4_header_as_received_precedes_the_payload() {
     let mut t = ud();
     let meta = RxMeta { traffic_class: 0xb9, hop_limit: 17, ..t.meta() };
     let seen = |id, dont_fragment| Some(Ipv4Fields { id, dont_fragment });
@@ -295,7 +295,7 @@ fn before_the_payload_stands_the_ipv4_header_as_received() {
 
 /// UD-04: of a burst each packet has its own identification.
 #[test]
-fn packets_that_the_kernel_has_merged_have_their_own_headers() {
+fn merged_packets_have_their_own_headers() {
     let mut t = ud();
     for wr_id in 1..=3 {
         assert_eq!(t.post_recv(64), wr_id);
@@ -312,7 +312,7 @@ fn packets_that_the_kernel_has_merged_have_their_own_headers() {
 
 /// UD-04, PKT-23
 #[test]
-fn over_ipv6_it_is_the_ipv6_header() {
+fn ipv6_header_precedes_the_payload() {
     let [ours, peer]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::2"].map(|ip| ip.parse().unwrap());
     let mut t = Script::with(rts_qp_of(QpType::Ud), |config| config.gids.push(ours.into()));
     t.post_recv(64);
@@ -347,7 +347,7 @@ fn to(wr_id: u64, len: usize, from: &Region, target: UdTarget) -> SendRequest {
 
 /// UD-06, UD-12 from the other side
 #[test]
-fn a_message_is_complete_when_it_has_left() {
+fn message_completes_when_it_is_sent() {
     let mut t = ud();
     t.send(1, 256);
     t.post_flags(2, SendOp::SendImm { imm: 7 }, 3, SendFlags::SOLICITED);
@@ -362,7 +362,7 @@ fn a_message_is_complete_when_it_has_left() {
 
 /// UD-02
 #[test]
-fn a_key_with_the_high_bit_stands_for_our_own() {
+fn qkey_with_the_high_bit_selects_the_own_qkey() {
     let mut t = ud();
     let data = t.data.clone();
     let keys = [(0x8000_0000, 0x1234), (0xffff_ffff, 0x1234), (0x7fff_ffff, 0x7fff_ffff), (0, 0)];
@@ -376,7 +376,7 @@ fn a_key_with_the_high_bit_stands_for_our_own() {
 
 /// UD-03
 #[test]
-fn a_key_with_the_high_bit_cannot_be_had() {
+fn controlled_qkey_is_refused() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});
     let qkey = QKey(0x8001_0000);
     let init = QpAttr { qkey: Some(qkey), ..t.step(QpState::Init) };
@@ -391,7 +391,7 @@ fn a_key_with_the_high_bit_cannot_be_had() {
 
 /// UD-01, UD-02: a key may change in RTS, for both directions.
 #[test]
-fn a_new_key_is_heeded() {
+fn new_qkey_takes_effect() {
     let mut t = ud();
     t.post_recv(64);
     t.modify(QpAttr { qkey: Some(QKey(0x77)), ..QpAttr::to(QpState::Rts) }).unwrap();
@@ -407,7 +407,7 @@ fn a_new_key_is_heeded() {
 
 /// UD-08: it takes its place among the completions, and no sequence number.
 #[test]
-fn a_message_longer_than_the_mtu_goes_nowhere_and_succeeds() {
+fn message_longer_than_the_mtu_is_not_sent_and_completes() {
     let mut t = ud();
     for (wr_id, len) in [(1, 257), (2, 8), (3, 4096), (4, 256), (5, 60_000)] {
         t.send(wr_id, len);
@@ -423,7 +423,7 @@ fn a_message_longer_than_the_mtu_goes_nowhere_and_succeeds() {
 
 /// One queue pair talks to many: one sequence, one source port, a burst for each run to one host.
 #[test]
-fn each_message_goes_where_it_says() {
+fn each_message_goes_to_its_address_handle() {
     let mut t = ud();
     let data = t.data.clone();
     let host = |d: u8| IpAddr::from([10, 0, 0, d]);
@@ -452,7 +452,7 @@ fn each_message_goes_where_it_says() {
 
 /// PKT-01, PKT-02: switches tell flows apart by the source port, which follows from the label.
 #[test]
-fn a_flow_label_chooses_the_source_port() {
+fn flow_label_determines_the_source_port() {
     let mut t = ud();
     t.engine.agree_on_flow(0, 0x12345, |_, wanted| wanted);
     t.engine.agree_on_flow(0, 0x54321, |_, _| 0xc777);
@@ -475,7 +475,7 @@ fn a_flow_label_chooses_the_source_port() {
 
 /// §4.7: nothing but SEND.
 #[test]
-fn operations_that_ud_has_not_are_refused() {
+fn ud_refuses_all_operations_except_send() {
     let mut t = ud();
     let at = RemoteAddr::default();
     for op in [
@@ -493,7 +493,7 @@ fn operations_that_ud_has_not_are_refused() {
 }
 
 #[test]
-fn a_message_without_a_way_is_refused() {
+fn message_without_an_address_handle_is_refused() {
     let mut t = ud();
     let refused = t.post(request(1, SendOp::Send, &[]));
     assert_eq!(refused, Err(PostError::NoTarget));
@@ -511,7 +511,7 @@ fn a_message_without_a_way_is_refused() {
 
 /// QPS-15
 #[test]
-fn a_request_without_its_memory_stops_sending_only() {
+fn request_with_invalid_memory_leads_to_sqe() {
     let mut t = ud();
     t.post_recv(64);
     let (data, qpn) = (t.data.clone(), t.qpn);
@@ -533,7 +533,7 @@ fn a_request_without_its_memory_stops_sending_only() {
 
 /// QPS-09: no message is ever half sent, so there is nothing to wait for.
 #[test]
-fn in_sqd_nothing_leaves() {
+fn sqd_sends_nothing() {
     let mut t = ud();
     t.modify(QpAttr::to(QpState::Sqd)).unwrap();
     assert_eq!(t.events(), [AsyncEvent::SqDrained(t.qpn)]);
@@ -560,7 +560,7 @@ fn sqd_holds_a_posted_message() {
 
 /// QPS-07, QPS-08: in INIT nothing is taken, in RTR it is, and no event tells of the first.
 #[test]
-fn messages_are_taken_from_rtr_on() {
+fn messages_are_received_from_rtr_on() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});
     t.bring_to(QpState::Init);
     t.post_recv(64);
@@ -574,7 +574,7 @@ fn messages_are_taken_from_rtr_on() {
 
 /// QPS-01: without key, no INIT.
 #[test]
-fn a_queue_pair_needs_a_key() {
+fn init_requires_a_qkey() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});
     let attr = QpAttr { qkey: None, ..t.step(QpState::Init) };
     let (from, to) = (QpState::Reset, QpState::Init);

@@ -51,7 +51,7 @@ fn post_stream(world: &mut World, qps: [Qpn; 2], messages: u64, len: usize) {
 
 /// A receiver that counts and is looked after in time loses nothing, wherever it is.
 #[test]
-fn a_default_socket_that_is_emptied_in_time_is_not_overrun() {
+fn default_socket_with_a_prompt_reader_does_not_overflow() {
     for qp_type in [QpType::Uc, QpType::Ud] {
         let mut world = world([10, 0, 0], |_| {});
         let qps = world.pair(&link(qp_type, 300));
@@ -91,7 +91,7 @@ fn lost_by_a_sleeper(qp_type: QpType, messages: u64, len: usize, tune: fn(&mut C
 
 /// Of a host of this machine it can be known what waits there, however long it sleeps.
 #[test]
-fn a_local_socket_is_not_overrun_while_its_owner_sleeps() {
+fn local_socket_does_not_overflow_while_its_owner_sleeps() {
     let streams = [
         (QpType::Uc, 1000, 64),
         (QpType::Uc, 500, 4096),
@@ -111,7 +111,7 @@ fn a_local_socket_is_not_overrun_while_its_owner_sleeps() {
 
 /// RC and UD share a window, and neither starves.
 #[test]
-fn what_is_acknowledged_and_what_is_not_share_a_local_socket() {
+fn rc_and_ud_share_a_local_socket_without_starvation() {
     let mut world = world([127, 0, 0], |config| config.watches_backlogs = true);
     world.network.set_conditions(Conditions::default());
     let datagrams = world.pair(&link(QpType::Ud, 300));

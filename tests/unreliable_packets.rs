@@ -74,7 +74,7 @@ fn a_packet_with_a_wrong_icrc_is_dropped() {
 
 /// CRC-08: where the identification is seen, it must be right.
 #[test]
-fn the_icrc_is_checked_with_what_is_known_of_the_ip_header() {
+fn icrc_check_uses_the_known_ip_header_fields() {
     for qp_type in SERVICES {
         let mut t = waiting(qp_type);
         let packet = t.packet(good(qp_type));
@@ -117,7 +117,7 @@ fn a_uc_packet_from_or_to_another_address_is_dropped() {
 
 /// PKT-14
 #[test]
-fn bits_that_do_not_matter_do_not() {
+fn ignored_bits_have_no_effect() {
     for qp_type in SERVICES {
         let mut t = waiting(qp_type);
         // MigReq, FECN, BECN, reserved, AckReq and reserved.
@@ -134,7 +134,7 @@ fn bits_that_do_not_matter_do_not() {
 
 /// Random headers with an ICRC that is right, wherever a message stands.
 #[test]
-fn random_headers_are_survived() {
+fn random_headers_change_nothing() {
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[4; 32]);
     for qp_type in SERVICES {
         let mut t = waiting(qp_type);

@@ -198,7 +198,7 @@ fn rebuild(datagram: &Datagram<'_>, flow: &Flow, id: u16) -> Vec<u8> {
 }
 
 #[test]
-fn every_field_of_every_valid_frame_is_read() {
+fn every_field_of_every_valid_frame_is_parsed() {
     let mut count = 0;
     for vector in Vector::valid() {
         let frame = vector.frame();
@@ -219,7 +219,7 @@ fn every_field_of_every_valid_frame_is_read() {
 }
 
 #[test]
-fn every_valid_frame_is_built_again_byte_for_byte() {
+fn every_valid_frame_is_rebuilt_byte_for_byte() {
     for vector in Vector::valid() {
         let frame = vector.frame();
         let (_, l3) = encap::ethernet(&frame).unwrap();
@@ -240,7 +240,7 @@ fn every_valid_frame_is_built_again_byte_for_byte() {
 
 /// CRC-01, CRC-09
 #[test]
-fn the_icrc_of_every_valid_frame_is_the_one_listed() {
+fn icrc_of_every_valid_frame_matches() {
     for vector in Vector::valid() {
         let listed = vector.0["icrc_u32"].as_str().unwrap().trim_start_matches("0x");
         let listed = u32::from_str_radix(listed, 16).unwrap();
@@ -260,7 +260,7 @@ fn the_icrc_of_every_valid_frame_is_the_one_listed() {
 }
 
 #[test]
-fn the_register_before_the_payload_is_the_one_listed() {
+fn crc_register_before_the_payload_matches() {
     for vector in Vector::valid().filter(|v| v.0["header_crc_state_after_bth_and_ext"].is_string())
     {
         let state = vector.0["header_crc_state_after_bth_and_ext"].as_str().unwrap();
@@ -278,7 +278,7 @@ fn the_register_before_the_payload_is_the_one_listed() {
 
 /// CRC-13
 #[test]
-fn a_hidden_identification_is_found_for_every_valid_frame() {
+fn check_recovers_the_identification_of_every_valid_frame() {
     for vector in Vector::valid() {
         let l3 = vector.ip_packet();
         let ip = encap::parse_ip(&l3).unwrap();
@@ -295,7 +295,7 @@ fn a_hidden_identification_is_found_for_every_valid_frame() {
 
 /// CRC-02
 #[test]
-fn frames_to_be_dropped_are_refused() {
+fn invalid_frames_are_refused() {
     let mut count = 0;
     for vector in Vector::all() {
         let l3 = vector.ip_packet();
@@ -335,7 +335,7 @@ fn survives(vector: &Vector, headers: usize) -> Vec<bool> {
 
 /// PKT-05, CRC-03, CRC-04, CRC-05, CRC-06
 #[test]
-fn a_router_may_change_what_it_has_to_change_and_nothing_else() {
+fn icrc_ignores_only_fields_that_routers_change() {
     // Masked bytes, from the IP header to the BTH.
     let ipv4 = [1, 8, 10, 11, 26, 27, 32];
     let survived = survives(&Vector::named("rc_send_only_5B_pad3"), 40);
@@ -351,7 +351,7 @@ fn a_router_may_change_what_it_has_to_change_and_nothing_else() {
 
 /// CRC-04, CRC-07
 #[test]
-fn neither_vlan_tag_nor_identification_is_forgotten() {
+fn vlan_tag_and_identification_are_parsed() {
     let icrc = |name: &str| icrc::of_ip_packet(&Vector::named(name).ip_packet()).unwrap().0;
     let plain = icrc("rc_send_only_5B_pad3");
     assert_eq!(plain, icrc("rc_send_only_ttl3_ce_fecn"));
@@ -365,7 +365,7 @@ fn neither_vlan_tag_nor_identification_is_forgotten() {
 }
 
 #[test]
-fn a_frame_cut_off_anywhere_is_an_error() {
+fn truncated_frame_is_an_error() {
     for vector in Vector::all() {
         let l3 = vector.ip_packet();
         let ip = encap::parse_ip(&l3).unwrap();
@@ -387,7 +387,7 @@ fn a_frame_cut_off_anywhere_is_an_error() {
 }
 
 #[test]
-fn every_valid_frame_reads_as_the_line_listed() {
+fn every_valid_frame_formats_as_listed() {
     let mut lines = String::new();
     for vector in Vector::valid() {
         let l3 = vector.ip_packet();

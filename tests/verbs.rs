@@ -1,7 +1,7 @@
-//! The verbs over loopback sockets.
+//! Tests of the verbs over loopback sockets.
 //!
-//! No test sleeps or asserts a time. What must happen is waited for, with a patience that only a
-//! failure uses up. Each test has addresses of its own, so that they can run at the same time.
+//! No test sleeps or checks a duration. Tests wait for expected events, with a limit that only a failure reaches.
+//! Each test has its own addresses, so tests can run in parallel.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 

@@ -98,7 +98,7 @@ fn invalidated(wr_id: u64, byte_len: u32, rkey: Rkey) -> Completion {
 // ---- what a peer may do through a window ----
 
 #[test]
-fn a_peer_writes_reads_and_counts_through_a_window() {
+fn peer_writes_reads_and_adds_through_a_window() {
     for mw_type in MwType::ALL {
         let mut f = Fixture::new(mw_type);
         f.region.store_u64(1000, 7).unwrap();
@@ -119,7 +119,7 @@ fn a_peer_writes_reads_and_counts_through_a_window() {
 
 /// MR-08: the range and the rights are those of the window, whatever those of its region are.
 #[test]
-fn nothing_but_the_window_is_open() {
+fn window_grants_nothing_outside_it() {
     for mw_type in MwType::ALL {
         for (va, rights, request) in [
             (BASE + 999, ALL, "WRITE_ONLY"),
@@ -166,7 +166,7 @@ fn a_peer_flushes_and_writes_atomically_through_a_window() {
 }
 
 #[test]
-fn a_zero_based_window_is_addressed_from_its_first_byte() {
+fn zero_based_window_is_addressed_from_its_first_byte() {
     let mut f = Fixture::new(MwType::Type2);
     f.info.access |= Access::ZERO_BASED;
     let rkey = f.bind();
@@ -179,7 +179,7 @@ fn a_zero_based_window_is_addressed_from_its_first_byte() {
 
 /// MR-06
 #[test]
-fn a_window_of_another_queue_pair_is_closed() {
+fn window_of_another_queue_pair_grants_no_access() {
     let mut f = Fixture::new(MwType::Type2);
     let other = KeyUser { pd: PD, qpn: Some(Qpn::new(f.t.qpn.value() ^ 0x40)) };
     f.t.memory.bind(other, f.id, 1, &f.info).unwrap();
@@ -189,7 +189,7 @@ fn a_window_of_another_queue_pair_is_closed() {
 
 /// MR-05
 #[test]
-fn the_key_before_a_bind_of_type_1_is_no_good() {
+fn type_1_bind_invalidates_the_old_key() {
     let mut f = Fixture::new(MwType::Type1);
     let old = f.bind();
     f.bind();
@@ -199,7 +199,7 @@ fn the_key_before_a_bind_of_type_1_is_no_good() {
 
 /// The owner takes the window away in the middle of a message.
 #[test]
-fn an_invalidated_window_opens_no_further_packet() {
+fn invalidated_window_admits_no_further_packet() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.rx(0, &format!("WRITE_FIRST psn=5 va=0x903e8 rkey={rkey} dmalen=512 len=256"));
@@ -214,7 +214,7 @@ fn an_invalidated_window_opens_no_further_packet() {
 
 /// RSP-37
 #[test]
-fn a_send_takes_a_window_away_and_says_so() {
+fn send_with_invalidate_unbinds_a_window_and_reports_it() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.post_recv(64);
@@ -228,7 +228,7 @@ fn a_send_takes_a_window_away_and_says_so() {
 
 /// RSP-37: the last packet says which key.
 #[test]
-fn a_long_send_invalidates_when_it_has_arrived() {
+fn long_send_with_invalidate_invalidates_with_its_last_packet() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.post_recv(512);
@@ -242,7 +242,7 @@ fn a_long_send_invalidates_when_it_has_arrived() {
 
 /// RSP-38, class J: also told to its sender, which has no other way to learn of it.
 #[test]
-fn a_send_with_a_key_that_cannot_be_invalidated_fails_the_queue_pair() {
+fn send_with_an_invalid_key_to_invalidate_fails_the_queue_pair() {
     let refused = |f: &mut Fixture, rkey: Rkey| {
         f.t.post_recv(64);
         f.t.post_recv(64);
@@ -285,7 +285,7 @@ fn a_send_with_a_key_that_cannot_be_invalidated_fails_the_queue_pair() {
 
 /// A copy of a SEND that has invalidated a key comes when the window has that key again.
 #[test]
-fn a_repeated_send_does_not_invalidate_again() {
+fn duplicate_send_does_not_invalidate_again() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.post_recv(64);
@@ -305,7 +305,7 @@ fn a_repeated_send_does_not_invalidate_again() {
 
 /// A requester that does not fence takes the memory of its own READ away (IBTA vol 1, §10.8.3.3).
 #[test]
-fn a_read_that_is_not_answered_yet_is_cut_off_by_an_invalidation() {
+fn invalidation_ends_a_read_in_progress() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.post_recv(64);
@@ -318,7 +318,7 @@ fn a_read_that_is_not_answered_yet_is_cut_off_by_an_invalidation() {
 
 /// A READ whose answer was lost is asked for again when its window is gone. That is no offence.
 #[test]
-fn a_repeated_read_of_a_window_that_is_gone_is_dropped() {
+fn duplicate_read_of_an_unbound_window_is_dropped() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     let read = format!("READ_REQUEST psn=5 ackreq va=0x903e8 rkey={rkey} dmalen=8");
@@ -335,7 +335,7 @@ fn a_repeated_read_of_a_window_that_is_gone_is_dropped() {
 // ---- SEND with invalidate, sent ----
 
 #[test]
-fn the_last_packet_of_a_send_names_the_key() {
+fn last_packet_of_a_send_has_the_key_to_invalidate() {
     let mut t = Script::requester(rts_qp());
     t.post_op(1, SendOp::SendInv { rkey: Rkey(0x1a2b) }, 8);
     let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
@@ -348,7 +348,7 @@ fn the_last_packet_of_a_send_names_the_key() {
 }
 
 #[test]
-fn a_send_that_could_not_invalidate_is_a_remote_access_error() {
+fn failed_invalidation_by_the_peer_is_a_remote_access_error() {
     let mut t = Script::requester(rts_qp());
     t.post_op(1, SendOp::SendInv { rkey: Rkey(0x1a2b) }, 8);
     t.tx(0, "SEND_ONLY_INV psn=5 ackreq inv=0x00001a2b len=8");
@@ -359,7 +359,7 @@ fn a_send_that_could_not_invalidate_is_a_remote_access_error() {
 // ---- binding and invalidating: what takes no packet ----
 
 #[test]
-fn a_bind_takes_no_psn_and_completes_in_its_turn() {
+fn bind_takes_no_psn_and_completes_in_order() {
     for mw_type in MwType::ALL {
         let mut f = Fixture::new(mw_type);
         f.t.send(1, 8);
@@ -378,7 +378,7 @@ fn a_bind_takes_no_psn_and_completes_in_its_turn() {
 
 /// REQ-34
 #[test]
-fn an_invalidation_waits_for_everything_before_it() {
+fn local_invalidate_waits_for_all_earlier_requests() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.send(1, 8);
@@ -399,7 +399,7 @@ fn an_invalidation_waits_for_everything_before_it() {
 }
 
 #[test]
-fn a_fenced_bind_waits_for_reads() {
+fn fenced_bind_waits_for_reads() {
     for fence in [SendFlags::empty(), SendFlags::FENCE] {
         let mut f = Fixture::new(MwType::Type1);
         let before = f.key();
@@ -419,7 +419,7 @@ fn a_fenced_bind_waits_for_reads() {
 
 /// A second bind of the same window would fail, and so would a second invalidation.
 #[test]
-fn what_is_done_here_is_not_done_again_when_packets_are_sent_again() {
+fn retransmission_does_not_repeat_local_requests() {
     let mut f = Fixture::new(MwType::Type2);
     f.t.send(1, 8);
     let rkey = f.post_bind(2);
@@ -438,7 +438,7 @@ fn what_is_done_here_is_not_done_again_when_packets_are_sent_again() {
 
 /// The acknowledgement comes while the cursor stands before the bind, ready to send again.
 #[test]
-fn a_bind_between_two_sends_survives_late_news() {
+fn bind_between_two_sends_survives_a_late_ack() {
     let mut f = Fixture::new(MwType::Type2);
     f.t.send(1, 8);
     f.post_bind(2);
@@ -455,7 +455,7 @@ fn a_bind_between_two_sends_survives_late_news() {
 
 /// MR-07, REQ-35: also when it is not signaled.
 #[test]
-fn a_bind_that_fails_ends_the_queue_pair_when_its_turn_comes() {
+fn failed_bind_fails_the_queue_pair_in_order() {
     let mut f = Fixture::new(MwType::Type2);
     f.info.length = 4096;
     let before = f.key();
@@ -473,7 +473,7 @@ fn a_bind_that_fails_ends_the_queue_pair_when_its_turn_comes() {
 
 /// MR-04: neither a region nor a window of type 1, of nobody, or of another queue pair.
 #[test]
-fn what_cannot_be_invalidated_fails_the_request() {
+fn invalidation_of_an_invalid_key_fails_the_request() {
     let fails = |f: &mut Fixture, rkey: Rkey| {
         f.t.post(SendRequest::local_inv(1, rkey)).unwrap();
         f.t.quiet(0);
@@ -502,7 +502,7 @@ fn what_cannot_be_invalidated_fails_the_request() {
 }
 
 #[test]
-fn without_the_flag_a_bind_and_an_invalidation_are_not_announced() {
+fn unsignaled_bind_and_invalidation_do_not_complete() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.key().inc();
     f.t.post(SendRequest::bind_mw(1, f.id, rkey, f.info)).unwrap();
@@ -514,7 +514,7 @@ fn without_the_flag_a_bind_and_an_invalidation_are_not_announced() {
 }
 
 #[test]
-fn in_sqd_a_bind_is_held() {
+fn sqd_holds_a_bind() {
     let mut f = Fixture::new(MwType::Type1);
     f.t.modify(QpAttr::to(QpState::Sqd)).unwrap();
     f.t.events();
@@ -528,7 +528,7 @@ fn in_sqd_a_bind_is_held() {
 }
 
 #[test]
-fn in_the_error_state_nothing_is_bound_or_invalidated() {
+fn err_flushes_binds_and_invalidations() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.modify(QpAttr::to(QpState::Err)).unwrap();
@@ -540,7 +540,7 @@ fn in_the_error_state_nothing_is_bound_or_invalidated() {
 }
 
 #[test]
-fn a_queue_pair_that_begins_anew_or_is_gone_has_lost_its_windows() {
+fn reset_or_destroyed_queue_pair_frees_its_windows() {
     let mut f = Fixture::new(MwType::Type2);
     let rkey = f.bind();
     f.t.modify(QpAttr::to(QpState::Reset)).unwrap();
@@ -556,7 +556,7 @@ fn a_queue_pair_that_begins_anew_or_is_gone_has_lost_its_windows() {
 // ---- what is not taken ----
 
 #[test]
-fn posting_refuses_what_no_window_can_be() {
+fn posting_refuses_invalid_binds() {
     let mut f = Fixture::new(MwType::Type1);
     let rkey = f.key().inc();
     let access = Access::LOCAL_WRITE | Access::MW_BIND;
@@ -576,7 +576,7 @@ fn posting_refuses_what_no_window_can_be() {
 
 /// UC has windows, and no packet that names a key; UD has neither.
 #[test]
-fn the_other_services_have_what_their_packets_allow() {
+fn uc_and_ud_support_their_window_operations() {
     let send_inv = || SendRequest::send_inv(1, SendData::none(), Rkey(1));
     let refused = |qp_type, operation| Err(PostError::NoSuchOperation { qp_type, operation });
     let mut f = Fixture::on(Script::requester(rts_qp_of(QpType::Uc)), MwType::Type2);
@@ -610,7 +610,7 @@ fn the_other_services_have_what_their_packets_allow() {
 
 /// Nothing outstanding and nothing to send: a bind alone is carried out, on any path.
 #[test]
-fn binds_alone_are_carried_out_as_they_are_posted() {
+fn binds_execute_when_posted_to_an_idle_queue() {
     let mut f = Fixture::on(Script::requester(Link { rd_atomic: 0, ..rts_qp() }), MwType::Type1);
     for wr_id in 1..=10 {
         let rkey = f.post_bind(wr_id);

@@ -150,14 +150,14 @@ fn lend_and_take_back(seed: u64, loss: f64) -> u64 {
 
 /// RSP-37
 #[test]
-fn windows_are_lent_and_given_back_in_order() {
+fn windows_are_granted_and_invalidated_in_order() {
     assert_eq!(lend_and_take_back(1, 0.0), 0);
 }
 
 /// A SEND that invalidates is repeated when the window has been bound again already, and a bind stands
 /// between packets that are sent again.
 #[test]
-fn and_so_they_are_when_packets_are_lost_and_repeated() {
+fn windows_are_granted_and_invalidated_despite_loss_and_duplicates() {
     for seed in 2..42 {
         assert!(lend_and_take_back(seed, 0.05) > 0, "seed {seed:#x}");
     }

@@ -173,7 +173,7 @@ macro_rules! assert_comes_back {
 
 proptest! {
     #[test]
-    fn every_header_comes_back(bth in bth(), tver in 0..16_u8, extensions in extensions()) {
+    fn every_header_survives_write_and_parse(bth in bth(), tver in 0..16_u8, extensions in extensions()) {
         let mut bytes = [0xff; Bth::LEN];
         let bth = Bth { tver, ..bth };
         bth.write(&mut bytes);
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn every_packet_comes_back(
+    fn every_packet_survives_build_and_parse(
         bth in bth(),
         extensions in extensions(),
         payload in prop::collection::vec(any::<u8>(), 0..300),
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn one_byte_less_than_the_headers_need_is_an_error(bth in bth(), extensions in extensions()) {
+    fn packet_one_byte_shorter_than_its_headers_is_an_error(bth in bth(), extensions in extensions()) {
         let (bth, bytes) = build(&bth, &extensions, b"");
         let parsed = Datagram::parse(&bytes[..bytes.len() - 1]);
         prop_assert!(matches!(parsed, Err(ParseError::Truncated { .. })), "{:?}", parsed);
@@ -248,7 +248,7 @@ proptest! {
 
     /// CRC-13
     #[test]
-    fn a_hidden_identification_is_recovered_and_a_flipped_bit_is_not(
+    fn check_recovers_an_identification_and_rejects_flipped_bits(
         payload in prop::collection::vec(any::<u8>(), 0..300),
         path in path(),
         id: u16,
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_packet_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+    fn random_bytes_parse_to_a_packet_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
         if let Ok(datagram) = Datagram::parse(&bytes) {
             prop_assert_eq!(datagram.bth.tver, 0);
             let around = datagram.bth.opcode.header_len() + usize::from(datagram.bth.pad) + 4;
@@ -293,7 +293,7 @@ proptest! {
     }
 
     #[test]
-    fn almost_packets_are_a_packet_or_an_error(
+    fn mutated_packets_parse_to_a_packet_or_an_error(
         opcode in opcode(),
         mut bytes in prop::collection::vec(any::<u8>(), 16..120),
     ) {
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_is_made_of_whole_messages(opcodes in prop::collection::vec(opcode(), 0..40)) {
+    fn accepted_sequence_consists_of_whole_messages(opcodes in prop::collection::vec(opcode(), 0..40)) {
         // What `next` accepts out of any order is a stream in order.
         let mut sequence = Sequence::Idle;
         let mut open: Option<Opcode> = None;

@@ -43,7 +43,7 @@ fn refused(t: &mut Script, request: &str, nak: &str) {
 
 /// A message goes to the queue that its packets name, and completes at the queue's completion queue.
 #[test]
-fn a_message_goes_to_the_queue_that_it_names() {
+fn xrc_message_takes_a_request_of_its_srq() {
     let mut t = target();
     let (first, second) = (t.named.unwrap(), t.create_xrc_srq(PD, CqId(77)));
     let (one, other) =
@@ -66,7 +66,7 @@ fn a_message_goes_to_the_queue_that_it_names() {
 
 /// RSP-01, RSP-11: the rest is as in RC, and answers name no queue.
 #[test]
-fn requests_are_answered_as_those_of_rc() {
+fn xrc_requests_are_answered_like_rc_requests() {
     let mut t = target();
     t.post_recv(0);
     t.rx(0, "WRITE_FIRST psn=5 srqn=ours va=0x1000 rkey=mem dmalen=264 len=256");
@@ -90,7 +90,7 @@ fn requests_are_answered_as_those_of_rc() {
 
 /// RSP-23: of the queue that is named; another does not help.
 #[test]
-fn an_empty_queue_makes_the_peer_wait() {
+fn empty_xrc_srq_causes_an_rnr_nak() {
     let mut t = target();
     let other = t.create_xrc_srq(PD, RECV_CQ);
     t.engine.post_srq_recv(other, RecvRequest::default()).unwrap();
@@ -104,7 +104,7 @@ fn an_empty_queue_makes_the_peer_wait() {
 
 /// Every request names a queue of the target's domain, also one that takes nothing from it.
 #[test]
-fn a_queue_that_is_not_of_the_domain_is_an_invalid_request() {
+fn srq_of_another_xrc_domain_is_an_invalid_request() {
     let foreign = |t: &mut Script| {
         let xrc = Some(XrcSrq { domain: XrcdId(2), cq: RECV_CQ });
         t.engine.create_srq(SrqInit { pd: PD, max_wr: 1, max_sge: 1, xrc }).unwrap()
@@ -132,7 +132,7 @@ fn a_queue_that_is_not_of_the_domain_is_an_invalid_request() {
 
 /// RSP-02, RSP-04: what is not new is not looked at, whatever it names.
 #[test]
-fn what_is_repeated_or_too_early_is_no_invalid_request() {
+fn duplicate_or_early_packet_is_no_invalid_request() {
     let mut t = target();
     t.post_recv(64);
     t.rx(0, "SEND_ONLY psn=7 ackreq srqn=0xabcdef len=8");
@@ -146,7 +146,7 @@ fn what_is_repeated_or_too_early_is_no_invalid_request() {
 
 /// RSP-16, RSP-46
 #[test]
-fn a_message_is_for_one_queue() {
+fn xrc_message_belongs_to_one_srq() {
     for (first, next, ends) in [
         ("SEND_FIRST psn=5 srqn=ours len=256", "SEND_LAST psn=6 ackreq srqn=@ len=8", true),
         (
@@ -174,7 +174,7 @@ fn a_message_is_for_one_queue() {
 
 /// MR-11, RSP-26: a target has no protection domain; keys are those of the queue's.
 #[test]
-fn keys_are_looked_for_in_the_domain_of_the_queue() {
+fn xrc_keys_belong_to_the_domain_of_the_srq() {
     let mut t = target();
     let pd = PdId(9);
     let other = t.create_xrc_srq(pd, RECV_CQ);
@@ -197,7 +197,7 @@ fn keys_are_looked_for_in_the_domain_of_the_queue() {
 /// RSP-05: a READ is asked for again while a later message is under way, which is for a queue of
 /// another protection domain.
 #[test]
-fn a_repeated_read_has_the_domain_of_its_own_queue() {
+fn duplicate_xrc_read_uses_the_domain_of_its_own_srq() {
     let read = "READ_REQUEST psn=5 ackreq srqn=ours va=0x1000 rkey=mem dmalen=8";
     let mut t = target();
     let other = t.create_xrc_srq(PdId(9), RECV_CQ);
@@ -215,7 +215,7 @@ fn a_repeated_read_has_the_domain_of_its_own_queue() {
 
 /// PKT-11: what is of another transport, or for the other half, is dropped.
 #[test]
-fn a_target_takes_xrc_requests_and_nothing_else() {
+fn xrc_target_accepts_xrc_requests_only() {
     let mut t = target();
     for packet in [
         "RC SEND_ONLY qp=@ psn=5 len=8",
@@ -237,7 +237,7 @@ fn a_target_takes_xrc_requests_and_nothing_else() {
 
 /// QPS-04, QPS-11: the request of the message under way ends at the queue's completion queue.
 #[test]
-fn err_flushes_the_request_of_a_message_under_way() {
+fn err_flushes_the_request_of_the_message_in_progress() {
     let mut t = target();
     t.post_recv(600);
     t.post_recv(600);
@@ -256,7 +256,7 @@ fn err_flushes_the_request_of_a_message_under_way() {
 }
 
 #[test]
-fn a_queue_may_be_destroyed_while_a_message_for_it_is_under_way() {
+fn xrc_srq_is_destroyed_during_a_message() {
     let mut t = target();
     let srqn = t.named.unwrap();
     t.post_recv(600);
@@ -268,7 +268,7 @@ fn a_queue_may_be_destroyed_while_a_message_for_it_is_under_way() {
 
 /// CC-10
 #[test]
-fn a_queue_fails_with_its_completion_queue_and_whoever_names_it_with_it() {
+fn cq_overrun_fails_the_xrc_srq_and_targets_that_use_it() {
     let mut t = target();
     let srqn = t.named.unwrap();
     t.post_recv(64);
@@ -289,7 +289,7 @@ fn a_queue_fails_with_its_completion_queue_and_whoever_names_it_with_it() {
 
 /// CC-10: a target completes nothing, and an initiator no receive requests.
 #[test]
-fn a_completion_queue_takes_only_the_halves_with_it_that_complete_there() {
+fn cq_overrun_fails_only_the_xrc_sides_that_use_it() {
     for (mut t, failed_by_send_cq) in [(target(), false), (initiator(), true)] {
         t.engine.handle_cq_overflow(Instant::ZERO, RECV_CQ);
         assert_eq!(t.state(), QpState::Rts);
@@ -300,7 +300,7 @@ fn a_completion_queue_takes_only_the_halves_with_it_that_complete_there() {
 }
 
 #[test]
-fn each_half_takes_requests_of_its_own_and_no_others() {
+fn xrc_initiator_and_target_accept_their_own_requests_only() {
     let mut t = target();
     let qpn = t.qpn;
     let no_queue = |qp_type, queue| Err(PostError::NoQueue { qpn, qp_type, queue });
@@ -324,7 +324,7 @@ fn each_half_takes_requests_of_its_own_and_no_others() {
 }
 
 #[test]
-fn queues_of_xrc_and_others_are_not_confused() {
+fn xrc_srqs_and_other_srqs_are_not_interchangeable() {
     let mut t = target();
     let srqn = t.named.unwrap();
     let create = |t: &mut Script, qp_type, srq, xrcd| {
@@ -344,7 +344,7 @@ fn queues_of_xrc_and_others_are_not_confused() {
 }
 
 #[test]
-fn each_queue_needs_a_completion_queue() {
+fn xrc_srq_requires_a_completion_queue() {
     let mut t = target();
     let mut create = |qp_type, send_cq, recv_cq| {
         let link = Link { qp_type, xrcd: Some(XRCD), ..rts_qp() };
@@ -365,7 +365,7 @@ fn each_queue_needs_a_completion_queue() {
 
 /// Every packet of every request names the queue, before the other headers.
 #[test]
-fn every_request_packet_names_the_queue() {
+fn every_xrc_request_packet_names_its_srq() {
     let mut t = initiator();
     t.send(1, 520);
     t.tx(0, "SEND_FIRST psn=5 srqn=0x000345 len=256");
@@ -393,7 +393,7 @@ fn every_request_packet_names_the_queue() {
 }
 
 #[test]
-fn each_request_names_a_queue_of_its_own() {
+fn each_xrc_request_selects_its_srq() {
     let mut t = initiator();
     for srqn in [0x11, 0x22] {
         let send = SendRequest::send(srqn, sge(&t.data, 0, 8)).to(Srqn::new(srqn as u32));
@@ -407,7 +407,7 @@ fn each_request_names_a_queue_of_its_own() {
 
 /// REQ-19, REQ-23: what is sent again names the same queue.
 #[test]
-fn what_is_sent_again_is_the_same() {
+fn xrc_retransmission_names_the_same_srq() {
     let mut t = initiator();
     t.send(1, 300);
     t.tx(0, "SEND_FIRST psn=5 srqn=0x000345 len=256");
@@ -423,7 +423,7 @@ fn what_is_sent_again_is_the_same() {
 
 /// REQ-21: a queue that the peer does not have.
 #[test]
-fn a_refusal_ends_the_request() {
+fn nak_fails_the_xrc_request() {
     let mut t = initiator();
     t.send(1, 8);
     t.send(2, 8);
@@ -435,7 +435,7 @@ fn a_refusal_ends_the_request() {
 }
 
 #[test]
-fn an_initiator_takes_xrc_responses_and_nothing_else() {
+fn xrc_initiator_accepts_xrc_responses_only() {
     let mut t = initiator();
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq srqn=0x000345 len=8");

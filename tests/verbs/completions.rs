@@ -1,4 +1,4 @@
-//! Completion queues: their size, their moderation, and what can be asked of a completion.
+//! Completion queues: size, moderation, and the fields of completions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::choice::Choice;
 use crate::node::{Node, WAIT_LIMIT, open, single_attempt};
 use crate::within::{found, until};
 
-/// A queue pair that is its own peer, with a completion queue made as `config` says.
+/// Returns a queue pair that is its own peer, with a completion queue of these attributes.
 fn alone(ctx: Context, config: &CqConfig<'_>) -> Node {
     let cq = ctx.create_cq_ex(config).unwrap();
     let node = Node::with_cq(ctx, cq);
@@ -17,18 +17,18 @@ fn alone(ctx: Context, config: &CqConfig<'_>) -> Node {
     node
 }
 
-/// Posts WRITEs with these numbers, whose ends all go to the completion queue.
+/// Posts WRITEs with these numbers, all signaled.
 fn write(node: &Node, wr_ids: std::ops::Range<u64>) {
     for wr_id in wr_ids {
         node.send(SendRequest::write(wr_id, SendData::inline(b"x"), node.mr.remote(0)));
     }
 }
 
-/// Waits until so many WRITEs have succeeded, without looking at their completions.
+/// Waits until this many WRITEs have succeeded, without taking their completions.
 fn complete_writes(node: &Node, writes: u64) {
     let other = node.ctx.create_cq(1, None).unwrap();
     until("the WRITEs to succeed", || {
-        // To look at an empty queue takes a turn.
+        // Polling an empty queue makes progress.
         assert_eq!(other.poll_one(), None);
         node.ctx.device_info().unwrap().counters.writes_completed >= writes
     });
@@ -90,13 +90,13 @@ fn moderated_cq_announces_completions_together() {
     assert!(channel.wait(Duration::ZERO).is_err(), "two are not enough");
     write(&node, 2..3);
     assert!(channel.wait(WAIT_LIMIT).unwrap() == node.cq);
-    // Neither count nor time would announce this one, but for the change.
+    // The change of the moderation announces this completion: neither count nor time has been reached.
     node.cq.req_notify(false);
     write(&node, 3..4);
     complete_writes(&node, 4);
     node.cq.modify(Moderation::default()).unwrap();
     assert!(channel.wait(WAIT_LIMIT).unwrap() == node.cq);
-    // The thread of the device keeps the time.
+    // The device's thread runs the timer.
     node.cq.modify(Moderation { count: 9, period: 1 }).unwrap();
     node.cq.req_notify(false);
     write(&node, 4..5);
@@ -117,7 +117,7 @@ fn polling_returns_every_field_of_a_completion() {
     assert_eq!((polling.qp_num(), polling.src_qp()), (node.qp.qpn(), None));
     let after = node.ctx.query_rt_values().raw_clock;
     assert!(before <= polling.completion_ts() && polling.completion_ts() <= after);
-    // The two clocks are not read at once, and somebody may set one by a little.
+    // The two clocks are read at different times, and the wall clock may be adjusted by a little.
     let (wall, slack) = (polling.completion_wallclock(), Duration::from_secs(1));
     assert!(wall_before - slack < wall && wall < wall_clock(after) + slack);
     assert!(!polling.next_poll());
@@ -138,7 +138,7 @@ fn polling_returns_completions_in_order() {
     assert!(node.cq.start_poll().is_none());
 }
 
-/// What is in a completion queue stays in order whatever its size does meanwhile.
+/// A completion queue keeps the order of its completions during random changes of its size.
 #[test]
 fn random_resizing_keeps_all_completions() {
     for seed in 1..=20 {
@@ -147,13 +147,13 @@ fn random_resizing_keeps_all_completions() {
         let (mut posted, mut seen) = (0, Vec::new());
         while posted < 400 {
             let outstanding = posted - seen.len() as u64;
-            // Of what the queues hold.
+            // Free space of the queues.
             let room = (node.cq.depth() as u64).min(100).saturating_sub(outstanding);
             let batch = choice.below(room.min(40) + 1);
             write(&node, posted..posted + batch);
             posted += batch;
             node.cq.poll(&mut seen, choice.below(60) as usize);
-            // Never below what may still come.
+            // Not smaller than the number of outstanding completions.
             let outstanding = posted - seen.len() as u64;
             let depth = outstanding.max(1) + choice.below(100);
             node.cq.resize(depth as usize).unwrap();

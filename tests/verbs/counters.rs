@@ -1,4 +1,4 @@
-//! What devices and queue pairs have counted, as programs and Prometheus read it.
+//! Counters of devices and queue pairs, for programs and for Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::node::{Node, fresh_ip, open, open_with, single_attempt};
 
-/// The names of a directory's files, and what is in them.
+/// Returns the names and contents of the files in a directory.
 fn files(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -37,7 +37,7 @@ fn device_counters_are_the_sum_of_its_queue_pairs() {
     assert_eq!((after.protocol, after.by_qp), (mine, Vec::new()));
 }
 
-/// A line of the text format: the metric, its labels, its value.
+/// Parses a line of the text format: metric, labels, value.
 fn parsed(line: &str) -> (&str, Vec<&str>, u64) {
     let (series, value) = line.rsplit_once(' ').unwrap();
     let (metric, labels) = series.strip_suffix('}').unwrap().split_once('{').unwrap();
@@ -45,7 +45,7 @@ fn parsed(line: &str) -> (&str, Vec<&str>, u64) {
     (metric, labels.split(',').collect(), value.parse().unwrap())
 }
 
-/// Each metric is introduced by its help and its type, and only once; each series is there once.
+/// Each metric has one help line and one type line before its samples, and each sample occurs once.
 #[test]
 fn prometheus_text_is_well_formed_and_has_all_counters() {
     let (a, b) = Node::pair_on(open_with(OpenOptions::default().name("one\"of\\us")), open());
@@ -83,7 +83,7 @@ fn device_writes_its_counters_to_a_file() {
     let ctx =
         open_with(OpenOptions::default().name("net/0").counters(directory.path()).impair(lossy));
     let name = format!("net_0-{}.prom", ctx.ip());
-    // It can be read as soon as the device is there, and nothing else lies about.
+    // The file is readable as soon as the device is open, and the directory contains no other file.
     assert_eq!(
         files(directory.path()).into_keys().collect::<Vec<_>>(),
         std::slice::from_ref(&name)
@@ -117,10 +117,10 @@ fn missing_counter_directory_is_an_error_with_its_name() {
     );
 }
 
-/// The page that lists every counter.
+/// Page that lists every counter.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/COUNTERS.md");
 
-/// The page has a row for each counter, which is written by this test with `SNAPSHOTS=write`.
+/// The page has a row for each counter. With `SNAPSHOTS=write` this test writes the page.
 #[test]
 fn counters_page_lists_every_counter() {
     let page = fs::read_to_string(PAGE).unwrap();

@@ -1,4 +1,4 @@
-//! UD on loopback sockets: each message reaches the one it is for.
+//! UD over loopback sockets.
 
 use std::io::{BufReader, Write};
 use std::net::IpAddr;
@@ -10,14 +10,14 @@ use softroce::verbs::*;
 use crate::node::{Node, QKEY, RECV_BYTES, datagrams, fresh_ip, open, open_with};
 use crate::process::{line, role, start, started_by_another_test};
 
-/// Sends `text` to a queue pair, and waits until it has left.
+/// Sends `text` to a queue pair, and waits for the completion.
 fn send(node: &Node, to: &Endpoint, text: &str) {
     let ah = node.pd.create_ah(AddressVector::to(to.gid)).unwrap();
     let message = SendRequest::send(99, SendData::inline(text.as_bytes()));
     node.send(message.to(ah.target(to.qpn, QKEY)));
 }
 
-/// The next message: its text, and who has sent it by the completion and by the header.
+/// Returns the text of the next message, and its sender according to the completion and to the header.
 fn received(node: &Node) -> (String, Endpoint) {
     let completion = loop {
         let completion = node.next();
@@ -34,7 +34,7 @@ fn received(node: &Node) -> (String, Endpoint) {
     (String::from_utf8(text.to_vec()).unwrap(), sender)
 }
 
-/// Where a queue pair is, but for its PSN, which UD does not look at.
+/// Returns the endpoint of a queue pair with PSN 0, because UD does not use it.
 fn address_of(node: &Node) -> Endpoint {
     Endpoint { psn: Psn::default(), ..node.qp.endpoint() }
 }
@@ -47,7 +47,7 @@ fn queue_pair_receives_its_own_datagram() {
     assert_eq!(received(&node), ("to myself".into(), address_of(&node)));
 }
 
-/// The header before the message is the one it came with, to the traffic class and the TTL.
+/// The header before the message contains the traffic class and the TTL of the packet.
 #[test]
 fn received_header_has_traffic_class_and_ttl() {
     let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
@@ -60,7 +60,7 @@ fn received_header_has_traffic_class_and_ttl() {
     assert_eq!((b.bytes(21, 1), b.bytes(28, 1)), (vec![0x48], vec![7]));
 }
 
-/// Notes the UDP source ports of what is sent.
+/// Records the UDP source ports of sent packets.
 struct SourcePorts(Arc<Mutex<Vec<u16>>>);
 
 impl Sink for SourcePorts {
@@ -72,7 +72,7 @@ impl Sink for SourcePorts {
     }
 }
 
-/// PKT-02: what does not fit a flow leaves from another port, and arrives like the rest.
+/// PKT-02: messages with different flow labels leave from different ports, and all arrive.
 #[test]
 fn flow_label_determines_the_source_port() {
     let ports = Arc::default();
@@ -89,7 +89,7 @@ fn flow_label_determines_the_source_port() {
     assert!(ports.len() == 2 && ports[0] != ports[1], "{ports:?}");
 }
 
-/// What goes where nobody is, is gone, and nothing else is.
+/// A datagram to a missing queue pair is lost, and later ones arrive.
 #[test]
 fn datagram_to_a_missing_queue_pair_completes() {
     let (a, b) = (datagrams(open(), 1), datagrams(open(), 1));
@@ -105,16 +105,16 @@ fn datagram_to_a_missing_queue_pair_completes() {
     assert_eq!(a.qp.state().unwrap(), QpState::Rts);
 }
 
-/// The test that is one of the three processes.
+/// Test that runs one of the three processes.
 const ONE_OF_THREE: &str = "datagrams::one_of_three";
 
-/// Tells where it is, is told where all three are, sends to the other two, and hears from them.
+/// Prints its endpoint, reads those of all three processes, sends to the other two, and receives from them.
 #[test]
 fn one_of_three() {
     let Some(role) = role() else { return started_by_another_test() };
     let (me, ip) = role.split_once(' ').unwrap();
     let ip: IpAddr = ip.parse().unwrap();
-    // More than are for it.
+    // More receive requests than messages.
     let node = datagrams(Context::open(OpenOptions::default().ip(ip)).unwrap(), 6);
     println!("\nendpoint {}", node.qp.endpoint());
     let mut input = std::io::stdin().lock();
@@ -131,14 +131,14 @@ fn one_of_three() {
     let expected = others.map(|(name, peer)| (format!("from {name} to {me}"), peer));
     assert_eq!(heard.to_vec(), expected.collect::<Vec<_>>());
     println!("\nheard");
-    // All messages are where they belong by now.
+    // All messages have arrived at their destinations.
     line(&mut input, "end");
     while let Some(completion) = node.cq.poll_one() {
         assert_eq!(completion.opcode, WcOpcode::Send, "{completion:?}");
     }
 }
 
-/// UD-06: three processes, each to the two others.
+/// UD-06: three processes, each of which sends to the two others.
 #[test]
 fn datagrams_among_three_processes_reach_their_destinations() {
     let mut children = [0, 1, 2].map(|n| start(ONE_OF_THREE, &format!("{n} {}", fresh_ip())));

@@ -1,5 +1,4 @@
-//! What C must know before it destroys an object: who needs it, and which events are in somebody's
-//! hands.
+//! Destruction of objects that are in use or have unacknowledged events.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use softroce::verbs::*;
 
 use crate::node::{Node, WAIT_LIMIT, open, single_attempt};
 
-/// A queue pair that is its own peer, announced by `channel`.
+/// Returns a queue pair that is its own peer, with a completion queue on `channel`.
 fn announced(ctx: &Context, channel: &CompletionChannel) -> Node {
     let cq = ctx.create_cq(16, Some(channel)).unwrap();
     let node = Node::with_cq(ctx.clone(), cq);
@@ -104,7 +103,7 @@ fn unacknowledged_async_event_prevents_destruction() {
     assert!(qp.wait_acknowledged(Duration::ZERO).is_err());
     qp.ack_async_events(1);
     qp.wait_acknowledged(Duration::ZERO).unwrap();
-    // Who does not want to count need not.
+    // Programs need not count their acknowledgements.
     qp.modify(QpAttr::to(QpState::Rts)).unwrap();
     sqd();
     assert_eq!(node.event(), event);
@@ -171,7 +170,7 @@ fn parent_domain_stands_for_its_protection_domain() {
     let (pd, td) = (ctx.alloc_pd(), ctx.alloc_td());
     let parent = ctx.alloc_parent_domain(&pd, Some(&td)).unwrap();
     assert_eq!((parent.thread_domain(), pd.thread_domain()), (Some(&td), None));
-    // Memory of the one and a queue pair of the other belong together.
+    // Both domains may use memory of either.
     let mr = pd.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let cq =
         ctx.create_cq_ex(&CqConfig { parent_domain: Some(&parent), ..CqConfig::new(4) }).unwrap();

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is told.
+//! Errors of verbs and of work requests.
 
 use std::cell::RefCell;
 use std::net::UdpSocket;
@@ -8,7 +8,7 @@ use softroce::verbs::*;
 
 use crate::node::{MEMORY_BYTES, Node, PROCESS_START_LOCK, WAIT_LIMIT, fresh_ip, open};
 
-/// Runs a request that the peer refuses: how it ends, and which event the peer has.
+/// Runs a request that the peer refuses, and returns its status and the event of the peer.
 fn refused(request: impl Fn(&Node, &Node) -> SendRequest) -> (WcStatus, AsyncEvent, Qpn) {
     let (a, b) = Node::pair();
     a.send(request(&a, &b));
@@ -21,7 +21,7 @@ fn refused(request: impl Fn(&Node, &Node) -> SendRequest) -> (WcStatus, AsyncEve
 
 #[test]
 fn invalid_keys_ranges_and_rights_are_remote_access_errors() {
-    // Regions that stay registered.
+    // Keeps the regions registered.
     let kept = RefCell::new(Vec::new());
     let write = |a: &Node, to| SendRequest::write(1, a.mr.sge(..8), to);
     let foreign = |a: &Node, b: &Node| {
@@ -240,7 +240,7 @@ fn device_creates_max_cq_completion_queues() {
     ctx.create_cq(1, None).unwrap();
 }
 
-/// Each limit that is told is one that is kept.
+/// The device enforces the limits that it reports.
 #[test]
 fn queue_pair_enforces_the_limits_of_its_device() {
     let ctx = open();

@@ -1,5 +1,5 @@
-//! What goes wrong around a device: limits of the process, a peer that stops, an interface that goes
-//! down, a socket that is closed by somebody else, a panic.
+//! Failures around a device: process limits, a stopped peer, an interface that goes down, a socket closed by other
+//! code, a panic.
 
 use std::env;
 use std::fs::{self, File};
@@ -24,10 +24,10 @@ use crate::process::{
 };
 use crate::within::until;
 
-/// The test that has a process to itself.
+/// Test that runs in its own process.
 const SUBPROCESS: &str = "faults::subprocess";
 
-/// What the other process does; nothing when it is not asked to.
+/// Runs the role of the subprocess; does nothing without a role.
 #[test]
 fn subprocess() {
     match role().as_deref() {
@@ -41,7 +41,7 @@ fn subprocess() {
     println!("\n{SUCCESS_LINE}");
 }
 
-/// Has another process play a role under a limit of the shell's.
+/// Runs a role in another process, under a limit of the shell (`ulimit`).
 fn under(limit: &str, role: &str) {
     let mut bash = Command::new("bash");
     bash.args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]).arg(env::current_exe().unwrap());
@@ -50,7 +50,7 @@ fn under(limit: &str, role: &str) {
     assert!(output.status.success() && out.contains(SUCCESS_LINE), "{out}");
 }
 
-/// What is not answered fails soon: after 32 ms at least, half a second at most.
+/// Options under which a request without response fails after 32 ms at least and half a second at most.
 fn short_timeout() -> ConnectOptions {
     let timeout = AckTimeout::new(12).unwrap();
     ConnectOptions { timeout, retry_cnt: 1, ..ConnectOptions::default() }
@@ -69,7 +69,7 @@ fn without_descriptors() {
     while let Ok(file) = File::open("/dev/null") {
         held.push(file);
     }
-    // A queue pair would like a socket to send from.
+    // The queue pair cannot open a socket of its own.
     let [a, b] = contexts.map(Node::on);
     a.connect(&b, &ConnectOptions::default());
     a.run(SendRequest::write(1, a.mr.sge(..64 << 10), b.mr.remote(0)));
@@ -101,14 +101,14 @@ fn without_memory() {
         }
     };
     assert_eq!(refused.to_string(), "cannot allocate 67108864 bytes of memory");
-    // For all the rest there is that much.
+    // Memory for all other allocations.
     held.pop();
     let cq = node.ctx.create_cq(CompletionQueue::MAX_DEPTH, None).unwrap();
     let qp = node.pd.create_qp(&QpConfig::rc(&cq)).unwrap();
     qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
     qp.modify(QpAttr::to(QpState::Err)).unwrap();
     let (mut flushed, limit) = (0_usize, CompletionQueue::MAX_DEPTH);
-    // To look for the event takes longer than to flush.
+    // Polling the event takes longer than a flush.
     while !flushed.is_multiple_of(1024) || node.ctx.poll_event().is_none() {
         qp.post_send(SendRequest::send(0, SendData::inline(b""))).unwrap();
         flushed += 1;
@@ -134,7 +134,7 @@ fn without_sockets() {
         a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
         a.recv(7, 0..64);
         close(socket_of(a.ctx.ip(), is_receiver));
-        // Whoever uses it finds out.
+        // Using the socket reports the error.
         let _ = a.qp.post_send(SendRequest::write(2, a.mr.sge(..8), b.mr.remote(0)));
         assert_eq!(a.event(), AsyncEvent::DeviceFatal);
         let mut ends = [a.end(), a.end()];
@@ -145,7 +145,7 @@ fn without_sockets() {
     }
 }
 
-/// The socket of an address that receives, or the one that sends.
+/// Returns the receiving or the sending socket of an address.
 fn socket_of(ip: IpAddr, is_receiver: bool) -> RawFd {
     let IpAddr::V4(ip) = ip else { panic!("{ip} is not IPv4") };
     let inode = fs::read_to_string("/proc/net/udp").unwrap().lines().find_map(|line| {
@@ -163,10 +163,10 @@ fn socket_of(ip: IpAddr, is_receiver: bool) -> RawFd {
     found.unwrap()
 }
 
-/// What a program with a bug does.
+/// Closes a descriptor of the device, as a faulty program does.
 fn close(descriptor: RawFd) {
-    // SAFETY: none. The device owns it, and that is the point; nothing else of this process opens
-    // anything meanwhile.
+    // SAFETY: none. The device owns the descriptor, as the test requires; no other code of this process opens
+    // descriptors meanwhile.
     drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
 }
 
@@ -181,7 +181,7 @@ fn connections_survive_a_short_interface_outage() {
 fn without_an_interface() {
     let refused = |node: &Node| node.ctx.device_info().unwrap().counters.transmit_errors;
     let (a, b) = (Node::on(open()), Node::on(open()));
-    // Eight attempts of a second: enough for a busy machine to bring it up.
+    // Eight attempts of one second are sufficient to bring the interface up on a busy machine.
     let timeout = AckTimeout::new(17).unwrap();
     a.connect(&b, &ConnectOptions { timeout, ..ConnectOptions::default() });
     let written = a.fill(0, 300_000, 1);
@@ -195,7 +195,7 @@ fn without_an_interface() {
     assert_eq!(b.bytes(0, 300_000), written);
     assert_eq!(a.event(), AsyncEvent::PortActive);
 
-    // No way to the peer for a while, as the kernel says of each packet.
+    // The kernel reports "no route" for each packet to the peer for a while.
     let route = format!("unreachable {}/32 table local", b.ctx.ip());
     let (before, written) = (refused(&a), a.fill(0, 300_000, 2));
     ip(&format!("route add {route}"));
@@ -206,7 +206,7 @@ fn without_an_interface() {
     assert_eq!(a.end(), (2, WcStatus::Success));
     assert_eq!(b.bytes(0, 300_000), written);
 
-    // Packets that are too long for it now, and for good.
+    // Packets that exceed the new MTU permanently.
     let (c, d) = (Node::on(open()), Node::on(open()));
     c.connect(&d, &short_timeout());
     c.run(SendRequest::write(1, c.mr.sge(..4096), d.mr.remote(0)));
@@ -220,16 +220,16 @@ fn without_an_interface() {
     for node in [&c, &d] {
         node.qp.modify(QpAttr::to(QpState::Reset)).unwrap();
     }
-    // The MTU of the port is that of the interface by now.
+    // The port now uses the MTU of the interface.
     c.connect(&d, &ConnectOptions::default());
     c.run(SendRequest::write(3, c.mr.sge(..100_000), d.mr.remote(0)));
 }
 
-/// The kernel answers each packet for a port that nobody has with an ICMP error, which it hands to the
-/// socket that has sent it if that asks for it.
+/// The kernel answers each packet to a closed port with an ICMP error, and reports it to the sending socket if the
+/// socket requests such errors.
 #[test]
 fn icmp_errors_of_one_peer_do_not_affect_another() {
-    // Both leave from one socket.
+    // Both connections send from one socket.
     let ctx = open_with(OpenOptions::default().source_port(0xc123));
     let (a, b) = (Node::on(ctx.clone()), Node::on(ctx));
     let (gone, there) = (Node::on(open()), Node::on(open()));
@@ -260,13 +260,13 @@ fn stopped_peer_resumes_after_its_timeouts() {
     let mut child = start(SUBPROCESS, "peer");
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut input = child.stdin.take().unwrap();
-    // What it asks for is answered when it has stopped, so that it finds the answer when it goes on.
+    // The responses to its requests arrive while it is stopped, so it finds them when it resumes.
     let late = OpenOptions::default().impair("delay=20ms".parse().unwrap());
     let node = Node::on(open_with(late));
     let connect = |peer: &str, options: &ConnectOptions| {
         node.qp.connect(&peer.parse().unwrap(), options).unwrap();
     };
-    // For us it is gone after a second, when its own patience has long been at an end.
+    // This side fails after one second, when all retries of the stopped side are overdue.
     let timeout = AckTimeout::new(15).unwrap();
     let options = ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() };
     connect(&line(&mut output, "endpoint "), &options);
@@ -279,7 +279,7 @@ fn stopped_peer_resumes_after_its_timeouts() {
     assert_eq!(node.end(), (1, WcStatus::RetryExcErr));
 
     signal("-CONT", child.id());
-    // What it had asked for before was answered while it was stopped.
+    // Responses to its earlier requests arrived while it was stopped.
     assert_eq!(line(&mut output, "write "), "Success");
     node.qp.modify(QpAttr::to(QpState::Reset)).unwrap();
     connect(&line(&mut output, "endpoint "), &ConnectOptions::default());
@@ -295,7 +295,7 @@ fn stopping_peer() {
     let mut next = |key| line(&mut input, key);
     let node = Node::on(open());
     println!("\nendpoint {}", node.qp.endpoint());
-    // All its attempts take half a second.
+    // All retries together take half a second.
     let timeout = AckTimeout::new(13).unwrap();
     let options = ConnectOptions { timeout, ..ConnectOptions::default() };
     node.qp.connect(&next("peer ").parse().unwrap(), &options).unwrap();
@@ -316,7 +316,7 @@ fn stopping_peer() {
 
 // ---- a panic ----
 
-/// A capture that panics when it is told to.
+/// A capture that panics on request.
 struct PanickingSink(Arc<AtomicBool>);
 
 impl Sink for PanickingSink {
@@ -325,12 +325,12 @@ impl Sink for PanickingSink {
     }
 }
 
-/// A node with a trap, and its peer.
+/// Returns a node with such a capture, its peer, and the trigger.
 fn trapped() -> (Node, Node, Arc<AtomicBool>) {
     let trap = Arc::new(AtomicBool::new(false));
     let ctx = open_with(OpenOptions::default().capture(Box::new(PanickingSink(Arc::clone(&trap)))));
     let (a, b) = (Node::on(ctx), Node::on(open()));
-    // What is sent again would be answered again, into the trap.
+    // A retransmission would cause another response, and trigger the panic again.
     a.qp.connect(&b.qp.endpoint(), &single_attempt()).unwrap();
     b.qp.connect(&a.qp.endpoint(), &short_timeout()).unwrap();
     a.run(SendRequest::write(1, a.mr.sge(..8), b.mr.remote(0)));
@@ -339,7 +339,7 @@ fn trapped() -> (Node, Node, Arc<AtomicBool>) {
     (a, b, trap)
 }
 
-/// What is left of a device after a panic.
+/// Checks the state of a device after a panic.
 fn has_failed(node: Node, flushed: &[u64]) {
     let expected = "the device has failed after a panic in the library";
     assert_eq!(node.event(), AsyncEvent::DeviceFatal);
@@ -354,7 +354,7 @@ fn has_failed(node: Node, flushed: &[u64]) {
     said(node.qp.post_send(SendRequest::send(1, node.mr.sge(..8))).unwrap_err());
     said(node.qp.state().unwrap_err());
     assert_eq!((node.cq.poll_one(), node.ctx.poll_event()), (None, None));
-    // The address is free for a new one.
+    // Another device can use the address.
     let ip = node.ctx.ip();
     let _no_new_process = PROCESS_START_LOCK.read().unwrap();
     drop(node);

@@ -1,4 +1,4 @@
-//! What goes wrong on the way of frames: a packet port and its peer, in two namespaces that a test makes.
+//! Failures below a packet port: changes of addresses, interfaces and MTU, in two network namespaces.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::peer_process::{PeerProcess, many_attempts};
 use crate::process::{SUCCESS_LINE, in_namespaces, ip, role, started_by_another_test};
 use crate::within::{found, until};
 
-/// The test that has a process to itself.
+/// Test that runs in its own process.
 const SUBPROCESS: &str = "frames::subprocess";
 
 #[test]
@@ -26,7 +26,7 @@ fn subprocess() {
     println!("\n{SUCCESS_LINE}");
 }
 
-/// The other host: namespace b.
+/// Script that creates the other host, namespace b.
 const HOSTS: &str = r#"
     mount -t tmpfs tmpfs /run
     ip netns add b
@@ -40,16 +40,16 @@ fn connections_survive_interface_changes_below_a_packet_port() {
     in_namespaces(HOSTS, SUBPROCESS, "faults");
 }
 
-/// Addresses on the wire between the hosts.
+/// Addresses of the link between the hosts.
 #[derive(Clone, Copy)]
 struct Link {
     ours: &'static str,
     theirs: &'static str,
-    /// The beginning of addresses that nobody has.
+    /// Prefix of unused addresses.
     unused_prefix: &'static str,
-    /// What follows an address where it is added.
+    /// Suffix of an address in `ip address add`.
     net: &'static str,
-    /// For `ip`.
+    /// Option of `ip` for the IP version.
     version: &'static str,
 }
 
@@ -69,12 +69,12 @@ const V6: Link = Link {
 };
 
 impl Link {
-    /// Makes the interfaces, a0 here and b0 there.
+    /// Creates the interfaces a0 here and b0 in namespace b.
     fn lay(&self) {
         ip("link add a0 mtu 9000 type veth peer name b0 netns b mtu 9000");
         ip("link set a0 up");
         ip("-n b link set b0 up");
-        // Whether a neighbour is still there the kernel usually asks after half a minute.
+        // The kernel's default is to probe a neighbour after half a minute.
         for (file, value) in [
             ("base_reachable_time_ms", "1000"),
             ("delay_first_probe_time", "1"),
@@ -89,12 +89,12 @@ impl Link {
         ip(&format!("-n b addr add {}{} dev b0", self.theirs, self.net));
     }
 
-    /// Adds, replaces or takes away our address.
+    /// Adds, replaces or removes the local address.
     fn address(&self, how: &str) {
         ip(&format!("addr {how} {}{} dev a0", self.ours, self.net));
     }
 
-    /// Sees to it that only frames leave for this UDP port, or takes that back.
+    /// Adds or removes a rule by which only frames of the packet port can leave for this UDP port.
     fn frames_only(&self, how: &str) {
         ip(&format!("{} rule {how} pref 10 ipproto udp dport 4791 type blackhole", self.version));
     }
@@ -129,7 +129,7 @@ impl Link {
             || ip("link set a0 down"),
             || {
                 ip("link set a0 up");
-                // An interface that is down has no address of IPv6.
+                // An interface that is down has no IPv6 address.
                 self.address("replace");
             },
         );
@@ -150,7 +150,7 @@ impl Link {
         ip("link del a0");
         until("PortErr", || near.event() == AsyncEvent::PortErr);
         near.send(SendRequest::write(1, near.mr.sge(..64), far.at));
-        // So that the new one has another number.
+        // Gives the new interface another index.
         ip("link add c0 type veth peer name c1");
         self.lay();
         assert_eq!(near.end(), (1, WcStatus::Success));
@@ -163,8 +163,8 @@ impl Link {
     }
 }
 
-/// A traffic class is that of every packet, and who receives it sees whether it says "congestion
-/// experienced" (the two low bits). The answers have that of the other end.
+/// All packets carry the traffic class of their sender, and the receiver counts packets with "congestion experienced"
+/// (the two low bits). Responses carry the traffic class of the responder.
 pub(crate) fn ecn_marks_arrive(near: &Node, far: &mut PeerProcess) {
     let ect = Node::on(near.ctx.clone());
     far.connect_with(&ect.qp, &ConnectOptions { traffic_class: 0x4a, ..many_attempts() });
@@ -177,8 +177,7 @@ pub(crate) fn ecn_marks_arrive(near: &Node, far: &mut PeerProcess) {
     assert_eq!(near.ctx.counters().unwrap().protocol.ecn_marked, 0);
 }
 
-/// Of neighbours that do not answer, whose addresses begin like this: nobody else waits for them, neither on the
-/// wire nor in this host.
+/// Requests to neighbours that do not answer delay no other traffic, on the network or within the host.
 pub(crate) fn unresolved_neighbour_delays_no_other_traffic(
     unused_prefix: &str,
     near: &Node,
@@ -212,8 +211,8 @@ pub(crate) fn unresolved_neighbour_delays_no_other_traffic(
     assert!(near.ctx.counters().unwrap().port.unresolved > before + 49);
 }
 
-/// Something becomes of the interface below a device: it is told, a message waits, and arrives when all is well
-/// again.
+/// Changes the interface below a device: the device reports an event, a message waits, and arrives when the interface
+/// is up again.
 pub(crate) fn survives_outage(
     near: &Node,
     far: &PeerProcess,
@@ -230,7 +229,7 @@ pub(crate) fn survives_outage(
     far.takes(near);
 }
 
-/// Who sends what is too long for an interface fails, and nobody else.
+/// Reduces the MTU: connections with longer packets fail, and others continue.
 pub(crate) fn survives_mtu_change(interface: &str, near: &Node, far: &mut PeerProcess) {
     let mtu = |mtu: &str| {
         ip(&format!("link set {interface} mtu {mtu}"));
@@ -246,7 +245,7 @@ pub(crate) fn survives_mtu_change(interface: &str, near: &Node, far: &mut PeerPr
     long.send(SendRequest::write(1, long.mr.sge(..100_000), far.at));
     assert_eq!(long.end(), (1, WcStatus::RetryExcErr));
     assert!(refused() > before, "too long");
-    // Who sends little does not mind.
+    // A connection with short packets continues.
     near.run(SendRequest::write(2, near.mr.sge(..64), far.at));
     let fits = Node::on(near.ctx.clone());
     far.connect(&fits.qp);

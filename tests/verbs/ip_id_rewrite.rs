@@ -1,4 +1,4 @@
-//! A path that numbers the packets of a burst otherwise than their sender has sealed them.
+//! A path that changes the IPv4 identifications within GSO bursts, which invalidates the ICRC.
 
 use std::process::Command;
 
@@ -8,11 +8,11 @@ use crate::node::Node;
 use crate::peer_process::PeerProcess;
 use crate::process::{SUCCESS_LINE, in_namespaces, role, started_by_another_test};
 
-/// The test that has a process to itself.
+/// Test that runs in its own process.
 const SUBPROCESS: &str = "ip_id_rewrite::subprocess";
 
-/// Us, namespace b, and between them r, where a program carries frames from one side to the other. It adds
-/// a thousand to the IPv4 identification of what has one, and leaves lone datagrams as they are.
+/// Script with namespaces a and b, and between them r, where a program forwards frames. It adds a thousand to the
+/// IPv4 identification of packets that have one, but not to those of single datagrams (with identification 0).
 const BETWEEN: &str = r#"
     mount -t tmpfs tmpfs /run
     ip netns add b
@@ -82,7 +82,7 @@ fn subprocess() {
             }
         }
         assert!(count().bursts_given_up > 0, "{via}");
-        // As long as there were bursts, none came without a loss. The program between may still lose some.
+        // Every burst lost packets. The forwarding program may lose some single ones too.
         let whole = (0..50).any(|_| {
             let before = count().retries;
             write();

@@ -1,4 +1,4 @@
-//! Handles may be dropped in any order, and the last turns off the light.
+//! Lifetimes of handles: any order of drops is valid, and the last drop closes the device.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ fn queue_pair_keeps_its_objects_alive() {
 
 #[test]
 fn handles_are_dropped_in_any_order() {
-    // Every order of five.
+    // All orders of five handles.
     for order in 0..120 {
         let _no_new_process = PROCESS_START_LOCK.read().unwrap();
         let (a, _b) = Node::pair();
@@ -37,7 +37,7 @@ fn handles_are_dropped_in_any_order() {
             drop(handles.remove(rest % count));
             rest /= count;
         }
-        // All of it is gone: the address can be had with other options.
+        // The device is closed, so the address can be opened with other options.
         Context::open(OpenOptions::default().ip(ip).receive_buffer(1 << 16)).unwrap();
     }
 }
@@ -78,7 +78,7 @@ fn address_reopens_immediately() {
 fn destroyed_queue_pair_has_sent_its_acknowledgements() {
     for _ in 0..50 {
         let (a, b) = (Node::on(open()), Node::on(open()));
-        // One attempt: an acknowledgement that is not sent fails the request.
+        // A single attempt: a missing acknowledgement fails the request.
         a.connect(&b, &single_attempt());
         b.recv(7, 0..64);
         a.send(SendRequest::send(1, a.mr.sge(..8)));
@@ -88,10 +88,10 @@ fn destroyed_queue_pair_has_sent_its_acknowledgements() {
     }
 }
 
-/// The test that is the other process.
+/// Test that runs the other process.
 const OTHER_HALF: &str = "lifetime::other_half";
 
-/// What the other process does; nothing when it is not asked to.
+/// Runs the role of the subprocess; does nothing without a role.
 #[test]
 fn other_half() {
     let Some(role) = role() else { return started_by_another_test() };
@@ -112,7 +112,7 @@ fn other_half() {
             node.recv(7, 0..64);
             println!("connected");
             found("the message", || node.cq.poll_one());
-            // Without a destructor.
+            // Without destructors.
             std::process::exit(0);
         }
         _ => panic!("there is no role {role}"),
@@ -140,7 +140,7 @@ fn process_exit_sends_pending_acknowledgements() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let node = Node::on(open());
     let peer = line(&mut output, "endpoint ").parse().unwrap();
-    // One attempt: an acknowledgement that is not sent fails the request.
+    // A single attempt: a missing acknowledgement fails the request.
     node.qp.connect(&peer, &single_attempt()).unwrap();
     writeln!(child.stdin.take().unwrap(), "peer {}", node.qp.endpoint()).unwrap();
     line(&mut output, "connected");

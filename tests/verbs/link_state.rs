@@ -1,4 +1,4 @@
-//! What becomes of the interface below a device, in a namespace of its own.
+//! Changes of the interface below a device, in a network namespace.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::node::{QKEY, RECV_BYTES, WAIT_LIMIT, datagrams};
 use crate::process::{SUCCESS_LINE, VETH_PAIR, in_namespaces, ip, role, started_by_another_test};
 use crate::within::until;
 
-/// The test that has an interface to itself.
+/// Test that runs with an interface of its own.
 const WITH_AN_INTERFACE: &str = "link_state::subprocess_with_an_interface";
 
 #[test]
@@ -35,13 +35,13 @@ fn subprocess_with_an_interface() {
         let nodad = if device.is_ipv6() { " nodad" } else { "" };
         ip(&format!("addr add {ip_of_ours}/{net} dev a0{nodad}"));
         both(GidChange, PortActive, PortState::Active);
-        // The other end of the wire is pulled out, and the address stays.
+        // The link goes down, and the address remains.
         ip("link set b0 down");
         expect(PortErr, PortState::Down, Mtu::Mtu1024);
         ip("link set a0 mtu 9000");
         ip("link set b0 mtu 9000 up");
         expect(PortActive, PortState::Active, Mtu::Mtu4096);
-        // Some other address is none of its business.
+        // Events cover addresses of the device only.
         ip("addr add 10.8.1.1/24 dev a0");
         ip("link set b0 down");
         expect(PortErr, PortState::Down, Mtu::Mtu4096);
@@ -53,7 +53,7 @@ fn subprocess_with_an_interface() {
     println!("\n{SUCCESS_LINE}");
 }
 
-/// The test that belongs to a group there.
+/// Test that joins a group on that interface.
 const IN_A_GROUP: &str = "link_state::subprocess_in_a_group";
 
 #[test]
@@ -89,7 +89,7 @@ fn subprocess_in_a_group() {
     println!("\n{SUCCESS_LINE}");
 }
 
-/// It was joined on the interface, and nobody has left it.
+/// The group was joined on the interface and was not left.
 #[test]
 #[ignore = "makes network namespaces"]
 fn multicast_resumes_when_the_address_returns() {

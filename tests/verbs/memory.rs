@@ -1,4 +1,4 @@
-//! Regions that are more than bytes with a key, between two devices.
+//! Special memory: on demand, files, device memory, null regions, and reregistration.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +8,9 @@ use tempfile::NamedTempFile;
 
 use crate::node::{Node, all_access};
 
-/// Nothing is ever mapped in the first page.
+/// Returns memory that is never mapped: the first page of the address space.
 fn nowhere() -> HostMemory {
-    // SAFETY: no byte of it can be read or written.
+    // SAFETY: none of its bytes can be read or written.
     unsafe { HostMemory::on_demand(std::ptr::null_mut(), 4096) }.unwrap()
 }
 
@@ -20,7 +20,7 @@ fn on_demand() -> Access {
 
 // ---- on demand ----
 
-/// A fault is an error completion at whoever asks, and never a signal.
+/// A missing page ends the request with an error, without a signal.
 #[test]
 fn request_for_unmapped_memory_is_a_remote_access_error() {
     let requests: [fn(&Node, RemoteAddr) -> SendRequest; 4] = [
@@ -57,7 +57,7 @@ fn local_request_with_unmapped_memory_fails() {
     assert_eq!(a.end(), (1, WcStatus::LocProtErr));
 }
 
-/// All of the address space in one region; of it the test uses what is its own.
+/// One region covers the whole address space; the test accesses only its own bytes.
 #[test]
 fn implicit_region_serves_every_operation() {
     let words = [const { AtomicU64::new(0) }; 1024];
@@ -88,12 +88,12 @@ fn implicit_region_serves_every_operation() {
     b.run(SendRequest::write(8, piece(0, 9), a.mr.remote(0)));
     assert_eq!(a.bytes(0, 9), b"a message");
 
-    // Nobody may see a half of it, which cannot be promised here.
+    // This memory does not support atomic stores.
     a.send(SendRequest::atomic_write(9, SendData::inline(&[1; 8]), at(0)));
     assert_eq!(a.end(), (9, WcStatus::RemInvReqErr));
 }
 
-/// The pages go from the middle of a message on, so that what comes behind them has arrived in vain.
+/// The pages after the middle of the message are unmapped, so its second half cannot be placed.
 #[test]
 fn message_into_partly_unmapped_memory_fails_both_sides() {
     const LEN: u32 = 200_000;
@@ -154,7 +154,7 @@ fn null_region_reads_zeros_and_discards_writes() {
     let (from, to) = (a.pd.alloc_null_mr().unwrap(), b.pd.alloc_null_mr().unwrap());
     let sent = a.fill(0, 3000, 1);
     b.fill(0, 6000, 2);
-    // Two thirds, of which the receiver does not want the first half.
+    // Two thirds of the memory; the receiver discards the first half.
     let null = |mr: &MemoryRegion, addr| Sge { addr, length: 1500, lkey: mr.lkey() };
     let pieces = [null(&to, u64::MAX - 1500), b.mr.sge(..4500)];
     b.qp.post_recv(RecvRequest::scattered(1, &pieces)).unwrap();
@@ -170,7 +170,7 @@ fn null_region_reads_zeros_and_discards_writes() {
 
 // ---- files ----
 
-/// A file of this length.
+/// Returns a file of this length.
 fn file(len: u64) -> NamedTempFile {
     let file = NamedTempFile::new().unwrap();
     file.as_file().set_len(len).unwrap();
@@ -198,7 +198,7 @@ fn log_in_a_mapped_file_is_written_flushed_and_committed() {
     let found = fs::read(file.path()).unwrap();
     assert_eq!((&found[8..16], &found[4096..13_096]), (&9001_u64.to_ne_bytes()[..], &entry[..]));
 
-    // What the file has lost is lost, and no signal.
+    // Accesses beyond the truncated file fail, without a signal.
     file.as_file().set_len(4096).unwrap();
     a.send(SendRequest::write(6, a.mr.sge(..8), log.remote(8192)));
     assert_eq!(a.end(), (6, WcStatus::RemAccessErr));
@@ -225,7 +225,7 @@ fn peer_writes_device_memory() {
     dm.memcpy_from_dm(2048, &mut seen).unwrap();
     assert_eq!(seen, sent);
 
-    // The region keeps it, whoever lets go of the handle.
+    // The region keeps the device memory allocated.
     let most = b.ctx.device_info().unwrap().limits.max_dm_size;
     drop(dm);
     assert!(b.ctx.alloc_dm(most, 0).is_err());
@@ -254,7 +254,7 @@ fn rereg_changes_access_memory_and_domain() {
     let mut seen = vec![0; 60_000];
     mr.read_at(0, &mut seen).unwrap();
     assert_eq!(seen, sent);
-    // The handle on what it was does not take the key along.
+    // Dropping the handle of the old region does not invalidate the key.
     drop(old);
 
     let access = Some(Access::REMOTE_READ | Access::ZERO_BASED);
@@ -286,7 +286,7 @@ fn failed_rereg_leaves_the_region_unchanged() {
 
 // ---- flags ----
 
-/// MR-09, and flags that are taken without making a difference.
+/// MR-09, and flags without effect.
 #[test]
 fn flags_without_effect_are_accepted() {
     let (a, b) = Node::pair();

@@ -1,4 +1,4 @@
-//! Several addresses on one device.
+//! Devices with several addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use crate::prerequisite;
 use crate::process::{SUCCESS_LINE, VETH_PAIR, in_namespaces, ip, role, started_by_another_test};
 use crate::within::until;
 
-/// A device with so many addresses.
+/// Opens a device with this number of addresses.
 fn device(addresses: usize) -> (Context, Vec<IpAddr>) {
     let ips: Vec<_> = (0..addresses).map(|_| fresh_ip()).collect();
     (open_at(&ips).unwrap(), ips)
@@ -28,9 +28,9 @@ fn options_at(ips: &[IpAddr]) -> OpenOptions {
     ips[1..].iter().fold(options, |options, ip| options.also_ip(*ip))
 }
 
-/// Connects two queue pairs, each at the address with its index.
+/// Connects two queue pairs, each with the address of its GID index.
 fn connect(ends: [(&Node, u8); 2]) {
-    // What either of two interfaces carries.
+    // The smaller MTU of two interfaces.
     let path_mtu = Some(Mtu::Mtu1024);
     for [(node, at), (peer, there)] in [ends, [ends[1], ends[0]]] {
         let options = ConnectOptions { sgid_index: at, path_mtu, ..single_attempt() };
@@ -39,7 +39,7 @@ fn connect(ends: [(&Node, u8); 2]) {
     }
 }
 
-/// Writes from one to the other.
+/// Writes from one node to the other.
 fn write(from: &Node, to: &Node, seed: u32) {
     let bytes = from.fill(0, 10_000, seed);
     from.run(SendRequest::write(u64::from(seed), from.mr.sge(..10_000), to.mr.remote(20_000)));
@@ -57,14 +57,14 @@ fn connection_uses_its_source_gid() {
         write(&near, &far, 1);
         write(&far, &near, 2);
     }
-    // The device also reaches itself, from one address to the other.
+    // The device can connect two of its own addresses.
     let (near, far) = (Node::on(ctx.clone()), Node::on(ctx));
     connect([(&near, 0), (&far, 1)]);
     write(&near, &far, 3);
     write(&far, &near, 4);
 }
 
-/// A peer that is told one address does not take packets from another.
+/// A queue pair drops packets of its peer from another source address.
 #[test]
 fn packets_from_another_source_address_are_dropped() {
     let (ctx, _) = device(2);
@@ -75,7 +75,7 @@ fn packets_from_another_source_address_are_dropped() {
     far.qp.connect(&near.qp.endpoint_at(0).unwrap(), &single_attempt()).unwrap();
     near.send(SendRequest::write(1, near.mr.sge(..8), far.mr.remote(0)));
     assert_eq!(near.end(), (1, WcStatus::RetryExcErr));
-    // Who asks has given up, maybe before the other has looked.
+    // The requester has failed, perhaps before the responder has processed the packet.
     until("the packet to be dropped", || {
         assert_eq!(far.cq.poll_one(), None);
         far.qp.counters().unwrap().dropped(DropReason::WrongAddress) > 0
@@ -90,7 +90,7 @@ fn tell(node: &Node, sgid_index: u8, to: Gid, qpn: Qpn, number: u8) {
     node.qp.post_send(message.to(ah.target(qpn, QKEY))).unwrap();
 }
 
-/// The next number that arrives, and the way back: from which of our addresses, and to whom.
+/// Returns the next received number and the address vector for a reply.
 fn heard(node: &Node) -> (u8, AddressVector) {
     let completion = node.next();
     assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
@@ -99,7 +99,7 @@ fn heard(node: &Node) -> (u8, AddressVector) {
     (bytes[40], node.ctx.init_ah_from_wc(&completion, header).unwrap())
 }
 
-/// UD-04: the header tells which address a message came to, and an answer goes from there.
+/// UD-04: the header contains the destination address of a message, and a reply leaves from there.
 #[test]
 fn datagram_is_received_at_any_address_and_answered_from_it() {
     let (ctx, ips) = device(3);
@@ -115,7 +115,7 @@ fn datagram_is_received_at_any_address_and_answered_from_it() {
     }
 }
 
-/// UD-09, UD-10: the group is joined once, though both addresses are of one interface.
+/// UD-09, UD-10: the group is joined once, although both addresses are of one interface.
 #[test]
 fn multicast_arrives_once_and_its_sender_chooses_the_source() {
     let (ctx, ips) = device(2);
@@ -129,7 +129,7 @@ fn multicast_arrives_once_and_its_sender_chooses_the_source() {
         let (number, from) = heard(&member);
         assert_eq!((number, from.gid.ip()), (index, *ip));
     }
-    // Nothing came twice, and nothing to who has sent it.
+    // No message arrives twice, and none at its sender.
     for node in [&member, &sender] {
         assert_eq!(node.cq.poll_one(), None);
     }
@@ -172,7 +172,7 @@ fn gid_index_beyond_the_table_is_refused() {
 
 #[test]
 fn open_error_names_the_bound_address_and_closes_the_others() {
-    // Whoever starts a process holds its sockets for a moment.
+    // A process start inherits the sockets of this process for a moment.
     let _nobody_starts = PROCESS_START_LOCK.read().unwrap();
     let taken = open();
     let (first, last) = (fresh_ip(), fresh_ip());
@@ -180,7 +180,7 @@ fn open_error_names_the_bound_address_and_closes_the_others() {
     let device = taken.ip();
     let expected = format!("{device} belongs to the device at {device}, which is open already");
     assert_eq!(refused.to_string(), expected);
-    // Somebody else's socket, and an address that nobody has.
+    // A socket of another program, and an unassigned address.
     let other_socket = std::net::UdpSocket::bind((last, 4791)).unwrap();
     let refused = open_at(&[first, fresh_ip(), last]).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("UDP port 4791 of {last} is held by")), "{refused}");
@@ -214,7 +214,7 @@ fn device_is_shared_by_contexts_with_equal_options() {
     assert_eq!(refused(&many), "257 addresses are given: a device takes 256 at most");
 }
 
-/// What crosses a device with addresses of both IP versions.
+/// Transfers data on a device with addresses of both IP versions.
 #[test]
 fn ipv4_and_ipv6_work_on_one_device() {
     let ips = [fresh_ip(), Ipv6Addr::LOCALHOST.into()];
@@ -233,10 +233,10 @@ fn ipv4_and_ipv6_work_on_one_device() {
     write(&v4, &other, 3);
 }
 
-/// The test that has an interface to itself.
+/// Test that runs with an interface of its own.
 const WITH_AN_INTERFACE: &str = "multi_homed::subprocess_with_an_interface";
 
-/// Removes an address of a device and adds it again, while connections lead from it and from another.
+/// Removes an address of a device and adds it again, while connections use it and another address.
 #[test]
 fn subprocess_with_an_interface() {
     if role().as_deref() != Some("several") {
@@ -266,7 +266,7 @@ fn subprocess_with_an_interface() {
         assert_eq!(table.iter().map(|entry| entry.gid_index).collect::<Vec<_>>(), [1 - index]);
         let info = ctx.device_info().unwrap();
         assert_eq!((info.port_state, info.gids[index]), (PortState::Active, Gid::EMPTY));
-        // Nothing new leads from there, and the other address knows nothing of it.
+        // New connections from that address fail, and the other address is not affected.
         let (near, far) = (Node::on(ctx.clone()), Node::on(peer.clone()));
         let there = far.qp.endpoint_at(leaving).unwrap();
         let options = ConnectOptions { sgid_index: leaving, ..single_attempt() };
@@ -279,7 +279,7 @@ fn subprocess_with_an_interface() {
         ip(&format!("addr add {words}"));
         assert_eq!(ctx.wait_event(WAIT_LIMIT).unwrap(), AsyncEvent::GidChange);
         assert_eq!(ctx.query_gid(index).unwrap().ip(), ips[index]);
-        // The slot is what it was, for what was connected before and for what is now.
+        // The GID table entry is as before, for old and new connections.
         write(&old.0, &old.1, 3);
         write(&old.1, &old.0, 4);
         let new = pair(leaving);

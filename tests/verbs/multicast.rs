@@ -1,4 +1,4 @@
-//! Multicast on the loopback interface: members on several devices, and in several processes.
+//! Multicast on the loopback interface: members on several devices and in several processes.
 
 use std::env;
 use std::io::{BufReader, Write};
@@ -15,21 +15,21 @@ use crate::process::{
     SUCCESS_LINE, in_namespaces, line, role, start, start_by, started_by_another_test,
 };
 
-/// A group that no other test uses, nor another run of the tests.
+/// Returns a group that no other test and no other run of the tests uses.
 pub(crate) fn fresh_group() -> Gid {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = process::id().to_be_bytes();
     Ipv4Addr::new(239, NEXT.fetch_add(1, Ordering::Relaxed), high, low).into()
 }
 
-/// Sends a number to a queue pair or group.
+/// Sends a number to a queue pair or a group.
 fn send(node: &Node, to: Gid, qpn: Qpn, number: u8) {
     let ah = node.pd.create_ah(AddressVector::to(to)).unwrap();
     let message = SendRequest::send(99, SendData::inline(&[number]));
     node.qp.post_send(message.to(ah.target(qpn, QKEY))).unwrap();
 }
 
-/// The next number that arrives, with the 40 bytes before it.
+/// Returns the next received number, and the 40 bytes before it.
 fn received(node: &Node) -> (u8, [u8; GRH_LEN]) {
     let completion = node.next();
     assert_eq!((completion.status, completion.byte_len), (WcStatus::Success, 41));
@@ -37,8 +37,8 @@ fn received(node: &Node) -> (u8, [u8; GRH_LEN]) {
     (bytes[40], *bytes.first_chunk().unwrap())
 }
 
-/// As many numbers as that, in order of size, of all that has arrived. What is sent to a group and to an
-/// address comes by two sockets, and either may come first.
+/// Returns this many received numbers in ascending order. Multicast and unicast messages arrive through two sockets,
+/// in any order.
 fn all_received(node: &Node, count: usize) -> Vec<u8> {
     let mut numbers: Vec<_> = (0..count).map(|_| received(node).0).collect();
     assert_eq!(node.cq.poll_one(), None);
@@ -46,14 +46,14 @@ fn all_received(node: &Node, count: usize) -> Vec<u8> {
     numbers
 }
 
-/// UD-09, UD-10: members on the sender's device and on others; a number sent to each alone says that
-/// nothing else is to come.
+/// UD-09, UD-10: members on the sender's device and on others. A unicast message to each marks the end of the
+/// multicast ones.
 #[test]
 fn each_group_member_except_the_sender_receives_a_message_once() {
     let group = fresh_group();
     let nodes = [(); 4].map(|()| datagrams(open(), 32));
     let beside = datagrams(nodes[0].ctx.clone(), 32);
-    // The last of the hosts has joined with another queue pair only.
+    // The last host has joined with another queue pair only.
     let elsewhere = nodes[3].pd.create_qp(&QpConfig::ud(&nodes[3].cq)).unwrap();
     let members = [&nodes[0].qp, &nodes[1].qp, &nodes[2].qp, &beside.qp, &elsewhere];
     for qp in members {
@@ -87,7 +87,7 @@ fn each_group_member_except_the_sender_receives_a_message_once() {
     assert_eq!(nodes[1].ctx.device_info().unwrap().counters.dropped(DropReason::NoMember), 0);
 }
 
-/// Who waits already is woken by what comes from a group that is joined later.
+/// A message of a group joined later wakes a thread that already waits.
 #[test]
 fn message_of_a_group_joined_meanwhile_wakes_a_waiting_thread() {
     let group = fresh_group();
@@ -100,7 +100,7 @@ fn message_of_a_group_joined_meanwhile_wakes_a_waiting_thread() {
     });
 }
 
-/// The header of what came to a group leads back to its sender.
+/// The header of a multicast message contains the address of its sender.
 #[test]
 fn multicast_message_can_be_answered() {
     let group = fresh_group();
@@ -153,7 +153,7 @@ fn attach_error_names_queue_pair_and_cause() {
     );
 }
 
-/// As with libibverbs; to drop it is another matter.
+/// As with libibverbs. Dropping the queue pair detaches it.
 #[test]
 fn attached_queue_pair_is_not_destroyed() {
     let (mut node, group) = (datagrams(open(), 0), fresh_group());
@@ -166,17 +166,17 @@ fn attached_queue_pair_is_not_destroyed() {
     assert!(qp.destroy().is_ok());
 }
 
-/// The test that is one of the three processes.
+/// Test that runs one of the three processes.
 const ONE_OF_THREE: &str = "multicast::one_of_three";
 
-/// Joins a group, and when all have, sends its number there and hears those of the others.
+/// Joins a group, and when all processes have joined, sends its number and receives those of the others.
 #[test]
 fn one_of_three() {
     let Some(role) = role() else { return started_by_another_test() };
     let [me, ip, group] = role.split(' ').collect::<Vec<_>>()[..] else { panic!("{role}") };
     let ip: IpAddr = ip.parse().unwrap();
     let group = Gid::from(group.parse::<IpAddr>().unwrap());
-    // More than are for it.
+    // More receive requests than messages.
     let node = datagrams(Context::open(OpenOptions::default().ip(ip)).unwrap(), 6);
     node.qp.attach_mcast(group).unwrap();
     println!("\njoined ");
@@ -187,12 +187,12 @@ fn one_of_three() {
     let mut heard = [received(&node).0, received(&node).0];
     heard.sort_unstable();
     println!("\nheard {heard:?}");
-    // All messages are where they belong by now.
+    // All messages have arrived at their destinations.
     line(&mut input, "end");
     assert_eq!(node.cq.poll_one(), None);
 }
 
-/// Three that have joined a group each hear the two others, once.
+/// Three processes in a group each receive the messages of the two others, once.
 fn expect_messages_of_each_other(mut children: [Child; 3]) {
     let mut outputs = children.each_mut().map(|child| BufReader::new(child.stdout.take().unwrap()));
     let mut inputs = children.each_mut().map(|child| child.stdin.take().unwrap());
@@ -221,10 +221,10 @@ fn processes_of_one_host_join_one_group() {
     );
 }
 
-/// The test that has three hosts on a bridge.
+/// Test that runs with three hosts on a bridge.
 const ON_A_BRIDGE: &str = "multicast::on_a_bridge";
 
-/// Three hosts, which the bridge sends what they have joined and, as it snoops, nothing else.
+/// Script with three hosts on a bridge with multicast snooping, which forwards only joined groups.
 const BRIDGE: &str = r#"
     mount -t tmpfs tmpfs /run
     ip link add br0 type bridge mcast_snooping 1 forward_delay 0
@@ -265,7 +265,7 @@ fn hosts_on_a_bridge_join_one_group() {
     in_namespaces(BRIDGE, ON_A_BRIDGE, "bridge");
 }
 
-/// A stream is received as it was sent, from the group's own socket.
+/// A stream of messages to a group arrives complete and in order, from the group's own socket.
 #[test]
 fn multicast_stream_arrives_in_order() {
     let group = fresh_group();

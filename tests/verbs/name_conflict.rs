@@ -1,4 +1,4 @@
-//! A device with shared memory, the name of which another program has.
+//! A device with shared memory, when another program has bound the name of its socket.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use softroce::verbs::*;
 use crate::node::{Node, fresh_ip, open};
 use crate::process::{SUCCESS_LINE, role, start_by, started_by_another_test};
 
-/// The test that is the program with the device.
+/// Test that runs the program with the device.
 const SUBPROCESS: &str = "name_conflict::subprocess";
 
 #[test]
@@ -26,7 +26,7 @@ fn subprocess() {
 fn device_with_a_taken_socket_name_reports_it_and_uses_udp() {
     let ip = fresh_ip();
     let name = format!("softroce/{ip}/shm");
-    // Connections to it are refused, as those to a socket of another user.
+    // Connections to this socket are refused, as those to a socket of another user.
     let other_socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     other_socket.bind(&SockAddr::unix(format!("\0{name}")).unwrap()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());

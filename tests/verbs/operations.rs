@@ -5,7 +5,7 @@ use softroce::verbs::*;
 use crate::node::{MEMORY_BYTES, Node, open, open_ipv6_loopback, open_with, pattern};
 use crate::prerequisite;
 
-/// Runs a test with both ends on one device, and with each on its own.
+/// Runs a test with both nodes on one device, and with each on its own device.
 fn both_ways(test: impl Fn(Node, Node)) {
     let ctx = open();
     let (a, b) = Node::pair_on(ctx.clone(), ctx);
@@ -242,7 +242,7 @@ fn ipv6_carries_every_operation() {
 }
 
 impl Node {
-    /// Whether there is no further completion.
+    /// Returns whether the completion queue is empty.
     fn end_of_queue(&self) -> bool {
         self.cq.poll_one().is_none()
     }

@@ -1,4 +1,4 @@
-//! Partitions between devices.
+//! Partitions of devices.
 
 use softroce::verbs::*;
 
@@ -12,13 +12,13 @@ fn device(pkeys: &[PKey]) -> Context {
     open_with(OpenOptions::default().pkeys(pkeys.iter().copied()))
 }
 
-/// Connects both, each in the partition with this key, and sees whether a WRITE gets through.
+/// Connects two queue pairs in the partitions of these keys, and checks whether a WRITE arrives.
 fn write(a: &[PKey], b: &[PKey], key: [PKey; 2], gets_through: bool) {
     let (a, b) = (Node::on(device(a)), Node::on(device(b)));
     for ((node, peer), key) in [(&a, &b), (&b, &a)].into_iter().zip(key) {
         let options = ConnectOptions {
             pkey_index: node.ctx.pkey_index(key).unwrap(),
-            // Whoever gets no answer is to find that out soon.
+            // A request without response must fail soon.
             timeout: AckTimeout::new(if gets_through { 20 } else { 10 }).unwrap(),
             ..single_attempt()
         };
@@ -31,7 +31,7 @@ fn write(a: &[PKey], b: &[PKey], key: [PKey; 2], gets_through: bool) {
         return;
     }
     assert_eq!(a.end(), (1, WcStatus::RetryExcErr));
-    // It has given up, maybe before the other has looked.
+    // The requester has failed, perhaps before the responder has processed the packet.
     until("the packet to be dropped", || {
         assert_eq!(b.cq.poll_one(), None);
         dropped() > 0
@@ -62,7 +62,7 @@ fn pkey_table_matches_the_options() {
     assert_eq!(refused, "index 2 is not in the P_Key table, which has 2");
     let info = ctx.device_info().unwrap();
     assert_eq!((info.pkeys, info.limits.max_pkeys), (vec![STORAGE, GUESTS], 2));
-    // Who comes later cannot have it otherwise.
+    // Later contexts cannot change the table.
     let again = OpenOptions::default().ip(ctx.ip()).pkeys([PKey::DEFAULT]);
     assert!(matches!(Context::open(again), Err(Error::Open(_))));
 }

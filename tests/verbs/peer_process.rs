@@ -1,4 +1,4 @@
-//! A device in another process, which does what it is told.
+//! A device in another process, controlled by commands over a pipe.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,10 +11,10 @@ use softroce::verbs::*;
 use crate::node::{Node, WAIT_LIMIT, datagrams, pattern};
 use crate::process::{line, role, start_by, started_by_another_test};
 
-/// The test that is the other process.
+/// Test that runs the other process.
 const SUBPROCESS: &str = "peer_process::subprocess";
 
-/// Messages that its UD queue pair takes.
+/// Number of receive requests of its UD queue pair.
 const RECEIVES: u64 = 64;
 
 #[test]
@@ -25,26 +25,26 @@ fn subprocess() {
     run_peer();
 }
 
-/// Eight attempts of two seconds: enough for the kernel to find a neighbour again.
+/// Returns options with eight attempts of two seconds, in which the kernel can resolve a neighbour again.
 pub(crate) fn many_attempts() -> ConnectOptions {
     ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
 }
 
-/// The device in the other namespace.
+/// Control of a device in another process, usually in another network namespace.
 pub(crate) struct PeerProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// Its memory.
+    /// Address of its memory.
     pub(crate) at: RemoteAddr,
-    /// A queue pair of it that is not connected yet.
+    /// Endpoint of an unconnected queue pair.
     pub(crate) endpoint: Endpoint,
-    /// The number of its UD queue pair.
+    /// Number of its UD queue pair.
     pub(crate) datagrams: Qpn,
 }
 
 impl PeerProcess {
-    /// Starts it by a command that runs this program with the words that follow: its address, and its port.
+    /// Starts the process by a command that runs its last arguments, with the address and the port of the device.
     pub(crate) fn start(command: &mut Command, ip: &str, via: &str) -> Self {
         command.arg(env::current_exe().unwrap());
         command.env("SOFTROCE_IP", ip).env("SOFTROCE_VIA", via);
@@ -59,38 +59,38 @@ impl PeerProcess {
         Self { child, input, output, at, endpoint, datagrams }
     }
 
-    /// Has its UD queue pair join a group.
+    /// Makes its UD queue pair join a group.
     pub(crate) fn joins(&mut self, group: Gid) {
         writeln!(self.input, "join {group}").unwrap();
         line(&mut self.output, "joined");
     }
 
-    /// Waits for as many messages to that.
+    /// Waits until that queue pair has received this many messages.
     pub(crate) fn hears(&mut self, count: usize) {
         writeln!(self.input, "hear {count}").unwrap();
         line(&mut self.output, "heard");
     }
 
-    /// How many packets with the mark "congestion experienced" it has received.
+    /// Returns the number of received packets with the mark "congestion experienced".
     pub(crate) fn marked(&mut self) -> u64 {
         writeln!(self.input, "marked?").unwrap();
         line(&mut self.output, "marked ").parse().unwrap()
     }
 
-    /// Has its host ask another for an echo of so many bytes, and waits for that.
+    /// Makes its host send an echo request with this many bytes, and waits for the reply.
     #[cfg(feature = "tap")]
     pub(crate) fn echoes(&mut self, from: &str, bytes: usize) {
         writeln!(self.input, "echo {from} {bytes}").unwrap();
         line(&mut self.output, "echoed");
     }
 
-    /// Ends it at once.
+    /// Kills the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Connects a queue pair with one there.
+    /// Connects a queue pair with a new one of the process.
     pub(crate) fn connect(&mut self, qp: &QueuePair) {
         self.connect_with(qp, &many_attempts());
     }
@@ -101,7 +101,7 @@ impl PeerProcess {
         self.endpoint = line(&mut self.output, "endpoint ").parse().unwrap();
     }
 
-    /// Writes there what takes several packets, and reads it again.
+    /// Writes several packets to the process's memory, and reads them back.
     pub(crate) fn takes(&self, node: &Node) {
         let written = node.fill(0, 50_000, 1);
         node.run(SendRequest::write(1, node.mr.sge(..50_000), self.at));
@@ -117,7 +117,7 @@ impl Drop for PeerProcess {
     }
 }
 
-/// Connects a queue pair with each that it is told, and lets them write and read.
+/// Executes the commands: connects queue pairs and grants access to its memory.
 fn run_peer() {
     let node = Node::on(Context::open(OpenOptions::default()).unwrap());
     let crowd = datagrams(node.ctx.clone(), RECEIVES);
@@ -160,9 +160,9 @@ fn run_peer() {
     }
 }
 
-/// Sends an echo request, as `ping` does, and waits for the answer.
+/// Sends an ICMP echo request, and waits for the reply.
 fn echo(to: IpAddr, bytes: usize) {
-    // Whoever may have namespaces may ping there.
+    // In a namespace of its own, the process may permit ping sockets.
     fs::write("/proc/sys/net/ipv4/ping_group_range", "0 0").unwrap();
     let (domain, protocol, request, reply) = match to {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
@@ -176,7 +176,7 @@ fn echo(to: IpAddr, bytes: usize) {
     let mut answer = vec![0; message.len() + 1];
     let len = (&socket).read(&mut answer).unwrap();
     answer.truncate(len);
-    // The kernel has written checksum and identifier.
+    // The kernel has filled in checksum and identifier.
     answer[2..6].fill(0);
     message[0] = reply;
     assert_eq!(answer, message);

@@ -1,4 +1,4 @@
-//! What ports have for themselves, and all of these tests once more on devices with another port.
+//! Tests of particular ports, and all other tests with other ports.
 
 use std::thread;
 
@@ -30,7 +30,7 @@ fn shared_memory_port_carries_packets_to_peers_with_shared_memory() {
     assert_eq!((c.shm_tx_bursts, c.shm_rx_buffers), (0, 0));
 }
 
-/// Waits for what was received, and returns how long it is. What was sent before has succeeded.
+/// Waits for a received message, and returns its length. Earlier sends have succeeded.
 fn received(node: &Node) -> u32 {
     loop {
         let completion = node.next();
@@ -44,8 +44,8 @@ fn received(node: &Node) -> u32 {
 const RECEIVED: u64 = 1;
 const SENT: u64 = 2;
 
-/// One side sends messages of 64 bytes, each when the other has sent the last one back, while `goes_on` for
-/// their number, and expects them to be what they were.
+/// Exchanges messages of 64 bytes in alternating directions while `goes_on` returns true for their number, and checks
+/// their contents.
 fn ping_pong(a: &Node, b: &Node, mut goes_on: impl FnMut(u32) -> bool) {
     b.recv(RECEIVED, 0..64);
     let echo = || {
@@ -71,15 +71,15 @@ fn ping_pong(a: &Node, b: &Node, mut goes_on: impl FnMut(u32) -> bool) {
     });
 }
 
-/// Messages after which two sides have talked long enough, on a machine that leaves them no time to talk without pauses
-/// too: a flow whose pauses come early stays with the unconnected socket.
+/// Maximum number of messages until both sides use connected sockets. On a busy machine, pauses in the flow may delay
+/// this.
 const MAX_MESSAGES: u32 = 10_000;
 
-/// Pairs that may be unlucky in that way, one after the other.
+/// Maximum number of pairs to try.
 const MAX_PAIRS: u32 = 20;
 
-/// Has two sides exchange messages until much has left from connected sockets, or there were [`MAX_MESSAGES`], and returns what
-/// they have counted.
+/// Exchanges messages until both sides have sent many from connected sockets, at most [`MAX_MESSAGES`], and returns
+/// the counters of both sides.
 fn exchange_messages(a: &Node, b: &Node) -> [DeviceCounters; 2] {
     let counters = || [a, b].map(|node| node.ctx.counters().unwrap());
     ping_pong(a, b, |number| {
@@ -88,14 +88,14 @@ fn exchange_messages(a: &Node, b: &Node) -> [DeviceCounters; 2] {
     counters()
 }
 
-/// Whether much has left from connected sockets.
+/// Returns whether many packets have left from connected sockets.
 fn has_connected(side: &DeviceCounters) -> bool {
     side.port.tx_connected >= 1000
 }
 
 #[test]
 fn ping_pong_uses_connected_sockets_without_loss() {
-    // 17 s: a lost packet is sent again after it, and a thread that waits for a CPU resumes before it.
+    // 17 s: a lost packet is retransmitted after this time, and a thread that waits for a CPU runs earlier.
     let timeout = AckTimeout::new(22).unwrap();
     let mut exchanges = (0..MAX_PAIRS).map(|_| {
         let (a, b) = (Node::on(open()), Node::on(open()));
@@ -106,7 +106,7 @@ fn ping_pong_uses_connected_sockets_without_loss() {
     for side in exchanges.find(has_connected).expect("a pair on connected sockets") {
         let DeviceCounters { protocol, port, .. } = &side;
         assert_eq!(port.tx_copies, 3, "{side:?}");
-        // The peer has sent as many, of which the last ones may be on their way.
+        // The peer has sent as many packets, of which the last ones may be in flight.
         assert!(protocol.recovered_ids >= 900 && protocol.duplicate_requests <= 3, "{side:?}");
         let lost = (protocol.dropped(DropReason::BadIcrc), protocol.retransmitted);
         assert_eq!(lost, (0, 0), "{side:?}");
@@ -127,16 +127,15 @@ fn ping_pong_survives_loss_and_corruption() {
     assert!(a > 0 && b > 0);
 }
 
-/// Left out is what has several shards, what fails a device by closing the socket that it would send by, and
-/// the others here.
+/// Excluded are tests with several shards, the test that closes the sending socket of a device, and this file.
 #[test]
 fn all_tests_pass_with_shared_memory() {
     let left_out = ["shards::", "closed_socket_fails_the_device", "ports::"];
     process::run_all(("SOFTROCE_VIA", "shm"), &left_out);
 }
 
-/// In a namespace of its own whoever may make one has CAP_NET_RAW. Left out is what closes sockets of
-/// UDP, that an address is one process's, for packet ports share it, and what has several shards.
+/// A network namespace provides CAP_NET_RAW. Excluded are tests that close UDP sockets, the test of exclusive
+/// addresses, because packet ports share an address, and tests with several shards.
 #[test]
 #[ignore = "makes network namespaces"]
 fn all_tests_pass_with_packet_sockets() {
@@ -149,9 +148,9 @@ fn all_tests_pass_with_packet_sockets() {
     in_namespaces(&script, "", "");
 }
 
-/// The same where each device is a host of its own on a bridge. Left out is, besides, what takes an address
-/// by a socket of this machine, or relies on the machine's addresses, of which the link has those of IPv4, and what
-/// sees to it that nothing wakes a device: what hosts tell everybody on a link does.
+/// Each device is a host on a bridge. Also excluded are tests that bind an address with a socket of this machine, or
+/// use other addresses of the machine, or IPv6, and the test of an idle device, because broadcasts on the link wake
+/// it.
 #[cfg(feature = "tap")]
 #[test]
 #[ignore = "makes network namespaces"]

@@ -1,4 +1,4 @@
-//! Devices answer whatever their program does, and who waits is woken.
+//! Progress of devices independent of their programs, and wake-ups of waiting threads.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ fn side_that_stops_polling_serves_writes_and_reads() {
     }
 }
 
-/// Two ends of which the second has its completions announced.
+/// Returns two nodes, of which the second has a completion channel.
 fn announced_pair() -> (Node, Node, CompletionChannel) {
     let ctx = open();
     let channel = ctx.create_channel().unwrap();
@@ -88,7 +88,7 @@ fn solicited_only_arming_ignores_other_completions() {
     a.run(SendRequest::send(2, SendData::inline(b"loud")).solicited());
     assert!(channel.wait(WAIT_LIMIT).unwrap() == b.cq);
     assert_eq!(b.end(), (1, WcStatus::Success));
-    // Announced once each time it is armed.
+    // Each arming causes one announcement.
     a.run(SendRequest::send(3, SendData::inline(b"loud")).solicited());
     assert_eq!(b.end(), (2, WcStatus::Success));
     assert!(channel.wait(Duration::ZERO).is_err());
@@ -177,7 +177,7 @@ fn wait_ends_at_its_timeout() {
     assert_eq!(error, "no completion within 5ms");
 }
 
-/// The operations of the packets that a device has sent.
+/// Operations of the packets that a device has sent.
 #[derive(Clone, Default)]
 struct Sent(Arc<Mutex<Vec<Operation>>>);
 
@@ -198,7 +198,7 @@ impl Sent {
     }
 }
 
-/// A message to a device whose packets are seen, after which it has not been looked for.
+/// Sends a message to a device with a capture, which then is not polled.
 fn message_to(options: OpenOptions) -> (Node, Node, Sent) {
     let sent = Sent::default();
     let ctx = open_with(options.capture(Box::new(sent.clone())));
@@ -215,7 +215,7 @@ fn side_that_stops_polling_sends_its_acknowledgement() {
         let (a, b, sent) = message_to(OpenOptions::default());
         found("the message", || b.cq.poll_one());
         assert_eq!(a.end(), (1, WcStatus::Success));
-        // It may have left, and its capture not yet come to an end.
+        // The packet may have left before its capture has ended.
         b.ctx.device_info().unwrap();
         assert_eq!(sent.acknowledgements(), 1);
     }
@@ -258,7 +258,7 @@ fn announcement_follows_the_acknowledgement() {
     }
 }
 
-/// How often the threads of this name have gone to sleep.
+/// Returns how many times the threads of this name have slept (voluntary context switches).
 fn sleeps(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let statuses =

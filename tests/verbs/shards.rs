@@ -27,13 +27,12 @@ use crate::process;
 use crate::tasks::block_on;
 use crate::within::until;
 
-/// A device with so many shards.
+/// Opens a device with this number of shards.
 fn sharded(count: u8) -> Context {
     open_with(OpenOptions::default().shards(count))
 }
 
-/// A device with several shards, of which each has a queue pair, and a peer of each. All complete in
-/// one queue.
+/// A device with one queue pair on each of its shards, and a peer for each. All complete in one queue.
 struct ShardedDevice {
     node: Node,
     qps: Vec<QueuePair>,
@@ -63,7 +62,7 @@ impl ShardedDevice {
         Self { node, qps, peers }
     }
 
-    /// Has each queue pair take a message, which names it.
+    /// Posts a receive request on each queue pair, with its index as number.
     fn listen(&self) {
         for (at, qp) in (0..).zip(&self.qps) {
             let range = 64 * at..64 * at + 64;
@@ -71,14 +70,14 @@ impl ShardedDevice {
         }
     }
 
-    /// A message from each of the peers.
+    /// Sends a message from each of the peers.
     fn call(&self) {
         for peer in &self.peers {
             peer.run(SendRequest::send(1, SendData::inline(b"for this queue")));
         }
     }
 
-    /// Which have taken a message, by completions.
+    /// Checks by completions that every queue pair has received a message.
     fn heard(&self, completions: impl IntoIterator<Item = Completion>) {
         let heard = |completion: Completion| {
             assert_eq!(completion.status, WcStatus::Success);
@@ -163,7 +162,7 @@ fn poll_returns_completions_of_all_shards() {
     }
 }
 
-/// What comes to each shard while one thread sleeps.
+/// Messages to each shard wake one sleeping thread.
 #[test]
 fn any_shard_wakes_a_waiting_thread() {
     let hub = ShardedDevice::new(2);
@@ -190,8 +189,7 @@ fn several_threads_wait_for_several_shards() {
     }
 }
 
-/// Two threads that wait for different queues, each of which drives a shard that the other's queue pair
-/// is on as well.
+/// Two threads wait for different queues. Each drives a shard that also has a queue pair of the other's queue.
 #[test]
 fn thread_that_drives_a_shard_wakes_the_thread_that_waits_for_it() {
     let ctx = sharded(2);
@@ -257,7 +255,7 @@ fn any_shard_wakes_a_task() {
     }
 }
 
-/// Four completions of four shards, and none has more than one.
+/// Four completions of four shards, one of each.
 #[test]
 fn moderation_counts_completions_of_all_shards() {
     let hub = ShardedDevice::new(4);
@@ -274,7 +272,7 @@ fn moderation_counts_completions_of_all_shards() {
     }
 }
 
-/// The event comes once, and each shard fails its queue pairs when it has something to put in.
+/// The event is reported once, and each shard fails its queue pairs at their next completion.
 #[test]
 fn cq_overrun_is_reported_once() {
     let ctx = sharded(2);
@@ -343,7 +341,7 @@ fn xrc_domain_belongs_to_one_shard() {
 
 // ---- datagrams ----
 
-/// UD queue pairs of a device, one on each shard in order, that take so many messages.
+/// Returns UD nodes of a device, one on each shard in order, with this many receive requests.
 fn ud_per_shard(ctx: &Context, receives: u64) -> Vec<Node> {
     let member = |shard| {
         let mut node = Node::on(ctx.clone());
@@ -373,7 +371,7 @@ fn group_member_on_any_shard_receives_a_message_once() {
         let ah = sender.pd.create_ah(AddressVector::to(group)).unwrap();
         sender.qp.post_send(message.clone().to(ah.target(Qpn::MULTICAST, QKEY))).unwrap();
     }
-    // One more to each alone, behind which nothing is under way by the same socket.
+    // A unicast message to each member marks the end of the earlier ones of the same socket.
     for (at, member) in members.iter().enumerate() {
         let expected = if at == 2 { 1 } else { 2 };
         for _ in 0..expected {
@@ -403,12 +401,12 @@ fn own_datagrams_reach_the_right_shard() {
     assert_eq!((counters.port.misrouted, dropped(&counters.protocol)), (0, 0));
 }
 
-/// Packets that were dropped, for any reason.
+/// Returns the number of dropped packets, for any reason.
 fn dropped(counters: &Counters) -> u64 {
     DropReason::ALL.iter().map(|reason| counters.dropped(*reason)).sum()
 }
 
-/// A burst as a foreign may send it: datagrams to queue pairs of several shards.
+/// Returns a burst as foreign implementations may send it: datagrams to queue pairs of several shards.
 fn mixed(path: Path, destinations: impl IntoIterator<Item = Qpn>) -> Burst {
     let mut burst = Burst::new();
     burst.reset(path, BurstToken(0));
@@ -450,7 +448,7 @@ fn foreign_burst_to_several_shards_reaches_all_of_them() {
 
 // ---- what a device has once ----
 
-/// A region is written to through all shards. When it is deregistered nobody writes any more.
+/// All shards write to a region. After its deregistration none does.
 #[test]
 fn deregistered_region_is_not_written_by_any_shard() {
     let hub = ShardedDevice::new(4);
@@ -505,7 +503,7 @@ fn device_counters_cover_all_shards() {
     assert!(hub.qps.iter().all(|qp| listed.contains(&qp.qpn())));
 }
 
-/// Counts packets, and panics when it is told to.
+/// Counts packets, and panics on request.
 #[derive(Clone, Default)]
 struct CountingSink {
     packets: Arc<AtomicU64>,
@@ -541,7 +539,7 @@ fn failure_of_one_shard_fails_the_device() {
     thread::scope(|scope| {
         let events = scope.spawn(|| hub.node.ctx.wait_event(WAIT_LIMIT).unwrap());
         let send = SendRequest::send(1, SendData::inline(b"!"));
-        // Whose thread it is that panics does not matter.
+        // The panic may occur in any thread.
         let _ = catch_unwind(AssertUnwindSafe(|| hub.qps[3].post_send(send)));
         assert_eq!(events.join().unwrap(), AsyncEvent::DeviceFatal);
     });
@@ -574,7 +572,7 @@ fn address_with_several_shards_reopens_immediately() {
     }
 }
 
-/// Of a device with several addresses each shard has a socket at each.
+/// Each shard of a device with several addresses has a socket at each.
 #[test]
 fn every_shard_has_all_addresses_of_the_device() {
     let spare: IpAddr = fresh_ip();
@@ -592,8 +590,8 @@ fn every_shard_has_all_addresses_of_the_device() {
 
 // ---- everything once more ----
 
-/// All of these tests on devices with so many shards. Left out is what says itself how many there are, or by
-/// which port, what has no descriptors to spare, and what closes one socket of them, which may be that of a
+/// Runs all other tests on devices with this number of shards. Excluded are tests that set the number of shards or
+/// the port, tests without free descriptors or memory, and the test that closes one socket, which may belong to a
 /// shard without a queue pair.
 fn run_all_tests_with_shards(shards: u8) {
     let left_out = [

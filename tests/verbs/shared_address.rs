@@ -12,10 +12,10 @@ use crate::peer_process::{PeerProcess, many_attempts};
 use crate::process::{SUCCESS_LINE, in_namespaces, role, started_by_another_test};
 use crate::within::until;
 
-/// The test that has a process to itself.
+/// Test that runs in its own process.
 const SUBPROCESS: &str = "shared_address::subprocess";
 
-/// The address.
+/// Common address of the processes.
 const IP: &str = "127.7.7.7";
 
 #[test]
@@ -54,8 +54,8 @@ fn connections_reach_their_processes(node: &Node, b: &mut PeerProcess, c: &mut P
     }
 }
 
-/// Of one burst to an address each process gets its own, of what goes to a group each gets all, and what
-/// goes to the general services interface is for the first.
+/// Each process receives its unicast datagrams of a burst, all receive multicast, and the first receives datagrams
+/// for the general services interface.
 fn datagrams_reach_their_processes(node: &Node, b: &mut PeerProcess, c: &mut PeerProcess) {
     let crowd = datagrams(node.ctx.clone(), 0);
     let ah = crowd.pd.create_ah(AddressVector::to(node.qp.endpoint().gid)).unwrap();
@@ -76,7 +76,7 @@ fn datagrams_reach_their_processes(node: &Node, b: &mut PeerProcess, c: &mut Pee
 
     let strangers = || node.ctx.counters().unwrap().protocol.dropped(DropReason::UnknownQp);
     assert_eq!(strangers(), 0);
-    // Nobody has these numbers.
+    // Unused queue pair numbers.
     let [mine, theirs] = [0x40, 0x41].map(Qpn::new);
     crowd.qp.post_all([theirs, Qpn::GSI, mine].map(to)).unwrap();
     until("the packets to be dropped", || {

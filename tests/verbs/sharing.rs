@@ -5,7 +5,7 @@ use softroce::verbs::*;
 use crate::node::{Node, WAIT_LIMIT, open, open_with};
 use crate::within::until;
 
-/// A device whose queue pairs share a receive queue, and peers of its queue pairs.
+/// A device with queue pairs that share a receive queue, and their peers.
 struct SrqFixture {
     hub: Node,
     srq: SharedReceiveQueue,
@@ -42,7 +42,7 @@ fn queue_pairs_take_srq_requests_on_demand() {
     for wr_id in 0..9 {
         s.post(wr_id);
     }
-    // One peer needs many, another few.
+    // One peer sends many messages, another few.
     for (round, spoke) in [0, 0, 1, 0, 2, 0, 0, 1, 0].into_iter().enumerate() {
         let bytes = s.spokes[spoke].fill(0, 100, round as u32);
         s.spokes[spoke].run(SendRequest::send(1, s.spokes[spoke].mr.sge(..100)));
@@ -153,7 +153,7 @@ fn invalid_srq_attributes_are_refused() {
     assert_eq!(error, "the shared receive queue belongs to another device");
 }
 
-/// A queue pair keeps the queue that it takes from.
+/// A queue pair keeps its shared receive queue alive.
 #[test]
 fn srq_handles_are_dropped_in_any_order() {
     let SrqFixture { hub, srq, spokes, qps } = SrqFixture::new(1, 8);
@@ -168,7 +168,7 @@ fn srq_handles_are_dropped_in_any_order() {
     assert_ne!(hub.pd.create_srq(&SrqConfig::default()).unwrap().srqn(), srqn);
 }
 
-/// One queue for all three services: requests of 40 bytes more, for the header of UD.
+/// One queue for three transport services: its requests have 40 more bytes, for the header of UD.
 #[test]
 fn rc_uc_and_ud_share_one_srq() {
     let (hub, spoke) = (Node::on(open()), Node::on(open_with(OpenOptions::default())));

@@ -1,4 +1,4 @@
-//! A port on a TAP: a host of its own on a bridge, with a host behind a veth for its peer.
+//! Ports on TAP interfaces: a device as a host on a bridge, and its peer behind a veth pair.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::node::{Node, QKEY, datagrams};
 use crate::peer_process::PeerProcess;
 use crate::process::{SUCCESS_LINE, in_namespaces, ip, role, started_by_another_test};
 
-/// The test that has a process to itself.
+/// Test that runs in its own process.
 const SUBPROCESS: &str = "taps::subprocess";
 
 #[test]
@@ -30,7 +30,7 @@ fn subprocess() {
     println!("\n{SUCCESS_LINE}");
 }
 
-/// The bridge br0, and the other host: namespace b.
+/// Script that creates the bridge br0 and the other host, namespace b.
 const HOSTS: &str = r#"
     mount -t tmpfs tmpfs /run
     ip netns add b
@@ -50,9 +50,9 @@ fn tap_port_is_a_host_on_a_bridge() {
 struct Link {
     ours: &'static str,
     theirs: &'static str,
-    /// How many bits of them are the link's.
+    /// Length of the link's prefix in bits.
     prefix: u8,
-    /// The beginning of addresses that nobody has.
+    /// Prefix of unused addresses.
     unused_prefix: &'static str,
 }
 
@@ -60,11 +60,11 @@ const V4: Link =
     Link { ours: "10.8.0.1", theirs: "10.8.0.2", prefix: 24, unused_prefix: "10.8.0.1" };
 const V6: Link = Link { ours: "fd08::1", theirs: "fd08::2", prefix: 64, unused_prefix: "fd08::9" };
 
-/// The link address of the wire's end on the bridge: above nearly all that the kernel makes up.
+/// Link address of the veth interface on the bridge: higher than nearly all that the kernel generates.
 const HIGH: &str = "fa:00:00:00:00:01";
 
 impl Link {
-    /// Makes the wire of the other host, and gives it its address.
+    /// Creates the veth pair of the other host, and its address.
     fn lay(&self) {
         ip("link add a0 mtu 9000 type veth peer name b0 netns b mtu 9000");
         ip(&format!("link set a0 up address {HIGH} master br0"));
@@ -87,7 +87,7 @@ impl Link {
         let ctx = self.open();
         assert_eq!(ctx.ip(), self.ours.parse::<IpAddr>().unwrap());
         assert_eq!(ctx.device_info().unwrap().port.receive_buffer, 8 << 20);
-        // It has the least that is on it, so the host behind it is still who it was.
+        // The bridge has the lowest address of its interfaces, so its own address has not changed.
         let bridge = Command::new("ip").args(["link", "show", "br0"]).output().unwrap();
         assert!(String::from_utf8(bridge.stdout).unwrap().contains(HIGH));
         let there = &mut Command::new("ip");
@@ -95,7 +95,7 @@ impl Link {
         let near = Node::on(ctx.clone());
         far.connect(&near.qp);
         far.takes(&near);
-        // As one packet, and as large as the link has them.
+        // As one packet, and as large as the MTU of the link.
         far.echoes(self.ours, 56);
         far.echoes(self.ours, 8900);
         ecn_marks_arrive(&near, &mut far);
@@ -115,13 +115,13 @@ impl Link {
         ip("-n b link set b0 address 02:00:00:00:00:99");
         far.takes(&near);
         drop((near, ctx, far));
-        // It was made anew, and stays.
+        // The TAP interface was created again, and remains.
         ip("link del tap0");
         ip("link del a0");
     }
 }
 
-/// By others who are in them, and by the port itself.
+/// Multicast from other members of the groups, and from the port itself.
 fn multicast_arrives(ctx: &Context, far: &mut PeerProcess) {
     let group = match ctx.ip() {
         IpAddr::V4(_) => IpAddr::from([239, 1, 2, 3]),
@@ -138,7 +138,7 @@ fn multicast_arrives(ctx: &Context, far: &mut PeerProcess) {
     assert_eq!(member.next().status, WcStatus::Success);
 }
 
-/// The test that has a process to itself, without capabilities.
+/// Test that runs in its own process, without capabilities.
 const UNPRIVILEGED: &str = "taps::unprivileged_subprocess";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Completions for tasks, under the smallest executor there is.
+//! Completions for asynchronous tasks, with a minimal executor.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -20,7 +20,7 @@ impl Wake for UnparkWaker {
     }
 }
 
-/// Runs a future on this thread, which does nothing but wait to be woken.
+/// Runs a future on this thread, which sleeps until it is woken.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(UnparkWaker(thread::current())));
     let (mut future, mut cx) = (pin!(future), TaskContext::from_waker(&waker));
@@ -34,7 +34,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Two futures at once.
+/// A future that runs two others.
 struct Both<A, B>(Pin<Box<A>>, Pin<Box<B>>, [bool; 2]);
 
 impl<A: Future<Output = ()>, B: Future<Output = ()>> Future for Both<A, B> {
@@ -84,7 +84,7 @@ fn tasks_share_a_thread() {
     block_on(Both(Box::pin(ask(&a)), Box::pin(echo(&b)), [false; 2]));
 }
 
-/// Counts how often a task is woken.
+/// Counts the wake-ups of a task.
 #[derive(Default)]
 struct WakeCount(AtomicUsize);
 
@@ -95,7 +95,7 @@ impl Wake for WakeCount {
 }
 
 impl WakeCount {
-    /// Looks once for this task, which finds nothing.
+    /// Polls once for this task, which has to wait.
     fn waits(self: &Arc<Self>, next: &mut NextCompletion<'_>) {
         let waker = Waker::from(Arc::clone(self));
         assert!(Pin::new(next).poll(&mut TaskContext::from_waker(&waker)).is_pending());
@@ -105,13 +105,13 @@ impl WakeCount {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until it has been woken.
+    /// Waits for a wake-up.
     fn wait(&self) {
         until("the task to be woken", || self.count() > 0);
     }
 }
 
-/// A queue pair that is connected to itself.
+/// Returns a queue pair that is connected to itself.
 fn alone() -> Node {
     let node = Node::on(open());
     node.qp.connect(&node.qp.endpoint(), &single_attempt()).unwrap();
@@ -180,7 +180,7 @@ fn completion_reaches_another_task_when_the_first_is_dropped() {
 
 #[test]
 fn waker_may_own_the_future_that_it_wakes() {
-    /// A task that is gone with its last waker, as tasks of executors are.
+    /// A task that is dropped with its last waker, as in executors.
     struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
     impl Wake for Task {
@@ -198,7 +198,7 @@ fn waker_may_own_the_future_that_it_wakes() {
     let gone = Arc::downgrade(&task);
     drop(slot);
     drop((task, waker));
-    // The queue has the last reference, and drops it when it has woken the task.
+    // The queue owns the last reference, and drops it after the wake-up.
     write(&node, 7);
     until("the waker to be dropped", || gone.strong_count() == 0);
 }

@@ -1,4 +1,4 @@
-//! Memory windows, as programs use them.
+//! Memory windows.
 
 use softroce::engine::PostError;
 use softroce::verbs::*;
@@ -7,15 +7,15 @@ use crate::node::{Node, open};
 
 const ALL: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// Bytes of the region that windows are bound to.
+/// Length of the region under the windows, in bytes.
 const LEN: usize = 1 << 16;
 
-/// Memory of which peers may do nothing but through windows.
+/// Returns memory that peers can access through windows only.
 fn closed(node: &Node) -> MemoryRegion {
     node.pd.alloc_mr(LEN, Access::LOCAL_WRITE | Access::MW_BIND).unwrap()
 }
 
-/// Binds a window of either type, and returns its first byte as peers name it.
+/// Binds a window of either type, and returns the address of its first byte for peers.
 fn bind(node: &Node, mw: &MemoryWindow, info: BindInfo) -> RemoteAddr {
     let rkey = match mw.mw_type() {
         MwType::Type1 => node.qp.bind_mw(77, SendFlags::SIGNALED, mw, info).unwrap(),
@@ -50,7 +50,7 @@ fn window_grants_access_to_a_part_of_a_region() {
         mr.read_at(0, &mut whole).unwrap();
         let rest = vec![0; LEN - 31_000];
         assert!(whole == [vec![0; 1000], sent, rest].concat(), "and nowhere else");
-        // One byte too far.
+        // One byte beyond the window.
         a.send(SendRequest::write(3, a.mr.sge(..8), beyond(window, 29_993)));
         assert_eq!(a.end(), (3, WcStatus::RemAccessErr));
         assert_eq!(b.event(), AsyncEvent::QpAccessErr(b.qp.qpn()));
@@ -128,7 +128,7 @@ fn send_with_invalidate_unbinds_the_window() {
     assert_eq!((got.wr_id, got.byte_len, got.imm), (7, 9000, None));
     assert_eq!(got.invalidated, Some(window.rkey));
     assert_eq!(b.bytes(0, 9000), sent);
-    // Nothing is bound any more, and the memory may go.
+    // No window is bound any more, so the region can be deregistered.
     mr.deregister().unwrap();
     a.send(SendRequest::write(3, a.mr.sge(..8), window));
     assert_eq!(a.end(), (3, WcStatus::RemAccessErr));
@@ -142,7 +142,7 @@ fn send_with_an_invalid_key_to_invalidate_fails_both_sides() {
     assert_eq!(a.end(), (1, WcStatus::RemAccessErr));
     assert_eq!(b.end(), (7, WcStatus::RemInvReqErr));
     assert_eq!(b.qp.state().unwrap(), QpState::Err);
-    // The region is no window: it is as it was.
+    // The region is not a window, so it is not invalidated.
     assert!(b.mr.is_live());
 }
 
@@ -160,7 +160,7 @@ fn type_2_window_belongs_to_one_queue_pair() {
     peer.post_send(SendRequest::write(2, a.mr.sge(..8), window)).unwrap();
     assert_eq!(a.end(), (2, WcStatus::RemAccessErr));
     a.run(SendRequest::write(3, a.mr.sge(..8), window));
-    // With its queue pair it is free, and another may bind it.
+    // The destruction of its queue pair frees the window, so another queue pair can bind it.
     let old = b.qp.qpn();
     let Node { qp, cq, pd, .. } = b;
     drop(qp);
@@ -217,7 +217,7 @@ fn bind_mw_refuses_invalid_arguments_immediately() {
     let access = Access::MW_BIND;
     let error = a.qp.bind_mw(1, flags, &one, BindInfo { access, ..info }).unwrap_err();
     assert!(error.to_string().ends_with("this memory window cannot have MW_BIND"), "{error}");
-    // None of them was posted, nor used up a key.
+    // None of these requests was posted, and none used a key.
     let key = one.rkey().inc();
     assert_eq!(a.qp.bind_mw(2, flags, &one, info).unwrap(), key);
     assert_eq!(a.end(), (2, WcStatus::Success));

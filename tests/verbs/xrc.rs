@@ -8,7 +8,7 @@ use softroce::verbs::*;
 
 use crate::node::{Node, open};
 
-/// Who sends, and who receives: a target, and a queue for each of two programs.
+/// An initiator, a target, and a shared receive queue for each of two programs.
 struct XrcFixture {
     sender: Node,
     initiator: QueuePair,
@@ -33,7 +33,7 @@ impl XrcFixture {
         Self { sender, initiator, hub, domain, target, srqs }
     }
 
-    /// Runs a request, and returns how it ended.
+    /// Runs a request, and returns its status.
     fn run(&self, request: SendRequest) -> WcStatus {
         self.initiator.post_send(request.signaled()).unwrap();
         self.sender.next().status
@@ -95,7 +95,7 @@ fn xrc_memory_access_uses_the_domain_of_the_srq() {
     assert_eq!(x.run(add), WcStatus::Success);
     assert_eq!(x.hub.mr.load_u64(8192), Ok(5));
 
-    // A region of another domain than the queue's.
+    // A region of another domain than that of the queue.
     let foreign = x.hub.ctx.alloc_pd();
     let mr = foreign.alloc_mr(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let write = SendRequest::write(4, x.sender.mr.sge(..8), mr.remote(0)).to(srqn);
@@ -116,7 +116,7 @@ fn request_for_a_destroyed_xrc_srq_is_invalid() {
     assert_eq!(events, [AsyncEvent::QpReqErr(qpn), AsyncEvent::QpLastWqeReached(qpn)]);
 }
 
-/// A file of this machine that nobody else has: of a test, its own.
+/// Opens a file of its own for a test.
 fn file(name: &str) -> File {
     let path =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -138,7 +138,7 @@ fn contexts_share_a_domain_by_file_and_a_target_by_number() {
     let target = ours.create_target().unwrap();
     let same = theirs.open_target(target.qpn()).unwrap();
     assert_eq!(same.endpoint(), target.endpoint());
-    // It lives until both have dropped it, and both hear of it.
+    // It exists until both handles are dropped, and both contexts receive its events.
     let qpn = target.qpn();
     same.connect(&same.endpoint(), &ConnectOptions::default()).unwrap();
     assert_eq!(target.state().unwrap(), QpState::Rts);
@@ -165,11 +165,11 @@ fn xrcd_options_select_the_domain() {
     assert!(domain.is_same(&ctx.open_xrcd(&options(true, false)).unwrap()));
     let error = ctx.open_xrcd(&options(true, true)).unwrap_err().to_string();
     assert_eq!(error, "an XRC domain is open for this file already");
-    // Whoever has none is alone, and a domain that nobody holds is closed.
+    // A domain without a file is private, and a domain without handles is closed.
     assert!(!domain.is_same(&ctx.open_xrcd(&XrcdOptions::default()).unwrap()));
     drop(domain);
     assert!(ctx.open_xrcd(&options(false, false)).is_err());
-    // What was made from it holds it.
+    // Objects created from a domain keep it open.
     let target = ctx.open_xrcd(&options(true, true)).unwrap().create_target().unwrap();
     assert!(ctx.open_xrcd(&options(false, false)).unwrap().open_target(target.qpn()).is_ok());
 }
