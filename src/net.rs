@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_takes_equal_segments_and_one_shorter_at_the_end() {
+    fn burst_takes_equal_segments_and_one_shorter_at_the_end() {
         let mut burst = Burst::new();
         burst.push(100).fill(1);
         assert!(!burst.has_room(101), "longer than the first");
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_ends_at_the_limits_of_one_send() {
+    fn burst_ends_at_the_limits_of_one_send() {
         let mut burst = Burst::new();
         while burst.has_room_behind(4112, 4112) {
             burst.push(4112);

@@ -52,14 +52,14 @@ fn allocates_nothing(a: &Node, b: &Node, request: &SendRequest, receives: u64) {
 }
 
 #[test]
-fn a_send_allocates_nothing() {
+fn send_allocates_nothing() {
     let (a, b) = Node::pair();
     allocates_nothing(&a, &b, &SendRequest::send(0, a.mr.sge(..64)), WINDOW);
     allocates_nothing(&a, &b, &SendRequest::send(0, SendData::inline(&[7; 64])), WINDOW);
 }
 
 #[test]
-fn a_write_allocates_nothing() {
+fn write_allocates_nothing() {
     let (a, b) = Node::pair();
     for len in [4096, 65_536] {
         let write = SendRequest::write(0, a.mr.sge(..len), b.mr.remote(0));
@@ -68,7 +68,7 @@ fn a_write_allocates_nothing() {
 }
 
 #[test]
-fn a_read_allocates_nothing() {
+fn read_allocates_nothing() {
     let (a, b) = Node::pair();
     for len in [64, 65_536] {
         let read = SendRequest::read(0, a.mr.sge(..len), b.mr.remote(0));
@@ -77,7 +77,7 @@ fn a_read_allocates_nothing() {
 }
 
 #[test]
-fn a_datagram_allocates_nothing() {
+fn datagram_allocates_nothing() {
     let (a, b) = (datagrams(open(), 0), datagrams(open(), 0));
     let to = b.qp.endpoint();
     let ah = a.pd.create_ah(AddressVector::to(to.gid)).unwrap();

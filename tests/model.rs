@@ -88,7 +88,7 @@ fn quarter(number: u64) {
 }
 
 #[test]
-fn what_failed_once_holds() {
+fn seeds_that_failed_once_pass() {
     let kept = include_str!("model/kept.txt").lines().filter(|line| !line.starts_with('#'));
     for line in kept {
         let hex = line.split_whitespace().next().unwrap();
@@ -98,22 +98,22 @@ fn what_failed_once_holds() {
 
 /// RSP-04, RSP-08
 #[test]
-fn one_number_of_requests_explains_everything() {
+fn first_quarter_of_seeds_conforms_to_the_model() {
     quarter(0);
 }
 
 #[test]
-fn and_in_the_second_quarter() {
+fn second_quarter_of_seeds_conforms_to_the_model() {
     quarter(1);
 }
 
 #[test]
-fn and_in_the_third_quarter() {
+fn third_quarter_of_seeds_conforms_to_the_model() {
     quarter(2);
 }
 
 #[test]
-fn and_in_the_last_quarter() {
+fn last_quarter_of_seeds_conforms_to_the_model() {
     quarter(3);
 }
 

@@ -230,12 +230,12 @@ fn run(make: fn() -> Script, srqn: &'static str) {
 
 /// RSP-04, RSP-07, RSP-08, RSP-10
 #[test]
-fn copies_of_requests_never_fail_an_rc_queue_pair() {
+fn duplicate_requests_never_fail_an_rc_queue_pair() {
     run(|| Script::responder(rts_qp()), "");
 }
 
 /// RSP-04, RSP-07, RSP-08
 #[test]
-fn copies_of_requests_never_fail_an_xrc_target() {
+fn duplicate_requests_never_fail_an_xrc_target() {
     run(Script::xrc_target, " srqn=ours");
 }

@@ -200,7 +200,7 @@ fn merged_uc_messages_have_the_effect_of_single_ones() {
 }
 
 #[test]
-fn merged_answers_have_the_effect_of_single_ones() {
+fn merged_responses_have_the_effect_of_single_ones() {
     let buffers: usize = (0..200).map(answers).sum();
     assert!(buffers > 2000, "{buffers}");
 }

@@ -182,14 +182,14 @@ fn run(seed: u64, qp_type: QpType, loss: f64) -> usize {
 
 /// QPS-09
 #[test]
-fn reliable_connections_pause_and_go_on() {
+fn rc_resumes_after_sqd() {
     let pauses: usize = (0x100..0x160).map(|seed| run(seed, QpType::Rc, 0.0)).sum();
     assert!(pauses > 500, "{pauses}");
 }
 
 /// QPS-09
 #[test]
-fn reliable_connections_pause_on_a_bad_network() {
+fn rc_resumes_after_sqd_on_a_lossy_network() {
     for (first, loss) in [(0x200, 0.01), (0x300, 0.05)] {
         (first..first + 40).for_each(|seed| {
             run(seed, QpType::Rc, loss);
@@ -199,7 +199,7 @@ fn reliable_connections_pause_on_a_bad_network() {
 
 /// QPS-09
 #[test]
-fn unreliable_connections_pause_and_go_on() {
+fn uc_resumes_after_sqd() {
     (0x400..0x440).for_each(|seed| {
         run(seed, QpType::Uc, 0.0);
     });

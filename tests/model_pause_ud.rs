@@ -213,21 +213,21 @@ fn areas(world: &World) -> (Arc<Region>, Arc<Region>) {
 
 /// QPS-09
 #[test]
-fn datagrams_arrive_once_from_send_queues_that_pause() {
+fn ud_messages_arrive_once_despite_sqd() {
     let pauses: usize = (0x100..0x140).map(|seed| run(seed, 0.0, 0.0).pauses).sum();
     assert!(pauses > 500, "{pauses}");
 }
 
 /// QPS-09
 #[test]
-fn datagrams_arrive_at_most_once_while_the_network_loses_some() {
+fn ud_messages_arrive_at_most_once_on_a_lossy_network() {
     let lost: usize = (0x200..0x230).map(|seed| run(seed, 0.05, 0.0).lost).sum();
     assert!(lost > 100, "{lost}");
 }
 
 /// QPS-09
 #[test]
-fn only_the_network_copies_datagrams() {
+fn ud_messages_are_duplicated_by_the_network_only() {
     let copied: usize = (0x300..0x320).map(|seed| run(seed, 0.02, 0.02).copied).sum();
     assert!(copied > 50, "{copied}");
 }

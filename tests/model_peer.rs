@@ -421,7 +421,7 @@ fn run(seed: u64, loss: u64) -> Counters {
 }
 
 #[test]
-fn on_a_clean_network_nothing_is_sent_twice() {
+fn lossless_network_causes_no_retransmission() {
     for seed in 0..200 {
         let counters = run(seed, 0);
         assert_eq!((counters.retransmitted, counters.timeouts), (0, 0), "seed {seed}");
@@ -429,7 +429,7 @@ fn on_a_clean_network_nothing_is_sent_twice() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again() {
+fn lost_packets_are_retransmitted() {
     for (first, loss) in [(200, 1), (400, 5)] {
         let runs: Vec<_> = (first..first + 200).map(|seed| run(seed, loss)).collect();
         let saw = |count: fn(&Counters) -> u64| runs.iter().map(count).sum::<u64>();

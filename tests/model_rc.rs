@@ -344,35 +344,35 @@ fn seeds_over(service: Transport, first: u64, count: u64, loss: f64) -> Counters
 }
 
 #[test]
-fn a_clean_network_needs_no_retransmission() {
+fn rc_over_a_lossless_network_needs_no_retransmission() {
     let total = seeds(0x1000, 400, 0.0);
     assert_eq!((total.retransmitted, total.timeouts), (0, 0));
 }
 
 #[test]
-fn one_packet_in_a_thousand_lost() {
+fn rc_survives_loss_of_one_packet_in_a_thousand() {
     assert!(seeds(0x2000, 400, 0.001).retransmitted > 0);
 }
 
 #[test]
-fn one_packet_in_a_hundred_lost() {
+fn rc_survives_loss_of_one_packet_in_a_hundred() {
     assert!(seeds(0x3000, 400, 0.01).retransmitted > 0);
 }
 
 /// CC-09
 #[test]
-fn one_packet_in_twenty_lost() {
+fn rc_survives_loss_of_one_packet_in_twenty() {
     assert!(seeds(0x4000, 400, 0.05).retransmitted > 0);
 }
 
 #[test]
-fn xrc_over_a_clean_network_needs_no_retransmission() {
+fn xrc_over_a_lossless_network_needs_no_retransmission() {
     let total = seeds_over(Transport::Xrc, 0x6000, 200, 0.0);
     assert_eq!((total.retransmitted, total.timeouts), (0, 0));
 }
 
 #[test]
-fn xrc_with_one_packet_in_fifty_lost() {
+fn xrc_survives_loss_of_one_packet_in_fifty() {
     assert!(seeds_over(Transport::Xrc, 0x7000, 400, 0.02).retransmitted > 0);
 }
 

@@ -324,20 +324,20 @@ fn seeds(first: u64, count: u64, loss: f64) -> (usize, u64) {
 }
 
 #[test]
-fn a_shared_queue_serves_all_over_a_clean_network() {
+fn srq_serves_all_queue_pairs_over_a_lossless_network() {
     let (reached, waits) = seeds(0x1000, 150, 0.0);
     assert!(reached > 100 && waits > 100, "{reached} limits, {waits} RNR NAKs");
 }
 
 #[test]
-fn a_shared_queue_serves_all_over_a_bad_network() {
+fn srq_serves_all_queue_pairs_over_a_lossy_network() {
     let (reached, waits) = seeds(0x2000, 150, 0.02);
     assert!(reached > 100 && waits > 100, "{reached} limits, {waits} RNR NAKs");
 }
 
 /// A connection on a leash whose turn it was not waited for nobody, and for ever.
 #[test]
-fn what_failed_once_holds() {
+fn seeds_that_failed_once_pass() {
     seeds(0x242b, 1, 0.02);
 }
 

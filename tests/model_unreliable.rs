@@ -292,7 +292,7 @@ fn uc_run(
 
 /// UC-02, UC-03, UC-04: exactly the messages of which no packet is lost, in order, each once.
 #[test]
-fn uc_delivers_what_is_whole_and_nothing_else() {
+fn uc_delivers_complete_messages_only() {
     let (mut whole, mut torn) = (0, 0);
     for seed in 0..300 {
         let damage = [0.0, 0.01, 0.05, 0.2][seed as usize % 4];
@@ -319,7 +319,7 @@ fn uc_delivers_what_is_whole_and_nothing_else() {
 /// UC-01, UC-02: whatever the network does, nothing torn is told of, and nothing twice; and when it
 /// has calmed down, the next message arrives.
 #[test]
-fn uc_never_delivers_what_is_torn_or_came_before() {
+fn uc_never_delivers_incomplete_or_duplicate_messages() {
     let mut arrived = 0;
     for seed in 1000..1400 {
         let (mut world, sides, link, _) = uc_run(seed, bad(seed), None);
@@ -541,7 +541,7 @@ fn ud_delivers_each_packet_to_the_queue_pair_it_names() {
 
 /// Damage never shows, nor does anything arrive somewhere else.
 #[test]
-fn ud_never_delivers_what_is_damaged() {
+fn ud_never_delivers_corrupt_messages() {
     let (mut arrived, mut twice) = (0, 0);
     for seed in 1000..1060 {
         let (ud, _) = ud_run(seed, bad(seed), None);

@@ -428,13 +428,13 @@ fn seeds(first: u64, count: u64, loss: f64) -> u64 {
 }
 
 #[test]
-fn what_is_open_is_what_the_model_says() {
+fn access_through_windows_conforms_to_the_model() {
     assert_eq!(seeds(0x6000, 200, 0.0), 0);
 }
 
 /// RSP-37
 #[test]
-fn and_so_it_is_when_packets_are_lost_and_repeated() {
+fn access_through_windows_conforms_to_the_model_despite_loss() {
     assert!(seeds(0x7000, 200, 0.03) > 0);
 }
 

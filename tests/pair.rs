@@ -584,7 +584,7 @@ fn slow_link_with_a_long_queue_is_used_fully_without_loss() {
 }
 
 #[test]
-fn a_slow_link_with_a_short_queue_loses_packets_and_delivers_all() {
+fn slow_link_with_a_short_queue_loses_packets_and_delivers_all() {
     let mut world = World::new(10, 2);
     world.network.set_conditions(Conditions {
         rate_bits_per_s: Some(1_000_000_000),

@@ -48,7 +48,7 @@ fn still_taken(t: &mut Script) {
 
 /// CRC-08
 #[test]
-fn a_packet_with_a_wrong_icrc_is_dropped_without_an_answer() {
+fn packet_with_a_wrong_icrc_is_dropped_without_a_response() {
     let mut t = Script::responder(rts_qp());
     // Every bit, but those that routers may change; the opcode's and the length's have their own
     // reasons first, and the queue pair number leads elsewhere.
@@ -72,7 +72,7 @@ fn a_packet_with_a_wrong_icrc_is_dropped_without_an_answer() {
 
 /// CRC-08: an answer too, and nothing moves.
 #[test]
-fn an_acknowledgement_with_a_wrong_icrc_acknowledges_nothing() {
+fn ack_with_a_wrong_icrc_is_ignored() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -103,7 +103,7 @@ fn icrc_check_uses_the_known_ip_header_fields() {
 
 /// PKT-08
 #[test]
-fn another_transport_version_is_dropped() {
+fn packet_with_another_transport_version_is_dropped() {
     let mut t = Script::responder(rts_qp());
     for version in 1..16 {
         let mut packet = t.packet(WRITE);
@@ -116,7 +116,7 @@ fn another_transport_version_is_dropped() {
 
 /// PKT-09
 #[test]
-fn an_opcode_that_is_not_assigned_is_dropped() {
+fn packet_with_an_unassigned_opcode_is_dropped() {
     let mut t = Script::responder(rts_qp());
     let unassigned: Vec<u8> = (0..=255).filter(|byte| Opcode::from_byte(*byte).is_none()).collect();
     assert!(unassigned.contains(&0xff) && unassigned.contains(&0x15));
@@ -133,7 +133,7 @@ fn an_opcode_that_is_not_assigned_is_dropped() {
 
 /// PKT-07
 #[test]
-fn a_packet_shorter_than_its_headers_is_dropped() {
+fn packet_shorter_than_its_headers_is_dropped() {
     let mut t = Script::responder(rts_qp());
     for opcode in Opcode::ALL {
         for pad in 0..4 {
@@ -153,7 +153,7 @@ fn a_packet_shorter_than_its_headers_is_dropped() {
 
 /// PKT-10
 #[test]
-fn a_packet_for_another_queue_pair_is_dropped() {
+fn packet_for_another_queue_pair_is_dropped() {
     let mut t = Script::responder(rts_qp());
     for qpn in [0, 1, 2, 0xff_ffff, t.qpn.value() ^ 1, t.qpn.value() ^ 0x80_0000] {
         let line =
@@ -166,7 +166,7 @@ fn a_packet_for_another_queue_pair_is_dropped() {
 
 /// PKT-11
 #[test]
-fn a_packet_of_another_transport_is_dropped() {
+fn packet_of_another_transport_is_dropped() {
     let mut t = Script::responder(rts_qp());
     let qpn = t.qpn;
     for line in [
@@ -204,7 +204,7 @@ fn cnp_is_counted_and_changes_nothing() {
 
 /// PKT-12
 #[test]
-fn a_packet_of_another_partition_is_dropped() {
+fn packet_of_another_partition_is_dropped() {
     let mut t = Script::responder(rts_qp());
     for pkey in ["0x0000", "0x8000", "0x7ffe", "0xfffe", "0x8001"] {
         let line = format!("WRITE_ONLY psn=5 ackreq pkey={pkey} va=0x1000 rkey=mem dmalen=8 len=8");
@@ -218,7 +218,7 @@ fn a_packet_of_another_partition_is_dropped() {
 
 /// PKT-13, PKT-24
 #[test]
-fn a_packet_from_or_to_another_address_is_dropped() {
+fn packet_from_or_to_another_address_is_dropped() {
     let mut t = Script::responder(rts_qp());
     let stranger: IpAddr = "10.0.0.3".parse().unwrap();
     let v6: IpAddr = "::ffff:10.0.0.2".parse().unwrap();
@@ -234,7 +234,7 @@ fn a_packet_from_or_to_another_address_is_dropped() {
 
 /// §1.1: the source port, TTL and TOS of a peer are its own.
 #[test]
-fn source_port_ttl_and_tos_do_not_matter() {
+fn receiver_ignores_source_port_ttl_and_tos() {
     let mut t = Script::responder(rts_qp());
     let line = WRITE;
     for (us, port) in [0_u16, 4791, 1, 0xffff].into_iter().enumerate() {
@@ -251,7 +251,7 @@ fn source_port_ttl_and_tos_do_not_matter() {
 
 /// PKT-14
 #[test]
-fn reserved_bits_fecn_becn_and_migreq_do_not_matter() {
+fn receiver_ignores_reserved_bits_fecn_becn_and_migreq() {
     let mut t = Script::responder(rts_qp());
     for (us, (at, bits)) in
         (0..).zip([(1, 0x40), (4, 0x80), (4, 0x40), (4, 0x3f), (4, 0xff), (8, 0x7f)])
@@ -267,7 +267,7 @@ fn reserved_bits_fecn_becn_and_migreq_do_not_matter() {
 
 /// PKT-22
 #[test]
-fn immediate_data_goes_through_bit_for_bit() {
+fn immediate_data_arrives_unchanged() {
     for imm in [0_u32, 1, 0x0102_0304, 0x8000_0000, u32::MAX] {
         let mut t = Script::responder(rts_qp());
         t.post_recv(8);
@@ -285,7 +285,7 @@ fn immediate_data_goes_through_bit_for_bit() {
 
 /// PKT-23
 #[test]
-fn a_connection_may_be_over_ipv6() {
+fn connection_works_over_ipv6() {
     let (ours, peer): (IpAddr, IpAddr) =
         ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
     let mut t = Script::reset(rts_qp(), |config| config.gids.push(ours.into()));
@@ -371,7 +371,7 @@ fn survives(t: &mut Script) {
 /// Every opcode with every length up to 64, wherever the queue pair stands, with an ICRC that is
 /// right. (With a wrong one, nothing gets this far.)
 #[test]
-fn every_opcode_with_every_length_is_survived() {
+fn every_opcode_with_every_length_is_handled() {
     let mut t = Script::responder(rts_qp());
     for standing in Standing::ALL {
         standing.prepare(&mut t);
@@ -466,7 +466,7 @@ fn random_bytes_are_dropped() {
 
 /// Buffers that no kernel would make: segments longer than the buffer, of no bytes, of one.
 #[test]
-fn strange_buffers_are_survived() {
+fn malformed_gro_buffers_are_handled() {
     let mut t = Script::responder(rts_qp());
     let packet = t.packet(WRITE);
     let meta = t.meta();

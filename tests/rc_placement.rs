@@ -27,7 +27,7 @@ const FLUSH: &str = "FLUSH psn=5 ackreq placement=0x1 selectivity=0 va=0x8000 rk
 
 /// REQ-40
 #[test]
-fn flush_and_atomic_write_complete_with_a_read_response_of_no_bytes() {
+fn flush_and_atomic_write_complete_with_an_empty_read_response() {
     let mut t = Script::requester(rts_qp());
     t.flush_remote(1, 100);
     t.post_op(2, SendOp::AtomicWrite { to: REMOTE }, 8);
@@ -42,7 +42,7 @@ fn flush_and_atomic_write_complete_with_a_read_response_of_no_bytes() {
 
 /// REQ-40: an acknowledgement says that the answer was lost.
 #[test]
-fn an_acknowledgement_does_not_complete_them() {
+fn ack_does_not_complete_flush_and_atomic_write() {
     let mut t = Script::requester(rts_qp());
     t.flush_remote(1, 8);
     t.send(2, 8);
@@ -57,7 +57,7 @@ fn an_acknowledgement_does_not_complete_them() {
 }
 
 #[test]
-fn an_answer_of_another_form_is_no_answer() {
+fn malformed_response_does_not_complete_a_flush() {
     let bad = [
         "READ_RESPONSE_ONLY psn=5 msn=1 len=4",
         "READ_RESPONSE_FIRST psn=5 msn=1 len=256",
@@ -75,7 +75,7 @@ fn an_answer_of_another_form_is_no_answer() {
 }
 
 #[test]
-fn a_flush_of_a_region_names_nothing_but_its_key() {
+fn flush_of_a_region_carries_its_key_only() {
     let mut t = Script::requester(rts_qp());
     let both = FlushPlacement::GLOBAL_VISIBILITY | FlushPlacement::PERSISTENCE;
     t.post(SendRequest::flush_region(1, REMOTE.rkey, both).signaled()).unwrap();
@@ -86,7 +86,7 @@ fn a_flush_of_a_region_names_nothing_but_its_key() {
 
 /// They count as READs and atomics do, and a fence waits for them.
 #[test]
-fn they_take_places_of_max_rd_atomic_and_a_fence_waits_for_them() {
+fn flush_and_atomic_write_count_towards_max_rd_atomic() {
     let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
     t.flush_remote(1, 8);
     t.post_op(2, SendOp::AtomicWrite { to: REMOTE }, 8);
@@ -106,7 +106,7 @@ fn they_take_places_of_max_rd_atomic_and_a_fence_waits_for_them() {
 }
 
 #[test]
-fn an_atomic_write_may_be_inline_whatever_the_queue_pair_takes() {
+fn atomic_write_may_be_inline_without_max_inline_data() {
     let mut link = rts_qp();
     link.cap.max_inline_data = 0;
     let mut t = Script::requester(link);
@@ -119,7 +119,7 @@ fn an_atomic_write_may_be_inline_whatever_the_queue_pair_takes() {
 }
 
 #[test]
-fn posting_refuses_what_no_peer_would_take() {
+fn posting_refuses_invalid_flushes_and_atomic_writes() {
     let mut t = Script::requester(rts_qp());
     let bytes = |n| sge(&t.data, 0, n);
     let global = FlushPlacement::GLOBAL_VISIBILITY;
@@ -174,7 +174,7 @@ fn rx_of_rxe(t: &mut Script, us: u64, line: &str) {
 }
 
 #[test]
-fn a_peer_that_clears_migreq_gets_the_icrc_of_rxe() {
+fn peer_that_clears_migreq_receives_the_flush_icrc_of_rxe() {
     let mut t = Script::requester(rts_qp());
     t.write(1, 8);
     t.all(0);
@@ -189,7 +189,7 @@ fn a_peer_that_clears_migreq_gets_the_icrc_of_rxe() {
 }
 
 #[test]
-fn a_flush_that_goes_unanswered_is_tried_with_the_other_icrc() {
+fn unanswered_flush_is_retried_with_the_other_icrc() {
     let mut t = Script::requester(rts_qp());
     t.flush_remote(1, 8);
     assert!(is_plain(&t.tx(0, &format!("{FLUSH} dmalen=8"))));
@@ -209,7 +209,7 @@ fn a_flush_that_goes_unanswered_is_tried_with_the_other_icrc() {
 
 /// The peer misses the FLUSH because of what comes behind it, and needs no timer.
 #[test]
-fn a_gap_where_the_flush_is_brings_the_other_icrc_at_once() {
+fn sequence_nak_of_a_flush_switches_the_icrc() {
     let mut t = Script::requester(rts_qp());
     t.flush_remote(1, 8);
     t.send(2, 8);
@@ -222,7 +222,7 @@ fn a_gap_where_the_flush_is_brings_the_other_icrc_at_once() {
 }
 
 #[test]
-fn a_gap_before_the_flush_says_nothing_of_its_icrc() {
+fn sequence_nak_before_a_flush_keeps_the_icrc() {
     let mut t = Script::requester(rts_qp());
     t.write(1, 8);
     t.flush_remote(2, 8);
@@ -237,7 +237,7 @@ fn a_gap_before_the_flush_says_nothing_of_its_icrc() {
 // ---- the responder ----
 
 #[test]
-fn they_are_answered_in_order_with_reads_of_no_bytes() {
+fn flush_and_atomic_write_are_answered_in_order() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
@@ -255,7 +255,7 @@ fn they_are_answered_in_order_with_reads_of_no_bytes() {
 
 /// RSP-10
 #[test]
-fn a_duplicate_is_answered_again_and_not_executed_again() {
+fn duplicate_atomic_write_is_answered_without_execution() {
     let mut t = Script::responder(rts_qp());
     let write = "ATOMIC_WRITE psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8";
     let flush = "FLUSH psn=6 ackreq placement=0x1 selectivity=1 va=0x0 rkey=mem dmalen=0";
@@ -278,7 +278,7 @@ fn a_duplicate_is_answered_again_and_not_executed_again() {
 
 /// One that the network has lost takes its successors with it, until it comes again.
 #[test]
-fn a_lost_atomic_write_is_waited_for() {
+fn requests_behind_a_lost_atomic_write_wait_for_it() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "FLUSH psn=6 ackreq placement=0x1 selectivity=1 va=0x0 rkey=mem dmalen=0");
     t.tx(0, "NAK_PSN psn=5 msn=0");
@@ -289,7 +289,7 @@ fn a_lost_atomic_write_is_waited_for() {
 }
 
 #[test]
-fn a_flush_of_rxe_is_taken() {
+fn flush_with_the_icrc_of_rxe_is_accepted() {
     let mut t = Script::responder(rts_qp());
     let line = "FLUSH psn=5 ackreq placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=8";
     let mut packet = t.packet(line);
@@ -302,7 +302,7 @@ fn a_flush_of_rxe_is_taken() {
 
 /// Kernel rxe does not count FLUSHes as outstanding.
 #[test]
-fn more_flushes_than_max_dest_rd_atomic_are_answered_each() {
+fn flushes_beyond_max_dest_rd_atomic_are_answered() {
     let mut t = Script::responder(Link { rd_atomic: 1, ..rts_qp() });
     let flush = |psn| {
         format!("FLUSH psn={psn} ackreq placement=0x1 selectivity=0 va=0x1000 rkey=mem dmalen=8")
@@ -330,7 +330,7 @@ fn refused(mut t: Script, line: &str, nak: &str) {
 
 /// RSP-32, RSP-31, RSP-26, RSP-28
 #[test]
-fn an_atomic_write_is_of_eight_aligned_bytes_that_may_be_written() {
+fn atomic_write_requires_eight_aligned_writable_bytes() {
     let to = |va: &str, dmalen: u32, len: u32| {
         format!("ATOMIC_WRITE psn=5 ackreq va={va} rkey=mem dmalen={dmalen} len={len}")
     };
@@ -352,7 +352,7 @@ fn an_atomic_write_is_of_eight_aligned_bytes_that_may_be_written() {
 }
 
 #[test]
-fn a_flush_says_how_far_and_of_what() {
+fn flush_requires_a_valid_placement_type_and_selectivity() {
     let flush = |placement: u8, selectivity: u8, va: &str, dmalen: u32| {
         format!(
             "FLUSH psn=5 ackreq placement={placement:#x} selectivity={selectivity} va={va} \
@@ -384,7 +384,7 @@ fn a_flush_says_how_far_and_of_what() {
 
 /// RSP-29, and the same of the region's rights.
 #[test]
-fn both_need_their_rights_from_queue_pair_and_region() {
+fn flush_and_atomic_write_need_rights_of_queue_pair_and_region() {
     let flush = "FLUSH psn=5 ackreq placement=0x1 selectivity=1 va=0x0 rkey=mem dmalen=0";
     let write = "ATOMIC_WRITE psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8";
     let persist = "FLUSH psn=5 ackreq placement=0x3 selectivity=1 va=0x0 rkey=mem dmalen=0";
@@ -405,7 +405,7 @@ fn both_need_their_rights_from_queue_pair_and_region() {
 
 /// RSP-30
 #[test]
-fn without_max_dest_rd_atomic_there_are_none() {
+fn flush_and_atomic_write_require_max_dest_rd_atomic() {
     for line in [
         "FLUSH psn=5 ackreq placement=0x1 selectivity=1 va=0x0 rkey=mem dmalen=0",
         "ATOMIC_WRITE psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
@@ -415,7 +415,7 @@ fn without_max_dest_rd_atomic_there_are_none() {
 }
 
 #[test]
-fn a_flush_inside_a_message_is_out_of_place() {
+fn flush_within_a_message_is_out_of_sequence() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=300 len=256");
     t.rx(0, "FLUSH psn=6 ackreq placement=0x1 selectivity=1 va=0x0 rkey=mem dmalen=0");
@@ -424,7 +424,7 @@ fn a_flush_inside_a_message_is_out_of_place() {
 }
 
 #[test]
-fn the_key_of_a_region_that_is_gone_opens_nothing() {
+fn flush_with_a_deregistered_key_is_refused() {
     let t = Script::responder(rts_qp());
     let gone = t.region(4096, 0x1000, full_access());
     t.memory.deregister(&gone);

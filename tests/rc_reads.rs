@@ -21,7 +21,7 @@ const ADD: WcOpcode = WcOpcode::FetchAdd;
 
 /// REQ-12
 #[test]
-fn an_acknowledgement_beyond_a_read_shows_that_its_answer_was_lost() {
+fn ack_beyond_a_read_implies_its_lost_response() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.read(2, 300);
@@ -40,7 +40,7 @@ fn an_acknowledgement_beyond_a_read_shows_that_its_answer_was_lost() {
 
 /// REQ-12: an acknowledgement of the READ's own PSN is no answer either; nor for an atomic.
 #[test]
-fn a_read_or_atomic_is_completed_by_its_answer_only() {
+fn read_or_atomic_completes_with_its_response_only() {
     let mut t = Script::requester(rts_qp());
     t.fetch_add(1, 7);
     t.tx(0, "FETCH_ADD psn=5 ackreq va=0x8000 rkey=0x00000100 add=0x7");
@@ -56,7 +56,7 @@ fn a_read_or_atomic_is_completed_by_its_answer_only() {
 
 /// REQ-13
 #[test]
-fn an_answer_acknowledges_everything_before_it() {
+fn response_acknowledges_all_earlier_requests() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.write(2, 300);
@@ -72,7 +72,7 @@ fn an_answer_acknowledges_everything_before_it() {
 
 /// REQ-14, REQ-16
 #[test]
-fn a_gap_in_an_answer_is_asked_for_again_and_nothing_behind_it_is_placed() {
+fn gap_in_a_read_response_is_requested_again() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 1000);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1000");
@@ -90,7 +90,7 @@ fn a_gap_in_an_answer_is_asked_for_again_and_nothing_behind_it_is_placed() {
 
 /// REQ-14: what was on its way behind the gap tells nothing new.
 #[test]
-fn a_gap_in_an_answer_is_asked_for_once() {
+fn gap_in_a_read_response_is_requested_once() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 1200);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1200");
@@ -113,7 +113,7 @@ fn a_gap_in_an_answer_is_asked_for_once() {
 
 /// REQ-14: of each READ that lacks some of its answer the rest is asked for again, and nothing else.
 #[test]
-fn what_has_come_behind_a_gap_is_not_asked_for_again() {
+fn received_packets_behind_a_gap_are_not_requested_again() {
     let mut t = Script::requester(rts_qp());
     for wr_id in 1..=3 {
         t.read(wr_id, 600);
@@ -149,7 +149,7 @@ fn what_has_come_behind_a_gap_is_not_asked_for_again() {
 /// REQ-14: a request that is repeated for a missing answer takes room in the window of the peer like any other. Here
 /// three packets that go alone fill it.
 #[test]
-fn repeated_request_takes_room_in_the_window() {
+fn repeated_read_request_occupies_the_window() {
     let mut t = Script::with(rts_qp(), |config| {
         // A burst to an address of this host costs less than its packets alone.
         config.gids.push(PEER.into());
@@ -192,7 +192,7 @@ fn bursts_of_repeated_requests(t: &mut Script, us: u64, first: u32) -> usize {
 
 /// REQ-14
 #[test]
-fn repeated_requests_share_a_burst_if_bursts_get_through() {
+fn repeated_read_requests_share_a_burst() {
     let mut t = Script::requester(rts_qp());
     assert_eq!(bursts_of_repeated_requests(&mut t, 0, 5), 1);
     // A burst of which the peer may not have had the second packet.
@@ -207,7 +207,7 @@ fn repeated_requests_share_a_burst_if_bursts_get_through() {
 
 /// REQ-14: a copy of an answer that is kept already tells nothing new.
 #[test]
-fn copy_of_a_kept_answer_is_ignored() {
+fn duplicate_of_a_buffered_response_is_ignored() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 600);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
@@ -223,7 +223,7 @@ fn copy_of_a_kept_answer_is_ignored() {
 
 /// REQ-14: without room to keep answers the requester goes back to the first that is missing.
 #[test]
-fn everything_is_requested_again_without_room_to_keep_answers() {
+fn full_response_buffer_causes_a_request_for_all_packets() {
     let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 0);
     t.read(1, 600);
     t.send(2, 8);
@@ -240,7 +240,7 @@ fn everything_is_requested_again_without_room_to_keep_answers() {
 
 /// REQ-14: what is lost a second time is found out by the ACK timer, and everything asked for again.
 #[test]
-fn an_answer_that_is_lost_twice_is_asked_for_after_a_timeout() {
+fn response_lost_twice_is_requested_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 300);
     t.read(2, 8);
@@ -259,7 +259,7 @@ fn an_answer_that_is_lost_twice_is_asked_for_after_a_timeout() {
 
 /// REQ-14: a peer that is busy with the rest of an old answer takes up the new question after it.
 #[test]
-fn the_rest_of_an_old_answer_uses_up_no_retries() {
+fn rest_of_an_old_response_uses_no_retries() {
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
     t.read(1, 256 * 10);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=2560");
@@ -281,7 +281,7 @@ fn the_rest_of_an_old_answer_uses_up_no_retries() {
 
 /// REQ-16: the two forms of an answer to a resumed READ, from its middle and of its last packet.
 #[test]
-fn a_resumed_read_may_be_answered_anew_or_carried_on() {
+fn resumed_read_response_may_start_with_first_or_middle() {
     for (first, last) in [
         ("READ_RESPONSE_FIRST psn=6 msn=1 len=256", "READ_RESPONSE_ONLY psn=7 msn=1 len=88"),
         ("READ_RESPONSE_MIDDLE psn=6 len=256", "READ_RESPONSE_LAST psn=7 msn=1 len=88"),
@@ -302,7 +302,7 @@ fn a_resumed_read_may_be_answered_anew_or_carried_on() {
 
 /// REQ-16: the first answer was only late; its packets are taken in its own form.
 #[test]
-fn a_late_answer_is_taken_though_it_was_asked_for_again() {
+fn late_response_is_accepted_after_a_repeated_request() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 1000);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=1000");
@@ -322,7 +322,7 @@ fn a_late_answer_is_taken_though_it_was_asked_for_again() {
 
 /// REQ-15
 #[test]
-fn a_repeated_answer_does_not_touch_memory() {
+fn duplicate_response_does_not_write_memory() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 512);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=512");
@@ -338,7 +338,7 @@ fn a_repeated_answer_does_not_touch_memory() {
 
 /// REQ-17
 #[test]
-fn an_answer_of_another_form_is_a_bad_response() {
+fn response_with_another_opcode_is_a_bad_response() {
     let wrong: [(&[&str], &str); 13] = [
         (&[], "READ_RESPONSE_MIDDLE psn=5 len=256"),
         (&[], "READ_RESPONSE_LAST psn=5 msn=1 len=88"),
@@ -382,7 +382,7 @@ fn an_answer_of_another_form_is_a_bad_response() {
 
 /// REQ-17: an answer to what was no question.
 #[test]
-fn an_answer_to_a_send_is_a_bad_response() {
+fn read_response_to_a_send_is_a_bad_response() {
     for bad in ["READ_RESPONSE_ONLY psn=6 msn=2 len=0", "ATOMIC_ACK psn=6 msn=2 value=0x0"] {
         let mut t = Script::requester(rts_qp());
         t.send(1, 8);
@@ -395,7 +395,7 @@ fn an_answer_to_a_send_is_a_bad_response() {
 
 /// REQ-04: a READ of no bytes has an answer of no bytes, into no memory.
 #[test]
-fn a_read_of_no_bytes_is_answered() {
+fn empty_read_is_answered() {
     let mut t = Script::requester(rts_qp());
     t.post(request(1, SendOp::Read { from: REMOTE }, &[])).unwrap();
     t.read(2, 0);
@@ -408,7 +408,7 @@ fn a_read_of_no_bytes_is_answered() {
 
 /// REQ-37
 #[test]
-fn the_value_of_an_atomic_is_in_host_order() {
+fn atomic_result_is_in_host_byte_order() {
     let mut t = Script::requester(rts_qp());
     let op = SendOp::CompareSwap { at: REMOTE, expect: 0x11, swap: 0x22 };
     t.post_op(1, op, 8);
@@ -420,7 +420,7 @@ fn the_value_of_an_atomic_is_in_host_order() {
 
 /// The answer to a READ is scattered over its pieces in order.
 #[test]
-fn an_answer_fills_thirty_two_pieces() {
+fn response_scatters_to_32_sges() {
     let mut t = Script::requester(rts_qp());
     let sges: Vec<Sge> = (0..32).map(|i| sge(&t.answers, i * 64, 17)).collect();
     t.post(request(1, SendOp::Read { from: REMOTE }, &sges)).unwrap();
@@ -437,7 +437,7 @@ fn an_answer_fills_thirty_two_pieces() {
 
 /// REQ-38
 #[test]
-fn a_nak_in_the_middle_of_an_answer_ends_the_read() {
+fn nak_within_a_read_response_fails_the_read() {
     for (nak, status) in [
         ("NAK_ACCESS psn=7 msn=2", WcStatus::RemAccessErr),
         ("NAK_OP psn=7 msn=2", WcStatus::RemOpErr),
@@ -460,7 +460,7 @@ fn a_nak_in_the_middle_of_an_answer_ends_the_read() {
 
 /// REQ-39
 #[test]
-fn an_answer_that_says_no_is_a_bad_response() {
+fn read_response_with_a_nak_syndrome_is_a_bad_response() {
     for (read, bad) in [
         (true, "READ_RESPONSE_ONLY psn=6 msn=2 syndrome=0x62 len=8"),
         (true, "READ_RESPONSE_ONLY psn=6 msn=2 syndrome=0x60 len=8"),
@@ -486,7 +486,7 @@ fn an_answer_that_says_no_is_a_bad_response() {
 
 /// REQ-31
 #[test]
-fn no_more_reads_and_atomics_are_outstanding_than_agreed() {
+fn outstanding_reads_and_atomics_stay_within_max_rd_atomic() {
     let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
     t.read(1, 300);
     t.fetch_add(2, 1);
@@ -504,7 +504,7 @@ fn no_more_reads_and_atomics_are_outstanding_than_agreed() {
 
 /// REQ-31: a retry does not count them twice, nor forget one.
 #[test]
-fn the_count_of_outstanding_reads_survives_a_retry() {
+fn count_of_outstanding_reads_survives_a_retry() {
     let mut t = Script::requester(Link { rd_atomic: 2, ..rts_qp() });
     for wr_id in 1..5 {
         t.fetch_add(wr_id, wr_id);
@@ -524,7 +524,7 @@ fn the_count_of_outstanding_reads_survives_a_retry() {
 
 /// REQ-32
 #[test]
-fn without_agreed_reads_none_is_taken() {
+fn reads_without_max_rd_atomic_are_refused() {
     let mut t = Script::requester(Link { rd_atomic: 0, ..rts_qp() });
     let sges = [sge(&t.answers, 0, 8)];
     let read = request(1, SendOp::Read { from: REMOTE }, &sges);
@@ -535,7 +535,7 @@ fn without_agreed_reads_none_is_taken() {
 
 /// REQ-32: kernel rxe takes the attribute, and its send queue stands still.
 #[test]
-fn reads_are_not_taken_away_from_requests_that_wait_for_them() {
+fn outstanding_reads_stay_counted_until_answered() {
     let none = QpAttr { max_rd_atomic: Some(0), ..QpAttr::to(QpState::Sqd) };
     let mut t = Script::requester(rts_qp());
     t.modify(QpAttr::to(QpState::Sqd)).unwrap();
@@ -559,7 +559,7 @@ fn reads_are_not_taken_away_from_requests_that_wait_for_them() {
 
 /// REQ-33
 #[test]
-fn a_fence_waits_for_reads_and_atomics_before_it() {
+fn fence_waits_for_earlier_reads_and_atomics() {
     let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
     let mut t = Script::requester(rts_qp());
     t.read(1, 8);
@@ -580,7 +580,7 @@ fn a_fence_waits_for_reads_and_atomics_before_it() {
 
 /// REQ-33
 #[test]
-fn a_fence_does_not_wait_for_sends_and_writes() {
+fn fence_does_not_wait_for_sends_and_writes() {
     let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
@@ -591,7 +591,7 @@ fn a_fence_does_not_wait_for_sends_and_writes() {
 
 /// REQ-33
 #[test]
-fn a_fence_holds_through_a_retry() {
+fn fence_holds_through_a_retry() {
     let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
     let mut t = Script::requester(rts_qp());
     t.read(1, 600);
@@ -609,7 +609,7 @@ fn a_fence_holds_through_a_retry() {
 
 /// REQ-36
 #[test]
-fn completions_come_in_the_order_of_posting() {
+fn completions_arrive_in_posting_order() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 8);
     t.send(2, 8);
@@ -624,7 +624,7 @@ fn completions_come_in_the_order_of_posting() {
 
 /// A READ asks for no more at once than fits the own receive buffer: here, 8 packets of 256 bytes.
 #[test]
-fn a_long_read_is_cut_into_requests_that_the_receive_buffer_holds() {
+fn long_read_is_split_to_fit_the_receive_buffer() {
     let link = Link { rd_atomic: 1, ..rts_qp() };
     let mut t = Script::with(link, |config| config.receive_buffer = 16 << 10);
     t.read(1, 5000);
@@ -662,7 +662,7 @@ fn answer(t: &mut Script, us: u64, first: u32, len: usize) {
 
 /// With a quarter of it in each request the next one is asked for before the receive buffer is empty.
 #[test]
-fn several_requests_of_a_long_read_are_outstanding_at_once() {
+fn several_requests_of_a_long_read_are_outstanding() {
     let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 16 << 10);
     t.read(1, 5000);
     for (psn, va) in [(5, 0x8000), (7, 0x8200), (9, 0x8400), (11, 0x8600)] {
@@ -676,7 +676,7 @@ fn several_requests_of_a_long_read_are_outstanding_at_once() {
 
 /// REQ-14, REQ-16: in the second of the requests that a READ was cut into.
 #[test]
-fn a_gap_in_a_later_part_of_a_long_read_is_asked_for_there() {
+fn gap_in_a_later_part_of_a_long_read_is_requested_there() {
     let link = Link { rd_atomic: 1, ..rts_qp() };
     let mut t = Script::with(link, |config| config.receive_buffer = 16 << 10);
     t.read(1, 5000);

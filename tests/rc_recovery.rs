@@ -18,7 +18,7 @@ fn lines(sent: &[Sent]) -> Vec<String> {
 
 /// The acknowledgement does not wait until all requests have left.
 #[test]
-fn acknowledgement_without_room_goes_before_further_requests() {
+fn ack_without_room_precedes_further_requests() {
     let mut t = Script::responder(rts_qp());
     for wr_id in 1..=100 {
         t.send(wr_id, 8);
@@ -34,7 +34,7 @@ fn acknowledgement_without_room_goes_before_further_requests() {
 
 /// REQ-16: a late answer moves the place where the READ is asked for again.
 #[test]
-fn read_continues_behind_a_late_answer() {
+fn read_continues_after_a_late_response() {
     let mut t = Script::requester(rts_qp());
     t.write(1, 8);
     t.read(2, 1024);
@@ -51,7 +51,7 @@ fn read_continues_behind_a_late_answer() {
 
 /// After a timeout each answer lets one more packet go, new requests included.
 #[test]
-fn new_messages_go_one_by_one_after_a_timeout() {
+fn new_messages_leave_one_by_one_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 8);
@@ -147,7 +147,7 @@ fn leave_alone(t: &mut Script, (us, psn): (u64, u32)) {
 }
 
 #[test]
-fn bursts_that_end_in_timeouts_are_given_up() {
+fn bursts_that_end_in_timeouts_are_disabled() {
     let mut t = Script::requester(rts_qp());
     let next = lose_ends_of_eight_bursts(&mut t);
     leave_alone(&mut t, next);
@@ -172,7 +172,7 @@ fn packets_leave_alone_behind_a_long_burst() {
 
 /// The peer asks each time for the second packet of an answer again, which followed the first in its burst.
 #[test]
-fn answers_leave_one_by_one_when_no_burst_arrives() {
+fn responses_leave_one_by_one_when_no_burst_arrives() {
     let mut t = Script::responder(rts_qp());
     for n in 0..9_u32 {
         let (us, psn) = (u64::from(n), 5 + 2 * n);
@@ -189,7 +189,7 @@ fn answers_leave_one_by_one_when_no_burst_arrives() {
 
 /// The peer asks each time for the third packet of an answer again, so it has the second, which followed the first.
 #[test]
-fn answers_leave_in_bursts_where_some_of_each_arrives() {
+fn responses_leave_in_bursts_when_parts_arrive() {
     let mut t = Script::responder(rts_qp());
     for n in 0..20_u32 {
         let (us, psn) = (u64::from(n), 5 + 3 * n);

@@ -32,7 +32,7 @@ fn refused(t: &mut Script, request: &str, nak: &str, event: fn(Qpn) -> AsyncEven
 
 /// RSP-15
 #[test]
-fn a_message_must_begin_with_its_beginning() {
+fn message_must_start_with_first_or_only() {
     for packet in [
         "SEND_MIDDLE psn=5 len=256",
         "SEND_LAST psn=5 ackreq len=8",
@@ -48,7 +48,7 @@ fn a_message_must_begin_with_its_beginning() {
 
 /// RSP-16, RSP-46: the receive of the message that broke off is not lost.
 #[test]
-fn nothing_may_come_inside_a_send() {
+fn other_requests_within_a_send_are_invalid() {
     for packet in [
         "SEND_FIRST psn=6 len=256",
         "SEND_ONLY psn=6 ackreq len=8",
@@ -74,7 +74,7 @@ fn nothing_may_come_inside_a_send() {
 
 /// RSP-16, RSP-17
 #[test]
-fn nothing_may_come_inside_a_write() {
+fn other_requests_within_a_write_are_invalid() {
     for packet in [
         "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=512 len=256",
         "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8",
@@ -117,7 +117,7 @@ fn first_and_middle_packets_must_be_full() {
 
 /// RSP-19
 #[test]
-fn a_last_packet_has_a_byte_to_a_full_payload() {
+fn last_packet_has_1_byte_to_a_full_payload() {
     for len in [0, 257, 4096] {
         let mut t = Script::responder(rts_qp());
         t.post_recv(8192);
@@ -138,7 +138,7 @@ fn a_last_packet_has_a_byte_to_a_full_payload() {
 
 /// RSP-19
 #[test]
-fn an_only_packet_has_a_full_payload_at_most() {
+fn only_packet_has_at_most_a_full_payload() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(8192);
     t.rx(0, "SEND_ONLY psn=5 ackreq len=257");
@@ -152,7 +152,7 @@ fn an_only_packet_has_a_full_payload_at_most() {
 
 /// RSP-18: padding where none can be.
 #[test]
-fn a_full_packet_has_no_padding() {
+fn full_packet_has_no_padding() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(8192);
     t.rx(0, "SEND_FIRST psn=5 len=255");
@@ -162,7 +162,7 @@ fn a_full_packet_has_no_padding() {
 
 /// RSP-20
 #[test]
-fn the_packets_of_a_write_make_its_length() {
+fn packets_of_a_write_add_up_to_its_length() {
     // dmalen, packets after the FIRST, the one that is wrong
     for (dmalen, rest, wrong) in [
         (0, &[][..], 5),
@@ -207,7 +207,7 @@ fn no_message_is_longer_than_2_to_the_31() {
 
 /// A READ or atomic request has no payload.
 #[test]
-fn a_read_request_with_payload_is_invalid() {
+fn read_request_with_payload_is_invalid() {
     for packet in [
         "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=4",
         "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1 len=4",
@@ -222,7 +222,7 @@ fn a_read_request_with_payload_is_invalid() {
 
 /// RSP-22
 #[test]
-fn a_send_longer_than_its_receive_ends_both_sides() {
+fn send_longer_than_its_receive_fails_both_sides() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(63);
     t.post_recv(64);
@@ -243,7 +243,7 @@ fn a_send_longer_than_its_receive_ends_both_sides() {
 
 /// A receive whose memory cannot take the message: the responder's fault, not the requester's.
 #[test]
-fn a_receive_with_a_bad_key_ends_both_sides() {
+fn receive_with_an_invalid_key_fails_both_sides() {
     let t = Script::responder(rts_qp());
     let read_only = t.region(64, 0x50_0000, Access::empty());
     let gone = t.region(64, 0x60_0000, Access::LOCAL_WRITE);
@@ -262,7 +262,7 @@ fn a_receive_with_a_bad_key_ends_both_sides() {
 
 /// A region that goes away while a message is arriving.
 #[test]
-fn a_receive_deregistered_under_a_message_fails_it() {
+fn receive_deregistered_during_a_message_fails_it() {
     let mut t = Script::responder(rts_qp());
     let region = t.region(512, 0x50_0000, Access::LOCAL_WRITE);
     t.post_recv_sges(&[sge(&region, 0, 512)]).unwrap();
@@ -278,7 +278,7 @@ fn a_receive_deregistered_under_a_message_fails_it() {
 
 /// RSP-26
 #[test]
-fn a_key_must_open_what_is_asked_for() {
+fn key_must_grant_the_requested_access() {
     let t = Script::responder(rts_qp());
     let read_only = t.region(64, 0x1000, Access::REMOTE_READ).rkey();
     let write_only = t.region(64, 0x1000, Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey();
@@ -325,7 +325,7 @@ fn a_key_must_open_what_is_asked_for() {
 
 /// RSP-26: the packets before the bad one have been carried out, and are acknowledged by the NAK.
 #[test]
-fn a_write_is_cut_off_when_its_region_goes_away() {
+fn write_fails_when_its_region_is_deregistered() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=256");
     t.memory.deregister(&t.mem);
@@ -338,7 +338,7 @@ fn a_write_is_cut_off_when_its_region_goes_away() {
 
 /// RSP-28
 #[test]
-fn an_address_range_that_wraps_is_out_of_range() {
+fn address_range_that_wraps_is_out_of_bounds() {
     for packet in [
         "WRITE_ONLY psn=5 ackreq va=0xfffffffffffffffc rkey=mem dmalen=8 len=8",
         "WRITE_FIRST psn=5 va=0xffffffffffff1000 rkey=mem dmalen=2147483648 len=256",
@@ -353,7 +353,7 @@ fn an_address_range_that_wraps_is_out_of_range() {
 
 /// RSP-29
 #[test]
-fn the_queue_pair_must_permit_the_operation() {
+fn queue_pair_must_permit_the_operation() {
     for (flag, packets) in [
         (
             Access::REMOTE_WRITE,
@@ -389,7 +389,7 @@ fn the_queue_pair_must_permit_the_operation() {
 
 /// RSP-30
 #[test]
-fn without_room_for_answers_there_are_no_reads_or_atomics() {
+fn reads_and_atomics_require_max_dest_rd_atomic() {
     for packet in [
         "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8",
         "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1",
@@ -402,7 +402,7 @@ fn without_room_for_answers_there_are_no_reads_or_atomics() {
 
 /// RSP-30, §4.3: more READs and atomics than were agreed, before one of them is answered.
 #[test]
-fn one_more_outstanding_than_agreed_is_invalid() {
+fn read_beyond_max_dest_rd_atomic_is_invalid() {
     let mut t = Script::responder(Link { rd_atomic: 2, ..rts_qp() });
     t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
     t.rx(0, "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8");
@@ -417,7 +417,7 @@ fn one_more_outstanding_than_agreed_is_invalid() {
 
 /// RSP-31
 #[test]
-fn an_atomic_needs_an_aligned_address() {
+fn atomic_requires_an_aligned_address() {
     for va in ["0x1001", "0x1004", "0x1007"] {
         let mut t = Script::responder(rts_qp());
         let add = format!("FETCH_ADD psn=5 ackreq va={va} rkey=mem add=0x1");
@@ -430,7 +430,7 @@ fn an_atomic_needs_an_aligned_address() {
 
 /// RSP-36
 #[test]
-fn a_read_is_cut_off_where_its_region_goes_away() {
+fn read_ends_where_its_region_is_deregistered() {
     let mut t = Script::responder(rts_qp());
     let receive = t.post_recv(64);
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
@@ -446,7 +446,7 @@ fn a_read_is_cut_off_where_its_region_goes_away() {
 
 /// RSP-36: the first packet of the answer.
 #[test]
-fn a_read_whose_region_is_gone_before_the_answer_is_refused() {
+fn read_of_a_region_deregistered_before_the_response_is_refused() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
     t.rx(0, "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1");
@@ -457,7 +457,7 @@ fn a_read_whose_region_is_gone_before_the_answer_is_refused() {
 
 /// RSP-42
 #[test]
-fn after_a_terminal_nak_everything_is_dropped() {
+fn packets_after_a_terminal_nak_are_dropped() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
     t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
@@ -479,7 +479,7 @@ fn after_a_terminal_nak_everything_is_dropped() {
 
 /// RSP-42: a NAK does not overtake the answers that were promised.
 #[test]
-fn a_terminal_nak_follows_the_answers_before_it() {
+fn terminal_nak_follows_earlier_responses() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600");
     t.rx(0, "WRITE_ONLY psn=8 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8");
@@ -492,7 +492,7 @@ fn a_terminal_nak_follows_the_answers_before_it() {
 
 /// RSP-47: its receive tells of it, and no event does.
 #[test]
-fn a_write_with_immediate_to_a_wrong_key_fails_its_receive() {
+fn write_with_immediate_to_an_invalid_key_fails_its_receive() {
     let only =
         "WRITE_ONLY_IMM psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 imm=0x00000001 len=8";
     let mut t = Script::responder(rts_qp());
@@ -514,7 +514,7 @@ fn a_write_with_immediate_to_a_wrong_key_fails_its_receive() {
 
 /// RSP-47: the region goes away under the message.
 #[test]
-fn a_write_with_immediate_that_loses_its_region_fails_its_receive() {
+fn write_with_immediate_to_a_deregistered_region_fails_its_receive() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=264 len=256");
@@ -527,7 +527,7 @@ fn a_write_with_immediate_that_loses_its_region_fails_its_receive() {
 
 /// RSP-47: before its last packet nothing says that it will take a receive.
 #[test]
-fn a_write_to_a_wrong_key_takes_no_receive_before_its_end() {
+fn write_to_an_invalid_key_takes_no_receive_before_its_end() {
     for write in [
         "WRITE_FIRST psn=5 va=0x1000 rkey=0x00000001 dmalen=264 len=256",
         "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=0x00000001 dmalen=8 len=8",

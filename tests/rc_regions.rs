@@ -21,7 +21,7 @@ fn replace(t: &Script, region: &Region) -> Arc<Region> {
 }
 
 #[test]
-fn a_write_is_cut_off_where_its_region_is_registered_anew() {
+fn write_ends_where_its_region_is_reregistered() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=300 len=256");
     let new = replace(&t, &t.mem);
@@ -32,7 +32,7 @@ fn a_write_is_cut_off_where_its_region_is_registered_anew() {
 }
 
 #[test]
-fn a_read_is_cut_off_where_its_region_is_registered_anew() {
+fn read_ends_where_its_region_is_reregistered() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
     t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
@@ -45,7 +45,7 @@ fn a_read_is_cut_off_where_its_region_is_registered_anew() {
 
 /// The key stays, so what the peer was told of it stays right.
 #[test]
-fn the_next_message_finds_the_region_as_it_is_then() {
+fn next_message_uses_the_reregistered_region() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     let new = replace(&t, &t.mem);
@@ -64,7 +64,7 @@ fn the_next_message_finds_the_region_as_it_is_then() {
 
 /// A request of our own looks its key up when it starts.
 #[test]
-fn a_request_that_waits_takes_the_region_as_it_is_when_its_turn_comes() {
+fn waiting_request_uses_the_reregistered_region() {
     let mut t = Script::requester(rts_qp());
     t.read(1, 8);
     let fenced = SendRequest::write(2, sge(&t.data, 0, 8), REMOTE).fenced().signaled();
@@ -81,7 +81,7 @@ fn a_request_that_waits_takes_the_region_as_it_is_when_its_turn_comes() {
 
 /// What is sent again must be what was sent, so the old memory is not there for it any more.
 #[test]
-fn a_request_that_is_under_way_cannot_be_sent_again_from_other_memory() {
+fn request_in_progress_is_not_retransmitted_from_other_memory() {
     let mut t = Script::requester(rts_qp());
     t.post_op(1, SendOp::Write { to: REMOTE }, 8);
     t.tx(0, "WRITE_ONLY psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=8 len=8");
@@ -93,7 +93,7 @@ fn a_request_that_is_under_way_cannot_be_sent_again_from_other_memory() {
 
 /// Messages of pieces of which one is nowhere.
 #[test]
-fn a_null_region_takes_its_part_of_a_message() {
+fn null_region_discards_its_part_of_a_message() {
     let mut t = Script::responder(rts_qp());
     let register = |access| t.memory.register(support::PD, HostMemory::null(), None, access);
     let null = register(Access::LOCAL_WRITE).unwrap();

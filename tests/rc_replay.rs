@@ -26,7 +26,7 @@ fn answered_read() -> Script {
 
 /// A network may deliver a copy of a request at any time.
 #[test]
-fn copy_of_a_read_is_dropped_after_its_region_was_deregistered() {
+fn duplicate_read_of_a_deregistered_region_is_dropped() {
     let mut t = answered_read();
     t.memory.deregister(&t.mem);
     t.rx(0, READ);
@@ -38,7 +38,7 @@ fn copy_of_a_read_is_dropped_after_its_region_was_deregistered() {
 }
 
 #[test]
-fn copy_of_a_read_is_dropped_when_its_region_goes_before_the_response() {
+fn duplicate_read_is_dropped_when_its_region_is_deregistered_before_the_response() {
     let mut t = answered_read();
     t.rx(0, READ);
     t.memory.deregister(&t.mem);
@@ -50,7 +50,7 @@ fn copy_of_a_read_is_dropped_when_its_region_goes_before_the_response() {
 
 /// The requester waits for the last packet, which was never sent.
 #[test]
-fn read_fails_when_its_region_goes_before_the_end_of_its_first_response() {
+fn read_fails_when_its_region_is_deregistered_during_its_first_response() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, READ);
     t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
@@ -78,7 +78,7 @@ fn read_responses_end_when_the_requester_fails() {
 
 /// A NAK follows the responses to the requests before it. Their memory may go meanwhile, which is one failure.
 #[test]
-fn region_that_goes_in_err_raises_no_second_event() {
+fn region_deregistered_in_err_raises_no_second_event() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
     t.rx(0, "READ_REQUEST psn=6 ackreq va=0x0 rkey=mem dmalen=8");
@@ -90,7 +90,7 @@ fn region_that_goes_in_err_raises_no_second_event() {
 
 #[cfg(feature = "runtime")]
 #[test]
-fn answered_read_keeps_no_memory() {
+fn answered_read_holds_no_memory() {
     use softroce::mem::HostMemory;
     use support::{PD, full_access};
 
@@ -136,7 +136,7 @@ fn read_response_carries_the_memory_in_order() {
 
 /// The last but one burst has MIDDLE packets only, and the requester says that the second of them has come.
 #[test]
-fn middle_packets_show_that_bursts_get_through() {
+fn middle_packets_prove_that_bursts_arrive() {
     let mut t = Script::responder(rts_qp());
     t.rx(1, READ);
     assert_eq!(t.all(1).len(), 3);

@@ -27,7 +27,7 @@ const READ: WcOpcode = WcOpcode::RdmaRead;
 
 /// REQ-01, REQ-05, PKT-18
 #[test]
-fn a_message_falls_into_packets_with_consecutive_psns() {
+fn message_is_segmented_into_packets_with_consecutive_psns() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 600);
     t.write(2, 257);
@@ -104,7 +104,7 @@ fn messages_before_one_that_cannot_be_sent_are_sent() {
 
 /// REQ-02
 #[test]
-fn psns_wrap_in_the_middle_of_a_message() {
+fn psns_wrap_within_a_message() {
     let mut t = Script::requester(Link { psn: [0xff_fffe, 5], ..rts_qp() });
     t.send(1, 1000);
     t.tx(0, "SEND_FIRST psn=16777214 len=256");
@@ -121,7 +121,7 @@ fn psns_wrap_in_the_middle_of_a_message() {
 
 /// REQ-02: the answer to a READ too.
 #[test]
-fn psns_wrap_in_the_middle_of_an_answer() {
+fn psns_wrap_within_a_response() {
     let mut t = Script::requester(Link { psn: [0xff_ffff, 5], ..rts_qp() });
     t.read(1, 600);
     t.send(2, 8);
@@ -138,7 +138,7 @@ fn psns_wrap_in_the_middle_of_an_answer() {
 
 /// REQ-03, REQ-04
 #[test]
-fn a_read_takes_as_many_psns_as_its_answer_and_nothing_takes_one() {
+fn read_takes_one_psn_per_response_packet() {
     let mut t = Script::requester(Link { rd_atomic: 16, ..rts_qp() });
     for (wr_id, len) in [(1, 0), (2, 1), (3, 256), (4, 257), (5, 600)] {
         t.read(wr_id, len);
@@ -160,7 +160,7 @@ fn a_read_takes_as_many_psns_as_its_answer_and_nothing_takes_one() {
 
 /// REQ-03, §4.1: the longest READ takes half the circle, and nothing fits behind it.
 #[test]
-fn a_read_of_2_to_the_31_bytes_goes_alone() {
+fn read_of_2_to_the_31_bytes_is_sent_alone() {
     let mut t = Script::with(rts_qp(), |config| config.receive_buffer = 1 << 40);
     let region = t.region(64 << 20, 0x1_0000_0000, Access::LOCAL_WRITE);
     t.send(1, 8);
@@ -187,7 +187,7 @@ fn a_read_of_2_to_the_31_bytes_goes_alone() {
 
 /// REQ-05: without an acknowledgement the window would stay closed.
 #[test]
-fn a_long_message_asks_for_acknowledgement_several_times_a_window() {
+fn long_message_requests_several_acks_per_window() {
     for mtu in Mtu::ALL {
         let mut t = Script::requester(Link { mtu, ..rts_qp() });
         let region = t.region(1 << 20, 0x1_0000_0000, Access::empty());
@@ -208,7 +208,7 @@ fn a_long_message_asks_for_acknowledgement_several_times_a_window() {
 /// A receive buffer of this size holds 11 datagrams of this length, and three quarters of it may be filled: by bursts of
 /// two, the FIRST being longer than those behind it. There is no room for a fourth of them.
 #[test]
-fn a_burst_takes_a_quarter_of_the_window() {
+fn burst_takes_a_quarter_of_the_window() {
     let mut t = Script::with(Link { mtu: Mtu::Mtu4096, ..rts_qp() }, |config| {
         config.peer_receive_buffer = 100_000;
     });
@@ -221,7 +221,7 @@ fn a_burst_takes_a_quarter_of_the_window() {
 
 /// To begin with less would split messages into ever smaller bursts.
 #[test]
-fn a_burst_waits_for_a_quarter_of_the_window() {
+fn burst_waits_for_a_quarter_of_the_window() {
     let mut t = Script::requester(Link { mtu: Mtu::Mtu4096, ..rts_qp() });
     let region = t.region(1 << 20, 0x1_0000_0000, Access::empty());
     let write = |t: &mut Script, len| {
@@ -242,7 +242,7 @@ fn a_burst_waits_for_a_quarter_of_the_window() {
 
 /// REQ-05: a peer that acknowledges only what it is asked to, and exactly that.
 #[test]
-fn the_window_is_never_closed_without_an_acknowledgement_on_its_way() {
+fn closed_window_always_has_a_requested_ack() {
     for (mtu, window) in Mtu::ALL.into_iter().flat_map(|mtu| {
         [8 << 10, 16 << 10, 64 << 10, 100_000, 212_992, 1 << 20].map(|window| (mtu, window))
     }) {
@@ -278,7 +278,7 @@ fn asked(sent: &[Sent]) -> usize {
 
 /// REQ-41
 #[test]
-fn notice_is_asked_for_at_the_end_of_a_message_that_completes_there() {
+fn solicited_bit_is_set_at_the_end_of_a_message() {
     let mut t = Script::requester(rts_qp());
     let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
     t.post_flags(1, SendOp::Send, 300, flags);
@@ -305,7 +305,7 @@ fn notice_is_asked_for_at_the_end_of_a_message_that_completes_there() {
 /// PKT-15, PKT-16, PKT-18, REQ-06: what the harness checks of every packet of every script, with a
 /// payload of each length modulo 4, in requests and in answers.
 #[test]
-fn packets_are_padded_with_zeros_and_answers_ask_for_nothing() {
+fn packets_are_padded_with_zeros_and_responses_have_no_ackreq() {
     let mut t = Script::requester(rts_qp());
     for len in 0..9 {
         let psn = 5 + len;
@@ -323,7 +323,7 @@ fn packets_are_padded_with_zeros_and_answers_ask_for_nothing() {
 
 /// PKT-01, PKT-02
 #[test]
-fn the_source_port_follows_from_both_queue_pair_numbers() {
+fn both_queue_pair_numbers_determine_the_source_port() {
     let t = Script::requester(rts_qp());
     let info = t.engine.query_qp(t.qpn).unwrap();
     assert_eq!(info.source_port, Some(source_port(0, t.qpn, PEER_QPN)));
@@ -332,7 +332,7 @@ fn the_source_port_follows_from_both_queue_pair_numbers() {
 
 /// A message is gathered from its pieces in order.
 #[test]
-fn thirty_two_pieces_make_one_message() {
+fn message_gathers_32_sges() {
     let mut t = Script::requester(rts_qp());
     let sges: Vec<Sge> = (0..32).map(|i| sge(&t.data, i * 100, 17)).collect();
     t.post(request(1, SendOp::Send, &sges)).unwrap();
@@ -344,7 +344,7 @@ fn thirty_two_pieces_make_one_message() {
 
 /// REQ-43
 #[test]
-fn inline_data_is_taken_when_it_is_posted() {
+fn inline_data_is_copied_when_posted() {
     let mut t = Script::requester(rts_qp());
     let mut buffer = pattern(1, 256);
     let data = SendData::Inline(buffer.iter().copied().collect());
@@ -358,7 +358,7 @@ fn inline_data_is_taken_when_it_is_posted() {
 
 /// REQ-42
 #[test]
-fn what_can_never_be_sent_is_refused_at_once() {
+fn invalid_send_requests_are_refused_when_posted() {
     let mut t = Script::requester(rts_qp());
     let sges = |n: usize, len: usize| vec![Sge { length: len as u32, ..sge(&t.data, 0, 0) }; n];
     let read = SendOp::Read { from: REMOTE };
@@ -391,7 +391,7 @@ fn what_can_never_be_sent_is_refused_at_once() {
 
 /// The send queue is full until a request completes, signaled or not.
 #[test]
-fn a_full_queue_takes_no_more() {
+fn full_send_queue_refuses_requests() {
     let mut link = rts_qp();
     link.cap.max_send_wr = 2;
     let mut t = Script::requester(link);
@@ -410,7 +410,7 @@ fn a_full_queue_takes_no_more() {
 
 /// REQ-08, REQ-36
 #[test]
-fn one_acknowledgement_completes_everything_before_it_in_order() {
+fn ack_completes_all_earlier_requests_in_order() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.write(2, 600);
@@ -426,7 +426,7 @@ fn one_acknowledgement_completes_everything_before_it_in_order() {
 
 /// REQ-09
 #[test]
-fn an_acknowledgement_that_nobody_asked_for_counts() {
+fn unrequested_ack_counts() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 600);
     assert_eq!(t.all(0).len(), 3);
@@ -440,7 +440,7 @@ fn an_acknowledgement_that_nobody_asked_for_counts() {
 
 /// REQ-10
 #[test]
-fn an_acknowledgement_of_nothing_outstanding_is_ignored() {
+fn ack_without_outstanding_requests_is_ignored() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 8);
@@ -476,7 +476,7 @@ fn an_acknowledgement_of_nothing_outstanding_is_ignored() {
 
 /// REQ-11
 #[test]
-fn a_repeated_acknowledgement_completes_nothing_twice() {
+fn duplicate_ack_completes_nothing_twice() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 8);
@@ -491,7 +491,7 @@ fn a_repeated_acknowledgement_completes_nothing_twice() {
 
 /// REQ-08: credits and message numbers of the peer change nothing.
 #[test]
-fn credits_and_message_numbers_are_not_looked_at() {
+fn requester_ignores_credits_and_msn() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 8);
@@ -505,7 +505,7 @@ fn credits_and_message_numbers_are_not_looked_at() {
 
 /// REQ-35
 #[test]
-fn an_unsignaled_request_completes_in_silence_unless_it_fails() {
+fn unsignaled_request_completes_only_with_an_error() {
     let mut t = Script::requester(rts_qp());
     for wr_id in 1..4 {
         t.post_flags(wr_id, SendOp::Send, 8, SendFlags::empty());
@@ -520,7 +520,7 @@ fn an_unsignaled_request_completes_in_silence_unless_it_fails() {
 
 /// REQ-35: `sq_sig_all` makes every request a signaled one.
 #[test]
-fn a_queue_pair_may_announce_everything() {
+fn sq_sig_all_completes_every_request() {
     let mut t = Script::requester(Link { sq_sig_all: true, ..rts_qp() });
     t.post_flags(1, SendOp::Send, 8, SendFlags::empty());
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -532,7 +532,7 @@ fn a_queue_pair_may_announce_everything() {
 
 /// A request whose memory cannot be used fails when it is its turn, not before.
 #[test]
-fn a_bad_local_key_fails_the_request_after_those_before_it() {
+fn invalid_local_key_fails_the_request_in_order() {
     let t = Script::requester(rts_qp());
     let gone = t.region(64, 0x50_0000, Access::LOCAL_WRITE);
     t.memory.deregister(&gone);
@@ -562,7 +562,7 @@ fn a_bad_local_key_fails_the_request_after_those_before_it() {
 
 /// The first request of all: there is nothing to wait for.
 #[test]
-fn a_bad_local_key_in_the_oldest_request_fails_it_at_once() {
+fn invalid_local_key_of_the_oldest_request_fails_it_immediately() {
     let mut t = Script::requester(rts_qp());
     let read_only = t.region(64, 0x50_0000, Access::empty());
     let read = SendOp::Read { from: REMOTE };
@@ -574,7 +574,7 @@ fn a_bad_local_key_in_the_oldest_request_fails_it_at_once() {
 
 /// MR-11
 #[test]
-fn a_key_of_another_domain_fails_the_request() {
+fn key_of_another_domain_fails_the_request() {
     let mut t = Script::requester(rts_qp());
     let memory = HostMemory::alloc(64).unwrap();
     let foreign = t.memory.register(PdId(9), memory, None, Access::LOCAL_WRITE).unwrap();
@@ -586,7 +586,7 @@ fn a_key_of_another_domain_fails_the_request() {
 
 /// Sending needs no right to write.
 #[test]
-fn a_read_only_region_can_be_sent() {
+fn read_only_region_can_be_sent() {
     let mut t = Script::requester(rts_qp());
     let read_only = t.region(64, 0x50_0000, Access::empty());
     t.post(request(1, SendOp::Send, &[sge(&read_only, 0, 64)])).unwrap();
@@ -595,7 +595,7 @@ fn a_read_only_region_can_be_sent() {
 
 /// Memory that goes away while it is being sent, or before it must be sent again.
 #[test]
-fn a_region_deregistered_under_a_request_fails_it() {
+fn region_deregistered_during_a_request_fails_it() {
     let mut t = Script::requester(rts_qp());
     let region = t.region(1 << 20, 0x1_0000_0000, Access::LOCAL_WRITE);
     t.send(1, 8);
@@ -619,7 +619,7 @@ fn a_region_deregistered_under_a_request_fails_it() {
 
 /// A message that has arrived does not need its memory any more.
 #[test]
-fn a_region_may_go_once_its_message_has_been_sent() {
+fn region_may_be_deregistered_after_its_message_is_acknowledged() {
     let mut t = Script::requester(rts_qp());
     let region = t.region(512, 0x1_0000_0000, Access::LOCAL_WRITE);
     t.post(request(1, SendOp::Send, &[sge(&region, 0, 512)])).unwrap();
@@ -631,7 +631,7 @@ fn a_region_may_go_once_its_message_has_been_sent() {
 
 /// The error completion is solicited, whatever the request asked for.
 #[test]
-fn a_failed_request_is_announced_as_solicited() {
+fn failed_request_completes_as_solicited() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");

@@ -18,7 +18,7 @@ use support::{Link, full_access, pattern, sge};
 
 /// RSP-01
 #[test]
-fn each_request_packet_moves_on_by_one_and_a_read_by_its_responses() {
+fn request_packet_advances_epsn_by_one_and_read_by_its_responses() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
@@ -33,7 +33,7 @@ fn each_request_packet_moves_on_by_one_and_a_read_by_its_responses() {
 }
 
 #[test]
-fn only_a_lone_acknowledgement_may_wait() {
+fn only_a_single_ack_may_be_delayed() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     assert_eq!(t.engine.owes_only_acknowledgement(), Some(t.qpn));
@@ -49,7 +49,7 @@ fn only_a_lone_acknowledgement_may_wait() {
 
 /// RSP-01, REQ-02 from the other side
 #[test]
-fn the_sequence_wraps_inside_a_message_and_inside_a_read() {
+fn psn_wraps_within_a_message_and_a_read() {
     let mut t = Script::responder(Link { psn: [5, 0xff_fffe], ..rts_qp() });
     t.post_recv(1024);
     t.rx(0, "SEND_FIRST psn=16777214 len=256");
@@ -68,7 +68,7 @@ fn the_sequence_wraps_inside_a_message_and_inside_a_read() {
 
 /// RSP-02
 #[test]
-fn a_gap_is_told_once_until_it_is_closed() {
+fn psn_gap_sends_one_nak() {
     let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "NAK_PSN psn=5 msn=0");
@@ -85,7 +85,7 @@ fn a_gap_is_told_once_until_it_is_closed() {
 
 /// What is dropped in silence anyway costs no ICRC; what closes the gap is looked at.
 #[test]
-fn the_icrc_of_what_comes_behind_a_gap_is_not_looked_at() {
+fn icrc_of_packets_behind_a_gap_is_not_checked() {
     let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "NAK_PSN psn=5 msn=0");
@@ -102,7 +102,7 @@ fn the_icrc_of_what_comes_behind_a_gap_is_not_looked_at() {
 
 /// RSP-02
 #[test]
-fn a_gap_that_is_closed_before_it_was_told_is_not_told() {
+fn gap_closed_before_its_nak_sends_none() {
     let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
@@ -113,7 +113,7 @@ fn a_gap_that_is_closed_before_it_was_told_is_not_told() {
 
 /// RSP-02: the NAK acknowledges what came before it.
 #[test]
-fn a_nak_takes_the_place_of_an_acknowledgement_that_was_due() {
+fn nak_replaces_a_pending_ack() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=7 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
@@ -122,7 +122,7 @@ fn a_nak_takes_the_place_of_an_acknowledgement_that_was_due() {
 
 /// RSP-03
 #[test]
-fn half_the_circle_is_old_and_the_other_half_is_ahead() {
+fn psns_of_half_the_circle_are_duplicates_and_the_others_ahead() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     // 6 is expected.
@@ -138,7 +138,7 @@ fn half_the_circle_is_old_and_the_other_half_is_ahead() {
 
 /// RSP-11, RSP-12, RSP-13
 #[test]
-fn the_first_message_is_acknowledged_with_msn_1_and_no_credits() {
+fn first_message_is_acknowledged_with_msn_1_and_unlimited_credits() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.rx(0, "SEND_ONLY psn=5 ackreq len=64");
@@ -149,7 +149,7 @@ fn the_first_message_is_acknowledged_with_msn_1_and_no_credits() {
 
 /// RSP-11
 #[test]
-fn a_packet_that_asks_for_no_acknowledgement_gets_none() {
+fn packet_without_ackreq_receives_no_ack() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_FIRST psn=6 va=0x1000 rkey=mem dmalen=512 len=256");
@@ -160,7 +160,7 @@ fn a_packet_that_asks_for_no_acknowledgement_gets_none() {
 
 /// RSP-11, RSP-12, RSP-14: A on a FIRST asks for an acknowledgement of the packet.
 #[test]
-fn a_packet_in_the_middle_is_acknowledged_without_its_message() {
+fn middle_packet_is_acknowledged_without_its_message() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_FIRST psn=5 ackreq va=0x1000 rkey=mem dmalen=600 len=256");
     t.tx(0, "ACK psn=5 msn=0");
@@ -172,7 +172,7 @@ fn a_packet_in_the_middle_is_acknowledged_without_its_message() {
 
 /// RSP-12
 #[test]
-fn one_acknowledgement_answers_all_that_came_together() {
+fn one_ack_answers_all_packets_of_a_buffer() {
     let mut t = Script::responder(rts_qp());
     for psn in 5..9 {
         t.rx(0, &format!("WRITE_ONLY psn={psn} ackreq va=0x1000 rkey=mem dmalen=8 len=8"));
@@ -182,7 +182,7 @@ fn one_acknowledgement_answers_all_that_came_together() {
 
 /// RSP-11, RSP-12
 #[test]
-fn an_acknowledgement_is_owed_whatever_comes_behind() {
+fn pending_ack_is_sent_despite_later_packets() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=6 va=0x1000 rkey=mem dmalen=8 len=8");
@@ -191,7 +191,7 @@ fn an_acknowledgement_is_owed_whatever_comes_behind() {
 
 /// RSP-02, RSP-11: nor is it told when what closes it asks for no acknowledgement.
 #[test]
-fn a_gap_that_is_closed_quietly_is_not_told() {
+fn gap_closed_by_a_packet_without_ackreq_sends_nothing() {
     let mut t = Script::dropping(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
@@ -200,7 +200,7 @@ fn a_gap_that_is_closed_quietly_is_not_told() {
 
 /// RSP-12
 #[test]
-fn every_message_counts_whether_or_not_it_was_acknowledged() {
+fn msn_counts_unacknowledged_messages() {
     let mut t = Script::responder(rts_qp());
     for psn in 5..305 {
         t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x0 rkey=0x00000000 dmalen=0 len=0"));
@@ -211,7 +211,7 @@ fn every_message_counts_whether_or_not_it_was_acknowledged() {
 
 /// RSP-14
 #[test]
-fn duplicates_and_naks_do_not_count_messages() {
+fn duplicates_and_naks_do_not_advance_the_msn() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 ackreq va=0x1000 rkey=mem dmalen=8 len=8");
     t.tx(0, "ACK psn=5 msn=1");
@@ -227,7 +227,7 @@ fn duplicates_and_naks_do_not_count_messages() {
 
 /// RSP-40
 #[test]
-fn answers_leave_in_the_order_of_the_requests() {
+fn responses_leave_in_request_order() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=300");
@@ -249,7 +249,7 @@ fn answers_leave_in_the_order_of_the_requests() {
 
 /// RSP-04
 #[test]
-fn a_repeated_send_is_acknowledged_and_not_received_again() {
+fn duplicate_send_is_acknowledged_and_not_executed() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.post_recv(64);
@@ -263,7 +263,7 @@ fn a_repeated_send_is_acknowledged_and_not_received_again() {
 
 /// RSP-04: whatever its place in the message, and whether or not it asks.
 #[test]
-fn a_repeated_write_is_acknowledged_with_the_newest_and_not_executed() {
+fn duplicate_write_is_acknowledged_with_the_newest_psn_and_not_executed() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=600 len=256");
     t.rx(0, "WRITE_MIDDLE psn=6 len=256");
@@ -284,7 +284,7 @@ fn a_repeated_write_is_acknowledged_with_the_newest_and_not_executed() {
 /// RSP-04, REQ-12: an acknowledgement with the PSN of an atomic or READ would say that this is over, though
 /// its answer may have been lost. A requester that believes it (kernel rxe does) ends it without the value.
 #[test]
-fn a_repeated_send_is_not_acknowledged_with_the_psn_of_an_atomic_or_read() {
+fn duplicate_send_is_not_acknowledged_with_the_psn_of_an_atomic_or_read() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.rx(0, "SEND_ONLY psn=5 ackreq len=64");
@@ -304,7 +304,7 @@ fn a_repeated_send_is_not_acknowledged_with_the_psn_of_an_atomic_or_read() {
 
 /// RSP-04: a burst that is repeated whole needs one answer.
 #[test]
-fn duplicates_that_come_together_are_acknowledged_once() {
+fn duplicates_of_one_buffer_are_acknowledged_once() {
     let mut t = Script::responder(rts_qp());
     for psn in 5..8 {
         t.rx(0, &format!("WRITE_ONLY psn={psn} va=0x1000 rkey=mem dmalen=8 len=8"));
@@ -317,7 +317,7 @@ fn duplicates_that_come_together_are_acknowledged_once() {
 
 /// RSP-04, §4.4: duplicates are handled even in NAK state.
 #[test]
-fn a_duplicate_is_acknowledged_while_a_gap_is_open() {
+fn duplicate_is_acknowledged_during_a_gap() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=7 va=0x1000 rkey=mem dmalen=8 len=8");
@@ -330,7 +330,7 @@ fn a_duplicate_is_acknowledged_while_a_gap_is_open() {
 
 /// RSP-04: a NAK that is due says more than the acknowledgement of a duplicate.
 #[test]
-fn a_duplicate_does_not_displace_a_nak() {
+fn duplicate_does_not_replace_a_pending_nak() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=8 len=8");
     t.rx(0, "WRITE_ONLY psn=7 va=0x1000 rkey=mem dmalen=8 len=8");
@@ -341,7 +341,7 @@ fn a_duplicate_does_not_displace_a_nak() {
 
 /// RSP-05
 #[test]
-fn a_repeated_read_is_executed_again_with_the_same_psns() {
+fn duplicate_read_executes_again_with_the_same_psns() {
     let mut t = Script::responder(rts_qp());
     t.mem.write_at(0, &[1; 600]).unwrap();
     let request = "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=600";
@@ -363,7 +363,7 @@ fn a_repeated_read_is_executed_again_with_the_same_psns() {
 
 /// RSP-06
 #[test]
-fn a_read_is_resumed_where_the_requester_says() {
+fn duplicate_read_resumes_at_the_requested_psn() {
     let mut t = Script::responder(rts_qp());
     let data = pattern(3, 1000);
     t.mem.write_at(0, &data).unwrap();
@@ -387,7 +387,7 @@ fn a_read_is_resumed_where_the_requester_says() {
 
 /// RSP-05: the requester has given up the rest of the answer under way.
 #[test]
-fn a_read_repeated_during_its_answer_starts_over() {
+fn read_duplicated_during_its_response_starts_over() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
     t.tx(0, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
@@ -401,7 +401,7 @@ fn a_read_repeated_during_its_answer_starts_over() {
 
 /// Repeated answers go alone, each as a burst of one.
 #[test]
-fn a_repeated_answer_does_not_rely_on_bursts() {
+fn repeated_response_leaves_in_single_packets() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=1024");
     let first: Vec<_> = t.all(0).iter().map(|sent| sent.burst).collect();
@@ -414,7 +414,7 @@ fn a_repeated_answer_does_not_rely_on_bursts() {
 
 /// RSP-07
 #[test]
-fn a_repeated_read_that_asks_for_something_else_is_dropped() {
+fn duplicate_read_with_other_parameters_is_dropped() {
     let mut t = Script::responder(rts_qp());
     let other = t.region(4096, 0x1000, full_access());
     t.rx(0, "WRITE_ONLY psn=5 va=0x1000 rkey=mem dmalen=0 len=0");
@@ -452,7 +452,7 @@ fn a_repeated_read_that_asks_for_something_else_is_dropped() {
 
 /// RSP-07: a copy from the network is no reason to fail.
 #[test]
-fn a_repeated_read_of_memory_that_is_gone_is_dropped() {
+fn duplicate_read_of_deregistered_memory_is_dropped() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=8");
     t.tx(0, "READ_RESPONSE_ONLY psn=5 msn=1 len=8");
@@ -464,7 +464,7 @@ fn a_repeated_read_of_memory_that_is_gone_is_dropped() {
 
 /// RSP-08
 #[test]
-fn a_repeated_atomic_returns_the_first_result() {
+fn duplicate_atomic_returns_first_result() {
     let mut t = Script::responder(rts_qp());
     t.mem.store_u64(0, 40).unwrap();
     t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x2");
@@ -480,7 +480,7 @@ fn a_repeated_atomic_returns_the_first_result() {
 
 /// RSP-09
 #[test]
-fn a_repeated_atomic_that_is_forgotten_is_dropped() {
+fn duplicate_atomic_outside_the_replay_cache_is_dropped() {
     let mut t = Script::responder(Link { rd_atomic: 2, ..rts_qp() });
     for psn in 5..8 {
         t.rx(0, &format!("FETCH_ADD psn={psn} ackreq va=0x1000 rkey=mem add=0x1"));
@@ -496,7 +496,7 @@ fn a_repeated_atomic_that_is_forgotten_is_dropped() {
 
 /// RSP-09: SENDs and WRITEs take no place among the READs and atomics that are remembered.
 #[test]
-fn as_many_reads_and_atomics_are_remembered_as_may_be_outstanding() {
+fn replay_cache_holds_max_dest_rd_atomic_requests() {
     let mut t = Script::responder(Link { rd_atomic: 1, ..rts_qp() });
     t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
     t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
@@ -510,7 +510,7 @@ fn as_many_reads_and_atomics_are_remembered_as_may_be_outstanding() {
 
 /// A lost answer is asked for again while a later one is owed: PSN order is kept.
 #[test]
-fn an_older_answer_that_is_repeated_comes_first() {
+fn older_repeated_response_is_sent_first() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "FETCH_ADD psn=5 ackreq va=0x1000 rkey=mem add=0x1");
     t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
@@ -524,7 +524,7 @@ fn an_older_answer_that_is_repeated_comes_first() {
 
 /// RSP-23
 #[test]
-fn a_send_without_receive_is_asked_for_again_later() {
+fn send_without_a_receive_causes_an_rnr_nak() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "SEND_ONLY psn=5 ackreq len=64"); // no receive posted
     t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
@@ -537,7 +537,7 @@ fn a_send_without_receive_is_asked_for_again_later() {
 
 /// RSP-23: at the FIRST of a long message, with the timer that was asked for, every time.
 #[test]
-fn each_attempt_without_receive_is_told_again() {
+fn each_attempt_without_a_receive_causes_an_rnr_nak() {
     let mut t = Script::responder(Link { min_rnr_timer: 0, ..rts_qp() });
     for us in 0..3 {
         t.rx(us, "SEND_FIRST psn=5 len=256");
@@ -552,7 +552,7 @@ fn each_attempt_without_receive_is_told_again() {
 
 /// RSP-24
 #[test]
-fn a_write_with_immediate_waits_for_a_receive_at_its_end() {
+fn write_with_immediate_waits_for_a_receive_at_its_end() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_FIRST psn=5 va=0x1000 rkey=mem dmalen=300 len=256");
     t.rx(0, "WRITE_LAST_IMM psn=6 ackreq imm=0x01020304 len=44");
@@ -568,7 +568,7 @@ fn a_write_with_immediate_waits_for_a_receive_at_its_end() {
 
 /// RSP-24, PKT-19, PKT-22
 #[test]
-fn a_write_with_immediate_touches_no_buffer_of_its_receive() {
+fn write_with_immediate_writes_nothing_to_its_receive() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY_IMM psn=5 ackreq va=0x1010 rkey=mem dmalen=8 imm=0xfffefdfc len=8");
     t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
@@ -583,7 +583,7 @@ fn a_write_with_immediate_touches_no_buffer_of_its_receive() {
 
 /// RSP-24, RSP-27: a WRITE of no bytes with immediate data is a notice.
 #[test]
-fn a_write_of_no_bytes_with_immediate_takes_a_receive() {
+fn empty_write_with_immediate_takes_a_receive() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     let write = "WRITE_ONLY_IMM psn=5 ackreq va=0x0 rkey=0x00000000 dmalen=0 imm=0x00000009 len=0";
@@ -595,7 +595,7 @@ fn a_write_of_no_bytes_with_immediate_takes_a_receive() {
 
 /// RSP-25
 #[test]
-fn after_an_rnr_nak_newer_requests_are_dropped_in_silence() {
+fn newer_requests_after_an_rnr_nak_are_dropped_silently() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "SEND_ONLY psn=5 ackreq len=8");
     t.tx(0, "RNR_NAK psn=5 msn=0 timer=0.64ms");
@@ -614,7 +614,7 @@ fn after_an_rnr_nak_newer_requests_are_dropped_in_silence() {
 
 /// RSP-41
 #[test]
-fn a_send_of_no_bytes_takes_a_receive() {
+fn empty_send_takes_a_receive() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(0);
     t.post_recv(64);
@@ -627,7 +627,7 @@ fn a_send_of_no_bytes_takes_a_receive() {
 
 /// A message is scattered over the pieces of its receive in order.
 #[test]
-fn thirty_two_pieces_take_a_message_in_order() {
+fn message_scatters_to_32_sges_in_order() {
     let mut t = Script::responder(rts_qp());
     let region = t.region(4096, 0x50_0000, Access::LOCAL_WRITE);
     let sges: Vec<Sge> = (0..32).map(|i| sge(&region, i * 64, 17)).collect();
@@ -646,7 +646,7 @@ fn thirty_two_pieces_take_a_message_in_order() {
 
 /// PKT-17
 #[test]
-fn padding_is_not_delivered_and_not_looked_at() {
+fn padding_is_neither_delivered_nor_checked() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     let mut packet = t.packet("SEND_ONLY psn=5 ackreq len=5");
@@ -661,7 +661,7 @@ fn padding_is_not_delivered_and_not_looked_at() {
 
 /// RSP-43, RSP-44
 #[test]
-fn completions_are_solicited_when_the_sender_says_so() {
+fn solicited_bit_marks_the_completion() {
     let mut t = Script::responder(rts_qp());
     for _ in 0..4 {
         t.post_recv(8);
@@ -688,7 +688,7 @@ fn completions_are_solicited_when_the_sender_says_so() {
 /// RSP-01, §4.1: 2^23 responses are half the circle.
 #[test]
 #[ignore = "takes 2 GiB of memory"]
-fn the_longest_read_takes_half_the_circle() {
+fn longest_read_takes_half_of_the_psns() {
     let mut t = Script::responder(rts_qp());
     let region = t.region(1 << 31, 0x1000_0000, full_access());
     let rkey = region.rkey();
@@ -704,7 +704,7 @@ fn the_longest_read_takes_half_the_circle() {
 
 /// RSP-33
 #[test]
-fn compare_and_swap_stores_only_over_what_is_expected() {
+fn compare_and_swap_stores_only_over_the_expected_value() {
     let mut t = Script::responder(rts_qp());
     let old = 0x0102_0304_0506_0708;
     t.mem.store_u64(8, old).unwrap();
@@ -728,7 +728,7 @@ fn fetch_and_add_wraps() {
 
 /// RSP-39
 #[test]
-fn a_write_is_in_memory_when_the_send_behind_it_completes() {
+fn write_is_in_memory_when_the_following_send_completes() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.rx_merged(
@@ -743,7 +743,7 @@ fn a_write_is_in_memory_when_the_send_behind_it_completes() {
 /// Messages of one packet each that arrive together: whatever is the matter with one, those before it are
 /// executed and those behind it are not.
 #[test]
-fn each_of_the_messages_in_one_buffer_is_taken_by_itself() {
+fn messages_in_one_buffer_are_executed_separately() {
     let sends = ["SEND_ONLY psn=5 len=64", "SEND_ONLY psn=6 len=64", "SEND_ONLY psn=7 len=64"];
 
     let mut t = Script::responder(rts_qp());
@@ -785,7 +785,7 @@ fn each_of_the_messages_in_one_buffer_is_taken_by_itself() {
 
 /// PKT-21
 #[test]
-fn only_the_ends_of_a_read_response_carry_an_acknowledgement() {
+fn only_first_and_last_of_a_read_response_carry_an_aeth() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "READ_REQUEST psn=5 ackreq va=0x1000 rkey=mem dmalen=768");
     let lens: Vec<_> = t.all(0).iter().map(|sent| sent.bytes.len()).collect();

@@ -26,7 +26,7 @@ fn lines(sent: &[Sent]) -> Vec<String> {
 
 /// REQ-18, REQ-19
 #[test]
-fn a_sequence_nak_acknowledges_what_is_before_it_and_the_rest_is_sent_again() {
+fn sequence_nak_acknowledges_earlier_packets_and_the_rest_is_retransmitted() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 600);
@@ -48,7 +48,7 @@ fn a_sequence_nak_acknowledges_what_is_before_it_and_the_rest_is_sent_again() {
 
 /// REQ-19: what is sent again goes alone, so that it does not rely on how a burst is cut.
 #[test]
-fn packets_sent_again_go_alone() {
+fn retransmitted_packets_leave_alone() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 1000);
     assert_eq!(t.all(0).last().unwrap().burst, 1);
@@ -60,7 +60,7 @@ fn packets_sent_again_go_alone() {
 
 /// REQ-19: where what followed another packet has arrived, what is sent again may follow one too.
 #[test]
-fn packets_sent_again_go_together_where_bursts_get_through() {
+fn retransmitted_packets_leave_in_bursts_where_bursts_arrive() {
     let mut t = Script::requester(rts_qp());
     let bursts = |sent: Vec<Sent>| sent.iter().map(|sent| sent.burst).collect::<Vec<_>>();
     t.send(1, 1500);
@@ -76,7 +76,7 @@ fn packets_sent_again_go_together_where_bursts_get_through() {
 
 /// REQ-18
 #[test]
-fn the_same_sequence_nak_is_obeyed_once() {
+fn duplicate_sequence_nak_is_ignored() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 8);
@@ -93,7 +93,7 @@ fn the_same_sequence_nak_is_obeyed_once() {
 
 /// REQ-18: new requests wait until the old ones are sent again.
 #[test]
-fn a_new_request_goes_behind_what_is_sent_again() {
+fn new_request_follows_retransmitted_packets() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 600);
     assert_eq!(t.all(0).len(), 3);
@@ -106,7 +106,7 @@ fn a_new_request_goes_behind_what_is_sent_again() {
 
 /// REQ-20
 #[test]
-fn a_write_is_carried_on_in_its_middle_without_a_second_reth() {
+fn write_resumes_in_its_middle_without_a_second_reth() {
     let mut t = Script::requester(rts_qp());
     t.write(1, 600);
     let data = t.sent_data(0..600);
@@ -128,7 +128,7 @@ fn a_write_is_carried_on_in_its_middle_without_a_second_reth() {
 
 /// REQ-18: an acknowledgement that was only late stops the resending.
 #[test]
-fn a_late_acknowledgement_stops_the_retransmission() {
+fn late_ack_stops_the_retransmission() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 600);
     t.send(2, 600);
@@ -146,7 +146,7 @@ fn a_late_acknowledgement_stops_the_retransmission() {
 
 /// REQ-21, REQ-22
 #[test]
-fn a_terminal_nak_ends_its_request_and_flushes_the_rest() {
+fn terminal_nak_fails_its_request_and_flushes_the_rest() {
     for (nak, status) in [
         ("NAK_INV psn=7 msn=1", WcStatus::RemInvReqErr),
         ("NAK_ACCESS psn=7 msn=1", WcStatus::RemAccessErr),
@@ -180,7 +180,7 @@ fn a_terminal_nak_ends_its_request_and_flushes_the_rest() {
 /// REQ-21: the answer to a READ before it was lost. The peer has failed and will not give it, but
 /// that shows when it is asked.
 #[test]
-fn a_terminal_nak_behind_a_lost_answer_does_not_complete_the_read() {
+fn terminal_nak_after_a_lost_response_does_not_complete_the_read() {
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
     t.read(1, 8);
     t.write(2, 8);
@@ -196,7 +196,7 @@ fn a_terminal_nak_behind_a_lost_answer_does_not_complete_the_read() {
 
 /// REQ-23
 #[test]
-fn an_rnr_nak_is_retried_after_the_timer_it_names() {
+fn rnr_nak_is_retried_after_its_timer() {
     for (timer, us) in
         [("0.01ms", 10), ("0.64ms", 640), ("491.52ms", 491_520), ("655.36ms", 655_360)]
     {
@@ -214,7 +214,7 @@ fn an_rnr_nak_is_retried_after_the_timer_it_names() {
 
 /// REQ-23: what came before it is acknowledged.
 #[test]
-fn an_rnr_nak_acknowledges_what_is_before_it() {
+fn rnr_nak_acknowledges_earlier_packets() {
     let mut t = Script::requester(rts_qp());
     t.write(1, 8);
     t.send(2, 8);
@@ -226,7 +226,7 @@ fn an_rnr_nak_acknowledges_what_is_before_it() {
 
 /// REQ-23: new requests wait too.
 #[test]
-fn nothing_is_sent_while_the_peer_is_not_ready() {
+fn requester_sends_nothing_during_the_rnr_timer() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -262,7 +262,7 @@ fn rnr_retries_are_counted() {
 
 /// REQ-24
 #[test]
-fn an_rnr_retry_of_7_is_for_ever() {
+fn rnr_retry_of_7_is_unlimited() {
     let mut t = Script::requester(Link { rnr_retry: 7, retry_cnt: 0, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -276,7 +276,7 @@ fn an_rnr_retry_of_7_is_for_ever() {
 
 /// REQ-25
 #[test]
-fn the_ack_timer_rests_while_the_rnr_timer_runs() {
+fn ack_timer_stops_during_the_rnr_timer() {
     // 8.192 µs, and no retry to spare.
     let mut t = Script::requester(Link { timeout: 1, retry_cnt: 0, ..rts_qp() });
     t.send(1, 8);
@@ -292,7 +292,7 @@ fn the_ack_timer_rests_while_the_rnr_timer_runs() {
 
 /// REQ-26
 #[test]
-fn a_sequence_nak_behind_an_rnr_nak_changes_nothing() {
+fn sequence_nak_after_an_rnr_nak_is_ignored() {
     let mut t = Script::requester(Link { rnr_retry: 2, retry_cnt: 0, ..rts_qp() });
     t.send(1, 8);
     t.send(2, 8);
@@ -312,7 +312,7 @@ fn a_sequence_nak_behind_an_rnr_nak_changes_nothing() {
 
 /// REQ-26: in the other order.
 #[test]
-fn an_rnr_nak_behind_a_sequence_nak_is_waited_for() {
+fn rnr_nak_after_a_sequence_nak_starts_the_timer() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.send(2, 8);
@@ -327,7 +327,7 @@ fn an_rnr_nak_behind_a_sequence_nak_is_waited_for() {
 
 /// REQ-23: a second copy of the RNR NAK does not restart the timer.
 #[test]
-fn a_repeated_rnr_nak_counts_once() {
+fn duplicate_rnr_nak_counts_once() {
     let mut t = Script::requester(Link { rnr_retry: 1, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -339,7 +339,7 @@ fn a_repeated_rnr_nak_counts_once() {
 /// REQ-30: a late copy of an RNR NAK makes it wait; the acknowledgement then ends the wait, and the
 /// budget is full again.
 #[test]
-fn an_acknowledgement_ends_the_wait_for_the_peer() {
+fn ack_ends_the_rnr_wait() {
     let mut t = Script::requester(Link { rnr_retry: 2, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -363,7 +363,7 @@ fn an_acknowledgement_ends_the_wait_for_the_peer() {
 
 /// REQ-27
 #[test]
-fn without_a_timeout_a_lost_packet_stalls_for_ever() {
+fn lost_packet_without_a_timeout_blocks_forever() {
     let mut t = Script::requester(Link { timeout: 0, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -374,7 +374,7 @@ fn without_a_timeout_a_lost_packet_stalls_for_ever() {
 
 /// REQ-07, REQ-28
 #[test]
-fn what_is_not_acknowledged_in_time_is_sent_again() {
+fn unacknowledged_packet_is_retransmitted_after_the_timeout() {
     for timeout in [1, 8, 14, 20] {
         let mut t = Script::requester(Link { timeout, ..rts_qp() });
         t.send(1, 300);
@@ -391,7 +391,7 @@ fn what_is_not_acknowledged_in_time_is_sent_again() {
 /// The peer may have been asleep with everything in its receive buffer: to send it all again would
 /// overrun the buffer. One packet asks where it stands, and what has arrived is not sent again.
 #[test]
-fn after_a_timeout_one_packet_asks_where_the_peer_stands() {
+fn timeout_retransmits_one_packet_as_a_probe() {
     let mut t = Script::requester(rts_qp());
     t.write(1, 2560);
     t.send(2, 8);
@@ -412,7 +412,7 @@ fn after_a_timeout_one_packet_asks_where_the_peer_stands() {
 
 /// REQ-28: a request posted later does not postpone it; progress does.
 #[test]
-fn the_timer_runs_from_the_oldest_packet_or_the_last_progress() {
+fn ack_timer_runs_from_the_oldest_packet_or_the_last_progress() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     assert_eq!(t.all(0).len(), 1);
@@ -427,7 +427,7 @@ fn the_timer_runs_from_the_oldest_packet_or_the_last_progress() {
 
 /// REQ-28: nothing outstanding, no timer.
 #[test]
-fn the_timer_stops_when_everything_is_acknowledged() {
+fn ack_timer_stops_when_all_packets_are_acknowledged() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     assert_eq!(t.all(0).len(), 1);
@@ -440,7 +440,7 @@ fn the_timer_stops_when_everything_is_acknowledged() {
 
 /// REQ-29
 #[test]
-fn a_retry_count_of_k_is_k_retransmissions() {
+fn retry_cnt_of_k_permits_k_retransmissions() {
     for retry_cnt in [0, 1, 3, 7] {
         let mut t = Script::requester(Link { retry_cnt, ..rts_qp() });
         t.send(1, 8);
@@ -463,7 +463,7 @@ fn a_retry_count_of_k_is_k_retransmissions() {
 
 /// REQ-29: timeouts and NAKs draw on one budget.
 #[test]
-fn naks_without_progress_use_up_the_same_budget() {
+fn naks_without_progress_use_the_same_retry_count() {
     let mut t = Script::requester(Link { retry_cnt: 2, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -476,7 +476,7 @@ fn naks_without_progress_use_up_the_same_budget() {
 
 /// REQ-29: with a budget of 0 the first NAK ends it.
 #[test]
-fn without_retries_the_first_nak_is_the_last() {
+fn first_nak_without_retries_fails_the_request() {
     let mut t = Script::requester(Link { retry_cnt: 0, ..rts_qp() });
     t.send(1, 8);
     t.send(2, 8);
@@ -487,7 +487,7 @@ fn without_retries_the_first_nak_is_the_last() {
 
 /// REQ-30
 #[test]
-fn progress_fills_both_budgets() {
+fn progress_resets_both_retry_counts() {
     let mut t = Script::requester(Link { retry_cnt: 1, rnr_retry: 1, ..rts_qp() });
     t.send(1, 2560);
     assert_eq!(t.all(0).len(), 10);
@@ -516,7 +516,7 @@ fn progress_fills_both_budgets() {
 
 /// RTS to RTS is no progress: what is waited for is waited for as long as before.
 #[test]
-fn changed_attributes_leave_the_timers_as_they_are() {
+fn modified_attributes_keep_running_timers() {
     let attr = || QpAttr { min_rnr_timer: RnrTimer::new(5), ..QpAttr::to(QpState::Rts) };
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
@@ -534,7 +534,7 @@ fn changed_attributes_leave_the_timers_as_they_are() {
 
 /// REQ-24, REQ-29: an attribute of something else is no progress.
 #[test]
-fn changed_attributes_leave_the_budgets_as_they_are() {
+fn modified_attributes_keep_retry_counts() {
     let attr = || QpAttr { min_rnr_timer: RnrTimer::new(5), ..QpAttr::to(QpState::Rts) };
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
     t.send(1, 8);
@@ -557,7 +557,7 @@ fn changed_attributes_leave_the_budgets_as_they_are() {
 
 /// REQ-29: a peer that is not ready has answered, so what was lost before does not count any more.
 #[test]
-fn an_rnr_nak_fills_the_budget_of_retries() {
+fn rnr_nak_resets_the_retry_count() {
     let mut t = Script::requester(Link { retry_cnt: 1, ..rts_qp() });
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
@@ -574,7 +574,7 @@ fn an_rnr_nak_fills_the_budget_of_retries() {
 
 /// REQ-30: every packet of an answer is progress.
 #[test]
-fn an_answer_that_comes_slowly_is_progress() {
+fn slow_response_is_progress() {
     let mut t = Script::requester(Link { retry_cnt: 0, ..rts_qp() });
     t.read(1, 600);
     t.tx(0, "READ_REQUEST psn=5 ackreq va=0x8000 rkey=0x00000100 dmalen=600");
@@ -585,7 +585,7 @@ fn an_answer_that_comes_slowly_is_progress() {
 }
 
 #[test]
-fn error_state_ends_the_timers() {
+fn err_stops_the_timers() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 8);
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");

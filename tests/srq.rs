@@ -226,7 +226,7 @@ fn refused_request_fails_the_queue_pair_and_its_request_only() {
 
 /// RSP-22
 #[test]
-fn a_message_that_is_too_long_ends_its_request() {
+fn message_that_is_too_long_ends_its_request() {
     let mut t = rc();
     t.post_recv(64);
     t.post_recv(64);
@@ -341,7 +341,7 @@ fn abandoned_uc_message_ends_its_request() {
 
 /// UC-05
 #[test]
-fn a_uc_message_without_request_is_dropped() {
+fn uc_message_without_request_is_dropped() {
     let mut t = of(QpType::Uc);
     t.rx(0, "SEND_ONLY psn=5 len=8");
     assert_eq!(t.dropped(DropReason::NoReceive), 1);
@@ -350,7 +350,7 @@ fn a_uc_message_without_request_is_dropped() {
 }
 
 #[test]
-fn a_uc_message_that_is_too_long_ends_its_request() {
+fn uc_message_that_is_too_long_ends_its_request() {
     let mut t = of(QpType::Uc);
     t.post_recv(7);
     t.post_recv(8);
@@ -361,7 +361,7 @@ fn a_uc_message_that_is_too_long_ends_its_request() {
 
 /// UD-05, of a shared queue.
 #[test]
-fn a_ud_message_that_is_too_long_ends_its_request() {
+fn ud_message_that_is_too_long_ends_its_request() {
     let mut t = of(QpType::Ud);
     t.post_recv(47);
     t.post_recv(48);

@@ -377,7 +377,7 @@ fn write_into_deregistered_memory_ends() {
 /// §4.6: lengths that contradict position, path MTU or RETH. Each is dropped with its message, and
 /// the next one is taken.
 #[test]
-fn a_message_with_a_wrong_length_is_dropped() {
+fn message_with_a_wrong_length_is_dropped() {
     let cases: &[&[&str]] = &[
         &["SEND_FIRST psn=5 len=255"],
         &["SEND_FIRST psn=5 len=257"],
@@ -411,7 +411,7 @@ fn a_message_with_a_wrong_length_is_dropped() {
 
 /// The receive is too short; it waits for a message that fits.
 #[test]
-fn a_message_longer_than_its_receive_is_dropped() {
+fn message_longer_than_its_receive_is_dropped() {
     let mut t = Script::responder(uc());
     t.post_recv(300);
     t.rx(0, "SEND_FIRST psn=5 len=256");

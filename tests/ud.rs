@@ -145,7 +145,7 @@ fn stream_reports_before_it_exhausts_the_receives() {
 
 /// UD-05: the 40 bytes count, and the receive waits for a message that fits.
 #[test]
-fn a_message_longer_than_its_receive_is_dropped() {
+fn message_longer_than_its_receive_is_dropped() {
     let mut t = ud();
     t.post_recv(139);
     t.rx(0, &message(5, 100));
@@ -174,7 +174,7 @@ fn receive_of_40_bytes_takes_an_empty_message() {
 
 /// UD-08 from the other side
 #[test]
-fn a_message_longer_than_the_mtu_is_dropped() {
+fn message_longer_than_the_mtu_is_dropped() {
     let mut t = ud();
     t.post_recv(1000);
     t.rx(0, &message(5, 257));
@@ -244,7 +244,7 @@ fn ip_id_pattern_is_learned_per_sender() {
 
 /// PKT-10
 #[test]
-fn a_message_for_another_queue_pair_is_dropped() {
+fn message_for_another_queue_pair_is_dropped() {
     let mut t = ud();
     t.post_recv(64);
     for (dropped, qpn) in (1..).zip([0, 1, 0xff_ffff, t.qpn.value() ^ 0x40]) {

@@ -55,7 +55,7 @@ fn dropped(t: &mut Script, packet: &[u8], meta: RxMeta, reason: DropReason) {
 
 /// CRC-08: every bit but those that routers may change.
 #[test]
-fn a_packet_with_a_wrong_icrc_is_dropped() {
+fn packet_with_a_wrong_icrc_is_dropped() {
     for qp_type in SERVICES {
         let mut t = waiting(qp_type);
         let packet = t.packet(good(qp_type));
@@ -89,7 +89,7 @@ fn icrc_check_uses_the_known_ip_header_fields() {
 
 /// PKT-12
 #[test]
-fn a_packet_of_another_partition_is_dropped() {
+fn packet_of_another_partition_is_dropped() {
     for qp_type in SERVICES {
         let mut t = waiting(qp_type);
         for pkey in ["0x0000", "0x8000", "0x7ffe", "0xfffe"] {
@@ -103,7 +103,7 @@ fn a_packet_of_another_partition_is_dropped() {
 
 /// PKT-13: of a connection. UD takes messages from anybody (`tests/ud.rs`).
 #[test]
-fn a_uc_packet_from_or_to_another_address_is_dropped() {
+fn uc_packet_from_or_to_another_address_is_dropped() {
     let mut t = waiting(QpType::Uc);
     let stranger: IpAddr = "10.0.0.3".parse().unwrap();
     let port = t.meta().source.port();

@@ -145,7 +145,7 @@ fn window_grants_nothing_outside_it() {
 }
 
 #[test]
-fn a_peer_flushes_and_writes_atomically_through_a_window() {
+fn peer_flushes_and_writes_atomically_through_a_window() {
     for mw_type in MwType::ALL {
         let mut f = Fixture::new(mw_type);
         let access = Access::LOCAL_WRITE | Access::MW_BIND | Access::FLUSH_GLOBAL;

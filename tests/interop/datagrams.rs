@@ -16,7 +16,7 @@ fn setup() -> Setup {
 /// Whoever gets a datagram answers to where its header says that it comes from.
 #[test]
 #[ignore = "needs a peer"]
-fn the_header_of_a_datagram_leads_back_to_its_sender() {
+fn header_of_a_datagram_leads_back_to_its_sender() {
     let mut pair = Pair::new(setup());
     let lkey = pair.peer.mr.lkey;
     let inbox = TARGET..TARGET + GRH_LEN + 8;
@@ -52,7 +52,7 @@ fn the_header_of_a_datagram_leads_back_to_its_sender() {
 /// What has the wrong key is dropped without a trace, and the receive request stays.
 #[test]
 #[ignore = "needs a peer"]
-fn a_datagram_with_another_key_is_dropped() {
+fn datagram_with_another_key_is_dropped() {
     let mut pair = Pair::new(setup());
     let lkey = pair.peer.mr.lkey;
     let size = GRH_LEN + 8;
@@ -78,7 +78,7 @@ fn a_datagram_with_another_key_is_dropped() {
 /// A datagram that no receive request waits for is lost; those that come later are not.
 #[test]
 #[ignore = "needs a peer"]
-fn a_datagram_without_receive_request_is_lost() {
+fn datagram_without_receive_request_is_lost() {
     let mut pair = Pair::new(setup());
     let lkey = pair.peer.mr.lkey;
     let size = GRH_LEN + 8;
@@ -107,7 +107,7 @@ fn a_datagram_without_receive_request_is_lost() {
 /// it.
 #[test]
 #[ignore = "needs a peer"]
-fn a_datagram_that_is_longer_than_the_receive_request_is_dropped() {
+fn datagram_that_is_longer_than_the_receive_request_is_dropped() {
     let mut pair = Pair::new(setup());
     let lkey = pair.peer.mr.lkey;
     let (size, target) = (GRH_LEN + 8, pair.target.unwrap());

@@ -114,7 +114,7 @@ const WRITE: &str = "WRITE_ONLY psn=5 ackreq va=mem rkey=mem dmalen=8 len=8";
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_corrupt_packet_is_dropped() {
+fn corrupt_packet_is_dropped() {
     let mut raw = Raw::new();
     let mut bytes = raw.packet(WRITE);
     *bytes.last_mut().unwrap() ^= 1;
@@ -141,7 +141,7 @@ fn gaps_are_told_and_repetitions_acknowledged() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_repeated_atomic_gets_the_first_answer() {
+fn repeated_atomic_gets_the_first_answer() {
     let mut raw = Raw::new();
     raw.peer.store(0, 40);
     for _ in 0..2 {
@@ -155,7 +155,7 @@ fn a_repeated_atomic_gets_the_first_answer() {
 /// was where the value belongs: so none of ours may say it.
 #[test]
 #[ignore = "needs a peer"]
-fn an_acknowledgement_is_no_answer_to_an_atomic_but_for_rxe() {
+fn acknowledgement_is_no_answer_to_an_atomic_but_for_rxe() {
     let mut raw = Raw::new();
     raw.peer.store(0, 7);
     let ours = RemoteAddr { addr: 0x1000, rkey: Rkey(0x1234) };
@@ -177,7 +177,7 @@ fn an_acknowledgement_is_no_answer_to_an_atomic_but_for_rxe() {
 /// The rest of a READ is a READ of its own; rxe goes on as if it were in the middle.
 #[test]
 #[ignore = "needs a peer"]
-fn a_read_that_is_asked_for_again_goes_on_from_there() {
+fn read_that_is_asked_for_again_goes_on_from_there() {
     let mut raw = Raw::new();
     raw.tx("READ_REQUEST psn=5 ackreq va=mem rkey=mem dmalen=768");
     raw.rx(&[
@@ -196,7 +196,7 @@ fn a_read_that_is_asked_for_again_goes_on_from_there() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_misaligned_atomic_is_answered_with_nak_invalid_request() {
+fn misaligned_atomic_is_answered_with_nak_invalid_request() {
     let mut raw = Raw::new();
     let at = format!("{:#x}", raw.peer.mr.remote(4).addr);
     raw.tx(&format!("FETCH_ADD psn=5 ackreq va={at} rkey=mem add=0x2"));
@@ -206,7 +206,7 @@ fn a_misaligned_atomic_is_answered_with_nak_invalid_request() {
 /// FLUSH and ATOMIC WRITE to who has neither. rxe drops what it does not know.
 #[test]
 #[ignore = "needs a peer"]
-fn an_operation_that_the_peer_does_not_have_is_refused() {
+fn operation_that_the_peer_does_not_have_is_refused() {
     let device = Peer::device_there();
     if device.has(PeerDevice::FLUSH) || device.has(PeerDevice::ATOMIC_WRITE) {
         return not_tried("the peer has FLUSH and ATOMIC WRITE");

@@ -35,7 +35,7 @@ fn send(pair: &Pair, id: u64, group: Gid, seed: u32) {
 /// What we send to a group the peer receives once, while it belongs to it.
 #[test]
 #[ignore = "needs a peer"]
-fn the_peer_hears_what_is_sent_to_its_group() {
+fn peer_hears_what_is_sent_to_its_group() {
     let mut pair = pair();
     let (group, lkey) = (group(&pair), pair.peer.mr.lkey);
     for id in 1..=2 {

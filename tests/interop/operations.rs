@@ -81,7 +81,7 @@ fn several_reads_and_atomics_are_outstanding() {
 /// A READ, and behind its fence a message that takes its bytes with it and asks for notice.
 #[test]
 #[ignore = "needs a peer"]
-fn a_fenced_inline_solicited_send_follows_a_read() {
+fn fenced_inline_solicited_send_follows_a_read() {
     let mut pair = Pair::new(Setup::default());
     let lkey = pair.peer.mr.lkey;
     pair.fill(0, 32, 1);

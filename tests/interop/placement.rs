@@ -33,7 +33,7 @@ fn pair() -> Option<(Pair, MemoryRegion, PeerRegion)> {
 /// ICRC where the peer is rxe.
 #[test]
 #[ignore = "needs a peer"]
-fn a_flush_is_answered_whichever_icrc_the_peer_wants() {
+fn flush_is_answered_whichever_icrc_the_peer_wants() {
     let Some((mut pair, ours, theirs)) = pair() else { return not_tried(NEITHER) };
     for id in 0..3 {
         pair.qp
@@ -61,7 +61,7 @@ fn a_flush_is_answered_whichever_icrc_the_peer_wants() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn an_atomic_write_puts_eight_bytes() {
+fn atomic_write_puts_eight_bytes() {
     let Some((mut pair, ours, theirs)) = pair() else { return not_tried(NEITHER) };
     for (id, word) in [(1, 0x0102_0304_0506_0708_u64), (2, u64::MAX)] {
         pair.peer.store(0, 0);
@@ -119,7 +119,7 @@ fn they_are_done_in_order_with_everything_else() {
 /// persistent memory.
 #[test]
 #[ignore = "needs a peer"]
-fn the_peer_flushes_a_file_of_ours() {
+fn peer_flushes_a_file_of_ours() {
     let Some((mut pair, ..)) = pair() else { return not_tried(NEITHER) };
     let lkey = pair.peer.mr.lkey;
     let file = NamedTempFile::new().unwrap();
@@ -162,7 +162,7 @@ fn what_is_out_of_range_or_not_aligned_is_refused() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_flush_to_persistence_needs_the_right() {
+fn flush_to_persistence_needs_the_right() {
     let persist = FlushPlacement::PERSISTENCE;
     let Some((pair, _, theirs)) = pair() else { return not_tried(NEITHER) };
     pair.qp.post_send(SendRequest::flush(1, theirs.remote(0), 8, persist).signaled()).unwrap();

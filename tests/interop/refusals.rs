@@ -52,7 +52,7 @@ fn request(pair: &Pair, op: SendOp) -> SendRequest {
 
 #[test]
 #[ignore = "needs a peer"]
-fn an_unknown_key_is_a_remote_access_error() {
+fn unknown_key_is_a_remote_access_error() {
     for i in 0..3 {
         let pair = Pair::new(Setup::default());
         let mut there = pair.peer.mr.remote(0);
@@ -82,7 +82,7 @@ fn what_is_out_of_range_is_a_remote_access_error() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_region_without_the_permission_is_a_remote_access_error() {
+fn region_without_the_permission_is_a_remote_access_error() {
     for i in 0..3 {
         let mut pair = Pair::new(Setup::default());
         let region: PeerRegion = pair.peer.reg_mr(4096, 4096, Access::LOCAL_WRITE, false);
@@ -98,7 +98,7 @@ fn a_region_without_the_permission_is_a_remote_access_error() {
 /// rxe calls it an invalid request (NAK 0x61); we, as ConnectX is said to, a remote access error.
 #[test]
 #[ignore = "needs a peer"]
-fn a_queue_pair_without_the_permission_refuses() {
+fn queue_pair_without_the_permission_refuses() {
     for i in 0..3 {
         let setup = Setup { access: [Access::empty(); 2], ..Setup::default() };
         let pair = Pair::new(setup);
@@ -135,7 +135,7 @@ fn misaligned_atomic_is_an_invalid_request() {
 /// the specification has it.
 #[test]
 #[ignore = "needs a peer"]
-fn a_message_longer_than_the_receive_request_fails_at_both_ends() {
+fn message_longer_than_the_receive_request_fails_at_both_ends() {
     let mut pair = Pair::new(Setup::default());
     let lkey = pair.peer.mr.lkey;
     pair.peer.post_recv(2, &[(TARGET, 100, lkey)]);
@@ -157,7 +157,7 @@ fn a_message_longer_than_the_receive_request_fails_at_both_ends() {
 /// rxe calls it an operation error of its own; we as the specification has it.
 #[test]
 #[ignore = "needs a peer"]
-fn a_receive_request_with_an_unknown_key_fails_at_both_ends() {
+fn receive_request_with_an_unknown_key_fails_at_both_ends() {
     let mut pair = Pair::new(Setup::default());
     let lkey = pair.peer.mr.lkey;
     pair.peer.post_recv(2, &[(TARGET, 100, lkey ^ 0x5555_0000)]);
@@ -185,7 +185,7 @@ fn rnr(timer: u8, retry: u8) -> Setup {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_message_waits_for_its_receive_request() {
+fn message_waits_for_its_receive_request() {
     // 20 is 10 ms: several NAKs within the time slept here.
     let mut pair = Pair::new(rnr(20, 7));
     let lkey = pair.peer.mr.lkey;
@@ -206,7 +206,7 @@ fn a_message_waits_for_its_receive_request() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_message_without_receive_request_fails_in_the_end() {
+fn message_without_receive_request_fails_in_the_end() {
     let mut pair = Pair::new(rnr(12, 2));
     let lkey = pair.peer.mr.lkey;
     pair.peer.post_send(1, &SendOp::Send, 2, &[(0, 8, lkey)]);
@@ -223,7 +223,7 @@ fn impatient() -> Setup {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_queue_pair_that_is_gone_does_not_answer() {
+fn queue_pair_that_is_gone_does_not_answer() {
     let mut pair = Pair::new(impatient());
     pair.peer.destroy_qp();
     ours_fails(&pair, SendRequest::send(1, pair.mr.sge(..8)), WcStatus::RetryExcErr);
@@ -240,7 +240,7 @@ fn a_queue_pair_that_is_gone_does_not_answer() {
 /// In the middle of a message. The peer's process ends; of ours the socket is closed.
 #[test]
 #[ignore = "needs a peer"]
-fn a_peer_that_dies_does_not_answer() {
+fn peer_that_dies_does_not_answer() {
     const WRITES: u64 = 32;
     let fails = |ends: &[u8]| {
         let flushed = ends.iter().filter(|status| **status == WcStatus::WrFlushErr as u8).count();
@@ -272,7 +272,7 @@ fn a_peer_that_dies_does_not_answer() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_region_of_another_domain_is_a_remote_access_error() {
+fn region_of_another_domain_is_a_remote_access_error() {
     let mut pair = Pair::new(Setup::default());
     let at = pair.peer.reg_mr(4096, 4096, all(), true).remote(0);
     ours_fails(&pair, request(&pair, SendOp::Write { to: at }), WcStatus::RemAccessErr);
@@ -284,7 +284,7 @@ fn a_region_of_another_domain_is_a_remote_access_error() {
 /// Nobody is told, and the connection goes on.
 #[test]
 #[ignore = "needs a peer"]
-fn a_write_with_an_unknown_key_is_dropped_over_uc() {
+fn write_with_an_unknown_key_is_dropped_over_uc() {
     let mut pair = Pair::new(Setup { service: QpType::Uc, ..Setup::default() });
     let lkey = pair.peer.mr.lkey;
     let unknown =

@@ -93,7 +93,7 @@ fn two_queue_pairs_of_ours_share_a_queue() {
 /// The peer's limit, as ours: told once, when fewer are left, and then off.
 #[test]
 #[ignore = "needs a peer"]
-fn the_limit_of_the_peer_is_told_once() {
+fn limit_of_the_peer_is_told_once() {
     let mut pair = Pair::new(setup());
     for id in 0..4 {
         theirs(&mut pair, id);
@@ -112,7 +112,7 @@ fn the_limit_of_the_peer_is_told_once() {
 /// Without a request the sender waits, in either direction, and is served when there is one.
 #[test]
 #[ignore = "needs a peer"]
-fn an_empty_queue_makes_the_sender_wait() {
+fn empty_queue_makes_the_sender_wait() {
     let mut pair = Pair::new(setup());
     let lkey = pair.peer.mr.lkey;
     pair.qp.post_send(SendRequest::send(1, pair.mr.sge(..8)).signaled()).unwrap();
@@ -137,7 +137,7 @@ fn an_empty_queue_makes_the_sender_wait() {
 /// Over UC as over RC, and datagrams too, for which a request has room for the header.
 #[test]
 #[ignore = "needs a peer"]
-fn the_other_services_take_from_a_shared_queue() {
+fn other_services_take_from_a_shared_queue() {
     for service in [QpType::Uc, QpType::Ud] {
         let mut pair = Pair::new(Setup { service, ..setup() });
         let (lkey, head) = (pair.peer.mr.lkey, if service == QpType::Ud { GRH_LEN } else { 0 });
@@ -173,7 +173,7 @@ fn the_other_services_take_from_a_shared_queue() {
 /// A queue pair that fails leaves the queue to the other.
 #[test]
 #[ignore = "needs a peer"]
-fn a_queue_pair_that_fails_leaves_the_requests() {
+fn queue_pair_that_fails_leaves_the_requests() {
     let setup = setup();
     let mut pair = Pair::new(setup);
     let (second, _) = pair.another(&setup);

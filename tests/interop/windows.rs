@@ -114,7 +114,7 @@ fn windows_of_ours_have_their_own_rights() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_send_of_ours_ends_a_window_of_the_peer() {
+fn send_of_ours_ends_a_window_of_the_peer() {
     let mut pair = Pair::new(Setup::default());
     let lkey = pair.peer.mr.lkey;
     let window = pair.peer.window(MwType::Type2, AT, LEN, ALL);
@@ -136,7 +136,7 @@ fn a_send_of_ours_ends_a_window_of_the_peer() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_send_of_the_peer_ends_a_window_of_ours() {
+fn send_of_the_peer_ends_a_window_of_ours() {
     let mut pair = Pair::new(Setup::default());
     let (mr, lkey) = (closed(&pair), pair.peer.mr.lkey);
     let mw = pair.pd.alloc_mw(MwType::Type2).unwrap();
@@ -207,7 +207,7 @@ fn windows_are_bound_over_uc() {
 
 #[test]
 #[ignore = "needs a peer"]
-fn a_window_of_another_queue_pair_of_ours_is_closed() {
+fn window_of_another_queue_pair_of_ours_is_closed() {
     let mut pair = Pair::new(Setup::default());
     let other = pair.pd.create_qp(&QpConfig::rc(&pair.cq)).unwrap();
     other.connect(&other.endpoint(), &ConnectOptions::default()).unwrap();
@@ -222,7 +222,7 @@ fn a_window_of_another_queue_pair_of_ours_is_closed() {
 /// rxe acknowledges such a SEND, and then fails its queue pair; we say so by NAK.
 #[test]
 #[ignore = "needs a peer"]
-fn a_send_whose_key_cannot_be_invalidated_fails_the_receiver() {
+fn send_whose_key_cannot_be_invalidated_fails_the_receiver() {
     let mut pair = Pair::new(Setup::default());
     let lkey = pair.peer.mr.lkey;
     pair.peer.post_recv(7, &[(TARGET, 64, lkey)]);

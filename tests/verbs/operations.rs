@@ -38,7 +38,7 @@ fn send_fills_a_receive_request() {
 }
 
 #[test]
-fn an_inline_send_carries_its_bytes_and_an_immediate() {
+fn inline_send_carries_its_bytes_and_an_immediate() {
     both_ways(|a, b| {
         b.recv(7, 0..64);
         a.run(SendRequest::send_imm(1, SendData::inline(b"inline"), 0xdead_beef).solicited());

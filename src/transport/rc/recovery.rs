@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ack_timer_rests_while_the_rnr_timer_runs() {
+    fn ack_timer_stops_during_the_rnr_timer() {
         let mut recovery = Recovery::new(AckTimeout::new(1).unwrap(), 7, 7);
         recovery.on_sent(AT(0));
         assert!(recovery.on_rnr_nak(AT(0), RnrTimer::new(12).unwrap()));

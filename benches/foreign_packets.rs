@@ -1,7 +1,7 @@
 //! What strangers cost: nanoseconds of the engine for each datagram, and what a flood of 200,000
 //! datagrams a second leaves of a connection's goodput, side by side with what it is without one.
 //!
-//! `cargo bench --bench strangers`
+//! `cargo bench --bench foreign_packets`
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "it fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "it measures time")]

@@ -1,5 +1,5 @@
 //! Strangers cost little: what they send allocates nothing and is counted by its reason, and a flood
-//! of it delays a connection and does not end it. `benches/strangers.rs` has the times.
+//! of it delays a connection and does not end it. `benches/foreign_packets.rs` has the times.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 

@@ -24,7 +24,7 @@ fn word(t: &Script, psn: usize) -> u64 {
 // ---- the responder ----
 
 #[test]
-fn what_was_kept_is_carried_out_in_order_once_the_missing_packet_comes() {
+fn buffered_packets_execute_in_order_after_the_missing_one() {
     let mut t = Script::responder(rts_qp());
     for psn in [6, 8, 7] {
         t.rx(0, &write(psn));
@@ -41,7 +41,7 @@ fn what_was_kept_is_carried_out_in_order_once_the_missing_packet_comes() {
 
 /// C9-105: to the requester it looks as if acknowledgements had been lost.
 #[test]
-fn what_was_kept_and_is_sent_again_is_a_duplicate() {
+fn retransmission_of_a_buffered_packet_is_a_duplicate() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     t.post_recv(64);
@@ -56,7 +56,7 @@ fn what_was_kept_and_is_sent_again_is_a_duplicate() {
 
 /// RSP-02: a packet that is kept while the gap is open is no reason for a second NAK.
 #[test]
-fn a_message_of_which_the_middle_came_last_is_whole() {
+fn message_whose_middle_arrived_last_is_complete() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(1024);
     t.rx(0, "SEND_FIRST psn=5 len=256");
@@ -73,7 +73,7 @@ fn a_message_of_which_the_middle_came_last_is_whole() {
 
 /// RSP-02: each gap is told once.
 #[test]
-fn a_second_gap_is_told_when_something_comes_behind_it() {
+fn second_gap_sends_a_nak_when_a_packet_follows_it() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, &write(6));
     t.rx(0, &write(8));
@@ -88,7 +88,7 @@ fn a_second_gap_is_told_when_something_comes_behind_it() {
 
 /// They would be answered twice, now and when they are repeated.
 #[test]
-fn reads_and_atomics_are_not_kept() {
+fn reads_and_atomics_are_not_buffered() {
     for request in [
         "READ_REQUEST psn=6 ackreq va=0x1000 rkey=mem dmalen=8",
         "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1",
@@ -105,7 +105,7 @@ fn reads_and_atomics_are_not_kept() {
 }
 
 #[test]
-fn a_kept_send_without_a_receive_is_refused_as_it_would_have_been() {
+fn buffered_send_without_a_receive_causes_an_rnr_nak() {
     let mut t = Script::responder(rts_qp());
     t.post_recv(64);
     for psn in [6, 7] {
@@ -123,7 +123,7 @@ fn a_kept_send_without_a_receive_is_refused_as_it_would_have_been() {
 }
 
 #[test]
-fn a_kept_write_with_a_wrong_key_fails_when_its_turn_comes() {
+fn buffered_write_with_an_invalid_key_fails_in_order() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, "WRITE_ONLY psn=6 ackreq va=0x1000 rkey=0x12345678 dmalen=8 len=8");
     t.rx(0, &write(7));
@@ -137,7 +137,7 @@ fn a_kept_write_with_a_wrong_key_fails_when_its_turn_comes() {
 }
 
 #[test]
-fn what_is_damaged_is_not_kept() {
+fn corrupt_packet_is_not_buffered() {
     let mut t = Script::responder(rts_qp());
     t.rx(0, &write(6));
     t.tx(0, "NAK_PSN psn=5 msn=0");
@@ -151,7 +151,7 @@ fn what_is_damaged_is_not_kept() {
 
 /// What does not fit costs nothing but its headers.
 #[test]
-fn there_is_room_for_so_much() {
+fn reorder_buffer_is_limited() {
     let mut t = Script::with(rts_qp(), |config| config.reorder_buffer = 300);
     for psn in [6, 7, 8, 9] {
         t.rx(0, &write(psn));
@@ -191,7 +191,7 @@ fn psns(t: &mut Script, us: u64) -> Vec<u32> {
 }
 
 #[test]
-fn a_peer_that_keeps_what_comes_behind_a_lost_packet_is_sent_only_that() {
+fn peer_with_a_reorder_buffer_receives_only_the_lost_packet() {
     let mut t = after_three_losses("ACK psn=14 msn=1");
     assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
     t.send(2, 2560);
@@ -215,7 +215,7 @@ fn a_peer_that_keeps_what_comes_behind_a_lost_packet_is_sent_only_that() {
 
 /// It was tried once, and for some losses everything is sent again as before.
 #[test]
-fn a_peer_that_keeps_nothing_is_sent_everything_again() {
+fn peer_without_a_reorder_buffer_receives_all_packets_again() {
     let mut t = after_three_losses("ACK psn=8 msn=0");
     assert_eq!(psns(&mut t, 9), [9, 10]);
     t.rx(10, "ACK psn=9 msn=0");
@@ -232,7 +232,7 @@ fn a_peer_that_keeps_nothing_is_sent_everything_again() {
 
 /// A READ would be answered twice.
 #[test]
-fn a_read_is_sent_again_once() {
+fn lost_read_request_is_retransmitted_once() {
     let mut t = after_three_losses("ACK psn=14 msn=1");
     assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
     t.read(2, 256);
@@ -247,7 +247,7 @@ fn a_read_is_sent_again_once() {
 
 /// No answer says nothing of what the peer keeps.
 #[test]
-fn what_is_sent_alone_and_lost_is_sent_again_after_the_timeout() {
+fn lost_selective_retransmission_is_repeated_after_the_timeout() {
     let mut t = Script::requester(rts_qp());
     t.send(1, 2560);
     t.all(0);
@@ -267,7 +267,7 @@ fn what_is_sent_alone_and_lost_is_sent_again_after_the_timeout() {
 
 /// The answer that ends the repair shows it, before anything else is lost.
 #[test]
-fn timeout_of_a_peer_that_keeps_packets_sends_one_packet_twice() {
+fn timeout_of_a_peer_with_a_reorder_buffer_sends_one_packet_twice() {
     let mut t = after_three_losses("ACK psn=14 msn=1");
     assert_eq!(t.sends(), [ok(1, SEND, 2560)]);
     t.send(2, 256);
@@ -283,7 +283,7 @@ fn timeout_of_a_peer_that_keeps_packets_sends_one_packet_twice() {
 
 /// The second NAK names the next packet, so the peer has kept nothing.
 #[test]
-fn second_nak_during_a_repair_sends_everything_again() {
+fn second_nak_during_selective_retransmission_sends_all_packets_again() {
     let mut t = after_three_losses("NAK_PSN psn=9 msn=0");
     assert_eq!(psns(&mut t, 9), [9, 10, 11, 12, 13, 14]);
     t.rx(10, "ACK psn=14 msn=1");
