@@ -12,8 +12,8 @@ use softroce::wire::Transport;
 use softroce::wire::cm::Value;
 use softroce_pcap::Reader;
 use softroce_pcap::analyze::{
-    Again, Analysis, Analyzer, Certainty, Doing, Filter, Flow, Kind, Limits, Line, Nak, Stream,
-    What,
+    Analysis, Analyzer, Certainty, Filter, Flow, Kind, Limits, Line, Nak, Phase, ReasonKind,
+    Retransmissions, Stream,
 };
 
 fn analyze_with(name: &str, filter: Filter) -> Analysis {
@@ -48,7 +48,8 @@ fn stream(name: &str) -> Stream {
 fn what_is_sent_again_has_its_cause() {
     // Every fourth SEND_MIDDLE was dropped by its receiver. All SENDs have 64640 bytes in the capture.
     let sends = stream("rxe/loss_send_middle.pcap");
-    let expected = Again { by_nak: 20, by_timeout: 15, bytes: 34_640, ..Again::default() };
+    let expected =
+        Retransmissions { by_nak: 20, by_timeout: 15, bytes: 34_640, ..Retransmissions::default() };
     assert_eq!(sends.recovery.again, expected);
     assert_eq!((sends.recovery.missing.lost_behind, sends.recovery.missing.lost_before), (10, 0));
     assert_eq!(sends.recovery.naks[&Nak::Sequence], 10);
@@ -56,7 +57,7 @@ fn what_is_sent_again_has_its_cause() {
     let messages = &sends.operations[&Kind::Send];
     assert_eq!((messages.messages, messages.sizes[&5000]), (6, 6));
     assert_eq!((sends.traffic.bytes, sends.traffic.delivered), (30_000, 30_000));
-    let timeouts = sends.spent(Doing::Timeout) as f64 / sends.duration() as f64;
+    let timeouts = sends.spent(Phase::Timeout) as f64 / sends.duration() as f64;
     assert!(timeouts > 0.9, "{timeouts}");
 
     // Every fifth READ_RESPONSE_MIDDLE was dropped by the requester, behind the point of capture.
@@ -79,7 +80,7 @@ fn what_is_sent_again_has_its_cause() {
 fn a_receiver_that_is_not_ready_is_what_the_time_goes_into() {
     let flow = flow("rxe/rc_rnr.pcap");
     let reasons = flow.reasons();
-    let What::NotReady(waits) = reasons[0].what else { panic!("{reasons:?}") };
+    let ReasonKind::NotReady(waits) = reasons[0].what else { panic!("{reasons:?}") };
     assert_eq!((waits.count, waits.ended), (6, 6));
     // 20.48 ms is what the RNR NAKs ask for.
     assert!(waits.total >= 6 * 20_480_000 && reasons[0].share > 0.95, "{waits:?}");
@@ -91,10 +92,10 @@ fn a_connection_that_fails_says_how() {
     let unanswered = flow("rxe/rc_retry_exceeded.pcap");
     assert_eq!(unanswered.certainty, Certainty::Alone);
     assert_eq!(unanswered.a.qp, None);
-    assert_eq!(unanswered.reasons()[0].what, What::Unanswered { requests: 1, again: 3 });
+    assert_eq!(unanswered.reasons()[0].what, ReasonKind::Unanswered { requests: 1, again: 3 });
     let refused = flow("rxe/rc_acc_write_badrkey.pcap");
     let what = refused.reasons()[0].what;
-    assert!(matches!(what, What::Refused { nak: Nak::RemoteAccess, .. }), "{what:?}");
+    assert!(matches!(what, ReasonKind::Refused { nak: Nak::RemoteAccess, .. }), "{what:?}");
 }
 
 #[test]
@@ -105,11 +106,11 @@ fn both_directions_are_one_flow_with_what_its_managers_agreed_upon() {
     let counts: Vec<_> =
         flow.streams.iter().map(|s| (s.traffic.requests, s.traffic.answers)).collect();
     assert_eq!(counts, [(6, 6), (12, 12)]);
-    let agreement = flow.agreement.unwrap();
-    let field = |name| agreement.request.fields.iter().find(|field| field.0 == name).unwrap().1;
+    let cm_exchange = flow.cm_exchange.unwrap();
+    let field = |name| cm_exchange.request.fields.iter().find(|field| field.0 == name).unwrap().1;
     assert_eq!(field("path_mtu"), Value::Number(4096));
     assert_eq!(field("ack_timeout"), Value::Number(19));
-    assert!(agreement.answered > agreement.asked);
+    assert!(cm_exchange.answered > cm_exchange.asked);
 
     let messages = flow.streams.iter().flat_map(|stream| &stream.operations);
     let messages: Vec<_> = messages.map(|(kind, of)| (*kind, of.messages)).collect();
@@ -209,7 +210,7 @@ fn everything_adds_up() {
                 + of.unsplit;
             assert_eq!(placed, of.roce_packets, "{name}");
             for stream in analysis.flows.iter().flat_map(|flow| &flow.streams) {
-                let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();
+                let spent: u64 = Phase::ALL.iter().map(|phase| stream.spent(*phase)).sum();
                 let expected = if stream.is_reliable() { stream.duration() } else { 0 };
                 assert_eq!(spent, expected, "{name}");
                 assert!(stream.traffic.delivered <= stream.traffic.bytes, "{name}");

@@ -17,7 +17,7 @@ use softroce::psn::Psn;
 use softroce::wire::encap::Headers;
 use softroce::wire::packet::datagram_len;
 use softroce::wire::{Aeth, Bth, Builder, Opcode, Syndrome};
-use softroce_pcap::analyze::{Analysis, Analyzer, Bins, Doing, Filter, Limits};
+use softroce_pcap::analyze::{Analysis, Analyzer, Bins, Filter, Limits, Phase};
 use softroce_pcap::flow;
 
 use damage::{apply, damage, golden, seal};
@@ -42,9 +42,9 @@ fn adds_up(analysis: &Analysis) {
         for stream in &flow.streams {
             assert!(stream.recovery.again.total() <= stream.traffic.requests);
             assert!(stream.first <= stream.last && stream.last <= analysis.duration);
-            let spent: u64 = Doing::ALL.iter().map(|doing| stream.spent(*doing)).sum();
+            let spent: u64 = Phase::ALL.iter().map(|phase| stream.spent(*phase)).sum();
             assert!(spent <= stream.duration(), "{spent} of {}", stream.duration());
-            assert!(stream.over_time.delivered.values().len() <= Bins::MOST);
+            assert!(stream.over_time.delivered.values().len() <= Bins::MAX_BINS);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for completions, and what a failed one means.
+//! Waiting for completions, and the meaning of failed ones.
 
 use std::thread;
 use std::time::Duration;
@@ -8,81 +8,83 @@ use softroce::verbs::{Completion, CompletionChannel, CompletionQueue, Error, WcS
 
 use crate::clock;
 
-/// Polls that find nothing before something else is looked at.
-const POLLS_PER_REST: u32 = 1024;
+/// Number of empty polls after which the CPU is yielded.
+const POLLS_PER_YIELD: u32 = 1024;
 
-/// Counts polls that find nothing.
+/// Counts polls of an empty completion queue.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     polls: u32,
 }
 
 impl Idle {
-    /// One more. Now and then it is time to look at the clock and the other side's words, which
-    /// take as long as a poll; then the CPU has been offered to others. Who has it for himself loses
-    /// nothing by that, and where both sides share one it is what lets the other run.
-    pub(crate) fn rest(&mut self, waiter: &Waiter) -> bool {
+    /// Counts an empty poll; returns whether it is time to look at the clock and the control connection, which take
+    /// as long as a poll. The thread has yielded before: that costs nothing if it has the CPU to itself, and lets the
+    /// other side run if both share one.
+    pub(crate) fn poll_was_empty(&mut self, waiter: &Waiter) -> bool {
         self.polls += 1;
         if waiter.channel.is_some() {
-            // It has slept already.
+            // The poll has slept.
             return true;
         }
-        let rests = self.polls.is_multiple_of(POLLS_PER_REST);
-        if rests {
+        let yields = self.polls.is_multiple_of(POLLS_PER_YIELD);
+        if yields {
             thread::yield_now();
         }
-        rests
+        yields
     }
 }
 
-/// A completion queue, and how its end is awaited.
+/// A completion queue, and how to wait for its completions.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub(crate) cq: CompletionQueue,
-    /// To sleep on; without it the queue is polled.
+    /// Channel to sleep on; without one the queue is polled.
     pub(crate) channel: Option<CompletionChannel>,
 }
 
 impl Waiter {
-    /// The next completion, which must come within `patience` and be a success.
-    pub(crate) fn next(&self, patience: Duration) -> anyhow::Result<Completion> {
-        let found = self.next_within(patience)?;
+    /// Returns the next completion, which must arrive within `timeout` and be a success.
+    pub(crate) fn next(&self, timeout: Duration) -> anyhow::Result<Completion> {
+        let found = self.next_within(timeout)?;
         found.with_context(|| {
-            format!("nothing from the other side for {} s", patience.as_secs_f64())
+            format!(
+                "no completion for {} s: is the other side still running?",
+                timeout.as_secs_f64()
+            )
         })
     }
 
-    /// The next completion, which must be a success; `None` when there is none for as long as
-    /// `patience`.
-    pub(crate) fn next_within(&self, patience: Duration) -> anyhow::Result<Option<Completion>> {
-        // Who polls looks at the clock only after a while.
+    /// Returns the next completion, which must be a success; `None` if none arrives within `timeout`.
+    pub(crate) fn next_within(&self, timeout: Duration) -> anyhow::Result<Option<Completion>> {
+        // A polling thread reads the clock only after many polls.
         let mut start = self.channel.as_ref().map(|_| clock::now());
         let mut idle = Idle::default();
         loop {
-            if let Some(completion) = self.look(patience)? {
+            if let Some(completion) = self.look(timeout)? {
                 return success(completion).map(Some);
             }
-            if idle.rest(self) {
+            if idle.poll_was_empty(self) {
                 let now = clock::now();
                 let waited = now - *start.get_or_insert(now);
-                if waited >= patience {
+                if waited >= timeout {
                     return Ok(None);
                 }
             }
         }
     }
 
-    /// A completion if there is one; sleeps for `at_most` if that is how it waits.
-    pub(crate) fn look(&self, at_most: Duration) -> anyhow::Result<Option<Completion>> {
+    /// Returns a completion if there is one; with a channel, sleeps up to `timeout` for it.
+    pub(crate) fn look(&self, timeout: Duration) -> anyhow::Result<Option<Completion>> {
         let found = self.cq.poll_one();
         let Some(channel) = self.channel.as_ref().filter(|_| found.is_none()) else {
             return Ok(found);
         };
         self.cq.req_notify(false);
-        // What came before is not announced.
+        // Completions that arrived before the request raise no event.
         let found = self.cq.poll_one();
         if found.is_none() {
-            match channel.wait(at_most) {
+            match channel.wait(timeout) {
                 Ok(_) => return Ok(self.cq.poll_one()),
                 Err(Error::Timeout { .. }) => {}
                 Err(e) => return Err(e.into()),
@@ -92,7 +94,7 @@ impl Waiter {
     }
 }
 
-/// The completion, unless it is a failure.
+/// Returns the completion, or an error if it has failed.
 pub(crate) fn success(completion: Completion) -> anyhow::Result<Completion> {
     let (status, qpn) = (completion.status, completion.qpn);
     ensure!(status.is_success(), "queue pair {qpn}: {status}{}", meaning(status));
@@ -101,10 +103,12 @@ pub(crate) fn success(completion: Completion) -> anyhow::Result<Completion> {
 
 const fn meaning(status: WcStatus) -> &'static str {
     match status {
-        WcStatus::RetryExcErr => ": the other side does not acknowledge what is sent",
-        WcStatus::RnrRetryExcErr => ": the other side has no receive request",
-        WcStatus::LocLenErr => ": the message is longer than was expected here",
-        WcStatus::RemInvReqErr => ": the message is longer than was expected at the other side",
+        WcStatus::RetryExcErr => ": the other side does not acknowledge",
+        WcStatus::RnrRetryExcErr => ": the other side has no receive request posted",
+        WcStatus::LocLenErr => ": the message is longer than the receive buffer of this side",
+        WcStatus::RemInvReqErr => {
+            ": the message is longer than the receive buffer of the other side"
+        }
         WcStatus::RemAccessErr => ": the other side does not allow the access",
         _ => "",
     }

@@ -1,4 +1,4 @@
-//! The TCP connection between two sides of `roce`: a line of JSON a message.
+//! The TCP control connection between two sides of `roce`: one line of JSON for each message.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 use crate::tcp;
 
-/// No message of ours is longer.
-const LONGEST_LINE: u64 = 1 << 20;
+/// Maximum length of a message.
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// One end of the connection.
+/// One end of the control connection.
 pub(crate) struct Control {
     stream: BufReader<TcpStream>,
 }
@@ -27,9 +27,9 @@ impl Control {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// How long [`receive`](Self::receive) waits; for ever when `None`.
-    pub(crate) fn set_patience(&mut self, patience: Option<Duration>) -> anyhow::Result<()> {
-        Ok(self.stream.get_ref().set_read_timeout(patience)?)
+    /// Sets the time that [`receive`](Self::receive) waits; `None` waits without limit.
+    pub(crate) fn set_timeout(&mut self, timeout: Option<Duration>) -> anyhow::Result<()> {
+        Ok(self.stream.get_ref().set_read_timeout(timeout)?)
     }
 
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> anyhow::Result<()> {
@@ -42,23 +42,23 @@ impl Control {
         self.receive_or_end()?.context("the other side closed the connection")
     }
 
-    /// The same; `None` when the other side has closed the connection.
+    /// Receives a message; `None` when the other side has closed the connection.
     pub(crate) fn receive_or_end<T: DeserializeOwned>(&mut self) -> anyhow::Result<Option<T>> {
         let mut line = Vec::new();
-        let mut limited = (&mut self.stream).take(LONGEST_LINE);
-        let n = limited.read_until(b'\n', &mut line).context("no word from the other side")?;
+        let mut limited = (&mut self.stream).take(MAX_LINE_BYTES);
+        let n = limited.read_until(b'\n', &mut line).context("no message from the other side")?;
         if n == 0 {
             return Ok(None);
         }
         serde_json::from_slice(&line).map(Some).with_context(|| {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end().chars().take(60).collect::<String>();
-            format!("the other side says {text:?}, which is not what roce says here")
+            format!("the other side sent {text:?}, expected a message of roce of the same version")
         })
     }
 
-    /// Whether the other side has said something that was not received yet, or is gone.
-    pub(crate) fn has_word(&mut self) -> anyhow::Result<bool> {
+    /// Returns whether a message is waiting, or the other side has closed the connection.
+    pub(crate) fn has_message(&mut self) -> anyhow::Result<bool> {
         if !self.stream.buffer().is_empty() {
             return Ok(true);
         }
@@ -71,12 +71,12 @@ impl Control {
         }
     }
 
-    /// Readable when there is a word.
+    /// Returns a descriptor that is readable when a message is waiting.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.stream.get_ref().as_fd()
     }
 
-    /// Our address on the way to the other side.
+    /// Returns the local address of the connection.
     pub(crate) fn local_ip(&self) -> anyhow::Result<IpAddr> {
         tcp::local_ip(self.stream.get_ref())
     }

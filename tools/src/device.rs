@@ -1,4 +1,4 @@
-//! Opens the device as the options say, and closes the capture when it is done.
+//! Opening the device as the options say, and completing its capture.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -19,26 +19,26 @@ use crate::cli::DeviceArgs;
 use crate::outcome::Outcome;
 use crate::output::{self, Palette};
 
-/// A device, the file that shows what it carries, and what checks that.
-pub(crate) struct Opened {
+/// An open device, its capture, and the checker of its packets.
+pub(crate) struct OpenDevice {
     pub(crate) context: Context,
     recording: Option<Recording>,
     check: Option<OnlineCheck>,
 }
 
-/// Findings that are told when the device is closed; the rest are counted.
-const MOST_FINDINGS: usize = 1000;
+/// Maximum number of findings to print when the device is closed; further ones are counted.
+const MAX_FINDINGS: usize = 1000;
 
-/// A capture that is being written.
+/// A capture being written.
 pub(crate) struct Recording {
     file: CaptureFile<BufWriter<File>>,
     path: PathBuf,
 }
 
 impl DeviceArgs {
-    /// Opens the device. `route` is our address on the way to the other side, if there is another
-    /// side. What the device carries is held against the rules if `check` says so.
-    pub(crate) fn open(&self, route: Option<IpAddr>, check: bool) -> anyhow::Result<Opened> {
+    /// Opens the device. `route` is the local address on the path to the other side, if there is one. With `check`,
+    /// the packets of the device are checked.
+    pub(crate) fn open(&self, route: Option<IpAddr>, check: bool) -> anyhow::Result<OpenDevice> {
         let environment = Environment::read()?;
         self.check_name(&environment)?;
         let mut options = OpenOptions::default();
@@ -61,17 +61,17 @@ impl DeviceArgs {
             options = options.impair(impairments);
         }
         let recording = self.record(&environment)?;
-        let check = check.then(|| OnlineCheck::new(Limits::default(), MOST_FINDINGS));
+        let check = check.then(|| OnlineCheck::new(Limits::default(), MAX_FINDINGS));
         let sinks =
             [recording.as_ref().map(Recording::sink), check.as_ref().map(OnlineCheck::sink)];
         let sinks: Vec<_> = sinks.into_iter().flatten().collect();
         if !sinks.is_empty() {
             options = options.capture(Box::new(Tee(sinks)));
         }
-        Ok(Opened { context: Context::open(options)?, recording, check })
+        Ok(OpenDevice { context: Context::open(options)?, recording, check })
     }
 
-    /// Whether the device that is asked for is the one there is.
+    /// Checks that the device with the requested name exists.
     pub(crate) fn check_name(&self, environment: &Environment) -> anyhow::Result<()> {
         let name = environment.name.as_deref().unwrap_or("softroce0");
         match &self.ib_dev {
@@ -80,13 +80,13 @@ impl DeviceArgs {
         }
     }
 
-    /// By what packets are sent and received.
+    /// Returns the kind of port of the device.
     pub(crate) fn port_kind(&self, environment: &Environment) -> PortKind {
         self.via.clone().or_else(|| environment.via.clone()).unwrap_or_default()
     }
 
-    /// The addresses to have, if anything says some. `route` is ours on the way to the other side; a
-    /// loopback address says nothing, for both sides may have the same.
+    /// Returns the addresses of the device, if options or environment name any, or else `route`, the local address on
+    /// the path to the other side. A loopback `route` does not count, because both sides may have it.
     pub(crate) fn addresses(
         &self,
         environment: &Environment,
@@ -122,7 +122,7 @@ impl DeviceArgs {
         Ok(ip)
     }
 
-    /// Begins the capture, if one is wanted.
+    /// Creates the capture file, if one is requested.
     pub(crate) fn record(&self, environment: &Environment) -> anyhow::Result<Option<Recording>> {
         let Some(path) = self.pcap.as_ref().or(environment.pcap.as_ref()) else { return Ok(None) };
         let application = concat!("roce ", env!("CARGO_PKG_VERSION"));
@@ -132,18 +132,17 @@ impl DeviceArgs {
     }
 }
 
-impl Opened {
-    /// Closes the device and completes the capture. Everything that was made from the device must
-    /// be gone. What the check has found is told on standard error; a violation makes the answer
-    /// no.
+impl OpenDevice {
+    /// Closes the device and completes the capture. All objects made from the device must be gone. Prints the
+    /// findings of the checker on standard error; a violation makes the outcome [`Outcome::No`].
     pub(crate) fn finish(self) -> anyhow::Result<Outcome> {
         drop(self.context);
         self.recording.map_or(Ok(()), Recording::finish)?;
-        Ok(self.check.map_or(Outcome::Yes, |check| tell(&check)))
+        Ok(self.check.map_or(Outcome::Yes, |check| report(&check)))
     }
 }
 
-fn tell(check: &OnlineCheck) -> Outcome {
+fn report(check: &OnlineCheck) -> Outcome {
     let (findings, counts) = check.finish();
     let start = findings.first().and_then(|first| first.time);
     let palette = Palette::of_stderr();
@@ -155,7 +154,7 @@ fn tell(check: &OnlineCheck) -> Outcome {
     if counts.of(Severity::Violation) > 0 { Outcome::No } else { Outcome::Yes }
 }
 
-/// Shows packets to several.
+/// A sink that passes packets to several.
 struct Tee(Vec<Box<dyn Sink>>);
 
 impl Sink for Tee {
@@ -167,7 +166,7 @@ impl Sink for Tee {
 }
 
 impl Recording {
-    /// What a port is to show its packets to.
+    /// Returns the sink for the packets of a port.
     pub(crate) fn sink(&self) -> Box<dyn Sink> {
         self.file.sink()
     }

@@ -1,4 +1,4 @@
-//! `roce devinfo`: the device, in the manner of `ibv_devinfo`.
+//! `roce devinfo`: attributes of the device, in the format of `ibv_devinfo`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &DevinfoArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What counters there are, or what is in files of them.
+/// Prints the counters in files, or the meaning of every counter.
 fn counted(files: &[PathBuf], json: bool) -> anyhow::Result<()> {
     let mut out = output::stdout();
     if files.is_empty() {
@@ -110,24 +110,24 @@ fn line(
     writeln!(out, "{indent}{name:<23} {value}")
 }
 
-/// The GIDs that are there, with their indices.
+/// Returns the used entries of the GID table, with their indices.
 fn gids(info: &DeviceInfo) -> impl Iterator<Item = (usize, &Gid)> {
     info.gids.iter().enumerate().filter(|(_, gid)| **gid != Gid::EMPTY)
 }
 
-/// What the device can do, by the names of `verbs.h`.
+/// Returns the capabilities of the device under their names in `verbs.h`.
 fn capabilities(info: &DeviceInfo) -> Vec<&'static str> {
     info.caps.iter_names().map(|(name, _)| name).collect()
 }
 
-/// What may be done with memory that is registered on demand, by transport.
+/// Returns the operations on memory with on-demand paging, by transport service.
 fn on_demand(info: &DeviceInfo) -> [(&'static str, Vec<&'static str>); 3] {
     let names = |ops: OdpOps| ops.iter_names().map(|(name, _)| name).collect();
     let OdpCaps { rc, uc, ud, .. } = info.odp;
     [("rc", names(rc)), ("uc", names(uc)), ("ud", names(ud))]
 }
 
-/// The types of memory windows.
+/// Returns the supported types of memory windows.
 fn windows(info: &DeviceInfo) -> Vec<String> {
     info.mw_types.iter().map(ToString::to_string).collect()
 }

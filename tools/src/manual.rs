@@ -1,4 +1,4 @@
-//! `roce completions` and `roce man`: shell completions and manual pages, from the table of options.
+//! `roce completions` and `roce man`: shell completions and manual pages, generated from the parser.
 
 use std::fs;
 use std::io::{self, Write};
@@ -33,19 +33,19 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The table with everything that follows from it filled in.
+/// Returns the parser with everything derived from it filled in.
 fn built() -> Command {
     let mut table = cli::table().disable_help_subcommand(true);
     table.build();
     table
 }
 
-/// `roce`, `roce-perf`.
+/// Returns the name of a page: `roce`, `roce-perf`.
 fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// A manual page.
+/// Returns a manual page.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone())
         .title(name(command).to_uppercase())
@@ -65,7 +65,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The variables of the environment.
+/// Returns the section on environment variables.
 fn environment() -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["ENVIRONMENT"]);

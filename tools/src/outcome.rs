@@ -7,7 +7,7 @@ pub(crate) enum Outcome {
     Yes,
     /// Exit status 1.
     No,
-    /// The exit status of a program that the command ran.
+    /// Exit status of a program that the command ran.
     Status(u8),
 }
 

@@ -20,7 +20,7 @@ use softroce::runtime::Environment;
 use crate::cli::RunArgs;
 use crate::outcome::Outcome;
 use crate::output;
-use tree::Described;
+use tree::DeviceFiles;
 
 /// File name of the library, in cargo's target directory and in packages.
 const LIBRARY: &str = "libibverbs.so";
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Outcome> {
     let name = environment.name.as_deref().unwrap_or("softroce0");
     let brought = environment.via.as_ref().map(PortKind::addresses).unwrap_or_default();
     let ips = if environment.ips.is_empty() { &brought } else { &environment.ips };
-    let device = Described { name, ips };
+    let device = DeviceFiles { name, ips };
     let files = device.write(environment.paths.as_deref())?;
     variables.push(("SOFTROCE_PATHS", files.into_os_string()));
     if args.env {

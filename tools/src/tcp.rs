@@ -1,31 +1,31 @@
-//! The TCP connections over which two sides agree.
+//! Control connections over TCP.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 
 use anyhow::Context;
 
-/// Connects to the `roce` or stock program that listens; `program` is what it may be.
+/// Connects to a listening side; `program` names what may listen there.
 pub(crate) fn connect(host: &str, port: u16, program: &str) -> anyhow::Result<TcpStream> {
     let addresses: Vec<_> =
         (host, port).to_socket_addrs().with_context(|| format!("host {host}"))?.collect();
-    let nobody = || format!("no {program} listens at {host}, TCP port {port}");
-    TcpStream::connect(addresses.as_slice()).with_context(nobody)
+    let context = || format!("no {program} listens at {host}, TCP port {port}");
+    TcpStream::connect(addresses.as_slice()).with_context(context)
 }
 
-/// Waits for the other side at every address of this machine, as [`listen`] says.
+/// Accepts one connection on every address of this machine; see [`listen`].
 pub(crate) fn accept(port: u16, announce: bool) -> anyhow::Result<TcpStream> {
     accept_one(&listen(port, announce)?)
 }
 
-/// Waits for the next one.
+/// Accepts the next connection.
 pub(crate) fn accept_one(listener: &TcpListener) -> anyhow::Result<TcpStream> {
     Ok(listener.accept().context("waiting for the other side")?.0)
 }
 
-/// Listens at every address of this machine. Port 0 is any; with `announce` it is printed which.
+/// Listens on every address of this machine. Port 0 is any free one; `announce` prints the port.
 pub(crate) fn listen(port: u16, announce: bool) -> anyhow::Result<TcpListener> {
-    // Both IP versions, or the one where there is no other.
+    // Both IP versions, or IPv4 where there is no IPv6.
     let listener = TcpListener::bind(("::", port))
         .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
         .with_context(|| format!("TCP port {port}"))?;
@@ -37,7 +37,7 @@ pub(crate) fn listen(port: u16, announce: bool) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Our address on the way to the other side.
+/// Returns the local address of a connection.
 pub(crate) fn local_ip(stream: &TcpStream) -> anyhow::Result<IpAddr> {
     Ok(stream.local_addr()?.ip().to_canonical())
 }

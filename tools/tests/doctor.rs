@@ -38,10 +38,10 @@ fn two_doctors_find_loopback_healthy() {
     assert_found(&visitor, "path-mtu", "ok", "RoCE packets of 4096 bytes");
     assert_found(&visitor, "marks", "ok", "unchanged");
     assert_found(&visitor, "icrc", "ok", "is good");
-    assert_found(&listener, "visit", "ok", "each with a good ICRC");
+    assert_found(&listener, "session", "ok", "each with a good ICRC");
     // Probes are RoCE packets, byte by byte.
     let packets = json(&["dump", "--json", file.to_str().unwrap()]);
-    let sent = finding(&listener, "visit")["facts"]["probes"].as_u64().unwrap();
+    let sent = finding(&listener, "session")["facts"]["probes"].as_u64().unwrap();
     assert_eq!(packets.len() as u64, 2 * sent);
     assert!(packets.iter().all(|p| p["icrc"] == "good" && p["operation"] == "SEND_ONLY"));
 }
@@ -52,7 +52,7 @@ fn what_is_lost_or_damaged_is_told_by_its_direction() {
     let [(status, visitor), (theirs, listener)] = doctors(&["--impair", "loss=1,dir=tx"]);
     assert_eq!((status, theirs), (Some(1), Some(1)));
     assert_found(&visitor, "reach", "problem", "none of 3 packets to its UDP port 4791");
-    assert_found(&listener, "visit", "problem", "nothing arrived here");
+    assert_found(&listener, "session", "problem", "has arrived here");
     let [(status, visitor), (theirs, _)] = doctors(&["--impair", "loss=1,dir=rx"]);
     assert_eq!((status, theirs), (Some(1), Some(0)));
     assert_found(&visitor, "reach", "problem", "but no echo comes back");
@@ -60,7 +60,7 @@ fn what_is_lost_or_damaged_is_told_by_its_direction() {
         // The seed leaves alone what makes a packet ours.
         let [(status, visitor), _] = doctors(&["--impair", &format!("corrupt=1,seed=3,dir={dir}")]);
         assert_eq!(status, Some(1));
-        assert_found(&visitor, "icrc", "problem", "is bad: they are changed on the way");
+        assert_found(&visitor, "icrc", "problem", "is bad: they are changed on the path");
     }
 }
 
@@ -92,17 +92,12 @@ fn without_anybody_there_it_says_so() {
     let (status, report) = doctor(&["127.99.0.4", "-p", "1"]);
     assert_eq!(status, Some(1));
     assert_found(&report, "listener", "note", "no doctor listens on 127.99.0.4");
-    assert_found(&report, "reach", "problem", "nobody listens at its UDP port 4791");
+    assert_found(&report, "reach", "problem", "its UDP port 4791 is closed");
     // A socket that answers no strangers.
     let _somebody = UdpSocket::bind(("127.99.0.5", 4791)).unwrap();
     let (status, report) = doctor(&["127.99.0.5", "-p", "1"]);
     assert_eq!(status, Some(0));
-    assert_found(
-        &report,
-        "reach",
-        "note",
-        "is silent, while a port where nobody listens is refused",
-    );
+    assert_found(&report, "reach", "note", "does not respond, while a closed port is refused");
 }
 
 #[test]
@@ -118,8 +113,8 @@ fn a_listener_that_is_no_doctor_is_told_and_the_rest_is_examined() {
     drop(stream);
     let (status, report) = visit.join().unwrap();
     assert_eq!(status, Some(1));
-    assert_found(&report, "listener", "note", "the other side says \"220 mail.example.org\"");
-    assert_found(&report, "reach", "problem", "nobody listens at its UDP port 4791");
+    assert_found(&report, "listener", "note", "the other side sent \"220 mail.example.org\"");
+    assert_found(&report, "reach", "problem", "its UDP port 4791 is closed");
 }
 
 #[test]
@@ -127,10 +122,10 @@ fn what_cannot_be_examined_is_an_error() {
     let text = error(&["doctor", "--ip", "192.0.2.1"]);
     assert_eq!(text, "roce: 192.0.2.1 is not an address of this machine\n");
     let text = error(&["doctor", "--ip", "127.0.0.1,127.0.0.2"]);
-    let expected = "roce: --ip: 2 addresses are given, and the doctor looks at one at a time\n";
+    let expected = "roce: --ip: 2 addresses are given, expected one\n";
     assert_eq!(text, expected);
     let text = error(&["doctor", "--pkey", "0x8001"]);
-    assert_eq!(text, "roce: --pkey: what the doctor sends is of the default partition\n");
+    assert_eq!(text, "roce: --pkey: the doctor uses the default partition\n");
     let text = error(&["doctor", "-d", "mlx5_0"]);
     assert_eq!(text, "roce: no device mlx5_0: there is softroce0\n");
     let listener = Listener::start(&["doctor", "--listen", "--json"]);
@@ -138,5 +133,5 @@ fn what_cannot_be_examined_is_an_error() {
     stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     let (status, _, text) = listener.finish();
     assert_eq!(status, Some(2));
-    assert!(text.starts_with("roce: the other side says \"GET / HTTP/1.1\""), "{text}");
+    assert!(text.starts_with("roce: the other side sent \"GET / HTTP/1.1\""), "{text}");
 }

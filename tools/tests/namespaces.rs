@@ -86,7 +86,7 @@ fn a_good_way_is_healthy_at_both_ends() {
     assert_found(visitor, "burst", "ok", "a burst of 8 packets");
     assert_found(visitor, "marks", "ok", "unchanged");
     assert_found(visitor, "icrc", "ok", "is good");
-    assert_found(listener, "visit", "ok", "each with a good ICRC");
+    assert_found(listener, "session", "ok", "each with a good ICRC");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_small_path_mtu_is_found_and_named() {
         visitor,
         "path-mtu",
         "problem",
-        "the kernel knows that the way carries IP packets of 600",
+        "the kernel knows that the path carries IP packets of 600",
     );
     let facts = &finding(visitor, "path-mtu")["facts"];
     assert_eq!((&facts["roce_mtu"], &facts["path_mtu"]), (&256.into(), &600.into()));
@@ -114,7 +114,7 @@ fn a_small_path_mtu_on_the_way_back_is_told_by_the_kernel_there() {
     let reports =
         run(&[ROUTED, "ip -n b route change default via 10.3.0.1 mtu 700; wide; doctors"]);
     assert_found(&reports[0], "path-mtu", "problem", "512 bytes; those of 1024");
-    let part = "get to it, but not back; its kernel knows that the way carries IP packets of 700";
+    let part = "get to it, but not back; its kernel knows that the path carries IP packets of 700";
     assert_found(&reports[0], "path-mtu", "problem", part);
 }
 
@@ -123,7 +123,7 @@ fn a_small_path_mtu_on_the_way_back_is_told_by_the_kernel_there() {
 fn a_dropped_port_is_told_by_its_direction() {
     let [visitor, listener] = &run(&[ROUTED, "drop r; doctors"])[..] else { panic!() };
     assert_found(visitor, "reach", "problem", "none of 3 packets to its UDP port 4791");
-    assert_found(listener, "visit", "problem", "nothing arrived here");
+    assert_found(listener, "session", "problem", "has arrived here");
     let only_back =
         "ip -n s rule add pref 10 ipproto udp dport 4791 to 10.1.0.0/24 type blackhole; doctors";
     let [visitor, _] = &run(&[ROUTED, only_back])[..] else { panic!() };
@@ -135,15 +135,15 @@ fn a_dropped_port_is_told_by_its_direction() {
 fn without_a_doctor_there_it_tells_refused_silent_and_unreachable_apart() {
     let [refused] = &run(&[ROUTED, "visitor 1"])[..] else { panic!() };
     assert_found(refused, "listener", "note", "the connection is refused");
-    assert_found(refused, "reach", "problem", "nobody listens at its UDP port 4791");
+    assert_found(refused, "reach", "problem", "its UDP port 4791 is closed");
     assert_found(
         refused,
         "path-mtu",
         "problem",
-        "the kernel knows that the way carries IP packets of 600",
+        "the kernel knows that the path carries IP packets of 600",
     );
     let [dropped] = &run(&[ROUTED, "wide; drop r; visitor 1"])[..] else { panic!() };
-    assert_found(dropped, "reach", "note", "is silent, while a port where nobody");
+    assert_found(dropped, "reach", "note", "does not respond, while a closed port");
     assert_found(dropped, "path-mtu", "ok", "no router says");
     let down = "ip -n s rule add pref 10 to 10.3.0.2 type blackhole; visitor 1";
     let [down] = &run(&[ROUTED, down])[..] else { panic!() };

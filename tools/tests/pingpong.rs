@@ -252,12 +252,13 @@ fn a_message_that_is_too_long_for_the_other_side_says_so() {
     let _alone = alone();
     let listener = Listener::start(&["pingpong", "-n", "5", "-s", "100"]);
     let text = error(&["pingpong", "-n", "5", "-s", "200", "127.0.0.1", "-p", &listener.port]);
-    let expected = "REM_INV_REQ_ERR: the message is longer than was expected at the other side\n";
+    let expected =
+        "REM_INV_REQ_ERR: the message is longer than the receive buffer of the other side\n";
     assert!(text.ends_with(expected), "{text}");
     let (status, _, text) = listener.finish();
     assert_eq!(status, Some(2));
     assert!(
-        text.ends_with("LOC_LEN_ERR: the message is longer than was expected here\n"),
+        text.ends_with("LOC_LEN_ERR: the message is longer than the receive buffer of this side\n"),
         "{text}"
     );
 }

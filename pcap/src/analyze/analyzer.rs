@@ -8,11 +8,11 @@ use softroce::port;
 use softroce::wire::cm::{Body, Message};
 use softroce::wire::{Datagram, Operation, Transport};
 
-use super::agreement::Negotiations;
+use super::budget::FlowBudget;
+use super::cm_exchange::Negotiations;
 use super::filter::Filter;
 use super::flow::Flow;
 use super::progress::{Step, StreamAnalyzer};
-use super::room::Room;
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
 use crate::flow::Answering::OtherConnection;
@@ -99,7 +99,7 @@ pub struct Analyzer {
     streams: Vec<StreamAnalyzer>,
     /// Index in `streams` of the newest of a direction; a UD direction has one for each sender.
     newest: HashMap<(Direction, Option<Qpn>), usize>,
-    room: Room,
+    room: FlowBudget,
     counts: Counts,
     start: Option<Duration>,
     now: u64,
@@ -109,7 +109,7 @@ pub struct Analyzer {
 impl Analyzer {
     /// Has seen nothing.
     pub fn new(limits: Limits, filter: Filter) -> Self {
-        let room = Room {
+        let room = FlowBudget {
             outstanding: limits.outstanding.1,
             most_outstanding: limits.outstanding.0,
             cells: 0,
@@ -181,7 +181,7 @@ impl Analyzer {
                     // The checker, not this, compares repeated packets.
                     digest: None,
                 };
-                let is_marked = roce.ip.traffic_class & ECN == CONGESTION_EXPERIENCED;
+                let is_marked = roce.ip.traffic_class & ECN_MASK == ECN_CE;
                 self.roce(&seen, is_marked, in_time);
             }
         }
@@ -327,15 +327,15 @@ impl Analyzer {
     /// What the connection managers agree upon begins two streams.
     fn manage(&mut self, seen: &Seen<'_>, message: &Message<'_>) {
         self.counts.rejected += u64::from(matches!(message.body, Body::Rej(_)));
-        let Some(agreement) = self.negotiations.message(seen, message, self.now) else { return };
-        let (there, here) = (agreement.there, agreement.here);
-        let transport = agreement.transport;
-        let agreement = std::sync::Arc::new(agreement);
+        let Some(cm_exchange) = self.negotiations.message(seen, message, self.now) else { return };
+        let (there, here) = (cm_exchange.there, cm_exchange.here);
+        let transport = cm_exchange.transport;
+        let cm_exchange = std::sync::Arc::new(cm_exchange);
         for (direction, other) in [(there, here), (here, there)] {
             let Some(at) = self.open(direction, None, transport) else { return };
             if let Some(stream) = self.streams.get_mut(at) {
                 stream.figures.join(other.qp, Joined::ByManagers);
-                stream.figures.agreement = Some(agreement.clone());
+                stream.figures.cm_exchange = Some(cm_exchange.clone());
             }
         }
     }
@@ -352,8 +352,8 @@ impl Analyzer {
 }
 
 /// Of the traffic class: what routers say of their queues (RFC 3168).
-const ECN: u8 = 3;
-const CONGESTION_EXPERIENCED: u8 = 3;
+const ECN_MASK: u8 = 3;
+const ECN_CE: u8 = 3;
 
 /// Whether the packet goes from requester to responder.
 fn is_request(datagram: &Datagram<'_>) -> bool {

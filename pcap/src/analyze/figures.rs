@@ -59,7 +59,7 @@ impl Messages {
 
 /// Request packets that came again, by why; see [`Cause`](crate::flow::Cause).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Again {
+pub struct Retransmissions {
     /// A NAK asked for them.
     pub by_nak: u64,
     /// An RNR NAK put them off.
@@ -78,7 +78,7 @@ pub struct Again {
     pub responses: u64,
 }
 
-impl Again {
+impl Retransmissions {
     /// Request packets, whatever the cause.
     pub const fn total(&self) -> u64 {
         self.by_nak + self.by_rnr + self.by_timeout + self.implied + self.unexplained

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use softroce::ids::Qpn;
 use softroce::wire::Transport;
 
-use super::agreement::Agreement;
+use super::cm_exchange::CmExchange;
 use super::quantity::Rate;
 use super::stream::Stream;
 use crate::flow::{Direction, Joined};
@@ -23,7 +23,7 @@ pub struct Flow {
     /// How sure it is that its packets belong together.
     pub certainty: Certainty,
     /// The agreement of the connection managers, if it was captured.
-    pub agreement: Option<Arc<Agreement>>,
+    pub cm_exchange: Option<Arc<CmExchange>>,
     /// What `a` asks of `b`, and then what `b` asks of `a`, if it asks.
     pub streams: Vec<Stream>,
 }
@@ -113,7 +113,7 @@ impl Stream {
 
     /// Whether the two are the directions of one connection.
     fn belongs_to(&self, other: &Self) -> bool {
-        let agreed = match (&self.agreement, &other.agreement) {
+        let agreed = match (&self.cm_exchange, &other.cm_exchange) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
@@ -153,7 +153,7 @@ impl Flow {
         // A stream that transfers data comes before one that does not.
         streams.sort_by_key(|stream| (stream.traffic.bytes == 0, stream.first));
         let first = streams.first()?;
-        if silent && first.agreement.is_none() {
+        if silent && first.cm_exchange.is_none() {
             return None;
         }
         let Direction { source, destination, qp } = first.direction;
@@ -162,7 +162,7 @@ impl Flow {
             b: End { ip: destination, qp: Some(qp) },
             transport: first.transport,
             certainty: Certainty::of(first),
-            agreement: first.agreement.clone(),
+            cm_exchange: first.cm_exchange.clone(),
             streams,
         })
     }

@@ -91,7 +91,7 @@ impl Nak {
 /// Uses of a requester's time. The time between two packets of a stream counts as the use that the
 /// second packet ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doing {
+pub enum Phase {
     /// New requests went out, while others were under way.
     Sending,
     /// Answers to READs came in.
@@ -108,7 +108,7 @@ pub enum Doing {
     Rnr,
 }
 
-impl Doing {
+impl Phase {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::Sending,

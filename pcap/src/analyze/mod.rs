@@ -14,12 +14,13 @@
 //! | file | |
 //! |---|---|
 //! | `quantity`, `series`, `kind`, `figures` | numbers with their units, distributions, counts |
-//! | `agreement`, `stream`, `flow`, `reason` | the results |
+//! | `cm_exchange`, `stream`, `flow`, `reason` | the results |
 //! | `progress` | adds packets to a stream |
 //! | `filter`, `analyzer` | takes the packets of a capture |
 
-mod agreement;
 mod analyzer;
+mod budget;
+mod cm_exchange;
 mod figures;
 mod filter;
 mod flow;
@@ -27,17 +28,16 @@ mod kind;
 mod progress;
 mod quantity;
 mod reason;
-mod room;
 mod series;
 mod stream;
 
-pub use agreement::{Agreement, Words};
 pub use analyzer::{Analysis, Analyzer, Counts, Limits};
-pub use figures::{Again, Messages, Missing, Waits};
+pub use cm_exchange::{CmExchange, CmMessage};
+pub use figures::{Messages, Missing, Retransmissions, Waits};
 pub use filter::Filter;
 pub use flow::{Certainty, End, Flow};
-pub use kind::{Doing, Kind, Line, Nak};
+pub use kind::{Kind, Line, Nak, Phase};
 pub use quantity::{Count, Digits, Rate, Share, Size, Span};
-pub use reason::{Reason, RoundTrip, What};
+pub use reason::{Reason, ReasonKind, RoundTrip};
 pub use series::{Bins, Cell, Distribution, QUANTILES, Trace};
 pub use stream::{InFlight, OverTime, Recovery, Stream, Traffic};

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::figures::{Again, Missing, Waits};
+use super::figures::{Missing, Retransmissions, Waits};
 use super::flow::Flow;
-use super::kind::{Doing, Kind, Line, Nak};
+use super::kind::{Kind, Line, Nak, Phase};
 use super::quantity::{Count, Rate, Share, Size, Span};
 use super::series::Distribution;
 use super::stream::{Recovery, Stream, Traffic};
@@ -15,7 +15,7 @@ pub struct Reason {
     /// Which of the flow's streams it is of.
     pub stream: usize,
     /// The use of time, or the fact.
-    pub what: What,
+    pub what: ReasonKind,
     /// The time it took, in nanoseconds.
     pub time: u64,
     /// The same as a share of the stream's time.
@@ -24,7 +24,7 @@ pub struct Reason {
 
 /// The content of a [`Reason`].
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum What {
+pub enum ReasonKind {
     /// A NAK ended the connection.
     Refused {
         /// What it says.
@@ -44,9 +44,9 @@ pub enum What {
     /// RNR NAKs.
     NotReady(Waits),
     /// Packets were sent again.
-    Again {
+    Retransmissions {
         /// Why.
-        again: Again,
+        again: Retransmissions,
         /// Of so many in all.
         requests: u64,
     },
@@ -100,7 +100,7 @@ pub struct RoundTrip {
 }
 
 /// Share of the time from which on a reason is listed.
-const WORTH_TELLING: f64 = 0.01;
+const MIN_LISTED_SHARE: f64 = 0.01;
 
 impl Flow {
     /// The causes of its duration and other remarkable facts, those that cost the most time first.
@@ -112,7 +112,7 @@ impl Flow {
                 let share = if duration > 0 { time as f64 / duration as f64 } else { 0.0 };
                 Reason { stream: at, what, time, share }
             });
-            let worth = |reason: &Reason| reason.share >= WORTH_TELLING;
+            let worth = |reason: &Reason| reason.share >= MIN_LISTED_SHARE;
             reasons.extend(told.filter(worth));
             reasons.extend(remarkable(stream).into_iter().map(|what| Reason {
                 stream: at,
@@ -122,16 +122,17 @@ impl Flow {
             }));
         }
         // The end of a connection goes before everything else.
-        let ends =
-            |reason: &Reason| matches!(reason.what, What::Refused { .. } | What::Unanswered { .. });
+        let ends = |reason: &Reason| {
+            matches!(reason.what, ReasonKind::Refused { .. } | ReasonKind::Unanswered { .. })
+        };
         reasons.sort_by_key(|reason| (!ends(reason), std::cmp::Reverse(reason.time)));
         reasons
     }
 }
 
 /// What its time went into.
-fn took(stream: &Stream) -> Vec<(What, u64)> {
-    let waited = stream.spent(Doing::Waiting);
+fn took(stream: &Stream) -> Vec<(ReasonKind, u64)> {
+    let waited = stream.spent(Phase::Waiting);
     let matters = waited > stream.duration() / 5;
     let round_trip = round_trips(stream).filter(|_| matters).map(|all| RoundTrip {
         fast: all.quantile(0.05),
@@ -139,15 +140,18 @@ fn took(stream: &Stream) -> Vec<(What, u64)> {
         slow: all.quantile(0.9),
         mean: all.mean(),
     });
-    let waiting = What::Waiting { in_flight: stream.in_flight.bytes.median(), round_trip };
-    let again = What::Again { again: stream.recovery.again, requests: stream.traffic.requests };
+    let waiting = ReasonKind::Waiting { in_flight: stream.in_flight.bytes.median(), round_trip };
+    let again = ReasonKind::Retransmissions {
+        again: stream.recovery.again,
+        requests: stream.traffic.requests,
+    };
     vec![
-        (What::Timeouts(stream.recovery.timeouts), stream.spent(Doing::Timeout)),
-        (What::NotReady(stream.recovery.rnr), stream.spent(Doing::Rnr)),
-        (again, stream.spent(Doing::Repeating)),
+        (ReasonKind::Timeouts(stream.recovery.timeouts), stream.spent(Phase::Timeout)),
+        (ReasonKind::NotReady(stream.recovery.rnr), stream.spent(Phase::Rnr)),
+        (again, stream.spent(Phase::Repeating)),
         (waiting, waited),
-        (What::Idle, stream.spent(Doing::Idle)),
-        (What::Busy, stream.spent(Doing::Sending) + stream.spent(Doing::Receiving)),
+        (ReasonKind::Idle, stream.spent(Phase::Idle)),
+        (ReasonKind::Busy, stream.spent(Phase::Sending) + stream.spent(Phase::Receiving)),
     ]
 }
 
@@ -164,32 +168,33 @@ fn round_trips(stream: &Stream) -> Option<&Distribution> {
 }
 
 /// What takes no time by itself.
-fn remarkable(stream: &Stream) -> Vec<What> {
+fn remarkable(stream: &Stream) -> Vec<ReasonKind> {
     let Recovery { refused, missing, again, unacknowledged, .. } = &stream.recovery;
     let Traffic { cnps, ecn_marked, out_of_order, duplicates, .. } = stream.traffic;
     let mut found = Vec::new();
     if let Some((nak, at)) = *refused {
-        found.push(What::Refused { nak, after: at.saturating_sub(stream.first) });
+        found.push(ReasonKind::Refused { nak, after: at.saturating_sub(stream.first) });
     } else if *unacknowledged > 0 && again.by_timeout > 0 && gave_up(stream) {
         let (requests, again) = (*unacknowledged, again.by_timeout);
-        found.push(What::Unanswered { requests, again });
+        found.push(ReasonKind::Unanswered { requests, again });
     }
-    let told = stream.spent(Doing::Repeating) as f64 >= WORTH_TELLING * stream.duration() as f64;
+    let told = stream.spent(Phase::Repeating) as f64 >= MIN_LISTED_SHARE * stream.duration() as f64;
     if !told && again.total() > again.by_timeout + again.by_rnr {
-        found.push(What::Again { again: *again, requests: stream.traffic.requests });
+        found
+            .push(ReasonKind::Retransmissions { again: *again, requests: stream.traffic.requests });
     }
     if missing.lost_before + missing.lost_behind + missing.responses > 0 {
-        found.push(What::Lost(*missing));
+        found.push(ReasonKind::Lost(*missing));
     }
     if cnps + ecn_marked > 0 {
-        found.push(What::Congested { cnps, marked: ecn_marked });
+        found.push(ReasonKind::Congested { cnps, marked: ecn_marked });
     }
     if out_of_order + duplicates > 0 {
-        found.push(What::Astray { out_of_order, duplicates });
+        found.push(ReasonKind::Astray { out_of_order, duplicates });
     }
     if missing.never() > 0 {
         let is_lost = !stream.is_reliable();
-        found.push(What::NeverCaptured { requests: missing.never(), is_lost });
+        found.push(ReasonKind::NeverCaptured { requests: missing.never(), is_lost });
     }
     found
 }
@@ -208,7 +213,7 @@ impl Reason {
     }
 }
 
-impl What {
+impl ReasonKind {
     /// A word or two.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -216,7 +221,7 @@ impl What {
             Self::Unanswered { .. } => "unanswered",
             Self::Timeouts(_) => "timeouts",
             Self::NotReady(_) => "receiver not ready",
-            Self::Again { .. } => "sending again",
+            Self::Retransmissions { .. } => "sending again",
             Self::Lost(_) => "losses",
             Self::Waiting { .. } => "waiting for answers",
             Self::Idle => "nothing under way",
@@ -238,7 +243,7 @@ impl fmt::Display for Reason {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for ReasonKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Refused { nak, after } => {
@@ -263,7 +268,7 @@ impl fmt::Display for What {
                     Count(waits.count, "time")
                 )
             }
-            Self::Again { again, requests } => sent_again(f, &again, requests),
+            Self::Retransmissions { again, requests } => sent_again(f, &again, requests),
             Self::Lost(missing) => lost(f, &missing),
             Self::Waiting { in_flight, round_trip } => waiting(f, in_flight, round_trip),
             Self::Idle => f.write_str(
@@ -291,7 +296,7 @@ impl fmt::Display for What {
     }
 }
 
-fn sent_again(f: &mut fmt::Formatter<'_>, again: &Again, requests: u64) -> fmt::Result {
+fn sent_again(f: &mut fmt::Formatter<'_>, again: &Retransmissions, requests: u64) -> fmt::Result {
     let total = again.total();
     let share = Share(total as f64 / requests.max(1) as f64);
     write!(f, "{} sent again ({share}", Count(total, "packet"))?;
@@ -342,7 +347,7 @@ fn waiting(
 ) -> fmt::Result {
     f.write_str("waiting for answers")?;
     let Some(RoundTrip { fast, median, slow, mean }) = round_trip else { return Ok(()) };
-    if mean / MUCH > median {
+    if mean / SPREAD_FACTOR > median {
         let (median, slow) = (Span(median), Span(slow));
         return write!(
             f,
@@ -354,7 +359,7 @@ fn waiting(
     let Some(limit) = limit else { return Ok(()) };
     let in_flight = Size(in_flight);
     write!(f, ": {in_flight} in flight and {} round trip make {limit}", Span(median))?;
-    if median / MUCH > fast {
+    if median / SPREAD_FACTOR > fast {
         let fast = Span(fast);
         write!(f, "; fast ones take {fast}, so packets queue up: the other side or the way is slow")
     } else {
@@ -363,4 +368,4 @@ fn waiting(
 }
 
 /// A time that is so many times another has another cause.
-const MUCH: u64 = 4;
+const SPREAD_FACTOR: u64 = 4;

@@ -28,7 +28,7 @@ pub struct Cell {
 }
 
 /// The width of the first bins in nanoseconds.
-const FIRST_WIDTH: u64 = 1 << 10;
+const FIRST_BIN_NS: u64 = 1 << 10;
 
 impl Trace {
     /// What is kept.
@@ -60,7 +60,7 @@ impl Trace {
     /// Widens the bins until there are no more than `most`, which is not zero.
     pub(super) fn thin(&mut self, most: usize) {
         while self.cells.len() > most {
-            self.width = self.width.saturating_mul(2).max(FIRST_WIDTH);
+            self.width = self.width.saturating_mul(2).max(FIRST_BIN_NS);
             let width = self.width;
             self.cells.dedup_by(|next, cell| {
                 let same = next.at / width == cell.at / width;
@@ -81,7 +81,7 @@ impl Cell {
     }
 }
 
-/// A sum, or the highest value, in each of up to [`Bins::MOST`] equal stretches of time, which double
+/// A sum, or the highest value, in each of up to [`Bins::MAX_BINS`] equal stretches of time, which double
 /// when there would be more of them.
 #[derive(Clone, Debug)]
 pub struct Bins {
@@ -93,7 +93,7 @@ pub struct Bins {
 
 impl Bins {
     /// How many there are at most.
-    pub const MOST: usize = 512;
+    pub const MAX_BINS: usize = 512;
 
     pub(super) fn sums(start: u64) -> Self {
         Self { start, width: 1000, values: Vec::new(), is_highest: false }
@@ -120,7 +120,7 @@ impl Bins {
 
     pub(super) fn add(&mut self, at: u64, value: u64) {
         let since = at.saturating_sub(self.start);
-        while since / self.width >= Self::MOST as u64 {
+        while since / self.width >= Self::MAX_BINS as u64 {
             self.width = self.width.saturating_mul(2);
             let highest = self.is_highest;
             let halves = self.values.chunks(2);
@@ -128,7 +128,7 @@ impl Bins {
                 .map(|two| two.iter().fold(0, |sum, value| combine(highest, sum, *value)))
                 .collect();
         }
-        let at = usize::try_from(since / self.width).unwrap_or(Self::MOST - 1);
+        let at = usize::try_from(since / self.width).unwrap_or(Self::MAX_BINS - 1);
         if self.values.len() <= at {
             self.values.resize(at + 1, 0);
         }
@@ -157,7 +157,7 @@ pub const QUANTILES: [(&str, f64); 4] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 
 /// Values beyond it are taken for it: 18 minutes, when they are nanoseconds.
-const LARGEST: u64 = 1 << 40;
+const MAX_RECORDED_NS: u64 = 1 << 40;
 
 impl Distribution {
     pub(super) fn record(&mut self, value: u64) {
@@ -166,7 +166,7 @@ impl Distribution {
 
     /// A value that counts as `weight` of them.
     pub(super) fn record_weighted(&mut self, value: u64, weight: u32) {
-        let value = value.min(LARGEST);
+        let value = value.min(MAX_RECORDED_NS);
         self.min = if self.count == 0 { value } else { self.min.min(value) };
         self.max = self.max.max(value);
         self.count += u64::from(weight);
@@ -175,7 +175,7 @@ impl Distribution {
             self.histogram = Histogram::new(2).ok().map(Box::new);
         }
         if let Some(histogram) = &mut self.histogram {
-            // It grows to hold any value up to `LARGEST`, so this does not fail.
+            // It grows to hold any value up to `MAX_RECORDED_NS`, so this does not fail.
             let _ = histogram.record_n(value, weight);
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(highest.values()[..3], [3, 7, 11]);
         sums.add(u64::MAX, 1);
         assert_eq!(sums.values().iter().sum::<u64>(), 3001);
-        assert!(sums.values().len() <= Bins::MOST);
+        assert!(sums.values().len() <= Bins::MAX_BINS);
     }
 
     #[test]

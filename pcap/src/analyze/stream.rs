@@ -6,9 +6,9 @@ use std::sync::Arc;
 use softroce::ids::Qpn;
 use softroce::wire::Transport;
 
-use super::agreement::Agreement;
-use super::figures::{Again, Messages, Missing, Waits};
-use super::kind::{Doing, Kind, Line, Nak};
+use super::cm_exchange::CmExchange;
+use super::figures::{Messages, Missing, Retransmissions, Waits};
+use super::kind::{Kind, Line, Nak, Phase};
 use super::series::{Bins, Distribution, Trace};
 use crate::flow::{Direction, Joined};
 
@@ -27,7 +27,7 @@ pub struct Stream {
     /// How the requests and the answers were found to belong together.
     pub joined: Option<Joined>,
     /// The agreement of the connection managers, if it was captured.
-    pub agreement: Option<Arc<Agreement>>,
+    pub cm_exchange: Option<Arc<CmExchange>>,
     /// The path MTU in bytes, if the capture shows it.
     pub mtu: Option<usize>,
     /// When its first packet came.
@@ -42,8 +42,8 @@ pub struct Stream {
     pub in_flight: InFlight,
     /// Refusals, losses and retransmissions.
     pub recovery: Recovery,
-    /// How its time was spent, by [`Doing::ALL`]; all zero for an unacknowledged service.
-    pub spent: [u64; Doing::ALL.len()],
+    /// How its time was spent, by [`Phase::ALL`]; all zero for an unacknowledged service.
+    pub spent: [u64; Phase::ALL.len()],
     /// The same and more as series over time.
     pub over_time: OverTime,
 }
@@ -85,7 +85,7 @@ pub struct InFlight {
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     /// Request packets that came again.
-    pub again: Again,
+    pub again: Retransmissions,
     /// NAKs by their code, without RNR NAKs.
     pub naks: BTreeMap<Nak, u64>,
     /// Waiting that RNR NAKs asked for.
@@ -135,7 +135,7 @@ impl Stream {
             from: None,
             transport,
             joined: None,
-            agreement: None,
+            cm_exchange: None,
             mtu: None,
             first: now,
             last: now,
@@ -143,7 +143,7 @@ impl Stream {
             operations: BTreeMap::new(),
             in_flight: InFlight::default(),
             recovery: Recovery::default(),
-            spent: [0; Doing::ALL.len()],
+            spent: [0; Phase::ALL.len()],
             over_time: OverTime::new(now),
         }
     }
@@ -154,8 +154,8 @@ impl Stream {
     }
 
     /// Its time that went into this.
-    pub const fn spent(&self, doing: Doing) -> u64 {
-        self.spent[doing as usize]
+    pub const fn spent(&self, phase: Phase) -> u64 {
+        self.spent[phase as usize]
     }
 
     /// What arrived over time, as far as can be told: see [`Traffic::delivered`].

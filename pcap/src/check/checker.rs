@@ -8,7 +8,7 @@ use softroce::port;
 use softroce::wire::packet::ICRC_LEN;
 use softroce::wire::{Aeth, Bth, Datagram, Operation, ParseError};
 
-use super::found::{Found, Role};
+use super::found::{RawFinding, Role};
 use super::{Finding, Party, Rule, Severity, judge, packet};
 use crate::dissect::{Extent, Icrc, IcrcCounts, RocePacket, dissect};
 use crate::file::Packet;
@@ -32,7 +32,7 @@ pub struct Checker {
     quirks: HashSet<(Direction, Rule, Role)>,
     looped: Looped,
     counts: Counts,
-    found: Vec<Found>,
+    found: Vec<RawFinding>,
     findings: Vec<Finding>,
 }
 
@@ -57,7 +57,7 @@ impl Counts {
 }
 
 /// Quirks of so many directions are told once; then all may be told again.
-const QUIRKS: usize = 1 << 16;
+const MAX_REPORTED_QUIRKS: usize = 1 << 16;
 
 impl Checker {
     /// A checker without packets; `limits` bound its memory of connections.
@@ -167,7 +167,7 @@ impl Checker {
                 self.counts.icrc.unknown += 1;
                 let seen = format!("{} bytes of packets that were not yet cut up", roce.udp_len);
                 let why = "no ICRC shows where they end, so nothing can be said of them";
-                self.found.push(Found::note(Rule::IcrcBad, seen, why));
+                self.found.push(RawFinding::note(Rule::IcrcBad, seen, why));
                 self.tell(number, time, None, |_| Party::Unknown);
                 return false;
             }
@@ -177,13 +177,18 @@ impl Checker {
                 self.counts.icrc.good += 1;
                 let seen = "FLUSH whose ICRC covers its headers twice, as rxe computes it";
                 let expected = format!("0x{:08x}", computed.swap_bytes());
-                self.found.push(Found::sender(Rule::IcrcMethod, Severity::Quirk, seen, expected));
+                self.found.push(RawFinding::sender(
+                    Rule::IcrcMethod,
+                    Severity::Quirk,
+                    seen,
+                    expected,
+                ));
             }
             Icrc::Bad { found, computed } => {
                 self.counts.icrc.bad += 1;
                 let seen = format!("ICRC 0x{:08x}", found.swap_bytes());
                 let expected = format!("0x{:08x}", computed.swap_bytes());
-                self.found.push(Found::violation(Rule::IcrcBad, seen, expected));
+                self.found.push(RawFinding::violation(Rule::IcrcBad, seen, expected));
                 self.tell(number, time, None, |_| Party::HostOrPath(from));
                 return false;
             }
@@ -220,7 +225,10 @@ impl Checker {
         }
         if !whole {
             // It may be a burst, of which only the first packet is known.
-            self.found.iter_mut().filter(|found| found.rule.is_of_length()).for_each(Found::doubt);
+            self.found
+                .iter_mut()
+                .filter(|found| found.rule.is_of_length())
+                .for_each(RawFinding::doubt);
         }
         let direction = seen.direction();
         let sender = self.tracker.other(&direction).map(|(other, _)| other.qp);
@@ -242,10 +250,10 @@ impl Checker {
         party: impl Fn(Role) -> Party,
     ) {
         for found in self.found.drain(..) {
-            let Found { rule, severity, role, seen: found, expected } = found;
+            let RawFinding { rule, severity, role, seen: found, expected } = found;
             if let (Severity::Quirk, Some(direction), true) = (severity, direction, rule.is_habit())
             {
-                if self.quirks.len() >= QUIRKS {
+                if self.quirks.len() >= MAX_REPORTED_QUIRKS {
                     self.quirks.clear();
                 }
                 if !self.quirks.insert((direction, rule, role)) {

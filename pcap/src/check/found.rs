@@ -4,7 +4,7 @@ use super::{Rule, Severity};
 
 /// A finding without the hosts that it concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct RawFinding {
     pub(super) rule: Rule,
     pub(super) severity: Severity,
     pub(super) role: Role,
@@ -21,7 +21,7 @@ pub(super) enum Role {
     Unknown,
 }
 
-impl Found {
+impl RawFinding {
     pub(super) fn new(
         rule: Rule,
         severity: Severity,

@@ -3,31 +3,31 @@
 use softroce::wire::text::PacketLine;
 use softroce::wire::{Aeth, Datagram, NakCode, Operation, SequenceError, Syndrome, Transport};
 
-use super::found::{Found, Role};
+use super::found::{RawFinding, Role};
 use super::{Rule, Severity};
 use crate::flow::{Answering, Asking, Cause, Event, Managing, ReadResponse, Refusal, Repetition};
 
 /// What a syndrome says by itself.
-pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<Found>) {
+pub(super) fn syndrome(datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
     let Some(Aeth { syndrome, .. }) = datagram.aeth() else { return };
     match syndrome {
         Syndrome::Reserved(byte) => {
             let seen = format!("syndrome 0x{byte:02x}");
-            found.push(Found::violation(Rule::Syndrome, seen, "an ACK, NAK or RNR NAK"));
+            found.push(RawFinding::violation(Rule::Syndrome, seen, "an ACK, NAK or RNR NAK"));
         }
         Syndrome::Nak(NakCode::Reserved(code)) => {
-            found.push(Found::violation(Rule::NakCode, format!("NAK code {code}"), "0 to 3"));
+            found.push(RawFinding::violation(Rule::NakCode, format!("NAK code {code}"), "0 to 3"));
         }
         Syndrome::Nak(NakCode::InvalidRdRequest) => {
             let seen = "NAK code 4, invalid RD request";
-            found.push(Found::violation(Rule::NakCode, seen, "0 to 3: this is no RD"));
+            found.push(RawFinding::violation(Rule::NakCode, seen, "0 to 3: this is no RD"));
         }
         _ => {}
     }
 }
 
 /// What an event means.
-pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> Found {
+pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> RawFinding {
     match event {
         Event::Repetition(event) => repetition(event, datagram),
         Event::Asking(event) => asking(event, datagram),
@@ -39,7 +39,7 @@ pub(super) fn event(event: &Event, datagram: &Datagram<'_>) -> Found {
 }
 
 /// Packets that come again, or did not come.
-fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
+fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> RawFinding {
     let unreliable = datagram.bth.opcode.transport() == Transport::Uc;
     match *event {
         Repetition::Retransmitted { original, cause, acknowledged, .. } => {
@@ -55,27 +55,27 @@ fn repetition(event: &Repetition, datagram: &Datagram<'_>) -> Found {
             let rule = if unreliable { Rule::UcPsnGap } else { Rule::PsnGap };
             let seen = format!("{count} requests from psn={first} on were not captured");
             let expected = "lost on their way, or not captured";
-            Found::new(rule, Severity::Note, Role::Unknown, seen, expected)
+            RawFinding::new(rule, Severity::Note, Role::Unknown, seen, expected)
         }
         Repetition::TooEarly { rnr, waited, timer, certain } => {
             let seen = format!("{} after {waited:?}", line(datagram));
             let expected = format!("not within {timer:?} of the RNR NAK in packet {rnr}");
             if certain {
-                Found::violation(Rule::RnrRetransmission, seen, expected)
+                RawFinding::violation(Rule::RnrRetransmission, seen, expected)
             } else {
                 let why = format!("{expected}, if the network has not made two of one");
-                Found::new(Rule::RnrRetransmission, Severity::Note, Role::Unknown, seen, why)
+                RawFinding::new(Rule::RnrRetransmission, Severity::Note, Role::Unknown, seen, why)
             }
         }
         Repetition::Restarted { expected } => {
             let seen = format!("psn={}, far from psn={expected}", datagram.bth.psn);
             let why = "a new connection of a queue pair of this number";
-            Found::new(Rule::PsnGap, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::PsnGap, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
 
-fn again(seen: String, cause: Cause, unreliable: bool) -> Found {
+fn again(seen: String, cause: Cause, unreliable: bool) -> RawFinding {
     let (rule, role, why) = match cause {
         _ if unreliable => (
             Rule::UcPsnGap,
@@ -110,10 +110,10 @@ fn again(seen: String, cause: Cause, unreliable: bool) -> Found {
             (Rule::Retransmission, Role::Unknown, why.to_owned())
         }
     };
-    Found::new(rule, Severity::Note, role, seen, why)
+    RawFinding::new(rule, Severity::Note, role, seen, why)
 }
 
-fn sequence(error: &SequenceError) -> Found {
+fn sequence(error: &SequenceError) -> RawFinding {
     let (rule, expected) = match error {
         SequenceError::Unopened { .. } => (Rule::MessageNotOpened, "FIRST or ONLY".to_owned()),
         SequenceError::Unfinished { open, found } => {
@@ -126,11 +126,11 @@ fn sequence(error: &SequenceError) -> Found {
         }
         SequenceError::NotARequest { .. } => (Rule::MessageNotFinished, "a request".to_owned()),
     };
-    Found::violation(rule, error.to_string(), expected)
+    RawFinding::violation(rule, error.to_string(), expected)
 }
 
 /// Requests that are not what they should be.
-fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
+fn asking(event: &Asking, datagram: &Datagram<'_>) -> RawFinding {
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
     match *event {
         Asking::Sequence(error) => sequence(&error),
@@ -139,22 +139,22 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
                 "psn={} or later: the READ at psn={first} takes {count}",
                 first.plus(count)
             );
-            Found::violation(Rule::PsnInsideRead, line(datagram), expected)
+            RawFinding::violation(Rule::PsnInsideRead, line(datagram), expected)
         }
         Asking::ResumedElsewhere { expected } => {
             let expected = format!(
                 "va=0x{:x} rkey={} dmalen={}, the rest of the READ",
                 expected.addr, expected.rkey, expected.length
             );
-            Found::violation(Rule::ReadResumed, line(datagram), expected)
+            RawFinding::violation(Rule::ReadResumed, line(datagram), expected)
         }
         Asking::Differs { original, opcode, len } => {
             let expected = format!("packet {original} again: {opcode} with {len} bytes, unchanged");
-            Found::violation(Rule::Retransmission, line(datagram), expected)
+            RawFinding::violation(Rule::Retransmission, line(datagram), expected)
         }
         Asking::FlushWithoutAddress { original } => {
             let expected = format!("the address that packet {original} has");
-            Found::sender(
+            RawFinding::sender(
                 Rule::Retransmission,
                 Severity::Quirk,
                 "FLUSH sent again with address 0",
@@ -163,40 +163,44 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
         }
         Asking::NotMtu { mtu: Some(mtu) } => {
             let seen = format!("{opcode} with {len} bytes");
-            Found::violation(Rule::MtuMismatch, seen, format!("{mtu}, the path MTU"))
+            RawFinding::violation(Rule::MtuMismatch, seen, format!("{mtu}, the path MTU"))
         }
         Asking::NotMtu { mtu: None } => {
             let seen = format!("{opcode} with {len} bytes");
-            Found::violation(Rule::MtuMismatch, seen, "a path MTU: 256, 512, 1024, 2048 or 4096")
+            RawFinding::violation(
+                Rule::MtuMismatch,
+                seen,
+                "a path MTU: 256, 512, 1024, 2048 or 4096",
+            )
         }
         Asking::LongerThanMtu { mtu } => {
             let seen = format!("{opcode} with {len} bytes");
-            Found::violation(Rule::PayloadLength, seen, format!("at most {mtu}, the path MTU"))
+            RawFinding::violation(Rule::PayloadLength, seen, format!("at most {mtu}, the path MTU"))
         }
         Asking::OtherMtu { other } => {
             let seen = format!("{opcode} with {len} bytes");
             let expected = format!("{other}: both sides are to use one path MTU");
-            Found::new(Rule::MtuMismatch, Severity::Violation, Role::Unknown, seen, expected)
+            RawFinding::new(Rule::MtuMismatch, Severity::Violation, Role::Unknown, seen, expected)
         }
         Asking::WriteLength { announced, sent } => {
             let seen = format!("a WRITE of {sent} bytes");
-            Found::violation(Rule::WriteLength, seen, format!("{announced}, as its RETH says"))
+            RawFinding::violation(Rule::WriteLength, seen, format!("{announced}, as its RETH says"))
         }
         // rxe does not look at credits.
         Asking::BeyondCredits { by } => {
             let seen = format!("{}, {by} messages beyond the credits given", line(datagram));
-            Found::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to ask for credits")
+            RawFinding::sender(Rule::Syndrome, Severity::Quirk, seen, "one, to ask for credits")
         }
-        Asking::OtherTransport { before } => Found::violation(
+        Asking::OtherTransport { before } => RawFinding::violation(
             Rule::TransportMismatch,
             line(datagram),
             format!("{before:?}, as before"),
         ),
         Asking::OtherPartition { before } => {
             let seen = format!("P_Key 0x{:04x}", datagram.bth.pkey.0);
-            Found::violation(Rule::PKey, seen, format!("0x{:04x}, as before", before.0))
+            RawFinding::violation(Rule::PKey, seen, format!("0x{:04x}, as before", before.0))
         }
-        Asking::AgainWithoutAckReq => Found::violation(
+        Asking::AgainWithoutAckReq => RawFinding::violation(
             Rule::RetransmissionWithoutAckReq,
             format!("{} again", line(datagram)),
             "AckReq set",
@@ -205,7 +209,7 @@ fn asking(event: &Asking, datagram: &Datagram<'_>) -> Found {
 }
 
 /// NAKs and RNR NAKs, and what they mean for the rest.
-fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> Found {
+fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     let of = |request: Option<(softroce::wire::Opcode, u64)>| match request {
         Some((opcode, packet)) => format!("{opcode} in packet {packet}"),
@@ -217,64 +221,64 @@ fn refusal(event: &Refusal, datagram: &Datagram<'_>) -> Found {
                 Some(packet) => format!("packet {packet} was lost behind the point of capture"),
                 None => "the packet was lost before the point of capture".to_owned(),
             };
-            Found::new(Rule::SequenceNak, Severity::Note, Role::Network, seen, why)
+            RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Network, seen, why)
         }
         Refusal::SequenceNakAgain { first, certain: true } => {
             let expected = format!("silence: packet {first} asked, and it did not come again");
-            Found::violation(Rule::SequenceNak, seen, expected)
+            RawFinding::violation(Rule::SequenceNak, seen, expected)
         }
         Refusal::SequenceNakAgain { first, certain: false } => {
             let why = format!(
                 "asked for in packet {first} too: a copy, or the packet came again and was not captured"
             );
-            Found::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
         Refusal::SequenceNakAfterRnr { rnr } => {
             let expected = format!("silence until what packet {rnr} put off comes again");
-            Found::sender(Rule::NakAfterRnr, Severity::Quirk, seen, expected)
+            RawFinding::sender(Rule::NakAfterRnr, Severity::Quirk, seen, expected)
         }
         Refusal::NakOfAcknowledged { newest, certain: true } => {
             let expected = format!("psn={} or later", newest.next());
-            Found::violation(Rule::SequenceNak, seen, expected)
+            RawFinding::violation(Rule::SequenceNak, seen, expected)
         }
         Refusal::NakOfAcknowledged { newest, certain: false } => {
             let why = format!(
                 "psn={newest} was acknowledged before: the network changed the order, \
                  or the responder takes it back"
             );
-            Found::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::SequenceNak, Severity::Note, Role::Unknown, seen, why)
         }
         Refusal::RnrNak { request } => {
-            Found::note(Rule::RnrNak, seen, format!("no receive request for {}", of(request)))
+            RawFinding::note(Rule::RnrNak, seen, format!("no receive request for {}", of(request)))
         }
         Refusal::RnrOfOther { request } => {
             let expected = format!("an answer: {request} takes no receive request here");
-            Found::violation(Rule::RnrNak, seen, expected)
+            RawFinding::violation(Rule::RnrNak, seen, expected)
         }
         Refusal::Refused { request } => {
             let why = format!("{} is refused for good", of(request));
-            Found::new(Rule::FatalNak, Severity::Note, Role::Receiver, seen, why)
+            RawFinding::new(Rule::FatalNak, Severity::Note, Role::Receiver, seen, why)
         }
         Refusal::AccessNakOfSend { request } => {
             let expected = format!("another NAK code: {request} names no memory");
-            Found::violation(Rule::AccessNak, seen, expected)
+            RawFinding::violation(Rule::AccessNak, seen, expected)
         }
         Refusal::AfterRefusal { nak, refused, certain: true } => {
             let expected = format!("nothing: packet {nak} refused psn={refused} for good");
-            Found::violation(Rule::ResponseAfterFatalNak, seen, expected)
+            RawFinding::violation(Rule::ResponseAfterFatalNak, seen, expected)
         }
         Refusal::AfterRefusal { nak, refused, certain: false } => {
             let why = format!(
                 "packet {nak} refused psn={refused} for good; what was asked since may be of a new \
                  connection with the same numbers"
             );
-            Found::new(Rule::ResponseAfterFatalNak, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::ResponseAfterFatalNak, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
 
 /// Acknowledgements, READ responses, atomic acknowledgements.
-fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
+fn answering(event: &Answering, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     match *event {
         Answering::Ahead { next } => {
@@ -282,27 +286,27 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
                 "psn={next} is the next that was not captured: requests are missing \
                  from the capture, or the responder answers what was not sent"
             );
-            Found::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::Older { newest, after_duplicate: true } => {
             let expected = format!("psn={newest}, the newest");
-            Found::sender(Rule::OldAck, Severity::Quirk, seen, expected)
+            RawFinding::sender(Rule::OldAck, Severity::Quirk, seen, expected)
         }
         Answering::Older { newest, after_duplicate: false } => {
             let why = format!("psn={newest} was acknowledged before: the order was changed");
-            Found::new(Rule::OldAck, Severity::Note, Role::Network, seen, why)
+            RawFinding::new(Rule::OldAck, Severity::Note, Role::Network, seen, why)
         }
         Answering::Msn { low, high, may_count_more: true } => {
             let why = format!("{}, or the capture lacks requests", msn_range(low, high));
-            Found::new(Rule::Msn, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::Msn, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::Msn { low, high, may_count_more: false } => {
-            Found::violation(Rule::Msn, seen, msn_range(low, high))
+            RawFinding::violation(Rule::Msn, seen, msn_range(low, high))
         }
         Answering::Unasked => {
             let why = "no captured request has this PSN: requests are missing from the capture, \
                        or the responder answers what was not sent";
-            Found::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::WrongAnswer { request } => {
             let (rule, expected) = match request.operation() {
@@ -313,86 +317,92 @@ fn answering(event: &Answering, datagram: &Datagram<'_>) -> Found {
                 }
                 _ => (Rule::ReadResponseShape, "ACK"),
             };
-            Found::violation(rule, format!("{seen} to {request}"), expected)
+            RawFinding::violation(rule, format!("{seen} to {request}"), expected)
         }
         Answering::Unanswered { request, psn } => {
             let seen = format!("{seen}, and no whole answer to {request} psn={psn}");
             let why = "the answer was lost on its way, or not captured";
-            Found::new(Rule::ImpliedNak, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::ImpliedNak, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::NotAnAck => {
-            Found::violation(Rule::ResponseNotAck, seen, "the syndrome of an ACK")
+            RawFinding::violation(Rule::ResponseNotAck, seen, "the syndrome of an ACK")
         }
         Answering::OtherConnection { before } => {
             let seen = format!("{seen}, which queue pair {before} was not asked");
             let why = "a new connection of a queue pair of this number";
-            Found::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::AckOfUnseen, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::Overtaken { by } => {
             let why = format!(
                 "packet {by} answers what was asked later: the responder sent that first, or the \
                  network changed the order"
             );
-            Found::new(Rule::ResponseOrder, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::ResponseOrder, Severity::Note, Role::Unknown, seen, why)
         }
         Answering::TooManyOutstanding { count, newest, limit } => {
             let seen = format!(
                 "{count} READs and atomics without an answer, the newest in packet {newest}"
             );
             let expected = format!("{limit}, as the responder told when it was connected");
-            Found::new(Rule::OutstandingReads, Severity::Violation, Role::Receiver, seen, expected)
+            RawFinding::new(
+                Rule::OutstandingReads,
+                Severity::Violation,
+                Role::Receiver,
+                seen,
+                expected,
+            )
         }
         Answering::AtomicChanged { first, value } => {
             let expected = format!("value=0x{value:x} as in packet {first}");
-            Found::violation(Rule::DuplicateAtomic, seen, expected)
+            RawFinding::violation(Rule::DuplicateAtomic, seen, expected)
         }
     }
 }
 
 /// READ responses that are not as requested.
-fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> Found {
+fn read_response(event: &ReadResponse, datagram: &Datagram<'_>) -> RawFinding {
     let seen = line(datagram);
     match *event {
         ReadResponse::Position { expected } => {
             let expected = format!("READ_RESPONSE_{}", format!("{expected:?}").to_uppercase());
-            Found::violation(Rule::ReadResponseShape, seen, expected)
+            RawFinding::violation(Rule::ReadResponseShape, seen, expected)
         }
         ReadResponse::Length { expected } => {
             let rule = if expected == 0 { Rule::FlushResponse } else { Rule::ReadResponseShape };
-            Found::violation(rule, seen, format!("len={expected}"))
+            RawFinding::violation(rule, seen, format!("len={expected}"))
         }
         ReadResponse::ResumedWithoutFirst => {
             let expected = "FIRST or ONLY where the READ was resumed";
-            Found::sender(Rule::ReadResponseShape, Severity::Quirk, seen, expected)
+            RawFinding::sender(Rule::ReadResponseShape, Severity::Quirk, seen, expected)
         }
         ReadResponse::Hole { first, count } => {
             let missing = format!("{count} READ responses from psn={first} on were not captured");
             let why = "lost on their way, or not captured";
-            Found::new(Rule::ReadResponseGap, Severity::Note, Role::Unknown, missing, why)
+            RawFinding::new(Rule::ReadResponseGap, Severity::Note, Role::Unknown, missing, why)
         }
         ReadResponse::Again => {
             let why = "no second question was captured; the network may have changed the order";
-            Found::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
         }
         ReadResponse::Changed { first } => {
             let why = format!(
                 "packet {first} has other data: the READ was executed again, and its memory had changed"
             );
-            Found::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
+            RawFinding::new(Rule::DuplicateReadResponse, Severity::Note, Role::Unknown, seen, why)
         }
     }
 }
 
 /// Messages of the connection managers.
-fn managing(event: &Managing) -> Found {
+fn managing(event: &Managing) -> RawFinding {
     match *event {
         Managing::Transaction { packet, expected, found } => {
             let expected = format!("0x{expected:x}, as in packet {packet}");
-            Found::violation(Rule::CmTransaction, format!("transaction 0x{found:x}"), expected)
+            RawFinding::violation(Rule::CmTransaction, format!("transaction 0x{found:x}"), expected)
         }
         Managing::Depth { packet, allowed, found } => {
             let expected = format!("at most {allowed}, which packet {packet} takes at once");
-            Found::violation(Rule::CmDepth, format!("initiator depth {found}"), expected)
+            RawFinding::violation(Rule::CmDepth, format!("initiator depth {found}"), expected)
         }
     }
 }

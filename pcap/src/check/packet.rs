@@ -6,42 +6,51 @@ use softroce::wire::cm::GSI_QKEY;
 use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::{Bth, Cnp, Datagram, Mad, Operation, ParseError, Position, Reth, Transport};
 
-use super::found::{Found, Role};
+use super::found::{RawFinding, Role};
 use super::{Rule, Severity};
 use crate::dissect::RocePacket;
 
-const SOURCE_PORTS: u16 = 0xc000;
+const MIN_SOURCE_PORT: u16 = 0xc000;
 const MULTICAST: Qpn = Qpn::new(0xff_ffff);
 /// The longest message.
-const LONGEST: u32 = 1 << 31;
+const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 const IPV6_LEN: usize = 40;
 /// The largest path MTU.
 const LARGEST_MTU: usize = 4096;
 
 /// Looks at IP header, UDP header and BTH. `whole` packets were captured to their end.
-pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mut Vec<Found>) {
+pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mut Vec<RawFinding>) {
     let port = roce.ip.source.port();
-    if port < SOURCE_PORTS {
+    if port < MIN_SOURCE_PORT {
         let seen = format!("UDP source port {port}");
-        found.push(Found::sender(Rule::UdpSourcePort, Severity::Quirk, seen, "0xc000 to 0xffff"));
+        found.push(RawFinding::sender(
+            Rule::UdpSourcePort,
+            Severity::Quirk,
+            seen,
+            "0xc000 to 0xffff",
+        ));
     }
     if roce.ip.ipv4.is_some_and(|ipv4| !ipv4.dont_fragment) {
-        found.push(Found::violation(Rule::Ipv4Header, "DF clear", "DF set"));
+        found.push(RawFinding::violation(Rule::Ipv4Header, "DF clear", "DF set"));
     }
     let bth = &datagram.bth;
     if bth.dest_qp == Qpn::new(0) {
-        found.push(Found::violation(Rule::DestinationQp, "destination queue pair 0", "any other"));
+        found.push(RawFinding::violation(
+            Rule::DestinationQp,
+            "destination queue pair 0",
+            "any other",
+        ));
     }
     let transport = bth.opcode.transport();
     if matches!(transport, Transport::Rc | Transport::Xrc | Transport::Uc)
         && [Qpn::GSI, MULTICAST].contains(&bth.dest_qp)
     {
         let seen = format!("{} to queue pair {}", bth.opcode, bth.dest_qp);
-        found.push(Found::violation(Rule::DestinationQp, seen, "a connected queue pair"));
+        found.push(RawFinding::violation(Rule::DestinationQp, seen, "a connected queue pair"));
     }
     if bth.pkey.partition() == 0 {
         let seen = format!("P_Key 0x{:04x}", bth.pkey.0);
-        found.push(Found::violation(Rule::PKey, seen, "a key with low 15 bits other than 0"));
+        found.push(RawFinding::violation(Rule::PKey, seen, "a key with low 15 bits other than 0"));
     }
     if bth.opcode.operation() == Operation::Cnp {
         cnp(roce, bth, found);
@@ -56,7 +65,7 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
     };
     if bth.solicited && !ends_a_receive {
         let seen = format!("solicited event in {}", bth.opcode);
-        found.push(Found::violation(
+        found.push(RawFinding::violation(
             Rule::Solicited,
             seen,
             "in what ends a SEND, or in WRITE with imm",
@@ -65,15 +74,17 @@ pub(super) fn headers(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mu
 }
 
 /// Flags and reserved bits of any packet but a CNP.
-fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
+fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<RawFinding>) {
     let bits = [4, 8].map(|at| roce.ip.payload.get(at).copied().unwrap_or_default());
     let reserved = [bits[0] & 0x3f, bits[1] & 0x7f];
     if reserved != [0, 0] {
         let seen = format!("reserved bits 0x{:02x} and 0x{:02x}", reserved[0], reserved[1]);
         // The ICRC covers those of byte 8 only: a switch may have set the others.
         found.push(match reserved[1] {
-            0 => Found::new(Rule::ReservedBits, Severity::Quirk, Role::Unknown, seen, "0 and 0"),
-            _ => Found::violation(Rule::ReservedBits, seen, "0 and 0"),
+            0 => {
+                RawFinding::new(Rule::ReservedBits, Severity::Quirk, Role::Unknown, seen, "0 and 0")
+            }
+            _ => RawFinding::violation(Rule::ReservedBits, seen, "0 and 0"),
         });
     }
     if bth.fecn || bth.becn {
@@ -81,10 +92,16 @@ fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
         let set = names.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect::<Vec<_>>();
         let seen = format!("{} set in {}", set.join(" and "), bth.opcode);
         let expected = "clear: RoCEv2 uses IP's ECN bits";
-        found.push(Found::new(Rule::ReservedBits, Severity::Quirk, Role::Unknown, seen, expected));
+        found.push(RawFinding::new(
+            Rule::ReservedBits,
+            Severity::Quirk,
+            Role::Unknown,
+            seen,
+            expected,
+        ));
     }
     if !bth.migreq {
-        found.push(Found::sender(
+        found.push(RawFinding::sender(
             Rule::ReservedBits,
             Severity::Quirk,
             "MigReq 0",
@@ -93,7 +110,7 @@ fn flags(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
     }
 }
 
-fn ack_req(bth: &Bth, found: &mut Vec<Found>) {
+fn ack_req(bth: &Bth, found: &mut Vec<RawFinding>) {
     if !bth.ack_req {
         return;
     }
@@ -101,16 +118,16 @@ fn ack_req(bth: &Bth, found: &mut Vec<Found>) {
     match bth.opcode.transport() {
         // rxe did so until 2024.
         Transport::Uc | Transport::Ud => {
-            found.push(Found::sender(Rule::AckReq, Severity::Quirk, seen, "clear"));
+            found.push(RawFinding::sender(Rule::AckReq, Severity::Quirk, seen, "clear"));
         }
         _ if !bth.opcode.is_request() => {
-            found.push(Found::violation(Rule::AckReq, seen, "clear"));
+            found.push(RawFinding::violation(Rule::AckReq, seen, "clear"));
         }
         _ => {}
     }
 }
 
-fn cnp(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
+fn cnp(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<RawFinding>) {
     let mut wrong = Vec::new();
     for (is, what) in [
         (!bth.becn, "BECN clear"),
@@ -130,7 +147,7 @@ fn cnp(roce: &RocePacket<'_>, bth: &Bth, found: &mut Vec<Found>) {
     }
     if !wrong.is_empty() {
         let seen = format!("CNP with {}", wrong.join(", "));
-        found.push(Found::violation(Rule::Cnp, seen, "BECN alone, PSN 0, 16 zero bytes"));
+        found.push(RawFinding::violation(Rule::Cnp, seen, "BECN alone, PSN 0, 16 zero bytes"));
     }
 }
 
@@ -139,16 +156,16 @@ pub(super) fn content(
     roce: &RocePacket<'_>,
     datagram: &Datagram<'_>,
     whole: bool,
-    found: &mut Vec<Found>,
+    found: &mut Vec<RawFinding>,
 ) {
     pad(roce, datagram, whole, found);
     let (opcode, len) = (datagram.bth.opcode, datagram.payload_len);
     if len > 0 && has_no_payload(opcode.operation()) {
         let seen = format!("{opcode} with {len} bytes of payload");
-        found.push(Found::violation(Rule::DatagramLength, seen, "none"));
+        found.push(RawFinding::violation(Rule::DatagramLength, seen, "none"));
     }
     if opcode.position() == Position::Last && len == 0 && opcode.is_request() {
-        found.push(Found::violation(
+        found.push(RawFinding::violation(
             Rule::PayloadLength,
             format!("{opcode} without payload"),
             "1 byte",
@@ -156,7 +173,7 @@ pub(super) fn content(
     }
     if len > LARGEST_MTU {
         let seen = format!("{len} bytes of payload");
-        found.push(Found::violation(
+        found.push(RawFinding::violation(
             Rule::PayloadLength,
             seen,
             "at most 4096, the largest path MTU",
@@ -169,13 +186,17 @@ pub(super) fn content(
         && !atomic.addr.is_multiple_of(8)
     {
         let seen = format!("{opcode} at 0x{:x}", atomic.addr);
-        found.push(Found::violation(Rule::AtomicAlignment, seen, "a multiple of 8"));
+        found.push(RawFinding::violation(Rule::AtomicAlignment, seen, "a multiple of 8"));
     }
     if opcode.operation() == Operation::AtomicWrite {
         let reth = datagram.reth().unwrap_or_default();
         if len != 8 || reth.length != 8 || !reth.addr.is_multiple_of(8) {
             let seen = format!("{len} bytes at 0x{:x}, DMA length {}", reth.addr, reth.length);
-            found.push(Found::violation(Rule::AtomicWrite, seen, "8 bytes at a multiple of 8"));
+            found.push(RawFinding::violation(
+                Rule::AtomicWrite,
+                seen,
+                "8 bytes at a multiple of 8",
+            ));
         }
     }
     if opcode.transport() == Transport::Ud {
@@ -192,37 +213,41 @@ const fn has_no_payload(operation: Operation) -> bool {
     )
 }
 
-fn pad(roce: &RocePacket<'_>, datagram: &Datagram<'_>, whole: bool, found: &mut Vec<Found>) {
+fn pad(roce: &RocePacket<'_>, datagram: &Datagram<'_>, whole: bool, found: &mut Vec<RawFinding>) {
     let (pad, len) = (usize::from(datagram.bth.pad), datagram.payload_len);
     if pad != padding(len) {
         let seen = format!("{pad} bytes of padding after {len}");
-        found.push(Found::violation(Rule::Padding, seen, padding(len).to_string()));
+        found.push(RawFinding::violation(Rule::Padding, seen, padding(len).to_string()));
         return;
     }
     let end = roce.ip.payload.len() - ICRC_LEN;
     if whole && roce.ip.payload[end - pad..end].iter().any(|byte| *byte != 0) {
-        found.push(Found::violation(Rule::Padding, "padding that is not zero", "zeros"));
+        found.push(RawFinding::violation(Rule::Padding, "padding that is not zero", "zeros"));
     }
 }
 
-fn memory(reth: &Reth, found: &mut Vec<Found>) {
-    if reth.length > LONGEST {
+fn memory(reth: &Reth, found: &mut Vec<RawFinding>) {
+    if reth.length > MAX_MESSAGE_BYTES {
         let seen = format!("DMA length {}", reth.length);
-        found.push(Found::violation(Rule::RethLength, seen, "at most 2^31"));
+        found.push(RawFinding::violation(Rule::RethLength, seen, "at most 2^31"));
     }
     let last = reth.length.checked_sub(1).map_or(0, u64::from);
     if reth.addr.checked_add(last).is_none() {
         let seen = format!("{} bytes at 0x{:x}", reth.length, reth.addr);
-        found.push(Found::violation(Rule::AddressOverflow, seen, "an end below 2^64"));
+        found.push(RawFinding::violation(Rule::AddressOverflow, seen, "an end below 2^64"));
     }
 }
 
-fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &mut Vec<Found>) {
+fn unreliable_datagram(
+    roce: &RocePacket<'_>,
+    datagram: &Datagram<'_>,
+    found: &mut Vec<RawFinding>,
+) {
     let to = datagram.bth.dest_qp;
     // rxe sends to the queue pair that the work request names.
     if roce.ip.destination.ip().is_multicast() && to != MULTICAST {
         let seen = format!("multicast to queue pair {to}");
-        found.push(Found::sender(Rule::MulticastQp, Severity::Quirk, seen, "0xffffff"));
+        found.push(RawFinding::sender(Rule::MulticastQp, Severity::Quirk, seen, "0xffffff"));
     }
     if to != Qpn::GSI {
         return;
@@ -231,11 +256,11 @@ fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &m
         && deth.qkey != GSI_QKEY
     {
         let seen = format!("Q_Key {} to queue pair 1", deth.qkey);
-        found.push(Found::violation(Rule::GsiQKey, seen, GSI_QKEY.to_string()));
+        found.push(RawFinding::violation(Rule::GsiQKey, seen, GSI_QKEY.to_string()));
     }
     if datagram.payload_len != Mad::DATAGRAM_LEN {
         let seen = format!("{} bytes to queue pair 1", datagram.payload_len);
-        found.push(Found::violation(Rule::Mad, seen, "a MAD of 256"));
+        found.push(RawFinding::violation(Rule::Mad, seen, "a MAD of 256"));
         return;
     }
     let Some(Mad { base_version, class, class_version, method, .. }) =
@@ -245,25 +270,31 @@ fn unreliable_datagram(roce: &RocePacket<'_>, datagram: &Datagram<'_>, found: &m
     };
     if class == Mad::CM && (base_version, class_version, method) != (1, 2, Mad::SEND) {
         let seen = format!("CM MAD of version {base_version}, {class_version}, method {method}");
-        found.push(Found::violation(Rule::Mad, seen, "version 1, 2, method 3"));
+        found.push(RawFinding::violation(Rule::Mad, seen, "version 1, 2, method 3"));
     }
 }
 
 /// A datagram to the RoCE port that cannot be taken apart.
-pub(super) fn malformed(error: &ParseError) -> Found {
+pub(super) fn malformed(error: &ParseError) -> RawFinding {
     let seen = error.to_string();
     match error {
-        ParseError::TransportVersion { .. } => Found::violation(Rule::TransportVersion, seen, "0"),
-        ParseError::UnassignedOpcode { byte } if *byte >= 0xc0 => {
-            Found::note(Rule::UnassignedOpcode, seen, "a manufacturer may use it among its own")
+        ParseError::TransportVersion { .. } => {
+            RawFinding::violation(Rule::TransportVersion, seen, "0")
         }
+        ParseError::UnassignedOpcode { byte } if *byte >= 0xc0 => RawFinding::note(
+            Rule::UnassignedOpcode,
+            seen,
+            "a manufacturer may use it among its own",
+        ),
         ParseError::UnassignedOpcode { .. } => {
-            Found::violation(Rule::UnassignedOpcode, seen, "an assigned opcode")
+            RawFinding::violation(Rule::UnassignedOpcode, seen, "an assigned opcode")
         }
-        ParseError::Fragment { .. } | ParseError::Ipv4HeaderLength { .. } => {
-            Found::violation(Rule::Ipv4Header, seen, "an IPv4 header of 20 bytes, and no fragment")
-        }
-        _ => Found::violation(Rule::DatagramLength, seen, "headers, padding and ICRC whole"),
+        ParseError::Fragment { .. } | ParseError::Ipv4HeaderLength { .. } => RawFinding::violation(
+            Rule::Ipv4Header,
+            seen,
+            "an IPv4 header of 20 bytes, and no fragment",
+        ),
+        _ => RawFinding::violation(Rule::DatagramLength, seen, "headers, padding and ICRC whole"),
     }
 }
 

@@ -6,7 +6,7 @@ use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 /// The largest window that zstd itself accepts by default. It bounds the memory that a file can claim.
-const LARGEST_WINDOW: u64 = 128 << 20;
+const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 
 /// The input as it is, or decompressed where it begins as gzip or zstd does. No `BufReader` is needed
 /// around it or in it.
@@ -35,7 +35,7 @@ struct Frames<R: BufRead> {
 
 impl<R: BufRead> Frames<R> {
     fn new(input: R) -> io::Result<Self> {
-        let frame = StreamingDecoder::new_with_max_window_size(input, LARGEST_WINDOW);
+        let frame = StreamingDecoder::new_with_max_window_size(input, MAX_ZSTD_WINDOW);
         Ok(Self { frame: Some(frame.map_err(io::Error::other)?) })
     }
 }

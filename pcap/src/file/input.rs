@@ -12,7 +12,7 @@
 use std::io::{self, Read};
 
 /// What is read at a time: large enough that calls cost little, small enough to stay in a cache.
-const PIECE: usize = 256 << 10;
+const READ_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Input<R> {
@@ -28,7 +28,7 @@ pub(crate) struct Input<R> {
 impl<R: Read> Input<R> {
     /// Reads `source`, in which no record is longer than `longest` bytes.
     pub(crate) fn new(source: R, longest: usize) -> Self {
-        Self { source, buffer: vec![0; PIECE], start: 0, len: 0, end: 0, longest }
+        Self { source, buffer: vec![0; READ_BYTES], start: 0, len: 0, end: 0, longest }
     }
 
     /// The bytes of the record that are read.
@@ -67,7 +67,7 @@ impl<R: Read> Input<R> {
         self.end -= self.start;
         self.start = 0;
         while self.end < need {
-            match self.source.read(&mut self.buffer[self.end..need.max(PIECE)]) {
+            match self.source.read(&mut self.buffer[self.end..need.max(READ_BYTES)]) {
                 Ok(0) => break,
                 Ok(n) => self.end += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -117,10 +117,10 @@ mod tests {
 
     #[test]
     fn records_across_the_ends_of_pieces_and_longer_ones_are_in_one_piece() {
-        let bytes: Vec<u8> = (0..=250).cycle().take(5 * PIECE).collect();
-        let mut input = Input::new(bytes.as_slice(), 2 * PIECE + 5);
+        let bytes: Vec<u8> = (0..=250).cycle().take(5 * READ_BYTES).collect();
+        let mut input = Input::new(bytes.as_slice(), 2 * READ_BYTES + 5);
         let mut at = 0;
-        for len in [PIECE - 1, 7, PIECE, 2 * PIECE + 5, 3, PIECE - 14] {
+        for len in [READ_BYTES - 1, 7, READ_BYTES, 2 * READ_BYTES + 5, 3, READ_BYTES - 14] {
             assert_eq!(input.begin(len).unwrap(), len);
             assert_eq!(input.record(), &bytes[at..at + len]);
             at += len;

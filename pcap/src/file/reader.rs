@@ -98,12 +98,12 @@ pub enum ReadError {
 }
 
 /// No record of a sane file is longer; a length beyond it is a lie.
-const LONGEST_RECORD: usize = 16 << 20;
+const MAX_RECORD_BYTES: usize = 16 << 20;
 /// Nor has one more interfaces in a section.
-const MOST_INTERFACES: usize = 1 << 16;
+const MAX_INTERFACES: usize = 1 << 16;
 const PCAP_HEADER: usize = 24;
 /// What stands before a record of pcap, at most.
-const LONGEST_HEADER: usize = 24;
+const MAX_RECORD_HEADER: usize = 24;
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// Types of blocks.
@@ -112,7 +112,7 @@ const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-const LONGEST_DESCRIPTION: usize = 64 << 10;
+const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
 
 const CONTRADICTION: &str = "its lengths contradict each other";
 const UNKNOWN_INTERFACE: &str = "it names an interface that was not described";
@@ -154,7 +154,7 @@ impl<R: Read> Reader<R> {
     ///
     /// [`ReadError::NotACapture`], or what keeps the header from being read.
     pub fn new(source: R) -> Result<Self, ReadError> {
-        let mut input = Input::new(source, LONGEST_RECORD + LONGEST_HEADER);
+        let mut input = Input::new(source, MAX_RECORD_BYTES + MAX_RECORD_HEADER);
         let mut header = [0; PCAP_HEADER];
         let have = input.begin(4)?;
         header[..have].copy_from_slice(input.record());
@@ -291,7 +291,7 @@ impl<R: Read> Reader<R> {
                 Ok(None)
             }
             INTERFACE => {
-                if interfaces.len() == MOST_INTERFACES {
+                if interfaces.len() == MAX_INTERFACES {
                     return Err(malformed("it is one interface more than 65536"));
                 }
                 interfaces.push(Interface::of_block(record, *big_endian).map_err(malformed)?);
@@ -329,7 +329,7 @@ impl<R: Read> Reader<R> {
 
     fn length(&self, len: u32) -> Result<usize, ReadError> {
         match usize::try_from(len) {
-            Ok(len) if len <= LONGEST_RECORD => Ok(len),
+            Ok(len) if len <= MAX_RECORD_BYTES => Ok(len),
             _ => Err(self.malformed("longer than 16 MiB")),
         }
     }
@@ -422,7 +422,7 @@ impl Interface {
     /// What a whole block describes.
     fn of_block(record: &[u8], big_endian: bool) -> Result<Self, &'static str> {
         // Each option takes more memory than bytes.
-        if record.len() > LONGEST_DESCRIPTION {
+        if record.len() > MAX_DESCRIPTION_BYTES {
             return Err("an interface's description of more than 64 KiB");
         }
         let parse = if big_endian { parse_block_be } else { parse_block_le };

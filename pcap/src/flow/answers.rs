@@ -9,10 +9,10 @@ use super::Seen;
 use super::record::Ends;
 
 /// Answers to atomics remembered: as many as any adapter keeps for repeated requests.
-const ATOMICS: usize = 128;
+const MAX_ATOMICS: usize = 128;
 
 /// READ responses remembered, to compare those that come again.
-const RESPONSES: usize = 256;
+const MAX_RESPONSES: usize = 256;
 
 /// How far the answers to the requests of one direction have come.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Reason {
     /// Whether a requester that heeds it may do so only now.
     pub(super) fn is_fresh(&self, now: Option<Duration>) -> bool {
         let waited = self.time.zip(now).and_then(|(then, now)| now.checked_sub(then));
-        waited.is_none_or(|waited| waited <= PROMPT)
+        waited.is_none_or(|waited| waited <= MAX_PROMPT_RESPONSE)
     }
 }
 
@@ -109,7 +109,7 @@ impl Reason {
 pub(super) const MSN_MASK: u32 = 0xff_ffff;
 
 /// A requester that has not gone back this long after a NAK did not heed it: its timer ran out.
-const PROMPT: Duration = Duration::from_millis(20);
+const MAX_PROMPT_RESPONSE: Duration = Duration::from_millis(20);
 
 impl Answers {
     /// The connection begins: nothing is answered and the MSN is 0.
@@ -171,7 +171,7 @@ impl Answers {
             let before = std::mem::replace(known, Response { psn, digest, packet });
             return (before.digest != digest).then_some(before.packet);
         }
-        if self.responses.len() == RESPONSES {
+        if self.responses.len() == MAX_RESPONSES {
             self.responses.pop_front();
         }
         self.responses.push_back(Response { psn, digest, packet });
@@ -189,7 +189,7 @@ impl Answers {
         if let Some(&(_, before, first)) = self.atomics.iter().find(|(known, _, _)| *known == psn) {
             return (before != value).then_some((first, before));
         }
-        if self.atomics.len() == ATOMICS {
+        if self.atomics.len() == MAX_ATOMICS {
             self.atomics.pop_front();
         }
         self.atomics.push_back((psn, value, packet));

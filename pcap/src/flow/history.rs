@@ -9,9 +9,9 @@ use super::answers::{Answers, Reason};
 use super::{Cause, Event, Repetition, Seen};
 
 /// Request packets among which the original of a copy is looked for.
-const SENT: usize = 64;
+const MAX_SENT_RECORDS: usize = 64;
 /// A shorter wait than this is no timeout.
-const SHORTEST_TIMEOUT: Duration = Duration::from_micros(500);
+const MIN_TIMEOUT: Duration = Duration::from_micros(500);
 
 /// The request packets of one direction, new ones and retransmissions.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ struct Again {
 impl History {
     /// Adds a request packet.
     pub(super) fn push(&mut self, seen: &Seen<'_>) {
-        if self.sent.len() == SENT {
+        if self.sent.len() == MAX_SENT_RECORDS {
             self.sent.pop_front();
         }
         let psn = seen.datagram.bth.psn;
@@ -132,7 +132,7 @@ impl History {
     /// Why a request comes again for which no answer asked.
     fn unasked(&self, seen: &Seen<'_>) -> Cause {
         match self.since(seen.time) {
-            Some(waited) if waited >= SHORTEST_TIMEOUT => Cause::Timeout { waited },
+            Some(waited) if waited >= MIN_TIMEOUT => Cause::Timeout { waited },
             _ => Cause::Unknown,
         }
     }

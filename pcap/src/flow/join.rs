@@ -8,9 +8,9 @@ use super::requests::Requests;
 use super::{Answering, Direction, Event, Joined, Seen};
 
 /// Directions that are looked at to find the one that an answer belongs to.
-const CANDIDATES: usize = 256;
+const MAX_CANDIDATES: usize = 256;
 /// Directions between two hosts among which each answer is looked for.
-const CHEAP_CANDIDATES: usize = 8;
+const MAX_CHEAP_CANDIDATES: usize = 8;
 
 impl Directions {
     /// Returns the direction of the requests that a packet in `direction` answers.
@@ -97,7 +97,7 @@ impl Directions {
     fn is_worth_search(&self, direction: Direction, unassigned: u32) -> bool {
         let back = self.between.get(&(direction.destination, direction.source));
         back.is_some_and(|back| {
-            back.len() <= CHEAP_CANDIDATES || unassigned.is_power_of_two() || unassigned == 0
+            back.len() <= MAX_CHEAP_CANDIDATES || unassigned.is_power_of_two() || unassigned == 0
         })
     }
 
@@ -107,7 +107,7 @@ impl Directions {
             return false;
         };
         let psn = seen.datagram.bth.psn;
-        let mut asked = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
+        let mut asked = back.iter().rev().take(MAX_CANDIDATES).filter_map(|candidate| {
             let half = self.halves.get(candidate)?;
             let is_free = half.other.is_none() && !half.is_over && *candidate != direction;
             let reliable = half.requests.transport.is_some_and(|of| of != Transport::Uc);
@@ -128,7 +128,7 @@ impl Directions {
         let back = self.between.get(&(direction.destination, direction.source))?;
         let sender = self.halves.get(&direction)?;
         let psn = seen.datagram.bth.psn;
-        let mut fitting = back.iter().rev().take(CANDIDATES).filter_map(|candidate| {
+        let mut fitting = back.iter().rev().take(MAX_CANDIDATES).filter_map(|candidate| {
             let half = self.halves.get(candidate)?;
             let free = half.other.is_none() && !half.is_over && *candidate != direction;
             let fits = half.requests.may_answer(psn) || half.requests.next == Some(psn);

@@ -10,7 +10,7 @@ use softroce::wire::cm::{Body, CommId, Message, Rep, Req};
 use super::{Direction, Event, Managing, Seen};
 
 /// Questions remembered: connections that are being made, or ended.
-const QUESTIONS: usize = 1024;
+const MAX_OPEN_REQUESTS: usize = 1024;
 
 /// What an MRA or a REJ answers, as the messages have it.
 const TO_REQ: u8 = 0;
@@ -19,12 +19,12 @@ const TO_REP: u8 = 1;
 /// The questions that were captured, for what answers them.
 #[derive(Debug, Default)]
 pub(super) struct Managers {
-    questions: VecDeque<Question>,
+    questions: VecDeque<OpenRequest>,
 }
 
 /// A REQ or DREQ.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct OpenRequest {
     from: IpAddr,
     to: IpAddr,
     /// What `from` calls the connection.
@@ -115,8 +115,8 @@ impl Managers {
             takes: req.responder_resources,
         });
         let (from, to, packet) = (seen.source, seen.destination, seen.number);
-        let question = Question { from, to, id, transaction, packet, offer, is_accepted: false };
-        let same = |known: &Question| {
+        let question = OpenRequest { from, to, id, transaction, packet, offer, is_accepted: false };
+        let same = |known: &OpenRequest| {
             (known.from, known.to, known.id) == (from, to, id)
                 && known.offer.is_some() == offer.is_some()
         };
@@ -126,7 +126,7 @@ impl Managers {
             Some(known) => *known = question,
             None => self.questions.push_back(question),
         }
-        if self.questions.len() > QUESTIONS {
+        if self.questions.len() > MAX_OPEN_REQUESTS {
             self.questions.pop_front();
         }
     }

@@ -6,7 +6,7 @@ use softroce::wire::{Position, Reth};
 use super::{Event, ReadResponse, Seen};
 
 /// Places remembered at which a READ was resumed; when there are more, it may have been at any.
-const RESUMED: usize = 16;
+const MAX_RESUMED_READS: usize = 16;
 
 /// A READ that may still be answered.
 #[derive(Debug)]
@@ -60,14 +60,17 @@ impl Read {
         self.due = self.due.saturating_add(1);
         self.has_holes = false;
         self.overtaken = None;
-        if from != self.psn && !self.resumed.contains(&from) && self.resumed.len() < RESUMED {
+        if from != self.psn
+            && !self.resumed.contains(&from)
+            && self.resumed.len() < MAX_RESUMED_READS
+        {
             self.resumed.push(from);
         }
     }
 
     /// Whether an answer may begin with `psn`.
     fn may_begin_at(&self, psn: Psn) -> bool {
-        psn == self.psn || self.resumed.contains(&psn) || self.resumed.len() == RESUMED
+        psn == self.psn || self.resumed.contains(&psn) || self.resumed.len() == MAX_RESUMED_READS
     }
 
     /// Whether this part of the answer, or a later one, was captured before.

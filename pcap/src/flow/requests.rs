@@ -17,7 +17,7 @@ use super::{Asking, Cause, Event, Repetition, Seen};
 /// A PSN further off than this is of another connection.
 pub(super) const FAR: u32 = 1 << 16;
 /// READs remembered: more than any adapter has outstanding.
-const READS: usize = 128;
+const MAX_READS: usize = 128;
 /// The requests in one direction of a connection, and what is known of their answers.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -296,7 +296,7 @@ impl Requests {
         }
         let (psn, reth) = (seen.datagram.bth.psn, seen.datagram.reth().unwrap_or_default());
         // As with records.
-        if self.reads.len() == READS {
+        if self.reads.len() == MAX_READS {
             self.reads.pop_front();
         }
         let mut read = Read::new(psn, count, reth);

@@ -14,7 +14,7 @@ use super::{Answering, Asking, Event, ReadResponse, Refusal, Seen};
 
 /// Copies that a network makes come this close together: also where it is a program that makes them, which the
 /// system lets wait for a processor.
-const COPIES: Duration = Duration::from_millis(20);
+const MAX_COPY_DELAY: Duration = Duration::from_millis(20);
 
 impl Requests {
     /// Takes an answer.
@@ -179,12 +179,13 @@ impl Requests {
             Some(nak) if nak.psn == psn => {
                 let apart = seen.time.zip(nak.time).and_then(|(now, then)| now.checked_sub(then));
                 // A request that comes ahead of its turn makes a responder send a NAK.
-                let is_prompt = self.history.since(seen.time).is_some_and(|since| since < COPIES);
+                let is_prompt =
+                    self.history.since(seen.time).is_some_and(|since| since < MAX_COPY_DELAY);
                 let certain = self.holes == 0
                     && !nak.is_heeded
                     && self.history.newest > nak.packet
                     && is_prompt
-                    && apart.is_some_and(|apart| apart >= COPIES);
+                    && apart.is_some_and(|apart| apart >= MAX_COPY_DELAY);
                 out.push(Refusal::SequenceNakAgain { first: nak.packet, certain }.into());
                 return;
             }

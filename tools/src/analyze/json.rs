@@ -9,14 +9,14 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use softroce::wire::cm;
 use softroce_pcap::analyze::{
-    self as pcap, Agreement, Analysis, Bins, Distribution, Doing, Flow, Messages, QUANTILES, Rate,
-    Stream, Words,
+    self as pcap, Analysis, Bins, CmExchange, CmMessage, Distribution, Flow, Messages, Phase,
+    QUANTILES, Rate, Stream,
 };
 
 use crate::check::Icrc;
 use crate::hex::hex;
 
-/// The object; `traces` are added to each stream.
+/// Returns the object; `traces` adds fields to each stream.
 pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -> impl Serialize {
     let counts = &analysis.counts;
     Whole {
@@ -35,7 +35,7 @@ pub(super) fn whole<'a>(name: &'a str, analysis: &'a Analysis, traces: Traces) -
     }
 }
 
-/// What is added to a stream.
+/// Returns further fields of a stream.
 pub(super) type Traces = fn(&Stream) -> Option<Value>;
 
 #[derive(Serialize)]
@@ -49,31 +49,31 @@ struct Whole<'a> {
     rejected: u64,
     stray_cnps: u64,
     not_followed: u64,
-    /// Of the first packet, in seconds since the Unix epoch.
+    /// Time of the first packet, in seconds since the Unix epoch.
     start: Option<f64>,
     duration_s: f64,
     flows: Vec<ShownFlow>,
 }
 
-/// A queue pair.
+/// Queue pair at one end of a flow.
 #[derive(Serialize)]
 struct End {
     ip: IpAddr,
     qp: Option<u32>,
 }
 
-/// What a flow and its streams both have.
+/// Figures of a flow or a stream.
 #[derive(Serialize)]
 struct Figures {
     operations: BTreeMap<&'static str, Operations>,
     #[serde(flatten)]
     traffic: Traffic,
-    /// Of messages, whatever they do.
+    /// Latency of all messages.
     latency_us: Percentiles,
     ack_rtt_us: Percentiles,
     retransmitted: Retransmitted,
     naks: BTreeMap<String, u64>,
-    /// RNR NAKs.
+    /// Number of RNR NAKs.
     rnr: u64,
     rnr_waits: Waits,
     timeouts: Waits,
@@ -117,10 +117,10 @@ struct Retransmitted {
     by_nak: u64,
     by_timeout: u64,
     by_rnr: u64,
-    /// For an answer to something later.
+    /// Retransmissions implied by an acknowledgement of a later request.
     implied: u64,
     unexplained: u64,
-    /// Of all these, what had been acknowledged in the capture.
+    /// Retransmissions of packets whose acknowledgement was captured before.
     spurious: u64,
     bytes: u64,
     read_answers: u64,
@@ -142,7 +142,7 @@ struct Missing {
 }
 
 impl Figures {
-    /// Of several streams: their sums, and all their times together.
+    /// Returns the sums over several streams, and the merged distributions.
     fn of(streams: &[&Stream], nanoseconds: u64) -> Self {
         let (mut latency, mut ack_rtt) = (Distribution::default(), Distribution::default());
         let mut by_kind: BTreeMap<&str, Messages> = BTreeMap::new();
@@ -172,7 +172,7 @@ impl Figures {
     }
 }
 
-/// The sum of a figure.
+/// Returns the sum of a figure over streams.
 fn sum(streams: &[&Stream], figure: impl Fn(&Stream) -> u64) -> u64 {
     streams.iter().map(|stream| figure(stream)).sum()
 }
@@ -253,9 +253,9 @@ struct ShownFlow {
     b: End,
     transport: &'static str,
     mtu: Option<usize>,
-    /// How it is known that the packets belong together.
+    /// How the two directions were joined.
     joined: &'static str,
-    /// The same in words.
+    /// The same as text.
     joined_how: &'static str,
     first_s: f64,
     duration_s: f64,
@@ -275,7 +275,7 @@ struct ShownStream {
     #[serde(flatten)]
     figures: Figures,
     in_flight: Value,
-    /// What its time went into.
+    /// Time in each phase.
     time_s: Map<String, Value>,
     goodput_over_time: Value,
     carried_over_time: Value,
@@ -299,13 +299,13 @@ impl ShownFlow {
             duration_s: seconds(flow.duration()),
             figures: Figures::of(&streams, flow.duration()),
             diagnosis: flow.reasons().iter().map(Diagnosis::of).collect(),
-            cm: flow.agreement.as_deref().map(agreement),
+            cm: flow.cm_exchange.as_deref().map(cm_exchange),
             streams: streams.iter().map(|stream| ShownStream::of(stream, traces)).collect(),
         }
     }
 }
 
-/// Something that the time of a stream went into, or that explains it.
+/// A cause of the duration of a stream, or a remarkable fact.
 #[derive(Serialize)]
 struct Diagnosis {
     what: &'static str,
@@ -332,7 +332,7 @@ impl Diagnosis {
 impl ShownStream {
     fn of(stream: &Stream, traces: Traces) -> Self {
         let direction = &stream.direction;
-        let spent = Doing::ALL.map(|doing| (doing.name(), stream.spent(doing)));
+        let spent = Phase::ALL.map(|phase| (phase.name(), stream.spent(phase)));
         let (bytes, packets) = (&stream.in_flight.bytes, &stream.in_flight.packets);
         Self {
             asker: End { ip: direction.source, qp: stream.from.map(|qp| qp.value()) },
@@ -371,18 +371,18 @@ fn rates(bins: &Bins) -> Value {
     })
 }
 
-fn agreement(agreement: &Agreement) -> Value {
+fn cm_exchange(cm_exchange: &CmExchange) -> Value {
     json!({
-        "asker": agreement.there.source,
-        "asked_s": seconds(agreement.asked),
-        "answered_s": seconds(agreement.answered),
-        "request": words(&agreement.request),
-        "reply": words(&agreement.reply),
+        "asker": cm_exchange.there.source,
+        "asked_s": seconds(cm_exchange.asked),
+        "answered_s": seconds(cm_exchange.answered),
+        "request": cm_message(&cm_exchange.request),
+        "reply": cm_message(&cm_exchange.reply),
     })
 }
 
-fn words(words: &Words) -> Value {
-    let fields = words.fields.iter().map(|(name, value)| {
+fn cm_message(cm_message: &CmMessage) -> Value {
+    let fields = cm_message.fields.iter().map(|(name, value)| {
         let value = match value {
             cm::Value::Flag(flag) => (*flag).into(),
             cm::Value::Number(number) => (*number).into(),
@@ -391,10 +391,10 @@ fn words(words: &Words) -> Value {
         ((*name).to_owned(), value)
     });
     let fields: Map<_, _> = fields.collect();
-    json!({ "fields": fields, "private_data": hex(&words.private_data) })
+    json!({ "fields": fields, "private_data": hex(&cm_message.private_data) })
 }
 
-/// A distribution of nanoseconds, in microseconds.
+/// Distribution in nanoseconds, printed in microseconds.
 struct Percentiles(Distribution);
 
 impl Percentiles {
@@ -423,7 +423,7 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// A name as a key.
+/// Returns a name as a JSON key.
 fn key(name: &str) -> String {
     name.replace(' ', "_")
 }

@@ -49,7 +49,7 @@ fn file(path: &Path, args: &AnalyzeArgs, out: &mut BufWriter<Stdout>) -> anyhow:
     } else if analysis.flows.is_empty() && !filters.is_empty() {
         output::warn(format_args!("{name}: no flow of {roce} RoCEv2 packets matches {filters}"));
     }
-    // What was read is printed also if the end is an error.
+    // The part before the error is printed too.
     end.with_context(|| name)
 }
 

@@ -13,7 +13,7 @@ use crate::capture;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-/// Charts use the words of the page, and it uses them.
+/// The two scripts use each other's functions.
 const SCRIPTS: [&str; 2] = [include_str!("page/plot.js"), include_str!("page/page.js")];
 
 /// Writes the page of a capture.
@@ -26,8 +26,7 @@ pub(super) fn write(path: &Path, input: &Path, analysis: &Analysis) -> anyhow::R
     out.write_all(page.as_bytes()).and_then(|()| out.flush()).with_context(told)
 }
 
-/// Fills in the parts. They are put in once and not looked at again, so that none of them is taken
-/// for the place of another.
+/// Fills in the parts of the page. Inserted text is not searched for further places.
 fn page(data: &str) -> String {
     let scripts = SCRIPTS.concat();
     let mut page = String::new();
@@ -46,7 +45,7 @@ fn page(data: &str) -> String {
     page
 }
 
-/// JSON that stands within a script element: nothing in it can end that, or begin a comment.
+/// Returns JSON for a script element: nothing in it can end the element or begin a comment.
 fn embedded(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
     Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
@@ -58,8 +57,8 @@ fn traces(stream: &Stream) -> Value {
     kept.map(|(name, trace)| (name.to_owned(), packed(trace))).collect::<Map<_, _>>().into()
 }
 
-/// Four numbers a point, in one list: time and lowest value, each less that of the point before, the
-/// highest less the lowest, and for how many it stands.
+/// Returns the points of a trace as a flat list of four numbers each: time and lowest value, both relative to the
+/// point before; the height of the range; the number of points that it stands for.
 fn packed(trace: &Trace) -> Value {
     let mut points = Vec::with_capacity(trace.cells().len() * 4);
     let (mut at, mut low) = (0, 0);
@@ -86,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_the_data_ends_its_element() {
+    fn data_cannot_end_its_element() {
         let hostile =
             json!({ "file": "</script><script>alert(1)</script><!-- & {style} {script}" });
         let text = embedded(&hostile).unwrap();
         assert!(!text.contains(['<', '>', '&']), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), hostile);
         let page = page(&text);
-        // What looks like a place to fill in is none, and every part is there once.
+        // Text that looks like a place to fill in is left as it is, and each part occurs once.
         assert!(page.contains(&text));
         assert_eq!(page.matches(STYLE).count(), 1);
         assert_eq!(page.matches("</script>").count(), 2);

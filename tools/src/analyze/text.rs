@@ -1,17 +1,17 @@
-//! An analysis for a terminal: what took the time first, then the figures.
+//! An analysis as text: the causes of the duration first, then the figures.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
 use softroce_pcap::analyze::{
-    Agreement, Analysis, Bins, Count, Digits, Distribution, End, Flow, Messages, QUANTILES, Rate,
-    Share, Size, Span, Stream, Words,
+    Analysis, Bins, CmExchange, CmMessage, Count, Digits, Distribution, End, Flow, Messages,
+    QUANTILES, Rate, Share, Size, Span, Stream,
 };
 
 use crate::hex::hex;
 use crate::output::{Paint, Palette};
 
-/// Writes it all; `detailed` flows with everything, the rest with a line each.
+/// Writes the analysis: `detailed` flows in full, one line for each further flow.
 pub(super) fn report(
     out: &mut impl Write,
     name: &str,
@@ -60,7 +60,7 @@ fn head(out: &mut impl Write, name: &str, analysis: &Analysis) -> io::Result<()>
     Ok(())
 }
 
-/// A line a flow.
+/// Writes a line for each flow.
 fn table(out: &mut impl Write, analysis: &Analysis) -> io::Result<()> {
     let ends: Vec<_> = analysis.flows.iter().map(ends).collect();
     let width = ends.iter().map(|ends| ends.len()).max().unwrap_or_default();
@@ -107,8 +107,8 @@ fn flow(out: &mut impl Write, number: usize, flow: &Flow, palette: Palette) -> i
         writeln!(out, "  {}", way(flow, stream))?;
         self::stream(out, stream)?;
     }
-    match &flow.agreement {
-        Some(agreement) => self::agreement(out, agreement),
+    match &flow.cm_exchange {
+        Some(cm_exchange) => self::cm_exchange(out, cm_exchange),
         None => Ok(()),
     }
 }
@@ -159,7 +159,7 @@ fn row_unless_empty(out: &mut impl Write, name: &str, text: &str) -> io::Result<
     if text.is_empty() { Ok(()) } else { row(out, name, text) }
 }
 
-/// `10.0.0.1 qp 0x000011 > 10.0.0.2 qp 0x000012`.
+/// Returns both ends of a flow: `10.0.0.1 qp 0x000011 > 10.0.0.2 qp 0x000012`.
 pub(super) fn ends(flow: &Flow) -> String {
     format!("{} > {}", end(&flow.a), end(&flow.b))
 }
@@ -171,7 +171,7 @@ fn end(end: &End) -> String {
     }
 }
 
-/// Who asks whom.
+/// Returns the side that sends the requests of a stream.
 fn way(flow: &Flow, stream: &Stream) -> String {
     let (a, b) = (flow.a.ip, flow.b.ip);
     let asks = (stream.direction.source, Some(stream.direction.qp));
@@ -182,13 +182,13 @@ fn way(flow: &Flow, stream: &Stream) -> String {
     }
 }
 
-/// `2048 of 65536 bytes, 12 of 100 bytes`.
+/// Returns sizes of messages: `2048 of 65536 bytes, 12 of 100 bytes`.
 fn operations(messages: &Messages) -> String {
     let mut sizes: Vec<_> = messages.sizes.iter().collect();
     sizes.sort_by_key(|(size, count)| (std::cmp::Reverse(**count), **size));
     let told = sizes.iter().take(4).map(|(size, count)| format!("{count} of {size} bytes"));
     let mut told: Vec<_> = told.collect();
-    // As long as there is room for another size, what has none is not known.
+    // While there is room for another size, messages without a size have an unknown one.
     let (other, unknown) = match sizes.len() < Messages::SIZES {
         true => (0, messages.other_sizes),
         false => (messages.other_sizes, 0),
@@ -269,24 +269,24 @@ fn network(stream: &Stream) -> String {
     ])
 }
 
-/// Those that are not zero.
+/// Lists the counts that are not zero.
 fn listed(counts: &[(u64, &str)]) -> String {
     let told = counts.iter().filter(|(count, _)| *count > 0);
     told.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
-fn agreement(out: &mut impl Write, agreement: &Agreement) -> io::Result<()> {
-    let took = Span(agreement.answered.saturating_sub(agreement.asked));
-    let asker = agreement.there.source;
+fn cm_exchange(out: &mut impl Write, cm_exchange: &CmExchange) -> io::Result<()> {
+    let took = Span(cm_exchange.answered.saturating_sub(cm_exchange.asked));
+    let asker = cm_exchange.there.source;
     writeln!(out, "  connection manager: {asker} asked, and was answered after {took}")?;
-    row(out, "REQ", Said(&agreement.request))?;
-    row(out, "REP", Said(&agreement.reply))
+    row(out, "REQ", CmFields(&cm_exchange.request))?;
+    row(out, "REP", CmFields(&cm_exchange.reply))
 }
 
-/// Fields that are not zero, and private data.
-struct Said<'a>(&'a Words);
+/// The fields of a message that are not zero, and its private data.
+struct CmFields<'a>(&'a CmMessage);
 
-impl Display for Said<'_> {
+impl Display for CmFields<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = self.0.fields.iter().map(|(name, value)| (name, value.to_string()));
         let told =
@@ -307,7 +307,7 @@ fn rate(rate: Option<Rate>) -> String {
 const COLUMNS: usize = 60;
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A rate over time, a bar a column; `None` when it lasts no time.
+/// Draws a rate over time with a bar for each column; `None` for an empty time.
 fn drawn(bins: &Bins, end: u64) -> Option<String> {
     let lasts = end.checked_sub(bins.start()).filter(|lasts| *lasts > 0)?;
     let count = usize::try_from(lasts / bins.width() + 1).ok()?;

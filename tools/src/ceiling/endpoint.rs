@@ -1,4 +1,4 @@
-//! One end of a raw UDP measurement: a socket with GSO and GRO, and the work done on each datagram.
+//! One end of a raw UDP measurement: a socket with GSO and GRO, and the work on each datagram.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -16,17 +16,17 @@ use nix::sys::socket::{
 };
 use softroce::wire::icrc::crc32;
 
-use super::shape::{Burst, ICRC};
+use super::shape::{Burst, ICRC_LEN};
 
-/// Receive and send buffers asked for: more than any window of ours.
+/// Requested size of receive and send buffers: more than any window.
 const SOCKET_BUFFER: usize = 16 << 20;
 
-/// Polls that find nothing before the CPU is offered to others. An end that is alone on its CPU
-/// loses nothing by it, and where both ends share one it is what lets the other run.
+/// Number of empty polls before the CPU is yielded. That costs nothing if this end has the CPU to itself, and lets
+/// the other end run if both share one.
 const POLLS_BEFORE_YIELD: u32 = 4096;
 
-/// How long an end that sleeps does so at most, before it looks at the clock.
-const NAP: Duration = Duration::from_millis(100);
+/// Maximum time that a sleeping end waits before it reads the clock.
+const SLEEP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A socket and its peer.
 pub(super) struct Endpoint {
@@ -38,15 +38,15 @@ pub(super) struct Endpoint {
     sleeps: bool,
 }
 
-/// A socket that does not know its peer yet.
-pub(super) struct Unpaired {
+/// A socket without a peer.
+pub(super) struct UnconnectedSocket {
     socket: UdpSocket,
     merge: bool,
 }
 
-impl Unpaired {
-    /// Binds a socket to any port of `ip`. The receive buffer is as large as allowed unless it is
-    /// given. With `merge` the kernel may hand over several datagrams at once.
+impl UnconnectedSocket {
+    /// Binds a socket to any port of `ip`. The receive buffer is as large as allowed unless it is given. With `merge`
+    /// the kernel may return several datagrams at once.
     pub(super) fn open(
         ip: IpAddr,
         receive_buffer: Option<usize>,
@@ -72,13 +72,13 @@ impl Unpaired {
         self.socket.local_addr()
     }
 
-    /// Bytes that the receive queue may hold, as the kernel counts them.
+    /// Returns the capacity of the receive queue, as the kernel counts it.
     pub(super) fn receive_buffer(&self) -> io::Result<usize> {
         Ok(getsockopt(&self.socket, RcvBuf)?)
     }
 
-    /// Segments that the kernel takes in one send: 128 since Linux 6.9, 64 before.
-    pub(super) fn most_segments(&self) -> io::Result<usize> {
+    /// Returns the maximum number of segments in one send: 128 since Linux 6.9, 64 before.
+    pub(super) fn max_segments(&self) -> io::Result<usize> {
         let taken = send_burst(&self.socket, &[0; 128], 1, self.address()?).is_ok();
         let mut buffer = [0; 128];
         while self.socket.recv(&mut buffer).is_ok() {}
@@ -92,19 +92,19 @@ impl Unpaired {
 }
 
 impl Endpoint {
-    /// From now on it sleeps until something comes, rather than poll.
+    /// Makes the end sleep until a datagram arrives instead of polling.
     pub(super) fn sleep(&mut self) -> io::Result<()> {
         self.sleeps = true;
         self.socket.set_nonblocking(false)?;
-        self.socket.set_read_timeout(Some(NAP))
+        self.socket.set_read_timeout(Some(SLEEP_TIMEOUT))
     }
 
-    /// Whether it is time to look at the clock, when nothing has come: that takes a sixth of a poll.
-    pub(super) fn has_waited(&self) -> bool {
+    /// Returns whether to read the clock after an empty poll, which takes a sixth of a poll.
+    pub(super) fn should_check_clock(&self) -> bool {
         self.sleeps || self.idle_polls.is_multiple_of(1024)
     }
 
-    /// Sends a burst, and waits while the queues are full.
+    /// Sends a burst; yields while the queues are full.
     pub(super) fn send(&self, burst: Burst, bytes: &[u8]) -> io::Result<()> {
         loop {
             let sent = match burst.count {
@@ -118,13 +118,12 @@ impl Endpoint {
         }
     }
 
-    /// Sends one datagram that is none of a message.
-    pub(super) fn tell(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends a datagram that is not part of a message.
+    pub(super) fn send_single(&self, bytes: &[u8]) -> io::Result<()> {
         self.send(Burst { count: 1, segment: bytes.len(), bytes: bytes.len() }, bytes)
     }
 
-    /// A received buffer, if there is one: its datagrams are `segment` bytes each, the last may be
-    /// shorter.
+    /// Returns a received buffer and the length of its datagrams, of which the last may be shorter.
     pub(super) fn receive<'b>(
         &mut self,
         buffer: &'b mut [u8],
@@ -150,13 +149,13 @@ impl Endpoint {
     }
 }
 
-/// Nothing there to receive, or no room to send.
+/// Returns whether there is nothing to receive, or no room to send.
 fn is_busy(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR))
 }
 
-/// Sends datagrams of `segment` bytes in one call, which the kernel cuts.
+/// Sends datagrams of `segment` bytes in one call, which the kernel segments.
 fn send_burst(socket: &UdpSocket, bytes: &[u8], segment: usize, to: SocketAddr) -> io::Result<()> {
     let slices = [IoSlice::new(bytes)];
     let segment = u16::try_from(segment).map_err(|_| Errno::EMSGSIZE)?;
@@ -166,7 +165,7 @@ fn send_burst(socket: &UdpSocket, bytes: &[u8], segment: usize, to: SocketAddr) 
     Ok(())
 }
 
-/// Receives what the kernel has merged, and says how long its datagrams are.
+/// Receives merged datagrams; returns their total length and the length of each.
 fn receive_merged(
     socket: &UdpSocket,
     control: &mut [u8],
@@ -182,37 +181,37 @@ fn receive_merged(
     Ok((message.bytes, segment.unwrap_or(message.bytes)))
 }
 
-/// Memory that payloads come from or go to, as registered memory would be.
+/// Memory for payloads, in the role of registered memory.
 pub(super) struct Region {
     bytes: Vec<u8>,
     next: usize,
 }
 
 impl Region {
-    /// More than a first-level cache, less than a last-level one.
+    /// Larger than a first-level cache, smaller than a last-level one.
     const BYTES: usize = 4 << 20;
 
     pub(super) fn new() -> Self {
         Self { bytes: vec![0x5a; Self::BYTES], next: 0 }
     }
 
-    /// Fills a datagram: the payload is copied from here, the CRC-32 computed over all before it.
+    /// Fills a datagram: copies the payload from here, and computes the CRC-32 over it.
     pub(super) fn fill(&mut self, datagram: &mut [u8]) {
-        let Some((body, crc)) = datagram.split_last_chunk_mut::<ICRC>() else { return };
+        let Some((body, crc)) = datagram.split_last_chunk_mut::<ICRC_LEN>() else { return };
         let piece = self.piece(body.len());
         body.copy_from_slice(&self.bytes[piece..piece + body.len()]);
         *crc = crc32(0, body).to_le_bytes();
     }
 
-    /// Takes a datagram: its CRC-32 is checked, the payload copied here. `false` when it is damaged.
+    /// Takes a datagram: copies the payload here; returns whether the CRC-32 matches.
     pub(super) fn take(&mut self, datagram: &[u8]) -> bool {
-        let Some((body, crc)) = datagram.split_last_chunk::<ICRC>() else { return false };
+        let Some((body, crc)) = datagram.split_last_chunk::<ICRC_LEN>() else { return false };
         let piece = self.piece(body.len());
         self.bytes[piece..piece + body.len()].copy_from_slice(body);
         crc32(0, body).to_le_bytes() == *crc
     }
 
-    /// Where the next `len` bytes are.
+    /// Returns the offset of the next `len` bytes.
     fn piece(&mut self, len: usize) -> usize {
         if self.next + len > self.bytes.len() {
             self.next = 0;

@@ -1,8 +1,8 @@
-//! What raw UDP carries on this path: the ceiling that every result is a fraction of.
+//! Raw UDP on the path of a test: the ceiling to which every result is compared.
 //!
-//! Two processes send datagrams in the shape of a test's packets through GSO and GRO, each copying
-//! every payload and computing a CRC-32 over it, with no protocol on top but a window. The loop is
-//! one of its own and shares nothing with the library's ports, so that it can judge them.
+//! Two processes send datagrams of the sizes of a test's packets through GSO and GRO. Each copies every payload and
+//! computes a CRC-32 over it; the only protocol is a window. The code shares nothing with the ports of the library,
+//! so that it can judge them.
 
 mod endpoint;
 mod pingpong;
@@ -19,224 +19,237 @@ use serde::{Deserialize, Serialize};
 pub(crate) use shape::{Operation, Shape};
 
 use crate::control::Control;
-use endpoint::{Endpoint, Unpaired};
-use pingpong::Player;
-use stream::{Allowance, Seen, Sending, Taking};
+use endpoint::{Endpoint, UnconnectedSocket};
+use pingpong::PingPong;
+use stream::{ReceiveWindow, StreamReceiver, StreamSender, StreamStats};
 
-/// What is to be measured.
+/// A measurement of raw UDP.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct Measurement {
     pub(crate) shape: Shape,
     pub(crate) pattern: Pattern,
     pub(crate) duration: Duration,
 }
 
-/// Who sends when.
+/// Direction of the messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Pattern {
-    /// One side a stream.
+    /// One side sends a stream.
     OneWay,
-    /// Both sides a stream each.
+    /// Both sides send a stream each.
     BothWays,
-    /// A message at a time, there and back.
+    /// One message at a time, back and forth.
     PingPong {
-        /// Both sides sleep until it comes, rather than poll.
+        /// Both sides sleep until a datagram arrives instead of polling.
         sleeps: bool,
     },
 }
 
-/// What a side tells the other before datagrams flow.
+/// Message of each side before datagrams flow.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Hello {
+struct SocketInfo {
     address: SocketAddr,
-    /// What its receive queue can take.
-    allowance: Allowance,
+    /// Window of the receive queue.
+    receive_window: ReceiveWindow,
 }
 
-/// What a measurement has found.
+/// Result of a measurement.
 pub(crate) struct Ceiling {
     pub(crate) messages: u64,
     pub(crate) seconds: f64,
-    /// Of streams, message bytes only.
+    /// Rate of message bytes in streams.
     pub(crate) gbit_per_s: f64,
     pub(crate) msg_per_s: f64,
-    /// Of a ping-pong, nanoseconds: of half a round trip, or of a whole one where a message is
-    /// answered.
+    /// Times of a ping-pong in nanoseconds: half round trips, or whole ones of READs and atomics.
     pub(crate) times: Option<Histogram<u64>>,
-    /// What keeps the figure from saying what UDP can do.
-    pub(crate) doubts: Vec<String>,
+    /// Reasons why the result may be below the capacity of UDP.
+    pub(crate) warnings: Vec<String>,
 }
 
-/// One side's part in a measurement.
-pub(crate) struct Party<'c> {
-    /// To the other side.
+/// One side of a measurement.
+pub(crate) struct RawUdpSide<'c> {
+    /// Control connection to the other side.
     pub(crate) control: &'c mut Control,
-    /// Our address.
+    /// Local address.
     pub(crate) ip: IpAddr,
-    /// The receive buffer wished for.
+    /// Requested receive buffer.
     pub(crate) receive_buffer: Option<usize>,
 }
 
-impl Party<'_> {
-    /// Measures, with a peer that [`serve`](Self::serve)s the same order.
-    pub(crate) fn measure(mut self, order: Order) -> anyhow::Result<Ceiling> {
-        let shape = order.shape;
-        match order.active_role() {
+impl RawUdpSide<'_> {
+    /// Measures with a peer that runs [`serve`](Self::serve) with the same parameters.
+    pub(crate) fn measure(mut self, measurement: Measurement) -> anyhow::Result<Ceiling> {
+        let shape = measurement.shape;
+        match measurement.active_role() {
             Role::Sender => {
-                let sent = self.meet(order, Role::Sender)?.send(order)?;
+                let sent = self.exchange_addresses(measurement, Role::Sender)?.send(measurement)?;
                 let received = self.control.receive()?;
                 Ok(Ceiling::of_streams(shape, &[(sent, received)]))
             }
             Role::Receiver => {
-                let received = self.meet(order, Role::Receiver)?.receive()?;
+                let received = self.exchange_addresses(measurement, Role::Receiver)?.receive()?;
                 let sent = self.control.receive()?;
                 Ok(Ceiling::of_streams(shape, &[(sent, received)]))
             }
             Role::Both => {
-                let out = self.meet(order, Role::Sender)?;
-                let back = self.meet(order, Role::Receiver)?;
-                let (sent, received) = both_ways(out, back, order)?;
+                let out = self.exchange_addresses(measurement, Role::Sender)?;
+                let back = self.exchange_addresses(measurement, Role::Receiver)?;
+                let (sent, received) = both_ways(out, back, measurement)?;
                 let (their_sent, their_received) = self.control.receive()?;
                 Ok(Ceiling::of_streams(shape, &[(sent, their_received), (their_sent, received)]))
             }
-            Role::Player => {
+            Role::PingPong => {
                 let ways = if shape.operation.is_answered() { 1 } else { 2 };
-                let mut meeting = self.meet(order, Role::Player)?;
+                let mut pair = self.exchange_addresses(measurement, Role::PingPong)?;
                 let times =
-                    meeting.player(shape.ping(), shape.pong()).serve(order.duration, ways)?;
+                    pair.ping_pong(shape.ping(), shape.pong()).serve(measurement.duration, ways)?;
                 Ok(Ceiling::of_ping_pong(shape, ways, times))
             }
         }
     }
 
-    /// Plays the other side of [`measure`](Self::measure).
-    pub(crate) fn serve(mut self, order: Order) -> anyhow::Result<()> {
-        let shape = order.shape;
-        match order.active_role() {
+    /// Runs the other side of [`measure`](Self::measure).
+    pub(crate) fn serve(mut self, measurement: Measurement) -> anyhow::Result<()> {
+        let shape = measurement.shape;
+        match measurement.active_role() {
             Role::Sender => {
-                let received = self.meet(order, Role::Receiver)?.receive()?;
+                let received = self.exchange_addresses(measurement, Role::Receiver)?.receive()?;
                 self.control.send(&received)
             }
             Role::Receiver => {
-                let sent = self.meet(order, Role::Sender)?.send(order)?;
+                let sent = self.exchange_addresses(measurement, Role::Sender)?.send(measurement)?;
                 self.control.send(&sent)
             }
             Role::Both => {
-                let back = self.meet(order, Role::Receiver)?;
-                let out = self.meet(order, Role::Sender)?;
-                self.control.send(&both_ways(out, back, order)?)
+                let back = self.exchange_addresses(measurement, Role::Receiver)?;
+                let out = self.exchange_addresses(measurement, Role::Sender)?;
+                self.control.send(&both_ways(out, back, measurement)?)
             }
-            Role::Player => {
-                self.meet(order, Role::Player)?.player(shape.pong(), shape.ping()).echo()
-            }
+            Role::PingPong => self
+                .exchange_addresses(measurement, Role::PingPong)?
+                .ping_pong(shape.pong(), shape.ping())
+                .echo(),
         }
     }
 
-    /// Opens a socket and learns of the peer's.
-    fn meet(&mut self, order: Order, role: Role) -> anyhow::Result<Meeting> {
+    /// Opens a socket and exchanges its address with that of the peer.
+    fn exchange_addresses(
+        &mut self,
+        measurement: Measurement,
+        role: Role,
+    ) -> anyhow::Result<SocketPair> {
         let merge = match role {
-            // Acknowledgements are of one size, and two of them merged would be taken for one.
+            // Acknowledgements have one size, so two merged ones would look like one.
             Role::Sender => false,
             Role::Receiver | Role::Both => true,
-            Role::Player => order.shape.packets() > 1,
+            Role::PingPong => measurement.shape.packets() > 1,
         };
-        let own = Unpaired::open(self.ip, self.receive_buffer, merge)?;
-        let most_segments = own.most_segments()?;
-        let allowance = Allowance::of(order.shape, most_segments, own.receive_buffer()?);
-        self.control.send(&Hello { address: own.address()?, allowance })?;
-        let peer: Hello = self.control.receive().context("the other side's UDP address")?;
-        let segments = most_segments.min(peer.allowance.segments);
-        let to_peer = Allowance { segments, ..peer.allowance };
+        let own = UnconnectedSocket::open(self.ip, self.receive_buffer, merge)?;
+        let max_segments = own.max_segments()?;
+        let receive_window =
+            ReceiveWindow::of(measurement.shape, max_segments, own.receive_buffer()?);
+        self.control.send(&SocketInfo { address: own.address()?, receive_window })?;
+        let peer: SocketInfo = self.control.receive().context("the other side's UDP address")?;
+        let segments = max_segments.min(peer.receive_window.segments);
+        let to_peer = ReceiveWindow { segments, ..peer.receive_window };
         let mut end = own.pair(peer.address);
-        if order.pattern == (Pattern::PingPong { sleeps: true }) {
+        if measurement.pattern == (Pattern::PingPong { sleeps: true }) {
             end.sleep()?;
         }
-        Ok(Meeting { end, from_peer: allowance, to_peer })
+        Ok(SocketPair { end, from_peer: receive_window, to_peer })
     }
 }
 
-/// What a side does.
+/// Role of a side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Sender,
     Receiver,
     Both,
-    Player,
+    PingPong,
 }
 
-impl Order {
-    /// What the side does that measures.
+impl Measurement {
+    /// Returns the role of the measuring side.
     fn active_role(&self) -> Role {
         match (self.pattern, self.shape.operation) {
-            (Pattern::PingPong { .. }, _) => Role::Player,
+            (Pattern::PingPong { .. }, _) => Role::PingPong,
             (Pattern::BothWays, _) => Role::Both,
-            // Its data comes from the peer.
+            // The data comes from the peer.
             (Pattern::OneWay, Operation::Read) => Role::Receiver,
             (Pattern::OneWay, _) => Role::Sender,
         }
     }
 }
 
-/// Two sockets that know each other.
-struct Meeting {
+/// A socket connected to its peer.
+struct SocketPair {
     end: Endpoint,
-    from_peer: Allowance,
-    to_peer: Allowance,
+    from_peer: ReceiveWindow,
+    to_peer: ReceiveWindow,
 }
 
-impl Meeting {
-    fn send(mut self, order: Order) -> anyhow::Result<Seen> {
-        let mut sending = Sending::new(&mut self.end, order.shape, self.to_peer, order.duration);
+impl SocketPair {
+    fn send(mut self, measurement: Measurement) -> anyhow::Result<StreamStats> {
+        let mut sending =
+            StreamSender::new(&mut self.end, measurement.shape, self.to_peer, measurement.duration);
         while sending.step()? {}
-        Ok(sending.seen())
+        Ok(sending.stats())
     }
 
-    fn receive(mut self) -> anyhow::Result<Seen> {
-        let mut taking = Taking::new(&mut self.end, self.from_peer);
+    fn receive(mut self) -> anyhow::Result<StreamStats> {
+        let mut taking = StreamReceiver::new(&mut self.end, self.from_peer);
         while taking.step()? {}
-        Ok(taking.seen())
+        Ok(taking.stats())
     }
 
-    fn player(&mut self, sends: Shape, takes: Shape) -> Player<'_> {
-        Player::new(&mut self.end, sends, takes, self.to_peer.segments)
+    fn ping_pong(&mut self, sends: Shape, takes: Shape) -> PingPong<'_> {
+        PingPong::new(&mut self.end, sends, takes, self.to_peer.segments)
     }
 }
 
-/// Sends and receives by turns, on a pair of sockets each; returns what was sent and received.
-fn both_ways(mut out: Meeting, mut back: Meeting, order: Order) -> anyhow::Result<(Seen, Seen)> {
-    let mut sending = Sending::new(&mut out.end, order.shape, out.to_peer, order.duration);
-    let mut taking = Taking::new(&mut back.end, back.from_peer);
+/// Sends and receives alternately, on a socket each; returns what was sent and received.
+fn both_ways(
+    mut out: SocketPair,
+    mut back: SocketPair,
+    measurement: Measurement,
+) -> anyhow::Result<(StreamStats, StreamStats)> {
+    let mut sending =
+        StreamSender::new(&mut out.end, measurement.shape, out.to_peer, measurement.duration);
+    let mut taking = StreamReceiver::new(&mut back.end, back.from_peer);
     let (mut sends, mut takes) = (true, true);
     while sends || takes {
         sends = sends && sending.step()?;
         takes = takes && taking.step()?;
     }
-    Ok((sending.seen(), taking.seen()))
+    Ok((sending.stats(), taking.stats()))
 }
 
 impl Ceiling {
-    /// The sum of streams, of each what was sent and received.
-    fn of_streams(shape: Shape, streams: &[(Seen, Seen)]) -> Self {
-        let sum = |part: fn(&(Seen, Seen)) -> u64| streams.iter().map(part).sum::<u64>();
-        let mut doubts = Vec::new();
+    /// Returns the sum of streams; each has the statistics of sender and receiver.
+    fn of_streams(shape: Shape, streams: &[(StreamStats, StreamStats)]) -> Self {
+        let sum =
+            |part: fn(&(StreamStats, StreamStats)) -> u64| streams.iter().map(part).sum::<u64>();
+        let mut warnings = Vec::new();
         let stalls = sum(|(sent, _)| sent.stalls);
         let (sent, received) = (sum(|(sent, _)| sent.datagrams), sum(|(_, got)| got.datagrams));
         if stalls > 0 || received < sent {
             let lost = sent.saturating_sub(received);
-            doubts.push(format!("{lost} of {sent} raw datagrams were lost, with {stalls} stalls"));
+            warnings
+                .push(format!("{lost} of {sent} raw datagrams were lost, with {stalls} stalls"));
         }
         let damaged = sum(|(_, received)| received.damaged);
         if damaged > 0 {
-            doubts.push(format!("{damaged} raw datagrams were damaged"));
+            warnings.push(format!("{damaged} raw datagrams were damaged"));
         }
         let shares = streams.iter().flat_map(|(sent, got)| [sent.cpu_share, got.cpu_share]);
         let share = shares.fold(1.0, f64::min);
         if share < 0.9 {
             let percent = share * 100.0;
-            doubts.push(format!("the machine is busy: a side had {percent:.0} % of a CPU"));
+            warnings.push(format!("the machine is busy: a side had {percent:.0} % of a CPU"));
         }
-        let rate = |seen: &Seen| {
-            seen.bytes as f64 / shape.wire_bytes() as f64 / seen.seconds.max(f64::EPSILON)
+        let rate = |stats: &StreamStats| {
+            stats.bytes as f64 / shape.wire_bytes() as f64 / stats.seconds.max(f64::EPSILON)
         };
         let msg_per_s = streams.iter().map(|(_, received)| rate(received)).sum::<f64>();
         Self {
@@ -245,11 +258,11 @@ impl Ceiling {
             gbit_per_s: msg_per_s * shape.size as f64 * 8e-9,
             msg_per_s,
             times: None,
-            doubts,
+            warnings,
         }
     }
 
-    /// Of times that are a round trip divided by `ways`.
+    /// Returns the result of times that are round trips divided by `ways`.
     fn of_ping_pong(shape: Shape, ways: u32, times: Histogram<u64>) -> Self {
         let messages = times.len();
         let mean = times.mean() * 1e-9;
@@ -259,7 +272,7 @@ impl Ceiling {
             gbit_per_s: shape.size as f64 * 8e-9 / mean.max(f64::EPSILON),
             msg_per_s: 1.0 / mean.max(f64::EPSILON),
             times: Some(times),
-            doubts: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! There and back: a message at a time, both sides polling, or both asleep until it comes.
+//! One message at a time, back and forth; both sides poll, or both sleep.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::endpoint::{Endpoint, Region};
 use super::shape::{Burst, Bursts, Shape};
 use crate::clock;
 
-/// On a path that loses nothing every reply comes; a stream is what copes with loss.
-const PATIENCE: Duration = Duration::from_secs(1);
-const SILENCE: Duration = Duration::from_secs(5);
-/// Exchanges, in a tenth of the time at most, before the measuring starts: caches, branch
-/// predictors, page faults.
-const WARM_UP: u64 = 200;
-const STOP: [u8; 1] = [0xff];
+/// Time without a reply after which the measurement fails: latency cannot be measured with loss.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of exchanges before the measurement, which fill caches and take page faults; they take at most a
+/// tenth of the time.
+const WARM_UP_EXCHANGES: u64 = 200;
+const STOP_DATAGRAM: [u8; 1] = [0xff];
 
-/// Sends and takes whole messages.
-pub(super) struct Player<'e> {
+/// Sends and receives whole messages.
+pub(super) struct PingPong<'e> {
     end: &'e mut Endpoint,
-    /// What it sends.
+    /// Bursts of the sent message.
     bursts: Vec<Burst>,
-    /// Bytes of what it is sent.
+    /// Bytes of the received message.
     expected: usize,
     sent: Region,
     received: Region,
@@ -30,17 +30,17 @@ pub(super) struct Player<'e> {
     buffer: Vec<u8>,
 }
 
-impl<'e> Player<'e> {
-    /// A player who sends messages of one shape and is sent messages of another.
+impl<'e> PingPong<'e> {
+    /// Creates a side that sends messages of one shape and receives those of another.
     pub(super) fn new(
         end: &'e mut Endpoint,
         sends: Shape,
         takes: Shape,
-        most_segments: usize,
+        max_segments: usize,
     ) -> Self {
         Self {
             end,
-            bursts: Bursts::message(sends, most_segments),
+            bursts: Bursts::message(sends, max_segments),
             expected: takes.wire_bytes(),
             sent: Region::new(),
             received: Region::new(),
@@ -49,8 +49,7 @@ impl<'e> Player<'e> {
         }
     }
 
-    /// Plays for as long as `duration` says; the histogram has round trips, each divided by `ways`,
-    /// in nanoseconds.
+    /// Exchanges messages for `duration`; the histogram has round trips in nanoseconds, each divided by `ways`.
     pub(super) fn serve(
         &mut self,
         duration: Duration,
@@ -62,22 +61,22 @@ impl<'e> Player<'e> {
         let mut exchanges = 0;
         while before - start < duration || times.is_empty() {
             self.send()?;
-            ensure!(self.take(PATIENCE)?, "the other side answered with a stop");
+            ensure!(self.take(REPLY_TIMEOUT)?, "the other side answered with a stop");
             let after = clock::now();
             exchanges += 1;
-            if exchanges > WARM_UP || after - start > duration / 10 {
+            if exchanges > WARM_UP_EXCHANGES || after - start > duration / 10 {
                 let time = (after - before) / ways;
                 times.saturating_record(u64::try_from(time.as_nanos())?);
             }
             before = after;
         }
-        self.end.tell(&STOP)?;
+        self.end.send_single(&STOP_DATAGRAM)?;
         Ok(times)
     }
 
-    /// Returns every message until a stop comes.
+    /// Returns every message until a stop arrives.
     pub(super) fn echo(&mut self) -> anyhow::Result<()> {
-        while self.take(SILENCE)? {
+        while self.take(IDLE_TIMEOUT)? {
             self.send()?;
         }
         Ok(())
@@ -92,20 +91,20 @@ impl<'e> Player<'e> {
         Ok(())
     }
 
-    /// Takes a whole message; `false` when a stop came instead.
+    /// Receives a whole message; returns `false` if a stop arrives instead.
     fn take(&mut self, patience: Duration) -> anyhow::Result<bool> {
         let mut missing = self.expected;
         let mut start = None;
         while missing > 0 {
             let Some((data, segment)) = self.end.receive(&mut self.buffer)? else {
-                if self.end.has_waited() {
+                if self.end.should_check_clock() {
                     let now = clock::now();
                     let waited = now - *start.get_or_insert(now);
                     ensure!(waited < patience, "no datagram from the other side for {waited:.1?}");
                 }
                 continue;
             };
-            if data == STOP {
+            if data == STOP_DATAGRAM {
                 return Ok(false);
             }
             for datagram in data.chunks(segment) {

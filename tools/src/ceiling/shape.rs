@@ -1,55 +1,55 @@
-//! The packets of a message, and how GSO sends carry a stream of such messages.
+//! The packets of a message, and how GSO sends carry a stream of messages.
 
 use serde::{Deserialize, Serialize};
 
 /// Base transport header.
-const BTH: usize = 12;
+const BTH_LEN: usize = 12;
 /// Datagram extended transport header, in every packet of UD.
-const DETH: usize = 8;
+const DETH_LEN: usize = 8;
 /// RDMA extended transport header, in the first packet of a WRITE.
-const RETH: usize = 16;
+const RETH_LEN: usize = 16;
 /// Immediate data, in the last packet of a message that has any.
-const IMM: usize = 4;
+const IMM_LEN: usize = 4;
 /// ACK extended transport header, in the first and last packet of a READ response.
-const AETH: usize = 4;
+const AETH_LEN: usize = 4;
 /// Atomic extended transport header, in the request.
-const ATOMIC_ETH: usize = 28;
+const ATOMIC_ETH_LEN: usize = 28;
 /// The value that an atomic returns.
-const ATOMIC_ACK_ETH: usize = 8;
+const ATOMIC_ACK_ETH_LEN: usize = 8;
 /// Invariant CRC, behind every packet.
-pub(super) const ICRC: usize = 4;
-/// The largest UDP payload over IPv4.
-const MOST_BYTES: usize = 65_507;
+pub(super) const ICRC_LEN: usize = 4;
+/// Maximum UDP payload over IPv4.
+const MAX_UDP_PAYLOAD: usize = 65_507;
 
-/// Whose packets are counted.
+/// Operation whose packets are imitated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Operation {
-    /// All packets of a message are alike.
+    /// All packets of a message have the same headers.
     Send,
-    /// A message is one packet and has the DETH.
+    /// A message is one packet with a DETH.
     Datagram,
-    /// The first has the RETH.
+    /// The first packet has a RETH.
     Write,
-    /// The same, and the last has immediate data.
+    /// The first packet has a RETH, and the last immediate data.
     WriteImm,
-    /// First and last have the AETH. The packets are those of the response.
+    /// The packets of a READ response: the first and last have an AETH.
     Read,
-    /// What asks for it: one packet.
+    /// A READ request: one packet.
     ReadRequest,
-    /// One packet, the request.
+    /// An atomic request: one packet.
     Atomic,
-    /// What is returned for it: one packet.
+    /// An atomic acknowledgement: one packet.
     AtomicAnswer,
 }
 
 impl Operation {
-    /// Whether a ping-pong asks and is answered, rather than going there and back.
+    /// Returns whether a ping-pong consists of request and response, instead of two equal messages.
     pub(crate) fn is_answered(self) -> bool {
         matches!(self, Self::Read | Self::Atomic)
     }
 }
 
-/// Messages of one size, cut at one MTU.
+/// Messages of one size, segmented at one MTU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Shape {
     pub(crate) operation: Operation,
@@ -60,7 +60,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Packets of a message.
+    /// Returns the number of packets in a message.
     pub(crate) fn packets(&self) -> usize {
         match self.operation {
             Operation::ReadRequest | Operation::Atomic | Operation::AtomicAnswer => 1,
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// What the active side of a ping-pong sends.
+    /// Returns the shape that the active side of a ping-pong sends.
     pub(super) fn ping(self) -> Self {
         match self.operation {
             Operation::Read => Self { operation: Operation::ReadRequest, ..self },
@@ -76,7 +76,7 @@ impl Shape {
         }
     }
 
-    /// And what the other side sends.
+    /// Returns the shape that the other side sends.
     pub(super) fn pong(self) -> Self {
         match self.operation {
             Operation::Atomic => Self { operation: Operation::AtomicAnswer, ..self },
@@ -84,36 +84,36 @@ impl Shape {
         }
     }
 
-    /// Bytes of the UDP payload that is packet `index` of a message.
+    /// Returns the UDP payload length of packet `index` of a message.
     pub(super) fn datagram(&self, index: usize) -> usize {
         let (first, last) = (index == 0, index + 1 == self.packets());
         let when = |condition, bytes| if condition { bytes } else { 0 };
         let extension = match self.operation {
             Operation::Send => 0,
-            Operation::Datagram => DETH,
-            Operation::Write => when(first, RETH),
-            Operation::WriteImm => when(first, RETH) + when(last, IMM),
-            Operation::Read => when(first || last, AETH),
-            Operation::ReadRequest => return BTH + RETH + ICRC,
-            Operation::Atomic => return BTH + ATOMIC_ETH + ICRC,
-            Operation::AtomicAnswer => return BTH + AETH + ATOMIC_ACK_ETH + ICRC,
+            Operation::Datagram => DETH_LEN,
+            Operation::Write => when(first, RETH_LEN),
+            Operation::WriteImm => when(first, RETH_LEN) + when(last, IMM_LEN),
+            Operation::Read => when(first || last, AETH_LEN),
+            Operation::ReadRequest => return BTH_LEN + RETH_LEN + ICRC_LEN,
+            Operation::Atomic => return BTH_LEN + ATOMIC_ETH_LEN + ICRC_LEN,
+            Operation::AtomicAnswer => return BTH_LEN + AETH_LEN + ATOMIC_ACK_ETH_LEN + ICRC_LEN,
         };
         let payload = if last { self.size - index * self.mtu } else { self.mtu };
-        BTH + extension + payload.next_multiple_of(4) + ICRC
+        BTH_LEN + extension + payload.next_multiple_of(4) + ICRC_LEN
     }
 
-    /// Bytes of all datagrams of a message.
+    /// Returns the length of all datagrams of a message.
     pub(super) fn wire_bytes(&self) -> usize {
         (0..self.packets()).map(|index| self.datagram(index)).sum()
     }
 }
 
-/// What one send carries: `count` datagrams of `segment` bytes, of which the last may be shorter.
+/// The datagrams of one send: `count` of `segment` bytes, of which the last may be shorter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Burst {
     pub(super) count: usize,
     pub(super) segment: usize,
-    /// Bytes in all.
+    /// Total length.
     pub(super) bytes: usize,
 }
 
@@ -121,21 +121,21 @@ pub(super) struct Burst {
 #[derive(Clone, Debug)]
 pub(super) struct Bursts {
     shape: Shape,
-    /// Of the current message.
+    /// Index in the current message.
     next_packet: usize,
-    most_segments: usize,
+    max_segments: usize,
     across_messages: bool,
 }
 
 impl Bursts {
-    /// Of an endless stream; the kernel takes `most_segments` in one send.
-    pub(super) fn stream(shape: Shape, most_segments: usize) -> Self {
-        Self { shape, next_packet: 0, most_segments, across_messages: true }
+    /// Returns the bursts of an endless stream; the kernel takes `max_segments` in one send.
+    pub(super) fn stream(shape: Shape, max_segments: usize) -> Self {
+        Self { shape, next_packet: 0, max_segments, across_messages: true }
     }
 
-    /// Of one message.
-    pub(super) fn message(shape: Shape, most_segments: usize) -> Vec<Burst> {
-        let mut bursts = Self { across_messages: false, ..Self::stream(shape, most_segments) };
+    /// Returns the bursts of one message.
+    pub(super) fn message(shape: Shape, max_segments: usize) -> Vec<Burst> {
+        let mut bursts = Self { across_messages: false, ..Self::stream(shape, max_segments) };
         let mut all = vec![bursts.next()];
         while bursts.next_packet != 0 {
             all.push(bursts.next());
@@ -143,18 +143,18 @@ impl Bursts {
         all
     }
 
-    /// The next burst: equal datagrams, as many as one send takes.
+    /// Returns the next burst: equal datagrams, as many as one send takes.
     ///
-    /// A shorter one ends a burst. The last of a message may; the second of a WRITE does not, though
-    /// it is shorter than the first, because that would leave one packet less for the burst behind.
+    /// A shorter datagram ends a burst. Only the last packet of a message does so; the second packet of a WRITE,
+    /// which is shorter than the first, starts a new burst instead.
     pub(super) fn next(&mut self) -> Burst {
         let segment = self.shape.datagram(self.next_packet);
         let mut burst = Burst { count: 1, segment, bytes: segment };
         self.step();
-        while burst.count < self.most_segments && (self.across_messages || self.next_packet != 0) {
+        while burst.count < self.max_segments && (self.across_messages || self.next_packet != 0) {
             let len = self.shape.datagram(self.next_packet);
             let is_last = self.next_packet + 1 == self.shape.packets();
-            let fits = burst.bytes + len <= MOST_BYTES;
+            let fits = burst.bytes + len <= MAX_UDP_PAYLOAD;
             if !fits || len > segment || len < segment && !is_last {
                 break;
             }
@@ -186,7 +186,7 @@ mod tests {
     fn the_first_of_a_write_travels_alone() {
         let expected = [(1, 4128), (15, 15 * 4112), (1, 4128), (15, 15 * 4112)];
         assert_eq!(bursts(Operation::Write, 65536, 4096, 4), expected);
-        // 63 packets of 1040 bytes are more than one send takes.
+        // One send takes fewer than 63 packets of 1040 bytes.
         let expected = [(1, 1056), (62, 62 * 1040), (1, 1040), (1, 1056)];
         assert_eq!(bursts(Operation::Write, 65536, 1024, 4), expected);
     }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn immediate_data_makes_the_last_packet_the_longest_behind_the_first() {
-        // The FIRST, two alike, and the LAST, which is longer than a burst of those.
+        // FIRST, two equal MIDDLEs, and LAST, which is longer than those.
         let expected = [(1, 1056), (2, 2 * 1040), (1, 1044), (1, 1056)];
         assert_eq!(bursts(Operation::WriteImm, 4096, 1024, 4), expected);
     }

@@ -1,4 +1,4 @@
-//! Reads what devices write with `SOFTROCE_COUNTERS`.
+//! Reads the files that devices write with `SOFTROCE_COUNTERS`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,12 +34,12 @@ fn parse(text: &str) -> anyhow::Result<Vec<Column>> {
         things[at].1.insert(name, value);
     }
     if things.is_empty() {
-        bail!("no counters of a device: expected a file written with SOFTROCE_COUNTERS");
+        bail!("no counters found: expected a file written with SOFTROCE_COUNTERS");
     }
     Ok(things.into_iter().map(|(labels, values)| Column::new(&heading(&labels), values)).collect())
 }
 
-/// What a thing is called.
+/// Returns the heading of a device or queue pair.
 fn heading(labels: &Labels) -> String {
     let of = |name: &str| labels.get(name).map_or("?", String::as_str);
     match labels.get("qp") {
@@ -48,7 +48,7 @@ fn heading(labels: &Labels) -> String {
     }
 }
 
-/// The counter's name, its labels and its value.
+/// Returns name, labels and value of a counter.
 fn series(line: &str) -> Option<(String, Labels, u64)> {
     let (series, value) = line.rsplit_once(' ')?;
     let (metric, labels) = series.split_once('{')?;
@@ -57,7 +57,7 @@ fn series(line: &str) -> Option<(String, Labels, u64)> {
     Some((name.to_owned(), labels_of(labels)?, value.parse().ok()?))
 }
 
-/// The labels behind an opening brace, up to the closing one.
+/// Returns the labels between an opening brace and the closing one.
 fn labels_of(mut text: &str) -> Option<Labels> {
     let mut labels = Labels::new();
     loop {
@@ -71,7 +71,7 @@ fn labels_of(mut text: &str) -> Option<Labels> {
     }
 }
 
-/// A text up to its closing quotation mark, and what follows.
+/// Returns the text up to the closing quotation mark, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_library_writes_is_read_again() {
+    fn files_of_the_library_are_read() {
         let device = "a\\b\"c\nd, e}";
         let labels = |qp: Option<&'static str>| {
             let labels = [("device", device), ("ip", "::1")];
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_counter_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let error = |text: &str| parse(text).err().unwrap().to_string();
         assert_eq!(
             error("# HELP x y\nnode_load1 0.5\n"),
@@ -132,6 +132,6 @@ mod tests {
         ] {
             assert!(error(wrong).ends_with(&format!("found `{wrong}`")), "{wrong}");
         }
-        assert!(error("").starts_with("no counters of a device"));
+        assert!(error("").starts_with("no counters found"));
     }
 }

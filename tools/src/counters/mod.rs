@@ -1,4 +1,4 @@
-//! Counters for people to read: side by side, each with what it counts.
+//! Counters as a table for people, each with its meaning.
 
 mod file;
 
@@ -14,10 +14,10 @@ use crate::output::{self, json_line};
 
 pub(crate) use file::read;
 
-/// Values by the names of counters.
+/// Values by the name of the counter.
 pub(crate) type Values = BTreeMap<String, u64>;
 
-/// What has counted, and what.
+/// The values of one device or queue pair.
 pub(crate) struct Column {
     pub(crate) heading: String,
     pub(crate) values: Values,
@@ -29,13 +29,13 @@ impl Column {
     }
 }
 
-/// Every counter that there is, at nothing.
+/// Returns every counter, with value 0.
 pub(crate) fn known() -> impl Iterator<Item = Counter> {
     let (protocol, port) = (Counters::default(), PortCounters::default());
     protocol.iter().chain(port.iter()).chain(LinkCounters::default().iter())
 }
 
-/// What a device has counted.
+/// Returns the counters of a device.
 pub(crate) fn of_device(context: &Context) -> anyhow::Result<Values> {
     let counters = context.counters()?;
     Ok(counters.iter().map(|counter| (counter.name.to_owned(), counter.value)).collect())
@@ -61,14 +61,14 @@ pub(crate) fn print(out: &mut impl Write, columns: &[Column]) -> io::Result<()> 
     Ok(())
 }
 
-/// The same as JSON, with everything.
+/// Returns all values as JSON.
 pub(crate) fn as_json(columns: &[Column]) -> Value {
     let columns: BTreeMap<_, _> =
         columns.iter().map(|column| (&column.heading, &column.values)).collect();
     json!({ "counters": columns })
 }
 
-/// Prints columns on standard output, for people or as a line of JSON.
+/// Prints columns on standard output, as a table or as a line of JSON.
 pub(crate) fn show(columns: &[Column], as_an_object: bool) -> io::Result<()> {
     let mut out = output::stdout();
     match as_an_object {
@@ -77,7 +77,7 @@ pub(crate) fn show(columns: &[Column], as_an_object: bool) -> io::Result<()> {
     }
 }
 
-/// Prints what every counter counts, and what drivers call it.
+/// Prints the meaning of every counter, and its names in drivers.
 pub(crate) fn explain(out: &mut impl Write) -> io::Result<()> {
     for counter in known() {
         writeln!(out, "{}", counter.name)?;
@@ -91,7 +91,7 @@ pub(crate) fn explain(out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The same as JSON.
+/// Returns the same as JSON.
 pub(crate) fn explained() -> Value {
     let explained = known().map(|counter| {
         let also: BTreeMap<_, _> = counter.also.iter().copied().collect();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_everywhere_is_left_out() {
+    fn counters_at_zero_are_left_out() {
         let columns = [
             column("here", &[("timeouts", 3), ("retries", 0), ("port_tx_bursts", 12)]),
             column("there", &[("retries", 0), ("port_kernel_drops", 7)]),

@@ -1,4 +1,4 @@
-//! What was found, and what to do about it.
+//! Findings, and what to do about them.
 
 use std::io::{self, Write};
 
@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use crate::outcome::Outcome;
 use crate::output::{self, Paint, Palette, json_line};
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It works, and there is something to know.
+    /// Works, but is worth knowing.
     Note,
     /// Something does not work.
     Problem,
@@ -38,16 +38,16 @@ impl Verdict {
     }
 }
 
-/// Something found.
+/// A finding.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
-    /// What was looked at, in a word.
+    /// Name of the check.
     check: &'static str,
     verdict: Verdict,
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
-    /// The numbers and names behind it.
+    /// Values behind the finding.
     #[serde(skip_serializing_if = "Map::is_empty")]
     facts: Map<String, Value>,
 }
@@ -69,19 +69,19 @@ impl Finding {
         Self { check, verdict, text: text.into(), advice: None, facts: Map::new() }
     }
 
-    /// What to do about it.
+    /// Adds what to do about the finding.
     pub(super) fn advice(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
 
-    /// A fact behind it.
+    /// Adds a value behind the finding.
     pub(super) fn fact(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.facts.insert(name.to_owned(), value.into());
         self
     }
 }
 
-/// Everything found so far. As text it is told at once: some of it takes seconds to find.
+/// All findings so far. Text is printed at once, because some checks take seconds.
 pub(super) struct Findings {
     json: bool,
     palette: Palette,
@@ -107,7 +107,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Says how it is altogether.
+    /// Prints the overall result.
     pub(super) fn finish(self) -> io::Result<Outcome> {
         let of = |verdict| self.list.iter().filter(|finding| finding.verdict == verdict).count();
         let problems = of(Verdict::Problem);

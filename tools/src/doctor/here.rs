@@ -1,4 +1,4 @@
-//! This machine: who holds the port, interfaces, buffers, offloads.
+//! Checks of this machine: owner of the port, interfaces, buffers, offloads.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,30 +16,30 @@ use super::finding::{Finding, Findings};
 
 /// An address of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Local {
+pub(super) struct LocalAddress {
     ip: IpAddr,
     interface: String,
     is_up: bool,
 }
 
-/// Which addresses of this machine are of interest.
+/// Addresses of this machine to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
-    /// The one that is to be used.
+    /// The address to use.
     One(IpAddr),
-    /// Those of the loopback interface: the first that is free is to be used.
+    /// Addresses of the loopback interface, of which the first free one is used.
     Loopback,
-    /// Every one that a peer may name.
+    /// Every address that a peer may name.
     All,
 }
 
-/// Looks at this machine. The address of `config` does not count.
+/// Checks this machine; the address in `config` is ignored.
 pub(super) fn examine(
     config: &PortConfig,
     scope: Scope,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
-    let all = locals()?;
+    let all = local_addresses()?;
     let wanted: Vec<_> = match scope {
         Scope::One(ip) => vec![
             find(&all, ip).with_context(|| format!("{ip} is not an address of this machine"))?,
@@ -51,11 +51,12 @@ pub(super) fn examine(
         findings.add(port(local, scope))?;
     }
     findings.add(kernel_rdma())?;
-    let survey = |local: &Local| UdpPort::survey(&PortConfig { ip: local.ip, ..config.clone() });
+    let survey =
+        |local: &LocalAddress| UdpPort::survey(&PortConfig { ip: local.ip, ..config.clone() });
     for local in &wanted {
         findings.add(interface(local, &survey(local)?))?;
     }
-    // The same for every address.
+    // These are the same for every address.
     if let Some(local) = wanted.first() {
         let info = survey(local)?;
         findings.add(receive_buffer(config.receive_buffer, &info))?;
@@ -64,8 +65,8 @@ pub(super) fn examine(
     Ok(())
 }
 
-/// The addresses of this machine that can be named without saying an interface.
-fn locals() -> anyhow::Result<Vec<Local>> {
+/// Returns the addresses of this machine that need no interface name.
+fn local_addresses() -> anyhow::Result<Vec<LocalAddress>> {
     let entries = getifaddrs().context("the list of interfaces")?;
     let local = |entry: nix::ifaddrs::InterfaceAddress| {
         let address = entry.address?;
@@ -75,21 +76,21 @@ fn locals() -> anyhow::Result<Vec<Local>> {
             _ => return None,
         };
         let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
-        Some(Local { ip, interface: entry.interface_name, is_up })
+        Some(LocalAddress { ip, interface: entry.interface_name, is_up })
     };
     Ok(entries.filter_map(local).collect())
 }
 
-/// The interface of `ip`. Every address of 127.0.0.0/8 is one of the loopback interface.
-fn find(all: &[Local], ip: IpAddr) -> Option<Local> {
+/// Returns the interface of `ip`. The loopback interface has all of 127.0.0.0/8.
+fn find(all: &[LocalAddress], ip: IpAddr) -> Option<LocalAddress> {
     let exact = all.iter().find(|local| local.ip == ip);
     let loopback = || all.iter().find(|local| ip.is_loopback() && local.ip.is_loopback());
-    exact.or_else(loopback).map(|local| Local { ip, ..local.clone() })
+    exact.or_else(loopback).map(|local| LocalAddress { ip, ..local.clone() })
 }
 
-/// Whether the port can be had. Of a loopback address that nobody asked for it may be held: the next
-/// one is taken.
-fn port(local: &Local, scope: Scope) -> Finding {
+/// Checks whether the port is free. A loopback address that the user has not named may be in use: the next one is
+/// taken.
+fn port(local: &LocalAddress, scope: Scope) -> Finding {
     const CHECK: &str = "port";
     let ip = local.ip;
     let finding = match UdpPort::open(&PortConfig::new(ip)) {
@@ -98,10 +99,9 @@ fn port(local: &Local, scope: Scope) -> Finding {
             let text = format!("UDP port 4791 of {ip} is held by {owner}");
             let finding =
                 match ip.is_loopback() && scope != Scope::One(ip) && !every_address_is_held() {
-                    true => Finding::note(CHECK, text).advice(
-                        "nothing to do: a device that is told no address takes another one",
-                    ),
-                    false => Finding::problem(CHECK, text).advice(way_out(&owner)),
+                    true => Finding::note(CHECK, text)
+                        .advice("no action: a device without --ip takes another address"),
+                    false => Finding::problem(CHECK, text).advice(advice_for(&owner)),
                 };
             let finding = finding.fact("owner", owner.to_string());
             match owner {
@@ -118,7 +118,7 @@ fn every_address_is_held() -> bool {
     socket_owners().iter().any(|(ip, _)| ip.is_unspecified())
 }
 
-fn way_out(owner: &SocketOwner) -> &'static str {
+fn advice_for(owner: &SocketOwner) -> &'static str {
     match owner {
         SocketOwner::RdmaRxe => {
             "remove its devices (rdma link show; rdma link delete NAME), or unload it: modprobe \
@@ -134,7 +134,7 @@ fn way_out(owner: &SocketOwner) -> &'static str {
     }
 }
 
-/// What the kernel has of RDMA itself.
+/// Reports the RDMA devices of the kernel.
 fn kernel_rdma() -> Finding {
     const CHECK: &str = "kernel";
     let names = |folder: &str| -> Vec<String> {
@@ -173,10 +173,10 @@ fn kernel_rdma() -> Finding {
     finding.fact("rdma_rxe", rxe).fact("devices", devices)
 }
 
-/// What the interface carries.
-fn interface(local: &Local, info: &PortInfo) -> Finding {
+/// Reports the MTU of an interface.
+fn interface(local: &LocalAddress, info: &PortInfo) -> Finding {
     const CHECK: &str = "interface";
-    let Local { ip, interface, is_up } = local;
+    let LocalAddress { ip, interface, is_up } = local;
     let link = info.link_mtu;
     let needed = |mtu: Mtu| mtu.bytes() + Mtu::OVERHEAD;
     let active = Mtu::for_link(link);
@@ -207,7 +207,7 @@ fn interface(local: &Local, info: &PortInfo) -> Finding {
     finding.fact("mtu", link).fact("roce_mtu", active.map(Mtu::bytes))
 }
 
-/// What fits into the receive buffer, and what peers make of it.
+/// Reports the receive buffer, and the window that peers derive from it.
 fn receive_buffer(asked: Option<usize>, info: &PortInfo) -> Finding {
     const CHECK: &str = "receive-buffer";
     let has = info.receive_buffer;
@@ -223,7 +223,7 @@ fn receive_buffer(asked: Option<usize>, info: &PortInfo) -> Finding {
         Finding::ok(CHECK, text)
     } else {
         let text = format!("{text}; {wanted} bytes were asked for");
-        // The kernel doubles what a socket asks for.
+        // The kernel doubles the requested size.
         let enough = wanted.div_ceil(2);
         let advice = format!(
             "let programs have more: sysctl -w net.core.rmem_max={enough} (now {})",
@@ -241,7 +241,7 @@ fn receive_buffer(asked: Option<usize>, info: &PortInfo) -> Finding {
         .fact("rmem_max", limit)
 }
 
-/// A limit of `net.core`, where the sandbox shows it.
+/// Returns a limit of `net.core`, if the sandbox shows it.
 fn limit(name: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
     text.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! The side that is visited: echoes probes and says what it has seen of them.
+//! The listening doctor: echoes probes and reports them.
 
 use std::mem;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use anyhow::bail;
 use softroce::port::udp::Route;
 
 use super::finding::{Finding, Findings};
-use super::probe::{Arrival, Icrc, Probe, Prober, Seen, Shot};
-use super::talk::{Ask, Hello, Report, Welcome};
+use super::probe::{Icrc, Probe, ProbeBurst, Prober, ReceivedPacket, ReceivedProbe};
+use super::protocol::{Hello, HelloReply, Report, Request};
 use crate::control::Control;
 
-/// How long a visitor may be silent.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time without a message after which the session ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Probes remembered until somebody asks for them.
-const MAX_SEEN: usize = 1024;
+/// Maximum number of recorded probes between two reports.
+const MAX_RECORDED_PROBES: usize = 1024;
 
-/// Serves one visitor. `opened` is the port on the way to it, or why there is none.
+/// Serves one session. `opened` is the port on the path to the other side, or the error of opening it.
 pub(super) fn serve(
     mut control: Control,
     opened: anyhow::Result<Prober>,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
-    control.set_patience(Some(PATIENCE))?;
+    control.set_timeout(Some(IDLE_TIMEOUT))?;
     let theirs: Hello = control.receive()?;
     let welcome = opened.and_then(|prober| Ok((Hello::new(&prober, theirs.token)?, prober)));
     let prober = match welcome {
         Ok((hello, prober)) => {
-            control.send(&Welcome::Ok(hello))?;
+            control.send(&HelloReply::Ok(hello))?;
             prober
         }
         Err(e) => {
             let why = format!("{e:#}");
-            control.send(&Welcome::Err(why.clone()))?;
+            control.send(&HelloReply::Err(why.clone()))?;
             return Ok(findings.add(Finding::problem("listen", why))?);
         }
     };
@@ -46,7 +46,7 @@ pub(super) fn serve(
 struct Host {
     prober: Prober,
     theirs: Hello,
-    seen: Vec<Seen>,
+    seen: Vec<ReceivedProbe>,
     probes: u64,
     bad: u64,
 }
@@ -56,25 +56,25 @@ impl Host {
         let mut silent = 0;
         loop {
             let step = Duration::from_secs(1);
-            let arrivals = self.prober.receive(step, Some(control.descriptor()))?;
-            silent = if arrivals.is_empty() { silent + 1 } else { 0 };
-            self.take(arrivals);
-            // A visitor that has gone without a word is gone as well.
-            if control.has_word().unwrap_or(true) {
+            let received_packets = self.prober.receive(step, Some(control.descriptor()))?;
+            silent = if received_packets.is_empty() { silent + 1 } else { 0 };
+            self.take(received_packets);
+            // A connection that fails is closed too.
+            if control.has_message().unwrap_or(true) {
                 silent = 0;
                 match control.receive_or_end() {
-                    Ok(Some(Ask::Seen)) => {
-                        // What has arrived until now belongs to the answer.
-                        let arrivals = self.prober.receive(Duration::ZERO, None)?;
-                        self.take(arrivals);
+                    Ok(Some(Request::Report)) => {
+                        // Probes that have arrived by now belong to the report.
+                        let received_packets = self.prober.receive(Duration::ZERO, None)?;
+                        self.take(received_packets);
                         control.send(&self.tell())?;
                     }
                     Ok(None) => return Ok(()),
                     Err(e) => return Err(e),
                 }
             }
-            if silent > PATIENCE.as_secs() {
-                bail!("the visitor has been silent for {} s", PATIENCE.as_secs());
+            if silent > IDLE_TIMEOUT.as_secs() {
+                bail!("no message from the other side for {} s", IDLE_TIMEOUT.as_secs());
             }
         }
     }
@@ -85,41 +85,40 @@ impl Host {
         Report { seen: mem::take(&mut self.seen), path_mtu }
     }
 
-    /// Notes and echoes the probes of this visit.
-    fn take(&mut self, arrivals: Vec<Arrival>) {
-        for arrival in arrivals {
+    /// Records and echoes the probes of this session.
+    fn take(&mut self, received_packets: Vec<ReceivedPacket>) {
+        for arrival in received_packets {
             let Some((probe, seen)) = arrival.probe() else { continue };
             if probe.token != self.theirs.token || probe.is_echo {
                 continue;
             }
             self.probes += 1;
-            if self.seen.len() < MAX_SEEN {
+            if self.seen.len() < MAX_RECORDED_PROBES {
                 self.seen.push(seen);
             }
             if seen.icrc == Icrc::Bad {
                 self.bad += 1;
                 continue;
             }
-            let echo = Shot {
+            let echo = ProbeBurst {
                 probe: Probe { place: 0, is_echo: true, ..probe },
                 ip_bytes: arrival.ip_bytes,
                 count: 1,
                 traffic_class: seen.traffic_class,
             };
-            // To nobody else than who has sent it. What cannot be sent is missed by the visitor, who
-            // says so.
-            let _ = self.prober.shoot(seen.source.ip(), &echo);
+            // The echo goes to the sender only. The other side notices an echo that cannot be sent, and reports it.
+            let _ = self.prober.send_probes(seen.source.ip(), &echo);
         }
     }
 
     fn finding(&self) -> Finding {
-        const CHECK: &str = "visit";
+        const CHECK: &str = "session";
         let (ip, probes, bad) = (self.theirs.ip, self.probes, self.bad);
         let finding = match (probes, bad) {
             (0, _) => {
-                let text = format!("of what {ip} has sent to UDP port 4791, nothing arrived here");
+                let text = format!("no packet from {ip} to UDP port 4791 has arrived here");
                 Finding::problem(CHECK, text).advice(format!(
-                    "let UDP port 4791 in from {ip}, if it is this machine that drops it"
+                    "let UDP port 4791 in from {ip} if a firewall of this machine drops it"
                 ))
             }
             (_, 0) => {
@@ -129,7 +128,7 @@ impl Host {
                 CHECK,
                 format!("of {probes} probes from {ip}, {bad} have a bad ICRC"),
             )
-            .advice("what that means, the visitor says"),
+            .advice("the other side reports the cause"),
         };
         finding.fact("probes", probes).fact("bad", bad)
     }

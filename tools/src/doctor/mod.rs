@@ -1,19 +1,19 @@
 //! `roce doctor`: what keeps RoCEv2 from working, and what to do about it.
 //!
-//! | file | looks at |
+//! | module | checks |
 //! |---|---|
 //! | `here` | this machine |
-//! | `visit`, `listening` | the way between two machines, with a doctor at each end |
-//! | `stranger` | the way to a machine that does not expect us |
+//! | `session`, `listening` | the path between two machines, with a doctor at each end |
+//! | `unknown_peer` | the path to a machine without a doctor |
 
 mod finding;
 mod here;
 mod listening;
 mod probe;
-mod stranger;
-mod talk;
+mod protocol;
+mod session;
+mod unknown_peer;
 mod verdicts;
-mod visit;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -35,26 +35,23 @@ use finding::{Finding, Findings};
 use here::Scope;
 use probe::Prober;
 
-/// How long a host may take to accept a TCP connection.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of the TCP connection to a host.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     let environment = Environment::read()?;
     args.device.check_name(&environment)?;
     let ips = args.device.ip.len();
-    ensure!(ips <= 1, "--ip: {ips} addresses are given, and the doctor looks at one at a time");
-    ensure!(
-        args.device.pkey.is_empty(),
-        "--pkey: what the doctor sends is of the default partition"
-    );
+    ensure!(ips <= 1, "--ip: {ips} addresses are given, expected one");
+    ensure!(args.device.pkey.is_empty(), "--pkey: the doctor uses the default partition");
     match args.device.port_kind(&environment) {
         PortKind::Udp => {}
         via if !via.is_of_host() => bail!(
-            "{via}: the doctor looks at this machine, and a TAP port is another host; visit it from one on its \
-             link: roce doctor ADDRESS"
+            "{via}: the doctor checks this machine, and a TAP port is another host; run roce doctor ADDRESS on a \
+             host of its link"
         ),
-        // Whoever has this in the environment, for programs, may ask about the machine nevertheless.
+        // A variable of the environment is meant for programs, so it does not prevent the checks.
         via => ensure!(
             args.device.via.is_none(),
             "--via {via}: the doctor sends by UDP sockets; what it finds of interfaces and ways holds for \
@@ -65,7 +62,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Outcome> {
     let mut findings = Findings::new(args.json);
     let doctor = Doctor { args, environment: &environment, recording: recording.as_ref() };
     match &args.host {
-        Some(host) => doctor.examine_way(host, &mut findings)?,
+        Some(host) => doctor.examine_path(host, &mut findings)?,
         None => {
             doctor.examine_here(None, &mut findings)?;
             if args.listen {
@@ -84,7 +81,7 @@ struct Doctor<'a> {
 }
 
 impl Doctor<'_> {
-    /// A port as the options want it.
+    /// Returns the configuration of a port.
     fn config(&self, ip: IpAddr) -> PortConfig {
         PortConfig {
             receive_buffer: self.args.device.rcvbuf.or(self.environment.receive_buffer),
@@ -93,7 +90,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// The address to look at, if anything says one: the first of several.
+    /// Returns the address to check, if options or environment name one: the first of several.
     fn address(&self, route: Option<IpAddr>) -> Option<IpAddr> {
         self.args.device.addresses(self.environment, route).first().copied()
     }
@@ -108,7 +105,7 @@ impl Doctor<'_> {
         here::examine(&self.config(any), scope, findings)
     }
 
-    /// Opens the port at the address to have on the way that `route` is of.
+    /// Opens the port at the address for a path; `route` is the local address on it.
     fn open(&self, route: Option<IpAddr>) -> anyhow::Result<Prober> {
         let port = match self.address(route) {
             Some(ip) => UdpPort::open(&self.config(ip))?,
@@ -135,44 +132,44 @@ impl Doctor<'_> {
         listening::serve(Control::new(stream)?, opened, findings)
     }
 
-    fn examine_way(&self, host: &str, findings: &mut Findings) -> anyhow::Result<()> {
+    fn examine_path(&self, host: &str, findings: &mut Findings) -> anyhow::Result<()> {
         let wanted = self.address(None);
         let to = resolve(host, wanted)?;
-        let Some(route) = find_route(host, to, wanted, findings)? else { return Ok(()) };
+        let Some(route) = route_to(host, to, wanted, findings)? else { return Ok(()) };
         self.examine_here(Some(route.source), findings)?;
         if to == route.source && !to.is_loopback() {
-            let text = format!("{host} is this machine: there is no way between to look at");
+            let text = format!("{host} is this machine: there is no path to check");
             return Ok(findings.add(Finding::note("reach", text))?);
         }
         let prober = match self.open(Some(route.source)) {
             Ok(prober) => prober,
             Err(e) => {
-                let text = format!("the way to {host} was not looked at: {e}");
+                let text = format!("the path to {host} was not checked: {e}");
                 return Ok(
-                    findings.add(Finding::problem("reach", text).advice("see to that first"))?
+                    findings.add(Finding::problem("reach", text).advice("solve that first"))?
                 );
             }
         };
         if Mtu::for_link(prober.info().link_mtu).is_none() {
-            // That has been told: nothing can be sent.
+            // The interface check has reported that nothing can be sent.
             return Ok(());
         }
-        let why = match knock(to, self.args.port) {
-            Ok(stream) => match visit::meet(Control::new(stream)?, &prober) {
-                Ok(met) => return visit::examine(host, met, prober, findings),
-                Err(e) => format!("who listens is none: {e:#}"),
+        let why = match connect(to, self.args.port) {
+            Ok(stream) => match session::handshake(Control::new(stream)?, &prober) {
+                Ok(met) => return session::examine(host, met, prober, findings),
+                Err(e) => format!("another program listens there: {e:#}"),
             },
             Err(why) => why,
         };
         let text = format!("no doctor listens on {host}, TCP port {}: {why}", self.args.port);
         let advice = format!("for a full examination: roce doctor --listen on {host}");
         findings.add(Finding::note("listener", text).advice(advice))?;
-        stranger::examine(host, to, prober, findings)
+        unknown_peer::examine(host, to, prober, findings)
     }
 }
 
-/// How the kernel would send to a host; `None` when it would not, which is told.
-fn find_route(
+/// Returns the route of the kernel to a host; reports a missing one and returns `None`.
+fn route_to(
     host: &str,
     to: IpAddr,
     wanted: Option<IpAddr>,
@@ -192,14 +189,14 @@ fn find_route(
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             verdicts::refusal(host, TransmitErrorKind::Forbidden)
         }
-        Err(e) => Finding::problem("route", format!("there is no way to {named}: {e}"))
+        Err(e) => Finding::problem("route", format!("there is no route to {named}: {e}"))
             .advice(format!("look at: ip route get {to}")),
     };
     findings.add(finding)?;
     Ok(None)
 }
 
-/// The address of a host, of the IP version of `like` if there is one.
+/// Returns the address of a host, of the IP version of `like` if that is given.
 fn resolve(host: &str, like: Option<IpAddr>) -> anyhow::Result<IpAddr> {
     let addresses = (host, 0).to_socket_addrs().with_context(|| format!("host {host}"))?;
     let mut suitable = addresses
@@ -211,12 +208,12 @@ fn resolve(host: &str, like: Option<IpAddr>) -> anyhow::Result<IpAddr> {
     })
 }
 
-/// Connects, or says why it cannot.
-fn knock(to: IpAddr, port: u16) -> Result<TcpStream, String> {
-    let stream = TcpStream::connect_timeout(&SocketAddr::new(to, port), PATIENCE);
+/// Connects to a host, or returns why that fails.
+fn connect(to: IpAddr, port: u16) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect_timeout(&SocketAddr::new(to, port), CONNECT_TIMEOUT);
     stream.map_err(|e| match e.kind() {
         io::ErrorKind::ConnectionRefused => String::from("the connection is refused"),
-        io::ErrorKind::TimedOut => String::from("no answer at all"),
+        io::ErrorKind::TimedOut => String::from("no response"),
         _ => e.to_string(),
     })
 }

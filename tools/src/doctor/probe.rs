@@ -1,7 +1,7 @@
-//! Packets that are sent to see what becomes of them, and a port for them.
+//! Probe packets, and a port for them.
 //!
-//! They are UD SENDs in every byte, so that whatever looks into RoCE packets on the way finds nothing
-//! odd. No queue pair is behind them: the port shows of each packet what an engine would not.
+//! Probes are valid UD SENDs, so devices on the path treat them as RoCE packets. They use no queue pair: the port
+//! returns attributes of each packet that an engine would not.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -25,26 +25,27 @@ use softroce::wire::{Bth, Datagram, Deth, Opcode};
 
 use crate::device::Recording;
 
-/// TTL that probes leave with.
+/// TTL of sent probes.
 pub(super) const HOP_LIMIT: u8 = 64;
 
-/// The queue pair at the other end, and the key it takes.
+/// A destination queue pair and its Q_Key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Target {
     pub(super) qpn: Qpn,
     pub(super) qkey: QKey,
 }
 
-/// What probes are sent to; a number that no table gives out first.
-pub(super) const PROBED: Target = Target { qpn: Qpn::new(0xd0_c702), qkey: QKey(0x0d0c_7002) };
+/// Destination of probes; queue pair tables do not assign this number first.
+pub(super) const PROBE_TARGET: Target =
+    Target { qpn: Qpn::new(0xd0_c702), qkey: QKey(0x0d0c_7002) };
 
-/// What a probe says.
+/// Content of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Probe {
-    /// Of the visit.
+    /// Identifier of the session.
     pub(super) token: u64,
     pub(super) number: u32,
-    /// Its place in a burst.
+    /// Position in a burst.
     pub(super) place: u16,
     pub(super) is_echo: bool,
 }
@@ -53,7 +54,7 @@ impl Probe {
     const LEN: usize = 24;
     const MAGIC: [u8; 8] = *b"softroce";
 
-    /// A payload of `len` bytes, or as long as it must be.
+    /// Returns a payload of `len` bytes, or of the minimum length.
     fn payload(&self, len: usize) -> Vec<u8> {
         let mut payload = Vec::with_capacity(len);
         payload.extend(Self::MAGIC);
@@ -61,7 +62,7 @@ impl Probe {
         payload.extend(self.number.to_be_bytes());
         payload.extend(self.place.to_be_bytes());
         payload.extend([u8::from(self.is_echo), 0]);
-        // What follows must not all be alike, or damage could hide in it.
+        // Different bytes, so that damage cannot go unnoticed.
         payload.extend((Self::LEN..len).map(|at| at.to_le_bytes()[0]));
         payload
     }
@@ -81,9 +82,9 @@ impl Probe {
     }
 }
 
-/// What was seen of a packet where it arrived.
+/// Attributes of a probe where it arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct ReceivedProbe {
     pub(super) number: u32,
     pub(super) place: u16,
     pub(super) icrc: Icrc,
@@ -92,18 +93,18 @@ pub(super) struct Seen {
     pub(super) hop_limit: u8,
 }
 
-/// What the ICRC says.
+/// Verdict on an ICRC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Icrc {
-    /// It holds for the packet as it was sent.
+    /// The ICRC matches the packet as sent.
     Good,
-    /// It holds for another IPv4 identification than the sender's stack gives.
+    /// The ICRC matches with another IPv4 identification than the sender gives.
     Identification(u16),
     Bad,
 }
 
 impl Icrc {
-    /// The verdict on segment `segment` of a buffer that was sent as segment `place` of a burst.
+    /// Returns the verdict on segment `segment` of a buffer that was sent as segment `place` of a burst.
     fn of(verdict: Verdict, segment: u16, place: u16) -> Self {
         let id = match verdict {
             Verdict::Bad => return Self::Bad,
@@ -116,7 +117,7 @@ impl Icrc {
 
 /// A packet that has arrived.
 #[derive(Clone, Debug)]
-pub(super) struct Arrival {
+pub(super) struct ReceivedPacket {
     pub(super) deth: Deth,
     pub(super) payload: Vec<u8>,
     pub(super) verdict: Verdict,
@@ -128,15 +129,15 @@ pub(super) struct Arrival {
     pub(super) ip_bytes: usize,
 }
 
-impl Arrival {
-    /// The probe that it is, if it is one, and what was seen of it.
-    pub(super) fn probe(&self) -> Option<(Probe, Seen)> {
+impl ReceivedPacket {
+    /// Returns the probe in the packet, and its attributes; `None` for other packets.
+    pub(super) fn probe(&self) -> Option<(Probe, ReceivedProbe)> {
         let probe = Probe::parse(&self.payload)?;
-        let seen = Seen {
+        let seen = ReceivedProbe {
             number: probe.number,
             place: probe.place,
             icrc: match (self.verdict, self.source) {
-                // Over IPv6 there is no identification.
+                // IPv6 has no identification.
                 (Verdict::Good, SocketAddr::V6(_)) => Icrc::Good,
                 (verdict, _) => Icrc::of(verdict, self.segment, probe.place),
             },
@@ -148,26 +149,26 @@ impl Arrival {
     }
 }
 
-/// Probes to be sent at once.
+/// Probes to send at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shot {
+pub(super) struct ProbeBurst {
     pub(super) probe: Probe,
     /// Bytes of each IP packet.
     pub(super) ip_bytes: usize,
-    /// How many, in one burst.
+    /// Number of probes in the burst.
     pub(super) count: u16,
     pub(super) traffic_class: u8,
 }
 
-impl Shot {
-    /// One packet that nobody is to answer.
+impl ProbeBurst {
+    /// Returns a single probe without an echo.
     pub(super) const fn lone(ip_bytes: usize) -> Self {
         let probe = Probe { token: 0, number: 0, place: 0, is_echo: false };
         Self { probe, ip_bytes, count: 1, traffic_class: 0 }
     }
 }
 
-/// Bytes of the longest IP packet that a queue pair with this MTU may send.
+/// Returns the length of the longest IP packet for a path MTU.
 pub(super) const fn longest(mtu: Mtu) -> usize {
     mtu.bytes() + Mtu::OVERHEAD
 }
@@ -179,7 +180,7 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    /// Puts around `port` what the options ask for.
+    /// Wraps `port` as the options ask for.
     pub(super) fn new(
         port: UdpPort,
         recording: Option<&Recording>,
@@ -193,7 +194,7 @@ impl Prober {
             port = Box::new(Impair::new(port, impairments));
         }
         port.report_ip_fields();
-        let source_port = port.source_port(port.info().ip, datagram_source_port(PROBED.qpn));
+        let source_port = port.source_port(port.info().ip, datagram_source_port(PROBE_TARGET.qpn));
         Self { port, source_port }
     }
 
@@ -202,12 +203,16 @@ impl Prober {
     }
 
     /// Sends probes in one burst.
-    pub(super) fn shoot(&mut self, to: IpAddr, shot: &Shot) -> Result<(), TransmitErrorKind> {
+    pub(super) fn send_probes(
+        &mut self,
+        to: IpAddr,
+        shot: &ProbeBurst,
+    ) -> Result<(), TransmitErrorKind> {
         let overhead = ip_header(to) + UDP_LEN + datagram_len(Opcode::UdSendOnly, 0);
         let len = shot.ip_bytes.saturating_sub(overhead);
         let payloads: Vec<_> =
             (0..shot.count).map(|place| Probe { place, ..shot.probe }.payload(len)).collect();
-        self.send(to, PROBED, &payloads, shot.traffic_class)
+        self.send(to, PROBE_TARGET, &payloads, shot.traffic_class)
     }
 
     /// Sends UD packets with these payloads, of one length, in one burst.
@@ -234,18 +239,18 @@ impl Prober {
             }
         }
         match self.port.transmit(now(), std::slice::from_ref(&burst)) {
-            // A port without room has lost it, as a switch would have.
+            // A full port has lost the packet, as a switch would have.
             Ok(_) => Ok(()),
             Err(refused) => Err(refused.kind),
         }
     }
 
-    /// What arrives; waits for it, and for something to read from `also`, for as long as `at_most`.
+    /// Returns packets that arrive within `at_most`; returns early when `also` becomes readable.
     pub(super) fn receive(
         &mut self,
         at_most: Duration,
         also: Option<BorrowedFd<'_>>,
-    ) -> anyhow::Result<Vec<Arrival>> {
+    ) -> anyhow::Result<Vec<ReceivedPacket>> {
         let found = self.take()?;
         if !found.is_empty() {
             return Ok(found);
@@ -259,11 +264,13 @@ impl Prober {
         self.take()
     }
 
-    fn take(&mut self) -> anyhow::Result<Vec<Arrival>> {
-        // What it holds back may be due. There is no burst to be refused.
+    fn take(&mut self) -> anyhow::Result<Vec<ReceivedPacket>> {
+        // Packets that the port holds back may be due. Without a burst nothing can be refused.
         let _ = self.port.transmit(now(), &[]);
         let mut found = Vec::new();
-        self.port.receive(now(), &mut |rx| arrivals(&rx, &mut found)).context("receiving")?;
+        self.port
+            .receive(now(), &mut |rx| received_packets(&rx, &mut found))
+            .context("receiving")?;
         Ok(found)
     }
 }
@@ -275,12 +282,12 @@ const fn ip_header(ip: IpAddr) -> usize {
     }
 }
 
-/// Writes a packet that leaves with identification `id` to `bytes`, which are as many as it has.
+/// Writes a packet that leaves with identification `id` to `bytes`, which has its exact length.
 fn write(path: &Path, target: Target, id: u16, payload: &[u8], bytes: &mut [u8]) {
     let pad = padding(payload.len()).to_le_bytes()[0];
     let bth = Bth { opcode: Opcode::UdSendOnly, dest_qp: target.qpn, pad, ..Bth::default() };
     let source_qp = target.qpn;
-    // There is room for all of it.
+    // The buffer has room for all of it.
     if let Ok(mut builder) = Builder::new(&bth, bytes) {
         builder.deth(&Deth { qkey: target.qkey, source_qp });
         builder.payload_mut().copy_from_slice(payload);
@@ -293,7 +300,7 @@ fn flow(path: &Path) -> Flow {
     Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
 }
 
-/// A UD packet as one datagram to send from anywhere.
+/// Returns a UD packet as a datagram that any socket can send.
 pub(super) fn datagram(from: SocketAddr, to: IpAddr, target: Target, payload: &[u8]) -> Vec<u8> {
     let path = Path {
         source: from.ip(),
@@ -307,14 +314,14 @@ pub(super) fn datagram(from: SocketAddr, to: IpAddr, target: Target, payload: &[
     bytes
 }
 
-/// The UD packets of a buffer. Of other packets nothing is said: they are for somebody else.
-fn arrivals(rx: &RxBuffer<'_>, found: &mut Vec<Arrival>) {
+/// Collects the UD packets of a buffer; other packets are ignored.
+fn received_packets(rx: &RxBuffer<'_>, found: &mut Vec<ReceivedPacket>) {
     let meta = &rx.meta;
     let flow = Flow::new(meta.source, SocketAddr::new(meta.destination, ROCE_PORT));
     for (segment, bytes) in (0..).zip(rx.segments()) {
         let Ok(datagram) = Datagram::parse(bytes) else { continue };
         let Some(deth) = datagram.deth() else { continue };
-        found.push(Arrival {
+        found.push(ReceivedPacket {
             deth,
             payload: datagram.payload.to_vec(),
             verdict: flow.check(meta.ipv4, segment, bytes),
@@ -332,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_says_what_it_was_told_to() {
+    fn probes_are_parsed() {
         let probe = Probe { token: 0x0123_4567_89ab_cdef, number: 7, place: 3, is_echo: true };
         for len in [0, 24, 1000] {
             let payload = probe.payload(len);
@@ -343,12 +350,12 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_counts_for_the_place_in_the_burst() {
+    fn verdict_depends_on_the_position_in_the_burst() {
         let recovered = |id| Verdict::Recovered { id };
-        // Merged again, or one by one, as it was sent.
+        // Merged again or one by one, as sent.
         assert_eq!(Icrc::of(Verdict::Good, 3, 3), Icrc::Good);
         assert_eq!(Icrc::of(recovered(3), 0, 3), Icrc::Good);
-        // Cut by somebody who numbers otherwise.
+        // Segmented by a device with another numbering.
         assert_eq!(Icrc::of(Verdict::Good, 0, 3), Icrc::Identification(0));
         assert_eq!(Icrc::of(recovered(0xbeef), 0, 0), Icrc::Identification(0xbeef));
         assert_eq!(Icrc::of(Verdict::Bad, 0, 0), Icrc::Bad);

@@ -1,4 +1,4 @@
-//! What measurements mean, in words.
+//! The findings that follow from measurements.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use softroce::ids::Mtu;
 use softroce::net::TransmitErrorKind;
 
 use super::finding::Finding;
-use super::probe::{Icrc, Seen, longest};
+use super::probe::{Icrc, ReceivedProbe, longest};
 
-/// What lets RoCE in.
-const LET_IN: &str = "iptables -I INPUT -p udp --dport 4791 -j ACCEPT, or: nft insert rule inet \
+/// Commands that let RoCE packets in.
+const FIREWALL_ADVICE: &str = "iptables -I INPUT -p udp --dport 4791 -j ACCEPT, or: nft insert rule inet \
                       filter input udp dport 4791 accept";
 
-/// Nothing has come back of `sent` probes.
+/// Returns the finding when none of `sent` probes has returned.
 pub(super) fn unreached(
     host: &str,
     sent: u32,
@@ -26,10 +26,10 @@ pub(super) fn unreached(
             "reach",
             format!(
                 "TCP gets to {host}, but none of {sent} packets to its UDP port 4791: they are \
-                 dropped on the way or by a firewall there"
+                 dropped on the path or by a firewall there"
             ),
         )
-        .advice(format!("let UDP port 4791 in there, and on firewalls between: {LET_IN}")),
+        .advice(format!("let UDP port 4791 in there, and on firewalls between: {FIREWALL_ADVICE}")),
         _ => Finding::problem(
             "reach",
             format!(
@@ -37,32 +37,30 @@ pub(super) fn unreached(
                  machine"
             ),
         )
-        .advice(format!("let UDP port 4791 in here, and on firewalls between: {LET_IN}")),
+        .advice(format!("let UDP port 4791 in here, and on firewalls between: {FIREWALL_ADVICE}")),
     };
     finding.fact("sent", sent).fact("there", there).fact("back", 0)
 }
 
-/// Our own kernel does not send.
+/// Returns the finding when this kernel does not send.
 pub(super) fn refusal(host: &str, kind: TransmitErrorKind) -> Finding {
     const CHECK: &str = "reach";
     match kind {
         TransmitErrorKind::Unreachable => Finding::problem(
             CHECK,
-            format!(
-                "there is no way to {host}: the kernel has no route, or nobody has the address"
-            ),
+            format!("{host} is unreachable: the kernel has no route, or no host has the address"),
         )
         .advice(format!("look at: ip route get {host}; ip neighbour")),
         TransmitErrorKind::Forbidden => Finding::problem(
             CHECK,
-            format!("a firewall of this machine keeps it from sending to {host}"),
+            format!("a firewall of this machine prevents sending to {host}"),
         )
         .advice("let UDP port 4791 out: iptables -I OUTPUT -p udp --dport 4791 -j ACCEPT"),
         TransmitErrorKind::TooLong => Finding::problem(
             CHECK,
-            format!("not even the smallest RoCE packet fits the way to {host}"),
+            format!("the path to {host} does not carry the smallest RoCE packet"),
         )
-        .advice(format!("the way must carry IP packets of {} bytes", longest(Mtu::Mtu256))),
+        .advice(format!("the path must carry IP packets of {} bytes", longest(Mtu::Mtu256))),
         TransmitErrorKind::Closed | TransmitErrorKind::NoRoom | TransmitErrorKind::Other => {
             Finding::problem(CHECK, format!("the kernel does not send to {host}"))
                 .advice(format!("look at: ip route get {host}"))
@@ -70,7 +68,7 @@ pub(super) fn refusal(host: &str, kind: TransmitErrorKind) -> Finding {
     }
 }
 
-/// Probes got there and back; `there` and `back` of `sent` did.
+/// Returns the finding when `there` of `sent` probes have arrived and `back` have returned.
 pub(super) fn reached(
     host: &str,
     sent: u32,
@@ -86,20 +84,23 @@ pub(super) fn reached(
     } else {
         let text = format!("of {sent} probes {there} got to {host}, and {back} came back{time}");
         Finding::problem(CHECK, text).advice(
-            "RoCE sends again from the first packet that is lost, which is slow: look for full \
-             buffers, damaged links, or --impair on the way",
+            "RoCE adapters retransmit everything from a lost packet on, which is slow: look for full \
+             buffers, damaged links, or --impair",
         )
     };
     finding.fact("sent", sent).fact("there", there).fact("back", back).fact("usec", usec)
 }
 
-/// How many routers there are.
-pub(super) fn hops(host: &str, sent: u8, there: &[Seen]) -> Finding {
+/// Returns the number of routers on the path.
+pub(super) fn hops(host: &str, sent: u8, there: &[ReceivedProbe]) -> Finding {
     const CHECK: &str = "ttl";
-    // Where the system does not tell it is 0, with which nothing arrives.
+    // A system that does not report the TTL reports 0, with which no packet arrives.
     let arrived = there.first().map(|seen| seen.hop_limit).filter(|hops| *hops > 0);
     let Some(arrived) = arrived else {
-        return Finding::note(CHECK, format!("with which TTL packets get to {host} is not known"));
+        return Finding::note(
+            CHECK,
+            format!("the TTL with which packets arrive at {host} is not known"),
+        );
     };
     let text = match sent.saturating_sub(arrived) {
         0 => format!("no router is between this machine and {host}"),
@@ -120,7 +121,7 @@ pub(super) fn hops(host: &str, sent: u8, there: &[Seen]) -> Finding {
     finding.fact("ttl_sent", sent).fact("ttl_arrived", arrived)
 }
 
-/// Every MTU that the interfaces carry gets through.
+/// Returns the finding when every path MTU of the interfaces works.
 pub(super) fn path_carries(host: &str, most: Mtu) -> Finding {
     Finding::ok(
         "path-mtu",
@@ -131,8 +132,8 @@ pub(super) fn path_carries(host: &str, most: Mtu) -> Finding {
     .fact("roce_mtu", most.bytes())
 }
 
-/// Packets of `lost` do not get through, though the interfaces carry `most`. `there`: the way there
-/// is not the reason. `known` is what the kernel believes the way to carry.
+/// Returns the finding when packets of `lost` do not arrive or return, though the interfaces carry `most`. With
+/// `there` they arrive, and do not return. `known` is the path MTU as the kernel knows it.
 pub(super) fn path_loses(
     host: &str,
     carried: Option<Mtu>,
@@ -149,30 +150,28 @@ pub(super) fn path_loses(
     };
     let told = match known {
         Some(mtu) if mtu < needs => {
-            format!("; {whose} knows that the way carries IP packets of {mtu}")
+            format!("; {whose} knows that the path carries IP packets of {mtu}")
         }
-        _ => String::from(
-            "; no router says why: ICMP is dropped, or a switch drops what is too long",
-        ),
+        _ => String::from("; no router says why: ICMP is dropped, or a switch drops long packets"),
     };
     let finding = match carried {
         Some(mtu) => Finding::problem(
             CHECK,
             format!(
-                "the way to {host} carries RoCE packets of {mtu} bytes; those of {lost} (IP \
+                "the path to {host} carries RoCE packets of {mtu} bytes; those of {lost} (IP \
                  packets of up to {needs}), which both interfaces carry, {way}{told}"
             ),
         )
         .advice(format!(
-            "give -m {mtu} to the commands on both sides, or raise the MTU of what is between to \
+            "give -m {mtu} to the commands on both sides, or raise the MTU of the devices on the path to \
              {enough} (kernels remember a smaller one for minutes; to forget it: ip route flush \
              cache)"
         )),
         None => Finding::problem(
             CHECK,
-            format!("the way to {host} carries no RoCE packet: those of {lost} bytes {way}{told}"),
+            format!("the path to {host} carries no RoCE packet: those of {lost} bytes {way}{told}"),
         )
-        .advice(format!("raise the MTU of what is between to {enough}")),
+        .advice(format!("raise the MTU of the devices on the path to {enough}")),
     };
     finding
         .fact("roce_mtu", carried.map(Mtu::bytes))
@@ -180,8 +179,8 @@ pub(super) fn path_loses(
         .fact("path_mtu", known)
 }
 
-/// What became of the packets of a burst.
-pub(super) fn burst(count: u16, there: &[Seen]) -> Finding {
+/// Returns the finding on the packets of a burst.
+pub(super) fn burst(count: u16, there: &[ReceivedProbe]) -> Finding {
     const CHECK: &str = "burst";
     let good = there.iter().filter(|seen| seen.icrc == Icrc::Good).count();
     let finding = if good >= usize::from(count) {
@@ -191,29 +190,28 @@ pub(super) fn burst(count: u16, there: &[Seen]) -> Finding {
         )
     } else if there.len() < usize::from(count) {
         let text = format!("of a burst of {count} packets only {} arrived", there.len());
-        Finding::problem(CHECK, text).advice(
-            "a buffer on the way is too small for bursts, or is full: see the receive buffer",
-        )
+        Finding::problem(CHECK, text)
+            .advice("a buffer on the path is too small for bursts, or full: see the receive buffer")
     } else {
         let text = format!(
-            "of a burst of {count} packets {good} have the IPv4 identification that was to be \
-             expected: the network card that cuts bursts numbers them in its own way"
+            "of a burst of {count} packets {good} have the expected IPv4 identification: the network \
+             card that segments bursts numbers packets in another way"
         );
         Finding::note(CHECK, text).advice(
-            "they are taken, at the price of half of the ICRC; to have all of it: ethtool -K \
+            "softroce accepts them, with a weaker check of the ICRC; for the full check: ethtool -K \
              INTERFACE tx-udp-segmentation off",
         )
     };
     finding.fact("packets", count).fact("arrived", there.len()).fact("good", good)
 }
 
-/// What became of DSCP and ECN.
+/// Returns the finding on DSCP and ECN.
 pub(super) fn marks(host: &str, sent: u8, there: Option<u8>, back: Option<u8>) -> Finding {
     const CHECK: &str = "marks";
     let finding = match (there, back) {
         (None, _) | (_, None) => Finding::note(
             CHECK,
-            format!("whether DSCP and ECN get to {host} is not known: the probes are lost"),
+            format!("whether DSCP and ECN arrive at {host} is not known: the probes are lost"),
         ),
         (Some(class), _) | (_, Some(class)) if class >> 2 != sent >> 2 => {
             let (from, to) = (sent >> 2, class >> 2);
@@ -222,7 +220,7 @@ pub(super) fn marks(host: &str, sent: u8, there: Option<u8>, back: Option<u8>) -
                 format!("DSCP is changed from {from} to {to} between this machine and {host}"),
             )
             .advice(
-                "what is lossless or first by DSCP is not so on this way: trust DSCP on the \
+                "priority and lossless classes by DSCP do not apply on this path: trust DSCP on the \
                  switches",
             )
         }
@@ -231,7 +229,7 @@ pub(super) fn marks(host: &str, sent: u8, there: Option<u8>, back: Option<u8>) -
     finding.fact("sent", sent).fact("there", there).fact("back", back)
 }
 
-/// What became of the ECN bits.
+/// Returns the finding on the ECN bits.
 fn ecn(host: &str, sent: u8, there: u8, back: u8) -> Finding {
     const CHECK: &str = "marks";
     const CONGESTION: u8 = 3;
@@ -245,11 +243,16 @@ fn ecn(host: &str, sent: u8, there: u8, back: u8) -> Finding {
         );
     }
     Finding::note(CHECK, format!("ECN is cleared between this machine and {host}"))
-        .advice("no congestion can be marked on this way: adapters cannot slow down in time")
+        .advice("congestion cannot be marked on this path: adapters cannot slow down in time")
 }
 
-/// What the ICRC says of everything that arrived. `ours` is our address.
-pub(super) fn icrc(host: &str, ours: IpAddr, there: &[Seen], back: &[Seen]) -> Finding {
+/// Returns the finding on the ICRCs of all packets; `ours` is the local address.
+pub(super) fn icrc(
+    host: &str,
+    ours: IpAddr,
+    there: &[ReceivedProbe],
+    back: &[ReceivedProbe],
+) -> Finding {
     const CHECK: &str = "icrc";
     let all = || there.iter().chain(back);
     let total = all().count();
@@ -261,12 +264,12 @@ pub(super) fn icrc(host: &str, ours: IpAddr, there: &[Seen], back: &[Seen]) -> F
             "packets from {ours} get to {host} as if they came from {source}: a NAT is between"
         );
         Finding::problem(CHECK, text).advice(
-            "the ICRC covers the addresses, so no RoCE packet survives that: use a way without \
-             NAT, such as a tunnel",
+            "the ICRC covers the addresses, so receivers drop every RoCE packet: use a path \
+             without NAT, such as a tunnel",
         )
     } else if bad > 0 {
         let text =
-            format!("the ICRC of {bad} of {total} packets is bad: they are changed on the way");
+            format!("the ICRC of {bad} of {total} packets is bad: they are changed on the path");
         Finding::problem(CHECK, text).advice(
             "look for a device that rewrites ports or headers, for a damaged link, or --impair",
         )
@@ -276,8 +279,7 @@ pub(super) fn icrc(host: &str, ours: IpAddr, there: &[Seen], back: &[Seen]) -> F
              than they were sent with"
         );
         Finding::note(CHECK, text).advice(
-            "softroce solves for it, at the price of half of the ICRC; an adapter drops such \
-             packets",
+            "softroce accepts such packets, with a weaker check of the ICRC; an adapter drops them",
         )
     } else {
         Finding::ok(CHECK, format!("the ICRC of all {total} packets, there and back, is good"))
@@ -291,12 +293,12 @@ mod tests {
 
     use super::*;
 
-    fn seen(icrc: Icrc) -> Seen {
+    fn seen(icrc: Icrc) -> ReceivedProbe {
         let source = "10.0.0.1:49152".parse().unwrap();
-        Seen { number: 1, place: 0, icrc, source, traffic_class: 0, hop_limit: 64 }
+        ReceivedProbe { number: 1, place: 0, icrc, source, traffic_class: 0, hop_limit: 64 }
     }
 
-    /// The verdict and the start of the text.
+    /// Returns severity and text of a finding.
     fn said(finding: &Finding) -> (String, String) {
         let value = to_value(finding).unwrap();
         let word = |name: &str| value[name].as_str().unwrap().to_owned();
@@ -313,20 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn the_icrc_tells_nat_damage_and_renumbering_apart() {
+    fn icrc_distinguishes_nat_damage_and_renumbering() {
         let ours = "10.0.0.1".parse().unwrap();
         let good = seen(Icrc::Good);
-        let icrc = |there: &[Seen]| icrc("there", ours, there, &[good]);
+        let icrc = |there: &[ReceivedProbe]| icrc("there", ours, there, &[good]);
         check(&icrc(&[good, good]), "ok", "all 3 packets");
         check(&icrc(&[good, seen(Icrc::Identification(7))]), "note", "but 1 have another");
         check(&icrc(&[good, seen(Icrc::Bad)]), "problem", "1 of 3 packets is bad");
         let source = "192.0.2.9:1024".parse().unwrap();
-        let translated = Seen { source, ..seen(Icrc::Bad) };
+        let translated = ReceivedProbe { source, ..seen(Icrc::Bad) };
         check(&icrc(&[translated]), "problem", "as if they came from 192.0.2.9: a NAT");
     }
 
     #[test]
-    fn what_is_lost_is_told_by_where() {
+    fn loss_is_reported_by_direction() {
         check(&unreached("h", 3, None, 0), "problem", "none of 3 packets to its UDP port 4791");
         check(&unreached("h", 3, None, 2), "problem", "no echo comes back");
         let forbidden = Some(TransmitErrorKind::Forbidden);
@@ -336,11 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_carries_less_names_what_it_carries() {
+    fn path_mtu_is_named() {
         let (small, large) = (Mtu::Mtu512, Mtu::Mtu1024);
         let told = path_loses("h", Some(small), large, large, false, Some(650));
         check(&told, "problem", "of 512 bytes; those of 1024 (IP packets of up to 1120)");
-        check(&told, "problem", "the kernel knows that the way carries IP packets of 650");
+        check(&told, "problem", "the kernel knows that the path carries IP packets of 650");
         let silent = path_loses("h", Some(small), large, large, true, Some(1500));
         check(&silent, "problem", "get to it, but not back; no router says why");
         let nothing = path_loses("h", None, Mtu::Mtu256, large, false, None);
@@ -356,17 +358,17 @@ mod tests {
         check(&marks("h", sent, Some(sent | 3), Some(sent)), "note", "marks congestion");
         check(&marks("h", sent, None, None), "note", "not known");
         check(&hops("h", 64, &[seen(Icrc::Good)]), "ok", "no router");
-        let routed = Seen { hop_limit: 62, ..seen(Icrc::Good) };
+        let routed = ReceivedProbe { hop_limit: 62, ..seen(Icrc::Good) };
         check(&hops("h", 64, &[routed]), "note", "2 routers");
-        let untold = Seen { hop_limit: 0, ..routed };
+        let untold = ReceivedProbe { hop_limit: 0, ..routed };
         check(&hops("h", 64, &[untold]), "note", "is not known");
     }
 
     #[test]
-    fn a_burst_is_whole_short_or_renumbered() {
+    fn burst_is_whole_short_or_renumbered() {
         let (good, odd) = (seen(Icrc::Good), seen(Icrc::Identification(0)));
         check(&burst(2, &[good, good]), "ok", "as it was sent");
         check(&burst(2, &[good]), "problem", "only 1 arrived");
-        check(&burst(2, &[good, odd]), "note", "1 have the IPv4 identification");
+        check(&burst(2, &[good, odd]), "note", "1 have the expected IPv4 identification");
     }
 }

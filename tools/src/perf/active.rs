@@ -1,4 +1,4 @@
-//! The side that measures.
+//! The active side of a test, which measures.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use softroce::ids::Mtu;
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
-use super::agree::{Answer, Ask, Connect, Connected, Introduction, Load, Wishes};
-use super::latency::Player;
+use super::latency::PingPong;
 use super::measure::{Counted, Report, Run};
 use super::plan::{Kind, amount, duration};
 use super::progress::Progress;
+use super::protocol::{Connect, Connected, Constraints, Load, Reply, Request, SideInfo};
 use super::row::{Row, Table};
-use super::station::Station;
+use super::side::Side;
 use super::stream::Stream;
-use crate::ceiling::{Ceiling, Party};
+use crate::ceiling::{Ceiling, RawUdpSide};
 use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters::{self, Column, Values};
 use crate::outcome::Outcome;
 use crate::output;
 
-/// How long the raw UDP measurement before a row takes, at most.
-const CEILING: Duration = Duration::from_millis(500);
+/// Maximum duration of the raw UDP measurement before a row.
+const MAX_CEILING_DURATION: Duration = Duration::from_millis(500);
 
-/// `roce perf ceiling`.
+/// Runs `roce perf ceiling`.
 pub(super) fn ceiling(
     args: &PerfArgs,
     kind: Kind,
@@ -39,17 +39,17 @@ pub(super) fn ceiling(
     };
     let mtu = args.load.mtu.unwrap_or(Mtu::Mtu4096);
     for size in kind.sizes(&args.load, mtu)? {
-        let order = kind.order(size, mtu, duration(&args.load), args.load.events);
-        control.send(&Ask::Ceiling(order))?;
-        let party = Party { control: &mut *control, ip, receive_buffer: args.device.rcvbuf };
-        let ceiling = party.measure(order)?;
-        table.print(Row::of_ceiling(&order, &ceiling))?;
+        let measurement = kind.measurement(size, mtu, duration(&args.load), args.load.events);
+        control.send(&Request::Ceiling(measurement))?;
+        let side = RawUdpSide { control: &mut *control, ip, receive_buffer: args.device.rcvbuf };
+        let ceiling = side.measure(measurement)?;
+        table.print(Row::of_ceiling(&measurement, &ceiling))?;
         warn(&ceiling);
     }
     Ok(())
 }
 
-/// All other tests.
+/// Runs any other test.
 pub(super) fn test(
     args: &PerfArgs,
     kind: Kind,
@@ -68,12 +68,12 @@ pub(super) fn test(
     } else {
         Ok(())
     };
-    // The capture is whole also when the test has failed.
+    // The capture is completed also after a failed test.
     let kept_rules = opened.finish();
     result.and(told).and(kept_rules)
 }
 
-/// Prints what the devices have counted; that of the other side as long as it does what is asked.
+/// Prints the counters of both devices; those of the other side only while its session lasts.
 fn tell_counters(
     context: &Context,
     control: Option<&mut Control>,
@@ -81,8 +81,8 @@ fn tell_counters(
 ) -> anyhow::Result<()> {
     let mut columns = vec![Column::new("here", counters::of_device(context)?)];
     if let Some(control) = control {
-        control.send(&Ask::Counters)?;
-        let theirs = control.receive::<Answer<Values>>()?.yes()?;
+        control.send(&Request::Counters)?;
+        let theirs = control.receive::<Reply<Values>>()?.yes()?;
         columns.push(Column::new("there", theirs));
     }
     Ok(counters::show(&columns, json)?)
@@ -92,10 +92,10 @@ struct Active<'a> {
     args: &'a PerfArgs,
     kind: Kind,
     control: &'a mut Control,
-    /// The address of ours that raw UDP uses.
+    /// Local address for raw UDP.
     ip: IpAddr,
-    station: Station,
-    theirs: Introduction,
+    side: Side,
+    theirs: SideInfo,
     mtu: Mtu,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Active<'a> {
         let info = context.device_info()?;
         let ip = match args.device.port_kind(&Environment::read()?).is_of_host() {
             true => context.query_gid(args.load.gid_index.into())?.ip(),
-            // No socket can have the device's.
+            // No socket can have the address of the device.
             false => control.local_ip()?,
         };
         let mtu = args.load.mtu.unwrap_or(info.active_mtu).min(info.active_mtu);
@@ -117,37 +117,36 @@ impl<'a> Active<'a> {
         let load = Load::of(&args.load, kind, longest);
         let (inline, most) = (load.inline_size, info.limits.max_inline_data);
         ensure!(inline <= most, "--inline-size {inline}: the device takes {most} bytes at most");
-        let mut station = Station::new(context, load, args.load.gid_index)?;
-        let wishes = Wishes::of_active(&args.load, info.active_mtu, &load);
-        control.send(&Ask::Connect(Connect { wishes, load, active: station.introduce()? }))?;
-        let Connected { mtu, listening } = control.receive::<Answer<_>>()?.yes()?;
+        let mut side = Side::new(context, load, args.load.gid_index)?;
+        let constraints = Constraints::of_active(&args.load, info.active_mtu, &load);
+        control.send(&Request::Connect(Connect { constraints, load, active: side.info()? }))?;
+        let Connected { mtu, listening } = control.receive::<Reply<_>>()?.yes()?;
         let Some(mtu) = Mtu::from_bytes(mtu) else { bail!("the other side says MTU {mtu}") };
-        station.connect(&listening, mtu)?;
-        station.fill_receive_queues()?;
-        Ok(Self { args, kind, control, ip, station, theirs: listening, mtu })
+        side.connect(&listening, mtu)?;
+        side.fill_receive_queues()?;
+        Ok(Self { args, kind, control, ip, side, theirs: listening, mtu })
     }
 
     fn row(&mut self, size: usize) -> anyhow::Result<Row> {
         let test = self.args.test.name();
         let ceiling = if self.args.no_ceiling { None } else { Some(self.ceiling(size)?) };
         let run = Run { size, amount: amount(&self.args.load) };
-        self.station.start_row()?;
-        let mut row = Row::of_test(test, &self.station.load, size, self.mtu);
+        self.side.start_row()?;
+        let mut row = Row::of_test(test, &self.side.load, size, self.mtu);
         let progress = Progress::begin(format!("{test} {size}"));
-        let (station, theirs, control) = (&mut self.station, &self.theirs, &mut *self.control);
+        let (side, theirs, control) = (&mut self.side, &self.theirs, &mut *self.control);
         let counted = match self.kind.measure {
             Measure::Latency => {
-                let mut player = Player::new(station, theirs, run)?;
+                let mut player = PingPong::new(side, theirs, run)?;
                 start(control, run)?;
                 row.set_times(&player.serve(run.amount, &progress)?, ceiling.as_ref());
-                control.send(&Ask::Finish { sent: player.sent() })?;
+                control.send(&Request::Finish { sent: player.sent() })?;
                 let theirs: Report = control.receive()?;
-                station.counted_in_row()?.with(theirs.counted)
+                side.counted_in_row()?.with(theirs.counted)
             }
             Measure::Bandwidth => {
                 start(control, run)?;
-                let (ours, theirs) =
-                    Stream::active(station, theirs, run).drive(control, &progress)?;
+                let (ours, theirs) = Stream::active(side, theirs, run).drive(control, &progress)?;
                 row.set_rate(&ours, &theirs, ceiling.as_ref());
                 ours.counted.with(theirs.counted)
             }
@@ -159,27 +158,30 @@ impl<'a> Active<'a> {
     }
 
     fn ceiling(&mut self, size: usize) -> anyhow::Result<Ceiling> {
-        let duration = duration(&self.args.load).min(CEILING);
-        let order = self.kind.order(size, self.mtu, duration, self.args.load.events);
+        let duration = duration(&self.args.load).min(MAX_CEILING_DURATION);
+        let measurement = self.kind.measurement(size, self.mtu, duration, self.args.load.events);
         let _progress = Progress::begin(format!("raw UDP {size}"));
-        self.control.send(&Ask::Ceiling(order))?;
-        let party =
-            Party { control: self.control, ip: self.ip, receive_buffer: self.args.device.rcvbuf };
-        let ceiling = party.measure(order)?;
+        self.control.send(&Request::Ceiling(measurement))?;
+        let side = RawUdpSide {
+            control: self.control,
+            ip: self.ip,
+            receive_buffer: self.args.device.rcvbuf,
+        };
+        let ceiling = side.measure(measurement)?;
         warn(&ceiling);
         Ok(ceiling)
     }
 }
 
-/// Asks for a row, and waits until the other side is ready for it.
+/// Starts a row, and waits until the other side is ready for it.
 fn start(control: &mut Control, run: Run) -> anyhow::Result<()> {
-    control.send(&Ask::Run(run))?;
-    control.receive::<Answer<()>>()?.yes()
+    control.send(&Request::Run(run))?;
+    control.receive::<Reply<()>>()?.yes()
 }
 
 fn warn(ceiling: &Ceiling) {
-    for doubt in &ceiling.doubts {
-        output::warn(format_args!("raw UDP: {doubt}"));
+    for warning in &ceiling.warnings {
+        output::warn(format_args!("raw UDP: {warning}"));
     }
 }
 

@@ -1,28 +1,28 @@
-//! The queue pairs of one side by their numbers.
+//! Indices of the queue pairs of one side by their numbers.
 
 use std::collections::HashMap;
 
 use anyhow::Context as _;
 use softroce::verbs::{Completion, Qpn};
 
-/// The index of each queue pair.
+/// Index of each queue pair.
 pub(super) struct QpIndex {
     by_qpn: HashMap<Qpn, usize>,
-    /// The newest lookup: completions come in runs.
+    /// The newest lookup: consecutive completions usually are of one queue pair.
     recent: Option<(Qpn, usize)>,
 }
 
 impl QpIndex {
-    /// The queue pairs with their indices.
+    /// Creates the index from pairs of index and number.
     pub(super) fn new(qps: impl Iterator<Item = (usize, Qpn)>) -> Self {
         Self { by_qpn: qps.map(|(index, qpn)| (qpn, index)).collect(), recent: None }
     }
 
-    /// Returns the index of the queue pair that a completion is of.
+    /// Returns the index of the queue pair of a completion.
     ///
     /// # Errors
     ///
-    /// The queue pair is another.
+    /// The completion is of another queue pair.
     pub(super) fn of(&mut self, completion: &Completion) -> anyhow::Result<usize> {
         let qpn = completion.qpn;
         if let Some((_, index)) = self.recent.filter(|(recent, _)| *recent == qpn) {

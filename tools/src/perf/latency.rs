@@ -1,9 +1,8 @@
 //! Latency: one message at a time.
 //!
-//! SEND and WRITE go there and back, and half of a round trip is what is counted. SEND: a receive
-//! request completes. WRITE: the last byte of the message is seen to change in memory, and no
-//! completion tells of it. READs and atomics are answered by the other side's device, and what is
-//! counted is the time until the answer is there.
+//! A SEND or WRITE is returned by the other side, and half of the round trip counts. A SEND arrives as a completed
+//! receive request; a WRITE as a change of the last byte in memory, without a completion. READs and atomics are
+//! answered by the responding device, and the time until the completion counts.
 
 use std::time::Duration;
 
@@ -11,66 +10,62 @@ use anyhow::{bail, ensure};
 use hdrhistogram::Histogram;
 use softroce::verbs::{Completion, RemoteAddr, SendData, SendOp, SendRequest};
 
-use super::agree::{Ask, Introduction};
 use super::measure::{Amount, Run};
 use super::progress::Progress;
-use super::station::{PEER_TIMEOUT, RECV, Station};
+use super::protocol::{Request, SideInfo};
+use super::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
 use crate::cli::{AtomicType, Transport, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;
 
-/// Exchanges before the measuring starts, in this time at most.
-const WARM_UP: u64 = 200;
+/// Number of exchanges before the measurement, unless they take longer than the time below.
+const WARM_UP_EXCHANGES: u64 = 200;
 const WARM_UP_TIME: Duration = Duration::from_millis(100);
 
-/// Exchanges between two steps of the progress bar.
+/// Number of exchanges between two steps of the progress bar.
 const EXCHANGES_PER_STEP: u64 = 256;
 
-/// A row's distribution, and how long it took.
+/// Distribution and duration of a row.
 pub(super) struct Times {
-    /// Nanoseconds, each of half a round trip or of a whole one as the test has it.
+    /// Nanoseconds of half a round trip, or of a whole one, depending on the test.
     pub(super) each: Histogram<u64>,
     pub(super) seconds: f64,
 }
 
-/// One side.
-pub(super) struct Player<'a> {
-    station: &'a mut Station,
+/// One side of a latency test.
+pub(super) struct PingPong<'a> {
+    side: &'a mut Side,
     verb: Verb,
     size: usize,
-    /// As it lies in memory, or the bytes themselves.
+    /// The message in memory, or inline.
     message: SendData,
-    /// The other side's memory: the target of a WRITE, the source of a READ or an atomic.
+    /// Memory of the other side: the target of a WRITE, the source of a READ or an atomic.
     there: RemoteAddr,
     sent: u64,
     received: u64,
-    /// Receive requests that were used and not posted again.
+    /// Completed receive requests that have not been posted again.
     used: u64,
 }
 
-impl<'a> Player<'a> {
-    pub(super) fn new(
-        station: &'a mut Station,
-        theirs: &Introduction,
-        run: Run,
-    ) -> anyhow::Result<Self> {
-        let verb = station.load.kind.verb;
-        // A WRITE of nothing cannot be seen.
+impl<'a> PingPong<'a> {
+    pub(super) fn new(side: &'a mut Side, theirs: &SideInfo, run: Run) -> anyhow::Result<Self> {
+        let verb = side.load.kind.verb;
+        // The receiver of a WRITE needs a byte to look at.
         let size = if verb == Verb::Write { run.size.max(1) } else { run.size };
-        let there = theirs.remote(station.memory.incoming(0, 0, size));
-        let here = station.memory.outgoing(0, 0, size);
+        let there = theirs.remote(side.memory.incoming(0, 0, size));
+        let here = side.memory.outgoing(0, 0, size);
         let message = match verb.is_answered() {
-            true => station.memory.sge(here, size).into(),
-            false => station.message(here, size)?,
+            true => side.memory.sge(here, size).into(),
+            false => side.message(here, size)?,
         };
         let (sent, received, used) = (0, 0, 0);
-        let player = Self { station, verb, size, message, there, sent, received, used };
+        let player = Self { side, verb, size, message, there, sent, received, used };
         player.wipe()?;
         Ok(player)
     }
 
-    /// The active side.
+    /// Runs the active side.
     pub(super) fn serve(&mut self, amount: Amount, progress: &Progress) -> anyhow::Result<Times> {
         let mut each = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
         let warm_up = match amount {
@@ -100,7 +95,7 @@ impl<'a> Player<'a> {
                     self.replenish()?;
                     return Ok(Times { each, seconds: elapsed.as_secs_f64() });
                 }
-            } else if self.sent >= WARM_UP || after - start > warm_up {
+            } else if self.sent >= WARM_UP_EXCHANGES || after - start > warm_up {
                 warm = true;
                 start = after;
             }
@@ -108,53 +103,52 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Messages that were sent, those before the measuring included.
+    /// Returns the number of sent messages, including those before the measurement.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The other side: returns every message until the active side says that it is over.
+    /// Runs the listening side: returns every message until the active side finishes.
     pub(super) fn echo(&mut self, control: &mut Control) -> anyhow::Result<()> {
-        // The device answers READs and atomics alone: nothing is received, and this waits for the control
-        // message.
+        // The device answers READs and atomics: nothing is received, and this waits for the control message.
         while self.receive(self.sent + 1, Some(control))? {
             self.send()?;
         }
         match control.receive()? {
-            Ask::Finish { .. } => Ok(()),
-            other => bail!("the other side says {other:?} in the middle of a row"),
+            Request::Finish { .. } => Ok(()),
+            other => bail!("the other side sent {other:?} during a row, expected Finish"),
         }
     }
 
-    /// A message and what comes back for it.
+    /// Sends a message and waits for the response.
     fn exchange(&mut self) -> anyhow::Result<()> {
         self.send()?;
         if self.verb.is_answered() {
-            while self.station.done < self.station.sent {
-                let completion = self.station.waiter.next(PEER_TIMEOUT)?;
+            while self.side.done < self.side.sent {
+                let completion = self.side.waiter.next(PEER_TIMEOUT)?;
                 self.take(&completion);
             }
             return Ok(());
         }
-        ensure!(self.receive(self.sent, None)?, "the other side has stopped");
+        ensure!(self.receive(self.sent, None)?, "the other side has ended the row");
         Ok(())
     }
 
     /// Sends a message.
     fn send(&mut self) -> anyhow::Result<()> {
-        let depth = u64::from(self.station.load.tx_depth);
+        let depth = u64::from(self.side.load.tx_depth);
         self.sent += 1;
-        self.station.sent += 1;
-        let number = self.station.sent;
-        let request = SendRequest { to: self.station.target_of(0), ..self.request(number)? };
-        // One of half a queue tells that there is room again, and an answer that it is there.
+        self.side.sent += 1;
+        let number = self.side.sent;
+        let request = SendRequest { to: self.side.target_of(0), ..self.request(number)? };
+        // A READ or atomic is complete with its response; otherwise one completion for half a queue makes room.
         let tells = self.verb.is_answered() || number.is_multiple_of(depth.div_ceil(2));
-        self.station.qps[0].post_send(if tells { request.signaled() } else { request })?;
-        if self.used >= u64::from(self.station.load.rx_depth).div_ceil(2) {
+        self.side.qps[0].post_send(if tells { request.signaled() } else { request })?;
+        if self.used >= u64::from(self.side.load.rx_depth).div_ceil(2) {
             self.replenish()?;
         }
-        while self.station.sent - self.station.done >= depth {
-            let completion = self.station.waiter.next(PEER_TIMEOUT)?;
+        while self.side.sent - self.side.done >= depth {
+            let completion = self.side.waiter.next(PEER_TIMEOUT)?;
             self.take(&completion);
         }
         Ok(())
@@ -167,7 +161,7 @@ impl<'a> Player<'a> {
             Verb::Send => SendRequest::send(number, message),
             Verb::Read => SendRequest::new(number, SendOp::Read { from: there }, message),
             Verb::Atomic => {
-                let op = match self.station.load.kind.atomic {
+                let op = match self.side.load.kind.atomic {
                     AtomicType::FetchAndAdd => SendOp::FetchAdd { at: there, add: 1 },
                     AtomicType::CmpAndSwap => {
                         SendOp::CompareSwap { at: there, expect: number - 1, swap: number }
@@ -178,7 +172,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// The message with the number of the one to be sent, which is looked for.
+    /// Returns the message with a mark in its last byte, for which the other side looks.
     fn marked(&self, mut message: SendData) -> anyhow::Result<SendData> {
         match &mut message {
             SendData::Inline(bytes) => {
@@ -187,15 +181,14 @@ impl<'a> Player<'a> {
                 }
             }
             SendData::Sges(_) => {
-                let last = self.station.memory.outgoing(0, 0, self.size) + self.size - 1;
-                self.station.memory.mr.write_at(last, &[mark(self.sent)])?;
+                let last = self.side.memory.outgoing(0, 0, self.size) + self.size - 1;
+                self.side.memory.mr.write_at(last, &[mark(self.sent)])?;
             }
         }
         Ok(message)
     }
 
-    /// Waits until so many messages have come; `false` when the other side says that it is over
-    /// instead.
+    /// Waits until `expected` messages have arrived; returns `false` if a control message arrives instead.
     fn receive(
         &mut self,
         expected: u64,
@@ -208,17 +201,17 @@ impl<'a> Player<'a> {
                 self.received = expected;
                 break;
             }
-            if let Some(completion) = self.station.waiter.look(Duration::from_millis(10))? {
+            if let Some(completion) = self.side.waiter.look(Duration::from_millis(10))? {
                 self.take(&success(completion)?);
                 continue;
             }
-            // The next message is on its way, so the receive queue can be refilled now.
+            // The next message is on its way, so there is time to refill the receive queue.
             self.replenish()?;
-            if !idle.rest(&self.station.waiter) {
+            if !idle.poll_was_empty(&self.side.waiter) {
                 continue;
             }
             if let Some(control) = control.as_deref_mut() {
-                if control.has_word()? {
+                if control.has_message()? {
                     return Ok(false);
                 }
                 continue;
@@ -226,9 +219,11 @@ impl<'a> Player<'a> {
             let now = clock::now();
             let waited = now - *start.get_or_insert(now);
             if waited > PEER_TIMEOUT {
-                let why = match self.station.load.kind.transport {
+                let why = match self.side.load.kind.transport {
                     Transport::Rc | Transport::Xrc => "",
-                    Transport::Uc | Transport::Ud => ": one was lost, and nobody sends it again",
+                    Transport::Uc | Transport::Ud => {
+                        ": one was lost, and the service does not retransmit"
+                    }
                 };
                 bail!("no message from the other side for {} s{why}", waited.as_secs());
             }
@@ -238,40 +233,40 @@ impl<'a> Player<'a> {
 
     fn take(&mut self, completion: &Completion) {
         match completion.wr_id {
-            RECV => {
+            RECV_WR_ID => {
                 self.received += 1;
                 self.used += 1;
             }
-            number => self.station.done = number,
+            number => self.side.done = number,
         }
     }
 
-    /// Posts as many receive requests as were used.
+    /// Posts the completed receive requests again.
     fn replenish(&mut self) -> anyhow::Result<()> {
         for _ in 0..std::mem::take(&mut self.used) {
-            self.station.post_recv(0)?;
+            self.side.post_recv(0)?;
         }
         Ok(())
     }
 
-    /// Whether the last byte of the WRITE with this number is there.
+    /// Returns whether the last byte of the WRITE with this number has arrived.
     fn is_written(&self, number: u64) -> anyhow::Result<bool> {
         let mut last = [0];
-        self.station
+        self.side
             .memory
             .mr
-            .read_at(self.station.memory.incoming(0, 0, self.size) + self.size - 1, &mut last)?;
+            .read_at(self.side.memory.incoming(0, 0, self.size) + self.size - 1, &mut last)?;
         Ok(last == [mark(number)])
     }
 
-    /// Takes away what an earlier row has left where WRITEs are looked for.
+    /// Clears the byte at which the receiver of WRITEs looks.
     fn wipe(&self) -> anyhow::Result<()> {
-        let at = self.station.memory.incoming(0, 0, self.size) + self.size.max(1) - 1;
-        Ok(self.station.memory.mr.write_at(at, &[0])?)
+        let at = self.side.memory.incoming(0, 0, self.size) + self.size.max(1) - 1;
+        Ok(self.side.memory.mr.write_at(at, &[0])?)
     }
 }
 
-/// The last byte of a WRITE: never zero, and never that of the one before.
+/// Returns the last byte of a WRITE: never zero, and never that of the one before.
 fn mark(number: u64) -> u8 {
     u8::try_from(number % 255 + 1).unwrap_or(1)
 }

@@ -1,4 +1,4 @@
-//! The side that does as it is asked, for one session or several at a time.
+//! The listening side, for one session or several at a time.
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -13,24 +13,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use softroce::runtime::Environment;
 use softroce::verbs::Context;
 
-use super::agree::{Answer, Ask, Connect, Connected, Introduction, Wishes, greet};
-use super::latency::Player;
+use super::latency::PingPong;
 use super::measure::{Arrivals, Report, Run};
 use super::placement;
-use super::station::Station;
+use super::protocol::{Connect, Connected, Constraints, Reply, Request, SideInfo, exchange_hello};
+use super::side::Side;
 use super::stream::Stream;
-use crate::ceiling::Party;
+use crate::ceiling::RawUdpSide;
 use crate::cli::{Measure, PerfArgs};
 use crate::control::Control;
 use crate::counters;
-use crate::device::Opened;
+use crate::device::OpenDevice;
 use crate::outcome::Outcome;
 use crate::tcp;
 
-/// `roce perf TEST --listen`.
+/// Runs `roce perf TEST --listen`.
 pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     if args.second_core {
-        placement::settle(placement::Core::Second);
+        placement::pin_to(placement::Core::Second);
     }
     let listener = tcp::listen(args.port, args.announce)?;
     if args.second_core {
@@ -39,7 +39,7 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     let device = Mutex::default();
     let serve = |control| {
         let mut control = control?;
-        greet(&mut control, args.test)?;
+        exchange_hello(&mut control, args.test)?;
         Session { args, device: &device, connection: None }.serve(&mut control)
     };
     let results: Vec<_> = thread::scope(|scope| {
@@ -50,7 +50,7 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
             session.context("starting a thread")
         };
         let sessions: Vec<_> = (0..args.clients).map(accept).collect();
-        // One client more is refused rather than left to wait.
+        // Further clients are refused instead of left waiting.
         drop(listener);
         let join = |session: anyhow::Result<thread::ScopedJoinHandle<'_, _>>| {
             session.map(thread::ScopedJoinHandle::join)
@@ -58,7 +58,7 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
         sessions.into_iter().map(join).collect()
     });
     let opened = device.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let kept_rules = opened.map_or(Ok(Outcome::Yes), Opened::finish);
+    let kept_rules = opened.map_or(Ok(Outcome::Yes), OpenDevice::finish);
     for result in results {
         result?.unwrap_or_else(|panicked| panic::resume_unwind(panicked))?;
     }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
 ///
 /// # Errors
 ///
-/// It has ended instead.
+/// That process has ended.
 fn wait_for_starter(listener: &TcpListener) -> anyhow::Result<()> {
     let stdin = io::stdin();
     let of = |fd| PollFd::new(fd, PollFlags::POLLIN);
@@ -83,40 +83,40 @@ fn wait_for_starter(listener: &TcpListener) -> anyhow::Result<()> {
 
 struct Session<'a> {
     args: &'a PerfArgs,
-    /// The device of all sessions, which the first that needs it opens.
-    device: &'a Mutex<Option<Opened>>,
-    connection: Option<(Station, Introduction)>,
+    /// Device of all sessions, opened by the first that needs it.
+    device: &'a Mutex<Option<OpenDevice>>,
+    connection: Option<(Side, SideInfo)>,
 }
 
 impl Session<'_> {
-    /// Does what it is asked to, until the active side is gone.
+    /// Handles requests until the active side closes the connection.
     fn serve(&mut self, control: &mut Control) -> anyhow::Result<()> {
         while let Some(ask) = control.receive_or_end()? {
             match ask {
-                Ask::Ceiling(order) => {
+                Request::Ceiling(measurement) => {
                     let ip = self.address(control)?;
                     let receive_buffer = self.args.device.rcvbuf;
-                    Party { control: &mut *control, ip, receive_buffer }.serve(order)?;
+                    RawUdpSide { control: &mut *control, ip, receive_buffer }.serve(measurement)?;
                 }
-                Ask::Connect(connect) => {
+                Request::Connect(connect) => {
                     let answer = self.connect(control, &connect);
-                    control.send(&Answer::of(answer))?;
+                    control.send(&Reply::of(answer))?;
                 }
-                Ask::Run(run) => self.row(control, run)?,
-                Ask::Counters => {
+                Request::Run(run) => self.row(control, run)?,
+                Request::Counters => {
                     let opened = self.device();
                     let opened = opened.as_ref().context("nothing is connected");
                     let counted = opened.and_then(|opened| counters::of_device(&opened.context));
-                    control.send(&Answer::of(counted))?;
+                    control.send(&Reply::of(counted))?;
                 }
-                // Nothing is running: the row has failed here, and the reason is on its way.
-                Ask::Finish { .. } => {}
+                // No row is running: it has failed on this side, and the reason has been sent.
+                Request::Finish { .. } => {}
             }
         }
         Ok(())
     }
 
-    /// The address of ours that raw UDP uses: that of the device, unless no socket can have it.
+    /// Returns the local address for raw UDP: that of the device, unless no socket can have it.
     fn address(&self, control: &Control) -> anyhow::Result<IpAddr> {
         if !self.args.device.port_kind(&Environment::read()?).is_of_host() {
             return control.local_ip();
@@ -129,11 +129,11 @@ impl Session<'_> {
         }
     }
 
-    fn device(&self) -> MutexGuard<'_, Option<Opened>> {
+    fn device(&self) -> MutexGuard<'_, Option<OpenDevice>> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device, which leads to the other side by this address of ours.
+    /// Opens the device, with `route` as its address if no option names one.
     fn open(&self, route: IpAddr) -> anyhow::Result<Context> {
         let mut device = self.device();
         let opened = match &mut *device {
@@ -147,30 +147,30 @@ impl Session<'_> {
         let route = control.local_ip()?;
         let context = self.open(route)?;
         let context = &context;
-        let wishes = Wishes::of(&self.args.load, context.device_info()?.active_mtu);
-        let mtu = wishes.agree(&connect.wishes)?;
-        let mut station = Station::new(context, connect.load, self.args.load.gid_index)?;
-        station.connect(&connect.active, mtu)?;
-        station.fill_receive_queues()?;
-        let listening = station.introduce()?;
-        self.connection = Some((station, connect.active.clone()));
+        let constraints = Constraints::of(&self.args.load, context.device_info()?.active_mtu);
+        let mtu = constraints.agree(&connect.constraints)?;
+        let mut side = Side::new(context, connect.load, self.args.load.gid_index)?;
+        side.connect(&connect.active, mtu)?;
+        side.fill_receive_queues()?;
+        let listening = side.info()?;
+        self.connection = Some((side, connect.active.clone()));
         Ok(Connected { mtu: mtu.bytes(), listening })
     }
 
     fn row(&mut self, control: &mut Control, run: Run) -> anyhow::Result<()> {
-        let (station, theirs) = self.connection.as_mut().context("nothing is connected")?;
-        station.start_row()?;
-        let report = match station.load.kind.measure {
+        let (side, theirs) = self.connection.as_mut().context("nothing is connected")?;
+        side.start_row()?;
+        let report = match side.load.kind.measure {
             Measure::Latency => {
-                let mut player = Player::new(station, theirs, run)?;
-                control.send(&Answer::Yes(()))?;
+                let mut player = PingPong::new(side, theirs, run)?;
+                control.send(&Reply::Yes(()))?;
                 player.echo(control)?;
-                let counted = station.counted_in_row()?;
+                let counted = side.counted_in_row()?;
                 Report { rate: None, arrivals: Arrivals::default(), counted }
             }
             Measure::Bandwidth => {
-                control.send(&Answer::Yes(()))?;
-                Stream::listening(station, theirs, run).serve(control)?
+                control.send(&Reply::Yes(()))?;
+                Stream::listening(side, theirs, run).serve(control)?
             }
         };
         control.send(&report)

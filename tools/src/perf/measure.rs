@@ -1,10 +1,10 @@
-//! A row of the test: its extent, and the results of each side.
+//! The size of a row, and the results of each side.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A row.
+/// A row of a test.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// Bytes of a message.
@@ -12,10 +12,10 @@ pub(super) struct Run {
     pub(super) amount: Amount,
 }
 
-/// How much.
+/// Length of a row.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Amount {
-    /// Messages.
+    /// Number of messages.
     Messages(u64),
     Time(Duration),
 }
@@ -23,25 +23,25 @@ pub(super) enum Amount {
 /// Results of a row on one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// Messages sent, if it sent any.
+    /// Rate of sent messages, if the side sends any.
     pub(super) rate: Option<Rate>,
-    /// What has arrived at it, where it sees that.
+    /// Messages that arrived, if the side sees them.
     pub(super) arrivals: Arrivals,
     pub(super) counted: Counted,
 }
 
-/// Counters of a side's device, for a row.
+/// Counters of one side's device in a row.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counted {
     pub(super) retransmits: u64,
-    /// Datagrams that the kernel dropped for want of a receive buffer.
+    /// Datagrams that the kernel dropped because the receive buffer was full.
     pub(super) kernel_drops: u64,
     /// Packets that found no receive request.
     pub(super) without_receive: u64,
 }
 
 impl Counted {
-    /// What both sides have counted.
+    /// Returns the sums over both sides.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             retransmits: self.retransmits + other.retransmits,
@@ -50,7 +50,7 @@ impl Counted {
         }
     }
 
-    /// What has been counted since `before`.
+    /// Returns the difference to earlier counts.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             retransmits: self.retransmits - before.retransmits,
@@ -60,19 +60,19 @@ impl Counted {
     }
 }
 
-/// Messages that a side has sent.
+/// Rate of messages that a side has sent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Rate {
     pub(super) messages: u64,
     pub(super) seconds: f64,
-    /// Messages a second in the best slice.
+    /// Messages a second in the best interval.
     pub(super) peak: f64,
 }
 
-/// What has arrived at a side that sees it.
+/// Messages that arrived at a side that sees them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Arrivals {
     pub(super) messages: u64,
-    /// From the first to the last.
+    /// Seconds from the first message to the last.
     pub(super) seconds: f64,
 }

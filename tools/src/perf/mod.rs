@@ -1,8 +1,8 @@
-//! `roce perf`: two sides, a TCP connection over which they agree, and a row a size.
+//! `roce perf`: two sides, a TCP control connection, and a row for each size.
 //!
 //! ```text
 //!   active                                     listening
-//!     │◀───────────── Greeting ──────────────────▶│
+//!     │◀───────────── Hello ─────────────────────▶│
 //!     │── Connect (queue pairs, MTU wanted) ─────▶│  opens its device
 //!     │◀──────── Connected (queue pairs, MTU) ────│
 //!     │   for every size:                         │
@@ -11,11 +11,11 @@
 //!     │◀═════════════ the test ══════════════════▶│
 //!     │── Finish (messages sent) ────────────────▶│
 //!     │◀──── Report (sent, arrived, counted) ─────│
-//!     │── Counters ──────────────────────────────▶│  if they are to be printed
+//!     │── Counters ──────────────────────────────▶│  if they are printed
 //! ```
 
 mod active;
-mod agree;
+mod child;
 mod index;
 mod latency;
 mod listening;
@@ -25,9 +25,9 @@ mod placement;
 mod plan;
 mod plot;
 mod progress;
+mod protocol;
 mod row;
 mod side;
-mod station;
 mod stream;
 
 use anyhow::ensure;
@@ -36,11 +36,11 @@ use crate::cli::{PerfArgs, Test};
 use crate::control::Control;
 use crate::outcome::Outcome;
 use crate::tcp;
-use agree::greet;
+use child::ChildSide;
 use plan::Kind;
 use plot::Plot;
+use protocol::exchange_hello;
 use row::Table;
-use side::Side;
 
 /// Runs the command.
 pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
@@ -55,13 +55,13 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     let (side, stream) = match &args.host {
         Some(host) => (None, tcp::connect(host, args.port, "roce perf")?),
         None => {
-            let (side, port) = Side::start(args)?;
-            placement::settle(placement::Core::First);
+            let (side, port) = ChildSide::start(args)?;
+            placement::pin_to(placement::Core::First);
             (Some(side), tcp::connect("127.0.0.1", port, "roce perf")?)
         }
     };
     let mut control = Control::new(stream)?;
-    greet(&mut control, args.test)?;
+    exchange_hello(&mut control, args.test)?;
     let answer = match args.test {
         Test::Ceiling => {
             active::ceiling(args, kind, &mut control, &mut table).map(|()| Outcome::Yes)
@@ -71,10 +71,10 @@ pub(crate) fn run(args: &PerfArgs) -> anyhow::Result<Outcome> {
     if answer.is_ok() {
         drop(control);
         if let Some(side) = side {
-            side.let_it_end();
+            side.wait_for_end();
         }
     } else {
-        // Before the session: what it would say of our leaving is no news.
+        // The child first: it would report the loss of the connection.
         drop(side);
     }
     let answer = answer?;

@@ -1,23 +1,22 @@
-//! Which CPU each side runs on, when both are on this machine.
+//! Placement of the two sides of a local test on CPUs.
 //!
-//! Both poll without a pause. Left to the scheduler they meet on one CPU now and then, or move, and
-//! a result says more about that than about the network.
+//! Both sides poll without a pause. The scheduler sometimes puts both on one CPU, or moves them, and the result then
+//! reflects that instead of the network.
 
 use std::fs;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// One of two.
+/// Core of one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Core {
     First,
     Second,
 }
 
-/// Keeps the calling thread, and those it starts, on this core. Does nothing on a machine with one
-/// core.
-pub(super) fn settle(core: Core) {
+/// Pins the calling thread, and the threads that it starts, to a core. Does nothing on a machine with one core.
+pub(super) fn pin_to(core: Core) {
     let thread = Pid::from_raw(0);
     let Ok(allowed) = sched_getaffinity(thread) else { return };
     let cpus: Vec<_> =
@@ -25,11 +24,11 @@ pub(super) fn settle(core: Core) {
     let Some((first, second)) = two_cores(&cpus, siblings) else { return };
     let mut one = CpuSet::new();
     let cpu = if core == Core::First { first } else { second };
-    // Without the right to do so, the test runs where the kernel puts it.
+    // If the kernel refuses, the test runs without placement.
     let _ = one.set(cpu).and_then(|()| sched_setaffinity(thread, &one));
 }
 
-/// The first two of `cpus` that are not hardware threads of one core.
+/// Returns the first two of `cpus` that are not hardware threads of one core.
 fn two_cores(cpus: &[usize], siblings: impl Fn(usize) -> String) -> Option<(usize, usize)> {
     let first = *cpus.first()?;
     let core = siblings(first);
@@ -37,7 +36,7 @@ fn two_cores(cpus: &[usize], siblings: impl Fn(usize) -> String) -> Option<(usiz
     Some((first, *second))
 }
 
-/// The hardware threads of a core, as the kernel lists them for one of its CPUs.
+/// Returns the hardware threads of the core of a CPU, as the kernel lists them.
 fn siblings(cpu: usize) -> String {
     let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
     // Without a topology, every CPU counts as a core.

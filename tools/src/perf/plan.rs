@@ -1,4 +1,4 @@
-//! The test that a command line asks for, and the checks that it exists.
+//! The test that the options ask for, and the checks that it exists.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
 
 use super::measure::Amount;
-use crate::ceiling::{Operation, Order, Pattern, Shape};
+use crate::ceiling::{Measurement, Operation, Pattern, Shape};
 use crate::cli::{AtomicType, LoadArgs, Measure, PerfArgs, QueueArgs, Test, Transport, Verb};
 
-/// Bytes of an atomic.
-const ATOMIC: usize = 8;
+/// Bytes of an atomic operation.
+const ATOMIC_BYTES: usize = 8;
 
 /// A kind of test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,11 +28,11 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// What is asked for.
+    /// Returns the test that the options ask for.
     ///
     /// # Errors
     ///
-    /// There is no such test, or an option is not for it.
+    /// There is no such test, or it does not have an option.
     pub(super) fn of(args: &PerfArgs) -> anyhow::Result<Self> {
         let is_ceiling = args.test == Test::Ceiling;
         if is_ceiling && (args.device.pcap.is_some() || args.device.impair.is_some()) {
@@ -107,8 +107,8 @@ impl Kind {
             cq_mod.unwrap_or_default()
         );
         if verb == Verb::Atomic {
-            let size = load.size.unwrap_or(ATOMIC);
-            ensure!(size == ATOMIC, "--size {size}: an atomic has {ATOMIC} bytes");
+            let size = load.size.unwrap_or(ATOMIC_BYTES);
+            ensure!(size == ATOMIC_BYTES, "--size {size}: an atomic has {ATOMIC_BYTES} bytes");
         } else {
             ensure!(load.atomic_type.is_none(), "--atomic-type: {test} has no atomics");
         }
@@ -124,35 +124,34 @@ impl Kind {
         Ok(())
     }
 
-    /// Whether a message takes a receive request of the other side.
+    /// Returns whether a message consumes a receive request of the other side.
     pub(super) fn takes_receives(self) -> bool {
         self.verb == Verb::Send || self.writes_are_announced()
     }
 
-    /// Whether WRITEs carry immediate data: UC has no acknowledgements, and the receiver must count
-    /// the messages.
+    /// Returns whether WRITEs carry immediate data: UC has no acknowledgements, so the receiver counts the messages.
     pub(super) fn writes_are_announced(self) -> bool {
         let is_uc_bandwidth = self.transport == Transport::Uc && self.measure == Measure::Bandwidth;
         self.verb == Verb::Write && is_uc_bandwidth
     }
 
-    /// Whether what is lost stays lost.
+    /// Returns whether lost messages are not retransmitted.
     pub(super) fn is_unreliable(self) -> bool {
         matches!(self.transport, Transport::Uc | Transport::Ud)
     }
 
-    /// The sizes of the rows.
+    /// Returns the message sizes of the rows.
     ///
     /// # Errors
     ///
-    /// A message would have to be longer than one of UD can be.
+    /// A UD message would be longer than the MTU.
     pub(super) fn sizes(self, args: &LoadArgs, mtu: Mtu) -> anyhow::Result<Vec<usize>> {
         let most = match self.transport {
             Transport::Ud => mtu.bytes(),
             Transport::Rc | Transport::Uc | Transport::Xrc => usize::MAX,
         };
         let of_their_own = match (self.verb, self.measure) {
-            (Verb::Atomic, _) => ATOMIC,
+            (Verb::Atomic, _) => ATOMIC_BYTES,
             (_, Measure::Latency) => 2,
             (_, Measure::Bandwidth) => most.min(65536),
         };
@@ -168,9 +167,14 @@ impl Kind {
         Ok(vec![size])
     }
 
-    /// Returns the raw UDP measurement to compare with. A side that `sleeps` waits in the kernel for
-    /// each message.
-    pub(super) fn order(self, size: usize, mtu: Mtu, duration: Duration, sleeps: bool) -> Order {
+    /// Returns the raw UDP measurement to compare with. A side that `sleeps` waits in the kernel for each message.
+    pub(super) fn measurement(
+        self,
+        size: usize,
+        mtu: Mtu,
+        duration: Duration,
+        sleeps: bool,
+    ) -> Measurement {
         let operation = match (self.verb, self.transport) {
             (Verb::Write, _) if self.writes_are_announced() => Operation::WriteImm,
             (Verb::Write, _) => Operation::Write,
@@ -184,11 +188,11 @@ impl Kind {
             (Measure::Bandwidth, false) => Pattern::OneWay,
             (Measure::Bandwidth, true) => Pattern::BothWays,
         };
-        Order { shape: Shape { operation, size, mtu: mtu.bytes() }, pattern, duration }
+        Measurement { shape: Shape { operation, size, mtu: mtu.bytes() }, pattern, duration }
     }
 }
 
-/// The tests that a transport service has, as a list of words.
+/// Returns the names of the tests that a transport service has.
 fn carried_by(transport: Transport) -> String {
     let exists =
         |test: &&Test| test.measures().is_some_and(|(verb, _)| verb.exists_over(transport));
@@ -200,13 +204,13 @@ fn carried_by(transport: Transport) -> String {
     }
 }
 
-/// How long a row is measured if it is not messages that are counted.
+/// Returns the duration of a row that does not count messages.
 pub(super) fn duration(args: &LoadArgs) -> Duration {
     let default = if args.all { Duration::from_millis(250) } else { Duration::from_secs(1) };
     args.duration.unwrap_or(default)
 }
 
-/// How much a row measures.
+/// Returns the length of a row.
 pub(super) fn amount(args: &LoadArgs) -> Amount {
     args.iters.map_or_else(|| Amount::Time(duration(args)), Amount::Messages)
 }

@@ -1,4 +1,4 @@
-//! How far a row is, on a terminal.
+//! Progress of a row, on a terminal.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::measure::Amount;
 
-const STEPS: u64 = 1000;
+const PROGRESS_STEPS: u64 = 1000;
 
-/// A line on standard error, if that is a terminal.
+/// Progress bar on standard error, if that is a terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Says what is being done.
+    /// Starts a bar with this text.
     pub(super) fn begin(what: String) -> Self {
-        let bar = ProgressBar::new(STEPS).with_message(what);
+        let bar = ProgressBar::new(PROGRESS_STEPS).with_message(what);
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {percent:>3}%") {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -24,13 +24,15 @@ impl Progress {
         Self { bar }
     }
 
-    /// So much is done, after so long.
+    /// Updates the bar.
     pub(super) fn show(&self, amount: Amount, done: u64, elapsed: Duration) {
         let share = match amount {
-            Amount::Messages(n) => u128::from(done * STEPS / n),
-            Amount::Time(all) => elapsed.as_micros() * u128::from(STEPS) / all.as_micros().max(1),
+            Amount::Messages(n) => u128::from(done * PROGRESS_STEPS / n),
+            Amount::Time(all) => {
+                elapsed.as_micros() * u128::from(PROGRESS_STEPS) / all.as_micros().max(1)
+            }
         };
-        self.bar.set_position(u64::try_from(share).unwrap_or(STEPS).min(STEPS));
+        self.bar.set_position(u64::try_from(share).unwrap_or(PROGRESS_STEPS).min(PROGRESS_STEPS));
     }
 }
 

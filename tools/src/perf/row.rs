@@ -1,4 +1,4 @@
-//! Results: a row a size, for people as perftest prints it, for programs as JSON.
+//! Results: one row for each size, as text in the format of perftest, or as JSON.
 
 use std::fmt;
 use std::io::Write;
@@ -7,14 +7,14 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use softroce::ids::Mtu;
 
-use super::agree::Load;
 use super::latency::Times;
 use super::measure::{Rate, Report};
-use crate::ceiling::{Ceiling, Order, Pattern};
+use super::protocol::Load;
+use crate::ceiling::{Ceiling, Measurement, Pattern};
 use crate::cli::{Test, Transport};
 use crate::output::{self, json_line};
 
-/// One result. In JSON `null` stands where a field does not apply.
+/// Result of a row. In JSON a field that does not apply is `null`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
@@ -25,14 +25,14 @@ pub(super) struct Row {
     pub(super) msg_per_s: Option<f64>,
     pub(super) fraction_of_ceiling: Option<f64>,
     pub(super) retransmits: Option<u64>,
-    /// Messages, where some may be lost and the other side sees those that arrive.
+    /// Sent messages, on services that may lose some.
     pub(super) sent: Option<u64>,
     pub(super) received: Option<u64>,
     pub(super) latency_us: Option<Latency>,
-    /// Gbit/s in the best stretch of the run.
+    /// Gbit/s in the best interval.
     #[serde(skip)]
     pub(super) peak: Option<f64>,
-    /// A latency is of a whole round trip, not of half of one.
+    /// Whether latencies are whole round trips instead of halves.
     #[serde(skip)]
     pub(super) is_round_trip: bool,
     #[serde(skip)]
@@ -57,7 +57,7 @@ pub(super) struct Raw {
     pub(super) latency: Option<Latency>,
 }
 
-/// A distribution of times, in microseconds.
+/// Distribution of times, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Latency {
     pub(super) min: f64,
@@ -69,13 +69,13 @@ pub(super) struct Latency {
     pub(super) mean: f64,
     #[serde(skip)]
     pub(super) stdev: f64,
-    /// The time that all but a part of 10^-x took at most, for growing x.
+    /// Points (x, time): all but a share of 10^-x of the messages took at most this time.
     #[serde(skip)]
     pub(super) tail: Vec<(f64, f64)>,
 }
 
 impl Latency {
-    /// Of times in nanoseconds.
+    /// Returns the distribution of times in nanoseconds.
     pub(super) fn of(times: &Histogram<u64>) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
         Self {
@@ -91,7 +91,7 @@ impl Latency {
     }
 }
 
-/// Twenty points for each power of ten, as far as there are messages.
+/// Returns twenty points for each power of ten, up to the number of messages.
 fn tail(times: &Histogram<u64>) -> Vec<(f64, f64)> {
     let end = (times.len().max(1) as f64).log10();
     let steps = (0..200u32).map(|step| f64::from(step) / 20.0).take_while(|x| *x < end);
@@ -100,7 +100,7 @@ fn tail(times: &Histogram<u64>) -> Vec<(f64, f64)> {
 }
 
 impl Row {
-    /// Of a test that has not been run.
+    /// Returns the row of a test that has not run yet.
     pub(super) fn of_test(test: &'static str, load: &Load, size: usize, mtu: Mtu) -> Self {
         let subject = Subject {
             test,
@@ -127,7 +127,7 @@ impl Row {
         }
     }
 
-    /// Sets the sum of both directions: messages that arrived, of unacknowledged services.
+    /// Sets the rates, summed over both directions; on unreliable services, of messages that arrived.
     pub(super) fn set_rate(&mut self, ours: &Report, theirs: &Report, ceiling: Option<&Ceiling>) {
         let ways = [(ours.rate, theirs.arrivals), (theirs.rate, ours.arrivals)];
         let ways = ways.into_iter().filter_map(|(rate, arrivals)| Some((rate?, arrivals)));
@@ -136,7 +136,7 @@ impl Row {
         let (mut per_s, mut peak, mut received) = (0.0, 0.0, 0);
         for (Rate { messages, seconds, peak: best }, arrivals) in ways {
             let arrived = if is_unreliable { arrivals.messages } else { messages };
-            // The last may arrive long after it was sent.
+            // The last message may arrive long after it was sent.
             let seconds = if is_unreliable { seconds.max(arrivals.seconds) } else { seconds };
             per_s += arrived as f64 / seconds.max(f64::EPSILON);
             peak += best;
@@ -156,7 +156,7 @@ impl Row {
         }
     }
 
-    /// The median is what is compared: it bears a few that were held up.
+    /// Sets the latencies. The medians are compared, because single delays do not affect them.
     pub(super) fn set_times(&mut self, times: &Times, ceiling: Option<&Ceiling>) {
         let latency = Latency::of(&times.each);
         let raw = ceiling.and_then(|ceiling| ceiling.times.as_ref()).map(Latency::of);
@@ -175,16 +175,16 @@ impl Row {
         }
     }
 
-    pub(super) fn of_ceiling(order: &Order, ceiling: &Ceiling) -> Self {
+    pub(super) fn of_ceiling(measurement: &Measurement, ceiling: &Ceiling) -> Self {
         let latency_us = ceiling.times.as_ref().map(Latency::of);
         let rate = |per_s| latency_us.is_none().then_some(per_s);
         let subject = Subject {
             test: Test::Ceiling.name(),
             transport: "udp",
-            size: order.shape.size,
-            mtu: order.shape.mtu,
+            size: measurement.shape.size,
+            mtu: measurement.shape.mtu,
             qps: None,
-            bidirectional: order.pattern == Pattern::BothWays,
+            bidirectional: measurement.pattern == Pattern::BothWays,
         };
         Self {
             subject,
@@ -198,13 +198,13 @@ impl Row {
             received: None,
             latency_us,
             peak: None,
-            is_round_trip: order.shape.operation.is_answered(),
+            is_round_trip: measurement.shape.operation.is_answered(),
             raw: Raw::default(),
         }
     }
 }
 
-/// Prints rows as they come.
+/// Prints rows as they arrive.
 pub(super) struct Table {
     json: bool,
     rows: Vec<Row>,
@@ -215,7 +215,7 @@ impl Table {
         Self { json, rows: Vec::new() }
     }
 
-    /// What was printed.
+    /// Returns the printed rows.
     pub(super) fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -235,7 +235,7 @@ impl Table {
     }
 }
 
-/// As a line of the table.
+/// Formats the row as a line of the table.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = match self.fraction_of_ceiling {
@@ -256,7 +256,7 @@ impl fmt::Display for Row {
         write!(f, " {size:<10} {n:<14} {peak:<18} {average:<20} {rate:<15.6} ")?;
         match (self.sent, self.received) {
             (Some(sent), Some(received)) => {
-                // The network may also have made two of one.
+                // The network may also have duplicated messages.
                 let lost = sent.saturating_sub(received);
                 let share = lost as f64 / (sent as f64).max(1.0) * 100.0;
                 write!(f, "{fraction:<12} {received:<14} {lost} ({share:.2}%)")
@@ -266,7 +266,7 @@ impl fmt::Display for Row {
     }
 }
 
-// The columns and their names are perftest's with --report_gbits; what follows them is ours.
+// The first columns are those of perftest with --report_gbits.
 const RATE_HEADING: &str = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   \
                             MsgRate[Mpps]   of ceiling";
 const LOSS_HEADING: &str = "   received       lost";

@@ -1,89 +1,247 @@
-//! The other side of a test, started by ourselves as a process of its own.
+//! One side of a test: its memory and queue pairs.
 
-use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use nix::poll::{PollFd, PollFlags, poll};
-use softroce::ids::PKey;
-use softroce::runtime::Environment;
+use anyhow::ensure;
+use softroce::transport::outputs::DropReason;
+use softroce::verbs::{
+    AckTimeout, AddressVector, ConnectOptions, Context, Endpoint, GRH_LEN, Mtu, ProtectionDomain,
+    QKey, QpCap, QpConfig, QueuePair, RecvRequest, SendData, SendTarget, SharedReceiveQueue,
+    SrqConfig, XrcTarget, XrcdOptions,
+};
 
-use crate::cli::{PerfArgs, Test};
+use super::index::QpIndex;
+use super::measure::Counted;
+use super::memory::Memory;
+use super::protocol::{Load, SideInfo};
+use crate::cli::Transport;
+use crate::completion::Waiter;
 
-/// A process that listens for us. It ends with its session, and at the latest with this value.
+/// Time without a message from the other side after which a test fails.
+pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Q_Key of both sides.
+const QKEY: QKey = QKey(0x1111_1111);
+
+/// Work request ID of receive requests; send requests count from 1.
+pub(super) const RECV_WR_ID: u64 = u64::MAX;
+
+/// Memory and queue pairs. Each queue pair has an area of memory to send from and one to receive to.
 pub(super) struct Side {
-    child: Child,
-    stdout: Option<ChildStdout>,
+    pub(super) load: Load,
+    pub(super) qps: Vec<QueuePair>,
+    pub(super) waiter: Waiter,
+    pub(super) memory: Memory,
+    /// Index of the GID in use.
+    sgid_index: u8,
+    context: Context,
+    pd: ProtectionDomain,
+    /// Index of each queue pair and target.
+    pub(super) indices: QpIndex,
+    /// Over UD and XRC, the destination of each of `qps`.
+    addresses: Vec<SendTarget>,
+    /// Shared receive queue.
+    srq: Option<SharedReceiveQueue>,
+    /// Over XRC, the target beside each of `qps`.
+    targets: Vec<XrcTarget>,
+    /// Number of receive requests posted to each queue pair; the first also counts those of a shared queue.
+    receives: Vec<u64>,
+    /// Messages sent in all rows of a latency test.
+    pub(super) sent: u64,
+    /// Messages known to be complete.
+    pub(super) done: u64,
+    before: Counted,
 }
 
 impl Side {
-    /// Starts it, and tells the TCP port at which it listens.
-    pub(super) fn start(args: &PerfArgs) -> anyhow::Result<(Self, u16)> {
-        let program = std::env::current_exe().context("our own program file")?;
-        let mut command = Command::new(program);
-        command.args(["perf", args.test.name(), "--listen", "--port=0", "--announce"]);
-        command.arg("--second-core");
-        if args.test == Test::Ceiling {
-            // Raw UDP has no device that would look for an address of its own.
-            command.arg("--ip=127.0.0.2");
+    pub(super) fn new(context: &Context, load: Load, sgid_index: u8) -> anyhow::Result<Self> {
+        let qps = usize::try_from(load.qps)?;
+        let pd = context.alloc_pd();
+        let memory = Memory::new(&pd, qps, load.longest)?;
+        let channel = if load.events { Some(context.create_channel()?) } else { None };
+        let (sends, receives) = (load.tx_depth as usize, load.rx_depth as usize);
+        let queues = if load.kind.shared { 1 } else { qps };
+        let cq = context.create_cq(qps * sends + queues * receives, channel.as_ref())?;
+        let is_xrc = load.kind.transport == Transport::Xrc;
+        let config = SrqConfig { max_wr: load.rx_depth, max_sge: 1 };
+        let (srq, targets) = if is_xrc {
+            let domain = context.open_xrcd(&XrcdOptions::default())?;
+            let targets = (0..qps).map(|_| domain.create_target()).collect::<Result<_, _>>()?;
+            (Some(pd.create_xrc_srq(&config, &domain, &cq)?), targets)
         } else {
-            let kind = args.device.port_kind(&Environment::read()?);
-            ensure!(
-                kind.is_of_host(),
-                "--via {kind}: give HOST, with roce perf --listen there; both sides of this command would be one host"
-            );
-            command.args(["--via", &kind.to_string()]);
-        }
-        if let Some(bytes) = args.device.rcvbuf {
-            command.args(["--rcvbuf", &bytes.to_string()]);
-        }
-        // A full member may communicate with any member.
-        for key in &args.device.pkey {
-            command.arg(format!("--pkey={}", PKey(key.0 | 0x8000)));
-        }
-        // Those are for one of the two: an address, a file. Impairments on both sides would double the
-        // requested losses.
-        for variable in ["SOFTROCE_IP", "SOFTROCE_PCAP", "SOFTROCE_IMPAIR"] {
-            command.env_remove(variable);
-        }
-        // Its standard input ends with this process, however that ends.
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let stdout = child.stdout.take();
-        let mut side = Self { child, stdout };
-        let mut line = String::new();
-        if let Some(stdout) = &mut side.stdout {
-            // Nothing comes behind the line that could be lost with this reader.
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        match line.trim().parse() {
-            Ok(port) => Ok((side, port)),
-            // It has said on stderr why.
-            Err(_) => bail!("the other side did not start"),
-        }
+            let srq = load.kind.shared.then(|| pd.create_srq(&config)).transpose()?;
+            (srq, Vec::new())
+        };
+        let cap = QpCap {
+            max_send_wr: load.tx_depth,
+            max_recv_wr: load.rx_depth,
+            max_inline_data: load.inline_size,
+            ..QpCap::default()
+        };
+        let service = match load.kind.transport {
+            Transport::Rc => QpConfig::rc(&cq),
+            Transport::Uc => QpConfig::uc(&cq),
+            Transport::Ud => QpConfig::ud(&cq),
+            Transport::Xrc => QpConfig::xrc(&cq),
+        };
+        let config = QpConfig { cap, srq: srq.as_ref().filter(|_| !is_xrc), ..service };
+        let qps = (0..qps).map(|_| pd.create_qp(&config)).collect::<Result<Vec<_>, _>>()?;
+        let numbers = qps.iter().map(QueuePair::qpn).enumerate();
+        let receivers = targets.iter().map(XrcTarget::qpn).enumerate();
+        Ok(Self {
+            load,
+            receives: vec![0; qps.len()],
+            indices: QpIndex::new(numbers.chain(receivers)),
+            qps,
+            addresses: Vec::new(),
+            srq,
+            targets,
+            waiter: Waiter { cq, channel },
+            memory,
+            sgid_index,
+            context: context.clone(),
+            pd,
+            sent: 0,
+            done: 0,
+            before: Counted::default(),
+        })
     }
-}
 
-impl Side {
-    /// How many milliseconds it may take to close its device, once the session has ended.
-    const GRACE: u16 = 2000;
-
-    /// Waits for its end, which comes with that of the session: what its device leaves behind is then
-    /// whole.
-    pub(super) fn let_it_end(self) {
-        // It says no more, so there is something to be read when it is gone. If that cannot be waited for,
-        // or takes too long, it is ended.
-        if let Some(stdout) = &self.stdout {
-            let mut end = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
-            let _ = poll(&mut end, Self::GRACE);
-        }
+    pub(super) fn info(&self) -> anyhow::Result<SideInfo> {
+        let receive_buffer = self.context.device_info()?.port.receive_buffer as u64;
+        let endpoints = self.qps.iter().map(|qp| qp.endpoint_at(self.sgid_index));
+        let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+        let targets = self.targets.iter().map(|target| target.endpoint_at(self.sgid_index));
+        let targets = targets.collect::<Result<_, _>>()?;
+        let is_xrc = self.load.kind.transport == Transport::Xrc;
+        let xrc = self.srq.as_ref().filter(|_| is_xrc).map(|srq| (targets, srq.srqn()));
+        Ok(SideInfo::new(endpoints, xrc, self.memory.mr.remote(0), receive_buffer))
     }
-}
 
-impl Drop for Side {
-    fn drop(&mut self) {
-        // Gone already is what is wanted.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Connects each queue pair to the one with the same index on the other side.
+    pub(super) fn connect(&mut self, theirs: &SideInfo, mtu: Mtu) -> anyhow::Result<()> {
+        let endpoints = theirs.endpoints()?;
+        let (ours, count) = (self.qps.len(), endpoints.len());
+        ensure!(count == ours, "the other side has {count} queue pairs, this one {ours}");
+        if self.load.kind.transport == Transport::Ud {
+            self.addresses =
+                endpoints.iter().map(|there| self.target(there)).collect::<Result<_, _>>()?;
+            return Ok(self.qps.iter().try_for_each(|qp| qp.activate(QKEY))?);
+        }
+        let options = ConnectOptions {
+            sgid_index: self.sgid_index,
+            path_mtu: Some(mtu),
+            timeout: AckTimeout::new(self.load.qp_timeout).unwrap_or_default(),
+            peer_receive_buffer: Some(theirs.receive_buffer),
+            ..ConnectOptions::default()
+        };
+        if self.load.kind.transport == Transport::Xrc {
+            return self.connect_xrc(theirs, &endpoints, &options);
+        }
+        for (qp, endpoint) in self.qps.iter().zip(&endpoints) {
+            qp.connect(endpoint, &options)?;
+        }
+        Ok(())
+    }
+
+    /// Connects initiators to targets in both directions.
+    fn connect_xrc(
+        &mut self,
+        theirs: &SideInfo,
+        initiators: &[Endpoint],
+        options: &ConnectOptions,
+    ) -> anyhow::Result<()> {
+        let (targets, srqn) = theirs.targets()?;
+        for (qp, target) in self.qps.iter().zip(&targets) {
+            qp.connect(target, options)?;
+        }
+        for (target, initiator) in self.targets.iter().zip(initiators) {
+            target.connect(initiator, options)?;
+        }
+        self.addresses = vec![srqn.into(); self.qps.len()];
+        Ok(())
+    }
+
+    fn target(&self, there: &Endpoint) -> anyhow::Result<SendTarget> {
+        let av = AddressVector { sgid_index: self.sgid_index, ..AddressVector::to(there.gid) };
+        let way = self.pd.create_ah(av)?;
+        Ok(way.target(there.qpn, QKEY).into())
+    }
+
+    /// Returns the destination of a request, on services that need one.
+    pub(super) fn target_of(&self, qp: usize) -> Option<SendTarget> {
+        self.addresses.get(qp).copied()
+    }
+
+    /// Returns a message from memory, inline if it is small enough.
+    pub(super) fn message(&self, offset: usize, size: usize) -> anyhow::Result<SendData> {
+        if size > usize::try_from(self.load.inline_size)? {
+            return Ok(self.memory.sge(offset, size).into());
+        }
+        let mut bytes = [0; 1024];
+        let bytes = &mut bytes[..size];
+        self.memory.mr.read_at(offset, bytes)?;
+        Ok(SendData::inline(bytes))
+    }
+
+    /// Fills the receive queues with requests that hold any message of the test, if it consumes any.
+    pub(super) fn fill_receive_queues(&mut self) -> anyhow::Result<()> {
+        if !self.load.kind.takes_receives() {
+            return Ok(());
+        }
+        let queues = if self.srq.is_some() { 1 } else { self.qps.len() };
+        for qp in 0..queues {
+            let missing = u64::from(self.load.rx_depth).saturating_sub(self.receives[qp]);
+            self.post_recvs(qp, missing)?;
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request to this queue pair or to the shared queue.
+    pub(super) fn post_recv(&mut self, qp: usize) -> anyhow::Result<()> {
+        self.post_recvs(qp, 1)
+    }
+
+    /// Posts `count` receive requests as a list, which costs less.
+    pub(super) fn post_recvs(&mut self, qp: usize, count: u64) -> anyhow::Result<()> {
+        let header = if self.load.kind.transport == Transport::Ud { GRH_LEN } else { 0 };
+        let most = self.load.longest + header;
+        let queue = if self.srq.is_some() { 0 } else { qp };
+        let (before, qps) = (self.receives[queue], self.qps.len() as u64);
+        let requests = (before..before + count).map(|at| {
+            let (qp, at) = match self.srq {
+                // The remainder is less than the number of queue pairs.
+                Some(_) => (usize::try_from(at % qps).unwrap_or_default(), at / qps),
+                None => (qp, at),
+            };
+            RecvRequest::new(RECV_WR_ID, self.memory.sge(self.memory.incoming(qp, at, most), most))
+        });
+        let (_, posted) = match &self.srq {
+            Some(srq) => srq.post_recvs(requests),
+            None => self.qps[qp].post_recvs(requests),
+        };
+        posted?;
+        self.receives[queue] += count;
+        Ok(())
+    }
+
+    /// Starts the counts of a row.
+    pub(super) fn start_row(&mut self) -> anyhow::Result<()> {
+        self.before = self.counted()?;
+        Ok(())
+    }
+
+    /// Returns the counts of the device in this row.
+    pub(super) fn counted_in_row(&self) -> anyhow::Result<Counted> {
+        Ok(self.counted()?.since(self.before))
+    }
+
+    fn counted(&self) -> anyhow::Result<Counted> {
+        let info = self.context.device_info()?;
+        Ok(Counted {
+            retransmits: info.counters.retransmitted,
+            kernel_drops: info.port_counters.kernel_drops,
+            without_receive: info.counters.dropped(DropReason::NoReceive),
+        })
     }
 }

@@ -1,102 +1,102 @@
-//! Bandwidth: as many messages in flight as the depth allows, one way or both ways at once.
+//! Bandwidth: as many messages in flight as the depth allows, in one direction or both.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use softroce::verbs::{Completion, SendData, SendFlags, SendOp, SendRequest};
 
-use super::agree::{Ask, Introduction};
 use super::measure::{Amount, Arrivals, Rate, Report, Run};
 use super::progress::Progress;
-use super::station::{PEER_TIMEOUT, RECV, Station};
+use super::protocol::{Request, SideInfo};
+use super::side::{PEER_TIMEOUT, RECV_WR_ID, Side};
 use crate::cli::{AtomicType, Verb};
 use crate::clock;
 use crate::completion::{Idle, success};
 use crate::control::Control;
 
-/// The least time over which a peak is taken: long enough for many turns of the window.
-const SLICE: Duration = Duration::from_millis(5);
+/// Minimum interval for the peak rate: many round trips of the window.
+const MIN_PEAK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Completions taken at a time.
-const BATCH: usize = 64;
+/// Maximum number of completions taken in one poll.
+const MAX_COMPLETIONS_PER_POLL: usize = 64;
 
 /// Time without arrivals after which missing messages of an unacknowledged service count as lost.
 const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// One side's part in a row.
+/// One side of a row.
 pub(super) struct Stream<'a> {
-    station: &'a mut Station,
-    theirs: &'a Introduction,
+    side: &'a mut Side,
+    theirs: &'a SideInfo,
     run: Run,
-    /// Of each queue pair; none at a side that does not send.
-    lanes: Vec<Lane>,
-    /// Lanes that something can be posted to.
+    /// Progress of each queue pair; empty on a side that does not send.
+    qps: Vec<QpProgress>,
+    /// Indices of queue pairs to which requests can be posted.
     ready: Vec<usize>,
-    /// Lanes that are not through.
+    /// Number of queue pairs that have not finished.
     unfinished: usize,
     meter: Meter,
     counter: Counter,
     completions: Vec<Completion>,
-    /// Receive requests to be posted anew: of which queue pair, and how many.
+    /// Receive requests to post again: queue pair and count.
     taken: Vec<(usize, u64)>,
     idle: Idle,
 }
 
-/// One queue pair's share of what is sent.
+/// Progress of the messages of one queue pair.
 #[derive(Clone, Copy)]
-struct Lane {
+struct QpProgress {
     posted: u64,
     done: u64,
-    /// Messages in all.
+    /// Number of messages to send.
     last: u64,
 }
 
-impl Lane {
+impl QpProgress {
     fn is_through(&self) -> bool {
         self.done >= self.last
     }
 }
 
 impl<'a> Stream<'a> {
-    /// The side that measures: it sends.
-    pub(super) fn active(station: &'a mut Station, theirs: &'a Introduction, run: Run) -> Self {
-        Self::new(station, theirs, run, true)
+    /// Creates the active side, which sends.
+    pub(super) fn active(side: &'a mut Side, theirs: &'a SideInfo, run: Run) -> Self {
+        Self::new(side, theirs, run, true)
     }
 
-    /// The other side: it sends when both do.
-    pub(super) fn listening(station: &'a mut Station, theirs: &'a Introduction, run: Run) -> Self {
-        let sends = station.load.kind.bidirectional;
-        Self::new(station, theirs, run, sends)
+    /// Creates the listening side, which sends in a bidirectional test.
+    pub(super) fn listening(side: &'a mut Side, theirs: &'a SideInfo, run: Run) -> Self {
+        let sends = side.load.kind.bidirectional;
+        Self::new(side, theirs, run, sends)
     }
 
-    fn new(station: &'a mut Station, theirs: &'a Introduction, run: Run, sends: bool) -> Self {
-        let lanes = if sends { lanes(station.load.qps.into(), run.amount) } else { Vec::new() };
+    fn new(side: &'a mut Side, theirs: &'a SideInfo, run: Run, sends: bool) -> Self {
+        let qps = if sends { qps(side.load.qps.into(), run.amount) } else { Vec::new() };
         Self {
-            ready: (0..lanes.len()).collect(),
-            unfinished: lanes.iter().filter(|lane| !lane.is_through()).count(),
-            lanes,
+            ready: (0..qps.len()).collect(),
+            unfinished: qps.iter().filter(|qp| !qp.is_through()).count(),
+            qps,
             meter: Meter::begin(run.amount),
             counter: Counter::default(),
-            completions: Vec::with_capacity(BATCH),
+            completions: Vec::with_capacity(MAX_COMPLETIONS_PER_POLL),
             taken: Vec::new(),
             idle: Idle::default(),
-            station,
+            side,
             theirs,
             run,
         }
     }
 
-    /// Sends what the row asks for and waits until all of it is complete and the other side is
-    /// through; returns what both have seen.
+    /// Sends the messages of the row, and waits until all are complete and the other side has finished; returns the
+    /// reports of both.
     pub(super) fn drive(
         mut self,
         control: &mut Control,
         progress: &Progress,
     ) -> anyhow::Result<(Report, Report)> {
         self.send(Some(progress))?;
-        control.send(&Ask::Finish { sent: self.meter.done })?;
-        if self.station.load.kind.bidirectional {
-            while !self.has_word(control)? {}
+        control.send(&Request::Finish { sent: self.meter.done })?;
+        if self.side.load.kind.bidirectional {
+            while !self.has_message(control)? {}
         }
         let theirs: Report = control.receive()?;
         if let Some(rate) = &theirs.rate {
@@ -105,39 +105,40 @@ impl<'a> Stream<'a> {
         Ok((self.report()?, theirs))
     }
 
-    /// Does its part until the active side says that it is through.
+    /// Runs the listening side until the active side has finished.
     pub(super) fn serve(mut self, control: &mut Control) -> anyhow::Result<Report> {
-        while !self.has_word(control)? {}
-        let Ask::Finish { sent } = control.receive()? else {
-            bail!("the other side asks for something else in the middle of a row")
+        while !self.has_message(control)? {}
+        let Request::Finish { sent } = control.receive()? else {
+            bail!("the other side sent another request during a row, expected Finish")
         };
         self.send(None)?;
         self.drain(sent)?;
         self.report()
     }
 
-    /// Sends until all is complete.
+    /// Sends until all messages are complete.
     fn send(&mut self, progress: Option<&Progress>) -> anyhow::Result<()> {
         let mut silent_since = None;
         while self.unfinished > 0 {
             if self.turn(progress)? {
                 silent_since = None;
-            } else if self.idle.rest(&self.station.waiter) {
-                ensure_heard(&mut silent_since)?;
+            } else if self.idle.poll_was_empty(&self.side.waiter) {
+                ensure_progress(&mut silent_since)?;
             }
         }
         Ok(())
     }
 
-    /// Takes a turn; says whether the other side has said something, which is looked for only when
-    /// nothing else happens.
-    fn has_word(&mut self, control: &mut Control) -> anyhow::Result<bool> {
-        Ok(!self.turn(None)? && self.idle.rest(&self.station.waiter) && control.has_word()?)
+    /// Makes progress; returns whether a control message is waiting, which is checked only when nothing else happens.
+    fn has_message(&mut self, control: &mut Control) -> anyhow::Result<bool> {
+        Ok(!self.turn(None)?
+            && self.idle.poll_was_empty(&self.side.waiter)
+            && control.has_message()?)
     }
 
-    /// Takes what is still on its way of so many messages.
+    /// Receives the messages still in flight, of `sent` in all.
     fn drain(&mut self, sent: u64) -> anyhow::Result<()> {
-        let kind = self.station.load.kind;
+        let kind = self.side.load.kind;
         if !kind.is_unreliable() || !kind.takes_receives() {
             return Ok(());
         }
@@ -150,7 +151,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Posts what can be posted, and takes what is complete. Says whether anything was.
+    /// Posts and polls once; returns whether there was a completion.
     fn turn(&mut self, progress: Option<&Progress>) -> anyhow::Result<bool> {
         let mut ready = std::mem::take(&mut self.ready);
         for index in ready.drain(..) {
@@ -158,8 +159,8 @@ impl<'a> Stream<'a> {
         }
         self.ready = ready;
         let sends = self.unfinished > 0;
-        let waiter = &self.station.waiter;
-        if waiter.cq.poll(&mut self.completions, BATCH) == 0 {
+        let waiter = &self.side.waiter;
+        if waiter.cq.poll(&mut self.completions, MAX_COMPLETIONS_PER_POLL) == 0 {
             if waiter.channel.is_some() {
                 self.completions.extend(waiter.look(Duration::from_millis(10))?);
             }
@@ -173,7 +174,7 @@ impl<'a> Stream<'a> {
         }
         self.completions = completions;
         for (qp, count) in self.taken.drain(..) {
-            self.station.post_recvs(qp, count)?;
+            self.side.post_recvs(qp, count)?;
         }
         self.counter.stamp();
         if sends && self.meter.look(progress) {
@@ -183,8 +184,8 @@ impl<'a> Stream<'a> {
     }
 
     fn take(&mut self, completion: Completion) -> anyhow::Result<()> {
-        let index = self.station.indices.of(&completion)?;
-        if completion.wr_id == RECV {
+        let index = self.side.indices.of(&completion)?;
+        if completion.wr_id == RECV_WR_ID {
             self.counter.messages += 1;
             match self.taken.last_mut() {
                 Some((qp, count)) if *qp == index => *count += 1,
@@ -192,10 +193,10 @@ impl<'a> Stream<'a> {
             }
             return Ok(());
         }
-        let lane = &mut self.lanes[index];
-        self.meter.done += completion.wr_id - lane.done;
-        lane.done = completion.wr_id;
-        match lane.is_through() {
+        let qp = &mut self.qps[index];
+        self.meter.done += completion.wr_id - qp.done;
+        qp.done = completion.wr_id;
+        match qp.is_through() {
             true => self.unfinished -= 1,
             false if self.ready.last() == Some(&index) => {}
             false => self.ready.push(index),
@@ -203,14 +204,14 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Time is up: the message that tells of all before it is the last.
+    /// Ends a timed row: the next signaled message of each queue pair is its last.
     fn close(&mut self) {
-        let cq_mod = self.station.load.cq_mod.into();
-        for (index, lane) in self.lanes.iter_mut().enumerate() {
-            if lane.last == u64::MAX {
-                let told = lane.posted.is_multiple_of(cq_mod);
-                lane.last = if told { lane.posted } else { lane.posted + 1 };
-                if lane.is_through() {
+        let cq_mod = self.side.load.cq_mod.into();
+        for (index, qp) in self.qps.iter_mut().enumerate() {
+            if qp.last == u64::MAX {
+                let told = qp.posted.is_multiple_of(cq_mod);
+                qp.last = if told { qp.posted } else { qp.posted + 1 };
+                if qp.is_through() {
                     self.unfinished -= 1;
                 } else {
                     self.ready.push(index);
@@ -221,10 +222,10 @@ impl<'a> Stream<'a> {
 
     /// Posts send requests as long as the queue has room for a whole list, or for all that are left.
     fn post(&mut self, index: usize) -> anyhow::Result<()> {
-        let list = u64::from(self.station.load.post_list);
-        let depth = u64::from(self.station.load.tx_depth);
+        let list = u64::from(self.side.load.post_list);
+        let depth = u64::from(self.side.load.tx_depth);
         loop {
-            let Lane { posted, done, last } = self.lanes[index];
+            let QpProgress { posted, done, last } = self.qps[index];
             let count = list.min(last - posted);
             if count == 0 || posted - done + count > depth {
                 return Ok(());
@@ -236,18 +237,18 @@ impl<'a> Stream<'a> {
     /// Posts `count` send requests in one call.
     fn post_list(&mut self, index: usize, count: u64) -> anyhow::Result<()> {
         if count == 1 {
-            let at = self.lanes[index].posted;
-            self.station.qps[index].post_send(self.request(index, at)?)?;
+            let at = self.qps[index].posted;
+            self.side.qps[index].post_send(self.request(index, at)?)?;
         } else {
             let mut unmade = Ok(());
-            let posted = self.lanes[index].posted;
+            let posted = self.qps[index].posted;
             let requests = (posted..posted + count)
                 .map_while(|at| self.request(index, at).map_err(|error| unmade = Err(error)).ok());
-            let (_, posted) = self.station.qps[index].post_sends(requests);
+            let (_, posted) = self.side.qps[index].post_sends(requests);
             posted?;
             unmade?;
         }
-        self.lanes[index].posted += count;
+        self.qps[index].posted += count;
         Ok(())
     }
 
@@ -256,18 +257,18 @@ impl<'a> Stream<'a> {
         let (op, data) = self.message(index, at)?;
         // Number of messages that are complete when this one is.
         let wr_id = at + 1;
-        let cq_mod = u64::from(self.station.load.cq_mod);
-        let is_signaled = wr_id.is_multiple_of(cq_mod) || wr_id == self.lanes[index].last;
+        let cq_mod = u64::from(self.side.load.cq_mod);
+        let is_signaled = wr_id.is_multiple_of(cq_mod) || wr_id == self.qps[index].last;
         let flags = if is_signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
-        Ok(SendRequest { wr_id, op, data, flags, to: self.station.target_of(index) })
+        Ok(SendRequest { wr_id, op, data, flags, to: self.side.target_of(index) })
     }
 
-    /// What is to be done, and with which bytes.
+    /// Returns operation and data of a message.
     fn message(&self, qp: usize, count: u64) -> anyhow::Result<(SendOp, SendData)> {
-        let (station, size) = (&*self.station, self.run.size);
+        let (side, size) = (&*self.side, self.run.size);
         let (here, there) =
-            (station.memory.outgoing(qp, count, size), station.memory.incoming(qp, count, size));
-        let kind = station.load.kind;
+            (side.memory.outgoing(qp, count, size), side.memory.incoming(qp, count, size));
+        let kind = side.load.kind;
         Ok(match kind.verb {
             Verb::Write => {
                 let to = self.theirs.remote(there);
@@ -277,53 +278,57 @@ impl<'a> Stream<'a> {
                 } else {
                     SendOp::Write { to }
                 };
-                (op, station.message(here, size)?)
+                (op, side.message(here, size)?)
             }
             Verb::Read => {
                 let from = self.theirs.remote(here);
-                (SendOp::Read { from }, station.memory.sge(there, size).into())
+                (SendOp::Read { from }, side.memory.sge(there, size).into())
             }
-            Verb::Send => (SendOp::Send, station.message(here, size)?),
+            Verb::Send => (SendOp::Send, side.message(here, size)?),
             Verb::Atomic => {
-                // A place of its own, so that queue pairs do not disturb each other.
-                let at = self.theirs.remote(station.memory.incoming(qp, 0, size));
+                // Each queue pair has its own location, so atomics do not contend.
+                let at = self.theirs.remote(side.memory.incoming(qp, 0, size));
                 let op = match kind.atomic {
                     AtomicType::FetchAndAdd => SendOp::FetchAdd { at, add: 1 },
                     AtomicType::CmpAndSwap => {
                         SendOp::CompareSwap { at, expect: count, swap: count + 1 }
                     }
                 };
-                (op, station.memory.sge(here, size).into())
+                (op, side.memory.sge(here, size).into())
             }
         })
     }
 
     fn report(&self) -> anyhow::Result<Report> {
         Ok(Report {
-            rate: (!self.lanes.is_empty()).then(|| self.meter.rate()),
+            rate: (!self.qps.is_empty()).then(|| self.meter.rate()),
             arrivals: self.counter.arrivals(),
-            counted: self.station.counted_in_row()?,
+            counted: self.side.counted_in_row()?,
         })
     }
 }
 
-fn lanes(qps: u64, amount: Amount) -> Vec<Lane> {
+fn qps(qps: u64, amount: Amount) -> Vec<QpProgress> {
     let last = |index| match amount {
         Amount::Messages(n) => n / qps + u64::from(index < n % qps),
         Amount::Time(_) => u64::MAX,
     };
-    (0..qps).map(|index| Lane { posted: 0, done: 0, last: last(index) }).collect()
+    (0..qps).map(|index| QpProgress { posted: 0, done: 0, last: last(index) }).collect()
 }
 
-/// The other side has not been silent for too long; called when nothing comes.
-fn ensure_heard(silent_since: &mut Option<Instant>) -> anyhow::Result<()> {
+/// Fails if nothing has arrived for too long; called when nothing arrives.
+fn ensure_progress(silent_since: &mut Option<Instant>) -> anyhow::Result<()> {
     let now = clock::now();
     let silence = now - *silent_since.get_or_insert(now);
-    ensure!(silence < PEER_TIMEOUT, "nothing from the other side for {} s", silence.as_secs());
+    ensure!(
+        silence < PEER_TIMEOUT,
+        "no completion for {} s: is the other side still running?",
+        silence.as_secs()
+    );
     Ok(())
 }
 
-/// Counts and times what is sent.
+/// Counts and times sent messages.
 struct Meter {
     amount: Amount,
     start: Instant,
@@ -340,12 +345,12 @@ impl Meter {
         Self { amount, start, done: 0, latest: start, slice: (start, 0), peak: 0.0 }
     }
 
-    /// Takes the time; says whether it is up.
+    /// Reads the clock; returns whether the time of the row is over.
     fn look(&mut self, progress: Option<&Progress>) -> bool {
         self.latest = clock::now();
         let (since, done) = self.slice;
         let elapsed = self.latest - since;
-        if elapsed >= SLICE {
+        if elapsed >= MIN_PEAK_INTERVAL {
             self.peak = self.peak.max((self.done - done) as f64 / elapsed.as_secs_f64());
             self.slice = (self.latest, self.done);
             if let Some(progress) = progress {
@@ -362,7 +367,7 @@ impl Meter {
     }
 }
 
-/// Counts and times what arrives.
+/// Counts and times messages that arrive.
 #[derive(Default)]
 struct Counter {
     messages: u64,
@@ -371,7 +376,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// Takes the time, if something has arrived since it was last taken.
+    /// Reads the clock if messages have arrived since the last call.
     fn stamp(&mut self) {
         if self.messages > self.stamped {
             self.stamped = self.messages;

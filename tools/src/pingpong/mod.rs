@@ -1,10 +1,10 @@
-//! `roce pingpong`: one message at a time, back and forth, with ourselves or with the stock program.
+//! `roce pingpong`: one message at a time, back and forth, with another `roce` or with rdma-core's program.
 
-mod player;
 mod report;
 mod setup;
 mod shared;
-mod words;
+mod shared_exchange;
+mod single;
 
 use std::net::TcpStream;
 
@@ -12,11 +12,11 @@ use anyhow::ensure;
 
 use crate::cli::{PingpongArgs, Transport};
 use crate::counters::{self, Column};
-use crate::device::Opened;
+use crate::device::OpenDevice;
 use crate::outcome::Outcome;
 use crate::{exchange, tcp};
-use player::Player;
 use report::Report;
+use single::PingPong;
 
 /// Runs the command.
 pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
     let opened = args.device.open(Some(tcp::local_ip(&stream)?), args.check)?;
     let result = play(args, &opened, stream);
     let counted = args.counters.then(|| counters::of_device(&opened.context));
-    // The capture is complete also after a failed test.
+    // The capture is completed also after a failed test.
     let finished = opened.finish();
     // The counters may show why a test failed.
     let report = result.and_then(|report| report.print(args.json).map(|()| report));
@@ -54,18 +54,18 @@ pub(crate) fn run(args: &PingpongArgs) -> anyhow::Result<Outcome> {
     Ok(if report.is_perfect() { kept_rules } else { Outcome::No })
 }
 
-fn play(args: &PingpongArgs, opened: &Opened, mut stream: TcpStream) -> anyhow::Result<Report> {
+fn play(args: &PingpongArgs, opened: &OpenDevice, mut stream: TcpStream) -> anyhow::Result<Report> {
     if args.use_srq || args.connection == Transport::Xrc {
         return shared::play(args, opened, stream);
     }
-    let mut player = Player::new(args, opened)?;
+    let mut test = PingPong::new(args, opened)?;
     let report = match args.host {
-        Some(_) => player.begin(&mut stream),
-        None => player.answer(&mut stream),
+        Some(_) => test.begin(&mut stream),
+        None => test.answer(&mut stream),
     }?;
     if report.is_complete() {
-        // Until then our queue pair answers.
-        exchange::part(stream);
+        // Until then this side acknowledges.
+        exchange::wait_for_close(stream);
     }
     Ok(report)
 }

@@ -9,12 +9,12 @@ use softroce::verbs::{Endpoint, Mtu};
 use crate::cli::PingpongArgs;
 use crate::output::{self, json_line};
 
-/// Messages counted.
+/// Number of messages.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Score {
     pub(super) sent: u64,
     pub(super) received: u64,
-    /// Messages that were not as sent, if they were looked at.
+    /// Messages that differ from what was sent, if they were compared.
     pub(super) damaged: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Report {
     timeout: Duration,
 }
 
-/// The speed of a completed test.
+/// Speed of a complete test.
 #[derive(Serialize)]
 struct Speed {
     seconds: f64,
@@ -57,7 +57,7 @@ impl From<&Endpoint> for Address {
 }
 
 impl Report {
-    /// `took` is `None` for an incomplete test.
+    /// Returns the report; `took` is `None` for an incomplete test.
     pub(super) fn new(
         args: &PingpongArgs,
         mtu: Mtu,
@@ -91,7 +91,7 @@ impl Report {
         self.speed.is_some()
     }
 
-    /// Whether everything arrived, and as it was sent.
+    /// Returns whether all messages arrived unchanged.
     pub(super) fn is_perfect(&self) -> bool {
         self.is_complete() && self.score.damaged == 0
     }

@@ -1,17 +1,17 @@
-//! Setup that both tests share: the numbers of work requests, and the path MTU.
+//! Definitions that both tests share: IDs of work requests, and the path MTU.
 
 use anyhow::ensure;
 use softroce::verbs::{DeviceInfo, Mtu};
 
 use crate::cli::{PingpongArgs, Transport};
 
-/// The number of a send request.
-pub(super) const SEND: u64 = 1;
+/// Work request ID of send requests.
+pub(super) const SEND_WR_ID: u64 = 1;
 
-/// The number of a receive request.
-pub(super) const RECV: u64 = 2;
+/// Work request ID of receive requests.
+pub(super) const RECV_WR_ID: u64 = 2;
 
-/// The path MTU, which must carry the messages of UD whole.
+/// Returns the path MTU; a UD message must fit into one packet.
 pub(super) fn mtu(args: &PingpongArgs, info: &DeviceInfo) -> anyhow::Result<Mtu> {
     let (size, active, ip) = (args.size(), info.active_mtu, info.ip);
     if args.connection == Transport::Ud {

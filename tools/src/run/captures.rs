@@ -14,10 +14,10 @@ use nix::unistd::geteuid;
 use tempfile::TempDir;
 
 /// Beginning of the names of directories that go with their run.
-const TEMPORARY: &str = "roce-check-";
+const TEMPORARY_PREFIX: &str = "roce-check-";
 
 /// Beginning of the names of directories that stay.
-const KEPT: &str = "roce-captures-";
+const KEPT_PREFIX: &str = "roce-captures-";
 
 /// A directory for captures that is removed with this value, or by a later run if this process is killed.
 pub(super) struct Captures {
@@ -35,7 +35,7 @@ impl Captures {
     fn below(parent: &Path) -> anyhow::Result<Self> {
         remove_abandoned(parent);
         loop {
-            let folder = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(parent)?;
+            let folder = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempdir_in(parent)?;
             // Another run may have found and removed the directory before it was locked.
             let opened = match directory(folder.path()) {
                 Err(Errno::ENOENT) => continue,
@@ -66,8 +66,8 @@ impl Captures {
     /// Keeps the directory, under a name that no later run removes, and returns its path.
     pub(super) fn keep(self) -> io::Result<PathBuf> {
         let kept = self.path().file_name().and_then(|name| name.to_str());
-        let kept = kept.and_then(|name| name.strip_prefix(TEMPORARY)).unwrap_or_default();
-        let kept = self.path().with_file_name(format!("{KEPT}{kept}"));
+        let kept = kept.and_then(|name| name.strip_prefix(TEMPORARY_PREFIX)).unwrap_or_default();
+        let kept = self.path().with_file_name(format!("{KEPT_PREFIX}{kept}"));
         fs::rename(self.path(), &kept)?;
         let _ = self.folder.keep();
         Ok(kept)
@@ -77,7 +77,7 @@ impl Captures {
 /// Removes the directories of this user that no process holds. Whatever cannot be removed stays.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+        if !entry.file_name().as_encoded_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()) {
             continue;
         }
         let path = entry.path();

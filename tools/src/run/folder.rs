@@ -25,7 +25,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the directory that the user has named, and makes it if it is missing.
+    /// Opens the directory that the user has named, and creates it if it is missing.
     pub(super) fn named(path: &Path) -> anyhow::Result<Self> {
         let path = std::path::absolute(path)?;
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
@@ -33,8 +33,8 @@ impl Folder {
         Self::open(path, OFlag::empty(), WRITABLE_BY_OTHERS)
     }
 
-    /// Opens a directory below `runtime` (`XDG_RUNTIME_DIR`) if that is private, else one below
-    /// `temporary`. Another user may have put any name into the latter.
+    /// Opens a directory below `runtime` (`XDG_RUNTIME_DIR`) if that is private, else one below `temporary`, where
+    /// another user may have created any name.
     pub(super) fn own(runtime: Option<&Path>, temporary: &Path) -> anyhow::Result<Self> {
         let private = runtime.filter(|path| path.is_absolute()).map(|path| {
             Self::open(path.to_owned(), OFlag::empty(), OPEN_TO_OTHERS)?.below("softroce".as_ref())
@@ -45,8 +45,8 @@ impl Folder {
         }
     }
 
-    /// Opens the directory that an earlier call has left here, so that at most one stays, or makes one with
-    /// an unpredictable name.
+    /// Opens the directory that an earlier call has created here, or creates one with an unpredictable name; so at
+    /// most one is left.
     fn temporary(parent: &Path) -> anyhow::Result<Self> {
         let prefix = format!("softroce-{}-", geteuid());
         let left = fs::read_dir(parent).into_iter().flatten().flatten();
@@ -62,7 +62,7 @@ impl Folder {
         let folder = open(made.with_context(|| {
             format!("{}: SOFTROCE_PATHS can name another directory", parent.display())
         })?)?;
-        // A program that gives up its user's rights still looks its device up.
+        // A program that drops its user's rights still looks up its device.
         fchmod(&folder.fd, Mode::from_bits_truncate(0o755))?;
         Ok(folder)
     }
@@ -77,18 +77,19 @@ impl Folder {
         let found = fstat(&self.fd)?;
         ensure!(
             found.st_uid == geteuid().as_raw() && found.st_mode & refused == 0,
-            "{}: not a directory of ours that only we may write to; SOFTROCE_PATHS can name another",
+            "{}: expected a directory that belongs to this user and that no other may write to; SOFTROCE_PATHS can name \
+             another",
             self.path.display()
         );
         Ok(self)
     }
 
-    /// The directory's absolute path.
+    /// Returns the absolute path of the directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a directory in this one, and makes it if it is missing. Follows no link.
+    /// Opens a directory in this one, and creates it if it is missing. Follows no link.
     pub(super) fn below(&self, name: &OsStr) -> anyhow::Result<Self> {
         let path = self.path.join(name);
         match mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)) {
@@ -100,8 +101,8 @@ impl Folder {
         Self { fd, path }.checked(WRITABLE_BY_OTHERS)
     }
 
-    /// Makes a file have `text`, in one step for its readers. A process that is killed meanwhile leaves one file at
-    /// most, which the next to write takes over.
+    /// Writes `text` to a file, atomically for its readers. A process that is killed meanwhile leaves at most one
+    /// file, which the next writer removes.
     pub(super) fn put(&self, name: &OsStr, text: &str) -> anyhow::Result<()> {
         let text = format!("{text}\n");
         let existing = openat(
@@ -119,7 +120,7 @@ impl Folder {
         }
         let mut new = name.to_owned();
         new.push(".new");
-        // One process writes at a time, so that a file of that name is one that a killed process has left.
+        // One process writes at a time, so a file with that name was left by a process that was killed.
         let directory = self.fd.try_clone()?;
         let _alone = Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
         match unlinkat(&self.fd, new.as_os_str(), UnlinkatFlags::NoRemoveDir) {
@@ -133,7 +134,7 @@ impl Folder {
         Ok(renameat(&self.fd, new.as_os_str(), &self.fd, name)?)
     }
 
-    /// Makes a link to `target`.
+    /// Creates a symbolic link to `target`.
     pub(super) fn link(&self, name: &OsStr, target: &str) -> anyhow::Result<()> {
         match symlinkat(target, &self.fd, name) {
             Err(Errno::EEXIST) => {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_runtime_directory_comes_first() {
+    fn private_runtime_directory_comes_first() {
         let (runtime, temporary) = (directory(0o700), directory(0o700));
         let folder = Folder::own(Some(runtime.path()), temporary.path()).unwrap();
         assert_eq!(folder.path(), runtime.path().join("softroce"));
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_directory_that_others_may_enter_is_not_used() {
+    fn runtime_directory_that_others_may_enter_is_not_used() {
         let (runtime, temporary) = (directory(0o711), directory(0o700));
         let folder = Folder::own(Some(runtime.path()), temporary.path()).unwrap();
         assert_eq!(folder.path().parent(), Some(temporary.path()));
@@ -188,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn a_named_directory_that_others_may_write_to_is_refused() {
+    fn named_directory_that_others_may_write_to_is_refused() {
         let named = directory(0o777);
         let said = Folder::named(named.path()).err().unwrap().to_string();
-        assert!(said.contains("not a directory of ours"), "{said}");
+        assert!(said.contains("that no other may write to"), "{said}");
     }
 
     #[test]

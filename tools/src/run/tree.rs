@@ -1,5 +1,5 @@
-//! The files that programs find where the kernel would tell of its RDMA devices: what some of them look
-//! up themselves, past libibverbs. The library `softroce_paths` leads them there.
+//! The files that describe the device where the kernel describes RDMA devices, for programs that look there without
+//! libibverbs. The library `softroce_paths` redirects them.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,25 +14,26 @@ use softroce::verbs::Gid;
 use super::folder::Folder;
 use crate::hex::hex;
 
-/// The longest name that `ibv_device` has room for.
-const LONGEST_NAME: usize = 63;
+/// Maximum length of a device name in `ibv_device`.
+const MAX_NAME_BYTES: usize = 63;
 
-/// A device, as far as it is known before it is opened.
+/// The attributes of a device that are known before it is opened.
 #[derive(Clone, Copy)]
-pub(super) struct Described<'a> {
+pub(super) struct DeviceFiles<'a> {
     pub(super) name: &'a str,
-    /// None: it will be a loopback address.
+    /// Addresses of the device; empty for one that takes a free loopback address.
     pub(super) ips: &'a [IpAddr],
 }
 
-impl Described<'_> {
-    /// Writes the files into a folder of their own below `base`, or below one of this user, and answers where. What is there already and right stays as it is: other programs may be looking.
+impl DeviceFiles<'_> {
+    /// Writes the files to a folder below `base`, or below one of this user, and returns the folder. Files that exist
+    /// with the right content stay as they are, because other programs may be reading them.
     pub(super) fn write(self, base: Option<&Path>) -> anyhow::Result<PathBuf> {
         ensure!(
             !["", ".", ".."].contains(&self.name)
                 && !self.name.contains('/')
-                && self.name.len() <= LONGEST_NAME,
-            "the device's name is {:?}: expected a file name of at most {LONGEST_NAME} bytes",
+                && self.name.len() <= MAX_NAME_BYTES,
+            "the device's name is {:?}: expected a file name of at most {MAX_NAME_BYTES} bytes",
             self.name
         );
         let base = match base {
@@ -51,7 +52,7 @@ impl Described<'_> {
             let folder = folder.as_ref().unwrap_or(&root);
             folder.put(name, &text).with_context(|| written(&path))?;
         }
-        // A device of characters that may be opened.
+        // A character device that every program may open.
         let device = "dev/infiniband/uverbs0";
         let (folder, name) = parent(&root, device)?;
         let folder = folder.as_ref().unwrap_or(&root);
@@ -59,7 +60,7 @@ impl Described<'_> {
         Ok(root.path().to_owned())
     }
 
-    /// The files, and what is in them.
+    /// Returns the files and their contents.
     fn files(self) -> anyhow::Result<Vec<(String, String)>> {
         let class = format!("sys/class/infiniband/{}", self.name);
         let port = format!("{class}/ports/1");
@@ -76,7 +77,7 @@ impl Described<'_> {
         let ips = if self.ips.is_empty() { &loopback[..] } else { self.ips };
         for (index, ip) in ips.iter().enumerate() {
             files.push((format!("{port}/gid_attrs/types/{index}"), "RoCE v2".to_owned()));
-            // Of an address that no interface has yet, the program will be told when it opens it.
+            // An address that no interface has is reported when the program opens the device.
             if let Some(interface) = interfaces.iter().find(|interface| has(interface, *ip)) {
                 let name = interface.interface_name.clone();
                 files.push((format!("{port}/gid_attrs/ndevs/{index}"), name));
@@ -89,13 +90,13 @@ impl Described<'_> {
     }
 }
 
-/// A GID as the kernel writes it: all of its digits, in groups of four.
+/// Returns a GID as the kernel writes it: all digits, in groups of four.
 fn groups(gid: Gid) -> String {
     let groups: Vec<_> = gid.0.chunks(2).map(hex).collect();
     groups.join(":")
 }
 
-/// Whether an interface has an address. The one for loopback has all that begin with 127.
+/// Returns whether an interface has an address. The loopback interface has all of 127.0.0.0/8.
 fn has(interface: &InterfaceAddress, ip: IpAddr) -> bool {
     let Some(address) = &interface.address else { return false };
     match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
@@ -108,7 +109,7 @@ fn has(interface: &InterfaceAddress, ip: IpAddr) -> bool {
     }
 }
 
-/// Opens the folder of a file below `root`, and answers with the file's name.
+/// Opens the folder of a file below `root`, and returns it with the name of the file.
 fn parent<'a>(root: &Folder, path: &'a str) -> anyhow::Result<(Option<Folder>, &'a OsStr)> {
     let Some((folders, name)) = path.rsplit_once('/') else { return Ok((None, path.as_ref())) };
     let mut folder = None;
@@ -125,15 +126,15 @@ mod tests {
 
     use super::*;
 
-    /// A folder that nobody else has.
+    /// Returns a folder that no other test uses.
     fn folder(name: &str) -> PathBuf {
         let folder = env::temp_dir().join(format!("softroce-test-{}-{name}", process::id()));
         assert!(!folder.exists());
         folder
     }
 
-    fn device<'a>(name: &'a str, ips: &'a [IpAddr]) -> Described<'a> {
-        Described { name, ips }
+    fn device<'a>(name: &'a str, ips: &'a [IpAddr]) -> DeviceFiles<'a> {
+        DeviceFiles { name, ips }
     }
 
     #[test]
@@ -153,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_it_will_have_is_not_guessed() {
+    fn free_address_is_not_guessed() {
         let files = device("mine", &[]).files().unwrap();
         assert!(files.iter().any(|(path, _)| path.ends_with("gid_attrs/types/0")));
         assert!(!files.iter().any(|(path, _)| path.contains("/gids/")), "{files:?}");
     }
 
     #[test]
-    fn what_was_written_before_is_mended() {
+    fn files_with_other_contents_are_rewritten() {
         let folder = folder("mended");
         let root = device("mine", &[]).write(Some(&folder)).unwrap();
         assert_eq!(root, folder.join("mine"));
@@ -169,13 +170,13 @@ mod tests {
         assert_eq!(device("mine", &[]).write(Some(&folder)).unwrap(), root);
         assert_eq!(fs::read_to_string(&file).unwrap(), "1: CA\n");
         let in_it = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(in_it, 2, "nothing else is left there");
+        assert_eq!(in_it, 2, "no other file is left");
         fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn a_name_that_is_no_file_name_is_refused() {
-        let long = "n".repeat(LONGEST_NAME + 1);
+    fn name_that_is_no_file_name_is_refused() {
+        let long = "n".repeat(MAX_NAME_BYTES + 1);
         for name in ["", "..", "a/b", &long] {
             let said = device(name, &[]).write(None).unwrap_err().to_string();
             let expected =

@@ -3,25 +3,25 @@
 use softroce::wire::{Aeth, NakCode, Operation, Syndrome};
 
 use super::{Sent, Step, StreamAnalyzer};
-use crate::analyze::kind::{Doing, Kind, Line, Nak};
-use crate::analyze::room::Room;
+use crate::analyze::budget::FlowBudget;
+use crate::analyze::kind::{Kind, Line, Nak, Phase};
 use crate::flow::{Answering, Event, ReadResponse, Refusal};
 
 impl StreamAnalyzer {
     /// Takes an answer to its requests. The path MTU may be known from it.
-    pub(in super::super) fn answer(&mut self, step: &Step<'_>, room: &mut Room) {
+    pub(in super::super) fn answer(&mut self, step: &Step<'_>, room: &mut FlowBudget) {
         self.begin(step.now);
         self.figures.traffic.answers += 1;
         let bth = &step.seen.datagram.bth;
         let place = self.progress.place(bth.psn);
         let operation = bth.opcode.operation();
         let data = operation == Operation::ReadResponse && step.seen.datagram.payload_len > 0;
-        let doing = match (self.progress.rnr, self.progress.streaming && data) {
-            (Some(_), _) => Doing::Rnr,
-            (None, true) => Doing::Receiving,
-            (None, false) => Doing::Waiting,
+        let phase = match (self.progress.rnr, self.progress.streaming && data) {
+            (Some(_), _) => Phase::Rnr,
+            (None, true) => Phase::Receiving,
+            (None, false) => Phase::Waiting,
         };
-        self.spend(doing, step.now);
+        self.spend(phase, step.now);
         self.progress.streaming = data;
         self.refusal(step);
         match (operation, step.seen.datagram.aeth()) {
@@ -47,7 +47,7 @@ impl StreamAnalyzer {
         }
     }
 
-    fn acknowledgement(&mut self, place: u64, aeth: Aeth, step: &Step<'_>, room: &mut Room) {
+    fn acknowledgement(&mut self, place: u64, aeth: Aeth, step: &Step<'_>, room: &mut FlowBudget) {
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
                 let last = self.acknowledge(place + 1, step, room);
@@ -78,7 +78,7 @@ impl StreamAnalyzer {
     }
 
     /// A part of the answer to a READ, or the empty answer to a FLUSH or ATOMIC WRITE.
-    fn response(&mut self, place: u64, step: &Step<'_>, room: &mut Room) {
+    fn response(&mut self, place: u64, step: &Step<'_>, room: &mut FlowBudget) {
         let datagram = step.seen.datagram;
         let len = datagram.payload_len as u64;
         self.figures.over_time.carried.add(step.now, len);
@@ -110,7 +110,7 @@ impl StreamAnalyzer {
     }
 
     /// Everything before `place` is done, but for what was skipped. Gives the last of it.
-    fn acknowledge(&mut self, place: u64, step: &Step<'_>, room: &mut Room) -> Option<Sent> {
+    fn acknowledge(&mut self, place: u64, step: &Step<'_>, room: &mut FlowBudget) -> Option<Sent> {
         let skipped = step.events.iter().filter_map(|event| match event {
             Event::Answering(Answering::Unanswered { psn, .. }) => Some(self.progress.place(*psn)),
             _ => None,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use softroce::psn::Psn;
 use softroce::wire::Transport;
 
-use super::kind::{Doing, Kind, Line};
-use super::room::Room;
+use super::budget::FlowBudget;
+use super::kind::{Kind, Line, Phase};
 use super::series::Trace;
 use super::stream::Stream;
 use crate::flow::{Direction, Event, Seen};
@@ -82,7 +82,7 @@ pub(super) struct Step<'a> {
 }
 
 /// One turn of the circle of PSNs.
-const TURN: u64 = 1 << 24;
+const PSN_CYCLE: u64 = 1 << 24;
 
 impl Progress {
     const fn new(now: u64) -> Self {
@@ -103,8 +103,8 @@ impl Progress {
 
     /// The place of a PSN, near the newest.
     fn place(&self, psn: Psn) -> u64 {
-        let Some(next) = self.next else { return TURN + u64::from(psn.value()) };
-        let here = Psn::new(u32::try_from(next % TURN).unwrap_or_default());
+        let Some(next) = self.next else { return PSN_CYCLE + u64::from(psn.value()) };
+        let here = Psn::new(u32::try_from(next % PSN_CYCLE).unwrap_or_default());
         let ahead = psn.since(here);
         match ahead < Psn::HALF {
             true => next.saturating_add(u64::from(ahead)),
@@ -117,7 +117,7 @@ impl Progress {
         self.next.unwrap_or(self.acknowledged).saturating_sub(self.acknowledged)
     }
 
-    fn push(&mut self, sent: Sent, room: &mut Room) {
+    fn push(&mut self, sent: Sent, room: &mut FlowBudget) {
         if room.outstanding == 0 || self.outstanding.len() >= room.most_outstanding {
             match self.outstanding.pop_front() {
                 Some(oldest) => self.bytes -= u64::from(oldest.bytes),
@@ -138,7 +138,7 @@ impl Progress {
     }
 
     /// The PSN at `place` gets another meaning: it and what comes after is void.
-    fn void(&mut self, place: u64, room: &mut Room) {
+    fn void(&mut self, place: u64, room: &mut FlowBudget) {
         while self.outstanding.back().is_some_and(|sent| sent.psn >= place) {
             let bytes = self.outstanding.pop_back().map_or(0, |sent| sent.bytes);
             self.bytes -= u64::from(bytes);
@@ -147,7 +147,7 @@ impl Progress {
     }
 
     /// Takes out what ends before `place`, the oldest first.
-    fn pop_before(&mut self, place: u64, room: &mut Room) -> Option<Sent> {
+    fn pop_before(&mut self, place: u64, room: &mut FlowBudget) -> Option<Sent> {
         self.outstanding.front().filter(|sent| sent.end <= place)?;
         let sent = self.outstanding.pop_front()?;
         self.bytes -= u64::from(sent.bytes);
@@ -184,7 +184,7 @@ impl StreamAnalyzer {
     }
 
     /// A congestion notification came.
-    pub(super) fn notified(&mut self, now: u64, room: &mut Room) {
+    pub(super) fn notified(&mut self, now: u64, room: &mut FlowBudget) {
         self.figures.traffic.cnps += 1;
         let newest = self.progress.next.unwrap_or_default();
         self.trace_push(Line::Cnp, now, (newest, newest), room);
@@ -192,14 +192,14 @@ impl StreamAnalyzer {
     }
 
     /// The packet before was marked by a router.
-    pub(super) fn marked(&mut self, now: u64, room: &mut Room) {
+    pub(super) fn marked(&mut self, now: u64, room: &mut FlowBudget) {
         self.figures.traffic.ecn_marked += 1;
         let newest = self.progress.next.unwrap_or_default();
         self.trace_push(Line::Marked, now, (newest, newest), room);
     }
 
     /// Completes the figures after the last packet.
-    pub(super) fn finish(mut self, room: &mut Room) -> Stream {
+    pub(super) fn finish(mut self, room: &mut FlowBudget) -> Stream {
         self.figures.recovery.unacknowledged = match self.figures.is_reliable() {
             true => self.progress.outstanding.len() as u64,
             false => 0,
@@ -221,7 +221,7 @@ impl StreamAnalyzer {
         }
     }
 
-    fn mark_time(&mut self, step: &Step<'_>, room: &mut Room) {
+    fn mark_time(&mut self, step: &Step<'_>, room: &mut FlowBudget) {
         self.figures.last = step.now;
         if self.figures.is_reliable() {
             let bytes = self.progress.bytes;
@@ -236,13 +236,13 @@ impl StreamAnalyzer {
     }
 
     /// Accounts for the time since the packet before.
-    fn spend(&mut self, doing: Doing, now: u64) {
+    fn spend(&mut self, phase: Phase, now: u64) {
         let time = now.saturating_sub(self.progress.until);
         self.progress.until = now;
         if !self.figures.is_reliable() {
             return;
         }
-        self.figures.spent[doing as usize] += time;
+        self.figures.spent[phase as usize] += time;
         if !self.progress.outstanding.is_empty() {
             // What lasts longer counts for more.
             let weight = u32::try_from(time / 1000 + 1).unwrap_or(u32::MAX);
@@ -251,7 +251,7 @@ impl StreamAnalyzer {
         }
     }
 
-    fn trace_push(&mut self, line: Line, now: u64, (low, high): (u64, u64), room: &mut Room) {
+    fn trace_push(&mut self, line: Line, now: u64, (low, high): (u64, u64), room: &mut FlowBudget) {
         let trace = &mut self.figures.over_time.traces[line as usize];
         let before = trace.cells().len();
         trace.push(now, low, high, room.most_cells);

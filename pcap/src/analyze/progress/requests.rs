@@ -3,8 +3,8 @@
 use softroce::wire::{Datagram, Operation, Position, Transport};
 
 use super::{Open, Sent, Step, StreamAnalyzer, packets};
-use crate::analyze::kind::{Doing, Kind, Line};
-use crate::analyze::room::Room;
+use crate::analyze::budget::FlowBudget;
+use crate::analyze::kind::{Kind, Line, Phase};
 use crate::flow::{Asking, Cause, Event, Repetition};
 
 /// A request that came before, and how.
@@ -18,7 +18,7 @@ struct Repeat {
 
 impl StreamAnalyzer {
     /// Takes a request.
-    pub(in super::super) fn request(&mut self, step: &Step<'_>, room: &mut Room) {
+    pub(in super::super) fn request(&mut self, step: &Step<'_>, room: &mut FlowBudget) {
         self.begin(step.now);
         self.figures.traffic.requests += 1;
         self.figures.over_time.carried.add(step.now, carried(step.seen.datagram));
@@ -54,7 +54,7 @@ impl StreamAnalyzer {
     }
 
     /// A datagram of UD: nothing precedes it, nothing answers it.
-    fn unconnected(&mut self, step: &Step<'_>, room: &mut Room) {
+    fn unconnected(&mut self, step: &Step<'_>, room: &mut FlowBudget) {
         let datagram = step.seen.datagram;
         let place = self.progress.place(datagram.bth.psn);
         self.progress.next = Some(place + 1);
@@ -68,7 +68,7 @@ impl StreamAnalyzer {
     }
 
     /// Requests from `place` on were not captured when their turn came.
-    fn hole(&mut self, place: u64, count: u32, step: &Step<'_>, room: &mut Room) {
+    fn hole(&mut self, place: u64, count: u32, step: &Step<'_>, room: &mut FlowBudget) {
         self.figures.recovery.missing.holes += u64::from(count);
         // A single one is within the message that is open, if that goes on; more may be its end and the
         // beginning of another.
@@ -96,15 +96,15 @@ impl StreamAnalyzer {
     }
 
     /// A request that comes after all others.
-    fn fresh(&mut self, place: u64, step: &Step<'_>, room: &mut Room) {
+    fn fresh(&mut self, place: u64, step: &Step<'_>, room: &mut FlowBudget) {
         let datagram = step.seen.datagram;
         let opcode = datagram.bth.opcode;
-        let doing = match (self.progress.rnr, self.progress.outstanding.is_empty()) {
-            (Some(_), _) => Doing::Rnr,
-            (None, true) => Doing::Idle,
-            (None, false) => Doing::Sending,
+        let phase = match (self.progress.rnr, self.progress.outstanding.is_empty()) {
+            (Some(_), _) => Phase::Rnr,
+            (None, true) => Phase::Idle,
+            (None, false) => Phase::Sending,
         };
-        self.spend(doing, step.now);
+        self.spend(phase, step.now);
         self.progress.void(place, room);
         if self.progress.next.is_none() {
             self.progress.acknowledged = place;
@@ -168,7 +168,7 @@ impl StreamAnalyzer {
     }
 
     /// A request with a PSN that was sent before, or skipped.
-    fn repeated(&mut self, place: u64, repeat: &Repeat, step: &Step<'_>, room: &mut Room) {
+    fn repeated(&mut self, place: u64, repeat: &Repeat, step: &Step<'_>, room: &mut FlowBudget) {
         let line = self.count_repeat(repeat, step, room);
         self.trace_push(line, step.now, (place, place), room);
         if repeat.original.is_none() {
@@ -178,10 +178,10 @@ impl StreamAnalyzer {
         }
     }
 
-    fn count_repeat(&mut self, repeat: &Repeat, step: &Step<'_>, room: &mut Room) -> Line {
+    fn count_repeat(&mut self, repeat: &Repeat, step: &Step<'_>, room: &mut FlowBudget) -> Line {
         let len = step.seen.datagram.payload_len as u64;
         if repeat.cause == Cause::Unknown && !repeat.anew {
-            self.spend(Doing::Sending, step.now);
+            self.spend(Phase::Sending, step.now);
             match repeat.original {
                 Some(_) => self.figures.traffic.duplicates += 1,
                 None => self.figures.traffic.out_of_order += 1,
@@ -199,19 +199,19 @@ impl StreamAnalyzer {
             Cause::Unknown => (&mut again.unexplained, Line::AgainOther),
         };
         *count += 1;
-        let doing = self.waited(repeat.cause, step, room);
-        self.spend(doing, step.now);
+        let phase = self.waited(repeat.cause, step, room);
+        self.spend(phase, step.now);
         line
     }
 
     /// What a retransmission ends.
-    fn waited(&mut self, cause: Cause, step: &Step<'_>, room: &mut Room) -> Doing {
+    fn waited(&mut self, cause: Cause, step: &Step<'_>, room: &mut FlowBudget) -> Phase {
         match cause {
             // Those that follow in the row have the same cause and have not waited.
             Cause::Timeout { waited } => {
                 let then = self.progress.last_request.zip(step.seen.time);
                 if then.and_then(|(then, now)| now.checked_sub(then)) != Some(waited) {
-                    return Doing::Repeating;
+                    return Phase::Repeating;
                 }
                 let waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
                 let range = (step.now.saturating_sub(waited), step.now);
@@ -219,18 +219,18 @@ impl StreamAnalyzer {
                 self.figures.recovery.timeouts.end(waited);
                 self.trace_push(Line::WaitTimeout, step.now, range, room);
                 self.progress.rnr = None;
-                Doing::Timeout
+                Phase::Timeout
             }
             Cause::Rnr { .. } => match self.progress.rnr.take() {
                 Some(then) => {
                     self.figures.recovery.rnr.end(step.now.saturating_sub(then));
                     self.trace_push(Line::WaitRnr, step.now, (then, step.now), room);
-                    Doing::Rnr
+                    Phase::Rnr
                 }
-                None => Doing::Repeating,
+                None => Phase::Repeating,
             },
-            _ if self.progress.rnr.is_some() => Doing::Rnr,
-            _ => Doing::Repeating,
+            _ if self.progress.rnr.is_some() => Phase::Rnr,
+            _ => Phase::Repeating,
         }
     }
 

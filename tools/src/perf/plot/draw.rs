@@ -13,12 +13,12 @@ use super::figure::{Axis, Curve, Figure, Role};
 
 const SIZE: (u32, u32) = (1000, 600);
 
-// A light card with its own ink, which can be read on a page of any colour.
+// A light card with its own text color, readable on a page of any color.
 const PAPER: RGBColor = RGBColor(252, 252, 250);
 const INK: RGBColor = RGBColor(31, 41, 55);
 const PENCIL: RGBColor = RGBColor(107, 114, 128);
 const GRID: RGBColor = RGBColor(229, 231, 235);
-// Two colours that remain distinct without red or green vision.
+// Two colors that remain distinct with color vision deficiency.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(213, 94, 0);
 
@@ -27,7 +27,7 @@ const LEFT: i32 = 24;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The picture.
+/// Returns the figure as SVG.
 pub(super) fn svg(figure: &Figure) -> anyhow::Result<String> {
     let mut svg = String::new();
     draw(figure, &mut svg).map_err(|e| anyhow!("drawing the plot: {e}"))?;
@@ -81,7 +81,7 @@ fn draw(figure: &Figure, svg: &mut String) -> Drawn {
     area.present()
 }
 
-/// The names of the curves, in a line at the right of the unit.
+/// Draws the names of the curves, in a line right of the unit.
 fn legend(area: &Area<'_>, curves: &[Curve]) -> Drawn {
     let mut x = 230;
     for curve in curves {
@@ -109,18 +109,18 @@ fn legend(area: &Area<'_>, curves: &[Curve]) -> Drawn {
     Ok(())
 }
 
-/// Each row has one; the points of a distribution lie too close.
+/// Returns whether points are marked; those of a distribution are too dense.
 fn has_dots(curve: &Curve) -> bool {
     curve.role != Role::Ceiling && curve.points.len() <= 32
 }
 
-/// Writes a line of text, which begins and stands at this place.
+/// Writes a line of text at a position.
 fn write(area: &Area<'_>, text: &str, at: (i32, i32), size: i32, color: RGBColor) -> Drawn {
     let style = (FONT, size).into_font().color(&color).pos(Pos::new(HPos::Left, VPos::Bottom));
     area.draw(&Text::new(text.to_owned(), at, style))
 }
 
-/// An axis as plotters knows it.
+/// An axis for plotters.
 struct Scale(Axis);
 
 impl Ranged for Scale {

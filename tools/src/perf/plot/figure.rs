@@ -1,9 +1,9 @@
-//! What a plot shows: curves, and axes in the units that they are drawn in.
+//! The content of a plot: curves, and axes in the units of the drawing.
 
 use super::super::row::{Latency, Row};
 use crate::cli::Test;
 
-/// A picture with one pair of axes.
+/// A figure with one pair of axes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) title: String,
@@ -13,7 +13,7 @@ pub(super) struct Figure {
     pub(super) curves: Vec<Curve>,
 }
 
-/// An axis. The points of a logarithmic axis are logarithms.
+/// An axis; a logarithmic one has logarithms as its points.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Axis {
     pub(super) label: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Axis {
     pub(super) ticks: Vec<Tick>,
 }
 
-/// A place on an axis that has a name.
+/// A labeled position on an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tick {
     pub(super) at: f64,
@@ -40,16 +40,16 @@ pub(super) struct Curve {
 /// The role of a curve in the figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
-    /// What was to be measured.
+    /// The measured quantity.
     Result,
-    /// What is to be seen next to it.
+    /// A quantity shown beside it.
     Side,
     /// The limit for comparison.
     Ceiling,
 }
 
 impl Figure {
-    /// Of the rows of one run; `None` when there are none.
+    /// Returns the figure of the rows of a run; `None` without rows.
     pub(super) fn of(rows: &[Row]) -> Option<Self> {
         let first = rows.first()?;
         let (x, y, mut curves) = match (&first.latency_us, rows) {
@@ -108,7 +108,7 @@ fn bandwidth(rows: &[Row]) -> (Axis, Axis, Vec<Curve>) {
     (sizes(rows), linear("Gbit/s", most), curves)
 }
 
-/// What was sent, whether it arrived or not.
+/// Returns the sent rate, whether messages arrived or not.
 fn sent_gbit_per_s(row: &Row) -> Option<f64> {
     let (sent, received) = (row.sent? as f64, row.received? as f64);
     Some(row.gbit_per_s? * sent / received.max(1.0))
@@ -134,7 +134,7 @@ fn latency(rows: &[Row]) -> (Axis, Axis, Vec<Curve>) {
     (sizes(rows), y, curves)
 }
 
-/// How long the slowest took: time against the share of messages that were faster.
+/// Time against the share of messages that were faster.
 fn distribution(row: &Row, latency: &Latency) -> (Axis, Axis, Vec<Curve>) {
     let points = |latency: &Latency| {
         latency.tail.iter().map(|(nines, us)| (*nines, us.log10())).collect::<Vec<_>>()
@@ -152,7 +152,7 @@ fn distribution(row: &Row, latency: &Latency) -> (Axis, Axis, Vec<Curve>) {
     (x, y, curves)
 }
 
-/// Shares as the negative logarithm of what is missing from all of them.
+/// Shares of messages; the position is the negative logarithm of the rest.
 const NINES: [(f64, &str); 8] = [
     (0.0, "0 %"),
     (std::f64::consts::LOG10_2, "50 %"),
@@ -176,7 +176,7 @@ fn most(curves: &[Curve]) -> f64 {
     curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y).fold(0.0, f64::max)
 }
 
-/// Powers of two, of which so many are named as there is room for.
+/// Powers of two, with as many labels as there is room for.
 fn sizes(rows: &[Row]) -> Axis {
     let log = |row: Option<&Row>| row.map_or(0, |row| row.subject.size.max(1).ilog2());
     let (first, last) = (log(rows.first()), log(rows.last()));
@@ -192,11 +192,11 @@ fn power_of_two(exponent: u32) -> String {
     format!("{}{unit}", 1 << (exponent % 10))
 }
 
-/// From zero to a round number that is not less than `most`.
+/// Axis from zero to a round number that is at least `most`.
 fn linear(label: &'static str, most: f64) -> Axis {
     let most = if most > 0.0 { most } else { 1.0 };
     let decade = 10f64.powf((most / 8.0).log10().floor());
-    // At most eight steps, which are 1, 2, 2.5, 5 or 10 of a power of ten.
+    // At most eight steps of 1, 2, 2.5, 5 or 10 times a power of ten.
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * decade);
     let step = steps.into_iter().find(|step| most / step <= 8.0).unwrap_or(most);
     let count = (most / step).ceil();
@@ -205,7 +205,7 @@ fn linear(label: &'static str, most: f64) -> Axis {
     Axis { label, from: 0.0, to: count * step, ticks }
 }
 
-/// The times of the curves, logarithmic, with 1, 2 and 5 of each power of ten.
+/// Logarithmic axis with 1, 2 and 5 of each power of ten.
 fn times(row: Option<&Row>, curves: &[Curve]) -> Axis {
     let logs = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
     let marks = || {
@@ -222,7 +222,7 @@ fn times(row: Option<&Row>, curves: &[Curve]) -> Axis {
     Axis { label, from: from.log10(), to: to.log10(), ticks }
 }
 
-/// A time of so many microseconds.
+/// Formats microseconds in a fitting unit.
 fn time(us: f64) -> String {
     match us {
         _ if us < 1.0 => format!("{} ns", trimmed(us * 1e3)),
@@ -232,7 +232,7 @@ fn time(us: f64) -> String {
     }
 }
 
-/// Without what rounding leaves.
+/// Formats a number without trailing zeros.
 fn trimmed(number: f64) -> String {
     let text = format!("{number:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

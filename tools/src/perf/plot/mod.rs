@@ -1,4 +1,4 @@
-//! Results as a picture: an SVG file that needs nothing else.
+//! Results as an SVG file.
 
 mod draw;
 mod figure;
@@ -12,16 +12,16 @@ use anyhow::Context;
 use super::row::Row;
 use figure::Figure;
 
-/// A file that is going to be a plot.
+/// A file for a plot.
 pub(super) struct Plot {
     path: PathBuf,
     file: File,
-    /// It was not there before, and has nothing in it yet.
+    /// Whether this run has created the file and not written to it.
     is_empty: bool,
 }
 
 impl Plot {
-    /// Opens the file, which is found out before anything is measured.
+    /// Opens the file before the measurement, so that errors appear early.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let created = File::options().write(true).create_new(true).open(path);
         let is_empty = created.is_ok();
@@ -53,7 +53,7 @@ impl Plot {
 impl Drop for Plot {
     fn drop(&mut self) {
         if self.is_empty {
-            // A test that has failed leaves no empty picture; if this fails too, it does.
+            // A failed test leaves no empty file.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,12 +1,12 @@
-//! What two doctors tell each other, a line of JSON a message:
+//! The control protocol of two doctors, one line of JSON for each message:
 //!
 //! ```text
-//!   visitor                                   listener
+//!   active                                    listening
 //!     │── Hello ──────────────────────────────▶│  opens its port
-//!     │◀───────────────── Hello, or why not ───│
+//!     │◀───────────────── Hello, or an error ──│
 //!     │══ probes ═════════════════════════════▶│
 //!     │◀═══════════════════════════ echoes ════│
-//!     │── Ask::Seen ──────────────────────────▶│
+//!     │── Request::Report ────────────────────▶│
 //!     │◀────────────────────────────── Report ──│
 //! ```
 
@@ -16,20 +16,20 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use softroce::ids::Mtu;
 
-use super::probe::{Prober, Seen};
+use super::probe::{Prober, ReceivedProbe};
 
-/// Who a side is.
+/// Identity of a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
-    /// The version of its command.
+    /// Version of the command.
     pub(super) doctor: String,
-    /// What the probes of this visit have in them; the visitor's is used.
+    /// Identifier in the probes of this session; that of the active side is used.
     pub(super) token: u64,
-    /// Where its port is.
+    /// Address of the port.
     pub(super) ip: IpAddr,
-    /// Bytes of RoCE payload that its interface carries.
+    /// Largest RoCE payload that the interface carries, in bytes.
     mtu: usize,
-    /// Of its socket.
+    /// Receive buffer of the socket, in bytes.
     pub(super) receive_buffer: usize,
 }
 
@@ -54,25 +54,26 @@ impl Hello {
 
     pub(super) fn mtu(&self) -> anyhow::Result<Mtu> {
         let bytes = self.mtu;
-        Mtu::from_bytes(bytes)
-            .with_context(|| format!("the other side says MTU {bytes}: there is none"))
+        Mtu::from_bytes(bytes).with_context(|| {
+            format!("the other side sent MTU {bytes}, expected 256, 512, 1024, 2048 or 4096")
+        })
     }
 }
 
-/// What the listener answers to a [`Hello`]: its own, or why it cannot help.
-pub(super) type Welcome = Result<Hello, String>;
+/// Reply to a [`Hello`]: that of the listener, or why it cannot serve.
+pub(super) type HelloReply = Result<Hello, String>;
 
-/// What a listener has seen since it was asked last.
+/// Probes that a listener has received since its last report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Report {
-    pub(super) seen: Vec<Seen>,
-    /// What its kernel believes the way back to carry.
+    pub(super) seen: Vec<ReceivedProbe>,
+    /// Path MTU back, as the kernel there knows it.
     pub(super) path_mtu: Option<usize>,
 }
 
-/// What a visitor asks for.
+/// Request to the listener.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Ask {
-    /// A [`Report`].
-    Seen,
+pub(super) enum Request {
+    /// Return a [`Report`].
+    Report,
 }

@@ -1,8 +1,8 @@
-//! How `ibv_srq_pingpong` and `ibv_xsrq_pingpong` tell each other their queue pairs: text over TCP.
+//! Exchange of endpoints as in `ibv_srq_pingpong` and `ibv_xsrq_pingpong`: text over TCP.
 //!
-//! The first says what [`exchange`](mod@crate::exchange) says, 256 times, however many queue pairs it has.
-//! The second has one message each, of 66 bytes: LID, target, initiator, first PSN, shared receive queue
-//! and GID; and when it is through it waits for the other side.
+//! `ibv_srq_pingpong` sends 256 messages of the format of [`exchange`](mod@crate::exchange), however many queue pairs
+//! it has. `ibv_xsrq_pingpong` sends one message of 66 bytes: LID, target, initiator, first PSN, shared receive queue
+//! and GID. After the test both sides send `END`.
 //!
 //! ```text
 //!   client                                                                  server
@@ -19,17 +19,17 @@ use std::net::{Ipv6Addr, TcpStream};
 use anyhow::{Context, bail, ensure};
 use softroce::verbs::{Endpoint, Gid, Psn, Qpn, Srqn};
 
-use crate::exchange::{self, DONE, PATIENCE, printable};
+use crate::exchange::{self, DONE, READ_TIMEOUT, printable};
 
-/// Queue pairs that `ibv_srq_pingpong` tells of.
-const PLACES: usize = 256;
+/// Number of endpoints that `ibv_srq_pingpong` sends, however many queue pairs it has.
+const EXCHANGED_QPS: usize = 256;
 
-const LEN: usize = 66;
+const MESSAGE_LEN: usize = 66;
 const END: [u8; 4] = *b"END\0";
 
-/// The identity of one side of the XRC test.
+/// Numbers and address of one side of the XRC test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Words {
+pub(super) struct XrcEndpoint {
     pub(super) target: Qpn,
     pub(super) initiator: Qpn,
     pub(super) psn: Psn,
@@ -37,90 +37,89 @@ pub(super) struct Words {
     pub(super) gid: Gid,
 }
 
-/// Tells the other side of our queue pairs, hears of as many of its own, and connects them, the server
-/// before the client hears of them.
+/// Exchanges endpoints and connects the queue pairs; the server connects before it sends its endpoints.
 pub(super) fn exchange_all(
     stream: &mut TcpStream,
     is_client: bool,
     mine: &[Endpoint],
     connect: impl FnOnce(&[Endpoint]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Endpoint>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     if is_client {
-        tell(stream, mine)?;
-        let theirs = hear(stream, mine.len())?;
+        write_endpoints(stream, mine)?;
+        let theirs = read_endpoints(stream, mine.len())?;
         connect(&theirs)?;
-        stream.write_all(&DONE).context("the server went away")?;
+        stream.write_all(&DONE).context("the server closed the connection")?;
         return Ok(theirs);
     }
-    let theirs = hear(stream, mine.len())?;
+    let theirs = read_endpoints(stream, mine.len())?;
     connect(&theirs)?;
-    tell(stream, mine)?;
-    exchange::hear_done(stream)?;
+    write_endpoints(stream, mine)?;
+    exchange::read_done(stream)?;
     Ok(theirs)
 }
 
-fn tell(stream: &mut TcpStream, mine: &[Endpoint]) -> anyhow::Result<()> {
+fn write_endpoints(stream: &mut TcpStream, mine: &[Endpoint]) -> anyhow::Result<()> {
     let nobody = Endpoint { gid: Gid([0; 16]), qpn: Qpn::new(0), psn: Psn::new(0) };
-    let all = mine.iter().chain(std::iter::repeat(&nobody)).take(PLACES);
+    let all = mine.iter().chain(std::iter::repeat(&nobody)).take(EXCHANGED_QPS);
     let words: Vec<u8> = all.flat_map(exchange::format).collect();
-    stream.write_all(&words).context("the other side went away")
+    stream.write_all(&words).context("the other side closed the connection")
 }
 
-fn hear(stream: &mut TcpStream, count: usize) -> anyhow::Result<Vec<Endpoint>> {
-    let mut messages = vec![[0; exchange::LEN]; PLACES];
+fn read_endpoints(stream: &mut TcpStream, count: usize) -> anyhow::Result<Vec<Endpoint>> {
+    let mut messages = vec![[0; exchange::MESSAGE_LEN]; EXCHANGED_QPS];
     for message in &mut messages {
-        stream.read_exact(message).context("no word from the other side")?;
+        stream.read_exact(message).context("no endpoint from the other side")?;
     }
     messages.iter().take(count).map(exchange::parse).collect()
 }
 
-/// Tells the other side what it must know over XRC, and hears the same of it.
+/// Exchanges the numbers that each side needs over XRC.
 pub(super) fn exchange(
     stream: &mut TcpStream,
     is_client: bool,
-    mine: &Words,
-) -> anyhow::Result<Words> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut theirs = [0; LEN];
+    mine: &XrcEndpoint,
+) -> anyhow::Result<XrcEndpoint> {
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    let mut theirs = [0; MESSAGE_LEN];
     if is_client {
-        stream.write_all(&format(mine)).context("the server went away")?;
-        stream.read_exact(&mut theirs).context("no word from the other side")?;
+        stream.write_all(&format(mine)).context("the server closed the connection")?;
+        stream.read_exact(&mut theirs).context("no endpoint from the other side")?;
         return parse(&theirs);
     }
-    stream.read_exact(&mut theirs).context("no word from the other side")?;
+    stream.read_exact(&mut theirs).context("no endpoint from the other side")?;
     let theirs = parse(&theirs)?;
-    stream.write_all(&format(mine)).context("the client went away")?;
+    stream.write_all(&format(mine)).context("the client closed the connection")?;
     Ok(theirs)
 }
 
-/// Waits until the other side is through as well.
-pub(super) fn part(stream: &mut TcpStream, is_client: bool) -> anyhow::Result<()> {
+/// Waits until the other side has finished the test.
+pub(super) fn wait_for_close(stream: &mut TcpStream, is_client: bool) -> anyhow::Result<()> {
     if is_client {
         stream.write_all(&END)?;
     }
     let mut end = [0; END.len()];
-    stream.read_exact(&mut end).context("the other side went away before the end")?;
-    ensure!(end == END, "the other side says {:?}, expected \"END\"", printable(&end));
+    stream.read_exact(&mut end).context("the other side closed the connection before the end")?;
+    ensure!(end == END, "the other side sent {:?}, expected \"END\"", printable(&end));
     if !is_client {
         stream.write_all(&END)?;
     }
     Ok(())
 }
 
-fn format(words: &Words) -> Vec<u8> {
-    let Words { target, initiator, psn, srqn, gid } = words;
+fn format(words: &XrcEndpoint) -> Vec<u8> {
+    let XrcEndpoint { target, initiator, psn, srqn, gid } = words;
     let (target, initiator) = (target.value(), initiator.value());
     let (psn, srqn, gid) = (psn.value(), srqn.value(), u128::from_be_bytes(gid.0));
     format!("0000:{target:06x}:{initiator:06x}:{psn:06x}:{srqn:06x}:{gid:032x}\0").into_bytes()
 }
 
-fn parse(message: &[u8; LEN]) -> anyhow::Result<Words> {
+fn parse(message: &[u8; MESSAGE_LEN]) -> anyhow::Result<XrcEndpoint> {
     let expected = || {
         let found = printable(message);
         format!(
-            "the other side says {found:?}, expected LID:TARGET:INITIATOR:PSN:SRQN:GID as \
-             ibv_xsrq_pingpong has it"
+            "the other side sent {found:?}, expected LID:TARGET:INITIATOR:PSN:SRQN:GID as \
+             ibv_xsrq_pingpong sends it"
         )
     };
     let text = message.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -129,8 +128,8 @@ fn parse(message: &[u8; LEN]) -> anyhow::Result<Words> {
     let [_lid, target, initiator, psn, srqn, gid] = fields[..] else { bail!(expected()) };
     let number = |digits: &str| u32::from_str_radix(digits, 16).with_context(expected);
     let gid = u128::from_str_radix(gid.trim(), 16).with_context(expected)?;
-    ensure!(gid != 0, "the other side names no GID: it must be started with -g INDEX");
-    Ok(Words {
+    ensure!(gid != 0, "the other side sent no GID: start it with -g INDEX");
+    Ok(XrcEndpoint {
         target: Qpn::new(number(target)?),
         initiator: Qpn::new(number(initiator)?),
         psn: Psn::new(number(psn)?),
@@ -144,8 +143,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_stock_program() {
-        let words = Words {
+    fn messages_are_those_of_rdma_core() {
+        let words = XrcEndpoint {
             target: Qpn::new(0x13),
             initiator: Qpn::new(0xab_cdef),
             psn: Psn::new(0x12_3456),
@@ -155,12 +154,12 @@ mod tests {
         let text = b"0000:000013:abcdef:123456:000007:00000000000000000000ffff0a4d0002\0";
         assert_eq!(format(&words), text);
         assert_eq!(parse(text).unwrap(), words);
-        let error = |text: &[u8; LEN]| parse(text).unwrap_err().to_string();
+        let error = |text: &[u8; MESSAGE_LEN]| parse(text).unwrap_err().to_string();
         let no_gid = b"0000:000013:abcdef:123456:000007:00000000000000000000000000000000\0";
-        let expected = "the other side names no GID: it must be started with -g INDEX";
+        let expected = "the other side sent no GID: start it with -g INDEX";
         assert_eq!(error(no_gid), expected);
-        let mut rc = [b'0'; LEN];
+        let mut rc = [b'0'; MESSAGE_LEN];
         rc[4] = b':';
-        assert!(error(&rc).starts_with("the other side says \"0000:000"), "{}", error(&rc));
+        assert!(error(&rc).starts_with("the other side sent \"0000:000"), "{}", error(&rc));
     }
 }

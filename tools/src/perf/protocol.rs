@@ -1,4 +1,4 @@
-//! What the two sides of a test tell each other, and what they must agree on.
+//! The control protocol of a test, and the options that must match on both sides.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,82 +10,85 @@ use softroce::verbs::{Endpoint, RemoteAddr, Srqn};
 
 use super::measure::Run;
 use super::plan::Kind;
-use crate::ceiling::Order;
+use crate::ceiling::Measurement;
 use crate::cli::{LoadArgs, Measure, Test};
 use crate::control::Control;
 
-/// The number of this agreement: another one for every change to what the sides tell each other.
-const AGREEMENT: u32 = 5;
+/// Version of the control protocol. Every change of a message changes it.
+const PROTOCOL_VERSION: u32 = 5;
 
-/// The first word of each side. What is in it may be added to, but not changed.
+/// First message of each side. Later versions may add fields, but not change these.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Greeting {
+pub(super) struct Hello {
     roce: String,
     test: String,
-    /// Sides that do not tell have the first.
-    #[serde(default = "first")]
-    agreement: u32,
+    /// Version of the protocol; sides without this field have version 1.
+    #[serde(default = "first", rename = "agreement")]
+    version: u32,
 }
 
 const fn first() -> u32 {
     1
 }
 
-impl Greeting {
-    /// Ours.
+impl Hello {
+    /// Returns the message of this side.
     pub(super) fn new(test: &str) -> Self {
         let roce = env!("CARGO_PKG_VERSION").to_owned();
-        Self { roce, test: test.to_owned(), agreement: AGREEMENT }
+        Self { roce, test: test.to_owned(), version: PROTOCOL_VERSION }
     }
 
-    /// Whether both sides can go on.
-    pub(super) fn meet(&self, theirs: &Self) -> anyhow::Result<()> {
-        let (ours, other) = (self.agreement, theirs.agreement);
+    /// Checks that both sides have one version of the protocol and one test.
+    pub(super) fn check(&self, theirs: &Self) -> anyhow::Result<()> {
+        let (ours, other) = (self.version, theirs.version);
         ensure!(
             ours == other,
-            "the other side is roce {} and speaks agreement {other} of roce perf, this one {ours}: \
-             take the same version on both sides",
+            "the other side is roce {} with version {other} of the control protocol, expected {ours}: install the \
+             same version of roce on both sides",
             theirs.roce
         );
         let (ours, other) = (&self.test, &theirs.test);
-        ensure!(ours == other, "the other side was started for {other}, this one for {ours}");
+        ensure!(
+            ours == other,
+            "the other side runs {other}, expected {ours}: start both sides with the same test"
+        );
         Ok(())
     }
 }
 
-/// Checks that both sides were started for the same test.
-pub(super) fn greet(control: &mut Control, test: Test) -> anyhow::Result<()> {
-    control.set_patience(Some(Duration::from_secs(10)))?;
-    let ours = Greeting::new(test.name());
+/// Exchanges the first messages.
+pub(super) fn exchange_hello(control: &mut Control, test: Test) -> anyhow::Result<()> {
+    control.set_timeout(Some(Duration::from_secs(10)))?;
+    let ours = Hello::new(test.name());
     control.send(&ours)?;
-    ours.meet(&control.receive()?)?;
-    control.set_patience(None)
+    ours.check(&control.receive()?)?;
+    control.set_timeout(None)
 }
 
-/// What the active side asks of the listening one.
+/// Request of the active side to the listening one.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ask {
-    /// Its part in a raw UDP measurement.
-    Ceiling(Order),
-    /// Queue pairs, connected to these. Answered by an [`Answer`] of [`Connected`].
+pub(super) enum Request {
+    /// Take part in a measurement of raw UDP.
+    Ceiling(Measurement),
+    /// Create queue pairs and connect them to these. The reply is a [`Reply`] with [`Connected`].
     Connect(Connect),
-    /// Its part in a row of the test. Answered by an [`Answer`] of nothing when it is ready.
+    /// Take part in a row of the test. When the side is ready, the reply is an empty [`Reply`].
     Run(Run),
-    /// The active side has sent so many messages of the row, and is through. Answered by a
-    /// [`Report`](super::measure::Report) when the other side is through as well.
+    /// The active side has sent this number of messages in the row. When the other side has finished too, it sends a
+    /// [`Report`](super::measure::Report).
     Finish { sent: u64 },
-    /// The counters of its device. Answered by an [`Answer`] of [`Values`](crate::counters::Values).
+    /// Return the counters of the device. The reply is a [`Reply`] with [`Values`](crate::counters::Values).
     Counters,
 }
 
-/// Yes, or why not.
+/// Reply to a request: its result, or why it failed.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer<T> {
+pub(super) enum Reply<T> {
     Yes(T),
     No(String),
 }
 
-impl<T> Answer<T> {
+impl<T> Reply<T> {
     pub(super) fn of(result: anyhow::Result<T>) -> Self {
         match result {
             Ok(value) => Self::Yes(value),
@@ -101,36 +104,36 @@ impl<T> Answer<T> {
     }
 }
 
-/// What is needed to connect.
+/// Load and queue pairs of the active side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Connect {
-    pub(super) wishes: Wishes,
+    pub(super) constraints: Constraints,
     pub(super) load: Load,
-    pub(super) active: Introduction,
+    pub(super) active: SideInfo,
 }
 
-/// What came of it.
+/// MTU and queue pairs of the listening side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Connected {
     /// Bytes.
     pub(super) mtu: usize,
-    pub(super) listening: Introduction,
+    pub(super) listening: SideInfo,
 }
 
-/// How a side may be reached.
+/// Queue pairs and memory of a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Introduction {
-    /// Of each queue pair, as [`Endpoint`] is written.
+pub(super) struct SideInfo {
+    /// Endpoint of each queue pair, as [`Endpoint`] is formatted.
     endpoints: Vec<String>,
-    /// XRC: of each target, likewise, and the number of the shared receive queue.
+    /// XRC: endpoint of each target, and the number of the shared receive queue.
     xrc: Option<(Vec<String>, u32)>,
     addr: u64,
     rkey: u32,
-    /// Of its socket.
+    /// Receive buffer of the socket, in bytes.
     pub(super) receive_buffer: u64,
 }
 
-impl Introduction {
+impl SideInfo {
     pub(super) fn new(
         endpoints: Vec<Endpoint>,
         xrc: Option<(Vec<Endpoint>, Srqn)>,
@@ -148,13 +151,13 @@ impl Introduction {
         parsed(&self.endpoints)
     }
 
-    /// XRC: the targets, and the queue that messages are for.
+    /// Returns the XRC targets, and the shared receive queue of the messages.
     pub(super) fn targets(&self) -> anyhow::Result<(Vec<Endpoint>, Srqn)> {
         let (targets, srqn) = self.xrc.as_ref().context("the other side names no XRC targets")?;
         Ok((parsed(targets)?, Srqn::new(*srqn)))
     }
 
-    /// The byte at `offset` of its memory.
+    /// Returns the address of the byte at `offset` of the memory.
     pub(super) fn remote(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.addr.wrapping_add(offset as u64), rkey: Rkey(self.rkey) }
     }
@@ -165,20 +168,20 @@ fn parsed(endpoints: &[String]) -> anyhow::Result<Vec<Endpoint>> {
     parsed.collect::<Result<_, _>>().context("the other side's queue pairs")
 }
 
-/// Options of one side that the other side must not contradict.
+/// Options of one side, which those of the other side must match.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Wishes {
-    /// Of the transport service.
+pub(super) struct Constraints {
+    /// Name of the transport service.
     connection: Option<String>,
-    /// Bytes.
+    /// Path MTU, in bytes.
     mtu: Option<usize>,
-    /// What the interface carries.
+    /// Largest path MTU that the interface carries, in bytes.
     active_mtu: usize,
     size: Option<usize>,
     qps: Option<u32>,
 }
 
-impl Wishes {
+impl Constraints {
     pub(super) fn of(args: &LoadArgs, active_mtu: Mtu) -> Self {
         Self {
             connection: args.connection.map(|transport| transport.name().to_owned()),
@@ -189,7 +192,7 @@ impl Wishes {
         }
     }
 
-    /// The same of an active side. Its values hold for options that the other side leaves out.
+    /// Returns the constraints of an active side, whose values hold for options that the listening side leaves out.
     pub(super) fn of_active(args: &LoadArgs, active_mtu: Mtu, load: &Load) -> Self {
         Self {
             connection: Some(load.kind.transport.name().to_owned()),
@@ -199,7 +202,7 @@ impl Wishes {
         }
     }
 
-    /// The MTU that both sides are content with, from the point of view of the listening side.
+    /// Returns the path MTU of both sides; called on the listening side.
     pub(super) fn agree(&self, active: &Self) -> anyhow::Result<Mtu> {
         agreed("connection", self.connection.as_deref(), active.connection.as_deref())?;
         agreed("size", self.size, active.size)?;
@@ -211,7 +214,7 @@ impl Wishes {
     }
 }
 
-/// What either side wishes; both may not wish differently.
+/// Returns the value that either side has; both must have the same.
 fn agreed<T: Display + PartialEq>(
     what: &str,
     here: Option<T>,
@@ -219,17 +222,19 @@ fn agreed<T: Display + PartialEq>(
 ) -> anyhow::Result<Option<T>> {
     match (here, there) {
         (Some(here), Some(there)) if here != there => {
-            bail!("{what} mismatch: this side was started with {here}, yours with {there}")
+            bail!(
+                "{what} mismatch: {here} there, {there} here; start both sides with the same value"
+            )
         }
         (here, there) => Ok(here.or(there)),
     }
 }
 
-/// Receive requests of all queue pairs over UC and UD, where a message that finds none is lost: what
-/// arrives in a millisecond or two in which this side is not scheduled.
-const UNRELIABLE_RECEIVES: u32 = 4096;
+/// Receive requests over all queue pairs of UC and UD, which lose messages that find none: enough for one to two
+/// milliseconds in which this side is not scheduled.
+const UNRELIABLE_RX_DEPTH: u32 = 4096;
 
-/// What both sides must know of the load.
+/// The load as both sides must know it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Load {
     pub(super) kind: Kind,
@@ -237,7 +242,7 @@ pub(super) struct Load {
     /// Bytes of the longest message.
     pub(super) longest: usize,
     pub(super) tx_depth: u32,
-    /// Of each queue pair, or of the queue that they share.
+    /// Depth of the receive queue of each queue pair, or of the shared one.
     pub(super) rx_depth: u32,
     /// Send requests of one call of `post_send`.
     pub(super) post_list: u32,
@@ -255,17 +260,17 @@ const DEFAULT_CQ_MOD: u32 = 100;
 /// Longest message with the default above, in bytes; longer ones have a completion each, as in perftest.
 const LONGEST_MODERATED: usize = 8192;
 
-/// Receive requests of one queue at most.
-const MOST_RECEIVES: u32 = 16384;
+/// Maximum depth of a shared receive queue.
+const MAX_SHARED_RX_DEPTH: u32 = 16384;
 
 impl Load {
-    /// Of a test with messages up to `longest` bytes.
+    /// Returns the load of a test with messages up to `longest` bytes.
     pub(super) fn of(args: &LoadArgs, kind: Kind, longest: usize) -> Self {
         let queues = &args.queues;
         let may_be_inline = kind.measure == Measure::Latency && !kind.verb.is_answered();
         let small = if may_be_inline { 220 } else { 0 };
         let qps = args.qp.unwrap_or(1);
-        let rx_depth = if kind.is_unreliable() { UNRELIABLE_RECEIVES / qps } else { 0 };
+        let rx_depth = if kind.is_unreliable() { UNRELIABLE_RX_DEPTH / qps } else { 0 };
         let cq_mod = queues.cq_mod.unwrap_or(match (queues.post_list, longest) {
             (1, ..=LONGEST_MODERATED) => DEFAULT_CQ_MOD,
             (1, _) => 1,
@@ -277,7 +282,7 @@ impl Load {
             longest,
             tx_depth: queues.tx_depth,
             rx_depth: queues.rx_depth.unwrap_or(match kind.shared {
-                true => (rx_depth.max(512) * qps).min(MOST_RECEIVES),
+                true => (rx_depth.max(512) * qps).min(MAX_SHARED_RX_DEPTH),
                 false => rx_depth.max(512),
             }),
             post_list: queues.post_list,
@@ -293,43 +298,45 @@ impl Load {
 mod tests {
     use super::*;
 
-    const WISHES: Wishes =
-        Wishes { connection: None, mtu: None, active_mtu: 4096, size: None, qps: None };
+    const CONSTRAINTS: Constraints =
+        Constraints { connection: None, mtu: None, active_mtu: 4096, size: None, qps: None };
 
     #[test]
-    fn the_mtu_is_what_either_side_wants_or_both_carry() {
-        let small = Wishes { active_mtu: 1024, ..WISHES };
-        assert_eq!(small.agree(&WISHES).unwrap(), Mtu::Mtu1024);
-        let wants_512 = Wishes { mtu: Some(512), ..WISHES };
+    fn mtu_is_that_of_either_option_or_of_both_interfaces() {
+        let small = Constraints { active_mtu: 1024, ..CONSTRAINTS };
+        assert_eq!(small.agree(&CONSTRAINTS).unwrap(), Mtu::Mtu1024);
+        let wants_512 = Constraints { mtu: Some(512), ..CONSTRAINTS };
         assert_eq!(small.agree(&wants_512).unwrap(), Mtu::Mtu512);
         assert_eq!(wants_512.agree(&small).unwrap(), Mtu::Mtu512);
     }
 
     #[test]
-    fn contradictions_are_named() {
-        let error = |here: Wishes, there: Wishes| here.agree(&there).unwrap_err().to_string();
-        let mtu = |bytes| Wishes { mtu: Some(bytes), ..WISHES };
-        let expected = "MTU mismatch: this side was started with 1024, yours with 4096";
+    fn different_options_are_named() {
+        let error =
+            |here: Constraints, there: Constraints| here.agree(&there).unwrap_err().to_string();
+        let mtu = |bytes| Constraints { mtu: Some(bytes), ..CONSTRAINTS };
+        let expected = "MTU mismatch: 1024 there, 4096 here; start both sides with the same value";
         assert_eq!(error(mtu(1024), mtu(4096)), expected);
-        let small = Wishes { active_mtu: 1024, ..WISHES };
+        let small = Constraints { active_mtu: 1024, ..CONSTRAINTS };
         assert_eq!(error(small, mtu(4096)), "MTU 4096: the interfaces carry 1024");
-        let size = |bytes| Wishes { size: Some(bytes), ..WISHES };
-        let expected = "size mismatch: this side was started with 64, yours with 65536";
+        let size = |bytes| Constraints { size: Some(bytes), ..CONSTRAINTS };
+        let expected = "size mismatch: 64 there, 65536 here; start both sides with the same value";
         assert_eq!(error(size(64), size(65536)), expected);
-        let over = |name: &str| Wishes { connection: Some(name.into()), ..WISHES };
-        let expected = "connection mismatch: this side was started with uc, yours with rc";
+        let over = |name: &str| Constraints { connection: Some(name.into()), ..CONSTRAINTS };
+        let expected =
+            "connection mismatch: uc there, rc here; start both sides with the same value";
         assert_eq!(error(over("uc"), over("rc")), expected);
     }
 
     #[test]
-    fn sides_that_do_not_speak_the_same_say_so() {
-        let ours = Greeting::new("send-bw");
-        let old: Greeting = serde_json::from_str(r#"{"roce":"0.0.9","test":"send-bw"}"#).unwrap();
+    fn protocol_versions_must_match() {
+        let ours = Hello::new("send-bw");
+        let old: Hello = serde_json::from_str(r#"{"roce":"0.0.9","test":"send-bw"}"#).unwrap();
         assert_eq!(
-            ours.meet(&old).unwrap_err().to_string(),
-            "the other side is roce 0.0.9 and speaks agreement 1 of roce perf, this one 5: take the \
-             same version on both sides"
+            ours.check(&old).unwrap_err().to_string(),
+            "the other side is roce 0.0.9 with version 1 of the control protocol, expected 5: install the same \
+             version of roce on both sides"
         );
-        assert!(ours.meet(&Greeting::new("send-bw")).is_ok());
+        assert!(ours.check(&Hello::new("send-bw")).is_ok());
     }
 }

@@ -11,7 +11,7 @@ use crate::flow::{Direction, Seen};
 
 /// A connection as its managers made it: REQ and REP.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Agreement {
+pub struct CmExchange {
     /// The transport service.
     pub transport: Transport,
     /// From the one that asked for it.
@@ -23,21 +23,21 @@ pub struct Agreement {
     /// When the REP came.
     pub answered: u64,
     /// What the REQ says.
-    pub request: Words,
+    pub request: CmMessage,
     /// What the REP says.
-    pub reply: Words,
+    pub reply: CmMessage,
 }
 
 /// What a message says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Words {
+pub struct CmMessage {
     /// Its fields in their order.
     pub fields: Vec<(&'static str, Value)>,
     /// The consumers' bytes, without the zeros that they end with.
     pub private_data: Vec<u8>,
 }
 
-impl Words {
+impl CmMessage {
     fn of(message: &Message<'_>) -> Self {
         let mut fields = Vec::new();
         message.each_field(&mut |name, value| fields.push((name, value)));
@@ -62,11 +62,11 @@ struct Open {
     qp: Qpn,
     transport: Transport,
     asked: u64,
-    request: Words,
+    request: CmMessage,
 }
 
 /// How many of them are remembered.
-const MOST: usize = 256;
+const MAX_OPEN_REQUESTS: usize = 256;
 
 impl Negotiations {
     /// Takes a message. A REP to a REQ that is remembered makes an agreement.
@@ -75,7 +75,7 @@ impl Negotiations {
         seen: &Seen<'_>,
         message: &Message<'_>,
         now: u64,
-    ) -> Option<Agreement> {
+    ) -> Option<CmExchange> {
         let rep = match &message.body {
             Body::Req(req) => {
                 let is = |open: &Open| (open.from, open.id) == (seen.source, req.local_id);
@@ -89,10 +89,10 @@ impl Negotiations {
                         qp: req.qpn,
                         transport,
                         asked: now,
-                        request: Words::of(message),
+                        request: CmMessage::of(message),
                     });
                 }
-                if self.open.len() > MOST {
+                if self.open.len() > MAX_OPEN_REQUESTS {
                     self.open.pop_front();
                 }
                 return None;
@@ -103,14 +103,14 @@ impl Negotiations {
         let (from, back) = (seen.destination, seen.source);
         let is = |open: &Open| (open.from, open.to, open.id) == (from, back, rep.remote_id);
         let open = self.open.remove(self.open.iter().position(is)?)?;
-        Some(Agreement {
+        Some(CmExchange {
             transport: open.transport,
             there: Direction { source: from, destination: back, qp: rep.qpn },
             here: Direction { source: back, destination: from, qp: open.qp },
             asked: open.asked,
             answered: now,
             request: open.request,
-            reply: Words::of(message),
+            reply: CmMessage::of(message),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a host where another doctor listens.
+//! The path to a host where another doctor listens.
 
 use std::time::Duration;
 
@@ -8,70 +8,70 @@ use softroce::port::udp::Route;
 use softroce::transport::window;
 
 use super::finding::{Finding, Findings};
-use super::probe::{HOP_LIMIT, Icrc, Probe, Prober, Seen, Shot, longest};
-use super::talk::{Ask, Hello, Report, Welcome};
+use super::probe::{HOP_LIMIT, Icrc, Probe, ProbeBurst, Prober, ReceivedProbe, longest};
+use super::protocol::{Hello, HelloReply, Report, Request};
 use super::verdicts;
 use crate::clock;
 use crate::control::Control;
 
-/// How long an echo may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that an echo may take.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a word may take.
-const GREETING: Duration = Duration::from_secs(10);
+/// Time that a control message may take.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tries before something is said not to get there.
-const TRIES: u32 = 3;
+/// Number of attempts before probes count as lost.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// Probes of which those that are lost are counted.
-const COUNTED: u32 = 16;
+/// Number of probes for the loss rate.
+const COUNTED_PROBES: u32 = 16;
 
-/// Packets in a burst.
-const BURST: u16 = 8;
+/// Number of packets in a burst.
+const BURST_PACKETS: u16 = 8;
 
-/// DSCP 26, and ECN-capable: bits that a network may want to change.
-const MARKED: u8 = 26 << 2 | 2;
+/// Traffic class of the probes that test marks: DSCP 26 and ECN-capable.
+const MARKED_TRAFFIC_CLASS: u8 = 26 << 2 | 2;
 
-/// Two doctors that know of each other.
-pub(super) struct Acquaintance {
+/// Both sides after the exchange of [`Hello`].
+pub(super) struct Handshake {
     control: Control,
     ours: Hello,
-    theirs: Welcome,
+    theirs: HelloReply,
 }
 
-/// Introduces us to the doctor behind `control`.
+/// Exchanges [`Hello`] with the doctor at the other end of `control`.
 ///
 /// # Errors
 ///
-/// It is none, or has gone.
-pub(super) fn meet(mut control: Control, prober: &Prober) -> anyhow::Result<Acquaintance> {
-    control.set_patience(Some(GREETING))?;
+/// The other side is no doctor, or has closed the connection.
+pub(super) fn handshake(mut control: Control, prober: &Prober) -> anyhow::Result<Handshake> {
+    control.set_timeout(Some(CONTROL_TIMEOUT))?;
     let ours = Hello::new(prober, token()?)?;
     control.send(&ours)?;
     let theirs = control.receive()?;
-    Ok(Acquaintance { control, ours, theirs })
+    Ok(Handshake { control, ours, theirs })
 }
 
-/// Looks at the way to another doctor.
+/// Checks the path to another doctor.
 pub(super) fn examine(
     host: &str,
-    met: Acquaintance,
+    met: Handshake,
     prober: Prober,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
-    let Acquaintance { control, ours, theirs } = met;
+    let Handshake { control, ours, theirs } = met;
     let theirs = match theirs {
         Ok(theirs) => theirs,
         Err(why) => {
-            let text = format!("the doctor on {host} cannot help: {why}");
-            let finding = Finding::problem("listener", text).advice("see to that first");
+            let text = format!("the doctor on {host} cannot serve: {why}");
+            let finding = Finding::problem("listener", text).advice("solve that first");
             return Ok(findings.add(finding)?);
         }
     };
     findings.add(introduction(host, &theirs))?;
     let mtu = ours.mtu()?.min(theirs.mtu()?);
     let mut visit =
-        Visit { host, control, prober, ours, theirs, number: 0, all: Outcome::default() };
+        Session { host, control, prober, ours, theirs, number: 0, all: Outcome::default() };
     if visit.reach(findings)? {
         visit.path_mtu(mtu, findings)?;
         visit.burst(findings)?;
@@ -100,20 +100,20 @@ fn introduction(host: &str, theirs: &Hello) -> Finding {
     Finding::ok("listener", text).fact("ip", ip.to_string()).fact("receive_buffer", *receive_buffer)
 }
 
-/// What became of some probes.
+/// Results of some probes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     sent: u32,
-    /// Why our own kernel does not send.
+    /// Reason of this kernel for not sending.
     refused: Option<TransmitErrorKind>,
-    there: Vec<Seen>,
-    back: Vec<Seen>,
+    there: Vec<ReceivedProbe>,
+    back: Vec<ReceivedProbe>,
     fastest: Option<Duration>,
-    /// What the kernel there believes the way back to carry.
+    /// Path MTU back, as the kernel there knows it.
     path_mtu_back: Option<usize>,
 }
 
-struct Visit<'a> {
+struct Session<'a> {
     host: &'a str,
     control: Control,
     prober: Prober,
@@ -123,9 +123,9 @@ struct Visit<'a> {
     all: Outcome,
 }
 
-impl Visit<'_> {
-    /// Sends bursts until one comes back whole.
-    fn shoot(
+impl Session<'_> {
+    /// Sends bursts until one returns whole.
+    fn send_probes(
         &mut self,
         ip_bytes: usize,
         count: u16,
@@ -138,8 +138,9 @@ impl Visit<'_> {
             self.number += 1;
             let probe = Probe { token, number: self.number, place: 0, is_echo: false };
             let start = clock::now();
-            if let Err(kind) =
-                self.prober.shoot(self.theirs.ip, &Shot { probe, ip_bytes, count, traffic_class })
+            if let Err(kind) = self
+                .prober
+                .send_probes(self.theirs.ip, &ProbeBurst { probe, ip_bytes, count, traffic_class })
             {
                 outcome.refused = Some(kind);
                 continue;
@@ -151,7 +152,7 @@ impl Visit<'_> {
                 break;
             }
         }
-        self.control.send(&Ask::Seen)?;
+        self.control.send(&Request::Report)?;
         let report: Report = self.control.receive()?;
         outcome.there = report.seen;
         outcome.path_mtu_back = report.path_mtu;
@@ -160,19 +161,19 @@ impl Visit<'_> {
         Ok(outcome)
     }
 
-    /// Waits for the echoes of the last burst; returns how many have not come.
+    /// Waits for the echoes of the last burst; returns the number of missing ones.
     fn echoes(&mut self, outcome: &mut Outcome, count: usize) -> anyhow::Result<usize> {
         let start = clock::now();
         let mut missing = count;
         loop {
             let waited = clock::now() - start;
-            if missing == 0 || waited >= PATIENCE {
+            if missing == 0 || waited >= ECHO_TIMEOUT {
                 return Ok(missing);
             }
-            for arrival in self.prober.receive(PATIENCE - waited, None)? {
+            for arrival in self.prober.receive(ECHO_TIMEOUT - waited, None)? {
                 let Some((probe, seen)) = arrival.probe() else { continue };
                 if probe.token == self.ours.token && probe.is_echo {
-                    // What is damaged, an engine would not take.
+                    // An engine would drop damaged echoes.
                     let counts = probe.number == self.number && seen.icrc != Icrc::Bad;
                     missing -= usize::from(counts && missing > 0);
                     outcome.back.push(seen);
@@ -181,13 +182,13 @@ impl Visit<'_> {
         }
     }
 
-    /// Whether anything gets there and back.
+    /// Checks whether probes arrive and return.
     fn reach(&mut self, findings: &mut Findings) -> anyhow::Result<bool> {
         let smallest = longest(Mtu::Mtu256);
-        let first = self.shoot(smallest, 1, 0, TRIES)?;
+        let first = self.send_probes(smallest, 1, 0, MAX_ATTEMPTS)?;
         if first.fastest.is_none() {
             let mut seen = first.there.iter().chain(&first.back);
-            // Of damage the ICRC tells.
+            // The ICRC check reports damage.
             if seen.all(|seen| seen.icrc != Icrc::Bad) {
                 let there = first.there.len();
                 findings.add(verdicts::unreached(self.host, first.sent, first.refused, there))?;
@@ -195,22 +196,22 @@ impl Visit<'_> {
             return Ok(false);
         }
         let (mut back, mut there, mut fastest) = (0, 0, first.fastest);
-        for _ in 0..COUNTED {
-            let outcome = self.shoot(smallest, 1, 0, 1)?;
+        for _ in 0..COUNTED_PROBES {
+            let outcome = self.send_probes(smallest, 1, 0, 1)?;
             there += u32::from(!outcome.there.is_empty());
             back += u32::from(outcome.fastest.is_some());
             fastest = outcome.fastest.into_iter().chain(fastest).min();
         }
-        findings.add(verdicts::reached(self.host, COUNTED, there, back, fastest))?;
+        findings.add(verdicts::reached(self.host, COUNTED_PROBES, there, back, fastest))?;
         findings.add(verdicts::hops(self.host, HOP_LIMIT, &first.there))?;
         Ok(true)
     }
 
-    /// Which MTU gets through, of those that both interfaces carry.
+    /// Checks which path MTU works, up to that of both interfaces.
     fn path_mtu(&mut self, most: Mtu, findings: &mut Findings) -> anyhow::Result<()> {
         let mut carried = None;
         for mtu in Mtu::ALL.into_iter().filter(|mtu| *mtu <= most) {
-            let outcome = self.shoot(longest(mtu), 1, 0, TRIES)?;
+            let outcome = self.send_probes(longest(mtu), 1, 0, MAX_ATTEMPTS)?;
             if outcome.fastest.is_none() {
                 let there = !outcome.there.is_empty();
                 let known = if there { outcome.path_mtu_back } else { self.path_mtu_there() };
@@ -222,22 +223,23 @@ impl Visit<'_> {
         Ok(findings.add(verdicts::path_carries(self.host, most))?)
     }
 
-    /// What our kernel believes the way to carry.
+    /// Returns the path MTU to the host, as this kernel knows it.
     fn path_mtu_there(&self) -> Option<usize> {
         Route::to(self.theirs.ip, Some(self.ours.ip)).ok().map(|route| route.mtu)
     }
 
-    /// Whether a burst that the kernel or the card cuts arrives as it was sent.
+    /// Checks whether a burst that the kernel or the adapter segments arrives as sent.
     fn burst(&mut self, findings: &mut Findings) -> anyhow::Result<()> {
-        let outcome = self.shoot(longest(Mtu::Mtu256), BURST, 0, TRIES)?;
-        Ok(findings.add(verdicts::burst(BURST, &outcome.there))?)
+        let outcome = self.send_probes(longest(Mtu::Mtu256), BURST_PACKETS, 0, MAX_ATTEMPTS)?;
+        Ok(findings.add(verdicts::burst(BURST_PACKETS, &outcome.there))?)
     }
 
-    /// Whether DSCP and ECN arrive.
+    /// Checks whether DSCP and ECN arrive unchanged.
     fn marks(&mut self, findings: &mut Findings) -> anyhow::Result<()> {
-        let outcome = self.shoot(longest(Mtu::Mtu256), 1, MARKED, TRIES)?;
-        let class = |seen: &[Seen]| seen.first().map(|seen| seen.traffic_class);
+        let outcome =
+            self.send_probes(longest(Mtu::Mtu256), 1, MARKED_TRAFFIC_CLASS, MAX_ATTEMPTS)?;
+        let class = |seen: &[ReceivedProbe]| seen.first().map(|seen| seen.traffic_class);
         let (there, back) = (class(&outcome.there), class(&outcome.back));
-        Ok(findings.add(verdicts::marks(self.host, MARKED, there, back))?)
+        Ok(findings.add(verdicts::marks(self.host, MARKED_TRAFFIC_CLASS, there, back))?)
     }
 }

@@ -2,7 +2,7 @@
 
 /// Room that all streams share.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct FlowBudget {
     pub(super) outstanding: usize,
     pub(super) most_outstanding: usize,
     pub(super) cells: usize,

@@ -8,51 +8,51 @@ use softroce::engine::{InitAttr, RtrAttr, RtsAttr};
 use softroce::verbs::*;
 
 use super::report::{Report, Score};
-use super::setup::{RECV, SEND, mtu};
+use super::setup::{RECV_WR_ID, SEND_WR_ID, mtu};
 use crate::cli::{PingpongArgs, PingpongLoad, Transport};
 use crate::clock;
 use crate::completion::Waiter;
-use crate::device::Opened;
+use crate::device::OpenDevice;
 use crate::exchange;
 
-/// The bytes of a message, as the stock program has them.
-const FILL: u8 = 0x7b;
+/// Content of every byte of a message, as in rdma-core's programs.
+const FILL_BYTE: u8 = 0x7b;
 
-/// With `-c` the stock program wants a zero at the start of each of its pages.
-const PAGE: usize = 4096;
+/// With `-c`, rdma-core's programs set the first byte of each page of this size to zero.
+const PAGE_BYTES: usize = 4096;
 
-/// The key of `ibv_ud_pingpong`.
+/// Q_Key of `ibv_ud_pingpong`.
 const QKEY: QKey = QKey(0x1111_1111);
 
-/// The message of `size` bytes, as a side that checks wants it.
+/// Returns the message of `size` bytes; `checked` as a side with `-c` expects it.
 fn message(size: usize, checked: bool) -> Vec<u8> {
-    let zero = |at: usize| checked && at.is_multiple_of(PAGE);
-    (0..size).map(|at| if zero(at) { 0 } else { FILL }).collect()
+    let zero = |at: usize| checked && at.is_multiple_of(PAGE_BYTES);
+    (0..size).map(|at| if zero(at) { 0 } else { FILL_BYTE }).collect()
 }
 
 /// One side: its queue pair, memory and counts.
-pub(super) struct Player<'a> {
+pub(super) struct PingPong<'a> {
     args: &'a PingpongArgs,
     pd: ProtectionDomain,
     qp: QueuePair,
-    /// The endpoint that the other side learns.
+    /// Endpoint of this side.
     mine: Endpoint,
     waiter: Waiter,
     mtu: Mtu,
-    /// Where messages go, over UD.
+    /// Destination of messages over UD.
     target: Option<UdTarget>,
-    /// The message sent, then the place of the one received.
+    /// The message to send, then the receive buffer.
     mr: MemoryRegion,
-    /// Bytes that a message has.
+    /// Bytes in a message.
     size: usize,
-    /// Bytes before the message where it is received.
+    /// Bytes before the message in the receive buffer.
     header: usize,
-    /// Receive requests posted.
+    /// Number of posted receive requests.
     receives: u32,
 }
 
-impl<'a> Player<'a> {
-    pub(super) fn new(args: &'a PingpongArgs, opened: &Opened) -> anyhow::Result<Self> {
+impl<'a> PingPong<'a> {
+    pub(super) fn new(args: &'a PingpongArgs, opened: &OpenDevice) -> anyhow::Result<Self> {
         let ctx = &opened.context;
         let info = ctx.device_info()?;
         let (size, mtu) = (args.size(), mtu(args, &info)?);
@@ -72,21 +72,21 @@ impl<'a> Player<'a> {
         let mine = qp.endpoint_at(args.load.gid_idx)?;
         qp.modify(init)?;
         let waiter = Waiter { cq, channel };
-        let mut player =
+        let mut test =
             Self { args, pd, qp, mine, waiter, mtu, target: None, mr, size, header, receives: 0 };
-        player.post_receives()?;
-        Ok(player)
+        test.post_receives()?;
+        Ok(test)
     }
 
-    /// The side with a HOST: sends the first message.
+    /// Runs the side with a HOST, which sends the first message.
     pub(super) fn begin(&mut self, stream: &mut TcpStream) -> anyhow::Result<Report> {
         let theirs = exchange::as_client(stream, &self.mine)?;
         self.connect(&theirs)?;
         self.post_send()?;
-        self.play(&theirs, SEND | RECV)
+        self.play(&theirs, SEND_WR_ID | RECV_WR_ID)
     }
 
-    /// The side that listens.
+    /// Runs the listening side.
     pub(super) fn answer(&mut self, stream: &mut TcpStream) -> anyhow::Result<Report> {
         let mut theirs = None;
         exchange::as_server(stream, |peer| {
@@ -95,10 +95,10 @@ impl<'a> Player<'a> {
             Ok(self.mine)
         })?;
         let theirs = theirs.context("the client has not said who it is")?;
-        self.play(&theirs, RECV)
+        self.play(&theirs, RECV_WR_ID)
     }
 
-    /// As the stock program sets its queue pairs up: one READ, timeout 14, 7 retries.
+    /// Connects with the parameters of rdma-core's programs: one READ, timeout 14, 7 retries.
     fn connect(&mut self, theirs: &Endpoint) -> anyhow::Result<()> {
         let sgid_index = self.args.load.gid_idx;
         if self.args.connection == Transport::Ud {
@@ -117,8 +117,8 @@ impl<'a> Player<'a> {
         Ok(self.qp.connect(theirs, &options)?)
     }
 
-    /// Plays until both counts are full, or nothing comes any more where messages may be lost.
-    /// `pending` are the requests that must complete before the next message.
+    /// Exchanges messages until both counts are reached, or none arrives for the timeout on an unreliable service.
+    /// `pending` are the requests that must complete before the next message is sent.
     fn play(&mut self, theirs: &Endpoint, mut pending: u64) -> anyhow::Result<Report> {
         let PingpongLoad { iters, timeout, .. } = self.args.load;
         let mut message = vec![0; self.size];
@@ -132,7 +132,7 @@ impl<'a> Player<'a> {
                 return Ok(self.report(theirs, score, None));
             };
             let what = completion.wr_id;
-            if what == SEND {
+            if what == SEND_WR_ID {
                 score.sent += 1;
             } else {
                 score.received += 1;
@@ -147,7 +147,7 @@ impl<'a> Player<'a> {
             pending &= !what;
             if score.sent < iters && pending == 0 {
                 self.post_send()?;
-                pending = SEND | RECV;
+                pending = SEND_WR_ID | RECV_WR_ID;
             }
         }
         Ok(self.report(theirs, score, Some(clock::now() - start)))
@@ -158,7 +158,7 @@ impl<'a> Player<'a> {
     }
 
     fn post_send(&self) -> anyhow::Result<()> {
-        let request = SendRequest::send(SEND, self.mr.sge(..self.size)).signaled();
+        let request = SendRequest::send(SEND_WR_ID, self.mr.sge(..self.size)).signaled();
         Ok(self.qp.post_send(match self.target {
             Some(target) => request.to(target),
             None => request,
@@ -168,23 +168,24 @@ impl<'a> Player<'a> {
     fn post_receives(&mut self) -> anyhow::Result<()> {
         let place = self.size..2 * self.size + self.header;
         while self.receives < self.args.load.rx_depth {
-            self.qp.post_recv(RecvRequest::new(RECV, self.mr.sge(place.clone())))?;
+            self.qp.post_recv(RecvRequest::new(RECV_WR_ID, self.mr.sge(place.clone())))?;
             self.receives += 1;
         }
         Ok(())
     }
 
-    /// Whether a message has the bytes that both programs send, and no others. Wipes the received bytes,
-    /// so that the next message cannot pass for this one.
+    /// Returns whether a message has the expected bytes. Clears the buffer, so that the next message is not taken for
+    /// this one.
     fn is_whole(&self, completion: &Completion, message: &mut [u8]) -> anyhow::Result<bool> {
         let at = self.size + self.header;
         self.mr.read_at(at, message)?;
         self.mr.write_at(at, &vec![0; self.size])?;
-        let is_right = |(at, byte): (usize, &u8)| *byte == FILL || *byte == 0 && at % PAGE == 0;
+        let is_right =
+            |(at, byte): (usize, &u8)| *byte == FILL_BYTE || *byte == 0 && at % PAGE_BYTES == 0;
         Ok(usize::try_from(completion.byte_len)? == self.header + self.size
             && message.iter().enumerate().all(is_right))
     }
 }
 
-/// The peer may send, and nothing else.
+/// Access of the peer: SEND only.
 const CONNECTED: InitAttr = InitAttr::Connected { access: Access::empty() };
