@@ -18,7 +18,7 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Connection, Context, Identity};
-use crate::transport::fault::PacketError;
+use crate::transport::fault::{PacketError, TransportError};
 use crate::transport::inbound::Inbound;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::requester::Requester;
@@ -183,7 +183,7 @@ impl SendHalf {
         remote: &RemoteInfo,
         state: SendState,
         out: &mut Burst,
-    ) -> Result<Progress, WcStatus> {
+    ) -> Result<Progress, TransportError> {
         match (self, remote) {
             (Self::Rc(requester), RemoteInfo::Connection(connection)) => {
                 Ok(requester.transmit(cx, connection, state, out))
@@ -233,7 +233,7 @@ impl ReceiveHalf {
                     (packet, arrival.bytes),
                     arrival.addressed,
                 )
-                .map_err(PacketError::Request),
+                .map_err(PacketError::Fail),
             (Self::Uc(receiver), RemoteInfo::Connection(connection)) => {
                 receiver.handle_packet(cx, connection, receives, packet)
             }

@@ -14,7 +14,9 @@ use crate::net::{Burst, BurstToken, Ipv4Fields, RxMeta};
 use crate::time::Instant;
 use crate::transport::build::Progress;
 use crate::transport::connection::{Context, Identity, RecvEnd};
-use crate::transport::fault::{Failure, PacketError, Reliable};
+use crate::transport::fault::{
+    Consequence, Failure, PacketError, Reliable, TransportError, Unreliable,
+};
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::rc::requester::Requester;
 use crate::transport::rc::responder::Responder;
@@ -320,9 +322,7 @@ impl QueuePair {
             Ok(()) if is_request => {}
             Ok(()) => self.after_sending(cx, Ok(())),
             Err(PacketError::Drop(reason)) => return Err(reason),
-            Err(PacketError::Send(status)) => self.after_sending(cx, Err(status)),
-            Err(PacketError::Request(failure)) => self.fail_responder(cx, failure),
-            Err(PacketError::Receive) => self.enter_error(cx),
+            Err(PacketError::Fail(failure)) => self.fail(cx, failure),
         }
         Ok(())
     }
@@ -362,7 +362,7 @@ impl QueuePair {
             return Err(DropReason::QpState.into());
         };
         let datagram = (&arrival.packet, arrival.bytes);
-        requester.handle_response(cx, connection, datagram).map_err(PacketError::Send)
+        requester.handle_response(cx, connection, datagram).map_err(PacketError::from)
     }
 
     /// Takes a packet like the one before it, which was admitted and was in the middle of a message, or a
@@ -406,21 +406,11 @@ impl QueuePair {
         self.after_sending(cx, result);
     }
 
-    /// Everything that may follow from the send queue having moved.
-    fn after_sending(&mut self, cx: &mut Context<'_>, result: Result<(), WcStatus>) {
+    /// Handles the progress of the send queue: the oldest request may have failed, and a drain may have ended.
+    fn after_sending(&mut self, cx: &mut Context<'_>, result: Result<(), TransportError>) {
         let not_sent = || self.halves.requester().and_then(Requester::failure);
-        if let Some(status) = result.err().or_else(not_sent) {
-            if let Some(send) = &mut self.halves.send {
-                send.fail_oldest(cx, &self.id, status);
-            }
-            match self.qp_type.is_reliable() {
-                true => self.stop(cx),
-                // An unreliable service goes on receiving (IBTA vol 1, §10.3.1.6).
-                false => {
-                    self.state = QpState::Sqe;
-                    self.halves.flush_sends(cx, &self.id);
-                }
-            }
+        if let Some(error) = result.err().or_else(not_sent) {
+            self.fail(cx, error.into());
         }
         self.check_drained(cx);
     }
@@ -434,18 +424,39 @@ impl QueuePair {
         }
     }
 
-    /// The responder has refused a request for good. The NAK it owes is still sent, behind the responses to earlier
-    /// requests. Those fail in ERR without another event.
-    fn fail_responder(&mut self, cx: &mut Context<'_>, failure: Failure) {
-        if self.state == QpState::Err {
-            return;
+    /// Does what follows from an error: the only place that fails a queue pair for a packet or a send request. The NAK
+    /// that the responder has queued is still sent, behind the responses to earlier requests. These fail in ERR without
+    /// another event.
+    #[cold]
+    fn fail(&mut self, cx: &mut Context<'_>, failure: Failure) {
+        let Consequence { reliable, unreliable, status } = failure.error.consequence();
+        match (self.qp_type.is_reliable(), reliable, unreliable) {
+            (true, Reliable::FailSend, _) => {
+                self.fail_oldest(cx, status);
+                self.stop(cx);
+            }
+            (false, _, Unreliable::FailSend) => {
+                self.fail_oldest(cx, status);
+                self.state = QpState::Sqe;
+                self.halves.flush_sends(cx, &self.id);
+            }
+            (true, Reliable::Fail { nak, event }, _) if self.state != QpState::Err => {
+                if !failure.recv_completed {
+                    cx.outputs.events.push_back(event(self.id.qpn));
+                }
+                cx.counters().refused(nak);
+                self.enter_error(cx);
+            }
+            (false, _, Unreliable::Fail) => self.enter_error(cx),
+            (true, Reliable::Fail { .. } | Reliable::RnrNak, _)
+            | (false, _, Unreliable::Drop(_)) => {}
         }
-        let Reliable::Fail { nak, event } = failure.error.consequence().reliable else { return };
-        if !failure.recv_completed {
-            cx.outputs.events.push_back(event(self.id.qpn));
+    }
+
+    fn fail_oldest(&mut self, cx: &mut Context<'_>, status: WcStatus) {
+        if let Some(send) = &mut self.halves.send {
+            send.fail_oldest(cx, &self.id, status);
         }
-        cx.counters().refused(nak);
-        self.enter_error(cx);
     }
 
     // ---- sending ----
@@ -520,7 +531,7 @@ impl QueuePair {
                 responder.close(connection, out);
             }
             if let Err(failure) = responder.answer(connection, cx, out) {
-                self.fail_responder(cx, failure);
+                self.fail(cx, failure);
                 left.more = true;
                 return left;
             }
@@ -542,7 +553,7 @@ impl QueuePair {
                 Ok(Progress::Idle) => {}
                 Ok(Progress::More) => left.more = true,
                 Ok(Progress::Blocked(window, want)) => left.blocked = Some((window, want)),
-                Err(status) => result = Err(status),
+                Err(error) => result = Err(error),
             }
         }
         if let (RemoteInfo::Connection(connection), Some(responder)) =

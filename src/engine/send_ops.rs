@@ -107,6 +107,10 @@ impl fmt::Display for SendOps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{Lkey, MwId, Rkey};
+    use crate::mem::{Access, BindInfo};
+    use crate::transport::work::{FlushPlacement, FlushTarget, RemoteAddr};
+    use crate::wire::{Opcode, Operation, Position, Suffix};
 
     #[test]
     fn flags_have_the_values_of_verbs() {
@@ -114,6 +118,51 @@ mod tests {
         assert_eq!(SendOps::RDMA_READ.bits(), 16);
         assert_eq!(SendOps::ATOMIC_WRITE.bits(), 4096);
         assert_eq!((SendOps::RDMA_READ | SendOps::SEND).to_string(), "SEND, RDMA_READ");
+    }
+
+    /// One request of each operation.
+    fn operations() -> [SendOp; 12] {
+        let (to, at) =
+            (RemoteAddr { addr: 0, rkey: Rkey(0) }, RemoteAddr { addr: 0, rkey: Rkey(0) });
+        let info = BindInfo { lkey: Lkey(0), addr: 0, length: 0, access: Access::empty() };
+        let target = FlushTarget::Region { rkey: Rkey(0) };
+        [
+            SendOp::Send,
+            SendOp::SendImm { imm: 0 },
+            SendOp::SendInv { rkey: Rkey(0) },
+            SendOp::Write { to },
+            SendOp::WriteImm { to, imm: 0 },
+            SendOp::Read { from: at },
+            SendOp::CompareSwap { at, expect: 0, swap: 0 },
+            SendOp::FetchAdd { at, add: 0 },
+            SendOp::BindMw { window: MwId(0), rkey: Rkey(0), to: info },
+            SendOp::LocalInv { rkey: Rkey(0) },
+            SendOp::Flush { target, placement: FlushPlacement::PERSISTENCE },
+            SendOp::AtomicWrite { to },
+        ]
+    }
+
+    #[test]
+    fn each_operation_of_a_service_has_its_opcodes() {
+        use Position::{First, Last, Middle, Only};
+        for qp_type in QpType::ALL.into_iter().filter(|qp_type| qp_type.has_send_queue()) {
+            let transport = qp_type.transport();
+            let packets = operations().into_iter().filter_map(|op| Some((op, op.parts()?)));
+            for (op, (operation, suffix)) in packets {
+                let find = |position, suffix| Opcode::find(transport, operation, position, suffix);
+                let has = SendOps::of(qp_type).contains(SendOps::from(&op));
+                assert_eq!(
+                    find(Only, suffix).is_some(),
+                    has || qp_type == QpType::XrcTgt,
+                    "{op:?}"
+                );
+                let is_message = matches!(operation, Operation::Send | Operation::Write);
+                if has && is_message && qp_type != QpType::Ud {
+                    let parts = [(First, Suffix::None), (Middle, Suffix::None), (Last, suffix)];
+                    assert!(parts.into_iter().all(|(at, with)| find(at, with).is_some()), "{op:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::transport::window::WindowId;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{Builder, ICRC_LEN, datagram_len, padding};
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Reth, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, FlushEth, Ieth, ImmDt, Opcode, Operation, Position,
+    Reth, Suffix, Transport, XrcEth,
 };
 
 /// How far a transmission came.
@@ -49,6 +50,20 @@ pub(crate) enum Extension {
     AtomicAck(Aeth, AtomicAckEth),
     Deth(Deth),
     DethImm(Deth, ImmDt),
+}
+
+/// Returns the opcode of a packet to send. Posting takes only operations that the service has, and each of them has its
+/// opcodes.
+#[inline]
+pub(crate) fn opcode(
+    transport: Transport,
+    operation: Operation,
+    position: Position,
+    suffix: Suffix,
+) -> Opcode {
+    let found = Opcode::find(transport, operation, position, suffix);
+    debug_assert!(found.is_some(), "{transport} has no {operation:?} {position:?} {suffix:?}");
+    found.unwrap_or(Opcode::Cnp)
 }
 
 /// How an ICRC covers its packet.

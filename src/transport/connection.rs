@@ -4,6 +4,7 @@ use crate::ids::{CqId, PKey, PdId, Qpn, Rkey};
 use crate::mem::{Access, EpochGuard, KeyUser, Memory};
 use crate::net::{IpVersion, Path};
 use crate::time::{AckTimeout, Instant, RnrTimer};
+use crate::transport::build;
 use crate::transport::counters::{Counters, Tally};
 use crate::transport::outputs::Outputs;
 use crate::transport::rc::ahead::ReorderBuffer;
@@ -11,7 +12,7 @@ use crate::transport::srq::SrqTable;
 use crate::transport::window::{Allowance, WindowId, Windows};
 use crate::transport::work::{Completion, WcOpcode, WcStatus};
 use crate::wire::icrc::Flow;
-use crate::wire::{Opcode, Transport};
+use crate::wire::{Opcode, Operation, Position, Suffix, Transport};
 
 /// What a queue pair is from its creation on.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +58,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// What an opcode of RC is over this connection.
-    pub(crate) fn opcode(&self, rc: Opcode) -> Opcode {
-        match self.transport {
-            Transport::Xrc => rc.over(Transport::Xrc).unwrap_or(rc),
-            _ => rc,
-        }
+    /// Returns the opcode of an operation that takes one packet.
+    pub(crate) fn opcode(&self, operation: Operation) -> Opcode {
+        build::opcode(self.transport, operation, Position::Only, Suffix::None)
     }
 }
 

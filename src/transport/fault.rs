@@ -1,20 +1,20 @@
-//! Every way a request packet can fail at the side that receives it, and everything that follows from it: one table.
+//! Every way a packet or a send request can fail, and everything that follows from it: one table.
 //!
 //! | column | |
 //! |---|---|
 //! | [`Reliable`] | RC and XRC: the NAK, the event, and with them whether the queue pair goes to ERR |
-//! | [`Unreliable`] | UC and UD: the reason of the drop, or that the queue pair goes to ERR |
-//! | [`Consequence::status`] | how the receive request of the message completes |
-//! | [`status_of_nak`] | how the send request completes at the other side, by the NAK |
+//! | [`Unreliable`] | UC and UD: the reason of the drop, or that the queue pair goes to ERR or SQE |
+//! | [`Consequence::status`] | status with which the work request completes |
 //!
-//! The halves of a queue pair return [`PacketError`], and the queue pair does what it says.
+//! Both halves of a queue pair return [`TransportError`], and `QueuePair::fail` does what the table says.
 
 use crate::ids::Qpn;
 use crate::transport::outputs::{AsyncEvent, DropReason};
 use crate::transport::work::WcStatus;
 use crate::wire::NakCode;
 
-/// Reason why the responder does not execute a request packet.
+/// Reason why a packet, or a send request, fails. The first rows are of the half that receives requests, the last of the
+/// half that sends them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TransportError {
     /// There is no receive request. The peer tries again.
@@ -47,6 +47,18 @@ pub(crate) enum TransportError {
     WrongSrq,
     /// XRC: the shared receive queue has failed.
     SrqFailed,
+    /// The memory of a send request has no such key, range or permission, or the region is gone.
+    SendProtection,
+    /// A memory window could not be bound or invalidated.
+    WindowBind,
+    /// A response does not fit the oldest request.
+    BadResponse,
+    /// No response came in `retry_cnt + 1` attempts.
+    RetriesExhausted,
+    /// An RNR NAK came in each of `rnr_retry + 1` attempts.
+    RnrRetriesExhausted,
+    /// The peer has refused the oldest request.
+    Nak(NakCode),
 }
 
 /// What follows from a [`TransportError`].
@@ -56,7 +68,8 @@ pub(crate) struct Consequence {
     pub(crate) reliable: Reliable,
     /// Over UC and UD.
     pub(crate) unreliable: Unreliable,
-    /// Status with which the receive request of the message completes, when the message has one and ends.
+    /// Status with which the work request completes: the oldest send request, or the receive request of the message, if
+    /// the message has one and ends.
     pub(crate) status: WcStatus,
 }
 
@@ -72,6 +85,8 @@ pub(crate) enum Reliable {
         /// Event that is raised when no receive request completes with the error.
         event: fn(Qpn) -> AsyncEvent,
     },
+    /// The oldest send request completes with the error, and the queue pair goes to ERR.
+    FailSend,
 }
 
 /// What follows from a [`TransportError`] over a service that does not acknowledge.
@@ -81,6 +96,9 @@ pub(crate) enum Unreliable {
     Drop(DropReason),
     /// The receive request completes with the error, and the queue pair goes to ERR.
     Fail,
+    /// The oldest send request completes with the error, and the queue pair goes to SQE: it goes on receiving (IBTA
+    /// vol 1, §10.3.1.6).
+    FailSend,
 }
 
 /// Consequence of a packet that a queue pair does not accept.
@@ -88,12 +106,8 @@ pub(crate) enum Unreliable {
 pub(crate) enum PacketError {
     /// Drop it, count it, and do nothing else.
     Drop(DropReason),
-    /// Fail: the oldest send request cannot be carried out.
-    Send(WcStatus),
-    /// RC and XRC: fail, since a request of the peer has been refused for good.
-    Request(Failure),
-    /// UC and UD: fail, since a receive request could not be used. Its completion says why.
-    Receive,
+    /// Fail, as the table says.
+    Fail(Failure),
 }
 
 impl From<DropReason> for PacketError {
@@ -102,12 +116,25 @@ impl From<DropReason> for PacketError {
     }
 }
 
-/// Terminal error of a request, and how its message ended.
+impl From<TransportError> for PacketError {
+    fn from(error: TransportError) -> Self {
+        Self::Fail(error.into())
+    }
+}
+
+/// Terminal error, and how the message ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     pub(crate) error: TransportError,
     /// A receive request has completed with the error's status, so no event is due.
     pub(crate) recv_completed: bool,
+}
+
+impl From<TransportError> for Failure {
+    /// The error of a request that completes no receive request.
+    fn from(error: TransportError) -> Self {
+        Self { error, recv_completed: false }
+    }
 }
 
 impl TransportError {
@@ -123,40 +150,48 @@ impl TransportError {
         use AsyncEvent::{QpAccessErr, QpFatal, QpReqErr};
         use NakCode::{InvalidRequest, RemoteAccess, RemoteOperational};
         use WcStatus::{
-            LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr,
+            BadRespErr, LocAccessErr, LocLenErr, LocProtErr, LocQpOpErr, MwBindErr, RemAccessErr,
+            RemInvReqErr, RetryExcErr, RnrRetryExcErr,
         };
 
         const REFUSED: Unreliable = Unreliable::Drop(DropReason::Refused);
         const LATE: Unreliable = Unreliable::Drop(DropReason::OutOfSequence);
         const NO_RECEIVE: Unreliable = Unreliable::Drop(DropReason::NoReceive);
+        const SEND: (Reliable, Unreliable) = (Reliable::FailSend, Unreliable::FailSend);
         const fn fail(nak: NakCode, event: fn(Qpn) -> AsyncEvent) -> Reliable {
             Reliable::Fail { nak, event }
         }
 
-        let (reliable, unreliable, status) = match self {
-            Self::NotReady => (Reliable::RnrNak, NO_RECEIVE, RemInvReqErr),
-            Self::Sequence => (fail(InvalidRequest, QpReqErr), LATE, RemInvReqErr),
-            Self::Length => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
-            Self::ReceiveTooShort => (fail(InvalidRequest, QpReqErr), REFUSED, LocLenErr),
-            Self::TooManyReads => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
-            Self::Misaligned => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
-            Self::Unsupported => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
-            Self::NotPermitted => (fail(RemoteAccess, QpAccessErr), REFUSED, RemAccessErr),
-            Self::RemoteAccess => (fail(RemoteAccess, QpAccessErr), REFUSED, LocAccessErr),
+        let ((reliable, unreliable), status) = match self {
+            Self::NotReady => ((Reliable::RnrNak, NO_RECEIVE), RemInvReqErr),
+            Self::Sequence => ((fail(InvalidRequest, QpReqErr), LATE), RemInvReqErr),
+            Self::Length => ((fail(InvalidRequest, QpReqErr), REFUSED), RemInvReqErr),
+            Self::ReceiveTooShort => ((fail(InvalidRequest, QpReqErr), REFUSED), LocLenErr),
+            Self::TooManyReads => ((fail(InvalidRequest, QpReqErr), REFUSED), RemInvReqErr),
+            Self::Misaligned => ((fail(InvalidRequest, QpReqErr), REFUSED), RemInvReqErr),
+            Self::Unsupported => ((fail(InvalidRequest, QpReqErr), REFUSED), RemInvReqErr),
+            Self::NotPermitted => ((fail(RemoteAccess, QpAccessErr), REFUSED), RemAccessErr),
+            Self::RemoteAccess => ((fail(RemoteAccess, QpAccessErr), REFUSED), LocAccessErr),
             Self::LocalProtection => {
-                (fail(RemoteOperational, QpReqErr), Unreliable::Fail, LocProtErr)
+                ((fail(RemoteOperational, QpReqErr), Unreliable::Fail), LocProtErr)
             }
-            Self::Storage => (fail(RemoteOperational, QpFatal), REFUSED, LocQpOpErr),
-            Self::Invalidate => (fail(RemoteAccess, QpAccessErr), REFUSED, RemInvReqErr),
-            Self::WrongSrq => (fail(InvalidRequest, QpReqErr), REFUSED, RemInvReqErr),
-            Self::SrqFailed => (fail(RemoteOperational, QpFatal), REFUSED, LocQpOpErr),
+            Self::Storage => ((fail(RemoteOperational, QpFatal), REFUSED), LocQpOpErr),
+            Self::Invalidate => ((fail(RemoteAccess, QpAccessErr), REFUSED), RemInvReqErr),
+            Self::WrongSrq => ((fail(InvalidRequest, QpReqErr), REFUSED), RemInvReqErr),
+            Self::SrqFailed => ((fail(RemoteOperational, QpFatal), REFUSED), LocQpOpErr),
+            Self::SendProtection => (SEND, LocProtErr),
+            Self::WindowBind => (SEND, MwBindErr),
+            Self::BadResponse => (SEND, BadRespErr),
+            Self::RetriesExhausted => (SEND, RetryExcErr),
+            Self::RnrRetriesExhausted => (SEND, RnrRetryExcErr),
+            Self::Nak(code) => (SEND, status_of_nak(code)),
         };
         Consequence { reliable, unreliable, status }
     }
 }
 
-/// How a send request ends when the peer answers with a terminal NAK.
-pub(crate) const fn status_of_nak(nak: NakCode) -> WcStatus {
+/// Returns the status of a send request that the peer answers with a terminal NAK.
+const fn status_of_nak(nak: NakCode) -> WcStatus {
     match nak {
         NakCode::InvalidRequest => WcStatus::RemInvReqErr,
         NakCode::RemoteAccess => WcStatus::RemAccessErr,

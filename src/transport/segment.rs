@@ -1,4 +1,4 @@
-//! How a message falls into packets.
+//! Segmentation of messages into packets.
 
 use crate::wire::Position;
 
@@ -14,9 +14,9 @@ pub(crate) struct Segmentation {
     pub(crate) mtu: u32,
 }
 
-/// One packet's share of a message.
+/// Part of a message that one packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Segment {
     pub(crate) position: Position,
     /// Where its payload starts in the message.
     pub(crate) offset: u32,
@@ -25,23 +25,18 @@ pub(crate) struct Piece {
 }
 
 impl Segmentation {
-    /// Packets in all. A message of no bytes is one packet.
+    /// Number of packets. A message of no bytes is one packet.
     pub(crate) const fn packets(self) -> u32 {
         if self.length == 0 { 1 } else { self.length.div_ceil(self.mtu) }
     }
 
-    /// Packet `index`, counted from 0 and below [`packets`](Self::packets).
-    pub(crate) const fn piece(self, index: u32) -> Piece {
+    /// Returns the part in packet `index`, counted from 0 and below [`packets`](Self::packets).
+    pub(crate) const fn segment(self, index: u32) -> Segment {
         let offset = index * self.mtu;
         let rest = self.length.saturating_sub(offset);
         let is_last = rest <= self.mtu;
-        let position = match (index == 0, is_last) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        };
-        Piece { position, offset, len: if is_last { rest } else { self.mtu } }
+        let position = Position::new(index == 0, is_last);
+        Segment { position, offset, len: if is_last { rest } else { self.mtu } }
     }
 }
 
@@ -53,7 +48,10 @@ mod tests {
     fn messages_fall_into_full_packets_and_a_rest() {
         let shape = |length| -> Vec<_> {
             let message = Segmentation { length, mtu: 256 };
-            (0..message.packets()).map(|i| message.piece(i)).map(|p| (p.position, p.len)).collect()
+            (0..message.packets())
+                .map(|i| message.segment(i))
+                .map(|p| (p.position, p.len))
+                .collect()
         };
         use Position::{First, Last, Middle, Only};
         assert_eq!(shape(0), [(Only, 0)]);
@@ -66,7 +64,7 @@ mod tests {
     fn the_longest_message_is_2_to_the_31() {
         let message = Segmentation { length: 1 << 31, mtu: 256 };
         assert_eq!(message.packets(), 1 << 23);
-        let last = message.piece(message.packets() - 1);
+        let last = message.segment(message.packets() - 1);
         assert_eq!((last.position, last.offset, last.len), (Position::Last, (1 << 31) - 256, 256));
     }
 }

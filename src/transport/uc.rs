@@ -71,7 +71,7 @@ impl UcSender {
         connection: &Connection,
         state: SendState,
         out: &mut Burst,
-    ) -> Result<Progress, WcStatus> {
+    ) -> Result<Progress, TransportError> {
         let mut budget = SendBudget::new(cx, connection.window);
         let result = self.fill(cx, connection, state, out, &mut budget);
         cx.windows.charge_unacknowledged(connection.window, cx.now, budget.spent());
@@ -86,13 +86,13 @@ impl UcSender {
         state: SendState,
         out: &mut Burst,
         budget: &mut SendBudget,
-    ) -> Result<Progress, WcStatus> {
+    ) -> Result<Progress, TransportError> {
         while self.may_transmit(state) {
             let Some(wqe) = self.queue.front_mut() else { break };
             if wqe.op.is_local() {
                 wqe.run(self.next_psn, &connection.id, cx.memory);
                 match wqe.failure {
-                    Some(status) => return Err(status),
+                    Some(error) => return Err(error),
                     None => self.complete_oldest(cx, &connection.id),
                 }
                 continue;
@@ -101,13 +101,13 @@ impl UcSender {
                 wqe.start(self.next_psn, connection.id.pd, connection.mtu, cx.memory);
                 self.next_psn = wqe.end();
             }
-            if let Some(status) = wqe.failure {
-                return Err(status);
+            if let Some(error) = wqe.failure {
+                return Err(error);
             }
-            let piece = wqe.segmentation(connection.mtu).piece(self.packet);
+            let segment = wqe.segmentation(connection.mtu).segment(self.packet);
             let psn = wqe.first.plus(self.packet);
-            let header = message::header(Transport::Uc, wqe, psn, piece);
-            let len = datagram_len(header.opcode, piece.len as usize);
+            let header = message::header(Transport::Uc, wqe, psn, segment);
+            let len = datagram_len(header.opcode, segment.len as usize);
             if !out.has_room(len) {
                 return Ok(Progress::More);
             }
@@ -118,12 +118,12 @@ impl UcSender {
                 Err(progress) => return Ok(progress),
             };
             let pd = connection.id.pd;
-            let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, piece.offset, to);
-            build::push(out, connection, header, piece.len as usize, fill)
-                .map_err(|_| WcStatus::LocProtErr)?;
+            let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, segment.offset, to);
+            build::push(out, connection, header, segment.len as usize, fill)
+                .map_err(|_| TransportError::SendProtection)?;
             budget.spend(takes);
             self.packet += 1;
-            if piece.position == Position::Middle {
+            if segment.position == Position::Middle {
                 let (fit, takes) = budget.packets_behind(out);
                 let count = fit.min(wqe.packets - self.packet - 1);
                 let (first, mtu, psn) = (self.packet, connection.mtu, psn.next());
@@ -198,10 +198,10 @@ impl UcReceiver {
         }
         let Err(error) = self.execute(cx, connection, receives, packet) else { return Ok(()) };
         match error.consequence().unreliable {
-            Unreliable::Fail => {
+            Unreliable::Fail | Unreliable::FailSend => {
                 // Put back it would swallow every message to come, and nobody would hear of it.
                 self.message.end(cx, qpn, receives, error.consequence().status);
-                Err(PacketError::Receive)
+                Err(error.into())
             }
             Unreliable::Drop(reason) => {
                 self.abandon(cx, qpn, receives, error);

@@ -25,7 +25,7 @@ use crate::transport::wqe::Wqe;
 use crate::wire::encap::Headers;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::datagram_len;
-use crate::wire::{Datagram, Deth, ImmDt, Opcode};
+use crate::wire::{Datagram, Deth, ImmDt, Operation, Position, Suffix, Transport};
 
 /// Bytes of a receive buffer before the payload.
 pub(crate) const GRH_LEN: u32 = 40;
@@ -108,7 +108,7 @@ impl UdSender {
         cx: &mut Context<'_>,
         endpoint: &Endpoint,
         out: &mut Burst,
-    ) -> Result<Progress, WcStatus> {
+    ) -> Result<Progress, TransportError> {
         let Some(&to) = self.destinations.front() else { return Ok(Progress::Idle) };
         let path = to.path;
         debug_assert_eq!(out.path, path, "the engine begins the burst");
@@ -131,8 +131,8 @@ impl UdSender {
                 continue;
             }
             wqe.start(self.next_psn, endpoint.id.pd, endpoint.mtu, cx.memory);
-            if let Some(status) = wqe.failure {
-                break Err(status);
+            if let Some(error) = wqe.failure {
+                break Err(error);
             }
             let header = header(wqe, endpoint, next);
             let len = datagram_len(header.opcode, wqe.length as usize);
@@ -148,7 +148,7 @@ impl UdSender {
             let (pd, length) = (endpoint.id.pd, wqe.length as usize);
             let fill = |bytes: &mut [u8]| wqe.copy_out(cx, pd, 0, bytes);
             if build::push(out, to, header, length, fill).is_err() {
-                break Err(WcStatus::LocProtErr);
+                break Err(TransportError::SendProtection);
             }
             budget.spend(takes);
             self.next_psn = self.next_psn.next();
@@ -184,9 +184,11 @@ const OWN_QKEY: u32 = 1 << 31;
 fn header(wqe: &Wqe, endpoint: &Endpoint, to: &Destination) -> Header {
     let qkey = if to.qkey.0 & OWN_QKEY != 0 { endpoint.qkey } else { to.qkey };
     let deth = Deth { qkey, source_qp: endpoint.id.qpn };
-    let (opcode, extension) = match wqe.op {
-        SendOp::SendImm { imm } => (Opcode::UdSendOnlyImm, Extension::DethImm(deth, ImmDt(imm))),
-        _ => (Opcode::UdSendOnly, Extension::Deth(deth)),
+    let (operation, suffix) = wqe.op.parts().unwrap_or((Operation::Send, Suffix::None));
+    let opcode = build::opcode(Transport::Ud, operation, Position::Only, suffix);
+    let extension = match wqe.op {
+        SendOp::SendImm { imm } => Extension::DethImm(deth, ImmDt(imm)),
+        _ => Extension::Deth(deth),
     };
     let solicited = wqe.flags.contains(SendFlags::SOLICITED);
     Header { opcode, psn: wqe.first, ack_req: false, solicited, srqn: None, extension }
@@ -254,7 +256,7 @@ impl UdReceiver {
             },
         };
         complete(cx, endpoint, receives, wr_id, end);
-        placed.map_err(|_| PacketError::Receive)
+        placed.map_err(PacketError::from)
     }
 }
 

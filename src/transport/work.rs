@@ -11,6 +11,7 @@ use crate::ids::{Lkey, MwId, QKey, Qpn, Rkey, Srqn};
 use crate::mem::BindInfo;
 use crate::net::{AddressVector, IpVersion};
 pub use crate::wire::feth::Placement as FlushPlacement;
+use crate::wire::{Operation, Suffix};
 
 /// A piece of registered local memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -181,6 +182,23 @@ impl SendOp {
     /// Whether it is done here, and no packet is sent for it.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::BindMw { .. } | Self::LocalInv { .. })
+    }
+
+    /// Returns the operation and the suffix of its opcodes; `None` if it takes no packet.
+    pub(crate) const fn parts(&self) -> Option<(Operation, Suffix)> {
+        Some(match self {
+            Self::Send => (Operation::Send, Suffix::None),
+            Self::SendImm { .. } => (Operation::Send, Suffix::Imm),
+            Self::SendInv { .. } => (Operation::Send, Suffix::Inv),
+            Self::Write { .. } => (Operation::Write, Suffix::None),
+            Self::WriteImm { .. } => (Operation::Write, Suffix::Imm),
+            Self::Read { .. } => (Operation::ReadRequest, Suffix::None),
+            Self::CompareSwap { .. } => (Operation::CompareSwap, Suffix::None),
+            Self::FetchAdd { .. } => (Operation::FetchAdd, Suffix::None),
+            Self::Flush { .. } => (Operation::Flush, Suffix::None),
+            Self::AtomicWrite { .. } => (Operation::AtomicWrite, Suffix::None),
+            Self::BindMw { .. } | Self::LocalInv { .. } => return None,
+        })
     }
 
     /// The opcode of its completion.

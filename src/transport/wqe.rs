@@ -6,8 +6,9 @@ use crate::ids::{PdId, Srqn};
 use crate::mem::{LocalAccess, Memory, Revoked, Spans};
 use crate::psn::Psn;
 use crate::transport::connection::{Context, Identity, SendEnd};
+use crate::transport::fault::TransportError;
 use crate::transport::segment::Segmentation;
-use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, SendTarget, Sge, WcStatus};
+use crate::transport::work::{SendData, SendFlags, SendOp, SendRequest, SendTarget, Sge};
 
 /// An element of the send queue.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub(crate) struct Wqe {
     /// Done here, and nothing more is to be done for it.
     done: bool,
     /// It could not start. It ends like this when its turn comes.
-    pub(crate) failure: Option<WcStatus>,
+    pub(crate) failure: Option<TransportError>,
 }
 
 /// What messages of one packet have in common of which the packets differ in PSN, address and bytes alone.
@@ -128,7 +129,7 @@ impl Wqe {
         if done {
             (self.first, self.done) = (next, true);
         } else {
-            self.failure = Some(WcStatus::MwBindErr);
+            self.failure = Some(TransportError::WindowBind);
         }
     }
 
@@ -144,7 +145,7 @@ impl Wqe {
             let pieces = sges.iter().map(|sge| (sge.lkey, sge.addr, sge.length));
             match Spans::resolve(memory, pd, pieces, need) {
                 Ok(spans) => self.data = Data::Resolved(spans),
-                Err(_) => self.failure = Some(WcStatus::LocProtErr),
+                Err(_) => self.failure = Some(TransportError::SendProtection),
             }
         }
     }

@@ -81,7 +81,9 @@ pub use feth::FlushEth;
 pub use ieth::Ieth;
 pub use imm::ImmDt;
 pub use mad::Mad;
-pub use opcode::{Header, Layout, Opcode, OpcodeFlags, OpcodeInfo, Operation, Position, Transport};
+pub use opcode::{
+    Header, Layout, Opcode, OpcodeFlags, OpcodeInfo, Operation, Position, Suffix, Transport,
+};
 pub use packet::{Builder, Datagram};
 pub use rdeth::RdEth;
 pub use reth::Reth;

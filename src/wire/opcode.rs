@@ -114,6 +114,16 @@ pub enum Position {
 }
 
 impl Position {
+    /// Returns the position of a packet that starts its message or not, and ends it or not.
+    pub const fn new(is_start: bool, is_end: bool) -> Self {
+        match (is_start, is_end) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+
     /// Returns whether a message starts with this packet.
     pub const fn is_start(self) -> bool {
         matches!(self, Self::First | Self::Only)
@@ -123,6 +133,18 @@ impl Position {
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
+}
+
+/// Information that a packet carries beside its operation and its place in the message: the end of an opcode's name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Suffix {
+    /// None.
+    #[default]
+    None,
+    /// `IMM`: immediate data.
+    Imm,
+    /// `INV`: a key to invalidate.
+    Inv,
 }
 
 /// An extension header between BTH and payload.
@@ -335,6 +357,8 @@ pub struct OpcodeInfo {
     pub operation: Operation,
     /// Position in the message.
     pub position: Position,
+    /// Immediate data, or a key to invalidate.
+    pub suffix: Suffix,
     /// Properties of operation, position and headers as bits.
     pub flags: OpcodeFlags,
     /// State of the sequence of requests before this packet. Responses and CNPs belong to no sequence.
@@ -358,6 +382,11 @@ impl OpcodeInfo {
         let is_middle = matches!(position, Position::Middle);
         let repeats = is_middle
             || matches!(opcode, Opcode::RcSendOnly | Opcode::RcSendOnlyImm | Opcode::RcWriteOnly);
+        let suffix = match (layout.imm, layout.ieth) {
+            (Some(_), _) => Suffix::Imm,
+            (None, Some(_)) => Suffix::Inv,
+            (None, None) => Suffix::None,
+        };
         let flags = F::ASSIGNED
             .with(F::REQUEST, operation.is_request())
             .with(F::START, position.is_start())
@@ -372,7 +401,7 @@ impl OpcodeInfo {
         let open = if is_write { Sequence::InWrite } else { Sequence::InSend };
         let before = if position.is_start() { Sequence::Idle } else { open };
         let after = if position.is_end() { Sequence::Idle } else { open };
-        Self { opcode, transport, operation, position, flags, before, after, layout }
+        Self { opcode, transport, operation, position, suffix, flags, before, after, layout }
     }
 
     /// Entry of an unassigned byte. No [`Opcode`] has it.
@@ -441,6 +470,32 @@ macro_rules! opcodes {
     };
 }
 
+/// Place of an opcode in [`BY_PARTS`].
+const fn part_index(
+    transport: Transport,
+    operation: Operation,
+    position: Position,
+    suffix: Suffix,
+) -> usize {
+    let message = transport as usize * (Operation::Cnp as usize + 1) + operation as usize;
+    let packet = message * (Position::Only as usize + 1) + position as usize;
+    packet * (Suffix::Inv as usize + 1) + suffix as usize
+}
+
+/// By transport, operation, position and suffix.
+static BY_PARTS: [Option<Opcode>;
+    part_index(Transport::Xrc, Operation::Cnp, Position::Only, Suffix::Inv) + 1] = {
+    let mut table = [None; _];
+    let mut i = 0;
+    while i < Opcode::ALL.len() {
+        let OpcodeInfo { opcode, transport, operation, position, suffix, .. } =
+            *Opcode::ALL[i].info();
+        table[part_index(transport, operation, position, suffix)] = Some(opcode);
+        i += 1;
+    }
+    table
+};
+
 impl Opcode {
     /// Returns the opcode with this byte, or `None` when the byte is not assigned.
     #[inline]
@@ -475,21 +530,16 @@ impl Opcode {
         self as u8
     }
 
-    /// Returns the opcode of the same operation and position over another transport, if that has one.
-    pub const fn over(self, transport: Transport) -> Option<Self> {
-        let prefix = match transport {
-            Transport::Rc => 0x00,
-            Transport::Uc => 0x20,
-            Transport::Rd => 0x40,
-            Transport::Ud => 0x60,
-            Transport::Xrc => 0xa0,
-            // A congestion notification has no operation.
-            Transport::Cnp => return None,
-        };
-        match self.transport() {
-            Transport::Cnp => None,
-            _ => Self::from_byte(self.byte() & 0x1f | prefix),
-        }
+    /// Returns the opcode with this transport, operation, position and suffix: the inverse of [`info`](Self::info).
+    /// `None` if none is assigned.
+    #[inline]
+    pub const fn find(
+        transport: Transport,
+        operation: Operation,
+        position: Position,
+        suffix: Suffix,
+    ) -> Option<Self> {
+        BY_PARTS[part_index(transport, operation, position, suffix)]
     }
 
     /// Returns whether the packet goes from requester to responder. A CNP is neither request nor response.
@@ -711,20 +761,49 @@ mod tests {
         }
     }
 
+    /// Each opcode is found by its parts, and no other combination of parts has one.
     #[test]
-    fn operation_is_the_same_over_another_transport() {
-        for rc in Opcode::ALL.iter().filter(|opcode| opcode.transport() == Transport::Rc) {
-            let Some(xrc) = rc.over(Transport::Xrc) else {
-                assert!(matches!(rc, Opcode::RcFlush | Opcode::RcAtomicWrite), "{rc}");
-                continue;
-            };
-            let same = (xrc.transport(), xrc.operation(), xrc.position());
-            assert_eq!(same, (Transport::Xrc, rc.operation(), rc.position()));
-            assert_eq!(xrc.over(Transport::Rc), Some(*rc));
+    fn opcodes_and_their_parts_map_one_to_one() {
+        use Operation as O;
+        use Position as P;
+        use Transport as T;
+        let operations = [
+            (O::Send, "SEND"),
+            (O::Write, "WRITE"),
+            (O::ReadRequest, "READ_REQUEST"),
+            (O::ReadResponse, "READ_RESPONSE"),
+            (O::Acknowledge, "ACKNOWLEDGE"),
+            (O::AtomicAcknowledge, "ATOMIC_ACKNOWLEDGE"),
+            (O::CompareSwap, "COMPARE_SWAP"),
+            (O::FetchAdd, "FETCH_ADD"),
+            (O::Resync, "RESYNC"),
+            (O::Flush, "FLUSH"),
+            (O::AtomicWrite, "ATOMIC_WRITE"),
+            (O::Cnp, "CNP"),
+        ];
+        let positions =
+            [(P::First, "_FIRST"), (P::Middle, "_MIDDLE"), (P::Last, "_LAST"), (P::Only, "_ONLY")];
+        let suffixes = [(Suffix::None, ""), (Suffix::Imm, "_IMM"), (Suffix::Inv, "_INV")];
+        let mut found = Vec::new();
+        for transport in [T::Rc, T::Uc, T::Rd, T::Ud, T::Cnp, T::Xrc] {
+            for (operation, stem) in operations {
+                for (position, place) in positions {
+                    for (suffix, end) in suffixes {
+                        let name = format!("{stem}{place}{end}");
+                        let opcode = Opcode::find(transport, operation, position, suffix);
+                        let named = Opcode::ALL.iter().copied().find(|opcode| {
+                            let is_only = position == P::Only && opcode.name() == stem;
+                            opcode.transport() == transport
+                                && (opcode.name() == name || is_only && suffix == Suffix::None)
+                        });
+                        assert_eq!(opcode, named, "{transport} {name}");
+                        found.extend(opcode);
+                    }
+                }
+            }
         }
-        assert_eq!(Opcode::RcSendFirst.over(Transport::Ud), None);
-        assert_eq!(Opcode::RcSendMiddle.over(Transport::Cnp), None);
-        assert_eq!(Opcode::Cnp.over(Transport::Rc), None);
+        found.sort_by_key(|opcode| opcode.byte());
+        assert_eq!(found, Opcode::ALL);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use softroce::wire::packet::{ICRC_LEN, padding};
 use softroce::wire::text::PacketLine;
 use softroce::wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Builder, Datagram, Deth, FlushEth, Ieth, ImmDt, NakCode,
-    Opcode, Reth, Syndrome, Transport, XrcEth,
+    Opcode, Operation, Position, Reth, Suffix, Syndrome, Transport, XrcEth,
 };
 
 /// The datagram that a line describes, ICRC not filled in.
@@ -151,12 +151,15 @@ impl<'a> Fields<'a> {
 /// The opcode behind a name, and the syndrome if the name says one.
 fn opcode(transport: Transport, name: &str) -> Option<(Opcode, Option<Syndrome>)> {
     // Where a transport has no acknowledgements, they are those of RC.
-    let of = |rc: Opcode| rc.over(transport).unwrap_or(rc);
-    let nak = |code| Some((of(Opcode::RcAcknowledge), Some(Syndrome::Nak(code))));
+    let of = |operation| {
+        let over = |transport| Opcode::find(transport, operation, Position::Only, Suffix::None);
+        over(transport).or_else(|| over(Transport::Rc))
+    };
+    let nak = |code| Some((of(Operation::Acknowledge)?, Some(Syndrome::Nak(code))));
     match name {
-        "ACK" | "RNR_NAK" => Some((of(Opcode::RcAcknowledge), None)),
+        "ACK" | "RNR_NAK" => Some((of(Operation::Acknowledge)?, None)),
         "CNP" => Some((Opcode::Cnp, None)),
-        "ATOMIC_ACK" => Some((of(Opcode::RcAtomicAcknowledge), None)),
+        "ATOMIC_ACK" => Some((of(Operation::AtomicAcknowledge)?, None)),
         "NAK_PSN" => nak(NakCode::PsnSequence),
         "NAK_INV" => nak(NakCode::InvalidRequest),
         "NAK_ACCESS" => nak(NakCode::RemoteAccess),

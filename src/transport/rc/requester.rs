@@ -18,6 +18,7 @@ use crate::psn::Psn;
 use crate::time::{AckTimeout, Instant};
 use crate::transport::build::{self, Coverage, Extension, Header, Progress};
 use crate::transport::connection::{Connection, Context, Identity};
+use crate::transport::fault::TransportError;
 use crate::transport::message;
 use crate::transport::rc::charges::Charges;
 use crate::transport::rc::congestion::CongestionControl;
@@ -37,7 +38,7 @@ use crate::transport::work::{
 use crate::transport::wqe::Wqe;
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
-use crate::wire::{AtomicEth, Bth, FlushEth, Opcode, Position, Reth, Transport};
+use crate::wire::{AtomicEth, Bth, FlushEth, Opcode, Operation, Position, Reth, Transport};
 
 /// The sending half of an RC queue pair.
 #[derive(Debug)]
@@ -358,9 +359,10 @@ impl Requester {
         if wqe.op.has_response() || next >= wqe.packets {
             return false;
         }
-        let piece = wqe.segmentation(connection.mtu).piece(next);
-        let opcode = message::header(connection.transport, wqe, wqe.first.plus(next), piece).opcode;
-        let next_len = datagram_len(opcode, piece.len as usize);
+        let segment = wqe.segmentation(connection.mtu).segment(next);
+        let opcode =
+            message::header(connection.transport, wqe, wqe.first.plus(next), segment).opcode;
+        let next_len = datagram_len(opcode, segment.len as usize);
         !out.has_room_behind(len, next_len) || !left.admits(left.takes(next_len, true))
     }
 
@@ -384,7 +386,7 @@ impl Requester {
         let pd = connection.id.pd;
         let fill = |to: &mut [u8]| wqe.copy_out(cx, pd, payload.offset, to);
         if build::push(out, connection, header, payload.len as usize, fill).is_err() {
-            wqe.failure = Some(WcStatus::LocProtErr);
+            wqe.failure = Some(TransportError::SendProtection);
             return false;
         }
         let answered = wqe.op.has_response();
@@ -487,8 +489,9 @@ impl Requester {
         index: u32,
     ) -> (Header, Payload) {
         let psn = wqe.first.plus(index);
-        let ask =
-            |opcode, extension, psns| request(connection, wqe, psn, (opcode, extension), psns);
+        let ask = |operation, extension, psns| {
+            request(connection, wqe, psn, (operation, extension), psns)
+        };
         match wqe.op {
             SendOp::Read { from } => {
                 let mtu = connection.mtu;
@@ -497,28 +500,28 @@ impl Requester {
                 let length = end.saturating_mul(mtu).min(wqe.length) - offset;
                 let addr = from.addr.wrapping_add(offset.into());
                 let reth = Reth { addr, rkey: from.rkey, length };
-                ask(Opcode::RcReadRequest, Extension::Reth(reth), end - index)
+                ask(Operation::ReadRequest, Extension::Reth(reth), end - index)
             }
             SendOp::CompareSwap { at, expect, swap } => {
                 let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap, compare: expect };
-                ask(Opcode::RcCompareSwap, Extension::Atomic(atomic), 1)
+                ask(Operation::CompareSwap, Extension::Atomic(atomic), 1)
             }
             SendOp::FetchAdd { at, add } => {
                 let atomic = AtomicEth { addr: at.addr, rkey: at.rkey, swap: add, compare: 0 };
-                ask(Opcode::RcFetchAdd, Extension::Atomic(atomic), 1)
+                ask(Operation::FetchAdd, Extension::Atomic(atomic), 1)
             }
             SendOp::Flush { target, placement } => {
-                ask(Opcode::RcFlush, flush(target, placement, self.peer.flush_icrc), 1)
+                ask(Operation::Flush, flush(target, placement, self.peer.flush_icrc), 1)
             }
             SendOp::AtomicWrite { to } => {
                 let reth = Reth { addr: to.addr, rkey: to.rkey, length: wqe.length };
-                let (header, payload) = ask(Opcode::RcAtomicWrite, Extension::Reth(reth), 1);
+                let (header, payload) = ask(Operation::AtomicWrite, Extension::Reth(reth), 1);
                 (header, Payload { len: wqe.length, ..payload })
             }
             _ => {
-                let piece = wqe.segmentation(connection.mtu).piece(index);
-                let header = message::header(connection.transport, wqe, psn, piece);
-                (header, Payload { offset: piece.offset, len: piece.len, psns: 1 })
+                let segment = wqe.segmentation(connection.mtu).segment(index);
+                let header = message::header(connection.transport, wqe, psn, segment);
+                (header, Payload { offset: segment.offset, len: segment.len, psns: 1 })
             }
         }
     }
@@ -574,7 +577,7 @@ impl Requester {
         &mut self,
         cx: &mut Context<'_>,
         connection: &Connection,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         let Some(expired) = self.recovery.on_timeout(cx.now, self.outstanding()) else {
             return Ok(());
         };
@@ -583,7 +586,7 @@ impl Requester {
         }
         cx.counters().timeouts += 1;
         if expired == Expired::RetriesExhausted {
-            return Err(WcStatus::RetryExcErr);
+            return Err(TransportError::RetriesExhausted);
         }
         cx.counters().retries += 1;
         self.miss_flush();
@@ -599,7 +602,7 @@ impl Requester {
     }
 
     /// How the oldest request fails because it could not be sent, once it is the oldest.
-    pub(crate) fn failure(&self) -> Option<WcStatus> {
+    pub(crate) fn failure(&self) -> Option<TransportError> {
         self.queue.front().and_then(|wqe| wqe.failure)
     }
 
@@ -649,16 +652,16 @@ fn flush(target: FlushTarget, placement: FlushPlacement, icrc: FlushIcrc) -> Ext
     Extension::Flush(FlushEth { placement, selectivity }, reth, coverage)
 }
 
-/// A request without payload: an opcode of RC, and what it says.
+/// Returns the headers of a request without payload.
 fn request(
     connection: &Connection,
     wqe: &Wqe,
     psn: Psn,
-    (opcode, extension): (Opcode, Extension),
+    (operation, extension): (Operation, Extension),
     psns: u32,
 ) -> (Header, Payload) {
     let header = Header {
-        opcode: connection.opcode(opcode),
+        opcode: connection.opcode(operation),
         psn,
         ack_req: true,
         solicited: false,

@@ -6,9 +6,9 @@ use crate::net::Burst;
 use crate::psn::Psn;
 use crate::transport::build;
 use crate::transport::connection::{Connection, Context};
+use crate::transport::fault::TransportError;
 use crate::transport::rc::requester::Requester;
 use crate::transport::send_budget::SendBudget;
-use crate::transport::work::WcStatus;
 use crate::transport::wqe::Wqe;
 use crate::wire::packet::datagram_len;
 use crate::wire::{Datagram, Operation};
@@ -26,7 +26,7 @@ impl Requester {
         connection: &Connection,
         missing: Psn,
         (packet, bytes): (&Datagram<'_>, &[u8]),
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         if self.recovery.is_probing() || self.snd_nxt() != self.snd_max {
             return self.on_implied_nak(cx, connection, missing);
         }
@@ -122,7 +122,7 @@ impl Requester {
             wqe.resumed_at = wqe.resumed_at.min(index);
             let fill = |to: &mut [u8]| wqe.copy_out(cx, connection.id.pd, payload.offset, to);
             if build::push(out, connection, header, payload.len as usize, fill).is_err() {
-                wqe.failure = Some(WcStatus::LocProtErr);
+                wqe.failure = Some(TransportError::SendProtection);
                 return false;
             }
             budget.spend(takes);

@@ -55,8 +55,8 @@ use crate::transport::work::FlushPlacement;
 use crate::wire::feth::Selectivity;
 use crate::wire::packet::datagram_len;
 use crate::wire::{
-    Aeth, AtomicAckEth, AtomicEth, Datagram, FlushEth, NakCode, Opcode, OpcodeFlags, Operation,
-    Sequence, Syndrome,
+    Aeth, AtomicAckEth, AtomicEth, Datagram, FlushEth, NakCode, OpcodeFlags, Operation, Position,
+    Sequence, Suffix, Syndrome,
 };
 
 /// The receiving half of an RC queue pair.
@@ -222,6 +222,8 @@ impl Responder {
                     || Inbound::end_notice(cx, qpn, receives, packet, error);
                 Err(Failure { error, recv_completed })
             }
+            // No request packet has such an error.
+            Reliable::FailSend => Err(error.into()),
         }
     }
 
@@ -570,22 +572,24 @@ impl Responder {
             let aeth = ack(entry.msn);
             let (opcode, extension, payload, offset) = match &entry.kind {
                 Kind::Atomic { original } => {
-                    let extension =
-                        Extension::AtomicAck(aeth, AtomicAckEth { original: *original });
-                    (Opcode::RcAtomicAcknowledge, extension, 0, 0)
+                    let original = AtomicAckEth { original: *original };
+                    let opcode = connection.opcode(Operation::AtomicAcknowledge);
+                    (opcode, Extension::AtomicAck(aeth, original), 0, 0)
                 }
                 Kind::Flush | Kind::AtomicWrite => {
-                    (Opcode::RcReadResponseOnly, Extension::Aeth(aeth), 0, 0)
+                    (connection.opcode(Operation::ReadResponse), Extension::Aeth(aeth), 0, 0)
                 }
                 Kind::Read { reth, .. } => {
                     let message = Segmentation { length: reth.length, mtu: connection.mtu };
-                    let piece = message.piece(due.index);
-                    let opcode = read_response(due.opens, due.closes);
-                    let extension = match opcode {
-                        Opcode::RcReadResponseMiddle => Extension::None,
-                        _ => Extension::Aeth(aeth),
+                    let segment = message.segment(due.index);
+                    let position = Position::new(due.opens, due.closes);
+                    let (transport, operation) = (connection.transport, Operation::ReadResponse);
+                    let opcode = build::opcode(transport, operation, position, Suffix::None);
+                    let extension = match position {
+                        Position::Middle => Extension::None,
+                        Position::First | Position::Last | Position::Only => Extension::Aeth(aeth),
                     };
-                    (opcode, extension, piece.len as usize, piece.offset as usize)
+                    (opcode, extension, segment.len as usize, segment.offset as usize)
                 }
             };
             let goes_alone =
@@ -593,14 +597,8 @@ impl Responder {
             if (goes_alone && !out.is_empty()) || !out.has_room(datagram_len(opcode, payload)) {
                 return Ok(());
             }
-            let header = Header {
-                opcode: connection.opcode(opcode),
-                psn,
-                ack_req: false,
-                solicited: false,
-                srqn: None,
-                extension,
-            };
+            let header =
+                Header { opcode, psn, ack_req: false, solicited: false, srqn: None, extension };
             let fill = |to: &mut [u8]| match &entry.kind {
                 Kind::Read { source: Some(source), .. } => {
                     source.span.copy_out(cx.turn, offset.wrapping_sub(source.offset), to)
@@ -648,7 +646,8 @@ impl Responder {
     /// follows the answers that are owed, or it would overtake them.
     pub(crate) fn close(&mut self, connection: &Connection, out: &mut Burst) {
         let Some(closing) = self.closing.filter(|_| !self.replay.is_pending()) else { return };
-        if !out.has_room(datagram_len(Opcode::RcAcknowledge, 0)) {
+        let opcode = connection.opcode(Operation::Acknowledge);
+        if !out.has_room(datagram_len(opcode, 0)) {
             return;
         }
         let nak = |code| Syndrome::Nak(code);
@@ -659,7 +658,7 @@ impl Responder {
             Closing::Fatal(psn, code) => (psn, nak(code)),
         };
         let header = Header {
-            opcode: connection.opcode(Opcode::RcAcknowledge),
+            opcode,
             psn,
             ack_req: false,
             solicited: false,
@@ -726,13 +725,4 @@ fn more_middles(
 
 const fn ack(msn: u32) -> Aeth {
     Aeth { syndrome: Syndrome::Ack { credits: Aeth::UNLIMITED_CREDITS }, msn }
-}
-
-const fn read_response(opens: bool, closes: bool) -> Opcode {
-    match (opens, closes) {
-        (true, true) => Opcode::RcReadResponseOnly,
-        (true, false) => Opcode::RcReadResponseFirst,
-        (false, false) => Opcode::RcReadResponseMiddle,
-        (false, true) => Opcode::RcReadResponseLast,
-    }
 }

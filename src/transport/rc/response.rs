@@ -8,13 +8,13 @@ use crate::mem::Placement;
 use crate::psn::Psn;
 use crate::time::RnrTimer;
 use crate::transport::connection::{Connection, Context};
-use crate::transport::fault::status_of_nak;
+use crate::transport::fault::TransportError;
 use crate::transport::in_flight::Acked;
 use crate::transport::outputs::DropReason;
 use crate::transport::rc::congestion::{Ack, CongestionControl, Loss};
 use crate::transport::rc::reads::ReadPlan;
 use crate::transport::rc::requester::{Cursor, Requester};
-use crate::transport::work::{SendFlags, SendOp, WcStatus};
+use crate::transport::work::{SendFlags, SendOp};
 use crate::transport::wqe::Wqe;
 use crate::wire::{Datagram, NakCode, Operation, Position, Syndrome};
 
@@ -33,7 +33,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         self.take_response(cx, connection, arrived)?;
         while let Some(bytes) = self.take_kept() {
             if let Ok(packet) = Datagram::parse(&bytes) {
@@ -48,7 +48,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         let packet = arrived.0;
         let psn = packet.bth.psn;
         if !psn.is_within(self.snd_una, self.snd_max.since(self.snd_una)) {
@@ -81,7 +81,7 @@ impl Requester {
             }
             // An answer that says no. It is about its own request; those before it have arrived.
             _ => match self.reach(cx, connection, arrived)? {
-                Some(_) => Err(WcStatus::BadRespErr),
+                Some(_) => Err(TransportError::BadResponse),
                 None => Ok(()),
             },
         }
@@ -192,7 +192,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         match self.acknowledge(cx, connection, arrived.0.bth.psn.next()) {
             Acknowledged::Whole => Ok(()),
             Acknowledged::Missing(missing) => self.on_ahead(cx, connection, missing, arrived),
@@ -204,7 +204,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         missing: Psn,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         if !self.recovery.starts_new_recovery(missing) {
             cx.counters().drop(DropReason::ResponseAhead);
             self.recovery.restart_ack_timer(cx.now);
@@ -212,7 +212,7 @@ impl Requester {
         }
         cx.counters().implied_naks += 1;
         if !self.recovery.on_implied_nak(missing) {
-            return Err(WcStatus::RetryExcErr);
+            return Err(TransportError::RetriesExhausted);
         }
         cx.counters().retries += 1;
         self.rewind_to_una(cx, connection);
@@ -224,7 +224,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         psn: Psn,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         cx.counters().sequence_naks += 1;
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             return self.on_implied_nak(cx, connection, missing);
@@ -236,7 +236,7 @@ impl Requester {
         self.miss_flush();
         self.miss_burst(cx);
         if !self.recovery.on_sequence_nak(psn, self.outstanding()) {
-            return Err(WcStatus::RetryExcErr);
+            return Err(TransportError::RetriesExhausted);
         }
         cx.counters().retries += 1;
         let requests = self.charges.requests();
@@ -257,7 +257,7 @@ impl Requester {
         connection: &Connection,
         psn: Psn,
         timer: RnrTimer,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         cx.counters().rnr_naks_received += 1;
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             return self.on_implied_nak(cx, connection, missing);
@@ -266,7 +266,7 @@ impl Requester {
             return Ok(());
         }
         if !self.recovery.on_rnr_nak(cx.now, timer) {
-            return Err(WcStatus::RnrRetryExcErr);
+            return Err(TransportError::RnrRetriesExhausted);
         }
         self.rewind_to_una(cx, connection);
         Ok(())
@@ -278,13 +278,13 @@ impl Requester {
         connection: &Connection,
         psn: Psn,
         code: NakCode,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         let hole = self.acknowledge(cx, connection, psn);
         let Some(front) = self.queue.front().filter(|wqe| wqe.is_started()) else { return Ok(()) };
         // A NAK in the middle of a READ's answer is about that READ, even if packets of the answer
         // were lost before it: no more of them will come.
         if psn.is_within(front.first, front.packets) {
-            return Err(status_of_nak(code));
+            return Err(TransportError::Nak(code));
         }
         match hole {
             Acknowledged::Missing(missing) => self.on_implied_nak(cx, connection, missing),
@@ -299,7 +299,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
-    ) -> Result<Option<&mut Wqe>, WcStatus> {
+    ) -> Result<Option<&mut Wqe>, TransportError> {
         let psn = arrived.0.bth.psn;
         if let Acknowledged::Missing(missing) = self.acknowledge(cx, connection, psn) {
             self.on_ahead(cx, connection, missing, arrived)?;
@@ -307,7 +307,7 @@ impl Requester {
         }
         match self.queue.front_mut() {
             Some(wqe) if wqe.is_started() && wqe.op.has_response() => Ok(Some(wqe)),
-            _ => Err(WcStatus::BadRespErr),
+            _ => Err(TransportError::BadResponse),
         }
     }
 
@@ -316,7 +316,7 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         let (packet, reads) = (arrived.0, self.pending.plan);
         let psn = packet.bth.psn;
         let Some(wqe) = self.reach(cx, connection, arrived)? else { return Ok(()) };
@@ -371,9 +371,9 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         packet: &Datagram<'_>,
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         if packet.info.position != Position::Only || !packet.payload.is_empty() {
-            return Err(WcStatus::BadRespErr);
+            return Err(TransportError::BadResponse);
         }
         if self.queue.front().is_some_and(|wqe| matches!(wqe.op, SendOp::Flush { .. })) {
             self.peer.flush_icrc.answered();
@@ -387,17 +387,17 @@ impl Requester {
         cx: &mut Context<'_>,
         connection: &Connection,
         arrived: (&Datagram<'_>, &[u8]),
-    ) -> Result<(), WcStatus> {
+    ) -> Result<(), TransportError> {
         let packet = arrived.0;
         let psn = packet.bth.psn;
         let Some(wqe) = self.reach(cx, connection, arrived)? else { return Ok(()) };
         let Some(answer) = packet.atomic_ack_eth().filter(|_| wqe.op.is_atomic()) else {
-            return Err(WcStatus::BadRespErr);
+            return Err(TransportError::BadResponse);
         };
-        let spans = wqe.answer().ok_or(WcStatus::LocProtErr)?;
+        let spans = wqe.answer().ok_or(TransportError::SendProtection)?;
         spans
             .place(cx.turn, 0, &answer.original.to_ne_bytes(), Placement::Final)
-            .map_err(|_| WcStatus::LocProtErr)?;
+            .map_err(|_| TransportError::SendProtection)?;
         self.complete_answered(cx, connection, psn);
         Ok(())
     }
@@ -421,22 +421,22 @@ fn take_piece(
     wqe: &mut Wqe,
     mtu: u32,
     (position, payload): (Position, &[u8]),
-) -> Result<(), WcStatus> {
+) -> Result<(), TransportError> {
     let index = wqe.received;
-    let piece = wqe.segmentation(mtu).piece(index);
+    let segment = wqe.segmentation(mtu).segment(index);
     if !wqe.op.is_read()
         || !reads.accepts(position, index, wqe.packets, wqe.resumed_at)
-        || payload.len() != piece.len as usize
+        || payload.len() != segment.len as usize
     {
-        return Err(WcStatus::BadRespErr);
+        return Err(TransportError::BadResponse);
     }
-    let order = match piece.position {
+    let order = match segment.position {
         Position::Last | Position::Only => Placement::Final,
         Position::First | Position::Middle => Placement::Plain,
     };
-    let spans = wqe.answer().ok_or(WcStatus::LocProtErr)?;
-    let placed = spans.place(cx.turn, piece.offset as usize, payload, order);
-    placed.map_err(|_| WcStatus::LocProtErr)?;
+    let spans = wqe.answer().ok_or(TransportError::SendProtection)?;
+    let placed = spans.place(cx.turn, segment.offset as usize, payload, order);
+    placed.map_err(|_| TransportError::SendProtection)?;
     wqe.received += 1;
     Ok(())
 }
