@@ -9,7 +9,7 @@ mod counting;
 mod node;
 
 use counting::allocations;
-use node::{KEY, Node, PATIENCE, datagrams, open};
+use node::{Node, QKEY, WAIT_LIMIT, datagrams, open};
 use softroce::verbs::*;
 
 /// Messages on their way at once, in one list.
@@ -27,7 +27,7 @@ fn take(node: &Node, count: u64) {
     for _ in 0..count {
         let completion = match node.cq.poll_one() {
             Some(completion) => completion,
-            None => node.cq.wait_one(PATIENCE).unwrap(),
+            None => node.cq.wait_one(WAIT_LIMIT).unwrap(),
         };
         assert_eq!(completion.status, WcStatus::Success);
     }
@@ -81,6 +81,6 @@ fn datagram_allocates_nothing() {
     let (a, b) = (datagrams(open(), 0), datagrams(open(), 0));
     let to = b.qp.endpoint();
     let ah = a.pd.create_ah(AddressVector::to(to.gid)).unwrap();
-    let message = SendRequest::send(0, a.mr.sge(..64)).to(ah.target(to.qpn, KEY));
+    let message = SendRequest::send(0, a.mr.sge(..64)).to(ah.target(to.qpn, QKEY));
     allocates_nothing(&a, &b, &message, WINDOW);
 }

@@ -9,7 +9,7 @@ mod counting;
 mod node;
 
 use counting::allocations;
-use node::{Node, PATIENCE};
+use node::{Node, WAIT_LIMIT};
 use softroce::verbs::*;
 
 /// The signal may have interrupted the allocator.
@@ -21,7 +21,7 @@ fn process_exit_allocates_nothing() {
         a.send(SendRequest::send(wr_id, a.mr.sge(..64)));
         // A program that polls owes an acknowledgement after that.
         let received = std::iter::repeat_with(|| b.cq.poll_one()).take(1000).flatten().next();
-        let received = received.map_or_else(|| b.cq.wait_one(PATIENCE), Ok);
+        let received = received.map_or_else(|| b.cq.wait_one(WAIT_LIMIT), Ok);
         assert_eq!(received.unwrap().status, WcStatus::Success);
         assert_eq!(allocations(softroce::runtime::flush), 0);
         assert_eq!(a.end(), (wr_id, WcStatus::Success));
