@@ -32,7 +32,7 @@ use std::time::Duration;
 use census::{Census, Censuses, Figure, Places, grown, of_this_process};
 use choice::Choice;
 use churn::Churn;
-use node::{PATIENCE, fresh_ip};
+use node::{WAIT_LIMIT, fresh_ip};
 use peers::Killed;
 use softroce::port::PortKind;
 use softroce::runtime::now;
@@ -99,7 +99,7 @@ fn settled(places: &Places, via: &PortKind, before: &Census) -> Census {
     let start = now();
     loop {
         let census = census(places, via);
-        if grown(before, &census).is_empty() || now() - start > PATIENCE {
+        if grown(before, &census).is_empty() || now() - start > WAIT_LIMIT {
             return census;
         }
         std::thread::yield_now();

@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use softroce::port::PortKind;
 use softroce::verbs::*;
 
-use crate::node::{KEY, PATIENCE, everything, pattern};
+use crate::node::{QKEY, WAIT_LIMIT, all_access, pattern};
 
 /// Bytes of a device's memory.
 const MEMORY: usize = 1 << 17;
@@ -66,7 +66,7 @@ impl Side {
     fn open(options: OpenOptions) -> Self {
         let ctx = Context::open(options).unwrap();
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(64, None).unwrap());
-        let mr = pd.alloc_mr(MEMORY, everything() | Access::MW_BIND).unwrap();
+        let mr = pd.alloc_mr(MEMORY, all_access() | Access::MW_BIND).unwrap();
         Self { ctx, pd, cq, mr }
     }
 
@@ -92,14 +92,14 @@ impl Side {
 
     /// Takes events until this one comes, and acknowledges all.
     fn take_event(&self, expected: AsyncEvent) {
-        while *self.ctx.get_async_event(PATIENCE).unwrap() != expected {}
+        while *self.ctx.get_async_event(WAIT_LIMIT).unwrap() != expected {}
     }
 }
 
 /// The end of a request.
 #[track_caller]
 fn expect(cq: &CompletionQueue, wr_id: u64, status: WcStatus) -> Completion {
-    let completion = cq.wait_one(PATIENCE).unwrap();
+    let completion = cq.wait_one(WAIT_LIMIT).unwrap();
     assert_eq!((completion.wr_id, completion.status), (wr_id, status));
     completion
 }
@@ -169,7 +169,7 @@ fn announced(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     b.cq.req_notify(false);
     counts.messages += send(&a, &b, seed);
     // Whether it is announced before or after it is taken, it is announced.
-    let event = channel.wait(PATIENCE).unwrap();
+    let event = channel.wait(WAIT_LIMIT).unwrap();
     assert_eq!(event.id(), b.cq.id());
     drop(event);
     let End { qp, cq, .. } = b;
@@ -191,14 +191,14 @@ fn uc(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
 fn ud(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     let (a, b) = (a.end(QpType::Ud), b.end(QpType::Ud));
     for end in [&a, &b] {
-        end.qp.activate(KEY).unwrap();
+        end.qp.activate(QKEY).unwrap();
     }
     let sent = a.side.fill(SOURCE, 900, seed);
     let room = b.side.mr.sge(TARGET..TARGET + 1024);
     b.qp.post_recv(RecvRequest::new(seed, room)).unwrap();
     let ah = a.side.pd.create_ah(AddressVector::to(b.qp.endpoint().gid)).unwrap();
     let message = SendRequest::send(1, a.side.mr.sge(SOURCE..900));
-    a.qp.post_send(message.to(ah.target(b.qp.qpn(), KEY)).signaled()).unwrap();
+    a.qp.post_send(message.to(ah.target(b.qp.qpn(), QKEY)).signaled()).unwrap();
     expect(&a.cq, 1, WcStatus::Success);
     expect(&b.cq, seed, WcStatus::Success);
     b.side.assert_has(TARGET + GRH_LEN, &sent);
@@ -288,7 +288,7 @@ fn group(a: &Side, b: &Side, seed: u64, counts: &mut Counts) {
     let group = Gid::from(IpAddr::from([239, 7, 7, (seed % 16) as u8]));
     let ends = [a, b].map(|side| {
         let end = side.end(QpType::Ud);
-        end.qp.activate(KEY).unwrap();
+        end.qp.activate(QKEY).unwrap();
         end.qp.attach_mcast(group).unwrap();
         end
     });
@@ -306,7 +306,7 @@ const KINDS: [Kind; 9] = [rc, announced, uc, ud, srq, xrc, refused, abandoned, g
 fn regions(a: &End<'_>, b: &End<'_>, seed: u64, counts: &mut Counts) {
     for number in 0..REGIONS {
         let len = 1 + (seed * REGIONS + number) as usize % 30_000;
-        let mr = b.side.pd.alloc_mr(len, everything()).unwrap();
+        let mr = b.side.pd.alloc_mr(len, all_access()).unwrap();
         if number.is_multiple_of(20) {
             let word = number.to_ne_bytes();
             let to = mr.remote(len.saturating_sub(8));

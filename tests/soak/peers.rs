@@ -10,14 +10,14 @@ use std::time::Duration;
 use softroce::port::PortKind;
 use softroce::verbs::*;
 
-use crate::node::{PATIENCE, everything};
+use crate::node::{WAIT_LIMIT, all_access};
 use crate::process::start;
 
 /// Bytes of a message.
 const LEN: usize = 20_000;
 
 /// Options with which a request fails after four attempts, of 67 ms at first.
-fn impatient() -> ConnectOptions {
+fn short_timeout() -> ConnectOptions {
     let timeout = AckTimeout::new(14).unwrap();
     ConnectOptions { timeout, retry_cnt: 3, ..ConnectOptions::default() }
 }
@@ -33,7 +33,7 @@ struct Writer {
 impl Writer {
     fn new(ctx: &Context) -> Self {
         let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(16, None).unwrap());
-        let mr = pd.alloc_mr(2 * LEN, everything()).unwrap();
+        let mr = pd.alloc_mr(2 * LEN, all_access()).unwrap();
         let qp = pd.create_qp(&QpConfig::rc(&cq)).unwrap();
         Self { qp, cq, mr, remote: RemoteAddr::default() }
     }
@@ -51,7 +51,7 @@ impl Writer {
         };
         let rkey = Rkey(number("rkey=").parse().unwrap());
         self.remote = RemoteAddr { addr: number("addr=").parse().unwrap(), rkey };
-        self.qp.connect(&place.parse().unwrap(), &impatient()).unwrap();
+        self.qp.connect(&place.parse().unwrap(), &short_timeout()).unwrap();
     }
 
     /// Writes until a request fails, and returns how it ended.
@@ -60,7 +60,7 @@ impl Writer {
             self.post(wr_id);
         }
         loop {
-            let completion = self.cq.wait_one(PATIENCE).unwrap();
+            let completion = self.cq.wait_one(WAIT_LIMIT).unwrap();
             if completion.status != WcStatus::Success {
                 return completion.status;
             }
