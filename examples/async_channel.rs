@@ -1,5 +1,5 @@
-//! Completions in an asynchronous program: tokio waits for a completion channel's descriptor, and a
-//! hundred other things could wait beside it on the same thread.
+//! Completions in an asynchronous program: tokio waits for the descriptor of a completion channel, so one thread can
+//! wait for completions and for other I/O.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -21,12 +21,12 @@ fn main() -> Result<()> {
         b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default())?;
         b.qp.post_recv(RecvRequest::new(0, b.mr.sge(..)))?;
         let echo = tokio::spawn(async move { b.echo().await });
-        a.ask().await?;
+        a.send_numbers().await?;
         echo.await?
     })
 }
 
-/// One end of a connection, of which every completion is waited for.
+/// One side of a connection, with a completion channel.
 struct Side {
     qp: QueuePair,
     cq: CompletionQueue,
@@ -45,21 +45,21 @@ impl Side {
         Ok(Self { qp, cq, mr, channel: AsyncFd::new(channel)? })
     }
 
-    /// Sends a number and waits until it comes back, again and again.
-    async fn ask(&self) -> Result<()> {
+    /// Sends numbers, and waits for the echo of each.
+    async fn send_numbers(&self) -> Result<()> {
         for round in 0..ROUNDS {
             self.qp.post_recv(RecvRequest::new(0, self.mr.sge(..)))?;
             self.qp.post_send(SendRequest::send(0, SendData::inline(&round.to_ne_bytes())))?;
             let number = self.number().await?;
             if number != round {
-                return Err(format!("{number} came back, expected {round}").into());
+                return Err(format!("{number} arrived instead of {round}").into());
             }
         }
-        println!("{ROUNDS} numbers went there and back");
+        println!("{ROUNDS} numbers echoed");
         Ok(())
     }
 
-    /// Sends back what comes.
+    /// Echoes every number.
     async fn echo(&self) -> Result<()> {
         for _ in 0..ROUNDS {
             let number = self.number().await?;
@@ -69,26 +69,26 @@ impl Side {
         Ok(())
     }
 
-    /// The number in the next message.
+    /// Returns the number in the next message.
     async fn number(&self) -> Result<u32> {
         let completion = self.next().await?;
         if completion.status != WcStatus::Success {
-            return Err(format!("a message has failed: {}", completion.status).into());
+            return Err(format!("a request failed: {}", completion.status).into());
         }
         let mut number = [0; 4];
         self.mr.read_at(0, &mut number)?;
         Ok(u32::from_ne_bytes(number))
     }
 
-    /// The next completion.
+    /// Waits for the next completion.
     async fn next(&self) -> Result<Completion> {
         loop {
-            // Ask to be told, then look: what came before one asked is not told.
+            // Arm the queue, then poll it: completions from before the arming are not announced.
             self.cq.req_notify(false);
             if let Some(completion) = self.cq.poll_one() {
                 return Ok(completion);
             }
-            // The descriptor stays readable until there are no announcements any more.
+            // The descriptor is readable while announcements are pending.
             let mut ready = self.channel.readable().await?;
             let taken = ready.try_io(|channel| match channel.get_ref().wait(Duration::ZERO) {
                 Err(VerbsError::Timeout { .. }) => Err(ErrorKind::WouldBlock.into()),

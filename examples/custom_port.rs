@@ -1,7 +1,7 @@
-//! A port of one's own: two devices without any network, on a pair of Unix datagram sockets.
+//! A custom port: two devices connected by Unix datagram sockets, without a network.
 //!
-//! [`UnixPort`] is complete. The engine above it is the same as above UDP sockets, so every verb works; a port has
-//! to carry datagrams and may lose them.
+//! [`UnixPort`] is a complete port. The engine is the same as with UDP sockets, so every verb works. A port only has
+//! to carry datagrams, and may lose them.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,20 +19,21 @@ use softroce::port::{
 use softroce::time::Instant;
 use softroce::verbs::*;
 
-/// A port on Unix sockets of this process.
+/// A port on Unix datagram sockets of this process.
 struct UnixPort {
     ip: Ipv4Addr,
     socket: UnixDatagram,
     buffer: Vec<u8>,
-    /// The time of the next attempt after a receiver had no room.
+    /// Time of the next attempt after a receiver had no room.
     retry_at: Option<Instant>,
     counters: PortCounters,
 }
 
-/// Bytes before the packets of a message: source address, UDP source port, traffic class, hop limit, segment length.
+/// Length in bytes of the header of each message: source address, UDP source port, traffic class, hop limit, segment
+/// length.
 const HEADER_LEN: usize = 10;
 
-/// The socket of a port: a name in the abstract namespace, free again when the process ends.
+/// Returns the socket address of a port: a name in the abstract namespace, which is released when the process ends.
 fn name(ip: IpAddr) -> io::Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(format!("softroce-example-{}-{ip}", process::id()))
 }
@@ -59,14 +60,14 @@ impl Datapath for UnixPort {
             message.extend_from_slice(burst.data());
             let to = name(burst.path.destination);
             match to.and_then(|to| self.socket.send_to_addr(&message, &to)) {
-                // The receiver has no room: the engine offers the burst again.
+                // The receiver has no room, so the engine offers the burst again later.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.counters.busy += 1;
                     self.retry_at = Some(now + Duration::from_micros(50));
                     return Ok(taken);
                 }
                 Ok(_) => self.counters.sent(burst),
-                // There is no such host, and the burst is lost.
+                // The destination does not exist, so the burst is lost.
                 Err(_) => {}
             }
         }
@@ -91,7 +92,7 @@ impl Datapath for UnixPort {
                 destination: self.ip.into(),
                 traffic_class,
                 hop_limit,
-                // The packets of a burst are numbered from 0, as the sender has sealed them.
+                // Segment `i` of a burst has identification `i`, which its ICRC covers.
                 ipv4: Some(Ipv4Fields { id: 0, dont_fragment: true }),
             };
             let buffer = RxBuffer { data, segment_len: u16::from_be_bytes([s0, s1]).into(), meta };
@@ -134,7 +135,7 @@ impl Control for UnixPort {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kind = PortKind::Custom(CustomPort::new("unix", |config| UnixPort::open(config.ip)));
-    // No interface has these addresses.
+    // These addresses need no network interface.
     let open = |host| {
         let ip = IpAddr::from([10, 9, 8, host]);
         Context::open(OpenOptions::default().ip(ip).via(kind.clone()))

@@ -1,9 +1,8 @@
-//! The protocol without a runtime: two engines, two ports, and a loop that is all yours.
+//! The protocol engine without the runtime: two engines, two ports, and an event loop.
 //!
-//! An engine has no clock, no thread and no socket. Whoever drives it tells it the time, lends it the
-//! datagrams that have arrived, and takes from it the bursts that are to be sent. Here the time is a
-//! number and the network a simulation; with a clock and sockets the loop is the same. This example
-//! builds with `--no-default-features`.
+//! An engine has no clock, no thread and no socket. The caller passes the time and received datagrams to it, and
+//! takes the bursts to send from it. In this example the time is a number and the network is simulated; with a clock
+//! and sockets the loop is the same. The example also builds with `--no-default-features`.
 
 use std::error::Error;
 
@@ -31,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     a.region.write_at(0, b"hello")?;
     a.engine.post_send(now, a.qpn, SendRequest::send(2, a.sge(5)).signaled())?;
 
-    // Let everybody do what they can now, then go to the next time at which somebody can do something.
+    // Let both hosts make progress, then advance the time to the next event.
     loop {
-        while turn(&mut a, now)? | turn(&mut b, now)? {}
+        while progress(&mut a, now)? | progress(&mut b, now)? {}
         let next = [a.engine.poll_timeout(), b.engine.poll_timeout(), network.next_event()];
         match next.into_iter().flatten().min() {
             Some(next) => now = now.max(next),
@@ -43,20 +42,20 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut seen = [0; 5];
     b.region.read_at(0, &mut seen)?;
-    println!("the memory of {} begins with {:?}", b.ip, std::str::from_utf8(&seen)?);
+    println!("the memory of {} contains {:?}", b.ip, std::str::from_utf8(&seen)?);
     Ok(())
 }
 
-/// Does what can be done now. True when that was something.
-fn turn(host: &mut Host, now: Instant) -> Result<bool, Box<dyn Error>> {
+/// Makes progress at this time. Returns whether there was any.
+fn progress(host: &mut Host, now: Instant) -> Result<bool, Box<dyn Error>> {
     let Host { ip, engine, port, .. } = host;
     let mut active = false;
 
-    // Time is an input like any other.
+    // The time is an input of the engine.
     engine.handle_timeout(now);
 
-    // Outputs: bursts of datagrams. A port may take fewer than it is offered, and say when to offer the
-    // rest again; this one always has room.
+    // Outputs: bursts of datagrams. A port may take fewer bursts than offered, and reports when to offer the rest
+    // again. The simulated port takes all.
     let mut burst = Burst::new();
     while engine.poll_transmit(now, &mut burst) {
         println!("{now:?} {ip} sends {} datagram(s) to {}", burst.len(), burst.path.destination);
@@ -64,7 +63,7 @@ fn turn(host: &mut Host, now: Instant) -> Result<bool, Box<dyn Error>> {
         active = true;
     }
 
-    // Inputs: what has arrived. When `handle_buffer` returns, the memory is written.
+    // Inputs: received datagrams. After `handle_buffer` their payload is in memory.
     active |= port.receive(now, &mut |buffer| engine.handle_buffer(now, buffer))? > 0;
 
     while let Some((_, completion)) = engine.poll_completion() {

@@ -1,13 +1,12 @@
-//! A bad network in virtual time: packets are lost, the data arrives all the same, and the run can be
-//! repeated to the last bit.
+//! A lossy network in virtual time: packets are lost, all data arrives, and every run with the same seed is
+//! identical.
 //!
 //! ```text
 //! lossy_sim [SEED]
 //! ```
 //!
-//! What is lost follows from the seed, and so does all the rest. A failure that was seen once can be
-//! looked at again, which a real network does not offer. How engines are driven is explained in
-//! `drive_by_hand`; this example builds with `--no-default-features` too.
+//! The seed determines which packets are lost, and thus the whole run, so a failure can be reproduced exactly.
+//! `drive_by_hand` explains how to drive engines; this example also builds with `--no-default-features`.
 
 use std::env;
 use std::error::Error;
@@ -46,43 +45,43 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut now = Instant::ZERO;
     near.engine.post_send(now, near.qpn, write)?;
     let completion = loop {
-        while turn(&mut near, now)? | turn(&mut far, now)? {}
+        while progress(&mut near, now)? | progress(&mut far, now)? {}
         if let Some((_, completion)) = near.engine.poll_completion() {
             break completion;
         }
         let next = [near.engine.poll_timeout(), far.engine.poll_timeout(), network.next_event()];
-        now = next.into_iter().flatten().min().ok_or("nothing will happen any more")?.max(now);
+        now = next.into_iter().flatten().min().ok_or("no further event")?.max(now);
     };
 
     let mut seen = vec![0; bytes.len()];
     far.region.read_at(0, &mut seen)?;
     if seen != bytes {
-        return Err("the data is wrong".into());
+        return Err("the data differs".into());
     }
     let [near, far] = [near.engine.counters(), far.engine.counters()];
     let sent = near.tx_packets + far.tx_packets;
     let lost = sent - near.rx_packets - far.rx_packets;
-    println!("{now:?} {}: the data is right", completion.status);
-    println!("seed {seed}: {sent} packets sent, {lost} lost, {} sent again", near.retransmitted);
+    println!("{now:?} {}: the data is correct", completion.status);
+    println!("seed {seed}: {sent} packets sent, {lost} lost, {} retransmitted", near.retransmitted);
     Ok(())
 }
 
-/// Loses every twentieth packet or so, and prints that, and how the two hosts get over it.
+/// Drops about one packet in twenty, and prints the drops and the recovery.
 ///
-/// `Conditions { loss: 0.05, .. }` would lose them too, and not tell which.
+/// `Conditions { loss: 0.05, .. }` would also drop packets, without printing them.
 fn lose_some(network: &Network, seed: u64) {
     let mut random = seed;
-    // The PSN after the newest request, and after the newest that was sent again.
-    let (mut newest, mut again) = (Psn::new(0), None);
+    // PSN after the newest request, and PSN after the last retransmitted request.
+    let (mut newest, mut retransmitted) = (Psn::new(0), None);
     network.observe(move |seen| {
         let Ok(packet) = Datagram::parse(seen.datagram) else { return FaultDecision::ByConditions };
         let (from, line, psn) = (seen.path.source, PacketLine(&packet), packet.bth.psn);
         if !packet.bth.opcode.is_request() {
-            println!("{:?} {from} answers {line}", seen.at);
+            println!("{:?} {from} responds: {line}", seen.at);
         } else if !psn.is_before(newest) {
             newest = psn.next();
-        } else if again.replace(psn.next()) != Some(psn) {
-            println!("{:?} {from} sends again from {line} on", seen.at);
+        } else if retransmitted.replace(psn.next()) != Some(psn) {
+            println!("{:?} {from} retransmits from {line} on", seen.at);
         }
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         if !(random >> 33).is_multiple_of(20) {
@@ -93,8 +92,8 @@ fn lose_some(network: &Network, seed: u64) {
     });
 }
 
-/// Does what can be done now. True when that was something.
-fn turn(host: &mut Host, now: Instant) -> Result<bool, Box<dyn Error>> {
+/// Makes progress at this time. Returns whether there was any.
+fn progress(host: &mut Host, now: Instant) -> Result<bool, Box<dyn Error>> {
     let Host { engine, port, .. } = host;
     let mut active = false;
     engine.handle_timeout(now);

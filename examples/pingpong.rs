@@ -1,13 +1,13 @@
-//! SEND and RECV: a message goes back and forth, and the time is taken.
+//! SEND and RECV: measures the latency of a message that goes back and forth.
 //!
 //! ```text
 //! pingpong                      both sides in this process
-//! pingpong listen HOST:PORT     one side; the address is a TCP one, to exchange endpoints over
-//! pingpong HOST:PORT            the other
+//! pingpong listen HOST:PORT     server; HOST:PORT is a TCP address for the exchange of endpoints
+//! pingpong HOST:PORT            client
 //! ```
 //!
-//! On one machine neither side need be told an RDMA address: each takes a free one of 127.0.0.0/8.
-//! Between machines, `SOFTROCE_IP` says which one to use.
+//! On one machine, each side uses a free address of 127.0.0.0/8. Between machines, set `SOFTROCE_IP` to the address
+//! of the RDMA device.
 
 use std::env;
 use std::error::Error;
@@ -26,29 +26,29 @@ const SIZE: usize = 64;
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => both(),
+        [] => run_both_sides(),
         ["listen", address] => {
             let (stream, _) = TcpListener::bind(address)?.accept()?;
-            over(&stream)?.answer()
+            connect_over(&stream)?.echo()
         }
-        [address] => over(&TcpStream::connect(address)?)?.ask(),
+        [address] => connect_over(&TcpStream::connect(address)?)?.measure(),
         _ => Err("usage: pingpong [[listen] HOST:PORT]".into()),
     }
 }
 
-/// Two devices of this process, each with its thread.
-fn both() -> Result<()> {
+/// Runs both sides in this process, with a device and a thread each.
+fn run_both_sides() -> Result<()> {
     let a = Side::new(OpenOptions::loopback())?;
     let b = Side::new(OpenOptions::loopback())?;
     a.qp.connect(&b.qp.endpoint(), &ConnectOptions::default())?;
     b.qp.connect(&a.qp.endpoint(), &ConnectOptions::default())?;
-    let other = thread::Builder::new().spawn(move || b.answer())?;
-    a.ask()?;
+    let other = thread::Builder::new().spawn(move || b.echo())?;
+    a.measure()?;
     other.join().map_err(|_| "the other side has panicked")?
 }
 
-/// One side, connected with the one at the other end of `stream`.
-fn over(mut stream: &TcpStream) -> Result<Side> {
+/// Creates a side, and connects it to the side at the other end of `stream`.
+fn connect_over(mut stream: &TcpStream) -> Result<Side> {
     let side = Side::new(OpenOptions::default())?;
     writeln!(stream, "{}", side.qp.endpoint())?;
     let mut line = String::new();
@@ -71,15 +71,15 @@ impl Side {
         Ok(Self { qp: pd.create_qp(&QpConfig::rc(&cq))?, cq, mr })
     }
 
-    /// Sends a message and waits for the answer, again and again.
-    fn ask(&self) -> Result<()> {
+    /// Sends messages, and measures the time until the echo of each.
+    fn measure(&self) -> Result<()> {
         let mut times = Vec::new();
         for round in 0..ROUNDS {
             let start = now();
             self.qp.post_recv(RecvRequest::new(1, self.mr.sge(..)))?;
             self.mr.write_at(0, &round.to_ne_bytes())?;
             self.qp.post_send(SendRequest::send(2, self.mr.sge(..)))?;
-            self.received(round)?;
+            self.expect_message(round)?;
             times.push(now() - start);
         }
         times.sort();
@@ -88,18 +88,18 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for a message and sends it back, again and again.
-    fn answer(&self) -> Result<()> {
+    /// Echoes every message.
+    fn echo(&self) -> Result<()> {
         for round in 0..ROUNDS {
             self.qp.post_recv(RecvRequest::new(1, self.mr.sge(..)))?;
-            self.received(round)?;
+            self.expect_message(round)?;
             self.qp.post_send(SendRequest::send(2, self.mr.sge(..)))?;
         }
         Ok(())
     }
 
-    /// Looks for the message of this round until it is there.
-    fn received(&self, round: u32) -> Result<()> {
+    /// Polls until the message of this round arrives.
+    fn expect_message(&self, round: u32) -> Result<()> {
         let completion = loop {
             if let Some(completion) = self.cq.poll_one() {
                 break completion;
@@ -109,8 +109,8 @@ impl Side {
         self.mr.read_at(0, &mut seen)?;
         match completion.status {
             WcStatus::Success if seen == round.to_ne_bytes() => Ok(()),
-            WcStatus::Success => Err(format!("round {round} brought {seen:?}").into()),
-            status => Err(format!("round {round} has failed: {status}").into()),
+            WcStatus::Success => Err(format!("round {round}: unexpected message {seen:?}").into()),
+            status => Err(format!("round {round} failed: {status}").into()),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! A one-sided WRITE between two devices of one process: the second side's memory changes, and its
-//! program takes no part in that.
+//! A one-sided WRITE between two devices of one process: it changes the memory of the second device without any
+//! action of its program.
 
 use softroce::verbs::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Two RDMA devices, at 127.0.0.1 and 127.0.0.2 if those are free.
+    // Two RDMA devices, for example at 127.0.0.1 and 127.0.0.2.
     let (near, far) =
         (Context::open(OpenOptions::loopback())?, Context::open(OpenOptions::loopback())?);
 
-    // On each a queue pair, some memory, and a place where requests complete.
+    // Each device needs a queue pair, memory, and a completion queue.
     let (near_cq, far_cq) = (near.create_cq(16, None)?, far.create_cq(16, None)?);
     let (near_pd, far_pd) = (near.alloc_pd(), far.alloc_pd());
     let source = near_pd.alloc_mr(4096, Access::LOCAL_WRITE)?;
