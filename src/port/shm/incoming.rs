@@ -1,4 +1,4 @@
-//! Those that send to us through rings.
+//! Senders with rings to this port.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,51 +14,51 @@ use crate::port::PortCounters;
 use crate::port::shared::recv_batch::{MAX_BYTES_PER_RECV, MAX_DATAGRAMS_PER_RECV};
 use crate::sys::Readiness;
 
-/// Those that may have a ring to us at a time; others send by UDP.
+/// Maximum number of senders with a ring; others send by UDP.
 pub(super) const MOST: usize = 64;
 
-/// Bursts that are taken from a ring in one call.
+/// Maximum number of bursts taken from a ring in one call.
 const BATCH: usize = 8;
 
-/// Calls in which what has come by UDP is received before anything of somebody new.
+/// Number of calls in which UDP datagrams go before the first burst of a new sender.
 const MOST_BEFORE: u32 = 64;
 
-/// Without a listener it is tried in every so many looks to have one.
+/// Without a listener, the port tries to listen in one of this many polls.
 const LISTEN_EVERY: u32 = 64;
 
-/// What the listener is told by.
+/// Token of the listener.
 const LISTENER: u64 = u64::MAX;
 
-/// Those that send to one address through rings.
+/// Senders with rings to one address.
 #[derive(Debug)]
 pub(super) struct Incoming {
     ip: IpAddr,
-    /// While there is room for one more. Who finds nobody listening sends by UDP.
+    /// Present while there is room for another sender. A sender that finds no listener sends by UDP.
     listener: Option<Socket>,
-    /// Another program had the name when this was opened.
+    /// Another program had the name when the port was opened.
     is_name_taken: bool,
-    /// Of the listener and the connections.
+    /// Epoll instance of the listener and the connections.
     readiness: Readiness,
     senders: Vec<Sender>,
-    /// Calls of [`look`](Self::look), around and around.
+    /// Number of calls of [`look`](Self::look), wrapping.
     looks: u32,
-    /// Names the next to [`Readiness`].
+    /// Token of the next sender.
     next: u64,
-    /// The one that is asked next.
+    /// Index of the sender to receive from next.
     turn: usize,
-    /// Somebody has come of whom nothing was taken yet: how often what has come by UDP may go first.
+    /// Number of calls in which UDP datagrams go first, because of a new sender.
     before_new: u32,
-    /// What was taken last.
+    /// Last burst taken.
     buffer: Box<[u8]>,
 }
 
-/// Somebody that sends to us, or has come to do so.
+/// A sender, from its connection on.
 #[derive(Debug)]
 struct Sender {
     token: u64,
-    /// Until it ends; what is in the ring by then is taken nevertheless.
+    /// Until it ends; bursts in the ring are still received.
     connection: Option<Socket>,
-    /// As soon as his hello has come.
+    /// Present after the handshake.
     ring: Option<Ring>,
 }
 
@@ -69,13 +69,12 @@ struct Ring {
 }
 
 impl Incoming {
-    /// Starts to listen for programs that send to `ip`. The listener is absent if a program of another
-    /// user has the name for it.
+    /// Listens for senders to `ip`. There is no listener if a program of another user has the name for it.
     pub(super) fn open(ip: IpAddr) -> io::Result<Self> {
         let readiness = Readiness::new()?;
         let listener = match listen(ip, &readiness) {
             Ok(listener) => Some(listener),
-            // Senders refuse the owner of the name and send by UDP.
+            // Senders reject the owner of the name and send by UDP.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && !meeting::is_listened_at(ip) =>
             {
@@ -97,45 +96,45 @@ impl Incoming {
         })
     }
 
-    /// Whether another program had the name when this was opened.
+    /// Returns whether another program had the name when the port was opened.
     pub(super) fn is_name_taken(&self) -> bool {
         self.is_name_taken
     }
 
-    /// Nobody sends through a ring.
+    /// Returns whether no sender is connected.
     pub(super) fn is_empty(&self) -> bool {
         self.senders.is_empty()
     }
 
-    /// Those that have come, with rings or about to have one.
+    /// Returns the number of connected senders.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.senders.len()
     }
 
-    /// Whether somebody has come, and what he has sent before, by UDP, is to be received first. Not without end,
-    /// for others may send as well.
+    /// Returns whether UDP datagrams go first, because a new sender may have sent some before its first burst. That is
+    /// limited, as other senders may send by UDP without end.
     pub(super) fn lets_udp_go_first(&mut self) -> bool {
         let left = self.before_new;
         self.before_new = left.saturating_sub(1);
         left > 0
     }
 
-    /// That was received.
+    /// Ends the precedence of UDP.
     pub(super) fn greet_new(&mut self) {
         self.before_new = 0;
     }
 
-    /// What is readable when somebody comes or goes, or has put something into his ring while we slept.
+    /// Returns a descriptor that is readable when a sender connects, disconnects, or wakes this port.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.readiness.as_fd()
     }
 
-    /// Looks who has come and gone, and takes note of having been woken.
+    /// Accepts and removes senders, and consumes wake-ups.
     ///
     /// # Errors
     ///
-    /// Somebody else in this process has closed what is looked at.
+    /// Other code of this process has closed the epoll instance.
     pub(super) fn look(&mut self) -> io::Result<()> {
         self.listen_again();
         for token in self.readiness.readable()? {
@@ -152,11 +151,11 @@ impl Incoming {
         let connection = match self.listener.as_ref().map(meeting::accept) {
             Some(Ok(Some(connection))) => connection,
             Some(Err(error)) if is_out_of_resources(&error) => return self.stop_listening(),
-            // The caller has hung up, or acts for another user.
+            // The peer has closed the connection, or belongs to another user.
             _ => return,
         };
         let token = self.next;
-        // Who is let go sees that the connection has ended.
+        // The peer notices that the connection has ended.
         if self.readiness.add(connection.as_fd(), token).is_err() {
             return;
         }
@@ -174,8 +173,8 @@ impl Incoming {
         }
     }
 
-    /// Listens again, now and then, if there is no listener although there is room for one more: the name was taken, or
-    /// the process was out of descriptors.
+    /// Listens again, once in a while, if there is room for a sender but no listener: the name was taken, or the
+    /// process was out of descriptors.
     fn listen_again(&mut self) {
         self.looks = self.looks.wrapping_add(1);
         let is_to_be = self.listener.is_none() && self.senders.len() < MOST;
@@ -184,7 +183,7 @@ impl Incoming {
         }
     }
 
-    /// Takes what somebody has said on his connection.
+    /// Reads the connection of a sender.
     fn hear(&mut self, at: usize) {
         let Some(sender) = self.senders.get_mut(at) else { return };
         match sender.hear() {
@@ -196,7 +195,7 @@ impl Incoming {
         self.remove_if_ended(at);
     }
 
-    /// Ends the connection to somebody.
+    /// Closes the connection of a sender.
     fn part(&mut self, at: usize) {
         let connection = self.senders.get_mut(at).and_then(|sender| sender.connection.take());
         if let Some(connection) = connection {
@@ -204,7 +203,7 @@ impl Incoming {
         }
     }
 
-    /// Takes what somebody has sent, of each a batch in turn, and returns how many buffers that were.
+    /// Receives a batch of bursts from the senders in round-robin order, and returns the number of buffers.
     pub(super) fn receive(
         &mut self,
         counters: &mut PortCounters,
@@ -262,7 +261,7 @@ impl Incoming {
         taken
     }
 
-    /// Forgets somebody who has gone and left nothing.
+    /// Removes a sender that has disconnected and left no bursts.
     fn remove_if_ended(&mut self, at: usize) {
         let ended = self.senders.get(at).is_some_and(|sender| {
             let is_done = |ring: &Ring| ring.reader.is_empty();
@@ -276,16 +275,16 @@ impl Incoming {
         }
     }
 
-    /// Asks all to wake us. False when one of them has sent something already.
+    /// Requests a wake-up from all senders. Returns false if a burst is there already.
     pub(super) fn arm(&mut self) -> bool {
         let rings = self.senders.iter().filter_map(|sender| sender.ring.as_ref());
-        // Of each of them, even when one has. What is broken is found out when it is taken from.
+        // All of them, even if one has a burst. A broken ring is detected when bursts are taken.
         rings.filter(|ring| ring.reader.arm() != Ok(true)).count() == 0
     }
 }
 
-/// Whether a connection cannot be accepted for want of descriptors or memory. It then stays in the
-/// queue and keeps the listener readable, and a thread that waits for it never sleeps.
+/// Returns whether a connection cannot be accepted for lack of descriptors or memory. It then stays in the queue and
+/// keeps the listener readable, so that a waiting thread would never sleep.
 fn is_out_of_resources(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
@@ -296,20 +295,20 @@ fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
     Ok(listener)
 }
 
-/// Has a socket closed for other processes too: one that was forked from this has it as well, so that it would be
-/// told as readable for ever, and who is at its other end would not learn that nobody is here.
+/// Closes a socket for all processes. A forked process may have it too: it would stay readable for ever, and the peer
+/// would not notice the end.
 fn close(readiness: &Readiness, socket: &Socket) {
-    // What cannot be taken out is not in, and who is not connected any more cannot be parted from.
+    // Both calls fail only if their effect exists already.
     let _ = readiness.remove(socket.as_fd());
     let _ = socket.shutdown(Shutdown::Both);
 }
 
 impl Sender {
-    /// Takes what has come on the connection. True when it is his hello.
+    /// Reads the connection. Returns true for a handshake.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when nothing has; any other when it has ended, or should.
+    /// `WouldBlock` if there is no data; any other if the connection has ended, or must.
     fn hear(&mut self) -> io::Result<bool> {
         let Some(connection) = &self.connection else { return Ok(false) };
         if self.ring.is_none() {
@@ -317,7 +316,7 @@ impl Sender {
             self.ring = Some(Ring { from, reader: Reader::new(segment) });
             return Ok(true);
         }
-        // A byte each time that we were woken.
+        // One byte for each wake-up.
         match connection.recv(&mut [MaybeUninit::uninit(); 64])? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(false),
@@ -341,7 +340,7 @@ mod tests {
         wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap()
     }
 
-    /// Looks as often as it takes to listen again.
+    /// Polls often enough to listen again.
     fn look_often(incoming: &mut Incoming) {
         for _ in 0..LISTEN_EVERY {
             incoming.look().unwrap();
@@ -368,13 +367,13 @@ mod tests {
         assert_eq!(incoming.len(), 1);
     }
 
-    /// Set for [`without_descriptors`] by the test that plays it.
+    /// Set for [`without_descriptors`] by the test that runs it in a process of its own.
     const ALONE: &str = "SOFTROCE_TEST_WITHOUT_DESCRIPTORS";
 
     #[test]
     #[ignore = "played by listener_is_closed_while_there_is_no_descriptor_for_a_connection"]
     fn without_descriptors() {
-        // All ignored tests are run. Processes that others start would keep a connection open.
+        // Runs of all ignored tests come here too. Processes that other tests start would keep a connection open.
         if env::var_os(ALONE).is_some() {
             miss_a_descriptor();
         }
@@ -418,7 +417,7 @@ mod tests {
         let mut incoming = Incoming::open(there).unwrap();
         let called = meeting::call(here, there).unwrap();
         incoming.look().unwrap();
-        // As one that was forked would.
+        // A forked process would have it too.
         let _held = incoming.senders[0].connection.as_ref().unwrap().try_clone().unwrap();
         drop(called);
         incoming.look().unwrap();

@@ -1,18 +1,18 @@
-//! How two ports of one machine meet.
+//! Handshake of two ports of one machine.
 //!
-//! Who receives at an address listens at an abstract Unix socket, which is of the network namespace as the address
-//! is. Who sends there for the first time makes a ring, connects, and sends a hello with the ring's descriptor:
+//! A receiver listens at an abstract Unix socket, whose name belongs to the network namespace, as the address does. A
+//! sender creates a ring, connects, and sends a hello with the ring's descriptor:
 //!
 //! ```text
 //!  0                     16         32
 //!  | softroce shm 1, 0 … | address  |      the sender's, an IPv4 address mapped to IPv6
 //! ```
 //!
-//! It waits for no answer: bursts are in the ring before who receives knows of it. The connection stays. A byte on it
-//! wakes who sleeps, and it ends with either of the two, however that goes.
+//! The sender waits for no response: the ring has bursts before the receiver reads the hello. The connection stays
+//! open. A byte on it wakes a sleeping receiver, and its end tells each process that the other has ended.
 //!
-//! Both look at the user that the other acts for, and know nobody but themselves: through a ring who receives could be
-//! told any sender's address. Users that the kernel does not tell apart ([`user`]) are refused.
+//! Both check the user of the other process, and accept only their own: the sender of a ring could forge source
+//! addresses. Users that the kernel does not distinguish ([`user`]) are rejected.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -26,33 +26,33 @@ use crate::mem::Segment;
 use crate::port::shared::address_lease::socket_name;
 use crate::sys;
 
-/// What a hello begins with: the version of all that is shared.
+/// First bytes of a hello: the version of the shared format.
 const MAGIC: [u8; 16] = *b"softroce shm 1\0\0";
 
 /// Last part of the name at an address.
 pub(super) const NAME: &str = "shm";
 
-/// Those that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const WAITING: i32 = 128;
 
-/// A socket that is not named yet.
+/// Opens an unnamed socket.
 fn socket() -> io::Result<Socket> {
     Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)
 }
 
-/// The name at an address: an abstract one begins with a zero.
+/// Returns the name at an address; an abstract name begins with a zero.
 fn name(ip: IpAddr) -> io::Result<SockAddr> {
     SockAddr::unix(format!("\0{}", socket_name(ip, NAME)))
 }
 
-/// A connection to whoever listens at an address, without a word.
+/// Connects to the listener at an address, without a hello.
 pub(super) fn knock(at: IpAddr) -> io::Result<Socket> {
     let connection = socket()?;
     connection.connect(&name(at)?)?;
     Ok(connection)
 }
 
-/// Refuses a connection whose other end does not act for this user.
+/// Rejects a connection whose peer belongs to another user.
 fn only_of(user: u32, connection: &Socket) -> io::Result<()> {
     match user::is_same(user, sys::user_of_peer(connection.as_fd())?) {
         true => Ok(()),
@@ -60,7 +60,7 @@ fn only_of(user: u32, connection: &Socket) -> io::Result<()> {
     }
 }
 
-/// Listens for those that send to an address.
+/// Listens for senders to an address.
 pub(super) fn listen(at: IpAddr) -> io::Result<Socket> {
     let listener = socket()?;
     listener.bind(&name(at)?)?;
@@ -68,12 +68,12 @@ pub(super) fn listen(at: IpAddr) -> io::Result<Socket> {
     Ok(listener)
 }
 
-/// Whether a socket of this user listens at an address, which senders would find.
+/// Returns whether a socket of this user listens at an address.
 pub(super) fn is_listened_at(at: IpAddr) -> bool {
     knock(at).is_ok_and(|connection| only_of(sys::user(), &connection).is_ok())
 }
 
-/// Takes the name at an address, as a program may that does not listen there.
+/// Binds the name at an address without listening, as another program may.
 #[cfg(test)]
 pub(super) fn squat(at: IpAddr) -> Socket {
     let socket = socket().unwrap();
@@ -81,18 +81,18 @@ pub(super) fn squat(at: IpAddr) -> Socket {
     socket
 }
 
-/// Somebody that has come; nobody of another user.
+/// Accepts a connection; `None` if its peer belongs to another user.
 pub(super) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
     let (connection, _) = listener.accept()?;
     connection.set_nonblocking(true)?;
     Ok(only_of(sys::user(), &connection).is_ok().then_some(connection))
 }
 
-/// Goes to whoever receives at an address, with a new ring.
+/// Connects to the receiver at an address, with a new ring.
 ///
 /// # Errors
 ///
-/// Nobody listens there, or not for us.
+/// No port of this user listens there.
 pub(super) fn call(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
     let connection = knock(to)?;
     only_of(sys::user(), &connection)?;
@@ -105,11 +105,11 @@ pub(super) fn call(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
     Ok((connection, segment))
 }
 
-/// Takes the hello of somebody that has come, and returns his address and the ring.
+/// Reads the hello of a sender. Returns its address and the ring.
 ///
 /// # Errors
 ///
-/// `WouldBlock` when it is not there yet; any other when it is none.
+/// `WouldBlock` if there is no hello yet; any other if it is invalid.
 pub(super) fn greet(connection: &Socket) -> io::Result<(IpAddr, Segment)> {
     let mut hello = [0; 32];
     let (len, descriptor) = sys::receive_descriptor(connection.as_fd(), &mut hello)?;
@@ -188,13 +188,13 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
-    /// Set for [`one_of_two_users`], to its part and the address.
+    /// Set for [`one_of_two_users`], to its role and the address.
     const PART: &str = "SOFTROCE_TEST_PART";
 
-    /// How long a process may take for its part.
+    /// Longest time that a process may take.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Listens, or calls, in a user namespace in which neither of the users has a number.
+    /// Listens or connects, in a user namespace in which neither of the users has a number.
     #[test]
     #[ignore = "played by unmapped_users_do_not_meet"]
     fn one_of_two_users() {
@@ -205,7 +205,7 @@ mod tests {
                 println!("\nuser {}", sys::user());
                 assert!(wait_readable(&[listener.as_fd()], Some(PATIENCE)).unwrap());
                 println!("\nlets in {}", accept(&listener).unwrap().is_some());
-                // The other end is judged until this is closed.
+                // The peer checks this end until it is closed.
                 io::stdin().read_to_end(&mut Vec::new()).unwrap();
             }
             Some(("calls", ip)) => {
@@ -216,12 +216,12 @@ mod tests {
                 let called = call(ip, ip).map(drop).map_err(|error| error.kind());
                 println!("\ncalled {called:?}");
             }
-            // All ignored tests are run.
+            // Runs of all ignored tests come here too.
             _ => assert_eq!(part, "none"),
         }
     }
 
-    /// Plays a part in the user namespace of a process, as the user that `setpriv` makes of us.
+    /// Starts a process with a role, in the user namespace of another process, as the user that `setpriv` selects.
     fn start(part: &str, setpriv: &[&str], namespace_of: u32) -> Child {
         let mut command = Command::new("setpriv");
         command.args(setpriv).args(["nsenter", "--preserve-credentials", "-U", "-t"]);
@@ -240,7 +240,7 @@ mod tests {
         lines.lines().find_map(|line| Some(line.unwrap().strip_prefix(key)?.to_owned())).unwrap()
     }
 
-    /// Root and another user, both of which the kernel calls by the overflow uid.
+    /// Root and another user, both with the overflow uid.
     #[test]
     #[ignore = "needs root, and makes a user namespace"]
     fn unmapped_users_do_not_meet() {

@@ -1,25 +1,23 @@
-//! A port that reaches other ports of its kind on this machine through shared memory, and everybody else by UDP
-//! sockets.
+//! A port that reaches other ports of its kind on this machine through shared memory, and all others by UDP sockets.
 //!
-//! What a socket carries from one program to another on the same machine the kernel copies in and out, hands through
-//! IP and UDP, and looks up; a message alone takes most of its time there. Two ports of this kind have a ring of
-//! shared memory for each direction instead. What goes through it are the same packets, with the same headers and ICRCs;
-//! but nobody sees them on an interface, as with kernel rxe, which keeps to itself what it sends to itself. A
-//! [`Capture`](super::wrap::capture::Capture) does.
+//! A socket copies datagrams into and out of the kernel, through IP and UDP with their look-ups; that is most of the
+//! time of a single message. Two ports of this kind share a ring of memory for each direction instead. The packets are
+//! the same, with the same headers and ICRCs. They do not appear on an interface; nor do those that kernel rxe sends to
+//! itself. A [`Capture`](super::wrap::capture::Capture) shows them.
 //!
 //! ```text
-//!                       ┌─ Outgoing: has he a port like this? ──▶ ring ──────▶ Incoming ─┐
-//!   bursts ──▶ ShmPort ─┤    (meeting)                                                   ├─▶ buffers
-//!                       └─ everybody else ──▶ UdpPort ──▶ sockets ──▶ UdpPort ───────────┘
+//!                       ┌─ Outgoing: receivers with a ring ──▶ ring ──▶ Incoming ─┐
+//!   bursts ──▶ ShmPort ─┤    (handshake)                                          ├─▶ buffers
+//!                       └─ all others ──▶ UdpPort ──▶ sockets ──▶ UdpPort ────────┘
 //! ```
 //!
-//! A datagram may be lost in a ring as in a socket: when who receives takes nothing out of it for 10 ms.
+//! A ring may lose a datagram, as a socket may: when the receiver takes nothing out of a full ring for 10 ms.
 //!
-//! A ring takes a mebibyte, and of those that send to one address 64 have one at a time.
+//! A ring takes one MiB; at most 64 senders to one address have one.
 //!
 //! Ports of one user in one network namespace connect to each other; in a user namespace, only if it maps that user.
-//! Ports of other users, and ports of other kinds, are reached by UDP. A port that opens later is found within a tenth of
-//! a second.
+//! Ports of other users and of other kinds are reached by UDP. A port that opens later is found within a tenth of a
+//! second.
 
 use std::fmt::Display;
 use std::io;
@@ -48,14 +46,14 @@ mod outgoing;
 mod ring;
 mod user;
 
-/// Who polls, and has received from rings last, asks the socket as often as this: that takes ten times as long as
-/// to look into a ring, and 15 times where the processor is emulated.
+/// While bursts arrive through rings, the port polls the socket in one of this many calls: a socket takes ten times as
+/// long to poll as a ring, 15 times on an emulated CPU.
 const SOCKET_EVERY: u32 = 64;
 
-/// Who polls looks whether somebody has come or gone as often as this.
+/// The port polls for new and disconnected senders in one of this many calls.
 const LOOK_EVERY: u32 = 128;
 
-/// Time after which the port tries again when a ring was full: about the time the receiver takes for a burst.
+/// Time after which the port retries a full ring: about the time that the receiver takes for a burst.
 const RETRY: Duration = Duration::from_micros(50);
 
 /// Reason why other ports do not send to this one through shared memory.
@@ -66,11 +64,11 @@ const RETRY: Duration = Duration::from_micros(50);
     name = socket_name(*ip, meeting::NAME)
 )]
 pub struct NameTaken {
-    /// The port's address.
+    /// Address of the port.
     pub ip: IpAddr,
 }
 
-/// A port that uses shared memory where it can, and the port below elsewhere.
+/// A port that uses shared memory where possible, and otherwise the port below.
 pub type ShmPort<P> = Layer<P, SharedMemory>;
 
 /// The [`Middleware`] of a [`ShmPort`]: rings of shared memory to other ports of its kind.
@@ -79,23 +77,23 @@ pub struct SharedMemory {
     ip: IpAddr,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// Calls of `receive`, around and around.
+    /// Number of calls of `receive`, wrapping.
     calls: u32,
-    /// The next call looks everywhere.
+    /// The next call polls rings, senders and socket.
     looks: bool,
-    /// What came last came through a ring.
+    /// The last datagrams arrived through a ring.
     by_ring: bool,
-    /// When to try again after a ring had no room.
+    /// Time to retry after a full ring.
     retry_at: Option<Instant>,
-    /// Of rings alone.
+    /// Counters of the rings.
     counters: PortCounters,
 }
 
 impl<P: Port> ShmPort<P> {
     /// Opens shared memory above `port`.
     ///
-    /// A program of another user may have the name by which other ports find this one. Then they send by the port
-    /// below: see [`name_taken`](Self::name_taken).
+    /// If a program of another user has the name by which other ports find this one, they send by the port below: see
+    /// [`name_taken`](Self::name_taken).
     ///
     /// # Errors
     ///
@@ -120,7 +118,7 @@ impl<P: Port> ShmPort<P> {
         Self::over(port, rings)
     }
 
-    /// Returns the reason if other ports cannot find this one, because another program has the name for it.
+    /// Returns the reason if other ports cannot find this one, because another program has its name.
     pub fn name_taken(&self) -> Option<NameTaken> {
         let SharedMemory { ip, incoming, .. } = &self.middleware;
         incoming.is_name_taken().then_some(NameTaken { ip: *ip })
@@ -128,7 +126,7 @@ impl<P: Port> ShmPort<P> {
 }
 
 impl SharedMemory {
-    /// Sends bursts that go from one address to one other, and returns how many were taken.
+    /// Sends bursts with one source and one destination, and returns the number taken.
     fn send_run(
         &mut self,
         below: &mut impl Datapath,
@@ -313,14 +311,14 @@ mod tests {
         open_at(&config())
     }
 
-    /// The lengths of what one call receives.
+    /// Returns the lengths of the buffers that one call receives.
     fn received(port: &mut ShmPort) -> Vec<usize> {
         let mut lens = Vec::new();
         port.receive(NOW, &mut |rx| lens.extend(rx.segments().map(<[u8]>::len))).unwrap();
         lens
     }
 
-    /// Everything that has arrived.
+    /// Returns the lengths of all buffers that have arrived.
     fn drained(port: &mut ShmPort) -> Vec<usize> {
         let mut all = Vec::new();
         while !port.arm() || wait_readable(&port.descriptors(), Some(Duration::ZERO)).unwrap() {
@@ -329,7 +327,7 @@ mod tests {
         all
     }
 
-    /// Bursts that a port has sent, of all and through rings, and lost.
+    /// Returns the numbers of bursts that a port has sent: all, through rings, and lost.
     fn sent(port: &ShmPort) -> [u64; 3] {
         let PortCounters { tx_bursts, shm_tx_bursts, shm_lost, .. } = port.counters();
         [tx_bursts, shm_tx_bursts, shm_lost]
@@ -386,7 +384,7 @@ mod tests {
         let mut a = open();
         let at = config();
         let way = path(&mut a, at.ip, 0xc000);
-        // Its sockets are there before its name is.
+        // The other port has its sockets before its name.
         let udp = UdpPort::open(&at).unwrap();
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         let incoming = Incoming::open(at.ip).unwrap();
@@ -460,13 +458,13 @@ mod tests {
         assert_eq!(a.poll_timeout(), Some(NOW + RETRY));
         assert_eq!(a.transmit(NOW + RETRY, &large[16..]), Ok(0));
         assert_eq!(a.receive_queue_bytes(NOW, b.info().ip), Some(16 * 61_696));
-        // Something was taken, so there is hope.
+        // The receiver took a burst, so the sender goes on.
         assert!(!received(&mut b).is_empty());
         assert!(matches!(a.transmit(NOW + PATIENCE, &large), Ok(1..=16)));
         assert_eq!((sent(&a)[2], a.counters().busy), (0, 3));
         assert_eq!(a.transmit(NOW + 2 * PATIENCE, &large), Ok(20));
         assert_eq!(sent(&a)[2], 20);
-        // To somebody else it goes nevertheless.
+        // Other receivers are not affected.
         let mut c = open();
         let other = path(&mut a, c.info().ip, 0xc000);
         assert_eq!(
@@ -511,7 +509,7 @@ mod tests {
         assert_eq!(drained(&mut b), [61]);
         drop(b);
         let mut b = open_at(&at);
-        // Of the one who has gone it is known at the next look.
+        // The sender notices the end at its next check.
         let later = [1, 2, 3].map(|times| NOW + times * AGAIN);
         assert_eq!(a.transmit(later[0], &[burst(way, &[62])]), Ok(1));
         assert_eq!(sent(&a), [2, 1, 0]);
@@ -541,7 +539,7 @@ mod tests {
         let through_rings = 2 * incoming::MOST as u64;
         let found = (counters.rx_buffers, counters.shm_rx_buffers);
         assert_eq!(found, (through_rings + 6, through_rings));
-        // Where one has gone there is room for another.
+        // One that has ended makes room for another.
         senders.remove(0);
         drained(&mut b);
         let last = senders.last_mut().unwrap();
@@ -555,7 +553,7 @@ mod tests {
     fn strangers_at_the_door_do_no_harm() {
         let (mut a, mut b) = (open(), open());
         let call = || meeting::call(a.info().ip, b.info().ip).unwrap();
-        // One says nothing, one says nonsense, one writes it into his ring, and one goes at once.
+        // One sends nothing, one an invalid hello, one an invalid ring, and one closes at once.
         let (_silent, rude) =
             (meeting::knock(b.info().ip).unwrap(), meeting::knock(b.info().ip).unwrap());
         rude.send(&[7; 32]).unwrap();

@@ -1,4 +1,4 @@
-//! Those to whom we send through rings.
+//! Receivers that this port sends to through rings.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,44 +13,44 @@ use super::{incoming, meeting};
 use crate::net::Burst;
 use crate::time::Instant;
 
-/// How long nobody is looked for where there was none.
+/// Interval between attempts to find a receiver at an address.
 pub(super) const AGAIN: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether who receives is still there.
+/// Interval between checks that a receiver still exists.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long who receives may take nothing out of a full ring: he may have lost the CPU. What comes then is
-/// lost, as it would be with a socket, and holds up nothing that goes to others.
+/// Longest time that a receiver may take nothing out of a full ring: it may be waiting for a CPU. Later bursts are
+/// lost, as with a socket, and do not delay those to other receivers.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Addresses of which it is remembered that nobody was there.
+/// Maximum number of cached addresses without a receiver.
 const REMEMBERED: usize = 1024;
 
-/// Those to whom one address sends through rings.
+/// Receivers of bursts from one address through rings.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     ip: IpAddr,
     receivers: Vec<(IpAddr, Receiver)>,
-    /// The place of the one who was sent to last.
+    /// Index of the last receiver.
     last: usize,
-    /// Until when nobody is looked for at other addresses.
+    /// Addresses without a receiver, and the time of the next attempt.
     absent: HashMap<IpAddr, Instant>,
-    /// When receivers that have gone were last removed.
+    /// Time of the last removal of receivers that have ended.
     swept: Instant,
 }
 
-/// Somebody to whom we send.
+/// A receiver with a ring.
 #[derive(Debug)]
 pub(super) struct Receiver {
     connection: Socket,
     writer: Writer,
-    /// When it was looked whether he is there.
+    /// Time of the last check that it exists.
     looked: Instant,
-    /// When the ring was found full, and how many bytes had been taken out of it by then.
+    /// Time at which the ring was found full, and the number of bytes taken out by then.
     full: Option<(Instant, u64)>,
 }
 
-/// He is not there any more, or does not do what he should.
+/// The receiver has ended, or violates the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gone;
 
@@ -60,7 +60,7 @@ impl From<Broken> for Gone {
     }
 }
 
-/// How many bursts were put into a ring, and how many of the next were thrown away because it is full.
+/// Numbers of bursts put into a ring, and of those lost because it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sent {
     pub(super) put: usize,
@@ -68,12 +68,12 @@ pub(super) struct Sent {
 }
 
 impl Outgoing {
-    /// Of what is sent from `ip`.
+    /// Returns the receivers of bursts from `ip`.
     pub(super) fn new(ip: IpAddr) -> Self {
         Self { ip, receivers: Vec::new(), last: 0, absent: HashMap::new(), swept: Instant::ZERO }
     }
 
-    /// Who receives at an address, if that is somebody to send to through a ring.
+    /// Returns the receiver at an address, if it has a port of this kind.
     #[inline]
     pub(super) fn to(&mut self, now: Instant, to: IpAddr) -> Option<&mut Receiver> {
         let is_last = self.receivers.get(self.last).is_some_and(|(ip, _)| *ip == to);
@@ -87,19 +87,19 @@ impl Outgoing {
         self.receivers.iter().position(|(ip, _)| *ip == to)
     }
 
-    /// Bytes that wait in the ring to an address, if there is one.
+    /// Returns the number of bytes in the ring to an address, if there is one.
     pub(super) fn backlog(&mut self, to: IpAddr) -> Option<u64> {
         let place = self.place_of(to)?;
         self.receivers.get_mut(place)?.1.writer.waiting().ok()
     }
 
-    /// Receivers with a ring.
+    /// Returns the number of receivers.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.receivers.len()
     }
 
-    /// Whoever was there has gone, or was one too many there.
+    /// Removes the receiver at an address, which has ended or has no room for a sender.
     pub(super) fn forget(&mut self, now: Instant, to: IpAddr) {
         if let Some(place) = self.place_of(to) {
             let (_, receiver) = self.receivers.swap_remove(place);
@@ -108,8 +108,8 @@ impl Outgoing {
         self.absent.insert(to, now + AGAIN);
     }
 
-    /// Removes receivers that have gone: nothing may ever be sent to them again, and their rings take memory and the
-    /// places of others.
+    /// Removes receivers that have ended: nothing may ever be sent to them again, and their rings take memory and count
+    /// towards the maximum.
     fn sweep(&mut self, now: Instant) {
         if now - self.swept < AGAIN {
             return;
@@ -124,7 +124,7 @@ impl Outgoing {
         });
     }
 
-    /// Looks for somebody, and returns his place.
+    /// Connects to a receiver, and returns its index.
     fn find(&mut self, now: Instant, to: IpAddr) -> Option<usize> {
         if self.absent.get(&to).is_some_and(|until| now < *until) {
             return None;
@@ -151,7 +151,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`Gone`]: those that were sent are lost, and the others are to be sent another way.
+    /// [`Gone`]: bursts in the ring are lost, and the others must be sent by UDP.
     #[inline]
     pub(super) fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<Sent, Gone> {
         if now - self.looked >= LOOK {
@@ -176,7 +176,7 @@ impl Receiver {
         Ok(sent)
     }
 
-    /// The ring is full: whether that is so for long, and nothing was taken out.
+    /// Returns whether the ring has been full for long, and nothing was taken out.
     fn is_stuck(&mut self, now: Instant) -> Result<bool, Gone> {
         let taken = self.writer.taken()?;
         match self.full {
@@ -191,18 +191,18 @@ impl Receiver {
     fn wake(&self) -> Result<(), Gone> {
         match self.connection.send_with_flags(&[1], libc::MSG_NOSIGNAL) {
             Ok(_) => Ok(()),
-            // He has not read what would wake him.
+            // Earlier wake-ups are still unread.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(_) => Err(Gone),
         }
     }
 
-    /// Ends the connection, also where a forked process has it too. The peer may have ended it already.
+    /// Ends the connection for all processes. The peer may have ended it already.
     fn end(&self) {
         let _ = self.connection.shutdown(Shutdown::Both);
     }
 
-    /// Whether he is still there. He never says anything.
+    /// Checks that the receiver exists. It never sends data.
     fn check(&self) -> Result<(), Gone> {
         match self.connection.peek(&mut [MaybeUninit::uninit()]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),

@@ -1,4 +1,4 @@
-//! Bursts in a ring of shared memory ([`spsc`]): one process puts in, another takes out.
+//! Bursts in a ring of shared memory ([`spsc`]) from one process to another.
 //!
 //! The header of a record describes the burst, whose bytes are its data:
 //!
@@ -20,8 +20,7 @@ use crate::sync::spsc::{Consumer, Producer, RECORDS, SharedMemory};
 
 pub(super) use crate::sync::spsc::{Broken, Put};
 
-/// Bytes of the segment of a ring. Its records take as much as a cache holds: a larger ring would be written to and
-/// read from memory.
+/// Length of the segment of a ring. The records fit a CPU cache: a larger ring would go through memory.
 pub(super) const SEGMENT: usize = RECORDS + (1 << 20);
 
 impl SharedMemory for Segment {
@@ -43,7 +42,7 @@ impl SharedMemory for Segment {
     }
 }
 
-/// Fields of a burst beside its bytes.
+/// Fields of a burst besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) len: u16,
@@ -54,7 +53,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Those of a burst; `None` for one that is empty or too long.
+    /// Returns the fields of a burst; `None` if it is empty or too long.
     fn of(burst: &Burst) -> Option<Self> {
         let Path { source_port, traffic_class, hop_limit, .. } = burst.path;
         let len = u16::try_from(burst.data().len()).ok().filter(|len| *len > 0)?;
@@ -70,7 +69,7 @@ impl Head {
         NonZeroU64::new(u64::from_le_bytes(bytes))
     }
 
-    /// Parses a header; an error for one that describes no burst.
+    /// Parses a header; an error if it describes no burst.
     fn parse(header: NonZeroU64) -> Result<Self, Broken> {
         let [l0, l1, s0, s1, p0, p1, traffic_class, hop_limit] = header.get().to_le_bytes();
         let [len, segment_len, source_port] =
@@ -83,62 +82,62 @@ impl Head {
     }
 }
 
-/// The end where bursts are put in.
+/// The sending end of a ring.
 #[derive(Debug)]
 pub(super) struct Writer(Producer<Segment>);
 
 impl Writer {
-    /// That of a new ring.
+    /// Returns the sending end of a new ring.
     pub(super) fn new(segment: Segment) -> Self {
         Self(Producer::new(segment))
     }
 
-    /// Puts a burst in, if there is room.
+    /// Appends a burst, if there is room.
     #[inline]
     pub(super) fn put(&mut self, burst: &Burst) -> Result<Put, Broken> {
         let Some(header) = Head::of(burst).and_then(Head::header) else { return Ok(Put::In) };
         self.0.put(header, burst.data())
     }
 
-    /// Bytes that were taken out so far.
+    /// Returns the number of bytes taken out so far.
     pub(super) fn taken(&mut self) -> Result<u64, Broken> {
         self.0.taken()
     }
 
-    /// Bytes that wait to be taken out.
+    /// Returns the number of bytes in the ring.
     pub(super) fn waiting(&mut self) -> Result<u64, Broken> {
         self.0.waiting()
     }
 
-    /// Whether the reader sleeps and is to be woken for the bursts put in. Returns true once for each sleep.
+    /// Returns whether the reader sleeps and must be woken for the new bursts: true once for each sleep.
     #[inline]
     pub(super) fn wakes(&self) -> Result<bool, Broken> {
         self.0.wakes()
     }
 }
 
-/// The end where bursts are taken out.
+/// The receiving end of a ring.
 #[derive(Debug)]
 pub(super) struct Reader(Consumer<Segment>);
 
 impl Reader {
-    /// That of a ring of which nothing was taken yet.
+    /// Returns the receiving end of a new ring.
     pub(super) fn new(segment: Segment) -> Self {
         Self(Consumer::new(segment))
     }
 
-    /// Whether no burst waits.
+    /// Returns whether the ring is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes a burst out, its bytes to the beginning of `to`, which has room for any.
+    /// Removes a burst and copies its bytes to the beginning of `to`, which has room for any.
     #[inline]
     pub(super) fn take(&mut self, to: &mut [u8]) -> Result<Option<Head>, Broken> {
         self.0.take(to, |header| Head::parse(header).map(|head| (head, head.len.into())))
     }
 
-    /// Asks for a wake-up by the next burst. Returns false when one is there already.
+    /// Requests a wake-up by the next burst. Returns false if one is there already.
     pub(super) fn arm(&self) -> Result<bool, Broken> {
         self.0.arm()
     }
@@ -159,14 +158,14 @@ mod tests {
         (writer, reader)
     }
 
-    /// A ring, and its segment as another process sees it.
+    /// Returns a ring, and its segment as another process sees it.
     fn ring_and_segment() -> (Writer, Reader, Segment) {
         let (ours, descriptor) = Segment::create(SEGMENT).unwrap();
         let other = Segment::open(descriptor.try_clone().unwrap(), SEGMENT).unwrap();
         (Writer::new(ours), Reader::new(Segment::open(descriptor, SEGMENT).unwrap()), other)
     }
 
-    /// A burst of segments of these lengths, each filled with its own number after `first`.
+    /// Returns a burst with segments of these lengths, filled with `first`, `first + 1`, ...
     fn burst(lens: &[usize], first: u8) -> Burst {
         let [source, destination] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(Into::into);
         let path =
@@ -190,7 +189,7 @@ mod tests {
     fn what_is_put_in_comes_out_in_order_and_as_it_was() {
         let (mut writer, mut reader) = ring();
         assert_eq!(taken(&mut reader), None);
-        // Several times around, with ends that fall everywhere.
+        // Several laps around the ring, with varying ends.
         for round in 0..200_u8 {
             let bursts = [
                 burst(&[4112; 15], round),
@@ -266,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever another process writes into the ring, what is taken out is a burst, and the end is reached.
+        /// Returned bursts are valid and the ring ends, whatever another process writes into it.
         #[test]
         fn nonsense_is_broken_or_a_burst(words in proptest::collection::vec((0..512_u64, any::<u64>()), 1..64)) {
             let (_writer, mut reader, segment) = ring_and_segment();

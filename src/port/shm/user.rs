@@ -1,20 +1,20 @@
-//! The users at both ends of a Unix socket.
+//! Users at both ends of a Unix socket.
 //!
-//! In a user namespace the kernel names every user that has no number there by one and the same number, the overflow
-//! uid. Two users that are both called so may be different ones.
+//! In a user namespace the kernel reports every user without a number there as the overflow uid. Two users with that
+//! uid may be different.
 
 use std::fs;
 
 /// Overflow uid of kernels with the default configuration.
 const DEFAULT_OVERFLOW_UID: u32 = 65_534;
 
-/// Whether the kernel's name for the user of a peer says that it is the user with the number `own`, of this process.
+/// Returns whether the reported user of a peer is certainly `own`, the user of this process.
 pub(super) fn is_same(own: u32, peer: u32) -> bool {
     own == peer && is_certain(own, overflow_uid(), || fs::read_to_string("/proc/self/uid_map").ok())
 }
 
-/// Whether no other user may have the number `uid`: it is not the overflow uid, or every user of the system has a
-/// number of its own in this namespace, which has the map `read_map`.
+/// Returns whether only one user can have the number `uid`: it is not the overflow uid, or the namespace, with the map
+/// that `read_map` returns, maps all users.
 fn is_certain(uid: u32, overflow_uid: u32, read_map: impl FnOnce() -> Option<String>) -> bool {
     uid != overflow_uid || read_map().is_some_and(|map| maps_all_users(&map))
 }
@@ -24,11 +24,11 @@ fn overflow_uid() -> u32 {
     told.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
-/// Whether a uid map (`user_namespaces(7)`) has all numbers, as that of the initial namespace.
+/// Returns whether a uid map (`user_namespaces(7)`) maps all numbers, as that of the initial namespace.
 fn maps_all_users(map: &str) -> bool {
     let mut lines = map.lines();
     let first = lines.next().unwrap_or_default().split_ascii_whitespace();
-    // The last number is no user's.
+    // The last number belongs to no user.
     lines.next().is_none() && first.eq(["0", "0", "4294967295"])
 }
 

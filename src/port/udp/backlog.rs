@@ -1,12 +1,13 @@
-//! What waits to be received by another socket of this machine.
+//! Receive queues of other sockets of this machine.
 //!
-//! The kernel tells it to anybody who asks through `sock_diag(7)`, as `ss -um` does; a question takes
-//! a few microseconds.
+//! The kernel reports them through `sock_diag(7)`, as to `ss -um`, without privileges. A request takes a few
+//! microseconds.
 //!
-//! It is asked for the socket that a datagram would reach. Where several share an address, each a shard's,
-//! that depends for this question on the source port alone. So when an address is asked about for the first
-//! time, several source ports are tried; from then on those that led to different sockets, and what is told
-//! is the most that waits at any of them. How many there are nobody says: of two none is missed, of 64 some.
+//! A request names the addresses and ports of a datagram, and the kernel reports the socket that it would reach. Where
+//! several sockets share an address (`SO_REUSEPORT`, one for each shard), the kernel selects one by the source port. So
+//! the first request for an address tries several source ports. Later requests use those that reached different
+//! sockets, and the fullest queue counts. The number of sockets is unknown: of two sockets the probe finds both, of 64
+//! it misses some.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,27 +19,27 @@ use crate::net::ROCE_PORT;
 use crate::sys::{SockDiag, SocketMemory, Unanswered};
 use crate::time::Instant;
 
-/// A way to ask.
+/// Probe for the receive queues of sockets of this machine.
 #[derive(Debug)]
 pub(super) struct Backlogs {
     probe: SockDiag,
-    /// The sockets at each address that was asked about.
+    /// Sockets found at each address.
     known: HashMap<IpAddr, SmallVec<[Known; 1]>>,
 }
 
 /// A socket at an address.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// A question from here is about it.
+    /// Source port of requests that reach it.
     source_port: u16,
-    /// What the kernel tells it from others by.
+    /// The kernel's identifier of the socket.
     cookie: u64,
 }
 
-/// Source ports that are tried.
+/// Source ports that the first request for an address tries.
 const TRIED: RangeInclusive<u16> = 1..=32;
 
-/// Addresses of which something is remembered. When there are more all is forgotten.
+/// Maximum number of addresses in the cache, which is then cleared.
 const REMEMBERED: usize = 1024;
 
 impl Backlogs {
@@ -46,8 +47,8 @@ impl Backlogs {
         Self { probe: SockDiag::new(), known: HashMap::new() }
     }
 
-    /// What the socket at the RoCEv2 port of `to` has; of several the fullest. `None` when no socket of this
-    /// machine has it, or the kernel does not tell, or not now.
+    /// Returns the memory of the socket at the RoCEv2 port of `to`; of several sockets, of the fullest. `None` if no
+    /// socket of this machine has the address, or the kernel does not report it.
     pub(super) fn ask(&mut self, now: Instant, from: IpAddr, to: IpAddr) -> Option<SocketMemory> {
         self.fullest(now, from, to).ok().flatten()
     }
@@ -69,7 +70,7 @@ impl Backlogs {
         for Known { source_port, cookie } in known {
             let found = self.memory(now, (from, source_port), to)?;
             if found.is_none_or(|found| found.cookie != cookie) {
-                // Others have the address by now.
+                // Other sockets have the address by now.
                 self.known.remove(&to);
             }
             let Some(found) = found else { return Ok(None) };
@@ -80,7 +81,7 @@ impl Backlogs {
         Ok(fullest)
     }
 
-    /// What one of the sockets has at the RoCEv2 port of `to`, whichever that is.
+    /// Returns the memory of any of the sockets at the RoCEv2 port of `to`.
     pub(super) fn ask_any(
         &mut self,
         now: Instant,

@@ -1,11 +1,10 @@
 //! A socket that is connected to a peer.
 //!
-//! It knows its route. The others look for theirs with each datagram, which is a tenth of what a short one
-//! takes.
+//! It caches its route. An unconnected socket looks up the route for each datagram, a tenth of the cost of a short one.
 //!
-//! Over IPv4 it also counts the identifications of what it sends, from a number that it tells nobody, and
-//! the ICRC covers them. So an empty datagram goes to ourselves first, by the same count: of that the
-//! kernel hands back a copy with its headers, as it does for those who want to know when a packet left.
+//! Over IPv4 the kernel numbers the packets of a connected socket from a random start (`inet_id`), and the ICRC covers
+//! that identification. To learn it, the socket sends an empty datagram to its own address: the kernel returns a copy
+//! with headers through the error queue, as for transmit timestamps.
 
 use std::io;
 use std::mem;
@@ -21,38 +20,38 @@ use crate::sys::{self, Envelope};
 use crate::wire::encap;
 use crate::wire::icrc::IcrcIdPatch;
 
-/// Bytes that a frame without payload has: more is not looked at.
+/// Length of the copied frame to read, without payload.
 const FRAME_LEN: usize = 128;
 
-/// A socket that sends from a UDP source port to one peer alone.
+/// A socket that sends from a UDP source port to one peer.
 #[derive(Debug)]
 pub(super) struct Connected {
     socket: Socket,
-    /// Where it sends from.
+    /// Address and port that it sends from.
     own: SocketAddr,
     count: Count,
-    /// For a datagram that is sealed anew.
+    /// Copy of a datagram, sealed for its identification.
     sealed: [u8; SHORT],
-    /// How the last was.
+    /// Change of the ICRC for the length of the last datagram.
     renumbering: IcrcIdPatch,
 }
 
-/// What a socket numbers its packets with.
+/// Identification of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Count {
-    /// Nothing: over IPv6.
+    /// None: IPv6.
     Nothing,
-    /// It has not been asked.
+    /// Not known.
     Unknown,
-    /// This is the identification of the next.
+    /// This one.
     Next(u16),
 }
 
 impl Connected {
-    /// Opens one for a path, beside the socket that sends from its port to everybody. `scope` is the
-    /// interface, for link-local destinations.
+    /// Opens a socket for a path, beside the unconnected socket with the same source port. `scope` is the interface,
+    /// for link-local destinations.
     pub(super) fn open(path: &Path, scope: u32, beside: &Socket) -> io::Result<Self> {
-        // Two sockets have one port if both allow it while the second is bound.
+        // Two sockets may share a port if both allow it during the second bind.
         beside.set_reuse_address(true)?;
         let socket = socket::connected(path, scope);
         beside.set_reuse_address(false)?;
@@ -67,28 +66,28 @@ impl Connected {
         })
     }
 
-    /// Whether it numbers its packets.
+    /// Returns whether the kernel numbers its packets.
     pub(super) fn counts(&self) -> bool {
         self.count != Count::Nothing
     }
 
-    /// It may have counted something that nobody knows of.
+    /// Marks the next identification as unknown, as other packets may have used some.
     pub(super) fn doubt(&mut self) {
         if self.counts() {
             self.count = Count::Unknown;
         }
     }
 
-    /// Finds out what it counts next, if that is not known.
+    /// Finds the next identification, if it is unknown.
     ///
     /// # Errors
     ///
-    /// The system does not tell.
+    /// The system does not report it.
     pub(super) fn learn(&mut self) -> io::Result<()> {
         if self.count == Count::Unknown {
-            // That the peer was not there is no answer to what comes now.
+            // Clears an earlier error of the socket, such as an ICMP port unreachable.
             self.socket.take_error()?;
-            // Twice, so as to see that it counts.
+            // Twice, to verify that the kernel counts up.
             let (first, second) = (self.ask()?, self.ask()?);
             if second != first.wrapping_add(1) {
                 return Err(io::ErrorKind::Unsupported.into());
@@ -124,7 +123,7 @@ impl Connected {
         Ok(())
     }
 
-    /// Sends an empty datagram to ourselves, where nobody reads it, and returns its identification.
+    /// Sends an empty datagram to its own address, where the filter drops it, and returns its identification.
     fn ask(&self) -> io::Result<u16> {
         let stamp = |value| {
             let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
@@ -142,14 +141,14 @@ impl Connected {
         identification(frame.get(..len).unwrap_or_default(), self.own).ok_or_else(unknown)
     }
 
-    /// Somebody else has closed the socket. By now its number may be that of a file of theirs, which is not
-    /// to be closed here.
+    /// Drops the socket without closing the descriptor: other code of this process has closed it, and the number may
+    /// belong to another file by now.
     pub(super) fn forget(self) {
         mem::forget(self.socket);
     }
 }
 
-/// The IPv4 identification of an Ethernet frame with a datagram from a socket to itself.
+/// Returns the IPv4 identification of an Ethernet frame with a datagram from a socket to itself.
 fn identification(frame: &[u8], own: SocketAddr) -> Option<u16> {
     let (_, packet) = encap::ethernet(frame).ok()?;
     let datagram = encap::parse_ip(packet).ok()?;

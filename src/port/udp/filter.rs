@@ -4,12 +4,12 @@ use socket2::Socket;
 
 use crate::port::shared::bpf::program;
 
-/// Bytes before the BTH that a UDP socket's program sees.
+/// Bytes before the BTH in the program's view of a buffer.
 const UDP_LEN: u32 = 8;
 
-/// Has the kernel drop what makes no packet. Where it cannot, the engine does.
+/// Attaches the filter. Without it, the engine drops such datagrams.
 pub(super) fn attach(socket: &Socket) {
-    // Not every sandbox has the option.
+    // Some sandboxes lack the option.
     let _ = program(UDP_LEN).is_some_and(|program| socket.attach_filter(&program).is_ok());
 }
 
@@ -23,7 +23,7 @@ mod tests {
     use crate::wire::Opcode;
     use crate::wire::packet::ICRC_LEN;
 
-    /// A datagram of `len` bytes that begins so.
+    /// Returns a datagram of `len` bytes that begins with `head`.
     fn datagram(head: &[u8], len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let head = &head[..head.len().min(len)];
@@ -35,7 +35,7 @@ mod tests {
         opcode.header_len() + ICRC_LEN
     }
 
-    /// One burst a datagram.
+    /// Returns a burst for each datagram.
     fn lone(path: Path, datagrams: &[Vec<u8>]) -> Vec<Burst> {
         let send = |bytes: &Vec<u8>| {
             let mut burst = burst(path, &[]);
@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    /// What arrives of these datagrams and of a last one, behind which nothing is under way.
+    /// Returns the number of these datagrams that arrive before a final one, and of those dropped.
     fn arrived(datagrams: &[Vec<u8>]) -> (usize, u64) {
         let (mut from, mut to) = (open(&config()), open(&config()));
         let path = path(&mut from, to.info().ip, 0xc000);
@@ -107,7 +107,7 @@ mod tests {
                 .collect();
             match gro {
                 true => assert_eq!((&lens[..], to.counters().kernel_drops), (&[8, 3][..], 1)),
-                // Cut first, and each looked at.
+                // The kernel splits the burst before the filter, which checks each datagram.
                 false => assert_eq!((&lens[..], to.counters().kernel_drops), (&[1; 10][..], 9)),
             }
         }

@@ -1,8 +1,7 @@
-//! Multicast groups: a socket each, bound to the group.
+//! Multicast groups: one socket for each, bound to the group.
 //!
-//! A socket that is bound to a host's address receives nothing that is sent to a group. One that is bound
-//! to the group does, as soon as it has joined it (IGMP, MLD), and leaves it when it is closed. Every
-//! process of a host that has joined gets what is sent there.
+//! A socket that is bound to a unicast address receives no datagrams to a group. A socket that is bound to the group
+//! joins it (IGMP, MLD) and leaves it when it is closed. Each process of a host that has joined receives a copy.
 
 use std::io;
 use std::mem;
@@ -15,20 +14,20 @@ use super::{PortConfig, socket};
 use crate::port::JoinError;
 use crate::sys::{self, Readiness};
 
-/// The groups that a port has joined.
+/// Multicast groups that a port has joined.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    /// Tells which of the sockets are readable. There while there are any.
+    /// Epoll instance of the sockets; present while there are any.
     readiness: Option<Readiness>,
     sockets: Vec<(u64, IpAddr, Socket)>,
-    /// Names the sockets to [`Readiness`].
+    /// Next token for [`Readiness`].
     next: u64,
-    /// Datagrams that found no room in sockets which are closed.
+    /// Datagrams that closed sockets dropped for lack of space.
     drops: u64,
 }
 
 impl Groups {
-    /// Joins a group on an interface. `config` is the port's.
+    /// Joins a group on an interface. `config` is that of the port.
     pub(super) fn join(
         &mut self,
         config: &PortConfig,
@@ -56,8 +55,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Joins its groups on another interface, which has the port's address by now. Those that cannot be
-    /// joined there stay as they are.
+    /// Joins the groups on another interface, which has the port's address now. A group that cannot be joined there
+    /// stays on the old one.
     pub(super) fn follow(&mut self, config: &PortConfig, interface: u32) {
         let Some(readiness) = &self.readiness else { return };
         for (token, group, socket) in &mut self.sockets {
@@ -90,7 +89,7 @@ impl Groups {
         self.sockets.is_empty()
     }
 
-    /// The sockets on which something waits, and their groups; the others later.
+    /// Returns the readable sockets and their groups.
     pub(super) fn readable(&self) -> io::Result<impl Iterator<Item = (IpAddr, BorrowedFd<'_>)>> {
         let tokens = self.readiness.as_ref().map(Readiness::readable).transpose()?;
         let find = |token| self.sockets.iter().find(|(of, ..)| *of == token);
@@ -98,24 +97,24 @@ impl Groups {
         Ok(found.map(|(_, group, socket)| (*group, socket.as_fd())))
     }
 
-    /// What is readable when one of the sockets is.
+    /// Returns a descriptor that is readable when one of the sockets is.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.readiness.as_ref().map(Readiness::as_fd)
     }
 
-    /// Datagrams that found no room, so far.
+    /// Returns the number of datagrams dropped for lack of space.
     pub(super) fn drops(&self) -> u64 {
         self.drops + self.sockets.iter().map(|(_, _, socket)| of(socket)).sum::<u64>()
     }
 }
 
-/// A socket that will be closed is looked at no more. A forked process may have it as well, and then it is
-/// not out when it is closed here.
+/// Removes a socket from the epoll instance before it is closed. Closing it does not remove it if a forked process has
+/// it too.
 fn forget(readiness: &Readiness, socket: &Socket) {
     let _ = readiness.remove(socket.as_fd());
 }
 
-/// Datagrams that found no room in a socket. Not every sandbox tells.
+/// Returns the number of datagrams that a socket dropped for lack of space. Some sandboxes do not report it.
 fn of(socket: &Socket) -> u64 {
     sys::drops(socket.as_fd()).unwrap_or(0).into()
 }
@@ -130,7 +129,7 @@ mod tests {
     use crate::port::{Control, Datapath, wait_readable};
     use crate::time::Instant;
 
-    /// A group of this run of the tests.
+    /// Returns a group that no other run of the tests uses.
     fn group(number: u8) -> IpAddr {
         let [.., high, low] = process::id().to_be_bytes();
         Ipv4Addr::new(239, 192 | number, high, low).into()
@@ -171,7 +170,7 @@ mod tests {
             member.join(group).unwrap();
         }
         assert_eq!(member.descriptors().len(), 2, "however many groups there are");
-        // As a forked process would have it.
+        // A forked process would have it too.
         let _held = member.groups.sockets[0].2.try_clone().unwrap();
         member.leave(groups[0]);
         for group in groups {
@@ -191,7 +190,7 @@ mod tests {
         let group = group(5);
         let (mut sender, mut member) = (open(&config()), open(&config()));
         member.join(group).unwrap();
-        // As a forked process would have it.
+        // A forked process would have it too.
         let _held = member.groups.sockets[0].2.try_clone().unwrap();
         let (config, interface) = (member.config.clone(), member.info().interface);
         member.groups.follow(&config, interface);

@@ -1,17 +1,17 @@
 //! A port on ordinary UDP sockets: no root, no capabilities.
 //!
-//! One socket, bound to port 4791 of one address, receives. Packets leave from others, one for each
-//! UDP source port agreed on, none of which is connected: so the kernel gives a packet IPv4
-//! identification 0, and the segments of a burst 0, 1, 2, …, which the sender of an ICRC must know.
-//! Receiving hides the identification, and `wire::icrc` solves for it.
+//! One socket, bound to port 4791 of one address, receives. Each UDP source port that queue pairs use has a socket that
+//! sends. These are unconnected, because the kernel then gives a packet IPv4 identification 0, and the segments of a
+//! burst 0, 1, 2, …; the ICRC covers the identification. The receiver does not see it, and `wire::icrc` computes it
+//! from the ICRC.
 //!
-//! Short datagrams that go to and fro leave from sockets that are connected, and faster (`talks`). Those count
-//! identifications from a number that has to be found out, and what they send is sealed anew for them.
+//! Short messages of a request-response flow leave from connected sockets, which are faster (`connected_flows`). The
+//! kernel numbers their packets from a random start, which the port finds out, and it seals the datagrams for that.
 //!
-//! The receiving socket is bound to its address, so the destination of what it receives is known,
-//! and the source of what the others send is right, without asking the kernel for either.
+//! All sockets are bound to the address, so the port needs no control messages for the destination of received
+//! datagrams and the source of sent ones.
 //!
-//! Each multicast group that is joined has a socket too, which receives.
+//! Each multicast group that the port has joined has a socket too.
 //!
 //! A device with several shards has a port for each of them, at the same address (`steer`).
 
@@ -59,9 +59,8 @@ pub use super::shared::open_error::OpenError;
 pub use super::shared::socket_owner::{SocketOwner, socket_owners};
 pub use route::Route;
 
-/// The receive buffer of the socket that has the RoCEv2 port of `to`, or of one of several, in bytes as its
-/// kernel counts them.
-/// `None` when no socket of this machine has it, or the kernel does not tell.
+/// Returns the receive buffer of a socket at the RoCEv2 port of `to`, in bytes as its kernel counts them. `None` if no
+/// socket of this machine has the address, or the kernel does not report it.
 pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
     Backlogs::new().ask_any(Instant::ZERO, from, to).map(|memory| memory.buffer)
 }
@@ -74,13 +73,13 @@ pub struct UdpPort {
     assumed_mtu: Option<AssumedMtu>,
     intake: Intake,
     groups: Groups,
-    /// Where the system tells of changes, once somebody has asked.
+    /// Watch for changes of interfaces; opened by the first [`poll_link`](Control::poll_link).
     watch: Option<Watch>,
     senders: Senders,
     backlogs: Backlogs,
     backoff: SendBackoff,
     counters: PortCounters,
-    /// What it has in common with the ports of other shards. Last, so that the address is given up when the
+    /// State shared with the ports of other shards. Dropped last, so that the lease of the address ends after the
     /// socket is closed.
     _group: Option<Group>,
 }
@@ -90,8 +89,8 @@ impl UdpPort {
     ///
     /// # Errors
     ///
-    /// When the address is not to be had, above all [`OpenError::InUse`]: another process, or the
-    /// kernel's `rdma_rxe`, serves it.
+    /// [`OpenError`]: the address is not available; [`OpenError::InUse`] if another process or the kernel's `rdma_rxe`
+    /// has it.
     pub fn open(config: &PortConfig) -> Result<Self, OpenError> {
         if config.groups_only {
             return Self::open_for_groups(config);
@@ -99,8 +98,8 @@ impl UdpPort {
         Self::take(config, Self::prepare(config)?, None)
     }
 
-    /// Opens a port that shares the address and receives groups alone. The socket drops what is sent to the address,
-    /// and the kernel does not merge it: it would merge packets of several receivers.
+    /// Opens a port that shares the address and receives groups only. Its unicast socket drops all datagrams and has no
+    /// GRO, which would merge packets of several receivers.
     fn open_for_groups(config: &PortConfig) -> Result<Self, OpenError> {
         let os = |what| move |source| OpenError::Os { ip: config.ip, what, source };
         let prepared = Self::prepare(&PortConfig { gro: false, ..config.clone() })?;
@@ -110,14 +109,13 @@ impl UdpPort {
         Self::take(config, prepared, None)
     }
 
-    /// Opens ports at one address for so many shards, a power of two. The first receives what is for queue
-    /// pairs of shard 0, and so on: see [`Qpn::shard`]. What comes to the wrong one nonetheless is not
-    /// looked at here.
+    /// Opens ports at one address, one for each of `shards` shards, in order of shards: see [`Qpn::shard`]. A port may
+    /// receive datagrams of another shard, which it does not check.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); above all [`OpenError::InUse`]. [`OpenError::Shards`]: the program that chooses among
-    /// sockets looks at low bits, so their number is a power of two, and 64 ([`Qpn::SHARDS`]) at most.
+    /// As [`open`](Self::open). [`OpenError::Shards`]: the number of shards is no power of two, or more than 64
+    /// ([`Qpn::SHARDS`]).
     pub fn open_shards(config: &PortConfig, shards: u8) -> Result<Vec<Self>, OpenError> {
         let ip = config.ip;
         if !shards.is_power_of_two() || shards > Qpn::SHARDS {
@@ -145,7 +143,7 @@ impl UdpPort {
         Ok(ports)
     }
 
-    /// Takes the address for what was prepared.
+    /// Binds the address and makes a port of the prepared socket.
     fn take(
         config: &PortConfig,
         (receiver, info): (Receiver, PortInfo),
@@ -174,16 +172,16 @@ impl UdpPort {
         })
     }
 
-    /// What a port of this configuration would be, whether or not the address can be had.
+    /// Returns the properties of a port with this configuration, whether or not the address is available.
     ///
     /// # Errors
     ///
-    /// The system refuses something that a port cannot do without.
+    /// The system refuses a call that the port needs.
     pub fn survey(config: &PortConfig) -> Result<PortInfo, OpenError> {
         Self::prepare(config).map(|(_, info)| info)
     }
 
-    /// A port's socket that is not bound yet.
+    /// Returns an unbound socket for a port.
     fn prepare(config: &PortConfig) -> Result<(Receiver, PortInfo), OpenError> {
         let ip = config.ip;
         if ip.is_unspecified() || ip.is_multicast() {
@@ -203,7 +201,7 @@ impl UdpPort {
         Ok((receiver, info))
     }
 
-    /// Sends what it can of `bursts`; the first is sent in pieces when it must be.
+    /// Sends a prefix of `bursts`; splits the first one into datagrams if the kernel cannot.
     fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, SendFailure> {
         let Some(first) = bursts.first() else { return Ok(0) };
         let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
@@ -219,7 +217,7 @@ impl UdpPort {
         Ok(1)
     }
 
-    /// Receives what was sent to groups, and returns how many messages that was.
+    /// Receives datagrams to groups, and returns the number of messages.
     fn receive_of_groups(&mut self, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let mut messages = 0;
         for group in self.groups.readable()? {
@@ -228,7 +226,7 @@ impl UdpPort {
         Ok(messages)
     }
 
-    /// Another interface has the address: the old one is gone, or the address has moved.
+    /// Moves the sockets to another interface, which has the address now.
     fn follow(&mut self, interface: u32) {
         socket::multicast_from(self.intake.socket(), self.info.ip, interface);
         self.senders.follow(interface);
@@ -273,7 +271,7 @@ impl Datapath for UdpPort {
             true => 0,
             false => self.intake.receive(&mut self.counters, sink)?,
         };
-        // Most ports have none, and this is asked some million times a second.
+        // Most ports have no groups, and this runs a million times a second.
         let of_groups = if self.groups.is_empty() { 0 } else { self.receive_of_groups(sink)? };
         Ok(messages + of_groups)
     }
@@ -287,7 +285,7 @@ impl Datapath for UdpPort {
     }
 
     fn counters(&self) -> PortCounters {
-        // Not every sandbox has the option.
+        // Some sandboxes lack the option.
         let kernel_drops = u64::from(sys::drops(self.intake.socket().as_fd()).unwrap_or(0));
         PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
     }
@@ -335,7 +333,7 @@ impl Control for UdpPort {
         if !changed {
             return None;
         }
-        // What cannot be asked is taken to be as before.
+        // Without a report of the interface the state counts as unchanged.
         let interface = sys::interface_of(self.info.ip, self.intake.socket().as_fd()).ok()?;
         if let Some(interface) = interface {
             if interface.index != self.info.interface {
@@ -357,7 +355,7 @@ impl Control for UdpPort {
     }
 }
 
-/// The kind of [`UdpPort`]s.
+/// The kind of [`UdpPort`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UdpKind;
 
@@ -410,7 +408,7 @@ pub(super) mod tests {
 
     const NOW: Instant = Instant::ZERO;
 
-    /// An address of the loopback network that no other test uses, nor another run of the tests.
+    /// Returns a loopback address that no other test uses, nor another run of the tests.
     fn fresh_ip() -> IpAddr {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let place =
@@ -432,7 +430,7 @@ pub(super) mod tests {
         Path { source, destination: to, source_port, traffic_class: 0, hop_limit: 64 }
     }
 
-    /// A burst with one segment a length, each a SEND filled with its index, and sealed.
+    /// Returns a sealed burst with one segment for each length: SENDs filled with their index.
     pub(in crate::port) fn burst(path: Path, lens: &[usize]) -> Burst {
         let mut burst = Burst::new();
         burst.reset(path, BurstToken(0));
@@ -461,7 +459,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Receives until `datagrams` are there.
+    /// Receives until `datagrams` have arrived.
     pub(in crate::port) fn receive(port: &mut impl Port, datagrams: usize) -> Vec<Buffer> {
         let mut buffers = Vec::new();
         let mut missing = datagrams;
@@ -572,11 +570,11 @@ pub(super) mod tests {
         assert_eq!((counters.tx_datagrams, counters.gso_refused), (5, 1));
     }
 
-    /// A port at the loopback address of IPv6; `None` where there is no IPv6. There is one such address, so
-    /// tests that run at the same time take turns.
+    /// Returns a port at the loopback address of IPv6; `None` without IPv6. There is one such address, so a file lock
+    /// serializes tests that use it.
     pub(super) fn ipv6_loopback() -> Option<(File, UdpPort)> {
         let lock = std::env::temp_dir().join("softroce-test-ipv6-loopback");
-        // Never cut, should it be another file.
+        // Never truncated, should it be another file.
         let lock = File::options().append(true).create(true).open(lock).unwrap();
         lock.lock().unwrap();
         match UdpPort::open(&PortConfig::new("::1".parse().unwrap())) {

@@ -13,10 +13,10 @@ use crate::port::PortCounters;
 use crate::port::shared::recv_batch::RecvBatchSize;
 use crate::sys::{self, Inbox, Received, integer};
 
-/// Messages to receive in one call from the socket of a group.
+/// Number of messages that one call receives from the socket of a group.
 const GROUP_BATCH: usize = 8;
 
-/// The socket that receives, and what was learnt of how things come.
+/// The receiving socket, with its buffers and its batch size.
 #[derive(Debug)]
 pub(super) struct Intake {
     ip: IpAddr,
@@ -26,7 +26,7 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Of a socket at `ip`.
+    /// Wraps a socket at `ip`.
     pub(super) fn new(ip: IpAddr, socket: Socket) -> Self {
         Self { ip, socket, inbox: Inbox::new(), batch: RecvBatchSize::new() }
     }
@@ -35,12 +35,12 @@ impl Intake {
         &self.socket
     }
 
-    /// So many bytes are being sent at once.
+    /// Reports a send of `bytes` in one call.
     pub(super) fn sends(&mut self, bytes: usize) {
         self.batch.sends(bytes);
     }
 
-    /// Receives what was sent to the address, and returns how many messages that was.
+    /// Receives datagrams to the address, and returns the number of messages.
     pub(super) fn receive(
         &mut self,
         counters: &mut PortCounters,
@@ -55,7 +55,7 @@ impl Intake {
         Ok(got.messages)
     }
 
-    /// Receives what was sent to a group, and returns how many messages that was.
+    /// Receives datagrams to a group, and returns the number of messages.
     pub(super) fn receive_of_group(
         &mut self,
         (group, socket): (IpAddr, BorrowedFd<'_>),
@@ -66,8 +66,8 @@ impl Intake {
         deliver(&self.inbox, filled, group, counters, sink).map(|got| got.messages)
     }
 
-    /// Somebody else has closed the socket. By now its number may be that of a file of theirs, which is not
-    /// to be closed with the port.
+    /// Replaces the socket without closing the descriptor: other code of this process has closed it, and the number may
+    /// belong to another file by now.
     fn forget_socket(&mut self) {
         if let Ok(fresh) = socket::open(self.ip) {
             mem::forget(mem::replace(&mut self.socket, fresh));
@@ -75,14 +75,14 @@ impl Intake {
     }
 }
 
-/// How much was received.
+/// Amounts received by one call.
 struct Got {
     messages: usize,
     datagrams: usize,
     bytes: usize,
 }
 
-/// Hands over what was received at an address.
+/// Passes received messages to `sink`.
 #[inline]
 fn deliver(
     inbox: &Inbox,
@@ -110,7 +110,7 @@ fn deliver(
     Ok(got)
 }
 
-/// What the kernel says of a received message. `None` when it is from no IP address.
+/// Parses the control messages of a received message. `None` if its source is no IP address.
 fn buffer<'a>(message: &Received<'a>, destination: IpAddr) -> Option<RxBuffer<'a>> {
     let source = message.from.get()?;
     let (mut segment_len, mut traffic_class, mut hop_limit) = (message.data.len(), 0, 0);
@@ -143,8 +143,8 @@ mod tests {
     use crate::port::{Control, Datapath, wait_readable};
     use crate::time::Instant;
 
-    /// Who sends reckons with that (`transport::window`): in pieces a burst takes up to ten times as much of the
-    /// receive buffer, and who polled a moment ago may not be there to receive it.
+    /// Senders rely on that (`transport::window`): a split burst takes up to ten times as much of the receive buffer,
+    /// and a thread that polled a moment ago may not poll again to receive it.
     #[test]
     fn a_burst_arrives_whole_however_many_lone_datagrams_were_polled_for_before() {
         let (mut a, mut b) = (open(&config()), open(&config()));
@@ -152,7 +152,7 @@ mod tests {
         let path = path(&mut a, b.info().ip, 0xc000);
         for lens in [&[84][..]; 1000].into_iter().chain([&[1040; 62][..]]) {
             assert_eq!(a.transmit(Instant::ZERO, &[burst(path, lens)]), Ok(1));
-            // Without a word that anybody waits.
+            // Without a notice to the receiver.
             assert!(wait_readable(&b.descriptors(), Some(Duration::from_secs(20))).unwrap());
             let mut came = Vec::new();
             let mut take = |rx: RxBuffer<'_>| came.extend(rx.segments().map(<[u8]>::len));

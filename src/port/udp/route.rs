@@ -1,4 +1,4 @@
-//! How the kernel would send to an address.
+//! Routes of the kernel.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -7,29 +7,28 @@ use std::os::fd::AsFd;
 use crate::net::ROCE_PORT;
 use crate::sys;
 
-/// How the kernel would send to an address.
+/// Route of the kernel to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// The address of ours that it would send from.
+    /// Source address that the kernel selects.
     pub source: IpAddr,
-    /// Bytes of the longest IP packet that it believes to get there: the interface's MTU, the
-    /// route's, or what a router has said lately.
+    /// Path MTU: the MTU of the interface or the route, or one that a router has reported lately.
     pub mtu: usize,
 }
 
 impl Route {
-    /// The way to `destination`, from `source` if it must be that. Nothing is sent.
+    /// Returns the route to `destination`, from `source` if it is given. Nothing is sent.
     ///
     /// # Errors
     ///
-    /// There is no way, or `source` is not an address of this machine.
+    /// There is no route, or `source` is not an address of this machine.
     pub fn to(destination: IpAddr, source: Option<IpAddr>) -> io::Result<Self> {
         let any: IpAddr = match destination {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = UdpSocket::bind(SocketAddr::new(source.unwrap_or(any), 0))?;
-        // The kernel tells these of connected sockets only.
+        // The kernel reports these for connected sockets only.
         socket.connect(SocketAddr::new(destination, ROCE_PORT))?;
         let mtu = sys::path_mtu(socket.as_fd(), destination)?;
         Ok(Self { source: socket.local_addr()?.ip(), mtu })
@@ -43,7 +42,7 @@ mod tests {
     #[test]
     fn the_way_to_this_machine_is_its_loopback_interface() {
         let mtu = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
-        // No IP packet is longer than its length field says.
+        // No IP packet is longer than its length field allows.
         let mtu = mtu.trim().parse::<usize>().unwrap().min(0xffff);
         let to = "127.1.2.3".parse().unwrap();
         let source = "127.0.0.1".parse().unwrap();

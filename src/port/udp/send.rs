@@ -19,30 +19,30 @@ use crate::sys::{self, Envelope, MAX_MESSAGES};
 use crate::time::Instant;
 use crate::wire::icrc;
 
-/// Ports to try when the one that is wanted belongs to another program.
+/// Number of source ports to try if another program has the requested one.
 const ATTEMPTS: u16 = 16;
 
-/// The sockets that packets leave from.
+/// Sockets that packets leave from.
 #[derive(Debug)]
 pub(super) struct Senders {
     ip: IpAddr,
-    /// The interface, for link-local destinations.
+    /// Interface, for link-local destinations.
     scope: u32,
-    /// Whether the kernel cuts bursts.
+    /// The kernel splits bursts (UDP GSO).
     gso: bool,
     sockets: Vec<Sender>,
-    /// Those of the ports that share the address, if any do.
+    /// Sockets shared with the ports of other shards at the same address.
     shared: Option<Sources>,
     envelopes: Box<[Envelope]>,
     talks: Talks,
-    /// For a datagram that is sealed again.
+    /// Copy of a datagram that is sealed again.
     scratch: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Sender {
     port: u16,
-    /// `None`: the one that receives.
+    /// `None`: the receiving socket.
     socket: Option<Arc<Socket>>,
 }
 
@@ -60,7 +60,7 @@ impl Senders {
         }
     }
 
-    /// Opens the socket that sends from `port`; the RoCEv2 port is the receiver's.
+    /// Opens the socket that sends from `port`; the RoCEv2 port is that of the receiving socket.
     pub(super) fn open(&mut self, port: u16) -> io::Result<()> {
         let own = (port != ROCE_PORT).then(|| match &self.shared {
             Some(shared) => shared.get(self.ip, self.scope, port),
@@ -71,7 +71,7 @@ impl Senders {
         Ok(())
     }
 
-    /// What is sent to groups leaves by another interface, which has the address by now.
+    /// Moves the sockets to another interface, which has the address now.
     pub(super) fn follow(&mut self, interface: u32) {
         self.scope = interface;
         self.talks.end();
@@ -80,14 +80,14 @@ impl Senders {
         }
     }
 
-    /// Agrees on `wanted`, one near it when another program has that, or, when there are enough
-    /// sockets, on one that is open.
+    /// Returns the source port to use for `wanted`: itself, one near it if another program has it, or an open one if
+    /// there are enough sockets.
     pub(super) fn agree(&mut self, wanted: u16) -> u16 {
         if self.find(wanted).is_some() {
             return wanted;
         }
         for attempt in 0..ATTEMPTS {
-            // An odd stride visits the whole range.
+            // The odd stride visits the whole range.
             let port = wanted.wrapping_add(attempt.wrapping_mul(0x9e5)) | *SOURCE_PORTS.start();
             if self.sockets.len() >= MAX_SOCKETS {
                 break;
@@ -97,19 +97,19 @@ impl Senders {
             }
         }
         if self.sockets.is_empty() {
-            // Nothing can be opened: send from the socket that receives.
+            // No socket can be opened: send from the receiving socket.
             let _ = self.open(ROCE_PORT);
         }
         let folded = usize::from(wanted) % self.sockets.len().max(1);
         self.sockets.get(folded).map_or(ROCE_PORT, |sender| sender.port)
     }
 
-    /// Every datagram leaves with the identification that it was sealed for.
+    /// Sends every later datagram with the identification that it was sealed for.
     pub(super) fn keep_identifications(&mut self) {
         self.talks.failure();
     }
 
-    /// Sends the bursts at the front that share a source port, and returns how many were taken.
+    /// Sends the leading bursts with the same source port, and returns the number taken.
     pub(super) fn send(
         &mut self,
         now: Instant,
@@ -163,7 +163,7 @@ impl Senders {
         Ok(taken)
     }
 
-    /// Sends one burst by one call, and takes no note of it: [`Port::send_last`](crate::port::Port::send_last).
+    /// Sends one burst by one call, without counting it: [`Port::send_last`](crate::port::Port::send_last).
     pub(super) fn send_last(&mut self, burst: &Burst, receiver: &Socket) {
         if self.check(burst).is_err() || self.in_pieces(burst) {
             return;
@@ -179,8 +179,8 @@ impl Senders {
         let _ = sys::send_one(socket, envelope, burst.data());
     }
 
-    /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those that
-    /// were sealed as a later segment are sealed again.
+    /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those sealed as a later segment
+    /// are sealed again.
     pub(super) fn send_pieces(
         &mut self,
         burst: &Burst,
@@ -209,7 +209,7 @@ impl Senders {
             match sys::send_one(socket, envelope, &self.scratch) {
                 Ok(()) => {}
                 Err(error) if index == 0 => return Err(self.stopped(sender, &error, 1)),
-                // The first are gone and cannot be taken back: the rest is lost, as in a full queue.
+                // Datagrams that the kernel has taken cannot be recalled: the rest is lost, as in a full queue.
                 Err(_) => break,
             }
         }
@@ -217,16 +217,16 @@ impl Senders {
         Ok(())
     }
 
-    /// Why a socket did not send a burst of so many segments.
+    /// Returns the reason why a socket did not send a burst of this many segments.
     fn stopped(&mut self, sender: usize, error: &io::Error, segments: usize) -> SendFailure {
         if sys::is_closed(error) {
-            // By now its number may be that of somebody else's file, which is not to be closed here.
+            // Other code has closed the descriptor, and the number may belong to another file by now.
             mem::forget(self.sockets[sender].socket.take());
         }
         SendFailure::from_os(error, segments)
     }
 
-    /// Whether a burst must go in pieces.
+    /// Returns whether a burst must be split before it is sent.
     pub(super) fn in_pieces(&self, burst: &Burst) -> bool {
         burst.len() > 1 && !self.gso
     }
@@ -246,7 +246,7 @@ impl Senders {
     }
 }
 
-/// Writes the destination and, where they are not the socket's, traffic class and hop limit.
+/// Writes the destination and, where they differ from the socket's, traffic class and hop limit.
 fn address(envelope: &mut Envelope, burst: &Burst, scope: u32) {
     let path = &burst.path;
     envelope.to.set(path.destination, ROCE_PORT, scope);
@@ -260,12 +260,12 @@ fn address(envelope: &mut Envelope, burst: &Burst, scope: u32) {
         envelope.control.push(level, traffic_class, &int(path.traffic_class));
     }
     if path.hop_limit != HOP_LIMIT {
-        // The kernel does not send zero; a packet that should not be routed need not be.
+        // The kernel does not send zero; 1 does not leave the link either.
         envelope.control.push(level, hop_limit, &int(path.hop_limit.max(1)));
     }
 }
 
-/// Asks the kernel to cut the burst.
+/// Requests GSO for the burst.
 fn cut(envelope: &mut Envelope, burst: &Burst) {
     // A burst fits an IP packet, so its segments do.
     let len = u16::try_from(burst.segment_len()).unwrap_or(u16::MAX);

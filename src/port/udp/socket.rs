@@ -1,4 +1,4 @@
-//! Sockets as the ports need them: DF set, options in one place.
+//! UDP sockets with the options that a port needs.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -14,17 +14,17 @@ use crate::port::shared::bpf::DROP;
 use crate::port::shared::receive_buffer::size_receive_buffer;
 use crate::sys::{self, Interface};
 
-/// The TTL or hop limit that needs no control message.
+/// TTL or hop limit that needs no control message.
 pub(super) const HOP_LIMIT: u8 = 64;
 
-/// What a send buffer is asked to hold: a few of the largest bursts.
+/// Requested send buffer: a few bursts of maximum length.
 const SEND_BYTES: usize = 1 << 20;
 
-/// MTU of an interface that cannot be looked up.
+/// Assumed MTU of an interface that cannot be looked up.
 const ETHERNET_MTU: usize = 1500;
 
-/// A datagram socket whose packets have DF and, over IPv4, identification 0 (in a burst the segment's
-/// index): until it is connected, for then it counts from a random start.
+/// Opens a datagram socket whose packets have DF and, while it is unconnected, IPv4 identification 0 (in a burst the
+/// index of the segment).
 pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
     let domain = if ip.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -37,7 +37,7 @@ pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
         socket.set_unicast_hops_v6(u32::from(HOP_LIMIT))?;
     }
-    // Less is good enough, and the kernel's to decide.
+    // A smaller send buffer is sufficient.
     let _ = socket.set_send_buffer_size(SEND_BYTES / 2);
     Ok(socket)
 }
@@ -46,7 +46,7 @@ fn bind(socket: &Socket, ip: IpAddr, scope: u32, port: u16) -> io::Result<()> {
     socket.bind(&address(ip, scope, port))
 }
 
-/// An address with the interface that it is of, if it is of one.
+/// Returns a socket address, with the interface for link-local and multicast addresses.
 fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
     match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => {
@@ -56,7 +56,7 @@ fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
     }
 }
 
-/// Opens a socket that only sends. What a stranger sends to it takes no memory.
+/// Opens a socket that only sends. A filter drops all datagrams that arrive there.
 pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     let socket = open(ip)?;
     socket.set_recv_buffer_size(0)?;
@@ -66,8 +66,8 @@ pub(super) fn sender(ip: IpAddr, scope: u32, port: u16) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Opens a socket that sends along one path only, beside another that has its source port. Whoever may
-/// have the port as well allows it ([`Socket::set_reuse_address`]).
+/// Opens a socket that sends along one path, beside another with the same source port, which must allow that
+/// ([`Socket::set_reuse_address`]).
 pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
     let socket = open(path.source)?;
     // The kernel does not send zero.
@@ -89,10 +89,10 @@ pub(super) fn connected(path: &Path, scope: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// What the socket sends to groups leaves by the interface that has its address, with the TTL or hop
-/// limit of everything else, and reaches this host too.
+/// Sends multicast datagrams by the interface with the socket's address, with the TTL or hop limit of unicast, and
+/// loops them back to this host.
 pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
-    // Not every sandbox has the options; the routes decide then.
+    // Some sandboxes lack the options; the routing table decides then.
     let _ = match ip {
         IpAddr::V4(ip) => socket
             .set_multicast_if_v4(&ip)
@@ -103,8 +103,8 @@ pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
     };
 }
 
-/// Opens a socket that receives what is sent to a multicast group on one interface, whoever else of this
-/// host does so too. `config` is that of the port whose address the interface has.
+/// Opens a socket that receives datagrams to a multicast group on one interface, beside other sockets of this host.
+/// `config` is that of the port whose address the interface has.
 pub(super) fn member(
     config: &PortConfig,
     interface: u32,
@@ -114,13 +114,13 @@ pub(super) fn member(
     let socket = open(group).map_err(at("socket"))?;
     socket.set_reuse_address(true).map_err(at("SO_REUSEADDR"))?;
     take_unchecked(&socket, group).map_err(at("UDP_NO_CHECK6_RX"))?;
-    // A group that others have joined on other interfaces is another group.
+    // Receive only what arrives on the interface of this socket.
     let (level, name) = match group {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
     };
-    // IPv6 before Linux 4.20 has no such option. Of those who have joined the group somewhere, IPv6 does
-    // not ask where: the socket belongs to the interface then, which takes Linux 5.7 or privileges.
+    // IPv6 before Linux 4.20 has no such option, and delivers to members on any interface. So the socket is also bound
+    // to the interface, which takes Linux 5.7 or privileges.
     let _ = set(&socket, level, name, 0);
     let _ = c_int::try_from(interface)
         .map(|interface| set(&socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX, interface));
@@ -130,7 +130,7 @@ pub(super) fn member(
     report_ip_fields(&socket, group);
     bind(&socket, group, interface, ROCE_PORT).map_err(at("bind"))?;
     let joined = match (group, config.ip) {
-        // Where the interface is not known, its address is.
+        // An unknown interface is identified by its address.
         (IpAddr::V4(group), IpAddr::V4(ip)) if interface == 0 => {
             socket.join_multicast_v4(&group, &ip)
         }
@@ -161,8 +161,8 @@ pub(super) struct AssumedMtu {
     source: io::Error,
 }
 
-/// Returns the interface that was looked up for `ip`, or one with the MTU of Ethernet and a warning. Some sandboxes
-/// list no interfaces, and an address may be local without being on one.
+/// Returns the interface that was looked up for `ip`, or a warning and the MTU of Ethernet. Some sandboxes list no
+/// interfaces, and an address may be local without an interface.
 fn known_or_assumed(
     ip: IpAddr,
     found: io::Result<Option<Interface>>,
@@ -177,18 +177,18 @@ fn known_or_assumed(
     }
 }
 
-/// The socket that receives.
+/// An unbound receiving socket.
 pub(super) struct Receiver {
     pub(super) socket: Socket,
-    /// The interface that holds the address.
+    /// The interface that has the address.
     pub(super) interface: Interface,
     pub(super) assumed_mtu: Option<AssumedMtu>,
-    /// Whether datagrams may come merged.
+    /// The kernel may merge received datagrams.
     pub(super) gro: bool,
 }
 
 impl Receiver {
-    /// Not bound yet.
+    /// Opens the socket.
     pub(super) fn new(config: &PortConfig) -> Result<Self, OpenError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
@@ -197,7 +197,7 @@ impl Receiver {
         take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
         multicast_from(&socket, ip, interface.index);
         if !ip.is_loopback() {
-            // Routers mark congestion in it. Not every sandbox has the option.
+            // Routers mark congestion in it. Some sandboxes lack the option.
             let _ = tell_traffic_class(&socket, ip);
         }
         let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
@@ -206,22 +206,22 @@ impl Receiver {
         Ok(Self { socket, interface, assumed_mtu, gro })
     }
 
-    /// Takes the RoCEv2 port of its address.
+    /// Binds the RoCEv2 port of the address.
     pub(super) fn bind(&self, ip: IpAddr) -> Result<(), OpenError> {
         let held = |error| OpenError::bind(ip, error);
         bind(&self.socket, ip, self.interface.index, ROCE_PORT).map_err(held)
     }
 }
 
-/// Has the kernel tell the traffic class of what arrives. This, as the hop limit, takes a fiftieth of
-/// what a small datagram takes.
+/// Enables reports of the traffic class of received datagrams. They cost a fiftieth of a small datagram, as those of
+/// the hop limit do.
 fn tell_traffic_class(socket: &Socket, ip: IpAddr) -> io::Result<()> {
     if ip.is_ipv4() { socket.set_recv_tos_v4(true) } else { socket.set_recv_tclass_v6(true) }
 }
 
-/// Has the kernel tell the traffic class and the hop limit of what arrives from now on.
+/// Enables reports of traffic class and hop limit of received datagrams.
 pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
-    // Not every sandbox has the options, and then the fields stay zero.
+    // Some sandboxes lack the options; the fields stay zero then.
     let _ = tell_traffic_class(socket, ip);
     let _ = match ip {
         IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
@@ -229,15 +229,15 @@ pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
     };
 }
 
-/// Whether the kernel cuts bursts for this socket.
+/// Returns whether the kernel splits bursts for this socket (UDP GSO).
 pub(super) fn cuts_bursts(socket: &Socket) -> bool {
     set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
-/// Of `linux/udp.h`; not in the C libraries' headers.
+/// From `linux/udp.h`; not in the headers of C libraries.
 const UDP_NO_CHECK6_RX: c_int = 102;
 
-/// Of `asm-generic/socket.h`; not in every C library's headers.
+/// From `asm-generic/socket.h`; not in the headers of every C library.
 const SO_BINDTOIFINDEX: c_int = 62;
 
 fn set(socket: &Socket, level: c_int, name: c_int, value: c_int) -> io::Result<()> {

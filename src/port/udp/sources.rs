@@ -1,4 +1,4 @@
-//! The sending sockets that the ports of several shards share.
+//! Sending sockets that the ports of several shards share.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,18 +9,18 @@ use socket2::Socket;
 use super::socket;
 use crate::sync::Mutex;
 
-/// Source ports that sockets are opened for at most; more queue pairs share them.
+/// Maximum number of source ports with a socket; more queue pairs share them.
 pub(super) const MAX_SOCKETS: usize = 64;
 
-/// The sockets that the ports of a group send from, by UDP source port: a port has one socket.
+/// Sending sockets of the ports at one address, by UDP source port.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources(Arc<Mutex<Vec<Source>>>);
 
-/// A UDP source port, and the socket that has it.
+/// A UDP source port and its socket.
 type Source = (u16, Arc<Socket>);
 
 impl Sources {
-    /// The socket that sends from `port`, which is opened if need be.
+    /// Returns the socket that sends from `port`, and opens it if necessary.
     pub(super) fn get(&self, ip: IpAddr, scope: u32, port: u16) -> io::Result<Arc<Socket>> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, socket)) = sources.iter().find(|(of, _)| *of == port) {

@@ -1,13 +1,13 @@
-//! Several sockets at one address, each for queue pairs of one shard.
+//! Reuseport steering: several sockets at one address, one for each shard.
 //!
-//! Sockets that were bound to the same port with `SO_REUSEPORT` are a group, of which the kernel chooses one
-//! for each buffer that arrives, by a classic BPF program: that of the shard which the low bits of the first
-//! packet's destination name. The program returns the place of a socket in the order in which they were
-//! bound. When one of them is closed the last takes its place, so a group is opened whole and closed whole.
+//! Sockets that are bound to one port with `SO_REUSEPORT` form a group. For each buffer that arrives, a classic BPF
+//! program selects one of them: that of the shard in the low bits of the first packet's destination QP. The program
+//! returns an index in the order of the binds. If a socket is closed, the last one takes its index, so the group is
+//! opened and closed as a whole.
 //!
-//! With the option another process of the same user could bind its sockets to the address too, in silence,
-//! and take part of the packets. So the address is [claimed](crate::port::shared::address_lease) first, and bound without the
-//! option once, which finds out whoever knows nothing of claims.
+//! With the option another process of the same user could bind the address too, unnoticed, and receive part of the
+//! packets. So the port takes the [lease](crate::port::shared::address_lease) of the address first, and then binds once
+//! without the option, which fails if a program that takes no leases has the address.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::ids::Qpn;
 use crate::port::shared::address_lease::AddressLease;
 use crate::port::shared::bpf::{AND, DEST_QP_OFFSET, JUMP_IF_EQUAL, LOAD_WORD, RETURN, insn};
 
-/// What the ports of a group have in common.
+/// State that the ports of a group share.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     sources: Sources,
@@ -26,7 +26,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Makes a group that holds the claim of its address.
+    /// Returns a group with the lease of its address.
     pub(super) fn new(claim: AddressLease) -> Self {
         Self { sources: Sources::default(), _claim: Arc::new(claim) }
     }
@@ -38,8 +38,8 @@ impl Group {
 
 const RETURN_IT: u16 = 0x16;
 
-/// Returns the shard of the first packet's destination. It sees a buffer from its BTH on. What is too short for one goes to the first: a
-/// load from behind its end returns 0.
+/// Returns a program that selects the shard of the first packet's destination. It sees a buffer from its BTH on. A
+/// datagram without one goes to the first shard: a load beyond its end returns 0.
 pub(super) fn by_destination(shards: u8) -> [SockFilter; 6] {
     [
         insn(LOAD_WORD, DEST_QP_OFFSET),
@@ -61,7 +61,7 @@ mod tests {
     use crate::time::Instant;
     use crate::wire::Opcode;
 
-    /// Datagrams to queue pairs, in one burst; each has its place in its last byte.
+    /// Returns one burst with datagrams to these queue pairs; the last byte of each is its index.
     fn to(path: Path, destinations: impl IntoIterator<Item = u32>) -> Burst {
         let mut burst = burst(path, &[]);
         for (place, qpn) in (0..).zip(destinations) {
@@ -107,7 +107,7 @@ mod tests {
                 )
             );
         }
-        // Nothing was left behind.
+        // No socket or lease is left.
         assert_eq!(UdpPort::open_shards(&config, 64).unwrap().len(), 64);
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let alone = open(&config);
         in_use(UdpPort::open_shards(&config, 2).map(drop));
         drop(alone);
-        // Somebody who would share it, and has claimed nothing.
+        // A program with the same option that takes no lease.
         let stranger = socket::open(config.ip).unwrap();
         stranger.set_reuse_port(true).unwrap();
         let address: std::net::SocketAddr = (config.ip, crate::net::ROCE_PORT).into();

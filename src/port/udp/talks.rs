@@ -1,13 +1,14 @@
-//! Talks: short datagrams from a source port to a queue pair of a peer, one at a time and one soon after the
-//! other. So are a request and its answer, or the acknowledgements of a stream.
+//! Connected flows: short datagrams from a source port to a queue pair of a peer, one at a time at short intervals,
+//! such as requests and their responses, or the acknowledgements of a stream.
 //!
-//! Each datagram of a talk is waited for, so it leaves from a socket of its own, which is
-//! [connected](super::connected) and faster. What else goes to the queue pair ends the talk: from two sockets
-//! it might be put into two queues, and overtake.
+//! The peer waits for each datagram of such a flow, so it leaves from a [connected](super::connected) socket, which is
+//! faster. A burst or a long datagram to the queue pair ends the flow: packets of two sockets might take two queues and
+//! overtake each other.
 //!
-//! Over IPv4 the socket counts identifications, which a peer that knows our habits takes for damage, until it
-//! has seen the same datagram with the one that it expects. So the first are sent both ways. Those of a reliable
-//! service may be: who gets one twice takes it once. Others have no talks.
+//! Over IPv4 the identifications of the socket count up. A receiver that has learnt that our identifications are 0
+//! takes the first such datagram for corrupted, until it has seen the same one with identification 0. So the first
+//! datagrams are sent from both sockets. Only reliable services tolerate the duplicates; others have no connected
+//! flows.
 
 use std::io;
 use std::mem;
@@ -27,18 +28,18 @@ const MAX_SOCKETS: usize = 8;
 /// Maximum number of flows that are tracked, with and without a connected socket.
 const MAX_TALKS: usize = 2 * MAX_SOCKETS;
 
-/// Datagrams after which it is a talk.
+/// Number of datagrams without a pause after which a flow gets a socket.
 const ENOUGH: u8 = 64;
 
-/// How long nothing is sent in a talk at most. Whoever hears nothing mostly waits longer before he
-/// repeats himself, from the socket of everything else then: so that arrives even if a count was lost.
+/// Longest interval within a flow. A peer that receives nothing mostly waits longer before it retransmits, and its
+/// retransmission is answered from the unconnected socket: that arrives even if the count of identifications was wrong.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A talk that ended after so many more was cut short, maybe because they did not arrive: something on the way
-/// may number them otherwise.
+/// A flow that ends after at most this many datagrams from its socket counts as a failure: a device on the path may
+/// renumber identifications, so that the datagrams are dropped.
 const FEW: u8 = 8;
 
-/// Times in a row that a talk is cut short before it is given up.
+/// Number of failures in a row after which a flow gets no socket any more.
 const TRIES: u8 = 3;
 
 /// Longest time that a paused flow keeps its socket while other flows ask for one: see [`Retention`].
@@ -50,13 +51,13 @@ const RETENTION_HALF_LIFE: Duration = Duration::from_secs(8);
 /// Longest time after which a flow that was refused a socket asks again.
 const MAX_REFUSAL: Duration = Duration::from_millis(128);
 
-/// Datagrams of a talk that are sent both ways: any of them will do, and they may be lost.
+/// Number of datagrams that leave from both sockets: one of them must arrive.
 const BOTH_WAYS: u8 = 3;
 
-/// Who is talked to, from where.
+/// Identity of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct With {
-    /// The destination in the BTH.
+    /// Destination QP in the BTH.
     qpn: [u8; 3],
     path: Path,
 }
@@ -68,63 +69,63 @@ impl With {
     }
 }
 
-/// One talk, or what may become one.
+/// A flow, with or without a connected socket.
 #[derive(Debug)]
 struct Talk {
     with: With,
-    /// When something was last sent.
+    /// Time of the last datagram.
     last: Instant,
-    /// How many datagrams there were without a pause.
+    /// Number of datagrams without a pause.
     datagrams: u8,
-    /// How many of the next are to be sent both ways.
+    /// Number of datagrams still to be sent from both sockets.
     both_ways: u8,
-    /// How often in a row it was cut short; [`TRIES`] as well when the system does not carry it.
+    /// Number of failures in a row; [`TRIES`] also if the system refuses the socket.
     cut_short: u8,
     socket: Option<Connected>,
-    /// Pause before it asks for a socket again; zero as long as it was not refused one.
+    /// Pause before it requests a socket again; zero if it was not refused one.
     refusal: Duration,
-    /// It does not ask for a socket before this time.
+    /// Time before which it requests no socket.
     refused_until: Instant,
 }
 
-/// The talks of a port.
+/// Flows of a port.
 #[derive(Debug, Default)]
 pub(super) struct Talks {
     talks: Vec<Talk>,
     retention: Retention,
-    /// There are to be none.
+    /// Connected sockets are disabled.
     is_off: bool,
 }
 
-/// Where a datagram leaves.
+/// Sockets that a datagram leaves from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outlet {
-    /// From the socket of everything else.
+    /// The unconnected socket.
     Usual,
-    /// There first, and then in a talk too.
+    /// The unconnected socket, and then the connected one too.
     Both(Place),
-    /// In a talk, and if that cannot be, as usual.
+    /// The connected socket; if that fails, the unconnected one.
     Talk(Place),
 }
 
-/// The place of a talk.
+/// Index of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place(usize);
 
 impl Talks {
-    /// There are none from now on.
+    /// Disables connected sockets from now on.
     pub(super) fn failure(&mut self) {
         self.is_off = true;
         self.talks.clear();
     }
 
-    /// Those that there are have ended, because the interface is another.
+    /// Ends all flows, because the interface changed.
     pub(super) fn end(&mut self) {
         self.talks.clear();
     }
 
-    /// These bursts are sent now, to where the first one goes. `scope` is the interface, for link-local
-    /// destinations, and `usual` the socket of everything else from their source port.
+    /// Reports a send of these bursts, all from one source port, and selects the sockets. `scope` is the interface, for
+    /// link-local destinations, and `usual` the unconnected socket.
     pub(super) fn follow(
         &mut self,
         now: Instant,
@@ -160,7 +161,7 @@ impl Talks {
         if talk.both_ways > 0 { Outlet::Both(Place(at)) } else { Outlet::Talk(Place(at)) }
     }
 
-    /// Sends a datagram of a talk. True when it has left.
+    /// Sends a datagram from the connected socket. Returns true if it was sent.
     pub(super) fn send(&mut self, Place(at): Place, burst: &Burst) -> bool {
         let Some(talk) = self.talks.get_mut(at) else { return false };
         let Some(socket) = &mut talk.socket else { return false };
@@ -176,7 +177,7 @@ impl Talks {
         }
     }
 
-    /// Something else is sent to a queue pair.
+    /// Ends the flow to the queue pair of a burst that leaves another way.
     pub(super) fn interrupt(&mut self, burst: &Burst) {
         if !self.talks.is_empty()
             && let Some(at) = With::of(burst).and_then(|with| self.find(with))
@@ -185,7 +186,7 @@ impl Talks {
         }
     }
 
-    /// The first datagram of what may become a talk.
+    /// Tracks a flow from its first datagram.
     fn begin(&mut self, now: Instant, with: With) {
         let talk = Talk::new(now, with);
         let may_end = |talk: &&mut Talk| !talk.holds_place() && talk.is_paused(now);
@@ -286,7 +287,7 @@ impl Talk {
         self.refused_until = now + self.refusal;
     }
 
-    /// The next datagram. True when there were enough.
+    /// Counts a datagram. Returns true if the flow may use a connected socket.
     fn goes_on(&mut self, now: Instant) -> bool {
         if self.is_paused(now) {
             match mem::take(&mut self.datagrams).saturating_sub(ENOUGH) {
@@ -295,7 +296,7 @@ impl Talk {
                 1..=FEW => self.cut_short += 1,
                 _ => self.cut_short = 0,
             }
-            // If anybody has lost count, it is found here.
+            // A wrong count of identifications is corrected here.
             if let Some(socket) = &mut self.socket {
                 socket.doubt();
             }
@@ -309,7 +310,7 @@ impl Talk {
         self.cut_short >= TRIES
     }
 
-    /// Its socket has failed.
+    /// Ends the flow after an error of its socket.
     fn fail(&mut self, error: &io::Error) {
         self.datagrams = 0;
         if sys::is_closed(error)
@@ -323,7 +324,7 @@ impl Talk {
         now.since(self.last) > PAUSE
     }
 
-    /// Sees to it that it has a socket that is ready to send.
+    /// Opens a socket, if necessary, and prepares it to send.
     fn prepare(&mut self, scope: u32, usual: &Socket) -> io::Result<()> {
         let socket = match &mut self.socket {
             Some(socket) => socket,
@@ -337,23 +338,23 @@ impl Talk {
     }
 }
 
-/// Whether it may be part of a talk.
+/// Returns whether a burst may leave from a connected socket.
 fn is_of_talk(burst: &Burst) -> bool {
     burst.len() == 1 && burst.data().len() <= SHORT && may_come_twice(burst.data())
 }
 
-/// Whether who gets a datagram twice is where he is if he gets it once.
+/// Returns whether a duplicate of the datagram does no harm.
 fn may_come_twice(datagram: &[u8]) -> bool {
     let opcode = datagram.first().and_then(|byte| Opcode::from_byte(*byte));
     opcode.is_some_and(|opcode| {
         matches!(opcode.transport(), Transport::Rc | Transport::Xrc)
             && match opcode.operation() {
-                // A second RNR NAK is one try less.
+                // A second RNR NAK consumes a second retry.
                 Operation::Acknowledge => {
                     let syndrome = datagram.get(Bth::LEN).map(|byte| Syndrome::from_byte(*byte));
                     matches!(syndrome, Some(Syndrome::Ack { .. }))
                 }
-                // Its ICRC may be one that cannot be changed.
+                // Its ICRC cannot be updated for another identification.
                 Operation::Flush => false,
                 _ => true,
             }
@@ -378,7 +379,7 @@ mod tests {
         Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
     }
 
-    /// A sealed datagram with this opcode and what follows a BTH, to queue pair 7.
+    /// Returns a sealed datagram to queue pair 7: a BTH with this opcode, then `behind`.
     fn datagram(path: Path, opcode: Opcode, behind: &[u8]) -> Burst {
         let mut burst = Burst::new();
         burst.reset(path, BurstToken(0));
@@ -389,7 +390,7 @@ mod tests {
         burst
     }
 
-    /// A port that sends to another, at a time of its own.
+    /// A port that sends to another, with a clock of its own.
     struct Pair {
         port: UdpPort,
         peer: UdpPort,
@@ -414,7 +415,7 @@ mod tests {
             assert_eq!(self.port.transmit(self.now, bursts), Ok(1));
         }
 
-        /// Sends it, and tells what came: each time the verdict of who expects identification 0.
+        /// Sends it and returns the ICRC verdicts of a receiver that expects identification 0.
         fn sent(&mut self, burst: &Burst) -> Vec<Verdict> {
             let before = self.port.counters().tx_datagrams;
             self.send(burst);
@@ -428,7 +429,7 @@ mod tests {
             datagram(self.path, Opcode::RcSendOnly, &[1; 64])
         }
 
-        /// The same, to another queue pair.
+        /// Returns the same message to another queue pair.
         fn message_to(&self, qpn: u8) -> Burst {
             let mut bytes = self.message().data().to_vec();
             bytes[7] = qpn;
@@ -439,7 +440,7 @@ mod tests {
             burst
         }
 
-        /// Sends messages until there is a talk, and one more, of which it returns the identification.
+        /// Sends messages until the flow has a socket, and one more, whose identification it returns.
         fn talk(&mut self) -> u16 {
             let message = self.message();
             for _ in 0..ENOUGH + usize::from(BOTH_WAYS) {
@@ -457,7 +458,7 @@ mod tests {
         }
     }
 
-    /// The identification of a datagram, by the verdict of a receiver that expects 0.
+    /// Returns the identification of a datagram, from the verdict of a receiver that expects 0.
     fn identification(verdict: Verdict) -> u16 {
         match verdict {
             Verdict::Good => 0,
@@ -578,12 +579,12 @@ mod tests {
         assert!(goes_on(&mut pair, many));
     }
 
-    /// How many sockets were opened: the first datagrams from each are sent both ways.
+    /// Returns the number of sockets opened: the first datagrams from each are sent twice.
     fn opened(pair: &Pair) -> u64 {
         pair.port.counters().tx_copies / u64::from(BOTH_WAYS)
     }
 
-    /// So many flows send in turn, each long enough for a socket, so often. Returns the sockets opened.
+    /// Alternates between this many flows, each long enough for a socket. Returns the number of sockets opened.
     fn alternate(pair: &mut Pair, flows: u8, rounds: usize) -> u64 {
         let before = opened(pair);
         let bursts: Vec<_> = (0..flows).map(|qpn| pair.message_to(qpn)).collect();
@@ -603,7 +604,7 @@ mod tests {
         let mut pair = Pair::new();
         let first = alternate(&mut pair, 32, 10);
         assert!((8..24).contains(&first), "{first} sockets");
-        // Ever fewer, and those that have sockets send from them.
+        // Fewer and fewer; flows with a socket send from it.
         assert_eq!(alternate(&mut pair, 32, 10), 0);
         assert!(pair.port.counters().tx_connected > 0);
     }
