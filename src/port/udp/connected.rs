@@ -3,7 +3,7 @@
 //! It caches its route. An unconnected socket looks up the route for each datagram, a tenth of the cost of a short one.
 //!
 //! Over IPv4 the kernel numbers the packets of a connected socket from a random start (`inet_id`), and the ICRC covers
-//! that identification. To learn it, the socket sends an empty datagram to its own address: the kernel returns a copy
+//! that identification. To find_next_id it, the socket sends an empty datagram to its own address: the kernel returns a copy
 //! with headers through the error queue, as for transmit timestamps.
 
 use std::io;
@@ -21,7 +21,7 @@ use crate::wire::encap;
 use crate::wire::icrc::IcrcIdPatch;
 
 /// Length of the copied frame to read, without payload.
-const FRAME_LEN: usize = 128;
+const MAX_FRAME_HEADERS: usize = 128;
 
 /// A socket that sends from a UDP source port to one peer.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Connected {
     socket: Socket,
     /// Address and port that it sends from.
     own: SocketAddr,
-    count: Count,
+    next_id: NextId,
     /// Copy of a datagram, sealed for its identification.
     sealed: [u8; SHORT],
     /// Change of the ICRC for the length of the last datagram.
@@ -38,13 +38,13 @@ pub(super) struct Connected {
 
 /// Identification of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Count {
+enum NextId {
     /// None: IPv6.
-    Nothing,
+    NotNumbered,
     /// Not known.
     Unknown,
     /// This one.
-    Next(u16),
+    Known(u16),
 }
 
 impl Connected {
@@ -56,25 +56,25 @@ impl Connected {
         let socket = socket::connected(path, scope);
         beside.set_reuse_address(false)?;
         let socket = socket?;
-        let is_counted = path.destination.is_ipv4();
+        let is_ipv4 = path.destination.is_ipv4();
         Ok(Self {
             socket,
             own: SocketAddr::new(path.source, path.source_port),
-            count: if is_counted { Count::Unknown } else { Count::Nothing },
+            next_id: if is_ipv4 { NextId::Unknown } else { NextId::NotNumbered },
             sealed: [0; SHORT],
             renumbering: IcrcIdPatch::for_len(0),
         })
     }
 
     /// Returns whether the kernel numbers its packets.
-    pub(super) fn counts(&self) -> bool {
-        self.count != Count::Nothing
+    pub(super) fn is_numbered(&self) -> bool {
+        self.next_id != NextId::NotNumbered
     }
 
     /// Marks the next identification as unknown, as other packets may have used some.
-    pub(super) fn doubt(&mut self) {
-        if self.counts() {
-            self.count = Count::Unknown;
+    pub(super) fn invalidate_next_id(&mut self) {
+        if self.is_numbered() {
+            self.next_id = NextId::Unknown;
         }
     }
 
@@ -83,29 +83,29 @@ impl Connected {
     /// # Errors
     ///
     /// The system does not report it.
-    pub(super) fn learn(&mut self) -> io::Result<()> {
-        if self.count == Count::Unknown {
+    pub(super) fn find_next_id(&mut self) -> io::Result<()> {
+        if self.next_id == NextId::Unknown {
             // Clears an earlier error of the socket, such as an ICMP port unreachable.
             self.socket.take_error()?;
-            // Twice, to verify that the kernel counts up.
-            let (first, second) = (self.ask()?, self.ask()?);
+            // Twice, to verify that the kernel is_numbered up.
+            let (first, second) = (self.probe_id()?, self.probe_id()?);
             if second != first.wrapping_add(1) {
                 return Err(io::ErrorKind::Unsupported.into());
             }
-            self.count = Count::Next(second.wrapping_add(1));
+            self.next_id = NextId::Known(second.wrapping_add(1));
         }
         Ok(())
     }
 
     /// Sends a [short](SHORT) datagram that was sealed for identification 0.
     pub(super) fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
-        let sent = match self.count {
-            Count::Nothing => sys::send_to_peer(self.socket.as_fd(), datagram),
-            Count::Unknown => Err(io::ErrorKind::InvalidInput.into()),
-            Count::Next(id) => self.send_as(id, datagram),
+        let sent = match self.next_id {
+            NextId::NotNumbered => sys::send_to_peer(self.socket.as_fd(), datagram),
+            NextId::Unknown => Err(io::ErrorKind::InvalidInput.into()),
+            NextId::Known(id) => self.send_as(id, datagram),
         };
         if sent.is_err() {
-            self.doubt();
+            self.invalidate_next_id();
         }
         sent
     }
@@ -119,12 +119,12 @@ impl Connected {
         }
         self.renumbering.apply(id, sealed);
         sys::send_to_peer(self.socket.as_fd(), sealed)?;
-        self.count = Count::Next(id.wrapping_add(1));
+        self.next_id = NextId::Known(id.wrapping_add(1));
         Ok(())
     }
 
     /// Sends an empty datagram to its own address, where the filter drops it, and returns its identification.
-    fn ask(&self) -> io::Result<u16> {
+    fn probe_id(&self) -> io::Result<u16> {
         let stamp = |value| {
             let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
             sys::set_option(self.socket.as_fd(), level, name, value)
@@ -135,7 +135,7 @@ impl Connected {
         let sent = sys::send_one(self.socket.as_fd(), &to_ourselves, &[]);
         stamp(0)?;
         sent?;
-        let mut frame = [0; FRAME_LEN];
+        let mut frame = [0; MAX_FRAME_HEADERS];
         let len = sys::receive_error(self.socket.as_fd(), &mut frame)?;
         let unknown = || io::Error::from(io::ErrorKind::InvalidData);
         identification(frame.get(..len).unwrap_or_default(), self.own).ok_or_else(unknown)

@@ -45,6 +45,7 @@ use steer::Group;
 
 mod backlog;
 mod connected;
+mod connected_flows;
 pub(super) mod filter;
 mod groups;
 mod receive;
@@ -53,7 +54,6 @@ pub(super) mod send;
 pub(super) mod socket;
 mod sources;
 mod steer;
-mod talks;
 
 pub use super::shared::open_error::OpenError;
 pub use super::shared::socket_owner::{SocketOwner, socket_owners};

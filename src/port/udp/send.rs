@@ -9,9 +9,9 @@ use std::sync::Arc;
 use libc::c_int;
 use socket2::Socket;
 
+use super::connected_flows::{ConnectedFlows, SendSockets};
 use super::socket::{self, HOP_LIMIT};
 use super::sources::{MAX_SOCKETS, Sources};
-use super::talks::{Outlet, Talks};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
 use crate::port::shared::send_failure::SendFailure;
 use crate::port::{PortCounters, SOURCE_PORTS};
@@ -34,7 +34,7 @@ pub(super) struct Senders {
     /// Sockets shared with the ports of other shards at the same address.
     shared: Option<Sources>,
     envelopes: Box<[Envelope]>,
-    talks: Talks,
+    flows: ConnectedFlows,
     /// Copy of a datagram that is sealed again.
     scratch: Vec<u8>,
 }
@@ -55,7 +55,7 @@ impl Senders {
             sockets: Vec::new(),
             shared,
             envelopes: vec![Envelope::default(); MAX_MESSAGES].into_boxed_slice(),
-            talks: Talks::default(),
+            flows: ConnectedFlows::default(),
             scratch: Vec::new(),
         }
     }
@@ -74,7 +74,7 @@ impl Senders {
     /// Moves the sockets to another interface, which has the address now.
     pub(super) fn follow(&mut self, interface: u32) {
         self.scope = interface;
-        self.talks.end();
+        self.flows.end();
         for socket in self.sockets.iter().filter_map(|sender| sender.socket.as_ref()) {
             socket::multicast_from(socket, self.ip, interface);
         }
@@ -106,7 +106,7 @@ impl Senders {
 
     /// Sends every later datagram with the identification that it was sealed for.
     pub(super) fn keep_identifications(&mut self) {
-        self.talks.failure();
+        self.flows.disable();
     }
 
     /// Sends the leading bursts with the same source port, and returns the number taken.
@@ -126,12 +126,14 @@ impl Senders {
         let Some(sender) = self.find(port) else {
             return Err(SendFailure::Refused(TransmitErrorKind::Other));
         };
-        let outlet = match &self.sockets[sender].socket {
-            Some(usual) if self.shared.is_none() => self.talks.follow(now, run, self.scope, usual),
-            _ => Outlet::Usual,
+        let sockets_of_burst = match &self.sockets[sender].socket {
+            Some(unconnected) if self.shared.is_none() => {
+                self.flows.follow(now, run, self.scope, unconnected)
+            }
+            _ => SendSockets::Unconnected,
         };
-        if let Outlet::Talk(talk) = outlet
-            && self.talks.send(talk, first)
+        if let SendSockets::Connected(flow) = sockets_of_burst
+            && self.flows.send(flow, first)
         {
             counters.sent(first);
             counters.tx_connected += 1;
@@ -153,8 +155,8 @@ impl Senders {
         for burst in &run[..taken] {
             counters.sent(burst);
         }
-        if let Outlet::Both(talk) = outlet
-            && self.talks.send(talk, first)
+        if let SendSockets::Both(flow) = sockets_of_burst
+            && self.flows.send(flow, first)
         {
             counters.sent(first);
             counters.tx_connected += 1;
@@ -188,7 +190,7 @@ impl Senders {
         counters: &mut PortCounters,
     ) -> Result<(), SendFailure> {
         self.check(burst)?;
-        self.talks.interrupt(burst);
+        self.flows.interrupt(burst);
         let path = &burst.path;
         let Some(sender) = self.find(path.source_port) else {
             return Err(SendFailure::Refused(TransmitErrorKind::Other));

@@ -26,21 +26,21 @@ use crate::wire::{Bth, Opcode, Operation, Syndrome, Transport};
 const MAX_SOCKETS: usize = 8;
 
 /// Maximum number of flows that are tracked, with and without a connected socket.
-const MAX_TALKS: usize = 2 * MAX_SOCKETS;
+const MAX_TRACKED_FLOWS: usize = 2 * MAX_SOCKETS;
 
 /// Number of datagrams without a pause after which a flow gets a socket.
-const ENOUGH: u8 = 64;
+const DATAGRAMS_BEFORE_SOCKET: u8 = 64;
 
 /// Longest interval within a flow. A peer that receives nothing mostly waits longer before it retransmits, and its
 /// retransmission is answered from the unconnected socket: that arrives even if the count of identifications was wrong.
-const PAUSE: Duration = Duration::from_millis(1);
+const MAX_FLOW_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A flow that ends after at most this many datagrams from its socket counts as a failure: a device on the path may
 /// renumber identifications, so that the datagrams are dropped.
-const FEW: u8 = 8;
+const MAX_DATAGRAMS_OF_FAILURE: u8 = 8;
 
 /// Number of failures in a row after which a flow gets no socket any more.
-const TRIES: u8 = 3;
+const MAX_FAILURES: u8 = 3;
 
 /// Longest time that a paused flow keeps its socket while other flows ask for one: see [`Retention`].
 const MAX_RETENTION: Duration = Duration::from_secs(8);
@@ -49,20 +49,20 @@ const MAX_RETENTION: Duration = Duration::from_secs(8);
 const RETENTION_HALF_LIFE: Duration = Duration::from_secs(8);
 
 /// Longest time after which a flow that was refused a socket asks again.
-const MAX_REFUSAL: Duration = Duration::from_millis(128);
+const MAX_REFUSAL_TIME: Duration = Duration::from_millis(128);
 
 /// Number of datagrams that leave from both sockets: one of them must arrive.
-const BOTH_WAYS: u8 = 3;
+const DUPLICATED_DATAGRAMS: u8 = 3;
 
 /// Identity of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct With {
+struct FlowId {
     /// Destination QP in the BTH.
     qpn: [u8; 3],
     path: Path,
 }
 
-impl With {
+impl FlowId {
     fn of(burst: &Burst) -> Option<Self> {
         let [.., q0, q1, q2]: [u8; 8] = *burst.data().first_chunk()?;
         Some(Self { qpn: [q0, q1, q2], path: burst.path })
@@ -71,16 +71,16 @@ impl With {
 
 /// A flow, with or without a connected socket.
 #[derive(Debug)]
-struct Talk {
-    with: With,
+struct ConnectedFlow {
+    id: FlowId,
     /// Time of the last datagram.
     last: Instant,
     /// Number of datagrams without a pause.
     datagrams: u8,
     /// Number of datagrams still to be sent from both sockets.
-    both_ways: u8,
-    /// Number of failures in a row; [`TRIES`] also if the system refuses the socket.
-    cut_short: u8,
+    duplicates_left: u8,
+    /// Number of failures in a row; [`MAX_FAILURES`] also if the system refuses the socket.
+    failures: u8,
     socket: Option<Connected>,
     /// Pause before it requests a socket again; zero if it was not refused one.
     refusal: Duration,
@@ -90,8 +90,8 @@ struct Talk {
 
 /// Flows of a port.
 #[derive(Debug, Default)]
-pub(super) struct Talks {
-    talks: Vec<Talk>,
+pub(super) struct ConnectedFlows {
+    flows: Vec<ConnectedFlow>,
     retention: Retention,
     /// Connected sockets are disabled.
     is_off: bool,
@@ -99,79 +99,83 @@ pub(super) struct Talks {
 
 /// Sockets that a datagram leaves from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outlet {
+pub(super) enum SendSockets {
     /// The unconnected socket.
-    Usual,
+    Unconnected,
     /// The unconnected socket, and then the connected one too.
-    Both(Place),
+    Both(FlowIndex),
     /// The connected socket; if that fails, the unconnected one.
-    Talk(Place),
+    Connected(FlowIndex),
 }
 
 /// Index of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(usize);
+pub(super) struct FlowIndex(usize);
 
-impl Talks {
+impl ConnectedFlows {
     /// Disables connected sockets from now on.
-    pub(super) fn failure(&mut self) {
+    pub(super) fn disable(&mut self) {
         self.is_off = true;
-        self.talks.clear();
+        self.flows.clear();
     }
 
     /// Ends all flows, because the interface changed.
     pub(super) fn end(&mut self) {
-        self.talks.clear();
+        self.flows.clear();
     }
 
     /// Reports a send of these bursts, all from one source port, and selects the sockets. `scope` is the interface, for
-    /// link-local destinations, and `usual` the unconnected socket.
+    /// link-local destinations, and `unconnected` the unconnected socket.
     pub(super) fn follow(
         &mut self,
         now: Instant,
         bursts: &[Burst],
         scope: u32,
-        usual: &Socket,
-    ) -> Outlet {
+        unconnected: &Socket,
+    ) -> SendSockets {
         if self.is_off {
-            return Outlet::Usual;
+            return SendSockets::Unconnected;
         }
         let [burst] = bursts else {
             bursts.iter().for_each(|burst| self.interrupt(burst));
-            return Outlet::Usual;
+            return SendSockets::Unconnected;
         };
-        if !is_of_talk(burst) {
+        if !may_use_connected_socket(burst) {
             self.interrupt(burst);
-            return Outlet::Usual;
+            return SendSockets::Unconnected;
         }
-        let Some(with) = With::of(burst) else { return Outlet::Usual };
-        let Some(at) = self.find(with) else {
-            self.begin(now, with);
-            return Outlet::Usual;
+        let Some(id) = FlowId::of(burst) else { return SendSockets::Unconnected };
+        let Some(at) = self.find(id) else {
+            self.begin(now, id);
+            return SendSockets::Unconnected;
         };
-        if !self.talks[at].goes_on(now) || !self.has_room_for(at, now) {
-            return Outlet::Usual;
+        if !self.flows[at].count_datagram(now) || !self.has_room_for(at, now) {
+            return SendSockets::Unconnected;
         }
-        let talk = &mut self.talks[at];
-        if let Err(error) = talk.prepare(scope, usual) {
-            talk.fail(&error);
-            talk.cut_short = TRIES;
-            return Outlet::Usual;
+        let flow = &mut self.flows[at];
+        if let Err(error) = flow.prepare(scope, unconnected) {
+            flow.fail(&error);
+            flow.failures = MAX_FAILURES;
+            return SendSockets::Unconnected;
         }
-        if talk.both_ways > 0 { Outlet::Both(Place(at)) } else { Outlet::Talk(Place(at)) }
+        if flow.duplicates_left > 0 {
+            SendSockets::Both(FlowIndex(at))
+        } else {
+            SendSockets::Connected(FlowIndex(at))
+        }
     }
 
     /// Sends a datagram from the connected socket. Returns true if it was sent.
-    pub(super) fn send(&mut self, Place(at): Place, burst: &Burst) -> bool {
-        let Some(talk) = self.talks.get_mut(at) else { return false };
-        let Some(socket) = &mut talk.socket else { return false };
+    pub(super) fn send(&mut self, FlowIndex(at): FlowIndex, burst: &Burst) -> bool {
+        let Some(flow) = self.flows.get_mut(at) else { return false };
+        let Some(socket) = &mut flow.socket else { return false };
         match socket.send(burst.data()) {
             Ok(()) => {
-                talk.both_ways = talk.both_ways.saturating_sub(1);
+                flow.duplicates_left = flow.duplicates_left.saturating_sub(1);
                 true
             }
             Err(error) => {
-                talk.fail(&error);
+                flow.fail(&error);
                 false
             }
         }
@@ -179,61 +183,63 @@ impl Talks {
 
     /// Ends the flow to the queue pair of a burst that leaves another way.
     pub(super) fn interrupt(&mut self, burst: &Burst) {
-        if !self.talks.is_empty()
-            && let Some(at) = With::of(burst).and_then(|with| self.find(with))
+        if !self.flows.is_empty()
+            && let Some(at) = FlowId::of(burst).and_then(|with| self.find(id))
         {
-            self.talks[at].datagrams = 0;
+            self.flows[at].datagrams = 0;
         }
     }
 
     /// Tracks a flow from its first datagram.
-    fn begin(&mut self, now: Instant, with: With) {
-        let talk = Talk::new(now, with);
-        let may_end = |talk: &&mut Talk| !talk.holds_place() && talk.is_paused(now);
-        if self.talks.len() < MAX_TALKS {
-            self.talks.push(talk);
-        } else if let Some(ended) = self.talks.iter_mut().find(may_end) {
-            *ended = talk;
+    fn begin(&mut self, now: Instant, id: FlowId) {
+        let flow = ConnectedFlow::new(now, id);
+        let may_end = |flow: &&mut ConnectedFlow| !flow.counts_as_socket() && flow.is_paused(now);
+        if self.flows.len() < MAX_TRACKED_FLOWS {
+            self.flows.push(flow);
+        } else if let Some(ended) = self.flows.iter_mut().find(may_end) {
+            *ended = flow;
         }
     }
 
     /// Whether a flow has a socket or may open one. At the maximum it displaces the flow that has paused longest, if
     /// that is longer than the retention time.
     fn has_room_for(&mut self, at: usize, now: Instant) -> bool {
-        let Some(talk) = self.talks.get(at) else { return false };
-        if talk.holds_place() {
+        let Some(flow) = self.flows.get(at) else { return false };
+        if flow.counts_as_socket() {
             return true;
         }
-        if now < talk.refused_until {
+        if now < flow.refused_until {
             return false;
         }
-        let socket_owners = || self.talks.iter().enumerate().filter(|(_, talk)| talk.holds_place());
-        if socket_owners().count() < MAX_SOCKETS {
+        let with_socket =
+            || self.flows.iter().enumerate().filter(|(_, flow)| flow.counts_as_socket());
+        if with_socket().count() < MAX_SOCKETS {
             return true;
         }
-        let paused = socket_owners().min_by_key(|(_, talk)| talk.last);
+        let paused = with_socket().min_by_key(|(_, flow)| flow.last);
         let retained = self.retention.at(now);
-        match paused.filter(|(_, talk)| now.since(talk.last) > retained).map(|(at, _)| at) {
+        match paused.filter(|(_, flow)| now.since(flow.last) > retained).map(|(at, _)| at) {
             Some(paused) => {
-                self.talks[paused] = Talk::new(self.talks[paused].last, self.talks[paused].with);
+                self.flows[paused] =
+                    ConnectedFlow::new(self.flows[paused].last, self.flows[paused].id);
                 self.retention.displaced(now);
                 true
             }
             None => {
-                self.talks[at].refuse(now);
+                self.flows[at].refuse(now);
                 false
             }
         }
     }
 
-    fn find(&self, with: With) -> Option<usize> {
-        self.talks.iter().position(|talk| talk.with == with)
+    fn find(&self, id: FlowId) -> Option<usize> {
+        self.flows.iter().position(|flow| flow.id == id)
     }
 }
 
 /// The time that a paused flow keeps its socket although another flow asks for one.
 ///
-/// It is [`PAUSE`] at first, so that sockets of flows that have ended are soon free. Each displacement doubles it: where
+/// It is [`MAX_FLOW_INTERVAL`] at first, so that sockets of flows that have ended are soon free. Each displacement doubles it: where
 /// more flows than sockets alternate, few displacements follow each other.
 #[derive(Debug)]
 struct Retention {
@@ -244,7 +250,7 @@ struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { time: PAUSE, displaced: Instant::ZERO }
+        Self { time: MAX_FLOW_INTERVAL, displaced: Instant::ZERO }
     }
 }
 
@@ -252,7 +258,7 @@ impl Retention {
     fn at(&self, now: Instant) -> Duration {
         let half_lives = now.since(self.displaced).as_nanos() / RETENTION_HALF_LIFE.as_nanos();
         let shift = u32::try_from(half_lives).unwrap_or(u32::MAX).min(31);
-        (self.time / (1 << shift)).max(PAUSE)
+        (self.time / (1 << shift)).max(MAX_FLOW_INTERVAL)
     }
 
     fn displaced(&mut self, now: Instant) {
@@ -260,15 +266,15 @@ impl Retention {
     }
 }
 
-impl Talk {
+impl ConnectedFlow {
     /// Returns a flow with one datagram.
-    fn new(now: Instant, with: With) -> Self {
+    fn new(now: Instant, id: FlowId) -> Self {
         Self {
-            with,
+            id,
             last: now,
             datagrams: 1,
-            both_ways: 0,
-            cut_short: 0,
+            duplicates_left: 0,
+            failures: 0,
             socket: None,
             refusal: Duration::ZERO,
             refused_until: now,
@@ -277,37 +283,37 @@ impl Talk {
 
     /// Whether it counts as one of [`MAX_SOCKETS`]. A flow that was given up keeps its place: it would try again
     /// otherwise.
-    fn holds_place(&self) -> bool {
+    fn counts_as_socket(&self) -> bool {
         self.socket.is_some() || self.is_given_up()
     }
 
     /// There is no room for its socket.
     fn refuse(&mut self, now: Instant) {
-        self.refusal = (self.refusal * 2).clamp(PAUSE, MAX_REFUSAL);
+        self.refusal = (self.refusal * 2).clamp(MAX_FLOW_INTERVAL, MAX_REFUSAL_TIME);
         self.refused_until = now + self.refusal;
     }
 
     /// Counts a datagram. Returns true if the flow may use a connected socket.
-    fn goes_on(&mut self, now: Instant) -> bool {
+    fn count_datagram(&mut self, now: Instant) -> bool {
         if self.is_paused(now) {
-            match mem::take(&mut self.datagrams).saturating_sub(ENOUGH) {
+            match mem::take(&mut self.datagrams).saturating_sub(DATAGRAMS_BEFORE_SOCKET) {
                 _ if self.is_given_up() => {}
                 0 => {}
-                1..=FEW => self.cut_short += 1,
-                _ => self.cut_short = 0,
+                1..=MAX_DATAGRAMS_OF_FAILURE => self.failures += 1,
+                _ => self.failures = 0,
             }
             // A wrong count of identifications is corrected here.
             if let Some(socket) = &mut self.socket {
-                socket.doubt();
+                socket.invalidate_next_id();
             }
         }
         self.last = now;
         self.datagrams = self.datagrams.saturating_add(1);
-        self.datagrams > ENOUGH && !self.is_given_up()
+        self.datagrams > DATAGRAMS_BEFORE_SOCKET && !self.is_given_up()
     }
 
     fn is_given_up(&self) -> bool {
-        self.cut_short >= TRIES
+        self.failures >= MAX_FAILURES
     }
 
     /// Ends the flow after an error of its socket.
@@ -321,30 +327,30 @@ impl Talk {
     }
 
     fn is_paused(&self, now: Instant) -> bool {
-        now.since(self.last) > PAUSE
+        now.since(self.last) > MAX_FLOW_INTERVAL
     }
 
     /// Opens a socket, if necessary, and prepares it to send.
-    fn prepare(&mut self, scope: u32, usual: &Socket) -> io::Result<()> {
+    fn prepare(&mut self, scope: u32, unconnected: &Socket) -> io::Result<()> {
         let socket = match &mut self.socket {
             Some(socket) => socket,
             None => {
-                let socket = Connected::open(&self.with.path, scope, usual)?;
-                self.both_ways = if socket.counts() { BOTH_WAYS } else { 0 };
+                let socket = Connected::open(&self.id.path, scope, unconnected)?;
+                self.duplicates_left = if socket.is_numbered() { DUPLICATED_DATAGRAMS } else { 0 };
                 self.socket.insert(socket)
             }
         };
-        socket.learn()
+        socket.find_next_id()
     }
 }
 
 /// Returns whether a burst may leave from a connected socket.
-fn is_of_talk(burst: &Burst) -> bool {
-    burst.len() == 1 && burst.data().len() <= SHORT && may_come_twice(burst.data())
+fn may_use_connected_socket(burst: &Burst) -> bool {
+    burst.len() == 1 && burst.data().len() <= SHORT && tolerates_duplicates(burst.data())
 }
 
 /// Returns whether a duplicate of the datagram does no harm.
-fn may_come_twice(datagram: &[u8]) -> bool {
+fn tolerates_duplicates(datagram: &[u8]) -> bool {
     let opcode = datagram.first().and_then(|byte| Opcode::from_byte(*byte));
     opcode.is_some_and(|opcode| {
         matches!(opcode.transport(), Transport::Rc | Transport::Xrc)
@@ -372,7 +378,7 @@ mod tests {
     use crate::port::{Control, Datapath, prerequisite};
     use crate::wire::icrc::{Flow, Verdict};
 
-    const ENOUGH: usize = super::ENOUGH as usize;
+    const DATAGRAMS_BEFORE_SOCKET: usize = super::DATAGRAMS_BEFORE_SOCKET as usize;
 
     fn flow(path: &Path) -> Flow {
         let source = SocketAddr::new(path.source, path.source_port);
@@ -441,12 +447,15 @@ mod tests {
         }
 
         /// Sends messages until the flow has a socket, and one more, whose identification it returns.
-        fn talk(&mut self) -> u16 {
+        fn flow(&mut self) -> u16 {
             let message = self.message();
-            for _ in 0..ENOUGH + usize::from(BOTH_WAYS) {
+            for _ in 0..DATAGRAMS_BEFORE_SOCKET + usize::from(DUPLICATED_DATAGRAMS) {
                 self.send(&message);
             }
-            receive(&mut self.peer, ENOUGH + 2 * usize::from(BOTH_WAYS));
+            receive(
+                &mut self.peer,
+                DATAGRAMS_BEFORE_SOCKET + 2 * usize::from(DUPLICATED_DATAGRAMS),
+            );
             self.counted(&message)
         }
 
@@ -471,11 +480,11 @@ mod tests {
     fn what_goes_on_is_counted_and_begins_with_copies() {
         let mut pair = Pair::new();
         let message = pair.message();
-        for number in 0..ENOUGH {
+        for number in 0..DATAGRAMS_BEFORE_SOCKET {
             assert_eq!(pair.sent(&message), [Verdict::Good], "{number}");
         }
         let mut ids = Vec::new();
-        for number in 0..BOTH_WAYS {
+        for number in 0..DUPLICATED_DATAGRAMS {
             let [Verdict::Good, counted] = pair.sent(&message)[..] else { panic!("{number}") };
             ids.push(identification(counted));
         }
@@ -489,7 +498,7 @@ mod tests {
     #[test]
     fn what_is_damaged_arrives_damaged() {
         let mut pair = Pair::new();
-        pair.talk();
+        pair.flow();
         let mut burst = Burst::new();
         burst.reset(pair.path, BurstToken(0));
         let message = pair.message();
@@ -505,13 +514,13 @@ mod tests {
         let message = pair.message();
         let long = datagram(pair.path, Opcode::RcSendMiddle, &[1; 1024]);
         let nak = datagram(pair.path, Opcode::RcAcknowledge, &[0x60, 0, 0, 0]);
-        let mut last = pair.talk();
+        let mut last = pair.flow();
         for end in [None, Some(long), Some(nak)] {
             match end {
-                None => pair.now += PAUSE,
+                None => pair.now += MAX_FLOW_INTERVAL,
                 Some(other) => assert_eq!(pair.sent(&other), [Verdict::Good]),
             }
-            for number in 0..ENOUGH {
+            for number in 0..DATAGRAMS_BEFORE_SOCKET {
                 assert_eq!(pair.sent(&message), [Verdict::Good], "{number}");
             }
             let id = pair.counted(&message);
@@ -522,7 +531,7 @@ mod tests {
         pair.now += Duration::from_micros(1);
         assert_eq!(pair.port.transmit(pair.now, &bursts), Ok(2));
         receive(&mut pair.peer, 2);
-        assert_eq!(pair.sent(&message), [Verdict::Good], "two at once are no talk");
+        assert_eq!(pair.sent(&message), [Verdict::Good], "two at once are no flow");
     }
 
     #[test]
@@ -536,10 +545,13 @@ mod tests {
             (Opcode::RcSendOnly, &[1; SHORT - 12]),
         ] {
             let burst = datagram(pair.path, opcode, behind);
-            assert!((0..2 * ENOUGH).all(|_| pair.sent(&burst) == [Verdict::Good]), "{opcode:?}");
+            assert!(
+                (0..2 * DATAGRAMS_BEFORE_SOCKET).all(|_| pair.sent(&burst) == [Verdict::Good]),
+                "{opcode:?}"
+            );
         }
         let ack = datagram(pair.path, Opcode::RcAcknowledge, &[0x1f, 0, 0, 0]);
-        assert!((0..2 * ENOUGH).any(|_| pair.sent(&ack) != [Verdict::Good]));
+        assert!((0..2 * DATAGRAMS_BEFORE_SOCKET).any(|_| pair.sent(&ack) != [Verdict::Good]));
     }
 
     #[test]
@@ -553,7 +565,7 @@ mod tests {
             (pair.path, 64),
         ] {
             pair.path = path;
-            pair.talk();
+            pair.flow();
             pair.send(&pair.message());
             let meta = receive(&mut pair.peer, 1)[0].meta;
             assert_eq!(meta.source, SocketAddr::new(path.source, path.source_port));
@@ -564,24 +576,24 @@ mod tests {
     #[test]
     fn there_are_so_many_at_a_time_and_those_that_have_ended_make_room() {
         let mut pair = Pair::new();
-        let goes_on = |pair: &mut Pair, qpn| {
+        let count_datagram = |pair: &mut Pair, qpn| {
             let burst = pair.message_to(qpn);
-            for _ in 0..2 * ENOUGH {
+            for _ in 0..2 * DATAGRAMS_BEFORE_SOCKET {
                 pair.sent(&burst);
             }
             pair.sent(&burst) != [Verdict::Good]
         };
         let many = u8::try_from(MAX_SOCKETS).unwrap();
-        assert!((0..many).all(|qpn| goes_on(&mut pair, qpn)));
-        assert!(!goes_on(&mut pair, many));
-        assert!(goes_on(&mut pair, many - 1), "that goes on");
-        pair.now += PAUSE;
-        assert!(goes_on(&mut pair, many));
+        assert!((0..many).all(|qpn| count_datagram(&mut pair, qpn)));
+        assert!(!count_datagram(&mut pair, many));
+        assert!(count_datagram(&mut pair, many - 1), "that goes on");
+        pair.now += MAX_FLOW_INTERVAL;
+        assert!(count_datagram(&mut pair, many));
     }
 
     /// Returns the number of sockets opened: the first datagrams from each are sent twice.
     fn opened(pair: &Pair) -> u64 {
-        pair.port.counters().tx_copies / u64::from(BOTH_WAYS)
+        pair.port.counters().tx_copies / u64::from(DUPLICATED_DATAGRAMS)
     }
 
     /// Alternates between this many flows, each long enough for a socket. Returns the number of sockets opened.
@@ -590,10 +602,10 @@ mod tests {
         let bursts: Vec<_> = (0..flows).map(|qpn| pair.message_to(qpn)).collect();
         for _ in 0..rounds {
             for burst in &bursts {
-                for _ in 0..ENOUGH + 2 * usize::from(BOTH_WAYS) {
+                for _ in 0..DATAGRAMS_BEFORE_SOCKET + 2 * usize::from(DUPLICATED_DATAGRAMS) {
                     pair.sent(burst);
                 }
-                pair.now += PAUSE / 8;
+                pair.now += MAX_FLOW_INTERVAL / 8;
             }
         }
         opened(pair) - before
@@ -645,12 +657,12 @@ mod tests {
     #[test]
     fn refused_flow_asks_less_and_less_often() {
         let mut now = Instant::ZERO;
-        let with = With { qpn: [0; 3], path: Pair::new().path };
-        let mut talk = Talk::new(now, with);
+        let with = FlowId { qpn: [0; 3], path: Pair::new().path };
+        let mut flow = ConnectedFlow::new(now, id);
         let pauses = (0..10).map(|_| {
-            talk.refuse(now);
-            let pause = talk.refused_until.since(now);
-            now = talk.refused_until;
+            flow.refuse(now);
+            let pause = flow.refused_until.since(now);
+            now = flow.refused_until;
             pause.as_millis()
         });
         assert_eq!(pauses.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);
@@ -662,13 +674,13 @@ mod tests {
         let mut pair = Pair::between(config(), later);
         pair.path.destination = peer.ip;
         let message = pair.message();
-        for _ in 0..4 * ENOUGH {
+        for _ in 0..4 * DATAGRAMS_BEFORE_SOCKET {
             pair.send(&message);
         }
         assert_eq!(pair.port.counters().refused, 0);
         pair.peer = open(&peer);
-        pair.now += PAUSE;
-        for _ in 0..2 * ENOUGH {
+        pair.now += MAX_FLOW_INTERVAL;
+        for _ in 0..2 * DATAGRAMS_BEFORE_SOCKET {
             pair.sent(&message);
         }
         pair.counted(&message);
@@ -679,24 +691,24 @@ mod tests {
         let mut pair = Pair::new();
         let message = pair.message();
         let goes_to = |pair: &mut Pair, count: usize| {
-            pair.now += PAUSE;
+            pair.now += MAX_FLOW_INTERVAL;
             let sent: Vec<_> = (0..count).map(|_| pair.sent(&message)).collect();
-            sent[ENOUGH..].iter().all(|verdicts| verdicts[..] != [Verdict::Good])
+            sent[DATAGRAMS_BEFORE_SOCKET..].iter().all(|verdicts| verdicts[..] != [Verdict::Good])
         };
-        let few = ENOUGH + usize::from(FEW);
-        assert!((1..TRIES).all(|_| goes_to(&mut pair, few)));
+        let few = DATAGRAMS_BEFORE_SOCKET + usize::from(MAX_DATAGRAMS_OF_FAILURE);
+        assert!((1..MAX_FAILURES).all(|_| goes_to(&mut pair, few)));
         assert!(goes_to(&mut pair, few + 1), "that was far enough");
-        assert!((0..TRIES).all(|_| goes_to(&mut pair, few)));
-        assert!((0..3).all(|_| !goes_to(&mut pair, 4 * ENOUGH)));
+        assert!((0..MAX_FAILURES).all(|_| goes_to(&mut pair, few)));
+        assert!((0..3).all(|_| !goes_to(&mut pair, 4 * DATAGRAMS_BEFORE_SOCKET)));
     }
 
     #[test]
     fn who_shows_what_leaves_has_no_talks() {
         let mut pair = Pair::new();
-        pair.talk();
+        pair.flow();
         pair.port.keep_identifications();
         let message = pair.message();
-        assert!((0..2 * ENOUGH).all(|_| pair.sent(&message) == [Verdict::Good]));
+        assert!((0..2 * DATAGRAMS_BEFORE_SOCKET).all(|_| pair.sent(&message) == [Verdict::Good]));
     }
 
     #[test]
