@@ -41,7 +41,7 @@ impl Groups {
             return Ok(());
         }
         let os = |(what, source)| JoinError::Os { group, what, source };
-        let socket = socket::member(config, interface, group).map_err(os)?;
+        let socket = socket::group_receiver(config, interface, group).map_err(os)?;
         let epoll = |source| os(("epoll", source));
         let readiness = match self.readiness.take() {
             Some(readiness) => readiness,
@@ -60,7 +60,7 @@ impl Groups {
     pub(super) fn follow(&mut self, config: &PortConfig, interface: u32) {
         let Some(readiness) = &self.readiness else { return };
         for (token, group, socket) in &mut self.sockets {
-            if let Ok(fresh) = socket::member(config, interface, *group)
+            if let Ok(fresh) = socket::group_receiver(config, interface, *group)
                 && readiness.add(fresh.as_fd(), *token).is_ok()
             {
                 self.drops += of(socket);
@@ -139,15 +139,15 @@ mod tests {
     fn each_port_that_has_joined_receives_once_and_others_do_not() {
         let group = group(1);
         let mut ports = [(); 3].map(|()| open(&config()));
-        let [sender, member, _] = &mut ports;
-        for port in [&mut *sender, &mut *member] {
+        let [sender, group_receiver, _] = &mut ports;
+        for port in [&mut *sender, &mut *group_receiver] {
             port.join(group).unwrap();
             port.join(group).unwrap();
         }
         let path = path(sender, group, 0xc000);
         let bursts = [burst(path, &[1040, 1040, 20]), burst(path, &[64])];
         assert_eq!(sender.transmit(Instant::ZERO, &bursts), Ok(2));
-        for port in [&mut *sender, &mut *member] {
+        for port in [&mut *sender, &mut *group_receiver] {
             let buffers = receive(port, 4);
             let lens: Vec<_> = buffers.iter().flat_map(|buffer| buffer.lens()).collect();
             assert_eq!(lens, [1040, 1040, 20, 64]);
@@ -165,50 +165,50 @@ mod tests {
     #[test]
     fn a_group_that_is_left_is_heard_no_more() {
         let groups = [group(2), group(3)];
-        let (mut sender, mut member) = (open(&config()), open(&config()));
+        let (mut sender, mut group_receiver) = (open(&config()), open(&config()));
         for group in groups {
-            member.join(group).unwrap();
+            group_receiver.join(group).unwrap();
         }
-        assert_eq!(member.descriptors().len(), 2, "however many groups there are");
+        assert_eq!(group_receiver.descriptors().len(), 2, "however many groups there are");
         // A forked process would have it too.
-        let _held = member.groups.sockets[0].2.try_clone().unwrap();
-        member.leave(groups[0]);
+        let _held = group_receiver.groups.sockets[0].2.try_clone().unwrap();
+        group_receiver.leave(groups[0]);
         for group in groups {
             let path = path(&mut sender, group, 0xc000);
             assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
         }
-        let buffers = receive(&mut member, 1);
+        let buffers = receive(&mut group_receiver, 1);
         assert_eq!(buffers[0].meta.destination, groups[1]);
-        assert!(!wait_readable(&member.descriptors(), Some(Default::default())).unwrap());
-        member.leave(groups[1]);
-        member.leave(groups[1]);
-        assert_eq!(member.descriptors().len(), 1);
+        assert!(!wait_readable(&group_receiver.descriptors(), Some(Default::default())).unwrap());
+        group_receiver.leave(groups[1]);
+        group_receiver.leave(groups[1]);
+        assert_eq!(group_receiver.descriptors().len(), 1);
     }
 
     #[test]
     fn groups_that_have_followed_to_an_interface_are_heard_there_alone() {
         let group = group(5);
-        let (mut sender, mut member) = (open(&config()), open(&config()));
-        member.join(group).unwrap();
+        let (mut sender, mut group_receiver) = (open(&config()), open(&config()));
+        group_receiver.join(group).unwrap();
         // A forked process would have it too.
-        let _held = member.groups.sockets[0].2.try_clone().unwrap();
-        let (config, interface) = (member.config.clone(), member.info().interface);
-        member.groups.follow(&config, interface);
+        let _held = group_receiver.groups.sockets[0].2.try_clone().unwrap();
+        let (config, interface) = (group_receiver.config.clone(), group_receiver.info().interface);
+        group_receiver.groups.follow(&config, interface);
         let path = path(&mut sender, group, 0xc000);
         assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
-        assert_eq!(receive(&mut member, 1).len(), 1);
-        assert!(!wait_readable(&member.descriptors(), Some(Default::default())).unwrap());
+        assert_eq!(receive(&mut group_receiver, 1).len(), 1);
+        assert!(!wait_readable(&group_receiver.descriptors(), Some(Default::default())).unwrap());
     }
 
     #[test]
     fn hop_limit_and_traffic_class_are_as_asked_for() {
         let group = group(4);
-        let (mut sender, mut member) = (open(&config()), open(&config()));
-        member.join(group).unwrap();
+        let (mut sender, mut group_receiver) = (open(&config()), open(&config()));
+        group_receiver.join(group).unwrap();
         let mut path = path(&mut sender, group, 0xc000);
         (path.hop_limit, path.traffic_class) = (1, 0x48);
         assert_eq!(sender.transmit(Instant::ZERO, &[burst(path, &[64])]), Ok(1));
-        let meta = receive(&mut member, 1)[0].meta;
+        let meta = receive(&mut group_receiver, 1)[0].meta;
         assert_eq!((meta.hop_limit, meta.traffic_class), (1, 0x48));
     }
 

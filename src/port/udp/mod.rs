@@ -38,10 +38,10 @@ use crate::sys::{self, Watch};
 use crate::time::Instant;
 use backlog::Backlogs;
 use groups::Groups;
-use receive::Intake;
+use receive::RxSocket;
 use send::Senders;
-use socket::{AssumedMtu, Receiver};
-use steer::Group;
+use socket::{AssumedMtuWarning, PreparedSocket};
+use steer::ReuseportGroup;
 
 mod backlog;
 mod connected;
@@ -70,8 +70,8 @@ pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
 pub struct UdpPort {
     config: PortConfig,
     info: PortInfo,
-    assumed_mtu: Option<AssumedMtu>,
-    intake: Intake,
+    assumed_mtu: Option<AssumedMtuWarning>,
+    rx_socket: RxSocket,
     groups: Groups,
     /// Watch for changes of interfaces; opened by the first [`poll_link`](Control::poll_link).
     watch: Option<Watch>,
@@ -81,7 +81,7 @@ pub struct UdpPort {
     counters: PortCounters,
     /// State shared with the ports of other shards. Dropped last, so that the lease of the address ends after the
     /// socket is closed.
-    _group: Option<Group>,
+    _group: Option<ReuseportGroup>,
 }
 
 impl UdpPort {
@@ -129,7 +129,7 @@ impl UdpPort {
         })?;
         alone.bind(ip)?;
         drop(alone);
-        let group = Group::new(claim);
+        let group = ReuseportGroup::new(claim);
         let open = |_| {
             let prepared = Self::prepare(config)?;
             prepared.0.socket.set_reuse_port(true).map_err(os("SO_REUSEPORT"))?;
@@ -137,7 +137,7 @@ impl UdpPort {
         };
         let ports = (0..shards).map(open).collect::<Result<Vec<_>, _>>()?;
         if let Some(first) = ports.first() {
-            sys::attach_reuseport(first.intake.socket().as_fd(), &steer::by_destination(shards))
+            sys::attach_reuseport(first.rx_socket.socket().as_fd(), &steer::by_destination(shards))
                 .map_err(os("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         Ok(ports)
@@ -146,12 +146,12 @@ impl UdpPort {
     /// Binds the address and makes a port of the prepared socket.
     fn take(
         config: &PortConfig,
-        (receiver, info): (Receiver, PortInfo),
-        group: Option<Group>,
+        (receiver, info): (PreparedSocket, PortInfo),
+        group: Option<ReuseportGroup>,
     ) -> Result<Self, OpenError> {
         let ip = config.ip;
         receiver.bind(ip)?;
-        let sources = group.as_ref().map(Group::sources);
+        let sources = group.as_ref().map(ReuseportGroup::sources);
         let mut senders = Senders::new(ip, info.interface, info.gso, sources);
         if let Some(port) = config.source_port {
             let refused = |source| OpenError::SourcePort { ip, port, source };
@@ -161,7 +161,7 @@ impl UdpPort {
             config: config.clone(),
             info,
             assumed_mtu: receiver.assumed_mtu,
-            intake: Intake::new(ip, receiver.socket),
+            rx_socket: RxSocket::new(ip, receiver.socket),
             groups: Groups::default(),
             watch: None,
             senders,
@@ -182,18 +182,18 @@ impl UdpPort {
     }
 
     /// Returns an unbound socket for a port.
-    fn prepare(config: &PortConfig) -> Result<(Receiver, PortInfo), OpenError> {
+    fn prepare(config: &PortConfig) -> Result<(PreparedSocket, PortInfo), OpenError> {
         let ip = config.ip;
         if ip.is_unspecified() || ip.is_multicast() {
             return Err(OpenError::NotOneHost { ip });
         }
-        let receiver = Receiver::new(config)?;
+        let receiver = PreparedSocket::new(config)?;
         let os = |source| OpenError::Os { ip, what: "SO_RCVBUF", source };
         let info = PortInfo {
             ip,
             interface: receiver.interface.index,
             link_mtu: receiver.interface.mtu,
-            gso: config.gso && socket::cuts_bursts(&receiver.socket),
+            gso: config.gso && socket::supports_gso(&receiver.socket),
             gro: receiver.gro,
             receive_buffer: receiver.socket.recv_buffer_size().map_err(os)?,
             sees_ip_header: false,
@@ -204,15 +204,20 @@ impl UdpPort {
     /// Sends a prefix of `bursts`; splits the first one into datagrams if the kernel cannot.
     fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<usize, SendFailure> {
         let Some(first) = bursts.first() else { return Ok(0) };
-        let whole = bursts.iter().take_while(|burst| !self.senders.in_pieces(burst)).count();
+        let whole = bursts.iter().take_while(|burst| !self.senders.must_split(burst)).count();
         let sent = match whole {
             0 => Err(SendFailure::GsoUnsupported),
-            _ => self.senders.send(now, &bursts[..whole], self.intake.socket(), &mut self.counters),
+            _ => self.senders.send(
+                now,
+                &bursts[..whole],
+                self.rx_socket.socket(),
+                &mut self.counters,
+            ),
         };
         if sent != Err(SendFailure::GsoUnsupported) {
             return sent;
         }
-        self.senders.send_pieces(first, self.intake.socket(), &mut self.counters)?;
+        self.senders.send_split(first, self.rx_socket.socket(), &mut self.counters)?;
         self.counters.gso_refused += 1;
         Ok(1)
     }
@@ -221,14 +226,14 @@ impl UdpPort {
     fn receive_of_groups(&mut self, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let mut messages = 0;
         for group in self.groups.readable()? {
-            messages += self.intake.receive_of_group(group, &mut self.counters, sink)?;
+            messages += self.rx_socket.receive_of_group(group, &mut self.counters, sink)?;
         }
         Ok(messages)
     }
 
     /// Moves the sockets to another interface, which has the address now.
     fn follow(&mut self, interface: u32) {
-        socket::multicast_from(self.intake.socket(), self.info.ip, interface);
+        socket::multicast_from(self.rx_socket.socket(), self.info.ip, interface);
         self.senders.follow(interface);
         self.groups.follow(&self.config, interface);
     }
@@ -239,7 +244,7 @@ impl Datapath for UdpPort {
         if !self.backoff.may_send(now) {
             return Ok(0);
         }
-        self.intake.sends(bursts.iter().map(|burst| burst.data().len()).sum());
+        self.rx_socket.sends(bursts.iter().map(|burst| burst.data().len()).sum());
         let mut taken = 0;
         while taken < bursts.len() {
             match self.send(now, &bursts[taken..]) {
@@ -263,13 +268,13 @@ impl Datapath for UdpPort {
     }
 
     fn send_last(&mut self, burst: &Burst) {
-        self.senders.send_last(burst, self.intake.socket());
+        self.senders.send_last(burst, self.rx_socket.socket());
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let messages = match self.config.groups_only {
             true => 0,
-            false => self.intake.receive(&mut self.counters, sink)?,
+            false => self.rx_socket.receive(&mut self.counters, sink)?,
         };
         // Most ports have no groups, and this runs a million times a second.
         let of_groups = if self.groups.is_empty() { 0 } else { self.receive_of_groups(sink)? };
@@ -286,12 +291,12 @@ impl Datapath for UdpPort {
 
     fn counters(&self) -> PortCounters {
         // Some sandboxes lack the option.
-        let kernel_drops = u64::from(sys::drops(self.intake.socket().as_fd()).unwrap_or(0));
+        let kernel_drops = u64::from(sys::drops(self.rx_socket.socket().as_fd()).unwrap_or(0));
         PortCounters { kernel_drops: kernel_drops + self.groups.drops(), ..self.counters }
     }
 
     fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
-        let mut descriptors = smallvec![self.intake.socket().as_fd()];
+        let mut descriptors = smallvec![self.rx_socket.socket().as_fd()];
         descriptors.extend(self.groups.descriptor());
         descriptors.extend(self.watch.as_ref().and_then(Watch::as_fd));
         descriptors
@@ -302,12 +307,12 @@ impl Control for UdpPort {
     fn source_port(&mut self, _: IpAddr, wanted: u16) -> u16 {
         match self.config.source_port {
             Some(port) => port,
-            None => self.senders.agree(wanted | *SOURCE_PORTS.start()),
+            None => self.senders.source_port_for(wanted | *SOURCE_PORTS.start()),
         }
     }
 
     fn report_ip_fields(&mut self) {
-        socket::report_ip_fields(self.intake.socket(), self.info.ip);
+        socket::report_ip_fields(self.rx_socket.socket(), self.info.ip);
     }
 
     fn keep_identifications(&mut self) {
@@ -334,7 +339,7 @@ impl Control for UdpPort {
             return None;
         }
         // Without a report of the interface the state counts as unchanged.
-        let interface = sys::interface_of(self.info.ip, self.intake.socket().as_fd()).ok()?;
+        let interface = sys::interface_of(self.info.ip, self.rx_socket.socket().as_fd()).ok()?;
         if let Some(interface) = interface {
             if interface.index != self.info.interface {
                 self.follow(interface.index);

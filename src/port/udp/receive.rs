@@ -14,21 +14,21 @@ use crate::port::shared::recv_batch::RecvBatchSize;
 use crate::sys::{self, Inbox, Received, integer};
 
 /// Number of messages that one call receives from the socket of a group.
-const GROUP_BATCH: usize = 8;
+const MESSAGES_PER_GROUP_RECV: usize = 8;
 
 /// The receiving socket, with its buffers and its batch size.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct RxSocket {
     ip: IpAddr,
     socket: Socket,
-    inbox: Inbox,
+    recv_batch: Inbox,
     batch: RecvBatchSize,
 }
 
-impl Intake {
+impl RxSocket {
     /// Wraps a socket at `ip`.
     pub(super) fn new(ip: IpAddr, socket: Socket) -> Self {
-        Self { ip, socket, inbox: Inbox::new(), batch: RecvBatchSize::new() }
+        Self { ip, socket, recv_batch: Inbox::new(), batch: RecvBatchSize::new() }
     }
 
     pub(super) fn socket(&self) -> &Socket {
@@ -46,11 +46,11 @@ impl Intake {
         counters: &mut PortCounters,
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
-        let filled = self.inbox.receive(self.socket.as_fd(), self.batch.next());
+        let filled = self.recv_batch.receive(self.socket.as_fd(), self.batch.next());
         if filled.as_ref().is_err_and(sys::is_closed) {
             self.forget_socket();
         }
-        let got = deliver(&self.inbox, filled, self.ip, counters, sink)?;
+        let got = deliver(&self.recv_batch, filled, self.ip, counters, sink)?;
         self.batch.received(got.messages, got.datagrams, got.bytes);
         Ok(got.messages)
     }
@@ -62,8 +62,8 @@ impl Intake {
         counters: &mut PortCounters,
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
-        let filled = self.inbox.receive(socket, GROUP_BATCH);
-        deliver(&self.inbox, filled, group, counters, sink).map(|got| got.messages)
+        let filled = self.recv_batch.receive(socket, MESSAGES_PER_GROUP_RECV);
+        deliver(&self.recv_batch, filled, group, counters, sink).map(|got| got.messages)
     }
 
     /// Replaces the socket without closing the descriptor: other code of this process has closed it, and the number may
@@ -76,7 +76,7 @@ impl Intake {
 }
 
 /// Amounts received by one call.
-struct Got {
+struct ReceivedAmount {
     messages: usize,
     datagrams: usize,
     bytes: usize,
@@ -85,12 +85,12 @@ struct Got {
 /// Passes received messages to `sink`.
 #[inline]
 fn deliver(
-    inbox: &Inbox,
+    recv_batch: &Inbox,
     filled: io::Result<usize>,
     ip: IpAddr,
     counters: &mut PortCounters,
     sink: &mut dyn FnMut(RxBuffer<'_>),
-) -> io::Result<Got> {
+) -> io::Result<ReceivedAmount> {
     let messages = match filled {
         Ok(messages) => messages,
         Err(error) => match error.kind() {
@@ -98,8 +98,8 @@ fn deliver(
             _ => return Err(error),
         },
     };
-    let mut got = Got { messages, datagrams: 0, bytes: 0 };
-    for message in inbox.messages(messages) {
+    let mut got = ReceivedAmount { messages, datagrams: 0, bytes: 0 };
+    for message in recv_batch.messages(messages) {
         got.bytes += message.data.len();
         if let Some(buffer) = buffer(&message, ip) {
             got.datagrams += buffer.segments().len();

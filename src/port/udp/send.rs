@@ -10,7 +10,7 @@ use libc::c_int;
 use socket2::Socket;
 
 use super::connected_flows::{ConnectedFlows, SendSockets};
-use super::socket::{self, HOP_LIMIT};
+use super::socket::{self, DEFAULT_HOP_LIMIT};
 use super::sources::{MAX_SOCKETS, Sources};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
 use crate::port::shared::send_failure::SendFailure;
@@ -20,7 +20,7 @@ use crate::time::Instant;
 use crate::wire::icrc;
 
 /// Number of source ports to try if another program has the requested one.
-const ATTEMPTS: u16 = 16;
+const MAX_PORTS_TRIED: u16 = 16;
 
 /// Sockets that packets leave from.
 #[derive(Debug)]
@@ -82,11 +82,11 @@ impl Senders {
 
     /// Returns the source port to use for `wanted`: itself, one near it if another program has it, or an open one if
     /// there are enough sockets.
-    pub(super) fn agree(&mut self, wanted: u16) -> u16 {
+    pub(super) fn source_port_for(&mut self, wanted: u16) -> u16 {
         if self.find(wanted).is_some() {
             return wanted;
         }
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_PORTS_TRIED {
             // The odd stride visits the whole range.
             let port = wanted.wrapping_add(attempt.wrapping_mul(0x9e5)) | *SOURCE_PORTS.start();
             if self.sockets.len() >= MAX_SOCKETS {
@@ -142,7 +142,7 @@ impl Senders {
         for (envelope, burst) in self.envelopes.iter_mut().zip(run) {
             address(envelope, burst, self.scope);
             if burst.len() > 1 {
-                cut(envelope, burst);
+                request_gso(envelope, burst);
             }
         }
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
@@ -150,7 +150,7 @@ impl Senders {
             [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
             envelopes => sys::send_many(socket, envelopes, run.iter().map(Burst::data)),
         };
-        let failure = |error| self.stopped(sender, &error, first.len());
+        let failure = |error| self.on_error(sender, &error, first.len());
         let taken = sent.map_err(failure)?;
         for burst in &run[..taken] {
             counters.sent(burst);
@@ -167,14 +167,14 @@ impl Senders {
 
     /// Sends one burst by one call, without counting it: [`Port::send_last`](crate::port::Port::send_last).
     pub(super) fn send_last(&mut self, burst: &Burst, receiver: &Socket) {
-        if self.check(burst).is_err() || self.in_pieces(burst) {
+        if self.check(burst).is_err() || self.must_split(burst) {
             return;
         }
         let Some(sender) = self.find(burst.path.source_port) else { return };
         let [envelope, ..] = &mut self.envelopes[..] else { return };
         address(envelope, burst, self.scope);
         if burst.len() > 1 {
-            cut(envelope, burst);
+            request_gso(envelope, burst);
         }
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
         // A failure loses the packet, as a network may: the process ends before a retransmission.
@@ -183,7 +183,7 @@ impl Senders {
 
     /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those sealed as a later segment
     /// are sealed again.
-    pub(super) fn send_pieces(
+    pub(super) fn send_split(
         &mut self,
         burst: &Burst,
         receiver: &Socket,
@@ -210,7 +210,7 @@ impl Senders {
             }
             match sys::send_one(socket, envelope, &self.scratch) {
                 Ok(()) => {}
-                Err(error) if index == 0 => return Err(self.stopped(sender, &error, 1)),
+                Err(error) if index == 0 => return Err(self.on_error(sender, &error, 1)),
                 // Datagrams that the kernel has taken cannot be recalled: the rest is lost, as in a full queue.
                 Err(_) => break,
             }
@@ -220,7 +220,7 @@ impl Senders {
     }
 
     /// Returns the reason why a socket did not send a burst of this many segments.
-    fn stopped(&mut self, sender: usize, error: &io::Error, segments: usize) -> SendFailure {
+    fn on_error(&mut self, sender: usize, error: &io::Error, segments: usize) -> SendFailure {
         if sys::is_closed(error) {
             // Other code has closed the descriptor, and the number may belong to another file by now.
             mem::forget(self.sockets[sender].socket.take());
@@ -229,7 +229,7 @@ impl Senders {
     }
 
     /// Returns whether a burst must be split before it is sent.
-    pub(super) fn in_pieces(&self, burst: &Burst) -> bool {
+    pub(super) fn must_split(&self, burst: &Burst) -> bool {
         burst.len() > 1 && !self.gso
     }
 
@@ -261,14 +261,14 @@ fn address(envelope: &mut Envelope, burst: &Burst, scope: u32) {
     if path.traffic_class != 0 {
         envelope.control.push(level, traffic_class, &int(path.traffic_class));
     }
-    if path.hop_limit != HOP_LIMIT {
+    if path.hop_limit != DEFAULT_HOP_LIMIT {
         // The kernel does not send zero; 1 does not leave the link either.
         envelope.control.push(level, hop_limit, &int(path.hop_limit.max(1)));
     }
 }
 
 /// Requests GSO for the burst.
-fn cut(envelope: &mut Envelope, burst: &Burst) {
+fn request_gso(envelope: &mut Envelope, burst: &Burst) {
     // A burst fits an IP packet, so its segments do.
     let len = u16::try_from(burst.segment_len()).unwrap_or(u16::MAX);
     envelope.control.push(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());

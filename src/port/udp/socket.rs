@@ -15,10 +15,10 @@ use crate::port::shared::receive_buffer::size_receive_buffer;
 use crate::sys::{self, Interface};
 
 /// TTL or hop limit that needs no control message.
-pub(super) const HOP_LIMIT: u8 = 64;
+pub(super) const DEFAULT_HOP_LIMIT: u8 = 64;
 
 /// Requested send buffer: a few bursts of maximum length.
-const SEND_BYTES: usize = 1 << 20;
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// Assumed MTU of an interface that cannot be looked up.
 const ETHERNET_MTU: usize = 1500;
@@ -30,15 +30,15 @@ pub(super) fn open(ip: IpAddr) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     if ip.is_ipv4() {
         sys::forbid_fragments(socket.as_fd(), ip)?;
-        socket.set_ttl_v4(u32::from(HOP_LIMIT))?;
+        socket.set_ttl_v4(u32::from(DEFAULT_HOP_LIMIT))?;
     } else {
         socket.set_only_v6(true)?;
         sys::forbid_fragments(socket.as_fd(), ip)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)?;
-        socket.set_unicast_hops_v6(u32::from(HOP_LIMIT))?;
+        socket.set_unicast_hops_v6(u32::from(DEFAULT_HOP_LIMIT))?;
     }
     // A smaller send buffer is sufficient.
-    let _ = socket.set_send_buffer_size(SEND_BYTES / 2);
+    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES / 2);
     Ok(socket)
 }
 
@@ -96,16 +96,16 @@ pub(super) fn multicast_from(socket: &Socket, ip: IpAddr, scope: u32) {
     let _ = match ip {
         IpAddr::V4(ip) => socket
             .set_multicast_if_v4(&ip)
-            .and_then(|()| socket.set_multicast_ttl_v4(u32::from(HOP_LIMIT))),
+            .and_then(|()| socket.set_multicast_ttl_v4(u32::from(DEFAULT_HOP_LIMIT))),
         IpAddr::V6(_) => socket
             .set_multicast_if_v6(scope)
-            .and_then(|()| socket.set_multicast_hops_v6(u32::from(HOP_LIMIT))),
+            .and_then(|()| socket.set_multicast_hops_v6(u32::from(DEFAULT_HOP_LIMIT))),
     };
 }
 
 /// Opens a socket that receives datagrams to a multicast group on one interface, beside other sockets of this host.
 /// `config` is that of the port whose address the interface has.
-pub(super) fn member(
+pub(super) fn group_receiver(
     config: &PortConfig,
     interface: u32,
     group: IpAddr,
@@ -113,7 +113,7 @@ pub(super) fn member(
     let at = |what| move |error| (what, error);
     let socket = open(group).map_err(at("socket"))?;
     socket.set_reuse_address(true).map_err(at("SO_REUSEADDR"))?;
-    take_unchecked(&socket, group).map_err(at("UDP_NO_CHECK6_RX"))?;
+    allow_zero_checksum(&socket, group).map_err(at("UDP_NO_CHECK6_RX"))?;
     // Receive only what arrives on the interface of this socket.
     let (level, name) = match group {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
@@ -144,7 +144,7 @@ pub(super) fn member(
 }
 
 /// Peers send a checksum of zero over IPv6 too, and rely on the ICRC.
-fn take_unchecked(socket: &Socket, ip: IpAddr) -> io::Result<()> {
+fn allow_zero_checksum(socket: &Socket, ip: IpAddr) -> io::Result<()> {
     if ip.is_ipv4() {
         return Ok(());
     }
@@ -156,7 +156,7 @@ fn take_unchecked(socket: &Socket, ip: IpAddr) -> io::Result<()> {
 #[error(
     "the MTU of the interface with {ip} is unknown, and {ETHERNET_MTU} bytes are assumed: {source}"
 )]
-pub(super) struct AssumedMtu {
+pub(super) struct AssumedMtuWarning {
     ip: IpAddr,
     source: io::Error,
 }
@@ -166,39 +166,39 @@ pub(super) struct AssumedMtu {
 fn known_or_assumed(
     ip: IpAddr,
     found: io::Result<Option<Interface>>,
-) -> (Interface, Option<AssumedMtu>) {
+) -> (Interface, Option<AssumedMtuWarning>) {
     let none = || io::Error::new(io::ErrorKind::NotFound, "no interface has the address");
     match found.and_then(|interface| interface.ok_or_else(none)) {
         Ok(interface) => (interface, None),
         Err(source) => (
             Interface { index: 0, mtu: ETHERNET_MTU, running: true },
-            Some(AssumedMtu { ip, source }),
+            Some(AssumedMtuWarning { ip, source }),
         ),
     }
 }
 
 /// An unbound receiving socket.
-pub(super) struct Receiver {
+pub(super) struct PreparedSocket {
     pub(super) socket: Socket,
     /// The interface that has the address.
     pub(super) interface: Interface,
-    pub(super) assumed_mtu: Option<AssumedMtu>,
+    pub(super) assumed_mtu: Option<AssumedMtuWarning>,
     /// The kernel may merge received datagrams.
     pub(super) gro: bool,
 }
 
-impl Receiver {
+impl PreparedSocket {
     /// Opens the socket.
     pub(super) fn new(config: &PortConfig) -> Result<Self, OpenError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         let socket = open(ip).map_err(os("socket"))?;
         let (interface, assumed_mtu) = known_or_assumed(ip, sys::interface_of(ip, socket.as_fd()));
-        take_unchecked(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
+        allow_zero_checksum(&socket, ip).map_err(os("UDP_NO_CHECK6_RX"))?;
         multicast_from(&socket, ip, interface.index);
         if !ip.is_loopback() {
             // Routers mark congestion in it. Some sandboxes lack the option.
-            let _ = tell_traffic_class(&socket, ip);
+            let _ = report_traffic_class(&socket, ip);
         }
         let gro = config.gro && set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1).is_ok();
         filter::attach(&socket);
@@ -215,14 +215,14 @@ impl Receiver {
 
 /// Enables reports of the traffic class of received datagrams. They cost a fiftieth of a small datagram, as those of
 /// the hop limit do.
-fn tell_traffic_class(socket: &Socket, ip: IpAddr) -> io::Result<()> {
+fn report_traffic_class(socket: &Socket, ip: IpAddr) -> io::Result<()> {
     if ip.is_ipv4() { socket.set_recv_tos_v4(true) } else { socket.set_recv_tclass_v6(true) }
 }
 
 /// Enables reports of traffic class and hop limit of received datagrams.
 pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
     // Some sandboxes lack the options; the fields stay zero then.
-    let _ = tell_traffic_class(socket, ip);
+    let _ = report_traffic_class(socket, ip);
     let _ = match ip {
         IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
         IpAddr::V6(_) => socket.set_recv_hoplimit_v6(true),
@@ -230,7 +230,7 @@ pub(super) fn report_ip_fields(socket: &Socket, ip: IpAddr) {
 }
 
 /// Returns whether the kernel splits bursts for this socket (UDP GSO).
-pub(super) fn cuts_bursts(socket: &Socket) -> bool {
+pub(super) fn supports_gso(socket: &Socket) -> bool {
     set(socket, libc::IPPROTO_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 

@@ -20,12 +20,12 @@ use crate::port::shared::bpf::{AND, DEST_QP_OFFSET, JUMP_IF_EQUAL, LOAD_WORD, RE
 
 /// State that the ports of a group share.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct ReuseportGroup {
     sources: Sources,
     _claim: Arc<AddressLease>,
 }
 
-impl Group {
+impl ReuseportGroup {
     /// Returns a group with the lease of its address.
     pub(super) fn new(claim: AddressLease) -> Self {
         Self { sources: Sources::default(), _claim: Arc::new(claim) }
@@ -36,7 +36,7 @@ impl Group {
     }
 }
 
-const RETURN_IT: u16 = 0x16;
+const RETURN_ACCUMULATOR: u16 = 0x16;
 
 /// Returns a program that selects the shard of the first packet's destination. It sees a buffer from its BTH on. A
 /// datagram without one goes to the first shard: a load beyond its end returns 0.
@@ -47,7 +47,7 @@ pub(super) fn by_destination(shards: u8) -> [SockFilter; 6] {
         SockFilter::new(JUMP_IF_EQUAL, 0, 1, Qpn::GSI.value()),
         insn(RETURN, 0),
         insn(AND, u32::from(shards.saturating_sub(1))),
-        insn(RETURN_IT, 0),
+        insn(RETURN_ACCUMULATOR, 0),
     ]
 }
 
