@@ -26,7 +26,7 @@ const BUFFER_BYTES: usize = 65_536;
 
 /// Where a burst goes and what the kernel is told beside.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Envelope {
+pub(crate) struct SendMsg {
     pub(crate) to: Name,
     pub(crate) control: Control,
 }
@@ -37,9 +37,9 @@ fn empty_message() -> libc::msghdr {
     unsafe { mem::zeroed() }
 }
 
-/// A header that lends `envelope` and `data` to the kernel, which only reads them.
-fn outgoing(envelope: &Envelope, iov: &mut libc::iovec) -> libc::msghdr {
-    let (name, control) = (envelope.to.bytes(), envelope.control.bytes());
+/// A header that lends `msg` and `data` to the kernel, which only reads them.
+fn outgoing(msg: &SendMsg, iov: &mut libc::iovec) -> libc::msghdr {
+    let (name, control) = (msg.to.bytes(), msg.control.bytes());
     let mut message = empty_message();
     message.msg_name = name.as_ptr().cast_mut().cast();
     message.msg_namelen = length(name.len());
@@ -95,14 +95,14 @@ unsafe fn receive_message(fd: RawFd, message: &mut libc::msghdr) -> io::Result<u
 }
 
 /// Sends one message, without waiting.
-pub(crate) fn send_one(socket: BorrowedFd<'_>, envelope: &Envelope, data: &[u8]) -> io::Result<()> {
+pub(crate) fn send_one(socket: BorrowedFd<'_>, msg: &SendMsg, data: &[u8]) -> io::Result<()> {
     let fd = socket.as_raw_fd();
-    if envelope.control.bytes().is_empty() {
+    if msg.control.bytes().is_empty() {
         // This is faster than `sendmsg` by a twentieth of what a small datagram takes.
-        return send_to(fd, data, envelope.to.bytes()).map(drop);
+        return send_to(fd, data, msg.to.bytes()).map(drop);
     }
     let mut iov = lent(data);
-    let message = outgoing(envelope, &mut iov);
+    let message = outgoing(msg, &mut iov);
     // SAFETY: the name, the data and the control bytes that `message` points to are borrowed until
     // this function returns, with the lengths given.
     unsafe { send_message(fd, &message) }.map(drop)
@@ -120,20 +120,20 @@ pub(crate) fn receive_error(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result
     Ok(len)
 }
 
-/// Sends up to [`MAX_MESSAGES`] messages, one an envelope, without waiting. Returns how many the
+/// Sends up to [`MAX_MESSAGES`] messages, one an msg, without waiting. Returns how many the
 /// kernel took; the error is the first message's.
 pub(crate) fn send_many<'a>(
     socket: BorrowedFd<'_>,
-    envelopes: &'a [Envelope],
+    msgs: &'a [SendMsg],
     data: impl IntoIterator<Item = &'a [u8]>,
 ) -> io::Result<usize> {
     let mut iovs = [lent(&[]); MAX_MESSAGES];
     let mut messages = [libc::mmsghdr { msg_hdr: empty_message(), msg_len: 0 }; MAX_MESSAGES];
     let mut count: c_uint = 0;
-    let parts = envelopes.iter().zip(data).zip(&mut iovs).zip(&mut messages);
-    for (((envelope, data), iov), message) in parts {
+    let parts = msgs.iter().zip(data).zip(&mut iovs).zip(&mut messages);
+    for (((msg, data), iov), message) in parts {
         *iov = lent(data);
-        message.msg_hdr = outgoing(envelope, iov);
+        message.msg_hdr = outgoing(msg, iov);
         count += 1;
     }
     let (fd, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
@@ -152,7 +152,7 @@ pub(crate) struct Received<'a> {
 
 /// Where messages are received: [`MAX_MESSAGES`] buffers, used again by each call.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct RecvBatch {
     memory: Box<[u8]>,
     slots: Box<[Slot]>,
 }
@@ -164,7 +164,7 @@ struct Slot {
     len: usize,
 }
 
-impl Inbox {
+impl RecvBatch {
     pub(crate) fn new() -> Self {
         Self {
             // Pages are touched when a datagram needs them.

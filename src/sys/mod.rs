@@ -78,7 +78,7 @@ pub(crate) use interface::{
 };
 #[cfg(feature = "runtime")]
 pub(crate) use messages::{
-    Envelope, Inbox, MAX_MESSAGES, Received, receive_descriptor, receive_error, send_descriptor,
+    MAX_MESSAGES, Received, RecvBatch, SendMsg, receive_descriptor, receive_error, send_descriptor,
     send_many, send_one, send_to_peer,
 };
 #[cfg(all(test, feature = "runtime"))]

@@ -16,7 +16,7 @@ use socket2::Socket;
 
 use super::socket;
 use crate::net::{Path, SHORT};
-use crate::sys::{self, Envelope};
+use crate::sys::{self, SendMsg};
 use crate::wire::encap;
 use crate::wire::icrc::IcrcIdPatch;
 
@@ -129,7 +129,7 @@ impl Connected {
             let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
             sys::set_option(self.socket.as_fd(), level, name, value)
         };
-        let mut to_ourselves = Envelope::default();
+        let mut to_ourselves = SendMsg::default();
         to_ourselves.to.set(self.own.ip(), self.own.port(), 0);
         stamp(c_int::try_from(libc::SOF_TIMESTAMPING_TX_SCHED).unwrap_or(0))?;
         let sent = sys::send_one(self.socket.as_fd(), &to_ourselves, &[]);

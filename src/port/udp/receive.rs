@@ -11,7 +11,7 @@ use super::socket;
 use crate::net::{RxBuffer, RxMeta};
 use crate::port::PortCounters;
 use crate::port::shared::recv_batch::RecvBatchSize;
-use crate::sys::{self, Inbox, Received, integer};
+use crate::sys::{self, Received, RecvBatch, integer};
 
 /// Number of messages that one call receives from the socket of a group.
 const MESSAGES_PER_GROUP_RECV: usize = 8;
@@ -21,14 +21,14 @@ const MESSAGES_PER_GROUP_RECV: usize = 8;
 pub(super) struct RxSocket {
     ip: IpAddr,
     socket: Socket,
-    recv_batch: Inbox,
+    recv_batch: RecvBatch,
     batch: RecvBatchSize,
 }
 
 impl RxSocket {
     /// Wraps a socket at `ip`.
     pub(super) fn new(ip: IpAddr, socket: Socket) -> Self {
-        Self { ip, socket, recv_batch: Inbox::new(), batch: RecvBatchSize::new() }
+        Self { ip, socket, recv_batch: RecvBatch::new(), batch: RecvBatchSize::new() }
     }
 
     pub(super) fn socket(&self) -> &Socket {
@@ -85,7 +85,7 @@ struct ReceivedAmount {
 /// Passes received messages to `sink`.
 #[inline]
 fn deliver(
-    recv_batch: &Inbox,
+    recv_batch: &RecvBatch,
     filled: io::Result<usize>,
     ip: IpAddr,
     counters: &mut PortCounters,

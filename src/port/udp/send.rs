@@ -15,7 +15,7 @@ use super::sources::{MAX_SOCKETS, Sources};
 use crate::net::{Burst, ROCE_PORT, TransmitErrorKind};
 use crate::port::shared::send_failure::SendFailure;
 use crate::port::{PortCounters, SOURCE_PORTS};
-use crate::sys::{self, Envelope, MAX_MESSAGES};
+use crate::sys::{self, MAX_MESSAGES, SendMsg};
 use crate::time::Instant;
 use crate::wire::icrc;
 
@@ -33,7 +33,7 @@ pub(super) struct Senders {
     sockets: Vec<Sender>,
     /// Sockets shared with the ports of other shards at the same address.
     shared: Option<Sources>,
-    envelopes: Box<[Envelope]>,
+    msgs: Box<[SendMsg]>,
     flows: ConnectedFlows,
     /// Copy of a datagram that is sealed again.
     scratch: Vec<u8>,
@@ -54,7 +54,7 @@ impl Senders {
             gso,
             sockets: Vec::new(),
             shared,
-            envelopes: vec![Envelope::default(); MAX_MESSAGES].into_boxed_slice(),
+            msgs: vec![SendMsg::default(); MAX_MESSAGES].into_boxed_slice(),
             flows: ConnectedFlows::default(),
             scratch: Vec::new(),
         }
@@ -139,16 +139,16 @@ impl Senders {
             counters.tx_connected += 1;
             return Ok(1);
         }
-        for (envelope, burst) in self.envelopes.iter_mut().zip(run) {
-            address(envelope, burst, self.scope);
+        for (msg, burst) in self.msgs.iter_mut().zip(run) {
+            address(msg, burst, self.scope);
             if burst.len() > 1 {
-                request_gso(envelope, burst);
+                request_gso(msg, burst);
             }
         }
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
-        let sent = match &self.envelopes[..count] {
-            [envelope] => sys::send_one(socket, envelope, first.data()).map(|()| 1),
-            envelopes => sys::send_many(socket, envelopes, run.iter().map(Burst::data)),
+        let sent = match &self.msgs[..count] {
+            [msg] => sys::send_one(socket, msg, first.data()).map(|()| 1),
+            msgs => sys::send_many(socket, msgs, run.iter().map(Burst::data)),
         };
         let failure = |error| self.on_error(sender, &error, first.len());
         let taken = sent.map_err(failure)?;
@@ -171,14 +171,14 @@ impl Senders {
             return;
         }
         let Some(sender) = self.find(burst.path.source_port) else { return };
-        let [envelope, ..] = &mut self.envelopes[..] else { return };
-        address(envelope, burst, self.scope);
+        let [msg, ..] = &mut self.msgs[..] else { return };
+        address(msg, burst, self.scope);
         if burst.len() > 1 {
-            request_gso(envelope, burst);
+            request_gso(msg, burst);
         }
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
         // A failure loses the packet, as a network may: the process ends before a retransmission.
-        let _ = sys::send_one(socket, envelope, burst.data());
+        let _ = sys::send_one(socket, msg, burst.data());
     }
 
     /// Sends the datagrams of a burst one by one. Each leaves with identification 0, so those sealed as a later segment
@@ -195,8 +195,8 @@ impl Senders {
         let Some(sender) = self.find(path.source_port) else {
             return Err(SendFailure::Refused(TransmitErrorKind::Other));
         };
-        let [envelope, ..] = &mut self.envelopes[..] else { return Ok(()) };
-        address(envelope, burst, self.scope);
+        let [msg, ..] = &mut self.msgs[..] else { return Ok(()) };
+        address(msg, burst, self.scope);
         let socket = self.sockets[sender].socket.as_deref().unwrap_or(receiver).as_fd();
         let flow = icrc::Flow::new(
             SocketAddr::new(path.source, path.source_port),
@@ -208,7 +208,7 @@ impl Senders {
             if index > 0 {
                 flow.seal(0, &mut self.scratch);
             }
-            match sys::send_one(socket, envelope, &self.scratch) {
+            match sys::send_one(socket, msg, &self.scratch) {
                 Ok(()) => {}
                 Err(error) if index == 0 => return Err(self.on_error(sender, &error, 1)),
                 // Datagrams that the kernel has taken cannot be recalled: the rest is lost, as in a full queue.
@@ -249,27 +249,27 @@ impl Senders {
 }
 
 /// Writes the destination and, where they differ from the socket's, traffic class and hop limit.
-fn address(envelope: &mut Envelope, burst: &Burst, scope: u32) {
+fn address(msg: &mut SendMsg, burst: &Burst, scope: u32) {
     let path = &burst.path;
-    envelope.to.set(path.destination, ROCE_PORT, scope);
-    envelope.control.clear();
+    msg.to.set(path.destination, ROCE_PORT, scope);
+    msg.control.clear();
     let (level, traffic_class, hop_limit) = match path.destination {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
     };
     let int = |value: u8| c_int::from(value).to_ne_bytes();
     if path.traffic_class != 0 {
-        envelope.control.push(level, traffic_class, &int(path.traffic_class));
+        msg.control.push(level, traffic_class, &int(path.traffic_class));
     }
     if path.hop_limit != DEFAULT_HOP_LIMIT {
         // The kernel does not send zero; 1 does not leave the link either.
-        envelope.control.push(level, hop_limit, &int(path.hop_limit.max(1)));
+        msg.control.push(level, hop_limit, &int(path.hop_limit.max(1)));
     }
 }
 
 /// Requests GSO for the burst.
-fn request_gso(envelope: &mut Envelope, burst: &Burst) {
+fn request_gso(msg: &mut SendMsg, burst: &Burst) {
     // A burst fits an IP packet, so its segments do.
     let len = u16::try_from(burst.segment_len()).unwrap_or(u16::MAX);
-    envelope.control.push(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());
+    msg.control.push(libc::IPPROTO_UDP, libc::UDP_SEGMENT, &len.to_ne_bytes());
 }
