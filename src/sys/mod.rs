@@ -88,7 +88,7 @@ pub(crate) use process::{has_net_raw, monotonic, processor_time, user};
 #[cfg(feature = "runtime")]
 pub(crate) use signals::{Restarts, restarts};
 #[cfg(feature = "runtime")]
-pub(crate) use sock_diag::{SockDiag, SocketMemory, Unanswered};
+pub(crate) use sock_diag::{ProbeError, SockDiag, SocketMemory};
 #[cfg(feature = "runtime")]
 pub(crate) use socket::{forbid_fragments, force_receive_buffer, path_mtu};
 #[cfg(feature = "runtime")]

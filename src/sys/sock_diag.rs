@@ -41,7 +41,7 @@ pub(crate) struct SocketMemory {
 
 /// Error for a question that has no answer, or not now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Unanswered;
+pub(crate) struct ProbeError;
 
 /// A connection to the kernel that carries requests and answers.
 pub(crate) trait Channel: Sized {
@@ -142,15 +142,15 @@ impl<C: Channel> SockDiag<C> {
     ///
     /// # Errors
     ///
-    /// [`Unanswered`]: the kernel does not answer, or not now.
+    /// [`ProbeError`]: the kernel does not answer, or not now.
     pub(crate) fn ask(
         &mut self,
         now: Duration,
         from: (IpAddr, u16),
         to: (IpAddr, u16),
-    ) -> Result<Option<SocketMemory>, Unanswered> {
+    ) -> Result<Option<SocketMemory>, ProbeError> {
         if !self.is_supported || now < self.paused_until {
-            return Err(Unanswered);
+            return Err(ProbeError);
         }
         match self.attempt(from, to) {
             Ok(memory) => {
@@ -159,7 +159,7 @@ impl<C: Channel> SockDiag<C> {
             }
             Err(failure) => {
                 self.fail(now, failure);
-                Err(Unanswered)
+                Err(ProbeError)
             }
         }
     }
@@ -446,7 +446,7 @@ mod tests {
     fn ask(
         probe: &mut SockDiag<Scripted>,
         now: Duration,
-    ) -> Result<Option<SocketMemory>, Unanswered> {
+    ) -> Result<Option<SocketMemory>, ProbeError> {
         let answered = probe.ask(now, FROM, TO);
         assert!(SCRIPT.with_borrow(VecDeque::is_empty), "the script was not played to its end");
         answered
@@ -549,9 +549,9 @@ mod tests {
             .take(20)
         {
             script([Fails(errno), Fails(errno)]);
-            assert_eq!(ask(&mut probe, now), Err(Unanswered));
+            assert_eq!(ask(&mut probe, now), Err(ProbeError));
             // Nothing is sent meanwhile.
-            assert_eq!(ask(&mut probe, now + (pause - Duration::from_nanos(1))), Err(Unanswered));
+            assert_eq!(ask(&mut probe, now + (pause - Duration::from_nanos(1))), Err(ProbeError));
             now += pause;
             pause = (2 * pause).min(MAX_PAUSE);
         }
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(ask(&mut probe, now), Ok(Some(FOUND)));
         // The next pause is short again.
         script([Takes, Answers(0, header(3)), Takes]);
-        assert_eq!(ask(&mut probe, now), Err(Unanswered));
+        assert_eq!(ask(&mut probe, now), Err(ProbeError));
         script([Takes, Answers(0, error(libc::ENOENT))]);
         assert_eq!(ask(&mut probe, now + MIN_PAUSE), Ok(None));
         assert_eq!(OPENED.get(), 1);
@@ -581,9 +581,9 @@ mod tests {
     fn channel_that_cannot_be_opened_is_tried_again() {
         let mut probe = new_probe();
         OPEN_FAILS.set(Some(libc::EMFILE));
-        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        assert_eq!(ask(&mut probe, NOW), Err(ProbeError));
         OPEN_FAILS.set(None);
-        assert_eq!(ask(&mut probe, NOW), Err(Unanswered), "too early");
+        assert_eq!(ask(&mut probe, NOW), Err(ProbeError), "too early");
         script([Takes, Answers(0, found(FOUND))]);
         assert_eq!(ask(&mut probe, NOW + MIN_PAUSE), Ok(Some(FOUND)));
         assert_eq!(OPENED.get(), 1);
@@ -593,7 +593,7 @@ mod tests {
     fn channel_that_other_code_has_closed_is_opened_anew() {
         let mut probe = new_probe();
         script([Fails(libc::EBADF)]);
-        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        assert_eq!(ask(&mut probe, NOW), Err(ProbeError));
         script([Takes, Answers(0, found(FOUND))]);
         assert_eq!(ask(&mut probe, NOW + MIN_PAUSE), Ok(Some(FOUND)));
         assert_eq!(OPENED.get(), 2);
@@ -604,12 +604,12 @@ mod tests {
         let later = NOW + Duration::from_secs(3600);
         let mut probe = new_probe();
         OPEN_FAILS.set(Some(libc::EPROTONOSUPPORT));
-        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
+        assert_eq!(ask(&mut probe, NOW), Err(ProbeError));
         OPEN_FAILS.set(None);
-        assert_eq!(ask(&mut probe, later), Err(Unanswered));
+        assert_eq!(ask(&mut probe, later), Err(ProbeError));
         let mut probe = new_probe();
         script([Takes, Answers(0, error(libc::EOPNOTSUPP))]);
-        assert_eq!(ask(&mut probe, NOW), Err(Unanswered));
-        assert_eq!(ask(&mut probe, later), Err(Unanswered));
+        assert_eq!(ask(&mut probe, NOW), Err(ProbeError));
+        assert_eq!(ask(&mut probe, later), Err(ProbeError));
     }
 }

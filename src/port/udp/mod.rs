@@ -36,19 +36,19 @@ use crate::ids::Qpn;
 use crate::net::{Burst, RxBuffer};
 use crate::sys::{self, Watch};
 use crate::time::Instant;
-use backlog::Backlogs;
+use backlog::RecvQueueProbe;
 use groups::Groups;
 use receive::RxSocket;
 use send::Senders;
 use socket::{AssumedMtuWarning, PreparedSocket};
 use steer::ReuseportGroup;
 
-mod backlog;
 mod connected;
 mod connected_flows;
 pub(super) mod filter;
 mod groups;
 mod receive;
+mod recv_queue_probe;
 mod route;
 pub(super) mod send;
 pub(super) mod socket;
@@ -62,7 +62,7 @@ pub use route::Route;
 /// Returns the receive buffer of a socket at the RoCEv2 port of `to`, in bytes as its kernel counts them. `None` if no
 /// socket of this machine has the address, or the kernel does not report it.
 pub(crate) fn local_receive_buffer(from: IpAddr, to: IpAddr) -> Option<u64> {
-    Backlogs::new().ask_any(Instant::ZERO, from, to).map(|memory| memory.buffer)
+    RecvQueueProbe::new().ask_any(Instant::ZERO, from, to).map(|memory| memory.buffer)
 }
 
 /// A port on ordinary UDP sockets.
@@ -76,7 +76,7 @@ pub struct UdpPort {
     /// Watch for changes of interfaces; opened by the first [`poll_link`](Control::poll_link).
     watch: Option<Watch>,
     senders: Senders,
-    backlogs: Backlogs,
+    recv_queue_probe: RecvQueueProbe,
     backoff: SendBackoff,
     counters: PortCounters,
     /// State shared with the ports of other shards. Dropped last, so that the lease of the address ends after the
@@ -165,7 +165,7 @@ impl UdpPort {
             groups: Groups::default(),
             watch: None,
             senders,
-            backlogs: Backlogs::new(),
+            recv_queue_probe: RecvQueueProbe::new(),
             backoff: SendBackoff::default(),
             counters: PortCounters::default(),
             _group: group,
@@ -282,7 +282,7 @@ impl Datapath for UdpPort {
     }
 
     fn receive_queue_bytes(&mut self, now: Instant, to: IpAddr) -> Option<u64> {
-        self.backlogs.ask(now, self.info.ip, to).map(|memory| memory.waiting)
+        self.recv_queue_probe.ask(now, self.info.ip, to).map(|memory| memory.waiting)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -16,20 +16,20 @@ use std::ops::RangeInclusive;
 use smallvec::SmallVec;
 
 use crate::net::ROCE_PORT;
-use crate::sys::{SockDiag, SocketMemory, Unanswered};
+use crate::sys::{ProbeError, SockDiag, SocketMemory};
 use crate::time::Instant;
 
 /// Probe for the receive queues of sockets of this machine.
 #[derive(Debug)]
-pub(super) struct Backlogs {
+pub(super) struct RecvQueueProbe {
     probe: SockDiag,
     /// Sockets found at each address.
-    known: HashMap<IpAddr, SmallVec<[Known; 1]>>,
+    known: HashMap<IpAddr, SmallVec<[ProbedSocket; 1]>>,
 }
 
 /// A socket at an address.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct ProbedSocket {
     /// Source port of requests that reach it.
     source_port: u16,
     /// The kernel's identifier of the socket.
@@ -37,12 +37,12 @@ struct Known {
 }
 
 /// Source ports that the first request for an address tries.
-const TRIED: RangeInclusive<u16> = 1..=32;
+const PROBED_SOURCE_PORTS: RangeInclusive<u16> = 1..=32;
 
 /// Maximum number of addresses in the cache, which is then cleared.
-const REMEMBERED: usize = 1024;
+const MAX_CACHED_ADDRESSES: usize = 1024;
 
-impl Backlogs {
+impl RecvQueueProbe {
     pub(super) fn new() -> Self {
         Self { probe: SockDiag::new(), known: HashMap::new() }
     }
@@ -58,7 +58,7 @@ impl Backlogs {
         now: Instant,
         from: IpAddr,
         to: IpAddr,
-    ) -> Result<Option<SocketMemory>, Unanswered> {
+    ) -> Result<Option<SocketMemory>, ProbeError> {
         let known = match self.known.get(&to) {
             Some(known) => known.clone(),
             None => match self.find_all(now, from, to)? {
@@ -67,7 +67,7 @@ impl Backlogs {
             },
         };
         let mut fullest: Option<SocketMemory> = None;
-        for Known { source_port, cookie } in known {
+        for ProbedSocket { source_port, cookie } in known {
             let found = self.memory(now, (from, source_port), to)?;
             if found.is_none_or(|found| found.cookie != cookie) {
                 // Other sockets have the address by now.
@@ -88,7 +88,7 @@ impl Backlogs {
         from: IpAddr,
         to: IpAddr,
     ) -> Option<SocketMemory> {
-        self.memory(now, (from, *TRIED.start()), to).ok().flatten()
+        self.memory(now, (from, *PROBED_SOURCE_PORTS.start()), to).ok().flatten()
     }
 
     /// Returns the memory of the socket that a datagram from `from` to the RoCEv2 port of `to` would reach.
@@ -97,7 +97,7 @@ impl Backlogs {
         now: Instant,
         from: (IpAddr, u16),
         to: IpAddr,
-    ) -> Result<Option<SocketMemory>, Unanswered> {
+    ) -> Result<Option<SocketMemory>, ProbeError> {
         self.probe.ask(now.since(Instant::ZERO), from, (to, ROCE_PORT))
     }
 
@@ -107,18 +107,18 @@ impl Backlogs {
         now: Instant,
         from: IpAddr,
         to: IpAddr,
-    ) -> Result<Option<SmallVec<[Known; 1]>>, Unanswered> {
-        let mut all: SmallVec<[Known; 1]> = SmallVec::new();
-        for source_port in TRIED {
+    ) -> Result<Option<SmallVec<[ProbedSocket; 1]>>, ProbeError> {
+        let mut all: SmallVec<[ProbedSocket; 1]> = SmallVec::new();
+        for source_port in PROBED_SOURCE_PORTS {
             let Some(found) = self.memory(now, (from, source_port), to)? else {
                 return Ok(None);
             };
             let cookie = found.cookie;
             if all.iter().all(|known| known.cookie != cookie) {
-                all.push(Known { source_port, cookie });
+                all.push(ProbedSocket { source_port, cookie });
             }
         }
-        if self.known.len() >= REMEMBERED {
+        if self.known.len() >= MAX_CACHED_ADDRESSES {
             self.known.clear();
         }
         self.known.insert(to, all.clone());
@@ -146,10 +146,10 @@ mod tests {
         let ip = Ipv4Addr::new(127, 62, high, low);
         let (here, there) = (Ipv4Addr::LOCALHOST, UdpSocket::bind((ip, ROCE_PORT)).unwrap());
         let sender = UdpSocket::bind((here, 0)).unwrap();
-        let mut backlogs = Backlogs::new();
+        let mut recv_queue_probe = RecvQueueProbe::new();
         let buffer = SockRef::from(&there).recv_buffer_size().unwrap() as u64;
         let mut ask = || {
-            let memory = backlogs.ask(NOW, here.into(), ip.into())?;
+            let memory = recv_queue_probe.ask(NOW, here.into(), ip.into())?;
             assert_eq!(memory.buffer, buffer);
             Some(memory.waiting)
         };
@@ -175,11 +175,11 @@ mod tests {
         let ip: IpAddr = Ipv4Addr::new(127, 61, high, low).into();
         let config = super::super::PortConfig::new(ip);
         let here = Ipv4Addr::LOCALHOST.into();
-        let mut backlogs = Backlogs::new();
+        let mut recv_queue_probe = RecvQueueProbe::new();
         for shards in [2, 1, 4] {
             let ports = super::super::UdpPort::open_shards(&config, shards).unwrap();
             let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let Some(empty) = backlogs.ask(NOW, here, ip) else {
+            let Some(empty) = recv_queue_probe.ask(NOW, here, ip) else {
                 return prerequisite::missing(NO_ANSWER);
             };
             assert_eq!(empty.waiting, 0);
@@ -189,12 +189,12 @@ mod tests {
                 for _ in 0..=shard {
                     sender.send_to(&datagram, (ip, ROCE_PORT)).unwrap();
                 }
-                let waiting = backlogs.ask(NOW, here, ip).map(|memory| memory.waiting);
+                let waiting = recv_queue_probe.ask(NOW, here, ip).map(|memory| memory.waiting);
                 let least = 1000 * (u64::from(shard) + 1);
                 assert!(waiting >= Some(least), "{waiting:?} at shard {shard} of {shards}");
             }
             drop(ports);
-            assert_eq!(backlogs.ask(NOW, here, ip), None);
+            assert_eq!(recv_queue_probe.ask(NOW, here, ip), None);
         }
     }
 
@@ -204,13 +204,13 @@ mod tests {
         let ip: IpAddr = Ipv4Addr::new(127, 60, high, low).into();
         let _there = UdpSocket::bind((ip, ROCE_PORT)).unwrap();
         let here = Ipv4Addr::LOCALHOST.into();
-        let mut backlogs = Backlogs::new();
-        let Some(before) = backlogs.ask(NOW, here, ip) else {
+        let mut recv_queue_probe = RecvQueueProbe::new();
+        let Some(before) = recv_queue_probe.ask(NOW, here, ip) else {
             return prerequisite::missing(NO_ANSWER);
         };
-        backlogs.probe.leave_an_answer((here, 1), (ip, ROCE_PORT));
+        recv_queue_probe.probe.leave_an_answer((here, 1), (ip, ROCE_PORT));
         for _ in 0..3 {
-            assert_eq!(backlogs.ask(NOW, here, ip), Some(before));
+            assert_eq!(recv_queue_probe.ask(NOW, here, ip), Some(before));
         }
     }
 }
