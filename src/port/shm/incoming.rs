@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
-use super::meeting;
+use super::handshake;
 use super::ring::{Broken, Head, Reader};
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
 use crate::port::PortCounters;
@@ -76,7 +76,7 @@ impl Incoming {
             Ok(listener) => Some(listener),
             // Senders reject the owner of the name and send by UDP.
             Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && !meeting::is_listened_at(ip) =>
+                if error.kind() == io::ErrorKind::AddrInUse && !handshake::is_listened_at(ip) =>
             {
                 None
             }
@@ -148,7 +148,7 @@ impl Incoming {
     }
 
     fn accept(&mut self) {
-        let connection = match self.listener.as_ref().map(meeting::accept) {
+        let connection = match self.listener.as_ref().map(handshake::accept) {
             Some(Ok(Some(connection))) => connection,
             Some(Err(error)) if is_out_of_resources(&error) => return self.stop_listening(),
             // The peer has closed the connection, or belongs to another user.
@@ -290,7 +290,7 @@ fn is_out_of_resources(error: &io::Error) -> bool {
 }
 
 fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
-    let listener = meeting::listen(ip)?;
+    let listener = handshake::listen(ip)?;
     readiness.add(listener.as_fd(), LISTENER)?;
     Ok(listener)
 }
@@ -312,7 +312,7 @@ impl Sender {
     fn hear(&mut self) -> io::Result<bool> {
         let Some(connection) = &self.connection else { return Ok(false) };
         if self.ring.is_none() {
-            let (from, segment) = meeting::greet(connection)?;
+            let (from, segment) = handshake::read_hello(connection)?;
             self.ring = Some(Ring { from, reader: Reader::new(segment) });
             return Ok(true);
         }
@@ -351,18 +351,18 @@ mod tests {
     fn name_that_was_taken_is_listened_at_when_it_is_free() {
         let _no_new_process = STARTING.read().unwrap();
         let (here, there) = (config().ip, config().ip);
-        let squatter = meeting::squat(there);
+        let squatter = handshake::squat(there);
         let mut incoming = Incoming::open(there).unwrap();
         look_often(&mut incoming);
         assert!(incoming.is_name_taken() && incoming.listener.is_none());
         // A listener of this user is an error: senders would take it for the port.
         let other = config().ip;
-        let _listener = meeting::listen(other).unwrap();
+        let _listener = handshake::listen(other).unwrap();
         let refused = Incoming::open(other).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         drop(squatter);
         look_often(&mut incoming);
-        let _called = meeting::call(here, there).unwrap();
+        let _called = handshake::connect_with_ring(here, there).unwrap();
         incoming.look().unwrap();
         assert_eq!(incoming.len(), 1);
     }
@@ -383,14 +383,14 @@ mod tests {
     fn miss_a_descriptor() {
         let there = config().ip;
         let mut incoming = Incoming::open(there).unwrap();
-        let called = meeting::knock(there).unwrap();
+        let called = handshake::connect(there).unwrap();
         let held: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         assert!(is_readable(&incoming), "somebody has come");
         incoming.look().unwrap();
         assert_eq!((is_readable(&incoming), incoming.len()), (false, 0));
         drop((held, called));
         look_often(&mut incoming);
-        let _called = meeting::knock(there).unwrap();
+        let _called = handshake::connect(there).unwrap();
         incoming.look().unwrap();
         assert_eq!(incoming.len(), 1);
         println!("\nhas seen everything");
@@ -415,7 +415,7 @@ mod tests {
     fn who_has_gone_is_forgotten_though_another_process_has_his_connection() {
         let (here, there) = (config().ip, config().ip);
         let mut incoming = Incoming::open(there).unwrap();
-        let called = meeting::call(here, there).unwrap();
+        let called = handshake::connect_with_ring(here, there).unwrap();
         incoming.look().unwrap();
         // A forked process would have it too.
         let _held = incoming.senders[0].connection.as_ref().unwrap().try_clone().unwrap();

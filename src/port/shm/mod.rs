@@ -40,8 +40,8 @@ use crate::time::Instant;
 use incoming::Incoming;
 use outgoing::{Outgoing, Sent};
 
+mod handshake;
 mod incoming;
-mod meeting;
 mod outgoing;
 mod ring;
 mod user;
@@ -61,7 +61,7 @@ const RETRY: Duration = Duration::from_micros(50);
 #[error(
     "another program has the Unix socket @{name}: what programs of this machine send to {ip} comes by UDP, not \
      through shared memory",
-    name = socket_name(*ip, meeting::NAME)
+    name = socket_name(*ip, handshake::NAME)
 )]
 pub struct NameTaken {
     /// Address of the port.
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn port_whose_name_is_taken_is_reached_by_udp() {
         let at = config();
-        let squatter = meeting::squat(at.ip);
+        let squatter = handshake::squat(at.ip);
         let mut b = open_at(&at);
         let said = b.name_taken().unwrap().to_string();
         assert!(said.starts_with("another program has the Unix socket @softroce/127."), "{said}");
@@ -552,10 +552,10 @@ mod tests {
     #[test]
     fn strangers_at_the_door_do_no_harm() {
         let (mut a, mut b) = (open(), open());
-        let call = || meeting::call(a.info().ip, b.info().ip).unwrap();
+        let call = || handshake::connect_with_ring(a.info().ip, b.info().ip).unwrap();
         // One sends nothing, one an invalid hello, one an invalid ring, and one closes at once.
         let (_silent, rude) =
-            (meeting::knock(b.info().ip).unwrap(), meeting::knock(b.info().ip).unwrap());
+            (handshake::connect(b.info().ip).unwrap(), handshake::connect(b.info().ip).unwrap());
         rude.send(&[7; 32]).unwrap();
         let (_kept, segment) = call();
         segment.word(4096).unwrap().store(u64::MAX, std::sync::atomic::Ordering::Relaxed);

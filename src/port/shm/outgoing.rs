@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::Socket;
 
 use super::ring::{Broken, Put, Writer};
-use super::{incoming, meeting};
+use super::{handshake, incoming};
 use crate::net::Burst;
 use crate::time::Instant;
 
@@ -131,7 +131,8 @@ impl Outgoing {
         }
         self.sweep(now);
         let may_be = !to.is_multicast() && self.receivers.len() < incoming::MOST;
-        let Some((connection, segment)) = may_be.then(|| meeting::call(self.ip, to).ok()).flatten()
+        let Some((connection, segment)) =
+            may_be.then(|| handshake::connect_with_ring(self.ip, to).ok()).flatten()
         else {
             if self.absent.len() >= REMEMBERED {
                 self.absent.clear();

@@ -33,7 +33,7 @@ const MAGIC: [u8; 16] = *b"softroce shm 1\0\0";
 pub(super) const NAME: &str = "shm";
 
 /// Maximum number of connections that wait to be accepted.
-const WAITING: i32 = 128;
+const LISTEN_BACKLOG: i32 = 128;
 
 /// Opens an unnamed socket.
 fn socket() -> io::Result<Socket> {
@@ -46,14 +46,14 @@ fn name(ip: IpAddr) -> io::Result<SockAddr> {
 }
 
 /// Connects to the listener at an address, without a hello.
-pub(super) fn knock(at: IpAddr) -> io::Result<Socket> {
+pub(super) fn connect(at: IpAddr) -> io::Result<Socket> {
     let connection = socket()?;
     connection.connect(&name(at)?)?;
     Ok(connection)
 }
 
 /// Rejects a connection whose peer belongs to another user.
-fn only_of(user: u32, connection: &Socket) -> io::Result<()> {
+fn check_user(user: u32, connection: &Socket) -> io::Result<()> {
     match user::is_same(user, sys::user_of_peer(connection.as_fd())?) {
         true => Ok(()),
         false => Err(io::ErrorKind::PermissionDenied.into()),
@@ -64,13 +64,13 @@ fn only_of(user: u32, connection: &Socket) -> io::Result<()> {
 pub(super) fn listen(at: IpAddr) -> io::Result<Socket> {
     let listener = socket()?;
     listener.bind(&name(at)?)?;
-    listener.listen(WAITING)?;
+    listener.listen(LISTEN_BACKLOG)?;
     Ok(listener)
 }
 
 /// Returns whether a socket of this user listens at an address.
 pub(super) fn is_listened_at(at: IpAddr) -> bool {
-    knock(at).is_ok_and(|connection| only_of(sys::user(), &connection).is_ok())
+    connect(at).is_ok_and(|connection| check_user(sys::user(), &connection).is_ok())
 }
 
 /// Binds the name at an address without listening, as another program may.
@@ -85,7 +85,7 @@ pub(super) fn squat(at: IpAddr) -> Socket {
 pub(super) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
     let (connection, _) = listener.accept()?;
     connection.set_nonblocking(true)?;
-    Ok(only_of(sys::user(), &connection).is_ok().then_some(connection))
+    Ok(check_user(sys::user(), &connection).is_ok().then_some(connection))
 }
 
 /// Connects to the receiver at an address, with a new ring.
@@ -93,9 +93,9 @@ pub(super) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
 /// # Errors
 ///
 /// No port of this user listens there.
-pub(super) fn call(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
-    let connection = knock(to)?;
-    only_of(sys::user(), &connection)?;
+pub(super) fn connect_with_ring(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
+    let connection = connect(to)?;
+    check_user(sys::user(), &connection)?;
     let (segment, descriptor) = Segment::create(SEGMENT)?;
     let hello = [MAGIC, mapped(from).octets()].concat();
     let sent = sys::send_descriptor(connection.as_fd(), &hello, descriptor.as_fd())?;
@@ -110,7 +110,7 @@ pub(super) fn call(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
 /// # Errors
 ///
 /// `WouldBlock` if there is no hello yet; any other if it is invalid.
-pub(super) fn greet(connection: &Socket) -> io::Result<(IpAddr, Segment)> {
+pub(super) fn read_hello(connection: &Socket) -> io::Result<(IpAddr, Segment)> {
     let mut hello = [0; 32];
     let (len, descriptor) = sys::receive_descriptor(connection.as_fd(), &mut hello)?;
     let from = hello.strip_prefix(&MAGIC).filter(|_| len == hello.len());
@@ -144,25 +144,35 @@ mod tests {
     fn a_hello_says_from_where_and_brings_a_ring() {
         let (here, there) = (config().ip, config().ip);
         let listener = listen(there).unwrap();
-        let (_calling, ours) = call(here, there).unwrap();
+        let (_calling, ours) = connect_with_ring(here, there).unwrap();
         let called = accept(&listener).unwrap().unwrap();
-        let (from, theirs) = greet(&called).unwrap();
+        let (from, theirs) = read_hello(&called).unwrap();
         assert_eq!(from, here);
         ours.write(5000, b"shared").unwrap();
         let mut seen = [0; 6];
         theirs.read(5000, &mut seen).unwrap();
         assert_eq!(&seen, b"shared");
-        assert_eq!(greet(&called).unwrap_err().kind(), io::ErrorKind::WouldBlock, "there is one");
+        assert_eq!(
+            read_hello(&called).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock,
+            "there is one"
+        );
     }
 
     #[test]
     fn nobody_is_met_where_nobody_listens() {
         let (here, there) = (config().ip, config().ip);
-        assert_eq!(call(here, there).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect_with_ring(here, there).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         let listener = listen(there).unwrap();
         assert_eq!(listen(there).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listener);
-        assert_eq!(call(here, there).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect_with_ring(here, there).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 
     #[test]
@@ -171,7 +181,7 @@ mod tests {
         let _listener = listen(there).unwrap();
         let mut calls = Vec::new();
         let error = loop {
-            match call(here, there) {
+            match connect_with_ring(here, there) {
                 Ok(called) => calls.push(called),
                 Err(error) => break error,
             }
@@ -183,8 +193,8 @@ mod tests {
     #[test]
     fn another_user_is_let_go() {
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
-        only_of(sys::user(), &ours).unwrap();
-        let refused = only_of(sys::user() + 1, &theirs).unwrap_err();
+        check_user(sys::user(), &ours).unwrap();
+        let refused = check_user(sys::user() + 1, &theirs).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
@@ -192,7 +202,7 @@ mod tests {
     const PART: &str = "SOFTROCE_TEST_PART";
 
     /// Longest time that a process may take.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const MAX_PROCESS_TIME: Duration = Duration::from_secs(20);
 
     /// Listens or connects, in a user namespace in which neither of the users has a number.
     #[test]
@@ -203,7 +213,7 @@ mod tests {
             Some(("listens", ip)) => {
                 let listener = listen(ip.parse().unwrap()).unwrap();
                 println!("\nuser {}", sys::user());
-                assert!(wait_readable(&[listener.as_fd()], Some(PATIENCE)).unwrap());
+                assert!(wait_readable(&[listener.as_fd()], Some(MAX_PROCESS_TIME)).unwrap());
                 println!("\nlets in {}", accept(&listener).unwrap().is_some());
                 // The peer checks this end until it is closed.
                 io::stdin().read_to_end(&mut Vec::new()).unwrap();
@@ -212,8 +222,8 @@ mod tests {
                 println!("\nuser {}", sys::user());
                 let ip = ip.parse().unwrap();
                 // A connection from a program that does not check the listener.
-                drop(knock(ip).unwrap());
-                let called = call(ip, ip).map(drop).map_err(|error| error.kind());
+                drop(connect(ip).unwrap());
+                let called = connect_with_ring(ip, ip).map(drop).map_err(|error| error.kind());
                 println!("\ncalled {called:?}");
             }
             // Runs of all ignored tests come here too.
@@ -227,7 +237,7 @@ mod tests {
         command.args(setpriv).args(["nsenter", "--preserve-credentials", "-U", "-t"]);
         command.arg(namespace_of.to_string()).arg(env::current_exe().unwrap());
         command.args(["--exact", "--ignored", "--nocapture"]);
-        command.arg("port::shm::meeting::tests::one_of_two_users").env(PART, part);
+        command.arg("port::shm::handshake::tests::one_of_two_users").env(PART, part);
         spawn(&mut command)
     }
 
