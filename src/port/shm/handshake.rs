@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::ring::SEGMENT;
+use super::ring::SEGMENT_BYTES;
 use super::user;
 use crate::mem::Segment;
 use crate::port::shared::address_lease::socket_name;
@@ -96,7 +96,7 @@ pub(super) fn accept(listener: &Socket) -> io::Result<Option<Socket>> {
 pub(super) fn connect_with_ring(from: IpAddr, to: IpAddr) -> io::Result<(Socket, Segment)> {
     let connection = connect(to)?;
     check_user(sys::user(), &connection)?;
-    let (segment, descriptor) = Segment::create(SEGMENT)?;
+    let (segment, descriptor) = Segment::create(SEGMENT_BYTES)?;
     let hello = [MAGIC, mapped(from).octets()].concat();
     let sent = sys::send_descriptor(connection.as_fd(), &hello, descriptor.as_fd())?;
     if sent < hello.len() {
@@ -118,7 +118,7 @@ pub(super) fn read_hello(connection: &Socket) -> io::Result<(IpAddr, Segment)> {
     let (Some(from), Some(descriptor)) = (from, descriptor) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    let segment = Segment::open(descriptor, SEGMENT)?;
+    let segment = Segment::open(descriptor, SEGMENT_BYTES)?;
     Ok((Ipv6Addr::from(from).to_canonical(), segment))
 }
 

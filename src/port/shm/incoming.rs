@@ -8,26 +8,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 
 use super::handshake;
-use super::ring::{Broken, Head, Reader};
+use super::ring::{Broken, BurstHeader, Reader};
 use crate::net::{MAX_BURST_BYTES, RxBuffer, RxMeta};
 use crate::port::PortCounters;
 use crate::port::shared::recv_batch::{MAX_BYTES_PER_RECV, MAX_DATAGRAMS_PER_RECV};
 use crate::sys::Readiness;
 
 /// Maximum number of senders with a ring; others send by UDP.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_SENDERS: usize = 64;
 
 /// Maximum number of bursts taken from a ring in one call.
-const BATCH: usize = 8;
+const MAX_BURSTS_PER_RECV: usize = 8;
 
 /// Number of calls in which UDP datagrams go before the first burst of a new sender.
-const MOST_BEFORE: u32 = 64;
+const MAX_CALLS_UDP_FIRST: u32 = 64;
 
 /// Without a listener, the port tries to listen in one of this many polls.
-const LISTEN_EVERY: u32 = 64;
+const POLLS_PER_LISTEN: u32 = 64;
 
 /// Token of the listener.
-const LISTENER: u64 = u64::MAX;
+const LISTENER_TOKEN: u64 = u64::MAX;
 
 /// Senders with rings to one address.
 #[derive(Debug)]
@@ -40,14 +40,14 @@ pub(super) struct Incoming {
     /// Epoll instance of the listener and the connections.
     readiness: Readiness,
     senders: Vec<Sender>,
-    /// Number of calls of [`look`](Self::look), wrapping.
-    looks: u32,
+    /// Number of calls of [`poll_senders`](Self::poll_senders), wrapping.
+    polls: u32,
     /// Token of the next sender.
     next: u64,
     /// Index of the sender to receive from next.
     turn: usize,
     /// Number of calls in which UDP datagrams go first, because of a new sender.
-    before_new: u32,
+    udp_first_calls: u32,
     /// Last burst taken.
     buffer: Box<[u8]>,
 }
@@ -88,10 +88,10 @@ impl Incoming {
             listener,
             readiness,
             senders: Vec::new(),
-            looks: 0,
+            polls: 0,
             next: 0,
             turn: 0,
-            before_new: 0,
+            udp_first_calls: 0,
             buffer: vec![0; MAX_BURST_BYTES].into_boxed_slice(),
         })
     }
@@ -114,15 +114,15 @@ impl Incoming {
 
     /// Returns whether UDP datagrams go first, because a new sender may have sent some before its first burst. That is
     /// limited, as other senders may send by UDP without end.
-    pub(super) fn lets_udp_go_first(&mut self) -> bool {
-        let left = self.before_new;
-        self.before_new = left.saturating_sub(1);
+    pub(super) fn is_udp_first(&mut self) -> bool {
+        let left = self.udp_first_calls;
+        self.udp_first_calls = left.saturating_sub(1);
         left > 0
     }
 
     /// Ends the precedence of UDP.
-    pub(super) fn greet_new(&mut self) {
-        self.before_new = 0;
+    pub(super) fn end_udp_first(&mut self) {
+        self.udp_first_calls = 0;
     }
 
     /// Returns a descriptor that is readable when a sender connects, disconnects, or wakes this port.
@@ -135,13 +135,13 @@ impl Incoming {
     /// # Errors
     ///
     /// Other code of this process has closed the epoll instance.
-    pub(super) fn look(&mut self) -> io::Result<()> {
+    pub(super) fn poll_senders(&mut self) -> io::Result<()> {
         self.listen_again();
         for token in self.readiness.readable()? {
-            if token == LISTENER {
+            if token == LISTENER_TOKEN {
                 self.accept();
             } else if let Some(at) = self.senders.iter().position(|sender| sender.token == token) {
-                self.hear(at);
+                self.read_connection(at);
             }
         }
         Ok(())
@@ -161,10 +161,10 @@ impl Incoming {
         }
         self.next += 1;
         self.senders.push(Sender { token, connection: Some(connection), ring: None });
-        if self.senders.len() == MOST {
+        if self.senders.len() == MAX_SENDERS {
             self.stop_listening();
         }
-        self.hear(self.senders.len() - 1);
+        self.read_connection(self.senders.len() - 1);
     }
 
     fn stop_listening(&mut self) {
@@ -176,27 +176,27 @@ impl Incoming {
     /// Listens again, once in a while, if there is room for a sender but no listener: the name was taken, or the
     /// process was out of descriptors.
     fn listen_again(&mut self) {
-        self.looks = self.looks.wrapping_add(1);
-        let is_to_be = self.listener.is_none() && self.senders.len() < MOST;
-        if is_to_be && self.looks.is_multiple_of(LISTEN_EVERY) {
+        self.polls = self.polls.wrapping_add(1);
+        let should_listen = self.listener.is_none() && self.senders.len() < MAX_SENDERS;
+        if should_listen && self.polls.is_multiple_of(POLLS_PER_LISTEN) {
             self.listener = listen(self.ip, &self.readiness).ok();
         }
     }
 
     /// Reads the connection of a sender.
-    fn hear(&mut self, at: usize) {
+    fn read_connection(&mut self, at: usize) {
         let Some(sender) = self.senders.get_mut(at) else { return };
-        match sender.hear() {
-            Ok(true) => self.before_new = MOST_BEFORE,
+        match sender.read_connection() {
+            Ok(true) => self.udp_first_calls = MAX_CALLS_UDP_FIRST,
             Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.part(at),
+            Err(_) => self.disconnect(at),
         }
         self.remove_if_ended(at);
     }
 
     /// Closes the connection of a sender.
-    fn part(&mut self, at: usize) {
+    fn disconnect(&mut self, at: usize) {
         let connection = self.senders.get_mut(at).and_then(|sender| sender.connection.take());
         if let Some(connection) = connection {
             close(&self.readiness, &connection);
@@ -231,17 +231,20 @@ impl Incoming {
         let Some(sender) = self.senders.get_mut(at) else { return 0 };
         let Some(Ring { from, reader }) = &mut sender.ring else { return 0 };
         let (mut taken, mut bytes, mut datagrams) = (0, 0, 0);
-        while taken < BATCH && bytes < MAX_BYTES_PER_RECV && datagrams < MAX_DATAGRAMS_PER_RECV {
+        while taken < MAX_BURSTS_PER_RECV
+            && bytes < MAX_BYTES_PER_RECV
+            && datagrams < MAX_DATAGRAMS_PER_RECV
+        {
             let head = match reader.take(&mut self.buffer) {
                 Ok(Some(head)) => head,
                 Ok(None) => break,
                 Err(Broken) => {
                     sender.ring = None;
-                    self.part(at);
+                    self.disconnect(at);
                     break;
                 }
             };
-            let Head { len, segment_len, source_port, traffic_class, hop_limit } = head;
+            let BurstHeader { len, segment_len, source_port, traffic_class, hop_limit } = head;
             let meta = RxMeta {
                 source: (*from, source_port).into(),
                 destination: self.ip,
@@ -291,7 +294,7 @@ fn is_out_of_resources(error: &io::Error) -> bool {
 
 fn listen(ip: IpAddr, readiness: &Readiness) -> io::Result<Socket> {
     let listener = handshake::listen(ip)?;
-    readiness.add(listener.as_fd(), LISTENER)?;
+    readiness.add(listener.as_fd(), LISTENER_TOKEN)?;
     Ok(listener)
 }
 
@@ -309,7 +312,7 @@ impl Sender {
     /// # Errors
     ///
     /// `WouldBlock` if there is no data; any other if the connection has ended, or must.
-    fn hear(&mut self) -> io::Result<bool> {
+    fn read_connection(&mut self) -> io::Result<bool> {
         let Some(connection) = &self.connection else { return Ok(false) };
         if self.ring.is_none() {
             let (from, segment) = handshake::read_hello(connection)?;
@@ -342,8 +345,8 @@ mod tests {
 
     /// Polls often enough to listen again.
     fn look_often(incoming: &mut Incoming) {
-        for _ in 0..LISTEN_EVERY {
-            incoming.look().unwrap();
+        for _ in 0..POLLS_PER_LISTEN {
+            incoming.poll_senders().unwrap();
         }
     }
 
@@ -363,7 +366,7 @@ mod tests {
         drop(squatter);
         look_often(&mut incoming);
         let _called = handshake::connect_with_ring(here, there).unwrap();
-        incoming.look().unwrap();
+        incoming.poll_senders().unwrap();
         assert_eq!(incoming.len(), 1);
     }
 
@@ -386,12 +389,12 @@ mod tests {
         let called = handshake::connect(there).unwrap();
         let held: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         assert!(is_readable(&incoming), "somebody has come");
-        incoming.look().unwrap();
+        incoming.poll_senders().unwrap();
         assert_eq!((is_readable(&incoming), incoming.len()), (false, 0));
         drop((held, called));
         look_often(&mut incoming);
         let _called = handshake::connect(there).unwrap();
-        incoming.look().unwrap();
+        incoming.poll_senders().unwrap();
         assert_eq!(incoming.len(), 1);
         println!("\nhas seen everything");
     }
@@ -416,11 +419,11 @@ mod tests {
         let (here, there) = (config().ip, config().ip);
         let mut incoming = Incoming::open(there).unwrap();
         let called = handshake::connect_with_ring(here, there).unwrap();
-        incoming.look().unwrap();
+        incoming.poll_senders().unwrap();
         // A forked process would have it too.
         let _held = incoming.senders[0].connection.as_ref().unwrap().try_clone().unwrap();
         drop(called);
-        incoming.look().unwrap();
+        incoming.poll_senders().unwrap();
         assert!(incoming.is_empty());
         assert!(!wait_readable(&[incoming.descriptor()], Some(Duration::ZERO)).unwrap());
     }

@@ -38,7 +38,7 @@ use super::wrap::layer::{Layer, Middleware};
 use crate::net::{Burst, RxBuffer};
 use crate::time::Instant;
 use incoming::Incoming;
-use outgoing::{Outgoing, Sent};
+use outgoing::{Outgoing, SendResult};
 
 mod handshake;
 mod incoming;
@@ -48,13 +48,13 @@ mod user;
 
 /// While bursts arrive through rings, the port polls the socket in one of this many calls: a socket takes ten times as
 /// long to poll as a ring, 15 times on an emulated CPU.
-const SOCKET_EVERY: u32 = 64;
+const CALLS_PER_SOCKET_POLL: u32 = 64;
 
 /// The port polls for new and disconnected senders in one of this many calls.
-const LOOK_EVERY: u32 = 128;
+const CALLS_PER_SENDER_POLL: u32 = 128;
 
 /// Time after which the port retries a full ring: about the time that the receiver takes for a burst.
-const RETRY: Duration = Duration::from_micros(50);
+const FULL_RING_RETRY: Duration = Duration::from_micros(50);
 
 /// Reason why other ports do not send to this one through shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -80,9 +80,9 @@ pub struct SharedMemory {
     /// Number of calls of `receive`, wrapping.
     calls: u32,
     /// The next call polls rings, senders and socket.
-    looks: bool,
+    polls: bool,
     /// The last datagrams arrived through a ring.
-    by_ring: bool,
+    last_by_ring: bool,
     /// Time to retry after a full ring.
     retry_at: Option<Instant>,
     /// Counters of the rings.
@@ -110,8 +110,8 @@ impl<P: Port> ShmPort<P> {
             incoming,
             outgoing: Outgoing::new(ip),
             calls: 0,
-            looks: true,
-            by_ring: false,
+            polls: true,
+            last_by_ring: false,
             retry_at: None,
             counters: PortCounters::default(),
         };
@@ -137,7 +137,7 @@ impl SharedMemory {
         // The port below refuses bursts from another address.
         let is_ours = path.source == self.ip;
         if is_ours && let Some(receiver) = self.outgoing.to(now, path.destination) {
-            if let Ok(Sent { put, lost }) = receiver.send(now, run) {
+            if let Ok(SendResult { put, lost }) = receiver.send(now, run) {
                 for burst in &run[..put] {
                     self.counters.sent(burst);
                 }
@@ -145,7 +145,7 @@ impl SharedMemory {
                 self.counters.shm_lost += lost as u64;
                 if put + lost < run.len() {
                     self.counters.busy += 1;
-                    self.retry_at = Some(now + RETRY);
+                    self.retry_at = Some(now + FULL_RING_RETRY);
                 }
                 return Ok(put + lost);
             }
@@ -168,11 +168,11 @@ impl Middleware for SharedMemory {
         }
         let mut taken = 0;
         while let Some((first, others)) = bursts.get(taken..).and_then(<[_]>::split_first) {
-            let goes_along = |burst: &&Burst| {
+            let has_same_path = |burst: &&Burst| {
                 (burst.path.source, burst.path.destination)
                     == (first.path.source, first.path.destination)
             };
-            let run = 1 + others.iter().take_while(goes_along).count();
+            let run = 1 + others.iter().take_while(has_same_path).count();
             let sent = self.send_run(below, now, &bursts[taken..taken + run]);
             let sent = sent.map_err(|error| error.behind(taken))?;
             taken += sent;
@@ -190,32 +190,32 @@ impl Middleware for SharedMemory {
         sink: &mut dyn FnMut(RxBuffer<'_>),
     ) -> io::Result<usize> {
         self.calls = self.calls.wrapping_add(1);
-        let looks = std::mem::take(&mut self.looks);
-        if looks || self.calls.is_multiple_of(LOOK_EVERY) {
-            self.incoming.look()?;
+        let polls = std::mem::take(&mut self.polls);
+        if polls || self.calls.is_multiple_of(CALLS_PER_SENDER_POLL) {
+            self.incoming.poll_senders()?;
         }
         if self.incoming.is_empty() {
             return below.receive(now, sink);
         }
-        if self.incoming.lets_udp_go_first() {
+        if self.incoming.is_udp_first() {
             let received = below.receive(now, sink)?;
             if received > 0 {
                 return Ok(received);
             }
-            self.incoming.greet_new();
+            self.incoming.end_udp_first();
         }
         let from_rings = self.incoming.receive(&mut self.counters, sink);
-        self.by_ring |= from_rings > 0;
-        if self.by_ring && !looks && !self.calls.is_multiple_of(SOCKET_EVERY) {
+        self.last_by_ring |= from_rings > 0;
+        if self.last_by_ring && !polls && !self.calls.is_multiple_of(CALLS_PER_SOCKET_POLL) {
             return Ok(from_rings);
         }
         let from_socket = below.receive(now, sink)?;
-        self.by_ring &= from_socket == 0;
+        self.last_by_ring &= from_socket == 0;
         Ok(from_rings + from_socket)
     }
 
     fn arm(&mut self, below: &mut impl Datapath) -> bool {
-        self.looks = true;
+        self.polls = true;
         below.arm() && self.incoming.arm()
     }
 
@@ -293,7 +293,7 @@ mod tests {
     use super::super::udp::UdpPort;
     use super::super::udp::tests::{Buffer, burst, config, path, receive};
     use super::super::wait_readable;
-    use super::outgoing::{AGAIN, PATIENCE};
+    use super::outgoing::{FIND_INTERVAL, MAX_STALL};
     use super::*;
     use crate::net::{Path, ROCE_PORT, TransmitErrorKind};
     use crate::port::Control;
@@ -389,9 +389,9 @@ mod tests {
         assert_eq!(a.transmit(NOW, &[burst(way, &[61])]), Ok(1));
         let incoming = Incoming::open(at.ip).unwrap();
         let mut b = ShmPort::with(udp, incoming);
-        assert_eq!(a.transmit(NOW + AGAIN / 2, &[burst(way, &[62])]), Ok(1));
+        assert_eq!(a.transmit(NOW + FIND_INTERVAL / 2, &[burst(way, &[62])]), Ok(1));
         assert_eq!(sent(&a), [2, 0, 0], "not looked for again yet");
-        assert_eq!(a.transmit(NOW + AGAIN, &[burst(way, &[63])]), Ok(1));
+        assert_eq!(a.transmit(NOW + FIND_INTERVAL, &[burst(way, &[63])]), Ok(1));
         assert_eq!(sent(&a), [3, 1, 0]);
         assert_eq!(drained(&mut b), [61, 62, 63]);
     }
@@ -455,20 +455,20 @@ mod tests {
         let way = path(&mut a, b.info().ip, 0xc000);
         let large: Vec<_> = (0..20).map(|_| burst(way, &[4112; 15])).collect();
         assert_eq!(a.transmit(NOW, &large), Ok(16));
-        assert_eq!(a.poll_timeout(), Some(NOW + RETRY));
-        assert_eq!(a.transmit(NOW + RETRY, &large[16..]), Ok(0));
+        assert_eq!(a.poll_timeout(), Some(NOW + FULL_RING_RETRY));
+        assert_eq!(a.transmit(NOW + FULL_RING_RETRY, &large[16..]), Ok(0));
         assert_eq!(a.receive_queue_bytes(NOW, b.info().ip), Some(16 * 61_696));
         // The receiver took a burst, so the sender goes on.
         assert!(!received(&mut b).is_empty());
-        assert!(matches!(a.transmit(NOW + PATIENCE, &large), Ok(1..=16)));
+        assert!(matches!(a.transmit(NOW + MAX_STALL, &large), Ok(1..=16)));
         assert_eq!((sent(&a)[2], a.counters().busy), (0, 3));
-        assert_eq!(a.transmit(NOW + 2 * PATIENCE, &large), Ok(20));
+        assert_eq!(a.transmit(NOW + 2 * MAX_STALL, &large), Ok(20));
         assert_eq!(sent(&a)[2], 20);
         // Other receivers are not affected.
         let mut c = open();
         let other = path(&mut a, c.info().ip, 0xc000);
         assert_eq!(
-            a.transmit(NOW + 2 * PATIENCE, &[burst(way, &[61]), burst(other, &[62])]),
+            a.transmit(NOW + 2 * MAX_STALL, &[burst(way, &[61]), burst(other, &[62])]),
             Ok(2)
         );
         assert_eq!(drained(&mut c), [62]);
@@ -489,13 +489,13 @@ mod tests {
     fn receivers_that_have_gone_make_room_for_others() {
         let mut a = open();
         let mut now = NOW;
-        for count in 1..=incoming::MOST + 1 {
+        for count in 1..=incoming::MAX_SENDERS + 1 {
             let b = open();
             let way = path(&mut a, b.info().ip, 0xc000);
             assert_eq!(a.transmit(now, &[burst(way, &[61])]), Ok(1));
             let rings = u64::try_from(count).unwrap();
             assert_eq!((sent(&a), a.middleware.outgoing.len()), ([rings, rings, 0], 1), "{count}");
-            now += AGAIN;
+            now += FIND_INTERVAL;
         }
     }
 
@@ -510,7 +510,7 @@ mod tests {
         drop(b);
         let mut b = open_at(&at);
         // The sender notices the end at its next check.
-        let later = [1, 2, 3].map(|times| NOW + times * AGAIN);
+        let later = [1, 2, 3].map(|times| NOW + times * FIND_INTERVAL);
         assert_eq!(a.transmit(later[0], &[burst(way, &[62])]), Ok(1));
         assert_eq!(sent(&a), [2, 1, 0]);
         assert_eq!(a.transmit(later[1], &[burst(way, &[63])]), Ok(1));
@@ -526,17 +526,17 @@ mod tests {
     #[test]
     fn rings_are_for_few_and_sockets_for_the_others() {
         let mut b = open();
-        let mut senders: Vec<_> = (0..incoming::MOST + 3).map(|_| open()).collect();
+        let mut senders: Vec<_> = (0..incoming::MAX_SENDERS + 3).map(|_| open()).collect();
         for (number, a) in (0..).zip(&mut senders) {
             let way = path(a, b.info().ip, 0xc000);
             for round in 0..2 {
-                let now = NOW + round * AGAIN;
+                let now = NOW + round * FIND_INTERVAL;
                 assert_eq!(a.transmit(now, &[burst(way, &[64 + number])]), Ok(1));
                 drained(&mut b);
             }
         }
         let counters = b.counters();
-        let through_rings = 2 * incoming::MOST as u64;
+        let through_rings = 2 * incoming::MAX_SENDERS as u64;
         let found = (counters.rx_buffers, counters.shm_rx_buffers);
         assert_eq!(found, (through_rings + 6, through_rings));
         // One that has ended makes room for another.
@@ -544,7 +544,7 @@ mod tests {
         drained(&mut b);
         let last = senders.last_mut().unwrap();
         let way = path(last, b.info().ip, 0xc000);
-        assert_eq!(last.transmit(NOW + 2 * AGAIN, &[burst(way, &[64])]), Ok(1));
+        assert_eq!(last.transmit(NOW + 2 * FIND_INTERVAL, &[burst(way, &[64])]), Ok(1));
         assert_eq!(drained(&mut b), [64]);
         assert_eq!(b.counters().shm_rx_buffers, through_rings + 1);
     }

@@ -14,17 +14,17 @@ use crate::net::Burst;
 use crate::time::Instant;
 
 /// Interval between attempts to find a receiver at an address.
-pub(super) const AGAIN: Duration = Duration::from_millis(100);
+pub(super) const FIND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval between checks that a receiver still exists.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Longest time that a receiver may take nothing out of a full ring: it may be waiting for a CPU. Later bursts are
 /// lost, as with a socket, and do not delay those to other receivers.
-pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+pub(super) const MAX_STALL: Duration = Duration::from_millis(10);
 
 /// Maximum number of cached addresses without a receiver.
-const REMEMBERED: usize = 1024;
+const MAX_ABSENT_ADDRESSES: usize = 1024;
 
 /// Receivers of bursts from one address through rings.
 #[derive(Debug)]
@@ -45,16 +45,16 @@ pub(super) struct Receiver {
     connection: Socket,
     writer: Writer,
     /// Time of the last check that it exists.
-    looked: Instant,
+    checked: Instant,
     /// Time at which the ring was found full, and the number of bytes taken out by then.
-    full: Option<(Instant, u64)>,
+    full_since: Option<(Instant, u64)>,
 }
 
 /// The receiver has ended, or violates the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gone;
+pub(super) struct ReceiverGone;
 
-impl From<Broken> for Gone {
+impl From<Broken> for ReceiverGone {
     fn from(_: Broken) -> Self {
         Self
     }
@@ -62,7 +62,7 @@ impl From<Broken> for Gone {
 
 /// Numbers of bursts put into a ring, and of those lost because it is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SendResult {
     pub(super) put: usize,
     pub(super) lost: usize,
 }
@@ -78,19 +78,19 @@ impl Outgoing {
     pub(super) fn to(&mut self, now: Instant, to: IpAddr) -> Option<&mut Receiver> {
         let is_last = self.receivers.get(self.last).is_some_and(|(ip, _)| *ip == to);
         if !is_last {
-            self.last = self.place_of(to).or_else(|| self.find(now, to))?;
+            self.last = self.index_of(to).or_else(|| self.find(now, to))?;
         }
         self.receivers.get_mut(self.last).map(|(_, receiver)| receiver)
     }
 
-    fn place_of(&self, to: IpAddr) -> Option<usize> {
+    fn index_of(&self, to: IpAddr) -> Option<usize> {
         self.receivers.iter().position(|(ip, _)| *ip == to)
     }
 
     /// Returns the number of bytes in the ring to an address, if there is one.
     pub(super) fn backlog(&mut self, to: IpAddr) -> Option<u64> {
-        let place = self.place_of(to)?;
-        self.receivers.get_mut(place)?.1.writer.waiting().ok()
+        let index = self.index_of(to)?;
+        self.receivers.get_mut(index)?.1.writer.waiting().ok()
     }
 
     /// Returns the number of receivers.
@@ -101,17 +101,17 @@ impl Outgoing {
 
     /// Removes the receiver at an address, which has ended or has no room for a sender.
     pub(super) fn forget(&mut self, now: Instant, to: IpAddr) {
-        if let Some(place) = self.place_of(to) {
-            let (_, receiver) = self.receivers.swap_remove(place);
+        if let Some(index) = self.index_of(to) {
+            let (_, receiver) = self.receivers.swap_remove(index);
             receiver.end();
         }
-        self.absent.insert(to, now + AGAIN);
+        self.absent.insert(to, now + FIND_INTERVAL);
     }
 
     /// Removes receivers that have ended: nothing may ever be sent to them again, and their rings take memory and count
     /// towards the maximum.
     fn sweep(&mut self, now: Instant) {
-        if now - self.swept < AGAIN {
+        if now - self.swept < FIND_INTERVAL {
             return;
         }
         self.swept = now;
@@ -130,19 +130,19 @@ impl Outgoing {
             return None;
         }
         self.sweep(now);
-        let may_be = !to.is_multicast() && self.receivers.len() < incoming::MOST;
+        let may_be = !to.is_multicast() && self.receivers.len() < incoming::MAX_SENDERS;
         let Some((connection, segment)) =
             may_be.then(|| handshake::connect_with_ring(self.ip, to).ok()).flatten()
         else {
-            if self.absent.len() >= REMEMBERED {
+            if self.absent.len() >= MAX_ABSENT_ADDRESSES {
                 self.absent.clear();
             }
-            self.absent.insert(to, now + AGAIN);
+            self.absent.insert(to, now + FIND_INTERVAL);
             return None;
         };
         self.absent.remove(&to);
         let writer = Writer::new(segment);
-        self.receivers.push((to, Receiver { connection, writer, looked: now, full: None }));
+        self.receivers.push((to, Receiver { connection, writer, checked: now, full_since: None }));
         Some(self.receivers.len() - 1)
     }
 }
@@ -152,14 +152,18 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`Gone`]: bursts in the ring are lost, and the others must be sent by UDP.
+    /// [`ReceiverGone`]: bursts in the ring are lost, and the others must be sent by UDP.
     #[inline]
-    pub(super) fn send(&mut self, now: Instant, bursts: &[Burst]) -> Result<Sent, Gone> {
-        if now - self.looked >= LOOK {
-            self.looked = now;
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        bursts: &[Burst],
+    ) -> Result<SendResult, ReceiverGone> {
+        if now - self.checked >= CHECK_INTERVAL {
+            self.checked = now;
             self.check()?;
         }
-        let mut sent = Sent::default();
+        let mut sent = SendResult::default();
         for burst in bursts {
             match self.writer.put(burst)? {
                 Put::In => sent.put += 1,
@@ -178,23 +182,23 @@ impl Receiver {
     }
 
     /// Returns whether the ring has been full for long, and nothing was taken out.
-    fn is_stuck(&mut self, now: Instant) -> Result<bool, Gone> {
+    fn is_stuck(&mut self, now: Instant) -> Result<bool, ReceiverGone> {
         let taken = self.writer.taken()?;
-        match self.full {
-            Some((since, before)) if before == taken => Ok(now - since >= PATIENCE),
+        match self.full_since {
+            Some((since, before)) if before == taken => Ok(now - since >= MAX_STALL),
             _ => {
-                self.full = Some((now, taken));
+                self.full_since = Some((now, taken));
                 Ok(false)
             }
         }
     }
 
-    fn wake(&self) -> Result<(), Gone> {
+    fn wake(&self) -> Result<(), ReceiverGone> {
         match self.connection.send_with_flags(&[1], libc::MSG_NOSIGNAL) {
             Ok(_) => Ok(()),
             // Earlier wake-ups are still unread.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(_) => Err(Gone),
+            Err(_) => Err(ReceiverGone),
         }
     }
 
@@ -204,10 +208,10 @@ impl Receiver {
     }
 
     /// Checks that the receiver exists. It never sends data.
-    fn check(&self) -> Result<(), Gone> {
+    fn check(&self) -> Result<(), ReceiverGone> {
         match self.connection.peek(&mut [MaybeUninit::uninit()]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Ok(_) | Err(_) => Err(Gone),
+            Ok(_) | Err(_) => Err(ReceiverGone),
         }
     }
 }

@@ -21,10 +21,10 @@ use crate::sync::spsc::{Consumer, Producer, RECORDS, SharedMemory};
 pub(super) use crate::sync::spsc::{Broken, Put};
 
 /// Length of the segment of a ring. The records fit a CPU cache: a larger ring would go through memory.
-pub(super) const SEGMENT: usize = RECORDS + (1 << 20);
+pub(super) const SEGMENT_BYTES: usize = RECORDS + (1 << 20);
 
 impl SharedMemory for Segment {
-    const RECORD_BYTES: u64 = (SEGMENT - RECORDS) as u64;
+    const RECORD_BYTES: u64 = (SEGMENT_BYTES - RECORDS) as u64;
 
     #[inline]
     fn word(&self, at: usize) -> Option<&AtomicU64> {
@@ -44,7 +44,7 @@ impl SharedMemory for Segment {
 
 /// Fields of a burst besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head {
+pub(super) struct BurstHeader {
     pub(super) len: u16,
     pub(super) segment_len: u16,
     pub(super) source_port: u16,
@@ -52,7 +52,7 @@ pub(super) struct Head {
     pub(super) hop_limit: u8,
 }
 
-impl Head {
+impl BurstHeader {
     /// Returns the fields of a burst; `None` if it is empty or too long.
     fn of(burst: &Burst) -> Option<Self> {
         let Path { source_port, traffic_class, hop_limit, .. } = burst.path;
@@ -95,7 +95,9 @@ impl Writer {
     /// Appends a burst, if there is room.
     #[inline]
     pub(super) fn put(&mut self, burst: &Burst) -> Result<Put, Broken> {
-        let Some(header) = Head::of(burst).and_then(Head::header) else { return Ok(Put::In) };
+        let Some(header) = BurstHeader::of(burst).and_then(BurstHeader::header) else {
+            return Ok(Put::In);
+        };
         self.0.put(header, burst.data())
     }
 
@@ -133,8 +135,8 @@ impl Reader {
 
     /// Removes a burst and copies its bytes to the beginning of `to`, which has room for any.
     #[inline]
-    pub(super) fn take(&mut self, to: &mut [u8]) -> Result<Option<Head>, Broken> {
-        self.0.take(to, |header| Head::parse(header).map(|head| (head, head.len.into())))
+    pub(super) fn take(&mut self, to: &mut [u8]) -> Result<Option<BurstHeader>, Broken> {
+        self.0.take(to, |header| BurstHeader::parse(header).map(|head| (head, head.len.into())))
     }
 
     /// Requests a wake-up by the next burst. Returns false if one is there already.
@@ -160,9 +162,9 @@ mod tests {
 
     /// Returns a ring, and its segment as another process sees it.
     fn ring_and_segment() -> (Writer, Reader, Segment) {
-        let (ours, descriptor) = Segment::create(SEGMENT).unwrap();
-        let other = Segment::open(descriptor.try_clone().unwrap(), SEGMENT).unwrap();
-        (Writer::new(ours), Reader::new(Segment::open(descriptor, SEGMENT).unwrap()), other)
+        let (ours, descriptor) = Segment::create(SEGMENT_BYTES).unwrap();
+        let other = Segment::open(descriptor.try_clone().unwrap(), SEGMENT_BYTES).unwrap();
+        (Writer::new(ours), Reader::new(Segment::open(descriptor, SEGMENT_BYTES).unwrap()), other)
     }
 
     /// Returns a burst with segments of these lengths, filled with `first`, `first + 1`, ...
@@ -178,7 +180,7 @@ mod tests {
         burst
     }
 
-    fn taken(reader: &mut Reader) -> Option<(Head, Vec<u8>)> {
+    fn taken(reader: &mut Reader) -> Option<(BurstHeader, Vec<u8>)> {
         let mut to = vec![0; MAX_BURST_BYTES];
         let head = reader.take(&mut to).unwrap()?;
         to.truncate(head.len.into());
