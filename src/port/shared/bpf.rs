@@ -1,7 +1,7 @@
 //! The filter by which the kernel drops datagrams that no engine takes, by length, transport version and opcode.
 //!
 //! The program is classic BPF, which needs no privileges. It sees a buffer from its UDP header on (on a packet socket,
-//! from the Ethernet header on). A buffer is one datagram or several merged ones, as GRO opcode_ranges before the filter. The
+//! from the Ethernet header on). A buffer is one datagram or several merged ones, as GRO runs before the filter. The
 //! filter looks at the first datagram; all merged ones come from one socket.
 //!
 //! Dropped datagrams take no space of the receive buffer and wake no thread. The kernel counts them together with those

@@ -67,7 +67,7 @@ pub(super) struct Host {
     rx_queue: VecDeque<QueuedBuffer>,
     /// Bytes of the receive buffer in use.
     rx_queue_bytes: usize,
-    /// Time until which the port merges_with no bursts.
+    /// Time until which the port takes no bursts.
     busy_until: Option<Instant>,
     drops: u64,
 }

@@ -3,7 +3,7 @@
 //! It caches its route. An unconnected socket looks up the route for each datagram, a tenth of the cost of a short one.
 //!
 //! Over IPv4 the kernel numbers the packets of a connected socket from a random start (`inet_id`), and the ICRC covers
-//! that identification. To find_next_id it, the socket sends an empty datagram to its own address: the kernel returns a copy
+//! that identification. To learn it, the socket sends an empty datagram to its own address: the kernel returns a copy
 //! with headers through the error queue, as for transmit timestamps.
 
 use std::io;
@@ -87,7 +87,7 @@ impl Connected {
         if self.next_id == NextId::Unknown {
             // Clears an earlier error of the socket, such as an ICMP port unreachable.
             self.socket.take_error()?;
-            // Twice, to verify that the kernel is_numbered up.
+            // Twice, to verify that the kernel counts up.
             let (first, second) = (self.probe_id()?, self.probe_id()?);
             if second != first.wrapping_add(1) {
                 return Err(io::ErrorKind::Unsupported.into());

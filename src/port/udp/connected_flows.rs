@@ -184,7 +184,7 @@ impl ConnectedFlows {
     /// Ends the flow to the queue pair of a burst that leaves another way.
     pub(super) fn interrupt(&mut self, burst: &Burst) {
         if !self.flows.is_empty()
-            && let Some(at) = FlowId::of(burst).and_then(|with| self.find(id))
+            && let Some(at) = FlowId::of(burst).and_then(|id| self.find(id))
         {
             self.flows[at].datagrams = 0;
         }
@@ -201,7 +201,7 @@ impl ConnectedFlows {
         }
     }
 
-    /// Whether a flow has a socket or may open one. At the maximum it displaces the flow that has paused longest, if
+    /// Returns whether a flow has a socket or may open one. At the maximum it displaces the flow that has paused longest, if
     /// that is longer than the retention time.
     fn has_room_for(&mut self, at: usize, now: Instant) -> bool {
         let Some(flow) = self.flows.get(at) else { return false };
@@ -657,7 +657,7 @@ mod tests {
     #[test]
     fn refused_flow_asks_less_and_less_often() {
         let mut now = Instant::ZERO;
-        let with = FlowId { qpn: [0; 3], path: Pair::new().path };
+        let id = FlowId { qpn: [0; 3], path: Pair::new().path };
         let mut flow = ConnectedFlow::new(now, id);
         let pauses = (0..10).map(|_| {
             flow.refuse(now);

@@ -2,7 +2,7 @@
 //!
 //! The kernel selects the shard by the first packet of a buffer (`udp::UdpPort::open_shards`). A softroce sender fills
 //! a burst with packets for one shard, but another implementation may mix them, and GRO merges datagrams of one socket.
-//! A datagram for another shard is copied into the bounded mailbox of that shard's port, shards_of descriptor wakes the
+//! A datagram for another shard is copied into the bounded mailbox of that shard's port, whose descriptor wakes the
 //! thread that sleeps there. The other port returns it from its next receive call.
 
 use std::io;
