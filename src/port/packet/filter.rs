@@ -1,8 +1,8 @@
-//! The frames that the kernel shows us: whole UDP datagrams to the RoCEv2 port of one address, which an
-//! engine may take, and to queue pairs of ours.
+//! Filter of a packet socket: it accepts complete UDP datagrams to the RoCEv2 port of one address, to queue pairs of
+//! one shard, that an engine may take.
 //!
-//! Of a burst that arrives in one frame the first packet decides. A sender of ours puts packets to one shard
-//! alone into it, and as no UDP socket here asks for it, the kernel merges none.
+//! If a frame holds several packets, the first decides. A softroce sender fills a burst with packets for one shard, and
+//! the kernel merges none, as no UDP socket here has GRO.
 
 use std::net::IpAddr;
 
@@ -17,8 +17,8 @@ use crate::wire::encap::{ETHERNET_LEN, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
 
 const LOAD_HALF: u16 = 0x28;
 
-/// The program for datagrams to queue pairs of a shard at `ip`; `None` when it cannot be written. The kernel
-/// has seen to the EtherType.
+/// Returns the program for datagrams to queue pairs of a shard at `ip`. `None` if an offset or a jump does not fit. The
+/// socket is bound to the EtherType.
 pub(super) fn to_shard(ip: IpAddr, shard: u8) -> Option<Vec<SockFilter>> {
     let at = |offset: usize| u32::try_from(ETHERNET_LEN + offset).ok();
     let udp = u32::from(UDP);
@@ -48,7 +48,7 @@ pub(super) fn to_shard(ip: IpAddr, shard: u8) -> Option<Vec<SockFilter>> {
     Some(steps)
 }
 
-/// Drops what goes to queue pairs of other shards. The general services interface is the first's.
+/// Drops datagrams to queue pairs of other shards. The general services interface belongs to shard 0.
 fn of_shard(at: u32, shard: u8) -> Option<Vec<SockFilter>> {
     let mut steps = vec![insn(LOAD_WORD, at), insn(AND, 0xff_ffff)];
     let low = [insn(AND, u32::from(Qpn::SHARDS) - 1)].into_iter().chain(require(shard.into()));
@@ -64,7 +64,7 @@ fn of_shard(at: u32, shard: u8) -> Option<Vec<SockFilter>> {
     Some(steps)
 }
 
-/// Drops what has another value there.
+/// Drops the frame unless the loaded value is `value`.
 fn equal(load: SockFilter, value: u32) -> [SockFilter; 3] {
     let [jump, drop] = require(value);
     [load, jump, drop]

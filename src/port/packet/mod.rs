@@ -1,26 +1,25 @@
-//! A port that sees whole frames, for who may open packet sockets (CAP_NET_RAW).
+//! A port on packet sockets (CAP_NET_RAW), which sees complete frames.
 //!
-//! What a UDP socket hides is there: the IPv4 identification, so that all 32 bits of every ICRC are
-//! checked, traffic class and hop limit of whatever arrives. What it writes is what leaves: Ethernet, IP
-//! and UDP headers are its own.
+//! It sees the IPv4 identification that UDP sockets hide, so all 32 bits of every ICRC are checked, and the traffic
+//! class and hop limit of each packet. It builds Ethernet, IP and UDP headers itself.
 //!
 //! ```text
 //!              ┌ the kernel knows the neighbour ──▶ frames, to the interface
 //!   transmit ──┤
-//!              └ this host, groups, not yet known ▶ a UdpPort: the kernel finds the way
+//!              └ this host, groups, unresolved ───▶ a UdpPort: the kernel routes
 //!
-//!              ┌ frames of the interface, and of `lo`: what this host sends to itself
+//!              ┌ frames of the interface, and of `lo`: from this host to itself
 //!   receive ◀──┤
 //!              └ a UdpPort: groups only
 //! ```
 //!
-//! What goes to a neighbour that nobody has a link address of is left to the kernel, which asks for it, as
-//! far as that has room for it (`unresolved`); the rest is lost, and nobody else waits for it.
+//! Bursts to a neighbour without a known link address go to the kernel, which resolves it, as far as the kernel has
+//! room for them (`unresolved`). The rest is lost, and does not delay bursts to other neighbours.
 //!
-//! The port below, on UDP sockets, has the address, so that no port of another kind takes it and the kernel refuses
-//! nothing that arrives, but is deaf to what is sent to it: the filter of its socket drops all of that.
-//! Packet ports of other processes of the same user may have the address too (`SO_REUSEPORT`). Each has a
-//! [`Place`] there, and a UDP socket of its own, so that none of them depends on another.
+//! The port below, on UDP sockets, binds the address, so that no port of another kind takes it and the kernel rejects
+//! no arriving packet. The filter of its socket drops all unicast datagrams. Packet ports of other processes of the
+//! same user may share the address (`SO_REUSEPORT`). Each has a [`Place`] there and UDP sockets of its own, so that
+//! they do not depend on each other.
 
 use std::fmt::Display;
 use std::io;
@@ -53,16 +52,16 @@ mod unresolved;
 pub use open_error::OpenError;
 pub use place::Place;
 
-/// Frames that one call receives at most.
+/// Maximum number of frames that one call receives.
 const BATCH: usize = 16;
 
-/// A port on packet sockets, above a port that receives [groups alone](PortConfig::groups_only) and sends what has no
-/// link address yet.
+/// A port on packet sockets, above a port that receives [groups only](PortConfig::groups_only) and sends bursts to
+/// unresolved neighbours.
 #[derive(Debug)]
 pub struct PacketPort<P> {
     _place: Arc<Place>,
     sockets: Sockets,
-    /// The interface of the sockets has the address. What arrives for an address that is gone is for nobody.
+    /// The interface of the sockets has the address. Otherwise received packets are dropped.
     is_here: bool,
     neighbours: Neighbours,
     below: P,
@@ -72,12 +71,12 @@ pub struct PacketPort<P> {
 }
 
 impl<P: Port> PacketPort<P> {
-    /// Opens the port, for packets to queue pairs of its place. `gro` of the configuration says whether
-    /// groups may be received merged. `open_below` opens the port below.
+    /// Opens the port, for packets to queue pairs of its slot. `gro` of the configuration applies to multicast groups.
+    /// `open_below` opens the port below.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: above all when the process may not. Or that of the port below.
+    /// [`OpenError`], [`OpenError::NotPermitted`] without the capability; or the error of the port below.
     pub fn open(
         config: &PortConfig,
         place: &Arc<Place>,
@@ -85,7 +84,7 @@ impl<P: Port> PacketPort<P> {
     ) -> Result<Self, OpenPortError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
-        // First, so that this is said before anything else.
+        // First, so that a missing capability is reported before other errors.
         let mut sockets =
             Sockets::new(ip, place.shard()).map_err(|source| match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
@@ -111,7 +110,7 @@ impl<P: Port> PacketPort<P> {
         })
     }
 
-    /// Sends a burst on its way.
+    /// Sends a burst by a route.
     fn send_by(&mut self, way: Way, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         let (link, mtu) = match way {
             Way::Frames { link, mtu } => (link, mtu),
@@ -122,7 +121,7 @@ impl<P: Port> PacketPort<P> {
                 if !self.neighbours.may_wait(now, burst) {
                     return Err(nowhere);
                 }
-                // Without room there it is lost too: others are not to wait for a neighbour that is silent.
+                // A burst without room there is lost too: it must not delay bursts to other neighbours.
                 return match self.send_below(now, burst) {
                     Err(SendFailure::Busy) => Err(nowhere),
                     sent => sent,
@@ -130,7 +129,7 @@ impl<P: Port> PacketPort<P> {
             }
         };
         let datagrams = Datagrams::from(burst);
-        // What it is to cut the kernel does not measure.
+        // The kernel does not check the size of GSO frames.
         if datagrams.packet_len() > mtu.min(self.below.info().link_mtu) {
             return Err(SendFailure::Refused(TransmitErrorKind::TooLong));
         }
@@ -142,7 +141,7 @@ impl<P: Port> PacketPort<P> {
         Ok(())
     }
 
-    /// Has the kernel find the way of a burst.
+    /// Sends a burst by the port below.
     fn send_below(&mut self, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         match self.below.transmit(now, slice::from_ref(burst)) {
             Ok(0) => Err(SendFailure::Busy),
@@ -151,7 +150,7 @@ impl<P: Port> PacketPort<P> {
         }
     }
 
-    /// Follows the address to an interface. `false` if there are no frames there.
+    /// Moves the port to an interface. Returns `false` if it has no Ethernet frames.
     fn follow(&mut self, interface: u32) -> bool {
         self.neighbours.follow(interface) && self.sockets.follow(interface).is_ok()
     }
@@ -203,8 +202,8 @@ impl<P: Port> Datapath for PacketPort<P> {
 
     fn counters(&self) -> PortCounters {
         let mut counters = self.counters;
-        // What was left to the port below and did not get through is counted already, and what its socket
-        // has thrown away is here.
+        // Bursts that the port below refused are counted here already. Its socket drops all unicast datagrams, which do
+        // not count.
         counters += &PortCounters { busy: 0, refused: 0, ..self.below.counters() };
         counters.kernel_drops = self.sockets.drops();
         counters

@@ -1,5 +1,5 @@
-//! What the kernel knows of the link: addresses of interfaces and neighbours, and what is behind which
-//! (`rtnetlink(7)`). It answers before a request returns.
+//! Routes, neighbours and interfaces of the kernel, by requests to `rtnetlink(7)`. The kernel answers before a request
+//! returns.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,19 +24,19 @@ use crate::net::Burst;
 use crate::port::shared::frame::Link;
 use crate::time::Instant;
 
-/// How long what the kernel has said is believed.
+/// Time for which a resolved route is cached.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// How long it is believed that it does not know: an answer may be on its way.
+/// Time for which an unresolved route is cached: the neighbour may answer soon.
 const SOON: Duration = Duration::from_millis(1);
 
-/// Reads for one answer.
+/// Maximum number of reads for one answer.
 const MAX_READS: usize = 256;
 
-/// Destinations that are remembered at most.
+/// Maximum number of cached destinations, after which the cache is cleared.
 const MOST: usize = 4096;
 
-/// The interface of a port, and who can be reached on its link.
+/// Interface of a port, and the routes to neighbours on its link.
 #[derive(Debug)]
 pub(super) struct Neighbours {
     netlink: Netlink,
@@ -47,27 +47,26 @@ pub(super) struct Neighbours {
     waiting: Waiting,
 }
 
-/// How a burst gets to an address.
+/// How a burst is sent to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// In frames.
+    /// In frames of this port.
     Frames {
         link: Link,
-        /// Bytes of the longest IP packet that gets there, as far as the kernel has been told.
+        /// Path MTU, as far as the kernel knows it.
         mtu: usize,
     },
-    /// The kernel finds it: no frame of this interface gets there, or the kernel wants to see for itself
-    /// whether the neighbour is still where it was.
+    /// By the kernel: the route does not use this interface, or the kernel has to probe the neighbour.
     Kernel,
-    /// The kernel does not know the link address. It asks for it when something is sent.
+    /// By the kernel, which does not know the link address and resolves it on the first packet.
     Unresolved,
 }
 
-/// Who a packet goes to next.
+/// Next hop of a route.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     ip: IpAddr,
-    /// Of the way behind it.
+    /// MTU of the route.
     mtu: usize,
 }
 
@@ -78,21 +77,21 @@ struct Known {
     share: Share,
 }
 
-/// What the kernel knows of a neighbour.
+/// Neighbour entry of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Neighbour {
-    /// Its link address.
+    /// Reachable, with this link address.
     At([u8; 6]),
-    /// Its link address, unless it has got another: nobody has heard of it for a while.
+    /// Not confirmed for a while, with this link address.
     Stale([u8; 6]),
-    /// It is being asked.
+    /// Incomplete: a solicitation is pending.
     Asked,
-    /// It has not answered, or nobody has asked.
+    /// Failed, or no entry.
     Nowhere,
 }
 
 impl Neighbours {
-    /// Those of an interface that has the address `ip`; `None` when its frames are not of Ethernet.
+    /// Opens the routes of the interface with the address `ip`; `None` if it is not Ethernet.
     pub(super) fn new(ip: IpAddr, interface: u32) -> io::Result<Option<Self>> {
         let netlink = Netlink::open()?;
         let Some(hardware) = hardware(&netlink, interface)? else { return Ok(None) };
@@ -100,8 +99,7 @@ impl Neighbours {
         Ok(Some(Self { netlink, ip, interface, hardware, known: HashMap::new(), waiting }))
     }
 
-    /// Begins anew: the interface has changed, or another has the address. `false` if its frames are not
-    /// of Ethernet, or it has gone again.
+    /// Moves to another interface, or to a changed one. Returns `false` if it is not Ethernet, or does not exist.
     pub(super) fn follow(&mut self, interface: u32) -> bool {
         self.known.clear();
         let Ok(Some(hardware)) = hardware(&self.netlink, interface) else { return false };
@@ -109,7 +107,7 @@ impl Neighbours {
         true
     }
 
-    /// The way of what is sent to `destination` now.
+    /// Returns how to send a burst to `destination` now.
     pub(super) fn way_to(&mut self, now: Instant, destination: IpAddr) -> Way {
         let known = self.known.get(&destination);
         if let Some(known) = known.filter(|known| now < known.until) {
@@ -139,13 +137,13 @@ impl Neighbours {
         way
     }
 
-    /// Whether the kernel has room for a burst of which the way is not resolved, which it gets then.
+    /// Returns whether the kernel has room for a burst to an unresolved neighbour, and counts it if so.
     pub(super) fn may_wait(&mut self, now: Instant, burst: &Burst) -> bool {
         let known = self.known.get_mut(&burst.path.destination);
         known.is_some_and(|known| self.waiting.takes(now, &mut known.share, burst))
     }
 
-    /// Who on the link of this interface a packet would go to; `None` when it would go elsewhere.
+    /// Returns the next hop on this interface; `None` if the route uses another.
     fn next_hop(&self, destination: IpAddr) -> io::Result<Option<Hop>> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
@@ -183,7 +181,7 @@ impl Neighbours {
         Ok(hop.map(|ip| Hop { ip, mtu }))
     }
 
-    /// What the kernel knows of `ip`.
+    /// Returns the neighbour entry of `ip`.
     fn neighbour(&self, ip: IpAddr) -> io::Result<Neighbour> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(ip);
@@ -211,7 +209,7 @@ impl Neighbours {
     }
 }
 
-/// The link address of an interface of Ethernet, or of the loopback interface, whose frames look the same.
+/// Returns the link address of an Ethernet or loopback interface, whose frames have the same form.
 fn hardware(netlink: &Netlink, interface: u32) -> io::Result<Option<[u8; 6]>> {
     let mut message = LinkMessage::default();
     message.header.index = interface;
@@ -244,7 +242,7 @@ impl Netlink {
         Ok(Self { socket, sequence: Cell::new(0) })
     }
 
-    /// Sends a request, and returns its sequence number.
+    /// Sends a request and returns its sequence number.
     fn send(&self, message: RouteNetlinkMessage) -> io::Result<u32> {
         let sequence = self.sequence.get().wrapping_add(1);
         self.sequence.set(sequence);
@@ -259,17 +257,17 @@ impl Netlink {
         Ok(sequence)
     }
 
-    /// Returns what the kernel answers; `None` when that is an error: there is no such thing.
+    /// Returns the answer of the kernel; `None` if that is an error: there is no such object.
     ///
-    /// An earlier answer may still be unread, after a failure. It is about something else.
+    /// An answer to an earlier, failed request may still be unread.
     fn ask(&self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
         let sequence = self.send(message)?;
-        // An interface says much of itself.
+        // The answer about an interface is long.
         let mut answer = vec![0; 16 << 10];
         for _ in 0..MAX_READS {
             let len = match (&self.socket).read(&mut answer) {
                 Ok(len) => len,
-                // An answer found no room. The kernel says so once; ours may be another.
+                // An answer was lost for lack of space. The kernel reports that once; it may have been another answer.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),

@@ -20,7 +20,7 @@ pub enum OpenError {
         /// The address.
         ip: IpAddr,
     },
-    /// As many ports as there can be have these addresses.
+    /// All slots at these addresses are taken.
     #[error(
         "all {shards} places at {} are taken: each packet port there has one, and with it the queue pair \
          numbers that end in its number",
@@ -37,7 +37,7 @@ pub enum OpenError {
         /// The address.
         ip: IpAddr,
     },
-    /// The interface has frames of another kind.
+    /// The interface is not Ethernet.
     #[error("interface {interface}, which has the address {ip}, is not of Ethernet")]
     NotEthernet {
         /// The address.
@@ -45,19 +45,19 @@ pub enum OpenError {
         /// The number of the interface.
         interface: u32,
     },
-    /// The system refuses something that the port cannot do without.
+    /// The system refuses a call that the port needs.
     #[error("{what} on a packet socket of {ip}: {source}")]
     Os {
         /// The address.
         ip: IpAddr,
         /// The call or socket option.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Addresses as an error names them.
+/// Formats addresses for an error.
 fn words(ips: &[IpAddr]) -> String {
     ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }

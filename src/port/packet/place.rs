@@ -1,8 +1,8 @@
-//! Several processes at one address: who of them has which queue pair numbers.
+//! Several processes at one address, each with a share of the queue pair numbers.
 //!
-//! The low 6 bits of a queue pair number name a place at the address, and each packet port has one: its
-//! sockets take what goes to queue pairs of that place, and its engine gives no other numbers. A place is
-//! [claimed](crate::port::shared::address_lease) as long as its process lives.
+//! The low 6 bits of a queue pair number name a slot of the address. Each packet port has one slot: its sockets receive
+//! packets to queue pairs of that slot, and its engine assigns no other numbers. A process holds a
+//! [lease](crate::port::shared::address_lease) of its slot.
 //!
 //! ```text
 //!   0 ── softroce/10.1.0.1/0 ── queue pairs …000000, and number 1, the general services interface
@@ -11,8 +11,8 @@
 //!  63 ── softroce/10.1.0.1/63
 //! ```
 //!
-//! Who comes takes the lowest that is free at all of its addresses. Packets to multicast groups are none of
-//! this: each process joins its groups by sockets of its own.
+//! A process takes the lowest slot that is free at all of its addresses. Multicast does not depend on slots: each
+//! process joins its groups by sockets of its own.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,27 +23,27 @@ use crate::port::opener::OpenPortError;
 use crate::port::shared::address_lease::AddressLease;
 use crate::port::shared::open_error::OpenError as AddressError;
 
-/// A place of a packet port, at one address or several.
+/// Slot of a packet port, at one address or several.
 #[derive(Debug)]
 pub struct Place {
     shard: u8,
-    /// What claims it at each address.
+    /// Its leases, one for each address.
     _claims: Vec<AddressLease>,
 }
 
 impl Place {
-    /// Takes the lowest place that is free at each of these addresses.
+    /// Takes the lowest slot that is free at each of these addresses.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Full`] when there is none, [`InUse`](AddressError::InUse) when UDP ports share one of the
-    /// addresses, or what the system says.
+    /// [`OpenError::Full`] if there is none, [`InUse`](AddressError::InUse) if UDP ports share one of the addresses, or
+    /// the error of the system.
     pub fn take(ips: &[IpAddr]) -> Result<Self, OpenPortError> {
         for shard in 0..Qpn::SHARDS {
             let claim = |ip: &IpAddr| AddressLease::place(*ip, shard).map_err(|error| (*ip, error));
             match ips.iter().map(claim).collect() {
                 Ok(claims) => {
-                    // All places there are a device's that has UDP ports.
+                    // The UDP ports of a device have the lease of the whole address.
                     if let Some(ip) = ips.iter().find(|ip| AddressLease::is_whole(**ip)) {
                         return Err(AddressError::in_use(*ip).into());
                     }
@@ -58,7 +58,7 @@ impl Place {
         Err(OpenError::Full { ips: ips.to_vec() }.into())
     }
 
-    /// The low bits of the queue pair numbers that belong to it: see [`Qpn::shard`].
+    /// Returns the low bits of its queue pair numbers: see [`Qpn::shard`].
     pub fn shard(&self) -> u8 {
         self.shard
     }

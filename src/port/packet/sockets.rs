@@ -1,4 +1,4 @@
-//! The sockets that see frames: one of the interface, and one of `lo`, by which this host sends to itself.
+//! Packet sockets: one of the interface, and one of `lo`, which carries packets of this host to itself.
 
 use std::io;
 use std::mem;
@@ -15,36 +15,36 @@ use crate::port::shared::frame;
 use crate::port::shared::receive_buffer::size_receive_buffer;
 use crate::sys;
 
-/// The interface by which this host sends to itself: the first of every namespace.
+/// Index of `lo`: the first interface of each namespace.
 const LOOPBACK: u32 = 1;
 
-/// What the system refuses, and what it says.
+/// A call that the system refuses, and its error.
 pub(super) type Refused = (&'static str, io::Error);
 
-/// The sockets of a port.
+/// Packet sockets of a port.
 #[derive(Debug)]
 pub(super) struct Sockets {
     ip: IpAddr,
-    /// Whose queue pairs packets are received for.
+    /// Shard whose packets are received.
     shard: u8,
-    /// Of the interface, which also sends, and of `lo`.
+    /// Socket of the interface, which also sends, and socket of `lo`.
     sockets: SmallVec<[Socket; 2]>,
-    /// The interface of the first.
+    /// Interface of the first socket.
     interface: u32,
-    /// The one that the next call receives from first.
+    /// Index of the socket that the next call receives from first.
     first: usize,
     frame: Box<[u8]>,
 }
 
 impl Sockets {
-    /// Of nothing yet.
+    /// Opens unbound sockets.
     pub(super) fn new(ip: IpAddr, shard: u8) -> io::Result<Self> {
         let sockets = [raw()?, raw()?].into();
         let frame = vec![0; frame::MAX_FRAME_LEN].into_boxed_slice();
         Ok(Self { ip, shard, sockets, interface: 0, first: 0, frame })
     }
 
-    /// Begins to receive what is for the port, of this interface.
+    /// Configures the sockets and starts to receive on this interface.
     pub(super) fn open(&mut self, config: &PortConfig, interface: u32) -> Result<(), Refused> {
         let at = |what| move |error| (what, error);
         for socket in &self.sockets {
@@ -56,7 +56,7 @@ impl Sockets {
         self.follow(interface)
     }
 
-    /// From now on the address is of this interface.
+    /// Moves the sockets to another interface, which has the address now.
     pub(super) fn follow(&mut self, interface: u32) -> Result<(), Refused> {
         if interface == self.interface {
             return Ok(());
@@ -64,7 +64,7 @@ impl Sockets {
         let at = |what| move |error| (what, error);
         let ethertype = frame::ethertype(self.ip.is_ipv4());
         let wanted = || filter::to_shard(self.ip, self.shard);
-        // What `lo` has is received once.
+        // Frames of `lo` must not be received twice.
         let also = if interface == LOOPBACK { Some(vec![DROP]) } else { wanted() };
         for (socket, (of, program)) in
             self.sockets.iter().zip([(interface, wanted()), (LOOPBACK, also)])
@@ -78,13 +78,13 @@ impl Sockets {
         Ok(())
     }
 
-    /// Sends a frame in two parts by the interface.
+    /// Sends a frame in two parts on the interface.
     pub(super) fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
         let socket = self.sockets.first().ok_or(io::ErrorKind::NotConnected)?;
         socket.send_vectored(&[io::IoSlice::new(head), io::IoSlice::new(payload)]).map(drop)
     }
 
-    /// Receives up to `most` frames and returns how many there were.
+    /// Receives up to `most` frames and returns their number.
     pub(super) fn receive(
         &mut self,
         most: usize,
@@ -92,7 +92,7 @@ impl Sockets {
     ) -> io::Result<usize> {
         let mut count = 0;
         let sockets = if self.interface == LOOPBACK { 1 } else { self.sockets.len() };
-        // Each in turn is the first, so that a flood of one does not silence the other.
+        // Alternates the first socket, so that a flood on one does not starve the other.
         self.first = (self.first + 1) % sockets.max(1);
         for turn in 0..sockets {
             let index = (self.first + turn) % sockets;
@@ -102,7 +102,7 @@ impl Sockets {
                     Ok(None) => break,
                     Err(error) => {
                         if sys::is_closed(&error) {
-                            // By now its number may be that of somebody else's file.
+                            // Other code has closed the descriptor, and the number may belong to another file by now.
                             mem::forget(self.sockets.swap_remove(index));
                         }
                         return Err(error);
@@ -115,12 +115,12 @@ impl Sockets {
         Ok(count)
     }
 
-    /// Bytes that may wait at each, as the kernel counts them.
+    /// Returns the receive buffer of each socket in bytes, as the kernel counts them.
     pub(super) fn receive_buffer(&self) -> usize {
         self.sockets.first().and_then(|socket| socket.recv_buffer_size().ok()).unwrap_or_default()
     }
 
-    /// Frames that found no room.
+    /// Returns the number of frames dropped for lack of space.
     pub(super) fn drops(&self) -> u64 {
         self.sockets.iter().map(|socket| sys::drops(socket.as_fd()).map_or(0, u64::from)).sum()
     }
@@ -130,19 +130,19 @@ impl Sockets {
     }
 }
 
-/// A packet socket, which receives nothing yet.
+/// Opens a packet socket that receives no protocol yet.
 fn raw() -> io::Result<Socket> {
     Socket::new(Domain::from(libc::AF_PACKET), Type::RAW, Some(Protocol::from(0)))
 }
 
-/// The length of the next frame; `None` when there is none.
+/// Reads the next frame and returns its length; `None` if there is none.
 fn read(mut socket: &Socket, frame: &mut [u8]) -> io::Result<Option<usize>> {
     match io::Read::read(&mut socket, frame) {
         Ok(len) => Ok(Some(len)),
         Err(error) => match error.raw_os_error() {
-            // The interface is down or gone, and its state is told elsewhere.
+            // The interface is down or deleted; the link state reports that.
             Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => Ok(None),
-            // A frame that the note cannot describe is gone: not one of UDP.
+            // The frame has no `virtio_net_hdr` form, so it is not UDP: skipped.
             Some(libc::EINVAL) => Ok(Some(0)),
             _ => Err(error),
         },

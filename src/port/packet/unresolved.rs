@@ -1,46 +1,44 @@
-//! What is sent to neighbours whose link address nobody has told yet.
+//! Limits for bursts to neighbours without a known link address.
 //!
-//! The kernel asks for a link address when something is sent there, keeps a little until the answer comes
-//! and throws it away when none does, seconds later. Meanwhile it counts against the socket that has sent
-//! it. So each neighbour may have a little waiting, and all together may have no more than leaves that
-//! socket room for everybody else.
+//! The kernel resolves a link address on the first packet, queues a few packets meanwhile, and drops them after some
+//! seconds without an answer. Until then they count against the send buffer of the socket. So the queued bytes of each
+//! neighbour are limited, and those of all neighbours leave the socket room for other bursts.
 
 use std::time::Duration;
 
 use crate::net::Burst;
 use crate::time::Instant;
 
-/// Bytes that may wait for one neighbour: two of the largest bursts.
+/// Maximum bytes queued for one neighbour: two bursts of maximum length.
 const EACH: usize = 128 << 10;
 
-/// Bytes that may wait for all: half of what a socket may have sent that asked for much, and was given
-/// what the system allows by default.
+/// Maximum bytes queued for all neighbours: half of the send buffer that the system grants by default.
 const ALL: usize = 192 << 10;
 
-/// How long the kernel keeps them at most: it asks three times, a second apart.
+/// Longest time that the kernel queues a packet: three solicitations, a second apart.
 const KEPT: Duration = Duration::from_secs(4);
 
-/// What the kernel has of its own in a burst that waits.
+/// Overhead of the kernel for a queued burst.
 const OVERHEAD: usize = 1024;
 
-/// What waits for all neighbours.
+/// Bytes queued for all neighbours.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     bytes: usize,
-    /// By then nothing is left of it.
+    /// Time at which the kernel has dropped all of them.
     until: Instant,
 }
 
-/// What waits for one neighbour.
+/// Bytes queued for one neighbour.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     bytes: usize,
-    /// When it began, in terms of [`Waiting::until`].
+    /// Period in which they were queued: [`Waiting::until`] at that time.
     until: Instant,
 }
 
 impl Waiting {
-    /// Whether a burst may wait too, which it does then.
+    /// Returns whether a burst fits, and counts it if so.
     pub(super) fn takes(&mut self, now: Instant, share: &mut Share, burst: &Burst) -> bool {
         if now >= self.until {
             *self = Self { bytes: 0, until: now + KEPT };
@@ -57,7 +55,7 @@ impl Waiting {
         fits
     }
 
-    /// Nothing waits for a neighbour any more: it has answered, or the kernel has given up.
+    /// Releases the bytes of a neighbour: it has answered, or the kernel has given up.
     pub(super) fn is_over(&mut self, share: Share) {
         if share.until == self.until {
             self.bytes = self.bytes.saturating_sub(share.bytes);

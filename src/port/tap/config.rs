@@ -1,4 +1,4 @@
-//! Which interface a TAP port is on, and who it is there.
+//! Configuration of a TAP port.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The longest name that an interface can have.
+/// Maximum length of an interface name.
 const MAX_NAME: usize = 15;
 
-/// Which TAP a port opens, and who it is on the link. As text, in any order behind the name:
+/// Configuration of a TAP port: its interface, and its addresses on the link. As text, in any order after the name:
 ///
 /// ```
 /// use softroce::port::tap::TapConfig;
@@ -22,71 +22,71 @@ const MAX_NAME: usize = 15;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TapConfig {
-    /// The interface. One that does not exist is made, and is gone with the port; `%d` in it stands for the
-    /// first number that is free.
+    /// Name of the interface. One that does not exist is created, and deleted with the port; `%d` stands for the first
+    /// free number.
     pub name: String,
-    /// The networks on the link, each with the address to have there. A device that is told other addresses
-    /// has those, each of which must be in one of these networks.
+    /// Networks on the link, each with the address of the port. A device with other addresses uses those, which must be
+    /// in one of these networks.
     pub networks: Vec<Network>,
-    /// Who passes on what goes elsewhere: one of each IP version at most, in one of the networks.
+    /// Gateways to other networks: at most one of each IP version, in one of the networks.
     pub gateways: Vec<IpAddr>,
-    /// The MAC address. Without it one that follows from the first IP address.
+    /// MAC address; `None`: derived from the first IP address.
     pub mac: Option<Mac>,
-    /// The bridge that an interface is put into which is made for the port.
+    /// Bridge that a created interface is added to.
     pub bridge: Option<String>,
 }
 
-/// An address, and how many of its bits it has in common with all of its link.
+/// An address with the prefix length of its network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Network {
     /// The address.
     pub ip: IpAddr,
-    /// How many bits.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
-/// The link address of one host.
+/// Unicast MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Mac(pub [u8; 6]);
 
-/// What does not name a TAP port.
+/// Error for a string that describes no TAP port.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum TapConfigError {
-    /// No interface has such a name.
+    /// The name is no interface name.
     #[error(
         "`{found}` is no name of an interface: expected 1 to {MAX_NAME} letters, digits or the like"
     )]
     Name {
-        /// What was found.
+        /// The name.
         found: String,
     },
-    /// Something else than what can be said.
+    /// The item is unknown.
     #[error("`{found}`: expected ip=ADDRESS/PREFIX, gateway=ADDRESS, mac=MAC or bridge=NAME")]
     Item {
-        /// What was found.
+        /// The item.
         found: String,
     },
-    /// A value that makes no sense.
+    /// The value is invalid.
     #[error("{key}={found}: expected {expected}")]
     Value {
-        /// Of what.
+        /// The key.
         key: &'static str,
-        /// What was found.
+        /// The value.
         found: String,
-        /// What it should be.
+        /// Description of a valid value.
         expected: &'static str,
     },
-    /// Said twice.
+    /// The key appears twice.
     #[error("{key} is given twice")]
     Twice {
-        /// What.
+        /// The key.
         key: &'static str,
     },
 }
 
 impl TapConfig {
-    /// On the interface with this name, without an address yet.
+    /// Returns a configuration for the interface with this name, without an address.
     pub fn new(name: impl Into<String>) -> Self {
         let (networks, gateways) = (Vec::new(), Vec::new());
         Self { name: name.into(), networks, gateways, mac: None, bridge: None }
@@ -176,13 +176,13 @@ impl Network {
         ((1..=most).contains(&prefix) && network.has_host(ip)).then_some(network)
     }
 
-    /// Whether an address may be that of one host here.
+    /// Returns whether an address may belong to a host of this network.
     pub(super) fn has_host(&self, ip: IpAddr) -> bool {
         let is_one = !ip.is_unspecified() && !ip.is_multicast() && ip.to_canonical() == ip;
         is_one && self.contains(ip) && !self.is_broadcast(ip)
     }
 
-    /// Whether an address is of this network.
+    /// Returns whether an address is in this network.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let (ours, theirs, unused) = match (self.ip, ip) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -196,7 +196,7 @@ impl Network {
         differing.checked_shr(host_bits).unwrap_or(0) == 0
     }
 
-    /// Whether an address is the network's broadcast address, which is of no host.
+    /// Returns whether an address is the network's broadcast address.
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {
         let IpAddr::V4(bits) = ip else { return false };
         let hosts = u32::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
@@ -206,8 +206,8 @@ impl Network {
 }
 
 impl Mac {
-    /// That of the host with this address: always the same, and different for different IPv4 addresses. It
-    /// is of those that everybody may give himself.
+    /// Returns the MAC address for an IP address: always the same, and different for different IPv4 addresses. It is
+    /// locally administered.
     pub fn of(ip: IpAddr) -> Self {
         let (kind, [a, b, c, d]) = match ip {
             IpAddr::V4(ip) => (0x54, ip.octets()),
@@ -217,7 +217,7 @@ impl Mac {
     }
 }
 
-/// What is not the link address of one host.
+/// Error for a string that is no unicast MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("expected the link address of one host, as 02:00:00:00:00:05")]
 pub struct UnlikeMac;

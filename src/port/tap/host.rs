@@ -1,6 +1,5 @@
-//! What a host does besides RoCE: it says where it is (ARP, neighbour discovery), answers echo requests and
-//! whoever sends to a port where nobody is, and tells routers which groups it is in (IGMP, MLD). All of that
-//! is smoltcp's.
+//! The part of a host besides RoCE, implemented by smoltcp: responses to ARP, neighbour discovery and echo requests,
+//! ICMP errors for closed ports, and multicast reports to routers (IGMP, MLD).
 
 use std::fmt;
 use std::mem;
@@ -16,24 +15,22 @@ use super::config::{Mac, Network};
 use crate::time::Instant;
 use crate::wire::encap::{ETHERNET_LEN, IPV6_LEN, ethernet};
 
-/// Addresses that smoltcp has room for (its `iface-max-addr-count-8`), less the one that says on which link
-/// we are.
+/// Maximum number of addresses: those of smoltcp (`iface-max-addr-count-8`), less the link-local one.
 pub(super) const MAX_ADDRESSES: usize = 7;
 
-/// The longest frame that is answered: an echo request in an IP packet, as long as they get.
+/// Longest frame that is answered: an echo request in an IP packet of maximum length.
 const MAX_FRAME: usize = ETHERNET_LEN + 65_535;
 
-/// How often it is looked whether a report is owed, and for how long after a question: a router may grant
-/// ten seconds.
+/// Interval of the polls for multicast reports, and their duration after a query: a router may allow ten seconds.
 const LOOK: Duration = Duration::from_millis(250);
 const OWED: Duration = Duration::from_secs(11);
 
-/// The rest of a host.
+/// The host of a TAP port.
 pub(super) struct Host {
     interface: Interface,
     sockets: SocketSet<'static>,
     link: Link,
-    /// When to look whether it wants to say something.
+    /// Time of the next poll.
     due: Option<Instant>,
     until: Instant,
 }
@@ -45,7 +42,7 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// At some addresses, as many as there is room for.
+    /// Returns a host with addresses, as many as there is room for.
     pub(super) fn new(now: Instant, mac: Mac, addresses: &[Network], gateways: &[IpAddr]) -> Self {
         let mut link = Link::default();
         let mac = EthernetAddress(mac.0);
@@ -54,7 +51,7 @@ impl Host {
         interface.update_ip_addrs(|all| {
             let addresses = addresses.iter().map(|at| IpCidr::new(at.ip.into(), at.prefix));
             let has_ipv6 = |at: &IpCidr| matches!(at, IpCidr::Ipv6(_));
-            // What routers are told about groups comes from an address of the link.
+            // Multicast reports are sent from a link-local address.
             let addresses: Vec<_> = addresses.take(MAX_ADDRESSES).collect();
             let local = IpCidr::new(local_to_link(mac).into(), 64);
             let local = addresses.iter().any(has_ipv6).then_some(local);
@@ -73,7 +70,7 @@ impl Host {
         Self { interface, sockets, link, due: Some(now), until: now }
     }
 
-    /// Takes a frame that has arrived, and returns those that answer it.
+    /// Processes a received frame and returns the frames that respond to it.
     pub(super) fn take(&mut self, now: Instant, frame: &[u8]) -> Vec<Vec<u8>> {
         if is_odd_query(frame) {
             return Vec::new();
@@ -85,14 +82,14 @@ impl Host {
         self.attend(now)
     }
 
-    /// Returns the frames that are owed by now.
+    /// Returns the frames that are due.
     pub(super) fn attend(&mut self, now: Instant) -> Vec<Vec<u8>> {
         self.interface.poll(time_of(now), &mut self.link, &mut self.sockets);
         self.due = (now < self.until).then(|| now + LOOK);
         mem::take(&mut self.link.leaving)
     }
 
-    /// When [`attend`](Self::attend) has something to do.
+    /// Returns the time of the next [`attend`](Self::attend).
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -104,17 +101,17 @@ impl Host {
 
     pub(super) fn leave(&mut self, group: IpAddr) {
         self.due = Some(Instant::ZERO);
-        // It has joined it.
+        // The host has joined it.
         let _ = self.interface.leave_multicast_group(group);
     }
 }
 
-/// The address that every IPv6 host has on its link (RFC 4291, appendix A).
+/// Returns the link-local IPv6 address of a MAC address (RFC 4291, appendix A).
 fn local_to_link(EthernetAddress([a, b, c, d, e, f]): EthernetAddress) -> Ipv6Addr {
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Whether this is an MLD query that grants no time for the answer. The host drops such queries.
+/// Returns whether this is an MLD query with a maximum response delay of 0. The host drops such queries.
 fn is_odd_query(frame: &[u8]) -> bool {
     const HOP_BY_HOP: u8 = 0;
     const QUERY: u8 = 130;
@@ -134,7 +131,7 @@ fn time_of(now: Instant) -> time::Instant {
     time::Instant::from_micros(micros)
 }
 
-/// Between smoltcp and the port: one frame in, and frames out.
+/// Queues between smoltcp and the port: one received frame, and frames to send.
 #[derive(Debug, Default)]
 struct Link {
     arrived: Vec<u8>,
@@ -198,7 +195,7 @@ mod tests {
         ["10.0.0.1", "fd00::1"].map(|ip| Network { ip: ip.parse().unwrap(), prefix: 24 })
     }
 
-    /// Whoever has both addresses, and is in a group of each IP version.
+    /// Returns a host with both addresses that is in a group of each IP version.
     fn host() -> Host {
         let mut host = Host::new(NOW, MAC, &networks(), &[]);
         for group in ["239.1.2.3", "ff15::1"] {
@@ -207,7 +204,7 @@ mod tests {
         host
     }
 
-    /// Frames to such a host from another: ARP, neighbour discovery, and an echo request of each IP version.
+    /// Returns frames to such a host from another: ARP, neighbour discovery, and an echo request of each IP version.
     fn frames() -> Vec<Vec<u8>> {
         let mac = Mac([2, 0, 0, 0, 0, 2]);
         let mut peer = Neighbours::new(mac, &[], networks().to_vec(), Vec::new());
@@ -223,7 +220,7 @@ mod tests {
         frames
     }
 
-    /// A router's question of IPv6 which groups there are, that grants this time.
+    /// Returns an MLD query of a router with this maximum response delay.
     fn query(time: u8) -> Vec<u8> {
         let mut packet = vec![0x60, 0, 0, 0, 0, 36, 0, 1, 0xfe, 0x80];
         packet.extend([0; 13]);

@@ -1,5 +1,4 @@
-//! What a TAP port sends to itself: to its own addresses, and to groups that it is in. The link carries
-//! nothing back to where it came from.
+//! Loopback of a TAP port: bursts to its own addresses and groups. The link does not return them to their sender.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -7,14 +6,14 @@ use std::net::IpAddr;
 use crate::net::{Burst, Ipv4Fields, RxBuffer, RxMeta};
 use crate::port::shared::frame::QueuedBurst;
 
-/// Bursts on their way from the port to itself.
+/// Bursts from the port to itself.
 #[derive(Debug)]
 pub(super) struct Inside {
     queue: VecDeque<QueuedBurst>,
     bytes: usize,
-    /// Bytes that may be on their way.
+    /// Maximum bytes in the queue.
     limit: usize,
-    /// Bursts that found no room.
+    /// Bursts lost to a full queue.
     drops: u64,
 }
 
@@ -23,7 +22,7 @@ impl Inside {
         Self { queue: VecDeque::new(), bytes: 0, limit, drops: 0 }
     }
 
-    /// Takes a burst; without room it is lost.
+    /// Queues a burst; without room it is lost.
     pub(super) fn take(&mut self, burst: &Burst) {
         let kept = QueuedBurst::from(burst);
         if self.bytes + kept.memory() > self.limit {
@@ -34,7 +33,7 @@ impl Inside {
         self.queue.push_back(kept);
     }
 
-    /// Delivers up to `most`, and returns how many there were.
+    /// Delivers up to `most` bursts and returns their number.
     pub(super) fn deliver(&mut self, most: usize, sink: &mut dyn FnMut(RxBuffer<'_>)) -> usize {
         let count = self.queue.len().min(most);
         for kept in self.queue.drain(..count) {
@@ -57,7 +56,7 @@ impl Inside {
         self.queue.is_empty()
     }
 
-    /// Bytes on their way to one of our addresses.
+    /// Returns the bytes queued for one of the addresses.
     pub(super) fn waiting_for(&self, ip: IpAddr) -> u64 {
         let bound = self.queue.iter().filter(|kept| kept.path.destination == ip);
         bound.map(|kept| kept.memory() as u64).sum()

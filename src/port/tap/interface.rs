@@ -1,7 +1,7 @@
 //! The interface of a TAP port: `/dev/net/tun`, attached to a TAP by name.
 //!
-//! The TAP may be made by this, or be there before and after. It may be deleted at any time, which leaves us
-//! with a descriptor that is attached to nothing, and is attached again when an interface of that name is back.
+//! The port creates the TAP, or attaches to an existing one, which it leaves in place. The TAP may be deleted at any
+//! time. The descriptor is then detached, and attached again when an interface with that name exists.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -14,22 +14,22 @@ use super::config::TapConfig;
 use super::open_error::OpenError;
 use crate::sys::{self, Readiness, Watch};
 
-/// Where TAPs come from.
+/// Device of TAP interfaces.
 const TUN: &str = "/dev/net/tun";
 
-/// Bytes of the smallest frame that waits, as the kernel counts them: the queue of a TAP has room for a
-/// number of frames, whatever their size.
+/// Bytes of the smallest queued frame, as the kernel counts them: the queue of a TAP has room for a number of frames of
+/// any size.
 const SMALLEST: usize = 1024;
 
-/// Names of what is readable.
+/// Tokens of the epoll instance.
 const FRAMES: u64 = 0;
 const CHANGES: u64 = 1;
 
-/// A TAP, or what is left of one.
+/// A TAP, attached or deleted.
 #[derive(Debug)]
 pub(super) struct Interface {
     tun: File,
-    /// For questions about interfaces.
+    /// Socket for requests about interfaces.
     socket: Socket,
     watch: Watch,
     readiness: Readiness,
@@ -39,7 +39,7 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Attaches to the TAP, which is made if there is none, with room for so many bytes to wait.
+    /// Attaches to the TAP, or creates it with a queue for `receive_buffer` bytes.
     pub(super) fn open(config: &TapConfig, receive_buffer: usize) -> Result<Self, OpenError> {
         let os = |what| move |source| OpenError::Os { name: config.name.clone(), what, source };
         let tun = File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(TUN);
@@ -47,7 +47,7 @@ impl Interface {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).map_err(os("socket"))?;
         let known = |name: &str| sys::interface_named(name, socket.as_fd());
         let before = known(&config.name).map_err(os("getifaddrs"))?;
-        // From here on nothing is missed.
+        // From here on no change is missed.
         let watch = Watch::new();
         let name = sys::attach_tap(tun.as_fd(), &config.name)
             .map_err(|source| OpenError::attach(config, before.is_some(), source))?;
@@ -66,15 +66,15 @@ impl Interface {
         Ok(Self { tun, socket, watch, readiness, name, is_attached: true, state })
     }
 
-    /// Whether something has changed since this was last asked.
+    /// Returns whether the system has reported a change since the last call.
     pub(super) fn has_changed(&self) -> bool {
         self.watch.has_changed()
     }
 
-    /// Looks what the interface is like now. `false` when there is none.
+    /// Updates the state of the interface. Returns `false` if there is none.
     pub(super) fn look(&mut self) -> bool {
         match sys::tap_name(self.tun.as_fd()) {
-            // It may be called something else by now.
+            // It may have been renamed.
             Ok(name) => self.name = name,
             Err(_) => {
                 self.detach();
@@ -88,7 +88,7 @@ impl Interface {
         found.is_some()
     }
 
-    /// It is gone, and would be readable for ever.
+    /// Handles a deleted interface, whose descriptor would stay readable for ever.
     fn detach(&mut self) {
         if self.is_attached {
             self.is_attached = false;
@@ -97,8 +97,7 @@ impl Interface {
         self.state.running = false;
     }
 
-    /// Attaches again to an interface of that name, if there is one. None is made: who has deleted it has
-    /// his reasons.
+    /// Attaches to an existing interface with that name. None is created: an administrator has deleted it.
     fn attach(&mut self) -> bool {
         let is_there =
             || sys::interface_named(&self.name, self.socket.as_fd()).is_ok_and(|it| it.is_some());
@@ -114,53 +113,53 @@ impl Interface {
     pub(super) fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
         (&self.tun).write_vectored(&[IoSlice::new(head), IoSlice::new(payload)]).map(drop).map_err(
             |error| match error.raw_os_error() {
-                // It is down, or gone.
+                // The interface is down or deleted.
                 Some(libc::EIO | libc::EBADFD) => io::Error::from_raw_os_error(libc::ENETDOWN),
                 _ => error,
             },
         )
     }
 
-    /// The length of the next frame; `None` when there is none.
+    /// Reads the next frame and returns its length; `None` if there is none.
     pub(super) fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.tun).read(frame) {
             Ok(len) => Ok(Some(len)),
             Err(error) => match error.raw_os_error() {
-                // It is gone, and its state is told elsewhere.
+                // The interface is deleted; the link state reports that.
                 Some(libc::EAGAIN | libc::EINTR | libc::EBADFD) => Ok(None),
                 _ => Err(error),
             },
         }
     }
 
-    /// Bytes that may wait, as a kernel counts them.
+    /// Returns the size of the receive queue in bytes, as a kernel counts them.
     pub(super) fn receive_buffer(&self) -> usize {
         let frames = sys::queue_len(&self.name, self.socket.as_fd()).unwrap_or_default();
         frames * SMALLEST
     }
 
-    /// Frames that found no room, since the interface was made.
+    /// Returns the number of frames dropped for lack of space since the interface was created.
     pub(super) fn drops(&self) -> u64 {
         sys::frames_dropped(&self.name).ok().flatten().unwrap_or(0)
     }
 
-    /// What is readable when there is a frame, or something has changed.
+    /// Returns a descriptor that is readable when there is a frame or a change.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.readiness.as_fd()
     }
 }
 
-/// Has whole bursts come whole; an older kernel cuts them.
+/// Enables GSO frames from the kernel; an older kernel splits them.
 fn offload(tun: &File) {
     let checksums = libc::TUN_F_CSUM;
     let bursts = checksums | libc::TUN_F_USO4 | libc::TUN_F_USO6;
     if sys::offload_tap(tun.as_fd(), bursts).is_err() {
-        // Then they come cut, with checksums.
+        // Then the kernel splits bursts and leaves the checksum to be verified.
         let _ = sys::offload_tap(tun.as_fd(), checksums);
     }
 }
 
-/// What is done with an interface that was made for us: it is put into the bridge, and up.
+/// Configures a created interface: adds it to the bridge and sets it up.
 fn set_up(
     socket: &Socket,
     config: &TapConfig,
@@ -175,10 +174,10 @@ fn set_up(
         let above = interface(bridge).map_err(os("getifaddrs"))?.ok_or_else(missing)?;
         let own = interface(name).map_err(os("getifaddrs"))?;
         let own = own.ok_or_else(|| os("getifaddrs")(io::ErrorKind::NotFound.into()))?;
-        // A bridge has the least link address of its interfaces, unless it was told one, and whoever talks to
-        // its host loses that when it becomes another.
+        // A bridge adopts the lowest link address of its interfaces, unless one is set, and peers of its host would
+        // lose it when that changes.
         sys::raise_link_address(name, socket.as_fd()).map_err(os("SIOCSIFHWADDR"))?;
-        // A bridge takes the MTU of the least of its interfaces, unless it was told another.
+        // A bridge adopts the lowest MTU of its interfaces, unless one is set.
         sys::set_mtu(name, above.mtu, socket.as_fd()).map_err(os("SIOCSIFMTU"))?;
         sys::add_to_bridge(bridge, own.index, socket.as_fd()).map_err(no_bridge)?;
     }

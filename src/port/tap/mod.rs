@@ -1,20 +1,19 @@
-//! A port that is a host of its own, on a TAP interface: with a MAC address and IP addresses that the kernel
-//! here knows nothing of.
+//! A port that is a host of its own on a TAP interface, with a MAC address and IP addresses that the kernel does not
+//! have.
 //!
-//! Who administers this machine joins the TAP with others, by a bridge: with a real interface, those of
-//! virtual machines, the end of a veth in another namespace. For all of them the port is one more host on
-//! the link.
+//! An administrator connects the TAP to others by a bridge: to a real interface, to those of virtual machines, to a
+//! veth of another namespace. For all of them the port is another host on the link.
 //!
 //! ```text
-//!   bursts ──▶ TapPort ─┬─ to one of its own addresses, or a group it is in ──▶ Inside ──▶ received
+//!   bursts ──▶ TapPort ─┬─ to one of its own addresses, or a group it is in ──▶ Loopback ──▶ received
 //!                       └─ Neighbours: link address ──▶ Framer ──▶ ┐
 //!                              ▲ ARP, neighbour discovery          ├ /dev/net/tun ── TAP ── bridge ── …
 //!   buffers ◀─ RoCEv2 packets ─┴─ frames ◀─────────────────────────┤
 //!                              └─ all else ──▶ Host (smoltcp) ──▶  ┘ answers to ARP, echo requests, …
 //! ```
 //!
-//! Nothing of a RoCEv2 packet goes through smoltcp. Frames have a note for the kernel as those of packet
-//! sockets have (`frame`), so bursts travel whole where the kernel knows how, Linux 6.2 and later.
+//! RoCEv2 packets do not pass smoltcp. Frames have a `virtio_net_hdr` as those of packet sockets have (`frame`), so
+//! bursts travel in one frame if the kernel supports it, Linux 6.2 and later.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -53,7 +52,7 @@ mod open_error;
 pub use config::{Mac, Network, TapConfig, TapConfigError, UnlikeMac};
 pub use open_error::OpenError;
 
-/// Frames that one call receives at most.
+/// Maximum number of frames that one call receives.
 const BATCH: usize = 16;
 
 /// A port on a TAP.
@@ -66,20 +65,20 @@ pub struct TapPort {
     host: Host,
     inside: Inside,
     framer: Framer,
-    /// Where a frame is read to.
+    /// Buffer for a received frame.
     frame: Box<[u8]>,
-    /// What has become of the interface, to be told for each address.
+    /// Link states to report, one for each address.
     states: VecDeque<LinkState>,
-    /// Somebody has asked for it.
+    /// The device watches the link state.
     is_watched: bool,
-    /// Frames that had found no room before the port was opened.
+    /// Frames dropped before the port was opened.
     drops_before: u64,
     receive_buffer: usize,
     backoff: SendBackoff,
     counters: PortCounters,
 }
 
-/// Who we are on the link.
+/// Addresses of the port on the link.
 #[derive(Debug)]
 struct Us {
     mac: Mac,
@@ -88,7 +87,7 @@ struct Us {
 }
 
 impl Us {
-    /// The RoCEv2 packets in a frame, if they are for us, and who has sent the frame.
+    /// Returns the RoCEv2 packets in a frame to this port, and the MAC address of the sender.
     fn packets<'a>(&self, bytes: &'a [u8]) -> Option<(RxBuffer<'a>, Mac)> {
         let (header, _) = bytes.get(VNET_HDR_LEN..)?.split_first_chunk::<ETHERNET_LEN>()?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, kind0, kind1] = *header;
@@ -108,12 +107,11 @@ impl Us {
 }
 
 impl TapPort {
-    /// Opens the port, at these addresses. Of `udp` it has the source port, and whether bursts may travel
-    /// whole.
+    /// Opens the port at these addresses. `udp` provides the source port, and whether GSO is allowed.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: above all when the process may not, or the interface is somebody else's.
+    /// [`OpenError`]: the process lacks the permission, or another program has the interface.
     pub fn open(config: &TapConfig, ips: &[IpAddr], udp: &PortConfig) -> Result<Self, OpenError> {
         let addresses = addresses(config, ips)?;
         let mac = config.mac.unwrap_or_else(|| Mac::of(udp.ip));
@@ -143,7 +141,7 @@ impl TapPort {
         })
     }
 
-    /// Sends a burst on its way.
+    /// Sends a burst by its route.
     fn send_by(&mut self, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         let to = burst.path.destination;
         if self.us.ips.contains(&to) {
@@ -152,7 +150,7 @@ impl TapPort {
             return Ok(());
         }
         let datagrams = Datagrams::from(burst);
-        // What it is to cut the kernel does not measure.
+        // The kernel does not check the size of GSO frames.
         if datagrams.packet_len() > self.interface.state.mtu {
             return Err(SendFailure::Refused(TransmitErrorKind::TooLong));
         }
@@ -188,7 +186,7 @@ impl TapPort {
         Ok(())
     }
 
-    /// Sends what the port itself has to say. What finds no room is said again, or asked for again.
+    /// Sends frames of the host. A lost one is sent again later.
     fn say(&self, frames: Vec<Vec<u8>>) {
         for frame in frames {
             let _ = self.interface.send(&[0; VNET_HDR_LEN], &frame);
@@ -202,7 +200,7 @@ impl TapPort {
         }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     fn attend(&mut self, now: Instant) {
         self.neighbours.attend(now);
         self.ask();
@@ -212,11 +210,11 @@ impl TapPort {
         }
     }
 
-    /// Takes a frame that is no RoCEv2 packet to us.
+    /// Processes a frame that holds no RoCEv2 packet to this port.
     fn hear(&mut self, now: Instant, len: usize) {
         let Some(frame) = self.frame.get(VNET_HDR_LEN..len) else { return };
         for kept in self.neighbours.learn(now, frame) {
-            // What finds no room now is lost, as anywhere on the way.
+            // A burst without room is lost, as anywhere on the path.
             let _ = self.send_kept(&kept, now);
         }
         let Some(frame) = self.frame.get(VNET_HDR_LEN..len) else { return };
@@ -231,13 +229,13 @@ impl TapPort {
         }
     }
 
-    /// Looks what the interface is like now, and tells for each address.
+    /// Updates the state of the interface, and queues a report for each address.
     fn look(&mut self) {
         let was_running = self.interface.state.running;
         let has_address = self.interface.look();
         let sys::Interface { index, mtu, running } = self.interface.state;
         if running && !was_running {
-            // It may be another link by now, where nobody knows us.
+            // It may be another link, where our addresses are unknown.
             self.neighbours.forget();
             self.neighbours.announce();
             self.ask();
@@ -248,7 +246,7 @@ impl TapPort {
     }
 }
 
-/// The addresses of a port, each with its network.
+/// Returns the addresses of a port, each with its network.
 fn addresses(config: &TapConfig, ips: &[IpAddr]) -> Result<Vec<Network>, OpenError> {
     let name = || config.name.clone();
     if config.networks.is_empty() {
@@ -334,7 +332,7 @@ impl Datapath for TapPort {
     }
 
     fn counters(&self) -> PortCounters {
-        // A TAP that was made anew counts anew.
+        // A TAP that was created again counts from 0.
         let drops = self.interface.drops();
         let drops = drops.checked_sub(self.drops_before).unwrap_or(drops);
         PortCounters { kernel_drops: drops + self.inside.drops(), ..self.counters }

@@ -1,16 +1,16 @@
-//! Who is where on the link of a TAP port: link addresses by ARP and neighbour discovery (RFC 826, RFC 4861).
+//! Neighbours on the link of a TAP port: link addresses by ARP and neighbour discovery (RFC 826, RFC 4861).
 //!
-//! smoltcp has this too, for what it sends itself. But it asks one question a second, whoever is silent, and
-//! keeps nothing of what is to be sent; here nobody waits for a neighbour but who sends to it. Its messages
-//! are used, and the rest of a host is its part (`host`).
+//! smoltcp has a neighbour cache for its own packets, but it sends one solicitation a second in all and queues no
+//! packets. Here a neighbour without an answer delays only packets to itself. The messages are those of smoltcp, and
+//! the rest of a host is its part (`host`).
 //!
 //! ```text
-//!             asked                    answered, or heard of
-//!   unknown ────────▶ asked, and ─────────────────────────▶ known ◀─┐ heard of
-//!      ▲              bursts wait                             │     │
-//!      │                  │ three questions,                  ▼     │
-//!      └──────────────────┴ a second each ◀──────── not heard of for a while:
-//!                                                   asked, and still used
+//!             solicited                answered or confirmed
+//!   unknown ────────▶ solicited, ─────────────────────────▶ known ◀─┐ confirmed
+//!      ▲              bursts queued                           │     │
+//!      │                  │ three solicitations,              ▼     │
+//!      └──────────────────┴ a second each ◀──────── not confirmed for a while:
+//!                                                   solicited, and still used
 //! ```
 
 use std::collections::HashMap;
@@ -30,59 +30,59 @@ use crate::net::Burst;
 use crate::port::shared::frame::QueuedBurst;
 use crate::time::Instant;
 
-/// How long a link address is believed of which nothing is heard.
+/// Time for which a link address is valid without a confirmation.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long an answer may take, and how many questions there are.
+/// Time for an answer, and the number of solicitations.
 const PATIENCE: Duration = Duration::from_secs(1);
 const QUESTIONS: u8 = 3;
 
-/// Neighbours that are remembered at most.
+/// Maximum number of neighbours.
 const MOST: usize = 4096;
 
-/// Bytes that may wait for one neighbour: what is sent to a large receive buffer before the first answer.
-/// To lose some of that would cost a timeout.
+/// Maximum bytes queued for one neighbour: a message to a peer with a large receive buffer, before the first answer. A
+/// loss would cost a timeout.
 const EACH: usize = 4 << 20;
 
-/// Bytes that may wait for all.
+/// Maximum bytes queued for all neighbours.
 const ALL: usize = 16 << 20;
 
-/// The hop limit of neighbour discovery: no router has passed the message on.
+/// Hop limit of neighbour discovery: no router has forwarded the message.
 const FROM_THE_LINK: u8 = 255;
 
-/// The neighbours of a port.
+/// Neighbour cache of a port.
 #[derive(Debug)]
 pub(super) struct Neighbours {
     mac: Mac,
-    /// Our addresses.
+    /// Addresses of the port.
     ips: Vec<IpAddr>,
     networks: Vec<Network>,
     gateways: Vec<IpAddr>,
-    /// Those who were sent to, or have asked for us.
+    /// Neighbours that the port has sent to, or that have solicited its address.
     known: HashMap<IpAddr, Neighbour>,
-    /// Bytes that wait.
+    /// Bytes queued.
     waiting: usize,
-    /// When somebody has had the time to answer.
+    /// Time at which the next solicitation expires.
     due: Option<Instant>,
-    /// Who was heard of last, and until when there is no need to take notice of more.
+    /// Last confirmed neighbour, and the time until which it needs no further confirmation.
     heard: Option<(IpAddr, Mac, Instant)>,
-    /// Frames that ask, to be sent.
+    /// Frames with solicitations to send.
     questions: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Neighbour {
     mac: Option<Mac>,
-    /// When it was heard of last.
+    /// Time of the last confirmation.
     heard: Instant,
-    /// The question that it has not answered.
+    /// The pending solicitation.
     asked: Option<Asked>,
     waiting: Vec<QueuedBurst>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Our address that asks.
+    /// Address of the port that solicits.
     from: IpAddr,
     at: Instant,
     times: u8,
@@ -94,14 +94,14 @@ impl Neighbour {
     }
 }
 
-/// How a burst gets to an address.
+/// How a burst is sent to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// In frames to this link address.
     To(Mac),
-    /// Nobody knows the link address yet of this neighbour. It has been asked.
+    /// The link address of this neighbour is not known yet; a solicitation is pending.
     Unresolved(IpAddr),
-    /// There is none: it is of no network of ours, and there is no gateway.
+    /// Not at all: the address is in none of the networks, and there is no gateway.
     Nowhere,
 }
 
@@ -125,7 +125,7 @@ impl Neighbours {
         }
     }
 
-    /// Who on the link gets what is sent to `destination`.
+    /// Returns the next hop to `destination`.
     fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.networks.iter().any(|net| net.is_broadcast(destination)) {
             return None;
@@ -137,11 +137,11 @@ impl Neighbours {
         self.gateways.iter().find(same).copied()
     }
 
-    /// The way of what is sent to `destination` now, from one of our addresses.
+    /// Returns how to send a burst to `destination` now, from one of the port's addresses.
     pub(super) fn way_to(&mut self, now: Instant, from: IpAddr, destination: IpAddr) -> Way {
         let Some(hop) = self.next_hop(destination) else { return Way::Nowhere };
         if self.known.len() >= MOST && !self.known.contains_key(&hop) {
-            // What waits for somebody stays.
+            // Neighbours with queued bursts stay.
             self.known.retain(|_, neighbour| !neighbour.waiting.is_empty());
             if self.known.len() >= MOST {
                 return Way::Nowhere;
@@ -157,7 +157,7 @@ impl Neighbours {
         mac.map_or(Way::Unresolved(hop), Way::To)
     }
 
-    /// Keeps a burst until the neighbour has answered. `false` if there is no room.
+    /// Queues a burst until the neighbour has answered. Returns `false` if there is no room.
     pub(super) fn keep(&mut self, hop: IpAddr, burst: &Burst) -> bool {
         let Some(neighbour) = self.known.get_mut(&hop) else { return false };
         let kept = QueuedBurst::from(burst);
@@ -170,7 +170,7 @@ impl Neighbours {
         fits
     }
 
-    /// What has come from `ip` in a frame from `mac` shows that its next hop is still there.
+    /// Confirms the next hop of `ip`, as a packet of it has arrived in a frame from `mac`.
     pub(super) fn hear(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
         if self.heard.is_some_and(|(of, from, until)| of == ip && from == mac && now < until) {
             return;
@@ -183,10 +183,11 @@ impl Neighbours {
         }
     }
 
-    /// Takes notice of a message that says where somebody is. Returns what has waited for him.
+    /// Processes an ARP or neighbour discovery message. Returns the bursts queued for its sender.
     pub(super) fn learn(&mut self, now: Instant, frame: &[u8]) -> Vec<QueuedBurst> {
         let Some(told) = told(frame) else { return Vec::new() };
-        // Who asks for us is about to send, and will want an answer. Strangers do not fill the table.
+        // A host that solicits our address is about to send, and will expect a response. Other hosts do not fill the
+        // cache.
         let asks_for_us = told.asks.is_some_and(|ip| self.ips.contains(&ip));
         if asks_for_us && self.known.len() < MOST / 2 && self.next_hop(told.ip) == Some(told.ip) {
             self.known.entry(told.ip).or_insert_with(|| Neighbour::new(now));
@@ -203,7 +204,7 @@ impl Neighbours {
         released
     }
 
-    /// Asks again who has not answered, and gives up who never does, with what waits for him.
+    /// Repeats due solicitations. After the last one, drops the neighbour and the bursts queued for it.
     pub(super) fn attend(&mut self, now: Instant) {
         if self.due.is_none_or(|due| now < due) {
             return;
@@ -228,12 +229,12 @@ impl Neighbours {
         again.into_iter().for_each(|(from, to)| self.ask(now, from, to));
     }
 
-    /// When [`attend`](Self::attend) has something to do.
+    /// Returns the time of the next [`attend`](Self::attend).
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Forgets where everybody is: the link is another.
+    /// Forgets all link addresses, because the link has changed.
     pub(super) fn forget(&mut self) {
         self.known.retain(|_, neighbour| {
             neighbour.mac = None;
@@ -242,7 +243,7 @@ impl Neighbours {
         self.heard = None;
     }
 
-    /// Tells the link where our addresses are: who knew them elsewhere learns it.
+    /// Announces the port's addresses on the link, so that other hosts update their caches.
     pub(super) fn announce(&mut self) {
         for ip in &self.ips {
             self.questions.push(match *ip {
@@ -252,7 +253,7 @@ impl Neighbours {
         }
     }
 
-    /// Frames to be sent.
+    /// Takes the frames to send.
     pub(super) fn questions(&mut self) -> Vec<Vec<u8>> {
         mem::take(&mut self.questions)
     }
@@ -261,14 +262,14 @@ impl Neighbours {
         self.questions.push(match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => self.arp(from, to),
             (IpAddr::V6(from), IpAddr::V6(to)) => self.solicitation(from, to),
-            // What leaves from an address of one version goes to none of the other.
+            // The IP versions differ: there is no route.
             _ => return,
         });
         let due = now + PATIENCE;
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// A question to all, where `to` is.
+    /// Returns an ARP request for `to`, to all hosts.
     fn arp(&self, from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
         let repr = ArpRepr::EthernetIpv4 {
             operation: ArpOperation::Request,
@@ -282,7 +283,7 @@ impl Neighbours {
         self.frame(EthernetAddress::BROADCAST, EthernetProtocol::Arp, &body)
     }
 
-    /// A question to those whose address ends like `to`'s, where that is.
+    /// Returns a neighbour solicitation for `to`, to its solicited-node group.
     fn solicitation(&self, from: Ipv6Addr, to: Ipv6Addr) -> Vec<u8> {
         let [.., a, b, c] = to.octets();
         let [c, b, a] = [c, b, a].map(u16::from);
@@ -291,7 +292,7 @@ impl Neighbours {
         self.discovery(from, group, NdiscRepr::NeighborSolicit { target_addr: to, lladdr })
     }
 
-    /// To all, that `ip` is here.
+    /// Returns a neighbour advertisement of `ip`, to all hosts.
     fn advertisement(&self, ip: Ipv6Addr) -> Vec<u8> {
         let lladdr = Some(EthernetAddress(self.mac.0).into());
         let flags = NdiscNeighborFlags::OVERRIDE;
@@ -331,7 +332,7 @@ fn memory(kept: &[QueuedBurst]) -> usize {
     kept.iter().map(QueuedBurst::memory).sum()
 }
 
-/// The link address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7).
+/// Returns the MAC address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7).
 pub(super) fn group_mac(group: IpAddr) -> Mac {
     Mac(match group {
         IpAddr::V4(group) => {
@@ -345,18 +346,18 @@ pub(super) fn group_mac(group: IpAddr) -> Mac {
     })
 }
 
-/// Who says where he is.
+/// Link address of a host, from a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Told {
     ip: IpAddr,
     mac: Mac,
-    /// What was believed before is wrong if it is something else.
+    /// The override flag: replaces a different link address in the cache.
     overrides: bool,
-    /// Where he asks who has it.
+    /// Address that it solicits.
     asks: Option<IpAddr>,
 }
 
-/// What a frame says about who sends it, if it is of ARP or neighbour discovery.
+/// Parses a frame with ARP or neighbour discovery.
 fn told(frame: &[u8]) -> Option<Told> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let told = match frame.ethertype() {
@@ -429,7 +430,7 @@ mod tests {
         Instant::from_millis(ms)
     }
 
-    /// One end of the link.
+    /// Returns the neighbour cache of a host.
     fn host(own: &str, prefix: u8, gateways: &[&str], mac: Mac) -> Neighbours {
         let gateways = gateways.iter().map(|text| ip(text)).collect();
         Neighbours::new(mac, &[ip(own)], vec![Network { ip: ip(own), prefix }], gateways)
@@ -445,7 +446,7 @@ mod tests {
         burst
     }
 
-    /// What another that has `own` answers to a question, which must be one.
+    /// Returns the answer of another host, with the address `own`, to a solicitation.
     fn answer(own: &str, mac: Mac, question: &[u8]) -> Vec<u8> {
         let (network, now) = (Network { ip: ip(own), prefix: 24 }, Instant::ZERO);
         let answers = Host::new(now, mac, &[network], &[]).take(now, question);
