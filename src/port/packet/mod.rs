@@ -39,7 +39,7 @@ use super::shared::send_failure::SendFailure;
 use super::traits::{Control, Datapath, JoinError, LinkState, Port, PortInfo, TransmitError};
 use crate::net::{Burst, RxBuffer, TransmitErrorKind};
 use crate::time::Instant;
-use neighbour::{Neighbours, Way};
+use neighbour::{Neighbours, Route};
 use sockets::Sockets;
 
 mod filter;
@@ -53,7 +53,7 @@ pub use open_error::OpenError;
 pub use place::Place;
 
 /// Maximum number of frames that one call receives.
-const BATCH: usize = 16;
+const MAX_FRAMES_PER_RECV: usize = 16;
 
 /// A port on packet sockets, above a port that receives [groups only](PortConfig::groups_only) and sends bursts to
 /// unresolved neighbours.
@@ -111,11 +111,11 @@ impl<P: Port> PacketPort<P> {
     }
 
     /// Sends a burst by a route.
-    fn send_by(&mut self, way: Way, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
-        let (link, mtu) = match way {
-            Way::Frames { link, mtu } => (link, mtu),
-            Way::Kernel => return self.send_below(now, burst),
-            Way::Unresolved => {
+    fn send_by(&mut self, route: Route, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
+        let (link, mtu) = match route {
+            Route::Frames { link, mtu } => (link, mtu),
+            Route::ByKernel => return self.send_below(now, burst),
+            Route::Unresolved => {
                 self.counters.unresolved += 1;
                 let nowhere = SendFailure::Refused(TransmitErrorKind::Unreachable);
                 if !self.neighbours.may_wait(now, burst) {
@@ -165,8 +165,8 @@ impl<P: Port> Datapath for PacketPort<P> {
             return self.below.transmit(now, bursts);
         }
         for (taken, burst) in bursts.iter().enumerate() {
-            let way = self.neighbours.way_to(now, burst.path.destination);
-            match self.send_by(way, now, burst) {
+            let route = self.neighbours.route_to(now, burst.path.destination);
+            match self.send_by(route, now, burst) {
                 Ok(()) => self.backoff.sent(),
                 Err(SendFailure::Busy | SendFailure::GsoUnsupported)
                     if self.backoff.had_no_room(now) =>
@@ -185,7 +185,7 @@ impl<P: Port> Datapath for PacketPort<P> {
 
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         let Self { sockets, counters, is_here, .. } = self;
-        let count = sockets.receive(BATCH, &mut |bytes| {
+        let count = sockets.receive(MAX_FRAMES_PER_RECV, &mut |bytes| {
             if let Some(read) = frame::parse(bytes).filter(|_| *is_here) {
                 let buffer = read.buffer();
                 counters.received(&buffer);

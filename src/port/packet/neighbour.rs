@@ -25,16 +25,16 @@ use crate::port::shared::frame::Link;
 use crate::time::Instant;
 
 /// Time for which a resolved route is cached.
-const FRESH: Duration = Duration::from_millis(500);
+const RESOLVED_ROUTE_TTL: Duration = Duration::from_millis(500);
 
 /// Time for which an unresolved route is cached: the neighbour may answer soon.
-const SOON: Duration = Duration::from_millis(1);
+const UNRESOLVED_ROUTE_TTL: Duration = Duration::from_millis(1);
 
 /// Maximum number of reads for one answer.
 const MAX_READS: usize = 256;
 
 /// Maximum number of cached destinations, after which the cache is cleared.
-const MOST: usize = 4096;
+const MAX_CACHED_ROUTES: usize = 4096;
 
 /// Interface of a port, and the routes to neighbours on its link.
 #[derive(Debug)]
@@ -42,14 +42,14 @@ pub(super) struct Neighbours {
     netlink: Netlink,
     ip: IpAddr,
     interface: u32,
-    hardware: [u8; 6],
-    known: HashMap<IpAddr, Known>,
+    link_address: [u8; 6],
+    known: HashMap<IpAddr, CachedRoute>,
     waiting: Waiting,
 }
 
 /// How a burst is sent to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// In frames of this port.
     Frames {
         link: Link,
@@ -57,7 +57,7 @@ pub(super) enum Way {
         mtu: usize,
     },
     /// By the kernel: the route does not use this interface, or the kernel has to probe the neighbour.
-    Kernel,
+    ByKernel,
     /// By the kernel, which does not know the link address and resolves it on the first packet.
     Unresolved,
 }
@@ -71,9 +71,9 @@ struct Hop {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct CachedRoute {
     until: Instant,
-    way: Way,
+    route: Route,
     share: Share,
 }
 
@@ -81,60 +81,63 @@ struct Known {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Neighbour {
     /// Reachable, with this link address.
-    At([u8; 6]),
+    Reachable([u8; 6]),
     /// Not confirmed for a while, with this link address.
     Stale([u8; 6]),
     /// Incomplete: a solicitation is pending.
-    Asked,
+    Incomplete,
     /// Failed, or no entry.
-    Nowhere,
+    Failed,
 }
 
 impl Neighbours {
     /// Opens the routes of the interface with the address `ip`; `None` if it is not Ethernet.
     pub(super) fn new(ip: IpAddr, interface: u32) -> io::Result<Option<Self>> {
         let netlink = Netlink::open()?;
-        let Some(hardware) = hardware(&netlink, interface)? else { return Ok(None) };
+        let Some(link_address) = link_address(&netlink, interface)? else { return Ok(None) };
         let waiting = Waiting::default();
-        Ok(Some(Self { netlink, ip, interface, hardware, known: HashMap::new(), waiting }))
+        Ok(Some(Self { netlink, ip, interface, link_address, known: HashMap::new(), waiting }))
     }
 
     /// Moves to another interface, or to a changed one. Returns `false` if it is not Ethernet, or does not exist.
     pub(super) fn follow(&mut self, interface: u32) -> bool {
         self.known.clear();
-        let Ok(Some(hardware)) = hardware(&self.netlink, interface) else { return false };
-        (self.interface, self.hardware) = (interface, hardware);
+        let Ok(Some(link_address)) = link_address(&self.netlink, interface) else { return false };
+        (self.interface, self.link_address) = (interface, link_address);
         true
     }
 
     /// Returns how to send a burst to `destination` now.
-    pub(super) fn way_to(&mut self, now: Instant, destination: IpAddr) -> Way {
+    pub(super) fn route_to(&mut self, now: Instant, destination: IpAddr) -> Route {
         let known = self.known.get(&destination);
         if let Some(known) = known.filter(|known| now < known.until) {
-            return known.way;
+            return known.route;
         }
         let mut share = known.map(|known| known.share).unwrap_or_default();
         let hop = self.next_hop(destination).ok().flatten();
-        let found = hop.map(|hop| (hop, self.neighbour(hop.ip).unwrap_or(Neighbour::Nowhere)));
+        let found = hop.map(|hop| (hop, self.neighbour(hop.ip).unwrap_or(Neighbour::Failed)));
         let frames = |to, Hop { mtu, .. }| {
-            let link = Link { source: self.hardware, destination: to };
-            Way::Frames { link, mtu }
+            let link = Link { source: self.link_address, destination: to };
+            Route::Frames { link, mtu }
         };
-        let (way, later) = match found {
-            None => (Way::Kernel, Way::Kernel),
-            Some((hop, Neighbour::At(to))) => (frames(to, hop), frames(to, hop)),
-            Some((hop, Neighbour::Stale(to))) => (Way::Kernel, frames(to, hop)),
-            Some((_, Neighbour::Asked | Neighbour::Nowhere)) => (Way::Unresolved, Way::Unresolved),
+        let (route, cached) = match found {
+            None => (Route::ByKernel, Route::ByKernel),
+            Some((hop, Neighbour::Reachable(to))) => (frames(to, hop), frames(to, hop)),
+            Some((hop, Neighbour::Stale(to))) => (Route::ByKernel, frames(to, hop)),
+            Some((_, Neighbour::Incomplete | Neighbour::Failed)) => {
+                (Route::Unresolved, Route::Unresolved)
+            }
         };
-        if !matches!(found, Some((_, Neighbour::Asked))) {
+        if !matches!(found, Some((_, Neighbour::Incomplete))) {
             self.waiting.is_over(mem::take(&mut share));
         }
-        if self.known.len() >= MOST {
+        if self.known.len() >= MAX_CACHED_ROUTES {
             self.known.clear();
         }
-        let until = now + if later == Way::Unresolved { SOON } else { FRESH };
-        self.known.insert(destination, Known { until, way: later, share });
-        way
+        let until = now
+            + if cached == Route::Unresolved { UNRESOLVED_ROUTE_TTL } else { RESOLVED_ROUTE_TTL };
+        self.known.insert(destination, CachedRoute { until, route: cached, share });
+        route
     }
 
     /// Returns whether the kernel has room for a burst to an unresolved neighbour, and counts it if so.
@@ -153,7 +156,7 @@ impl Neighbours {
             RouteAttribute::Destination(destination.into()),
             RouteAttribute::Source(self.ip.into()),
         ];
-        let answer = self.netlink.ask(RouteNetlinkMessage::GetRoute(message))?;
+        let answer = self.netlink.request(RouteNetlinkMessage::GetRoute(message))?;
         let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(None) };
         let (mut hop, mut mtu) = (Some(destination), usize::MAX);
         for attribute in &route.attributes {
@@ -191,9 +194,9 @@ impl Neighbours {
             IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
         };
         message.attributes = vec![NeighbourAttribute::Destination(address)];
-        let answer = self.netlink.ask(RouteNetlinkMessage::GetNeighbour(message))?;
+        let answer = self.netlink.request(RouteNetlinkMessage::GetNeighbour(message))?;
         let Some(RouteNetlinkMessage::NewNeighbour(neighbour)) = answer else {
-            return Ok(Neighbour::Nowhere);
+            return Ok(Neighbour::Failed);
         };
         let address = neighbour.attributes.iter().find_map(|attribute| match attribute {
             NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
@@ -201,19 +204,19 @@ impl Neighbours {
         });
         use NeighbourState::{Delay, Incomplete, Permanent, Probe, Reachable, Stale};
         Ok(match (neighbour.header.state, address) {
-            (Delay | Permanent | Probe | Reachable, Some(address)) => Neighbour::At(address),
+            (Delay | Permanent | Probe | Reachable, Some(address)) => Neighbour::Reachable(address),
             (Stale, Some(address)) => Neighbour::Stale(address),
-            (Incomplete, _) => Neighbour::Asked,
-            _ => Neighbour::Nowhere,
+            (Incomplete, _) => Neighbour::Incomplete,
+            _ => Neighbour::Failed,
         })
     }
 }
 
 /// Returns the link address of an Ethernet or loopback interface, whose frames have the same form.
-fn hardware(netlink: &Netlink, interface: u32) -> io::Result<Option<[u8; 6]>> {
+fn link_address(netlink: &Netlink, interface: u32) -> io::Result<Option<[u8; 6]>> {
     let mut message = LinkMessage::default();
     message.header.index = interface;
-    let answer = netlink.ask(RouteNetlinkMessage::GetLink(message))?;
+    let answer = netlink.request(RouteNetlinkMessage::GetLink(message))?;
     let Some(RouteNetlinkMessage::NewLink(link)) = answer else { return Ok(None) };
     let kind = link.header.link_layer_type;
     if !matches!(kind, LinkLayerType::Ether | LinkLayerType::Loopback) {
@@ -260,7 +263,7 @@ impl Netlink {
     /// Returns the answer of the kernel; `None` if that is an error: there is no such object.
     ///
     /// An answer to an earlier, failed request may still be unread.
-    fn ask(&self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
+    fn request(&self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
         let sequence = self.send(message)?;
         // The answer about an interface is long.
         let mut answer = vec![0; 16 << 10];
@@ -305,9 +308,9 @@ mod tests {
         let index = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
         let interface = index.trim().parse().unwrap();
         let mut neighbours = Neighbours::new(ip, interface).unwrap().unwrap();
-        assert_eq!(neighbours.hardware, [0; 6]);
+        assert_eq!(neighbours.link_address, [0; 6]);
         let now = Instant::ZERO;
-        assert_eq!(neighbours.way_to(now, "127.0.0.2".parse().unwrap()), Way::Kernel);
+        assert_eq!(neighbours.route_to(now, "127.0.0.2".parse().unwrap()), Route::ByKernel);
         assert!(neighbours.next_hop("127.0.0.2".parse().unwrap()).unwrap().is_none());
     }
 
@@ -318,7 +321,7 @@ mod tests {
         of_loopback.header.index = index.trim().parse().unwrap();
         let netlink = Netlink::open().unwrap();
         netlink.send(RouteNetlinkMessage::GetLink(of_loopback)).unwrap();
-        assert_eq!(hardware(&netlink, 0x7fff_fff0).unwrap(), None);
+        assert_eq!(link_address(&netlink, 0x7fff_fff0).unwrap(), None);
     }
 
     #[test]

@@ -209,7 +209,7 @@ mod tests {
         let mac = Mac([2, 0, 0, 0, 0, 2]);
         let mut peer = Neighbours::new(mac, &[], networks().to_vec(), Vec::new());
         for (from, to) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
-            peer.way_to(NOW, from.parse().unwrap(), to.parse().unwrap());
+            peer.route_to(NOW, from.parse().unwrap(), to.parse().unwrap());
         }
         let mut frames = peer.questions();
         let ethernet = |kind: [u8; 2]| [&MAC.0[..], &[2, 0, 0, 0, 0, 2], &kind].concat();

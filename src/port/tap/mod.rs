@@ -40,7 +40,7 @@ use crate::wire::encap::ETHERNET_LEN;
 use host::Host;
 use inside::Inside;
 use interface::Interface;
-use neighbours::{Neighbours, Way, group_mac};
+use neighbours::{Neighbours, Route, group_mac};
 
 mod config;
 mod host;
@@ -53,7 +53,7 @@ pub use config::{Mac, Network, TapConfig, TapConfigError, UnlikeMac};
 pub use open_error::OpenError;
 
 /// Maximum number of frames that one call receives.
-const BATCH: usize = 16;
+const MAX_FRAMES_PER_RECV: usize = 16;
 
 /// A port on a TAP.
 #[derive(Debug)]
@@ -161,17 +161,17 @@ impl TapPort {
                 self.inside.take(burst);
             }
         } else {
-            let way = self.neighbours.way_to(now, burst.path.source, to);
+            let route = self.neighbours.route_to(now, burst.path.source, to);
             self.ask();
-            match way {
-                Way::To(mac) => self.send(mac, datagrams)?,
-                Way::Unresolved(hop) => {
+            match route {
+                Route::To(mac) => self.send(mac, datagrams)?,
+                Route::Unresolved(hop) => {
                     self.counters.unresolved += 1;
                     if !self.interface.state.running || !self.neighbours.keep(hop, burst) {
                         return Err(unreachable);
                     }
                 }
-                Way::Nowhere => return Err(unreachable),
+                Route::Unreachable => return Err(unreachable),
             }
         }
         self.counters.sent(burst);
@@ -223,9 +223,9 @@ impl TapPort {
     }
 
     fn send_kept(&mut self, kept: &frame::QueuedBurst, now: Instant) -> Result<(), SendFailure> {
-        match self.neighbours.way_to(now, kept.path.source, kept.path.destination) {
-            Way::To(mac) => self.send(mac, kept.datagrams()),
-            Way::Unresolved(_) | Way::Nowhere => Ok(()),
+        match self.neighbours.route_to(now, kept.path.source, kept.path.destination) {
+            Route::To(mac) => self.send(mac, kept.datagrams()),
+            Route::Unresolved(_) | Route::Unreachable => Ok(()),
         }
     }
 
@@ -301,11 +301,11 @@ impl Datapath for TapPort {
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         self.attend(now);
         let counters = &mut self.counters;
-        let mut count = self.inside.deliver(BATCH, &mut |buffer| {
+        let mut count = self.inside.deliver(MAX_FRAMES_PER_RECV, &mut |buffer| {
             counters.received(&buffer);
             sink(buffer);
         });
-        for _ in 0..BATCH {
+        for _ in 0..MAX_FRAMES_PER_RECV {
             let Some(len) = self.interface.receive(&mut self.frame)? else { break };
             count += 1;
             let bytes = self.frame.get(..len).unwrap_or_default();

@@ -96,13 +96,13 @@ impl Neighbour {
 
 /// How a burst is sent to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum Route {
     /// In frames to this link address.
     To(Mac),
     /// The link address of this neighbour is not known yet; a solicitation is pending.
     Unresolved(IpAddr),
     /// Not at all: the address is in none of the networks, and there is no gateway.
-    Nowhere,
+    Unreachable,
 }
 
 impl Neighbours {
@@ -138,13 +138,13 @@ impl Neighbours {
     }
 
     /// Returns how to send a burst to `destination` now, from one of the port's addresses.
-    pub(super) fn way_to(&mut self, now: Instant, from: IpAddr, destination: IpAddr) -> Way {
-        let Some(hop) = self.next_hop(destination) else { return Way::Nowhere };
+    pub(super) fn route_to(&mut self, now: Instant, from: IpAddr, destination: IpAddr) -> Route {
+        let Some(hop) = self.next_hop(destination) else { return Route::Unreachable };
         if self.known.len() >= MOST && !self.known.contains_key(&hop) {
             // Neighbours with queued bursts stay.
             self.known.retain(|_, neighbour| !neighbour.waiting.is_empty());
             if self.known.len() >= MOST {
-                return Way::Nowhere;
+                return Route::Unreachable;
             }
         }
         let neighbour = self.known.entry(hop).or_insert_with(|| Neighbour::new(now));
@@ -154,7 +154,7 @@ impl Neighbours {
             neighbour.asked = Some(Asked { from, at: now, times: 1 });
             self.ask(now, from, hop);
         }
-        mac.map_or(Way::Unresolved(hop), Way::To)
+        mac.map_or(Route::Unresolved(hop), Route::To)
     }
 
     /// Queues a burst until the neighbour has answered. Returns `false` if there is no room.
@@ -458,16 +458,16 @@ mod tests {
     fn who_is_asked_answers_and_gets_what_has_waited() {
         for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let mut near = host(own, 24, &[], OURS);
-            assert_eq!(near.way_to(at(0), ip(own), ip(peer)), Way::Unresolved(ip(peer)));
+            assert_eq!(near.route_to(at(0), ip(own), ip(peer)), Route::Unresolved(ip(peer)));
             assert!(near.keep(ip(peer), &burst(own, peer, 100)));
-            assert_eq!(near.way_to(at(1), ip(own), ip(peer)), Way::Unresolved(ip(peer)));
+            assert_eq!(near.route_to(at(1), ip(own), ip(peer)), Route::Unresolved(ip(peer)));
             let questions = near.questions();
             assert_eq!(questions.len(), 1, "one is enough");
             let answer = answer(peer, THEIRS, &questions[0]);
             assert_eq!(answer[..6], OURS.0);
             let released = near.learn(at(2), &answer);
             assert_eq!(released.iter().map(|kept| kept.data.len()).collect::<Vec<_>>(), [100]);
-            assert_eq!(near.way_to(at(2), ip(own), ip(peer)), Way::To(THEIRS));
+            assert_eq!(near.route_to(at(2), ip(own), ip(peer)), Route::To(THEIRS));
             assert_eq!((near.questions().len(), near.waiting), (0, 0));
         }
     }
@@ -477,10 +477,10 @@ mod tests {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, silent, other] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         let large = burst(own, silent, 60_000);
-        near.way_to(at(0), ip(own), ip(silent));
+        near.route_to(at(0), ip(own), ip(silent));
         let kept = (0..100).take_while(|_| near.keep(ip(silent), &large)).count();
         assert_eq!(kept, EACH / 61_024);
-        near.way_to(at(10), ip(own), ip(other));
+        near.route_to(at(10), ip(own), ip(other));
         assert!(near.keep(ip(other), &burst(own, other, 60_000)));
         let mut asked = vec![near.questions().len()];
         for ms in [999, 1000, 1010, 2500, 3500, 3600] {
@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(asked, [2, 0, 1, 1, 2, 0, 0]);
         assert_eq!((near.waiting, near.known.len(), near.due()), (0, 0, None));
         assert!(!near.keep(ip(silent), &large), "who is given up has to be asked first");
-        near.way_to(at(4000), ip(own), ip(silent));
+        near.route_to(at(4000), ip(own), ip(silent));
         assert!(near.keep(ip(silent), &large));
         assert_eq!(near.questions().len(), 1);
     }
@@ -499,16 +499,16 @@ mod tests {
     fn who_is_heard_of_is_not_asked_and_who_is_not_is_forgotten() {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
-        near.way_to(at(0), own, peer);
+        near.route_to(at(0), own, peer);
         let question = near.questions().remove(0);
         near.learn(at(0), &answer("10.0.0.2", THEIRS, &question));
         let mut asks = |ms| {
-            let way = near.way_to(at(ms), own, peer);
+            let route = near.route_to(at(ms), own, peer);
             near.attend(at(ms));
-            (way, near.questions().len())
+            (route, near.questions().len())
         };
-        assert_eq!(asks(4999), (Way::To(THEIRS), 0));
-        assert_eq!(asks(5000), (Way::To(THEIRS), 1));
+        assert_eq!(asks(4999), (Route::To(THEIRS), 0));
+        assert_eq!(asks(5000), (Route::To(THEIRS), 1));
         near.hear(at(5500), peer, ROUTERS);
         near.attend(at(6000));
         assert_eq!(near.questions().len(), 1, "another has its address, or pretends to");
@@ -516,23 +516,23 @@ mod tests {
         near.attend(at(7000));
         assert_eq!((near.questions().len(), near.due()), (0, None));
         let mut asks = |ms| {
-            let way = near.way_to(at(ms), own, peer);
+            let route = near.route_to(at(ms), own, peer);
             near.attend(at(ms));
-            (way, near.questions().len())
+            (route, near.questions().len())
         };
-        assert_eq!(asks(11_499), (Way::To(THEIRS), 0));
+        assert_eq!(asks(11_499), (Route::To(THEIRS), 0));
         for ms in [11_500, 12_500, 13_500] {
-            assert_eq!(asks(ms), (Way::To(THEIRS), 1));
+            assert_eq!(asks(ms), (Route::To(THEIRS), 1));
         }
-        assert_eq!(asks(14_500), (Way::To(THEIRS), 0), "this was the last");
-        assert_eq!(asks(14_501), (Way::Unresolved(peer), 1));
+        assert_eq!(asks(14_500), (Route::To(THEIRS), 0), "this was the last");
+        assert_eq!(asks(14_501), (Route::Unresolved(peer), 1));
     }
 
     #[test]
     fn a_new_link_address_is_believed() {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
-        near.way_to(at(0), own, peer);
+        near.route_to(at(0), own, peer);
         let question = near.questions().remove(0);
         near.learn(at(0), &answer("10.0.0.2", THEIRS, &question));
         for announced in ["10.0.0.2", "10.0.0.3", "fd00::2"] {
@@ -542,7 +542,7 @@ mod tests {
             assert_eq!(told(&frame).unwrap().ip, ip(announced));
             near.learn(at(1), &frame);
         }
-        assert_eq!(near.way_to(at(1), own, peer), Way::To(ROUTERS));
+        assert_eq!(near.route_to(at(1), own, peer), Route::To(ROUTERS));
         assert_eq!(near.known.len(), 1, "nobody is remembered who was not asked");
     }
 
@@ -555,10 +555,10 @@ mod tests {
             for (from, to) in [(peer, own), (far, own), (peer, "10.0.0.9"), (peer, "fd00::9")] {
                 let mut other = host(from, 24, &[], THEIRS);
                 other.networks[0] = Network { ip: ip(to), prefix: 24 };
-                other.way_to(at(0), ip(from), ip(to));
+                other.route_to(at(0), ip(from), ip(to));
                 other.questions().iter().for_each(|frame| _ = near.learn(at(0), frame));
             }
-            assert_eq!(near.way_to(at(0), ip(own), ip(peer)), Way::To(THEIRS));
+            assert_eq!(near.route_to(at(0), ip(own), ip(peer)), Route::To(THEIRS));
             assert_eq!((near.known.len(), near.questions().len()), (1, 0));
         }
     }
@@ -568,20 +568,20 @@ mod tests {
         let mut near = host("10.0.0.1", 24, &["10.0.0.9"], OURS);
         let own = ip("10.0.0.1");
         for far in ["192.0.2.1", "192.0.2.2"] {
-            assert_eq!(near.way_to(at(0), own, ip(far)), Way::Unresolved(ip("10.0.0.9")));
+            assert_eq!(near.route_to(at(0), own, ip(far)), Route::Unresolved(ip("10.0.0.9")));
         }
         let questions = near.questions();
         assert_eq!(questions.len(), 1);
         near.learn(at(0), &answer("10.0.0.9", ROUTERS, &questions[0]));
-        assert_eq!(near.way_to(at(4000), own, ip("192.0.2.3")), Way::To(ROUTERS));
+        assert_eq!(near.route_to(at(4000), own, ip("192.0.2.3")), Route::To(ROUTERS));
         near.hear(at(4000), ip("192.0.2.1"), ROUTERS);
-        assert_eq!(near.way_to(at(6000), own, ip("192.0.2.3")), Way::To(ROUTERS));
+        assert_eq!(near.route_to(at(6000), own, ip("192.0.2.3")), Route::To(ROUTERS));
         assert_eq!(near.questions().len(), 0, "what came through it was heard");
         for nobody in ["fd00::1", "10.0.0.255", "255.255.255.255"] {
-            assert_eq!(near.way_to(at(6000), own, ip(nobody)), Way::Nowhere, "{nobody}");
+            assert_eq!(near.route_to(at(6000), own, ip(nobody)), Route::Unreachable, "{nobody}");
         }
         let mut alone = host("10.0.0.1", 24, &[], OURS);
-        assert_eq!(alone.way_to(at(0), own, ip("192.0.2.1")), Way::Nowhere);
+        assert_eq!(alone.route_to(at(0), own, ip("192.0.2.1")), Route::Unreachable);
     }
 
     #[test]
