@@ -118,7 +118,7 @@ impl<P: Port> PacketPort<P> {
             Route::Unresolved => {
                 self.counters.unresolved += 1;
                 let nowhere = SendFailure::Refused(TransmitErrorKind::Unreachable);
-                if !self.neighbours.may_wait(now, burst) {
+                if !self.neighbours.may_queue(now, burst) {
                     return Err(nowhere);
                 }
                 // A burst without room there is lost too: it must not delay bursts to other neighbours.

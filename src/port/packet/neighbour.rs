@@ -19,7 +19,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::unresolved::{Share, Waiting};
+use super::unresolved::{NeighbourBytes, UnresolvedBytes};
 use crate::net::Burst;
 use crate::port::shared::frame::Link;
 use crate::time::Instant;
@@ -44,7 +44,7 @@ pub(super) struct Neighbours {
     interface: u32,
     link_address: [u8; 6],
     known: HashMap<IpAddr, CachedRoute>,
-    waiting: Waiting,
+    waiting: UnresolvedBytes,
 }
 
 /// How a burst is sent to an address.
@@ -74,7 +74,7 @@ struct Hop {
 struct CachedRoute {
     until: Instant,
     route: Route,
-    share: Share,
+    share: NeighbourBytes,
 }
 
 /// Neighbour entry of the kernel.
@@ -95,7 +95,7 @@ impl Neighbours {
     pub(super) fn new(ip: IpAddr, interface: u32) -> io::Result<Option<Self>> {
         let netlink = Netlink::open()?;
         let Some(link_address) = link_address(&netlink, interface)? else { return Ok(None) };
-        let waiting = Waiting::default();
+        let waiting = UnresolvedBytes::default();
         Ok(Some(Self { netlink, ip, interface, link_address, known: HashMap::new(), waiting }))
     }
 
@@ -129,7 +129,7 @@ impl Neighbours {
             }
         };
         if !matches!(found, Some((_, Neighbour::Incomplete))) {
-            self.waiting.is_over(mem::take(&mut share));
+            self.waiting.release(mem::take(&mut share));
         }
         if self.known.len() >= MAX_CACHED_ROUTES {
             self.known.clear();
@@ -141,9 +141,9 @@ impl Neighbours {
     }
 
     /// Returns whether the kernel has room for a burst to an unresolved neighbour, and counts it if so.
-    pub(super) fn may_wait(&mut self, now: Instant, burst: &Burst) -> bool {
+    pub(super) fn may_queue(&mut self, now: Instant, burst: &Burst) -> bool {
         let known = self.known.get_mut(&burst.path.destination);
-        known.is_some_and(|known| self.waiting.takes(now, &mut known.share, burst))
+        known.is_some_and(|known| self.waiting.try_charge(now, &mut known.share, burst))
     }
 
     /// Returns the next hop on this interface; `None` if the route uses another.

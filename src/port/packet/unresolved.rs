@@ -10,20 +10,20 @@ use crate::net::Burst;
 use crate::time::Instant;
 
 /// Maximum bytes queued for one neighbour: two bursts of maximum length.
-const EACH: usize = 128 << 10;
+const MAX_BYTES_PER_NEIGHBOUR: usize = 128 << 10;
 
 /// Maximum bytes queued for all neighbours: half of the send buffer that the system grants by default.
-const ALL: usize = 192 << 10;
+const MAX_BYTES_OF_ALL: usize = 192 << 10;
 
 /// Longest time that the kernel queues a packet: three solicitations, a second apart.
-const KEPT: Duration = Duration::from_secs(4);
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(4);
 
 /// Overhead of the kernel for a queued burst.
-const OVERHEAD: usize = 1024;
+const BYTES_PER_SKB: usize = 1024;
 
 /// Bytes queued for all neighbours.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct UnresolvedBytes {
     bytes: usize,
     /// Time at which the kernel has dropped all of them.
     until: Instant,
@@ -31,23 +31,29 @@ pub(super) struct Waiting {
 
 /// Bytes queued for one neighbour.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Share {
+pub(super) struct NeighbourBytes {
     bytes: usize,
-    /// Period in which they were queued: [`Waiting::until`] at that time.
+    /// Period in which they were queued: [`UnresolvedBytes::until`] at that time.
     until: Instant,
 }
 
-impl Waiting {
+impl UnresolvedBytes {
     /// Returns whether a burst fits, and counts it if so.
-    pub(super) fn takes(&mut self, now: Instant, share: &mut Share, burst: &Burst) -> bool {
+    pub(super) fn try_charge(
+        &mut self,
+        now: Instant,
+        share: &mut NeighbourBytes,
+        burst: &Burst,
+    ) -> bool {
         if now >= self.until {
-            *self = Self { bytes: 0, until: now + KEPT };
+            *self = Self { bytes: 0, until: now + MAX_QUEUE_TIME };
         }
         if share.until != self.until {
-            *share = Share { bytes: 0, until: self.until };
+            *share = NeighbourBytes { bytes: 0, until: self.until };
         }
-        let more = burst.data().len() + OVERHEAD;
-        let fits = share.bytes + more <= EACH && self.bytes + more <= ALL;
+        let more = burst.data().len() + BYTES_PER_SKB;
+        let fits =
+            share.bytes + more <= MAX_BYTES_PER_NEIGHBOUR && self.bytes + more <= MAX_BYTES_OF_ALL;
         if fits {
             share.bytes += more;
             self.bytes += more;
@@ -56,7 +62,7 @@ impl Waiting {
     }
 
     /// Releases the bytes of a neighbour: it has answered, or the kernel has given up.
-    pub(super) fn is_over(&mut self, share: Share) {
+    pub(super) fn release(&mut self, share: NeighbourBytes) {
         if share.until == self.until {
             self.bytes = self.bytes.saturating_sub(share.bytes);
         }
@@ -76,17 +82,17 @@ mod tests {
     #[test]
     fn one_neighbour_does_not_take_the_room_of_all() {
         let (mut all, mut shares, large) =
-            (Waiting::default(), [Share::default(); 4], burst(60_000));
+            (UnresolvedBytes::default(), [NeighbourBytes::default(); 4], burst(60_000));
         let now = Instant::from_micros(1);
-        let mut takes = |place: usize, now| all.takes(now, &mut shares[place], &large);
-        let first: Vec<_> = (0..3).map(|_| takes(0, now)).collect();
+        let mut try_charge = |place: usize, now| all.try_charge(now, &mut shares[place], &large);
+        let first: Vec<_> = (0..3).map(|_| try_charge(0, now)).collect();
         assert_eq!(first, [true, true, false]);
-        assert_eq!([takes(1, now), takes(2, now)], [true, false], "all together");
-        let later = now + KEPT;
-        assert!(takes(0, later), "the kernel has thrown it away");
-        all.is_over(shares[1]);
+        assert_eq!([try_charge(1, now), try_charge(2, now)], [true, false], "all together");
+        let later = now + MAX_QUEUE_TIME;
+        assert!(try_charge(0, later), "the kernel has thrown it away");
+        all.release(shares[1]);
         assert_eq!(all.bytes, 61_024, "what was given before is not counted any more");
-        all.is_over(shares[0]);
+        all.release(shares[0]);
         assert_eq!(all.bytes, 0);
     }
 }

@@ -42,10 +42,10 @@ const MOST: usize = 4096;
 
 /// Maximum bytes queued for one neighbour: a message to a peer with a large receive buffer, before the first answer. A
 /// loss would cost a timeout.
-const EACH: usize = 4 << 20;
+const MAX_BYTES_PER_NEIGHBOUR: usize = 4 << 20;
 
 /// Maximum bytes queued for all neighbours.
-const ALL: usize = 16 << 20;
+const MAX_BYTES_OF_ALL: usize = 16 << 20;
 
 /// Hop limit of neighbour discovery: no router has forwarded the message.
 const FROM_THE_LINK: u8 = 255;
@@ -162,7 +162,8 @@ impl Neighbours {
         let Some(neighbour) = self.known.get_mut(&hop) else { return false };
         let kept = QueuedBurst::from(burst);
         let (cost, each) = (kept.memory(), memory(&neighbour.waiting));
-        let fits = each + cost <= EACH && self.waiting + cost <= ALL;
+        let fits =
+            each + cost <= MAX_BYTES_PER_NEIGHBOUR && self.waiting + cost <= MAX_BYTES_OF_ALL;
         if fits {
             self.waiting += cost;
             neighbour.waiting.push(kept);
@@ -479,7 +480,7 @@ mod tests {
         let large = burst(own, silent, 60_000);
         near.route_to(at(0), ip(own), ip(silent));
         let kept = (0..100).take_while(|_| near.keep(ip(silent), &large)).count();
-        assert_eq!(kept, EACH / 61_024);
+        assert_eq!(kept, MAX_BYTES_PER_NEIGHBOUR / 61_024);
         near.route_to(at(10), ip(own), ip(other));
         assert!(near.keep(ip(other), &burst(own, other, 60_000)));
         let mut asked = vec![near.questions().len()];
