@@ -18,7 +18,7 @@
 //!
 //! The port below, on UDP sockets, binds the address, so that no port of another kind takes it and the kernel rejects
 //! no arriving packet. The filter of its socket drops all unicast datagrams. Packet ports of other processes of the
-//! same user may share the address (`SO_REUSEPORT`). Each has a [`Place`] there and UDP sockets of its own, so that
+//! same user may share the address (`SO_REUSEPORT`). Each has a [`AddressSlot`] there and UDP sockets of its own, so that
 //! they do not depend on each other.
 
 use std::fmt::Display;
@@ -42,15 +42,15 @@ use crate::time::Instant;
 use neighbour::{Neighbours, Route};
 use sockets::Sockets;
 
+mod address_slot;
 mod filter;
 mod neighbour;
 mod open_error;
-mod place;
 mod sockets;
 mod unresolved;
 
 pub use open_error::OpenError;
-pub use place::Place;
+pub use slot::AddressSlot;
 
 /// Maximum number of frames that one call receives.
 const MAX_FRAMES_PER_RECV: usize = 16;
@@ -59,10 +59,10 @@ const MAX_FRAMES_PER_RECV: usize = 16;
 /// unresolved neighbours.
 #[derive(Debug)]
 pub struct PacketPort<P> {
-    _place: Arc<Place>,
+    _slot: Arc<AddressSlot>,
     sockets: Sockets,
     /// The interface of the sockets has the address. Otherwise received packets are dropped.
-    is_here: bool,
+    has_address: bool,
     neighbours: Neighbours,
     below: P,
     framer: Framer,
@@ -79,14 +79,14 @@ impl<P: Port> PacketPort<P> {
     /// [`OpenError`], [`OpenError::NotPermitted`] without the capability; or the error of the port below.
     pub fn open(
         config: &PortConfig,
-        place: &Arc<Place>,
+        slot: &Arc<AddressSlot>,
         open_below: impl FnOnce(&PortConfig) -> Result<P, OpenPortError>,
     ) -> Result<Self, OpenPortError> {
         let ip = config.ip;
         let os = |what| move |source| OpenError::Os { ip, what, source };
         // First, so that a missing capability is reported before other errors.
         let mut sockets =
-            Sockets::new(ip, place.shard()).map_err(|source| match source.raw_os_error() {
+            Sockets::new(ip, slot.shard()).map_err(|source| match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { ip },
                 _ => os("socket")(source),
             })?;
@@ -99,9 +99,9 @@ impl<P: Port> PacketPort<P> {
         let neighbours = neighbours.ok_or(OpenError::NotEthernet { ip, interface })?;
         sockets.open(config, interface).map_err(|(what, source)| os(what)(source))?;
         Ok(Self {
-            _place: Arc::clone(place),
+            _slot: Arc::clone(slot),
             sockets,
-            is_here: true,
+            has_address: true,
             neighbours,
             below,
             framer: Framer::new(config.gso),
@@ -134,9 +134,8 @@ impl<P: Port> PacketPort<P> {
             return Err(SendFailure::Refused(TransmitErrorKind::TooLong));
         }
         let Self { framer, sockets, counters, .. } = self;
-        let is_cut_here =
-            framer.send(link, datagrams, |head, payload| sockets.send(head, payload))?;
-        counters.gso_refused += u64::from(is_cut_here);
+        let is_split = framer.send(link, datagrams, |head, payload| sockets.send(head, payload))?;
+        counters.gso_refused += u64::from(is_split);
         self.counters.sent(burst);
         Ok(())
     }
@@ -184,9 +183,9 @@ impl<P: Port> Datapath for PacketPort<P> {
     }
 
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
-        let Self { sockets, counters, is_here, .. } = self;
+        let Self { sockets, counters, has_address, .. } = self;
         let count = sockets.receive(MAX_FRAMES_PER_RECV, &mut |bytes| {
-            if let Some(read) = frame::parse(bytes).filter(|_| *is_here) {
+            if let Some(read) = frame::parse(bytes).filter(|_| *has_address) {
                 let buffer = read.buffer();
                 counters.received(&buffer);
                 sink(buffer);
@@ -223,8 +222,8 @@ impl<P: Port> Datapath for PacketPort<P> {
 impl<P: Port> Control for PacketPort<P> {
     fn poll_link(&mut self) -> Option<LinkState> {
         let state = self.below.poll_link()?;
-        self.is_here = self.follow(state.interface) && state.has_address;
-        Some(LinkState { running: state.running && self.is_here, ..state })
+        self.has_address = self.follow(state.interface) && state.has_address;
+        Some(LinkState { running: state.running && self.has_address, ..state })
     }
 
     fn info(&self) -> PortInfo {
@@ -264,13 +263,13 @@ impl<K: Kind> Kind for PacketKind<K> {
     }
 
     fn opener(&self, ips: &[IpAddr]) -> Result<Box<dyn PortOpener>, OpenPortError> {
-        let place = Arc::new(Place::take(ips)?);
-        Ok(Box::new(PacketOpener { place, below: self.0.opener(ips)? }))
+        let slot = Arc::new(AddressSlot::take(ips)?);
+        Ok(Box::new(PacketOpener { slot, below: self.0.opener(ips)? }))
     }
 }
 
 struct PacketOpener {
-    place: Arc<Place>,
+    slot: Arc<AddressSlot>,
     below: Box<dyn PortOpener>,
 }
 
@@ -281,7 +280,7 @@ impl PortOpener for PacketOpener {
         shards: u8,
         warn: &mut dyn FnMut(&dyn Display),
     ) -> Result<Vec<Box<dyn Port>>, OpenPortError> {
-        let port = PacketPort::open(config, &self.place, |config| {
+        let port = PacketPort::open(config, &self.slot, |config| {
             let mut ports = self.below.open(config, shards, warn)?;
             ports.pop().ok_or_else(|| "no port below".into())
         })?;
@@ -289,6 +288,6 @@ impl PortOpener for PacketOpener {
     }
 
     fn first_shard(&self) -> u8 {
-        self.place.shard()
+        self.slot.shard()
     }
 }

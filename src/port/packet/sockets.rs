@@ -19,7 +19,7 @@ use crate::sys;
 const LOOPBACK: u32 = 1;
 
 /// A call that the system refuses, and its error.
-pub(super) type Refused = (&'static str, io::Error);
+pub(super) type SocketError = (&'static str, io::Error);
 
 /// Packet sockets of a port.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Sockets {
     }
 
     /// Configures the sockets and starts to receive on this interface.
-    pub(super) fn open(&mut self, config: &PortConfig, interface: u32) -> Result<(), Refused> {
+    pub(super) fn open(&mut self, config: &PortConfig, interface: u32) -> Result<(), SocketError> {
         let at = |what| move |error| (what, error);
         for socket in &self.sockets {
             socket.set_nonblocking(true).map_err(at("O_NONBLOCK"))?;
@@ -57,7 +57,7 @@ impl Sockets {
     }
 
     /// Moves the sockets to another interface, which has the address now.
-    pub(super) fn follow(&mut self, interface: u32) -> Result<(), Refused> {
+    pub(super) fn follow(&mut self, interface: u32) -> Result<(), SocketError> {
         if interface == self.interface {
             return Ok(());
         }

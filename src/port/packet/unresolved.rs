@@ -84,7 +84,7 @@ mod tests {
         let (mut all, mut shares, large) =
             (UnresolvedBytes::default(), [NeighbourBytes::default(); 4], burst(60_000));
         let now = Instant::from_micros(1);
-        let mut try_charge = |place: usize, now| all.try_charge(now, &mut shares[place], &large);
+        let mut try_charge = |slot: usize, now| all.try_charge(now, &mut shares[slot], &large);
         let first: Vec<_> = (0..3).map(|_| try_charge(0, now)).collect();
         assert_eq!(first, [true, true, false]);
         assert_eq!([try_charge(1, now), try_charge(2, now)], [true, false], "all together");

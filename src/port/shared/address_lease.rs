@@ -27,7 +27,7 @@ pub(in crate::port) struct AddressLease(#[expect(dead_code, reason = "it is boun
 impl AddressLease {
     /// Takes the lease of one slot of packet ports.
     #[cfg(feature = "packet")]
-    pub(in crate::port) fn place(ip: IpAddr, shard: u8) -> io::Result<Self> {
+    pub(in crate::port) fn slot(ip: IpAddr, shard: u8) -> io::Result<Self> {
         claim(ip, shard)
     }
 
@@ -78,11 +78,11 @@ mod tests {
     #[test]
     fn an_address_is_claimed_as_a_whole_or_by_places() {
         let ip: IpAddr = "198.51.100.7".parse().unwrap();
-        let place = claim(ip, 63).unwrap();
+        let slot = claim(ip, 63).unwrap();
         let taken = |result: io::Result<AddressLease>| result.unwrap_err().kind();
         assert_eq!(taken(AddressLease::whole(ip)), io::ErrorKind::AddrInUse);
         assert!(!is_claimed(ip, WHOLE), "what could not be had was given back");
-        drop(place);
+        drop(slot);
         let whole = AddressLease::whole(ip).unwrap();
         assert!(is_claimed(ip, WHOLE));
         assert_eq!(taken(AddressLease::whole(ip)), io::ErrorKind::AddrInUse);

@@ -25,13 +25,13 @@ use crate::port::shared::open_error::OpenError as AddressError;
 
 /// Slot of a packet port, at one address or several.
 #[derive(Debug)]
-pub struct Place {
+pub struct AddressSlot {
     shard: u8,
     /// Its leases, one for each address.
     _claims: Vec<AddressLease>,
 }
 
-impl Place {
+impl AddressSlot {
     /// Takes the lowest slot that is free at each of these addresses.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Place {
     /// the error of the system.
     pub fn take(ips: &[IpAddr]) -> Result<Self, OpenPortError> {
         for shard in 0..Qpn::SHARDS {
-            let claim = |ip: &IpAddr| AddressLease::place(*ip, shard).map_err(|error| (*ip, error));
+            let claim = |ip: &IpAddr| AddressLease::slot(*ip, shard).map_err(|error| (*ip, error));
             match ips.iter().map(claim).collect() {
                 Ok(claims) => {
                     // The UDP ports of a device have the lease of the whole address.
@@ -75,24 +75,24 @@ mod tests {
     #[test]
     fn each_takes_the_lowest_that_is_free_at_all_of_its_addresses() {
         let [a, b] = [ip("198.51.100.1"), ip("2001:db8::1")];
-        let first = Place::take(&[a]).unwrap();
-        let second = Place::take(&[b, a]).unwrap();
-        let third = Place::take(&[b]).unwrap();
-        let shards = [&first, &second, &third].map(Place::shard);
+        let first = AddressSlot::take(&[a]).unwrap();
+        let second = AddressSlot::take(&[b, a]).unwrap();
+        let third = AddressSlot::take(&[b]).unwrap();
+        let shards = [&first, &second, &third].map(AddressSlot::shard);
         assert_eq!(shards, [0, 1, 0], "what could not be had of two was given back");
         drop(first);
-        assert_eq!(Place::take(&[a]).unwrap().shard(), 0);
+        assert_eq!(AddressSlot::take(&[a]).unwrap().shard(), 0);
         drop(third);
-        assert_eq!(Place::take(&[a, b]).unwrap().shard(), 0);
+        assert_eq!(AddressSlot::take(&[a, b]).unwrap().shard(), 0);
     }
 
     #[test]
     fn there_are_as_many_as_the_low_bits_name() {
         let a = ip("198.51.100.2");
-        let all: Vec<_> = (0..64).map(|_| Place::take(&[a]).unwrap()).collect();
-        assert!(all.iter().map(Place::shard).eq(0..64));
+        let all: Vec<_> = (0..64).map(|_| AddressSlot::take(&[a]).unwrap()).collect();
+        assert!(all.iter().map(AddressSlot::shard).eq(0..64));
         assert_eq!(
-            Place::take(&[a]).unwrap_err().to_string(),
+            AddressSlot::take(&[a]).unwrap_err().to_string(),
             "all 64 places at 198.51.100.2 are taken: each packet port there has one, and with it the \
              queue pair numbers that end in its number"
         );
