@@ -110,7 +110,7 @@ impl TapConfig {
                 self.gateways.push(ip);
             }
             "mac" => {
-                let mac = value.parse().map_err(|UnlikeMac| {
+                let mac = value.parse().map_err(|MacError| {
                     wrong("mac", "the link address of one host, as 02:00:00:00:00:05")
                 })?;
                 if self.mac.replace(mac).is_some() {
@@ -220,20 +220,20 @@ impl Mac {
 /// Error for a string that is no unicast MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("expected the link address of one host, as 02:00:00:00:00:05")]
-pub struct UnlikeMac;
+pub struct MacError;
 
 impl FromStr for Mac {
-    type Err = UnlikeMac;
+    type Err = MacError;
 
-    fn from_str(text: &str) -> Result<Self, UnlikeMac> {
+    fn from_str(text: &str) -> Result<Self, MacError> {
         let byte = |part: &str| {
             let are_digits = part.len() <= 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-            u8::from_str_radix(part, 16).ok().filter(|_| are_digits).ok_or(UnlikeMac)
+            u8::from_str_radix(part, 16).ok().filter(|_| are_digits).ok_or(MacError)
         };
         let bytes: Vec<u8> = text.split(':').map(byte).collect::<Result<_, _>>()?;
-        let bytes: [u8; 6] = bytes.try_into().map_err(|_| UnlikeMac)?;
+        let bytes: [u8; 6] = bytes.try_into().map_err(|_| MacError)?;
         let is_group = bytes[0] & 1 == 1;
-        if is_group || bytes == [0; 6] { Err(UnlikeMac) } else { Ok(Self(bytes)) }
+        if is_group || bytes == [0; 6] { Err(MacError) } else { Ok(Self(bytes)) }
     }
 }
 

@@ -19,11 +19,11 @@ use crate::wire::encap::{ETHERNET_LEN, IPV6_LEN, ethernet};
 pub(super) const MAX_ADDRESSES: usize = 7;
 
 /// Longest frame that is answered: an echo request in an IP packet of maximum length.
-const MAX_FRAME: usize = ETHERNET_LEN + 65_535;
+const MAX_FRAME_LEN: usize = ETHERNET_LEN + 65_535;
 
 /// Interval of the polls for multicast reports, and their duration after a query: a router may allow ten seconds.
-const LOOK: Duration = Duration::from_millis(250);
-const OWED: Duration = Duration::from_secs(11);
+const REPORT_POLL_INTERVAL: Duration = Duration::from_millis(250);
+const REPORT_POLL_TIME: Duration = Duration::from_secs(11);
 
 /// The host of a TAP port.
 pub(super) struct Host {
@@ -75,9 +75,9 @@ impl Host {
         if is_odd_query(frame) {
             return Vec::new();
         }
-        self.link.arrived.extend_from_slice(frame);
+        self.link.received.extend_from_slice(frame);
         if frame.first().is_some_and(|byte| byte & 1 == 1) {
-            self.until = now + OWED;
+            self.until = now + REPORT_POLL_TIME;
         }
         self.attend(now)
     }
@@ -85,8 +85,8 @@ impl Host {
     /// Returns the frames that are due.
     pub(super) fn attend(&mut self, now: Instant) -> Vec<Vec<u8>> {
         self.interface.poll(time_of(now), &mut self.link, &mut self.sockets);
-        self.due = (now < self.until).then(|| now + LOOK);
-        mem::take(&mut self.link.leaving)
+        self.due = (now < self.until).then(|| now + REPORT_POLL_INTERVAL);
+        mem::take(&mut self.link.to_send)
     }
 
     /// Returns the time of the next [`attend`](Self::attend).
@@ -134,34 +134,34 @@ fn time_of(now: Instant) -> time::Instant {
 /// Queues between smoltcp and the port: one received frame, and frames to send.
 #[derive(Debug, Default)]
 struct Link {
-    arrived: Vec<u8>,
-    leaving: Vec<Vec<u8>>,
+    received: Vec<u8>,
+    to_send: Vec<Vec<u8>>,
 }
 
 impl Device for Link {
-    type RxToken<'a> = Arrived<'a>;
-    type TxToken<'a> = Leaving<'a>;
+    type RxToken<'a> = HostRxToken<'a>;
+    type TxToken<'a> = HostTxToken<'a>;
 
-    fn receive(&mut self, _: time::Instant) -> Option<(Arrived<'_>, Leaving<'_>)> {
-        let Self { arrived, leaving } = self;
-        (!arrived.is_empty()).then_some((Arrived(arrived), Leaving(leaving)))
+    fn receive(&mut self, _: time::Instant) -> Option<(HostRxToken<'_>, HostTxToken<'_>)> {
+        let Self { received, to_send } = self;
+        (!received.is_empty()).then_some((HostRxToken(received), HostTxToken(to_send)))
     }
 
-    fn transmit(&mut self, _: time::Instant) -> Option<Leaving<'_>> {
-        Some(Leaving(&mut self.leaving))
+    fn transmit(&mut self, _: time::Instant) -> Option<HostTxToken<'_>> {
+        Some(HostTxToken(&mut self.to_send))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = MAX_FRAME;
+        capabilities.max_transmission_unit = MAX_FRAME_LEN;
         capabilities
     }
 }
 
-struct Arrived<'a>(&'a mut Vec<u8>);
+struct HostRxToken<'a>(&'a mut Vec<u8>);
 
-impl phy::RxToken for Arrived<'_> {
+impl phy::RxToken for HostRxToken<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
         let result = take(self.0);
         self.0.clear();
@@ -169,9 +169,9 @@ impl phy::RxToken for Arrived<'_> {
     }
 }
 
-struct Leaving<'a>(&'a mut Vec<Vec<u8>>);
+struct HostTxToken<'a>(&'a mut Vec<Vec<u8>>);
 
-impl phy::TxToken for Leaving<'_> {
+impl phy::TxToken for HostTxToken<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, fill: F) -> R {
         let mut frame = vec![0; len];
         let result = fill(&mut frame);
@@ -211,7 +211,7 @@ mod tests {
         for (from, to) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
             peer.route_to(NOW, from.parse().unwrap(), to.parse().unwrap());
         }
-        let mut frames = peer.questions();
+        let mut frames = peer.solicitations();
         let ethernet = |kind: [u8; 2]| [&MAC.0[..], &[2, 0, 0, 0, 0, 2], &kind].concat();
         let ipv4 = [0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 1, 0x26, 0xdb, 10, 0, 0, 2, 10, 0, 0, 1];
         let echo = [8, 0, 0xf7, 0xff - 1, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -240,7 +240,7 @@ mod tests {
         let frames = frames();
         let answers: Vec<_> = frames.iter().map(|frame| host.take(NOW, frame).len()).collect();
         assert_eq!(answers, [1, 1, 1, 0], "the last is answered later");
-        let late = (1..40).find(|n| !host.attend(NOW + LOOK * *n).is_empty());
+        let late = (1..40).find(|n| !host.attend(NOW + REPORT_POLL_INTERVAL * *n).is_empty());
         assert!(late.is_some(), "routers are told");
         let echo = Host::new(NOW, MAC, &networks()[..1], &[]).take(NOW, &frames[2]);
         assert_eq!(echo.len(), 1, "it asks who that was");
@@ -291,7 +291,7 @@ mod tests {
             host.take(NOW, &frame);
             frame.extend(junk);
             host.take(NOW, &frame);
-            host.attend(NOW + OWED);
+            host.attend(NOW + REPORT_POLL_TIME);
         }
     }
 }

@@ -19,11 +19,11 @@ const TUN: &str = "/dev/net/tun";
 
 /// Bytes of the smallest queued frame, as the kernel counts them: the queue of a TAP has room for a number of frames of
 /// any size.
-const SMALLEST: usize = 1024;
+const MIN_FRAME_TRUESIZE: usize = 1024;
 
 /// Tokens of the epoll instance.
-const FRAMES: u64 = 0;
-const CHANGES: u64 = 1;
+const FRAMES_TOKEN: u64 = 0;
+const CHANGES_TOKEN: u64 = 1;
 
 /// A TAP, attached or deleted.
 #[derive(Debug)]
@@ -59,9 +59,9 @@ impl Interface {
             known(&name).and_then(|state| state.ok_or_else(gone)).map_err(os("getifaddrs"))?;
         offload(&tun);
         let readiness = Readiness::new().map_err(os("epoll"))?;
-        readiness.add(tun.as_fd(), FRAMES).map_err(os("epoll"))?;
+        readiness.add(tun.as_fd(), FRAMES_TOKEN).map_err(os("epoll"))?;
         if let Some(changes) = watch.as_fd() {
-            readiness.add(changes, CHANGES).map_err(os("epoll"))?;
+            readiness.add(changes, CHANGES_TOKEN).map_err(os("epoll"))?;
         }
         Ok(Self { tun, socket, watch, readiness, name, is_attached: true, state })
     }
@@ -72,7 +72,7 @@ impl Interface {
     }
 
     /// Updates the state of the interface. Returns `false` if there is none.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn update_state(&mut self) -> bool {
         match sys::tap_name(self.tun.as_fd()) {
             // It may have been renamed.
             Ok(name) => self.name = name,
@@ -105,7 +105,7 @@ impl Interface {
             return false;
         }
         offload(&self.tun);
-        self.is_attached = self.readiness.add(self.tun.as_fd(), FRAMES).is_ok();
+        self.is_attached = self.readiness.add(self.tun.as_fd(), FRAMES_TOKEN).is_ok();
         self.is_attached
     }
 
@@ -135,7 +135,7 @@ impl Interface {
     /// Returns the size of the receive queue in bytes, as a kernel counts them.
     pub(super) fn receive_buffer(&self) -> usize {
         let frames = sys::queue_len(&self.name, self.socket.as_fd()).unwrap_or_default();
-        frames * SMALLEST
+        frames * MIN_FRAME_TRUESIZE
     }
 
     /// Returns the number of frames dropped for lack of space since the interface was created.
@@ -181,7 +181,7 @@ fn set_up(
         sys::set_mtu(name, above.mtu, socket.as_fd()).map_err(os("SIOCSIFMTU"))?;
         sys::add_to_bridge(bridge, own.index, socket.as_fd()).map_err(no_bridge)?;
     }
-    let frames = receive_buffer.div_ceil(SMALLEST);
+    let frames = receive_buffer.div_ceil(MIN_FRAME_TRUESIZE);
     sys::set_queue_len(name, frames, socket.as_fd()).map_err(os("SIOCSIFTXQLEN"))?;
     sys::set_link_up(name, socket.as_fd()).map_err(os("SIOCSIFFLAGS"))
 }

@@ -38,18 +38,18 @@ use crate::sys;
 use crate::time::Instant;
 use crate::wire::encap::ETHERNET_LEN;
 use host::Host;
-use inside::Inside;
 use interface::Interface;
+use loopback::Loopback;
 use neighbours::{Neighbours, Route, group_mac};
 
 mod config;
 mod host;
-mod inside;
 mod interface;
+mod loopback;
 mod neighbours;
 mod open_error;
 
-pub use config::{Mac, Network, TapConfig, TapConfigError, UnlikeMac};
+pub use config::{Mac, MacError, Network, TapConfig, TapConfigError};
 pub use open_error::OpenError;
 
 /// Maximum number of frames that one call receives.
@@ -59,11 +59,11 @@ const MAX_FRAMES_PER_RECV: usize = 16;
 #[derive(Debug)]
 pub struct TapPort {
     interface: Interface,
-    us: Us,
+    identity: LocalIdentity,
     source_port: Option<u16>,
     neighbours: Neighbours,
     host: Host,
-    inside: Inside,
+    loopback: Loopback,
     framer: Framer,
     /// Buffer for a received frame.
     frame: Box<[u8]>,
@@ -80,13 +80,13 @@ pub struct TapPort {
 
 /// Addresses of the port on the link.
 #[derive(Debug)]
-struct Us {
+struct LocalIdentity {
     mac: Mac,
     ips: Vec<IpAddr>,
     groups: Vec<IpAddr>,
 }
 
-impl Us {
+impl LocalIdentity {
     /// Returns the RoCEv2 packets in a frame to this port, and the MAC address of the sender.
     fn packets<'a>(&self, bytes: &'a [u8]) -> Option<(RxBuffer<'a>, Mac)> {
         let (header, _) = bytes.get(VNET_HDR_LEN..)?.split_first_chunk::<ETHERNET_LEN>()?;
@@ -127,11 +127,11 @@ impl TapPort {
             drops_before: interface.drops(),
             receive_buffer,
             interface,
-            us: Us { mac, ips: ips.to_vec(), groups: Vec::new() },
+            identity: LocalIdentity { mac, ips: ips.to_vec(), groups: Vec::new() },
             source_port: udp.source_port,
             neighbours,
             host,
-            inside: Inside::new(receive_buffer),
+            loopback: Loopback::new(receive_buffer),
             framer: Framer::new(udp.gso),
             frame: vec![0; frame::MAX_FRAME_LEN].into_boxed_slice(),
             states: VecDeque::new(),
@@ -144,8 +144,8 @@ impl TapPort {
     /// Sends a burst by its route.
     fn send_by(&mut self, now: Instant, burst: &Burst) -> Result<(), SendFailure> {
         let to = burst.path.destination;
-        if self.us.ips.contains(&to) {
-            self.inside.take(burst);
+        if self.identity.ips.contains(&to) {
+            self.loopback.take(burst);
             self.counters.sent(burst);
             return Ok(());
         }
@@ -157,17 +157,17 @@ impl TapPort {
         let unreachable = SendFailure::Refused(TransmitErrorKind::Unreachable);
         if to.is_multicast() {
             self.send(group_mac(to), datagrams)?;
-            if self.us.groups.contains(&to) {
-                self.inside.take(burst);
+            if self.identity.groups.contains(&to) {
+                self.loopback.take(burst);
             }
         } else {
             let route = self.neighbours.route_to(now, burst.path.source, to);
-            self.ask();
+            self.send_solicitations();
             match route {
                 Route::To(mac) => self.send(mac, datagrams)?,
                 Route::Unresolved(hop) => {
                     self.counters.unresolved += 1;
-                    if !self.interface.state.running || !self.neighbours.keep(hop, burst) {
+                    if !self.interface.state.running || !self.neighbours.enqueue(hop, burst) {
                         return Err(unreachable);
                     }
                 }
@@ -179,7 +179,7 @@ impl TapPort {
     }
 
     fn send(&mut self, to: Mac, datagrams: Datagrams<'_>) -> Result<(), SendFailure> {
-        let link = Link { source: self.us.mac.0, destination: to.0 };
+        let link = Link { source: self.identity.mac.0, destination: to.0 };
         let Self { framer, interface, counters, .. } = self;
         let put = |head: &[u8], payload: &[u8]| interface.send(head, payload);
         counters.gso_refused += u64::from(framer.send(link, datagrams, put)?);
@@ -187,62 +187,66 @@ impl TapPort {
     }
 
     /// Sends frames of the host. A lost one is sent again later.
-    fn say(&self, frames: Vec<Vec<u8>>) {
+    fn send_frames(&self, frames: Vec<Vec<u8>>) {
         for frame in frames {
             let _ = self.interface.send(&[0; VNET_HDR_LEN], &frame);
         }
     }
 
-    fn ask(&mut self) {
-        let questions = self.neighbours.questions();
-        if !questions.is_empty() {
-            self.say(questions);
+    fn send_solicitations(&mut self) {
+        let solicitations = self.neighbours.solicitations();
+        if !solicitations.is_empty() {
+            self.send_frames(solicitations);
         }
     }
 
     /// Does the work that is due.
     fn attend(&mut self, now: Instant) {
         self.neighbours.attend(now);
-        self.ask();
+        self.send_solicitations();
         if self.host.due().is_some_and(|due| due <= now) {
             let frames = self.host.attend(now);
-            self.say(frames);
+            self.send_frames(frames);
         }
     }
 
     /// Processes a frame that holds no RoCEv2 packet to this port.
-    fn hear(&mut self, now: Instant, len: usize) {
+    fn process_frame(&mut self, now: Instant, len: usize) {
         let Some(frame) = self.frame.get(VNET_HDR_LEN..len) else { return };
-        for kept in self.neighbours.learn(now, frame) {
+        for queued in self.neighbours.learn(now, frame) {
             // A burst without room is lost, as anywhere on the path.
-            let _ = self.send_kept(&kept, now);
+            let _ = self.send_queued(&queued, now);
         }
         let Some(frame) = self.frame.get(VNET_HDR_LEN..len) else { return };
         let answers = self.host.take(now, frame);
-        self.say(answers);
+        self.send_frames(answers);
     }
 
-    fn send_kept(&mut self, kept: &frame::QueuedBurst, now: Instant) -> Result<(), SendFailure> {
-        match self.neighbours.route_to(now, kept.path.source, kept.path.destination) {
-            Route::To(mac) => self.send(mac, kept.datagrams()),
+    fn send_queued(
+        &mut self,
+        queued: &frame::QueuedBurst,
+        now: Instant,
+    ) -> Result<(), SendFailure> {
+        match self.neighbours.route_to(now, queued.path.source, queued.path.destination) {
+            Route::To(mac) => self.send(mac, queued.datagrams()),
             Route::Unresolved(_) | Route::Unreachable => Ok(()),
         }
     }
 
     /// Updates the state of the interface, and queues a report for each address.
-    fn look(&mut self) {
+    fn update_state(&mut self) {
         let was_running = self.interface.state.running;
-        let has_address = self.interface.look();
+        let has_address = self.interface.update_state();
         let sys::Interface { index, mtu, running } = self.interface.state;
         if running && !was_running {
             // It may be another link, where our addresses are unknown.
             self.neighbours.forget();
             self.neighbours.announce();
-            self.ask();
+            self.send_solicitations();
         }
         let state =
             |ip: &IpAddr| LinkState { ip: *ip, interface: index, has_address, running, mtu };
-        self.states = self.us.ips.iter().map(state).collect();
+        self.states = self.identity.ips.iter().map(state).collect();
     }
 }
 
@@ -301,7 +305,7 @@ impl Datapath for TapPort {
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(RxBuffer<'_>)) -> io::Result<usize> {
         self.attend(now);
         let counters = &mut self.counters;
-        let mut count = self.inside.deliver(MAX_FRAMES_PER_RECV, &mut |buffer| {
+        let mut count = self.loopback.deliver(MAX_FRAMES_PER_RECV, &mut |buffer| {
             counters.received(&buffer);
             sink(buffer);
         });
@@ -309,25 +313,25 @@ impl Datapath for TapPort {
             let Some(len) = self.interface.receive(&mut self.frame)? else { break };
             count += 1;
             let bytes = self.frame.get(..len).unwrap_or_default();
-            match self.us.packets(bytes) {
+            match self.identity.packets(bytes) {
                 Some((buffer, from)) => {
                     self.counters.received(&buffer);
-                    self.neighbours.hear(now, buffer.meta.source.ip(), from);
+                    self.neighbours.confirm(now, buffer.meta.source.ip(), from);
                     sink(buffer);
                 }
-                None => self.hear(now, len),
+                None => self.process_frame(now, len),
             }
         }
         Ok(count)
     }
 
     fn receive_queue_bytes(&mut self, _now: Instant, to: IpAddr) -> Option<u64> {
-        self.us.ips.contains(&to).then(|| self.inside.waiting_for(to))
+        self.identity.ips.contains(&to).then(|| self.loopback.queued_bytes_to(to))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let inside = (!self.inside.is_empty()).then_some(Instant::ZERO);
-        let due = [self.backoff.retry_at(), self.neighbours.due(), self.host.due(), inside];
+        let loopback = (!self.loopback.is_empty()).then_some(Instant::ZERO);
+        let due = [self.backoff.retry_at(), self.neighbours.due(), self.host.due(), loopback];
         due.into_iter().flatten().min()
     }
 
@@ -335,7 +339,7 @@ impl Datapath for TapPort {
         // A TAP that was created again counts from 0.
         let drops = self.interface.drops();
         let drops = drops.checked_sub(self.drops_before).unwrap_or(drops);
-        PortCounters { kernel_drops: drops + self.inside.drops(), ..self.counters }
+        PortCounters { kernel_drops: drops + self.loopback.drops(), ..self.counters }
     }
 
     fn descriptors(&self) -> SmallVec<[BorrowedFd<'_>; 4]> {
@@ -350,11 +354,11 @@ impl Control for TapPort {
 
     fn join(&mut self, group: IpAddr) -> Result<(), JoinError> {
         let same = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
-        if !group.is_multicast() || !self.us.ips.iter().any(|ip| same(&ip)) {
+        if !group.is_multicast() || !self.identity.ips.iter().any(|ip| same(&ip)) {
             let ip = self.info().ip;
             return Err(JoinError::NotAGroup { group, ip });
         }
-        if self.us.groups.contains(&group) {
+        if self.identity.groups.contains(&group) {
             return Ok(());
         }
         self.host.join(group).map_err(|error| {
@@ -364,13 +368,13 @@ impl Control for TapPort {
             });
             JoinError::Os { group, what: "telling routers", source }
         })?;
-        self.us.groups.push(group);
+        self.identity.groups.push(group);
         Ok(())
     }
 
     fn leave(&mut self, group: IpAddr) {
-        if self.us.groups.contains(&group) {
-            self.us.groups.retain(|other| *other != group);
+        if self.identity.groups.contains(&group) {
+            self.identity.groups.retain(|other| *other != group);
             self.host.leave(group);
         }
     }
@@ -378,7 +382,7 @@ impl Control for TapPort {
     fn poll_link(&mut self) -> Option<LinkState> {
         if !self.is_watched || self.interface.has_changed() {
             self.is_watched = true;
-            self.look();
+            self.update_state();
         }
         self.states.pop_front()
     }
@@ -386,7 +390,7 @@ impl Control for TapPort {
     fn info(&self) -> PortInfo {
         let sys::Interface { index, mtu, .. } = self.interface.state;
         PortInfo {
-            ip: self.us.ips.first().copied().unwrap_or(IpAddr::from([0; 4])),
+            ip: self.identity.ips.first().copied().unwrap_or(IpAddr::from([0; 4])),
             interface: index,
             link_mtu: mtu,
             gso: self.framer.gso,

@@ -31,14 +31,14 @@ use crate::port::shared::frame::QueuedBurst;
 use crate::time::Instant;
 
 /// Time for which a link address is valid without a confirmation.
-const FRESH: Duration = Duration::from_secs(5);
+const LINK_ADDRESS_TTL: Duration = Duration::from_secs(5);
 
 /// Time for an answer, and the number of solicitations.
-const PATIENCE: Duration = Duration::from_secs(1);
-const QUESTIONS: u8 = 3;
+const SOLICITATION_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_SOLICITATIONS: u8 = 3;
 
 /// Maximum number of neighbours.
-const MOST: usize = 4096;
+const MAX_NEIGHBOURS: usize = 4096;
 
 /// Maximum bytes queued for one neighbour: a message to a peer with a large receive buffer, before the first answer. A
 /// loss would cost a timeout.
@@ -48,7 +48,7 @@ const MAX_BYTES_PER_NEIGHBOUR: usize = 4 << 20;
 const MAX_BYTES_OF_ALL: usize = 16 << 20;
 
 /// Hop limit of neighbour discovery: no router has forwarded the message.
-const FROM_THE_LINK: u8 = 255;
+const DISCOVERY_HOP_LIMIT: u8 = 255;
 
 /// Neighbour cache of a port.
 #[derive(Debug)]
@@ -65,23 +65,23 @@ pub(super) struct Neighbours {
     /// Time at which the next solicitation expires.
     due: Option<Instant>,
     /// Last confirmed neighbour, and the time until which it needs no further confirmation.
-    heard: Option<(IpAddr, Mac, Instant)>,
+    confirmed: Option<(IpAddr, Mac, Instant)>,
     /// Frames with solicitations to send.
-    questions: Vec<Vec<u8>>,
+    solicitations: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Neighbour {
     mac: Option<Mac>,
     /// Time of the last confirmation.
-    heard: Instant,
+    confirmed: Instant,
     /// The pending solicitation.
-    asked: Option<Asked>,
+    solicitation: Option<Solicitation>,
     waiting: Vec<QueuedBurst>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Solicitation {
     /// Address of the port that solicits.
     from: IpAddr,
     at: Instant,
@@ -90,7 +90,7 @@ struct Asked {
 
 impl Neighbour {
     fn new(now: Instant) -> Self {
-        Self { mac: None, heard: now, asked: None, waiting: Vec::new() }
+        Self { mac: None, confirmed: now, solicitation: None, waiting: Vec::new() }
     }
 }
 
@@ -120,8 +120,8 @@ impl Neighbours {
             known: HashMap::new(),
             waiting: 0,
             due: None,
-            heard: None,
-            questions: Vec::new(),
+            confirmed: None,
+            solicitations: Vec::new(),
         }
     }
 
@@ -140,66 +140,70 @@ impl Neighbours {
     /// Returns how to send a burst to `destination` now, from one of the port's addresses.
     pub(super) fn route_to(&mut self, now: Instant, from: IpAddr, destination: IpAddr) -> Route {
         let Some(hop) = self.next_hop(destination) else { return Route::Unreachable };
-        if self.known.len() >= MOST && !self.known.contains_key(&hop) {
+        if self.known.len() >= MAX_NEIGHBOURS && !self.known.contains_key(&hop) {
             // Neighbours with queued bursts stay.
             self.known.retain(|_, neighbour| !neighbour.waiting.is_empty());
-            if self.known.len() >= MOST {
+            if self.known.len() >= MAX_NEIGHBOURS {
                 return Route::Unreachable;
             }
         }
         let neighbour = self.known.entry(hop).or_insert_with(|| Neighbour::new(now));
-        let doubtful = neighbour.mac.is_none() || now.since(neighbour.heard) >= FRESH;
+        let doubtful =
+            neighbour.mac.is_none() || now.since(neighbour.confirmed) >= LINK_ADDRESS_TTL;
         let mac = neighbour.mac;
-        if doubtful && neighbour.asked.is_none() {
-            neighbour.asked = Some(Asked { from, at: now, times: 1 });
-            self.ask(now, from, hop);
+        if doubtful && neighbour.solicitation.is_none() {
+            neighbour.solicitation = Some(Solicitation { from, at: now, times: 1 });
+            self.solicit(now, from, hop);
         }
         mac.map_or(Route::Unresolved(hop), Route::To)
     }
 
     /// Queues a burst until the neighbour has answered. Returns `false` if there is no room.
-    pub(super) fn keep(&mut self, hop: IpAddr, burst: &Burst) -> bool {
+    pub(super) fn enqueue(&mut self, hop: IpAddr, burst: &Burst) -> bool {
         let Some(neighbour) = self.known.get_mut(&hop) else { return false };
-        let kept = QueuedBurst::from(burst);
-        let (cost, each) = (kept.memory(), memory(&neighbour.waiting));
+        let queued = QueuedBurst::from(burst);
+        let (cost, each) = (queued.memory(), memory(&neighbour.waiting));
         let fits =
             each + cost <= MAX_BYTES_PER_NEIGHBOUR && self.waiting + cost <= MAX_BYTES_OF_ALL;
         if fits {
             self.waiting += cost;
-            neighbour.waiting.push(kept);
+            neighbour.waiting.push(queued);
         }
         fits
     }
 
     /// Confirms the next hop of `ip`, as a packet of it has arrived in a frame from `mac`.
-    pub(super) fn hear(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
-        if self.heard.is_some_and(|(of, from, until)| of == ip && from == mac && now < until) {
+    pub(super) fn confirm(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
+        if self.confirmed.is_some_and(|(of, from, until)| of == ip && from == mac && now < until) {
             return;
         }
-        self.heard = Some((ip, mac, now + PATIENCE));
+        self.confirmed = Some((ip, mac, now + SOLICITATION_TIMEOUT));
         let Some(hop) = self.next_hop(ip) else { return };
         if let Some(neighbour) = self.known.get_mut(&hop).filter(|known| known.mac == Some(mac)) {
-            neighbour.heard = now;
-            neighbour.asked = None;
+            neighbour.confirmed = now;
+            neighbour.solicitation = None;
         }
     }
 
     /// Processes an ARP or neighbour discovery message. Returns the bursts queued for its sender.
     pub(super) fn learn(&mut self, now: Instant, frame: &[u8]) -> Vec<QueuedBurst> {
-        let Some(told) = told(frame) else { return Vec::new() };
+        let Some(message) = parse_message(frame) else { return Vec::new() };
         // A host that solicits our address is about to send, and will expect a response. Other hosts do not fill the
         // cache.
-        let asks_for_us = told.asks.is_some_and(|ip| self.ips.contains(&ip));
-        if asks_for_us && self.known.len() < MOST / 2 && self.next_hop(told.ip) == Some(told.ip) {
-            self.known.entry(told.ip).or_insert_with(|| Neighbour::new(now));
+        let solicits_us = message.solicits.is_some_and(|ip| self.ips.contains(&ip));
+        if solicits_us
+            && self.known.len() < MAX_NEIGHBOURS / 2
+            && self.next_hop(message.ip) == Some(message.ip)
+        {
+            self.known.entry(message.ip).or_insert_with(|| Neighbour::new(now));
         }
-        let Some(neighbour) = self.known.get_mut(&told.ip) else { return Vec::new() };
-        if neighbour.mac.is_some_and(|mac| mac != told.mac) && !told.overrides {
+        let Some(neighbour) = self.known.get_mut(&message.ip) else { return Vec::new() };
+        if neighbour.mac.is_some_and(|mac| mac != message.mac) && !message.overrides {
             return Vec::new();
         }
-        neighbour.mac = Some(told.mac);
-        neighbour.heard = now;
-        neighbour.asked = None;
+        neighbour.mac = Some(message.mac);
+        neighbour.confirmed = now;
+        neighbour.solicitation = None;
         let released = mem::take(&mut neighbour.waiting);
         self.waiting -= memory(&released);
         released
@@ -212,22 +216,22 @@ impl Neighbours {
         }
         let (mut again, mut due, mut lost) = (Vec::new(), None::<Instant>, 0);
         self.known.retain(|ip, neighbour| {
-            let Some(asked) = &mut neighbour.asked else { return true };
-            if now >= asked.at + PATIENCE {
-                if asked.times == QUESTIONS {
+            let Some(solicitation) = &mut neighbour.solicitation else { return true };
+            if now >= solicitation.at + SOLICITATION_TIMEOUT {
+                if solicitation.times == MAX_SOLICITATIONS {
                     lost += memory(&neighbour.waiting);
                     return false;
                 }
-                again.push((asked.from, *ip));
-                (asked.at, asked.times) = (now, asked.times + 1);
+                again.push((solicitation.from, *ip));
+                (solicitation.at, solicitation.times) = (now, solicitation.times + 1);
             }
-            let next = asked.at + PATIENCE;
+            let next = solicitation.at + SOLICITATION_TIMEOUT;
             due = Some(due.map_or(next, |due| due.min(next)));
             true
         });
         self.waiting -= lost;
         self.due = due;
-        again.into_iter().for_each(|(from, to)| self.ask(now, from, to));
+        again.into_iter().for_each(|(from, to)| self.solicit(now, from, to));
     }
 
     /// Returns the time of the next [`attend`](Self::attend).
@@ -239,15 +243,15 @@ impl Neighbours {
     pub(super) fn forget(&mut self) {
         self.known.retain(|_, neighbour| {
             neighbour.mac = None;
-            neighbour.asked.is_some()
+            neighbour.solicitation.is_some()
         });
-        self.heard = None;
+        self.confirmed = None;
     }
 
     /// Announces the port's addresses on the link, so that other hosts update their caches.
     pub(super) fn announce(&mut self) {
         for ip in &self.ips {
-            self.questions.push(match *ip {
+            self.solicitations.push(match *ip {
                 IpAddr::V4(ip) => self.arp(ip, ip),
                 IpAddr::V6(ip) => self.advertisement(ip),
             });
@@ -255,18 +259,18 @@ impl Neighbours {
     }
 
     /// Takes the frames to send.
-    pub(super) fn questions(&mut self) -> Vec<Vec<u8>> {
-        mem::take(&mut self.questions)
+    pub(super) fn solicitations(&mut self) -> Vec<Vec<u8>> {
+        mem::take(&mut self.solicitations)
     }
 
-    fn ask(&mut self, now: Instant, from: IpAddr, to: IpAddr) {
-        self.questions.push(match (from, to) {
+    fn solicit(&mut self, now: Instant, from: IpAddr, to: IpAddr) {
+        self.solicitations.push(match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => self.arp(from, to),
             (IpAddr::V6(from), IpAddr::V6(to)) => self.solicitation(from, to),
             // The IP versions differ: there is no route.
             _ => return,
         });
-        let due = now + PATIENCE;
+        let due = now + SOLICITATION_TIMEOUT;
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
@@ -308,7 +312,7 @@ impl Neighbours {
             dst_addr: group,
             next_header: IpProtocol::Icmpv6,
             payload_len: message.buffer_len(),
-            hop_limit: FROM_THE_LINK,
+            hop_limit: DISCOVERY_HOP_LIMIT,
         };
         let mut body = vec![0; header.buffer_len() + message.buffer_len()];
         let mut packet = Ipv6Packet::new_unchecked(&mut body[..]);
@@ -329,8 +333,8 @@ impl Neighbours {
     }
 }
 
-fn memory(kept: &[QueuedBurst]) -> usize {
-    kept.iter().map(QueuedBurst::memory).sum()
+fn memory(queued: &[QueuedBurst]) -> usize {
+    queued.iter().map(QueuedBurst::memory).sum()
 }
 
 /// Returns the MAC address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7).
@@ -349,27 +353,27 @@ pub(super) fn group_mac(group: IpAddr) -> Mac {
 
 /// Link address of a host, from a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Told {
+struct NeighbourMessage {
     ip: IpAddr,
     mac: Mac,
     /// The override flag: replaces a different link address in the cache.
     overrides: bool,
     /// Address that it solicits.
-    asks: Option<IpAddr>,
+    solicits: Option<IpAddr>,
 }
 
 /// Parses a frame with ARP or neighbour discovery.
-fn told(frame: &[u8]) -> Option<Told> {
+fn parse_message(frame: &[u8]) -> Option<NeighbourMessage> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
-    let told = match frame.ethertype() {
-        EthernetProtocol::Arp => told_by_arp(frame.payload()),
-        EthernetProtocol::Ipv6 => told_by_discovery(frame.payload()),
+    let message = match frame.ethertype() {
+        EthernetProtocol::Arp => parse_arp(frame.payload()),
+        EthernetProtocol::Ipv6 => parse_discovery(frame.payload()),
         _ => None,
     }?;
-    EthernetAddress(told.mac.0).is_unicast().then_some(told)
+    EthernetAddress(message.mac.0).is_unicast().then_some(message)
 }
 
-fn told_by_arp(body: &[u8]) -> Option<Told> {
+fn parse_arp(body: &[u8]) -> Option<NeighbourMessage> {
     let packet = ArpPacket::new_checked(body).ok()?;
     let ArpRepr::EthernetIpv4 {
         operation,
@@ -382,25 +386,25 @@ fn told_by_arp(body: &[u8]) -> Option<Told> {
         return None;
     };
     let (ip, mac) = (source_protocol_addr.into(), Mac(source_hardware_addr.0));
-    let asks = match operation {
+    let solicits = match operation {
         ArpOperation::Request => Some(target_protocol_addr.into()),
         ArpOperation::Reply => None,
         ArpOperation::Unknown(_) => return None,
     };
-    Some(Told { ip, mac, overrides: true, asks })
+    Some(NeighbourMessage { ip, mac, overrides: true, solicits })
 }
 
-fn told_by_discovery(body: &[u8]) -> Option<Told> {
+fn parse_discovery(body: &[u8]) -> Option<NeighbourMessage> {
     let packet = Ipv6Packet::new_checked(body).ok()?;
     let header = Ipv6Repr::parse(&packet).ok()?;
-    if header.next_header != IpProtocol::Icmpv6 || header.hop_limit != FROM_THE_LINK {
+    if header.next_header != IpProtocol::Icmpv6 || header.hop_limit != DISCOVERY_HOP_LIMIT {
         return None;
     }
     let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
     let checksums = ChecksumCapabilities::default();
     let message =
         Icmpv6Repr::parse(&header.src_addr, &header.dst_addr, &message, &checksums).ok()?;
-    let (ip, lladdr, overrides, asks) = match message {
+    let (ip, lladdr, overrides, solicits) = match message {
         Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert { flags, target_addr, lladdr }) => {
             (target_addr, lladdr?, flags.contains(NdiscNeighborFlags::OVERRIDE), None)
         }
@@ -410,7 +414,7 @@ fn told_by_discovery(body: &[u8]) -> Option<Told> {
         _ => return None,
     };
     let mac = lladdr.as_bytes().try_into().ok().map(Mac)?;
-    Some(Told { ip: ip.into(), mac, overrides, asks })
+    Some(NeighbourMessage { ip: ip.into(), mac, overrides, solicits })
 }
 
 #[cfg(test)]
@@ -451,7 +455,7 @@ mod tests {
     fn answer(own: &str, mac: Mac, question: &[u8]) -> Vec<u8> {
         let (network, now) = (Network { ip: ip(own), prefix: 24 }, Instant::ZERO);
         let answers = Host::new(now, mac, &[network], &[]).take(now, question);
-        let is_answer = |frame: &Vec<u8>| told(frame).is_some();
+        let is_answer = |frame: &Vec<u8>| parse_message(frame).is_some();
         answers.into_iter().find(is_answer).expect("an answer")
     }
 
@@ -460,16 +464,16 @@ mod tests {
         for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let mut near = host(own, 24, &[], OURS);
             assert_eq!(near.route_to(at(0), ip(own), ip(peer)), Route::Unresolved(ip(peer)));
-            assert!(near.keep(ip(peer), &burst(own, peer, 100)));
+            assert!(near.enqueue(ip(peer), &burst(own, peer, 100)));
             assert_eq!(near.route_to(at(1), ip(own), ip(peer)), Route::Unresolved(ip(peer)));
-            let questions = near.questions();
-            assert_eq!(questions.len(), 1, "one is enough");
-            let answer = answer(peer, THEIRS, &questions[0]);
+            let solicitations = near.solicitations();
+            assert_eq!(solicitations.len(), 1, "one is enough");
+            let answer = answer(peer, THEIRS, &solicitations[0]);
             assert_eq!(answer[..6], OURS.0);
             let released = near.learn(at(2), &answer);
-            assert_eq!(released.iter().map(|kept| kept.data.len()).collect::<Vec<_>>(), [100]);
+            assert_eq!(released.iter().map(|queued| queued.data.len()).collect::<Vec<_>>(), [100]);
             assert_eq!(near.route_to(at(2), ip(own), ip(peer)), Route::To(THEIRS));
-            assert_eq!((near.questions().len(), near.waiting), (0, 0));
+            assert_eq!((near.solicitations().len(), near.waiting), (0, 0));
         }
     }
 
@@ -479,21 +483,21 @@ mod tests {
         let [own, silent, other] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
         let large = burst(own, silent, 60_000);
         near.route_to(at(0), ip(own), ip(silent));
-        let kept = (0..100).take_while(|_| near.keep(ip(silent), &large)).count();
-        assert_eq!(kept, MAX_BYTES_PER_NEIGHBOUR / 61_024);
+        let queued = (0..100).take_while(|_| near.enqueue(ip(silent), &large)).count();
+        assert_eq!(queued, MAX_BYTES_PER_NEIGHBOUR / 61_024);
         near.route_to(at(10), ip(own), ip(other));
-        assert!(near.keep(ip(other), &burst(own, other, 60_000)));
-        let mut asked = vec![near.questions().len()];
+        assert!(near.enqueue(ip(other), &burst(own, other, 60_000)));
+        let mut solicitation = vec![near.solicitations().len()];
         for ms in [999, 1000, 1010, 2500, 3500, 3600] {
             near.attend(at(ms));
-            asked.push(near.questions().len());
+            solicitation.push(near.solicitations().len());
         }
-        assert_eq!(asked, [2, 0, 1, 1, 2, 0, 0]);
+        assert_eq!(solicitation, [2, 0, 1, 1, 2, 0, 0]);
         assert_eq!((near.waiting, near.known.len(), near.due()), (0, 0, None));
-        assert!(!near.keep(ip(silent), &large), "who is given up has to be asked first");
+        assert!(!near.enqueue(ip(silent), &large), "who is given up has to be solicitation first");
         near.route_to(at(4000), ip(own), ip(silent));
-        assert!(near.keep(ip(silent), &large));
-        assert_eq!(near.questions().len(), 1);
+        assert!(near.enqueue(ip(silent), &large));
+        assert_eq!(near.solicitations().len(), 1);
     }
 
     #[test]
@@ -501,32 +505,32 @@ mod tests {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
         near.route_to(at(0), own, peer);
-        let question = near.questions().remove(0);
+        let question = near.solicitations().remove(0);
         near.learn(at(0), &answer("10.0.0.2", THEIRS, &question));
-        let mut asks = |ms| {
+        let mut solicits = |ms| {
             let route = near.route_to(at(ms), own, peer);
             near.attend(at(ms));
-            (route, near.questions().len())
+            (route, near.solicitations().len())
         };
-        assert_eq!(asks(4999), (Route::To(THEIRS), 0));
-        assert_eq!(asks(5000), (Route::To(THEIRS), 1));
-        near.hear(at(5500), peer, ROUTERS);
+        assert_eq!(solicits(4999), (Route::To(THEIRS), 0));
+        assert_eq!(solicits(5000), (Route::To(THEIRS), 1));
+        near.confirm(at(5500), peer, ROUTERS);
         near.attend(at(6000));
-        assert_eq!(near.questions().len(), 1, "another has its address, or pretends to");
-        near.hear(at(6500), peer, THEIRS);
+        assert_eq!(near.solicitations().len(), 1, "another has its address, or pretends to");
+        near.confirm(at(6500), peer, THEIRS);
         near.attend(at(7000));
-        assert_eq!((near.questions().len(), near.due()), (0, None));
-        let mut asks = |ms| {
+        assert_eq!((near.solicitations().len(), near.due()), (0, None));
+        let mut solicits = |ms| {
             let route = near.route_to(at(ms), own, peer);
             near.attend(at(ms));
-            (route, near.questions().len())
+            (route, near.solicitations().len())
         };
-        assert_eq!(asks(11_499), (Route::To(THEIRS), 0));
+        assert_eq!(solicits(11_499), (Route::To(THEIRS), 0));
         for ms in [11_500, 12_500, 13_500] {
-            assert_eq!(asks(ms), (Route::To(THEIRS), 1));
+            assert_eq!(solicits(ms), (Route::To(THEIRS), 1));
         }
-        assert_eq!(asks(14_500), (Route::To(THEIRS), 0), "this was the last");
-        assert_eq!(asks(14_501), (Route::Unresolved(peer), 1));
+        assert_eq!(solicits(14_500), (Route::To(THEIRS), 0), "this was the last");
+        assert_eq!(solicits(14_501), (Route::Unresolved(peer), 1));
     }
 
     #[test]
@@ -534,17 +538,17 @@ mod tests {
         let mut near = host("10.0.0.1", 24, &[], OURS);
         let [own, peer] = [ip("10.0.0.1"), ip("10.0.0.2")];
         near.route_to(at(0), own, peer);
-        let question = near.questions().remove(0);
+        let question = near.solicitations().remove(0);
         near.learn(at(0), &answer("10.0.0.2", THEIRS, &question));
         for announced in ["10.0.0.2", "10.0.0.3", "fd00::2"] {
             let mut other = host(announced, 24, &[], ROUTERS);
             other.announce();
-            let frame = other.questions().remove(0);
-            assert_eq!(told(&frame).unwrap().ip, ip(announced));
+            let frame = other.solicitations().remove(0);
+            assert_eq!(parse_message(&frame).unwrap().ip, ip(announced));
             near.learn(at(1), &frame);
         }
         assert_eq!(near.route_to(at(1), own, peer), Route::To(ROUTERS));
-        assert_eq!(near.known.len(), 1, "nobody is remembered who was not asked");
+        assert_eq!(near.known.len(), 1, "nobody is remembered who was not solicitation");
     }
 
     #[test]
@@ -557,10 +561,10 @@ mod tests {
                 let mut other = host(from, 24, &[], THEIRS);
                 other.networks[0] = Network { ip: ip(to), prefix: 24 };
                 other.route_to(at(0), ip(from), ip(to));
-                other.questions().iter().for_each(|frame| _ = near.learn(at(0), frame));
+                other.solicitations().iter().for_each(|frame| _ = near.learn(at(0), frame));
             }
             assert_eq!(near.route_to(at(0), ip(own), ip(peer)), Route::To(THEIRS));
-            assert_eq!((near.known.len(), near.questions().len()), (1, 0));
+            assert_eq!((near.known.len(), near.solicitations().len()), (1, 0));
         }
     }
 
@@ -571,13 +575,13 @@ mod tests {
         for far in ["192.0.2.1", "192.0.2.2"] {
             assert_eq!(near.route_to(at(0), own, ip(far)), Route::Unresolved(ip("10.0.0.9")));
         }
-        let questions = near.questions();
-        assert_eq!(questions.len(), 1);
-        near.learn(at(0), &answer("10.0.0.9", ROUTERS, &questions[0]));
+        let solicitations = near.solicitations();
+        assert_eq!(solicitations.len(), 1);
+        near.learn(at(0), &answer("10.0.0.9", ROUTERS, &solicitations[0]));
         assert_eq!(near.route_to(at(4000), own, ip("192.0.2.3")), Route::To(ROUTERS));
-        near.hear(at(4000), ip("192.0.2.1"), ROUTERS);
+        near.confirm(at(4000), ip("192.0.2.1"), ROUTERS);
         assert_eq!(near.route_to(at(6000), own, ip("192.0.2.3")), Route::To(ROUTERS));
-        assert_eq!(near.questions().len(), 0, "what came through it was heard");
+        assert_eq!(near.solicitations().len(), 0, "what came through it was confirmed");
         for nobody in ["fd00::1", "10.0.0.255", "255.255.255.255"] {
             assert_eq!(near.route_to(at(6000), own, ip(nobody)), Route::Unreachable, "{nobody}");
         }
@@ -590,10 +594,10 @@ mod tests {
         for own in ["10.0.0.1", "fd00::1"] {
             let mut host = host(own, 24, &[], OURS);
             host.announce();
-            let frame = host.questions().remove(0);
-            assert!(told(&frame).is_some());
+            let frame = host.solicitations().remove(0);
+            assert!(parse_message(&frame).is_some());
             for len in 0..frame.len() {
-                assert_eq!(told(&frame[..len]), None, "{len} bytes");
+                assert_eq!(parse_message(&frame[..len]), None, "{len} bytes");
             }
         }
     }

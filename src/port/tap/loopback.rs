@@ -8,7 +8,7 @@ use crate::port::shared::frame::QueuedBurst;
 
 /// Bursts from the port to itself.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct Loopback {
     queue: VecDeque<QueuedBurst>,
     bytes: usize,
     /// Maximum bytes in the queue.
@@ -17,28 +17,28 @@ pub(super) struct Inside {
     drops: u64,
 }
 
-impl Inside {
+impl Loopback {
     pub(super) fn new(limit: usize) -> Self {
         Self { queue: VecDeque::new(), bytes: 0, limit, drops: 0 }
     }
 
     /// Queues a burst; without room it is lost.
     pub(super) fn take(&mut self, burst: &Burst) {
-        let kept = QueuedBurst::from(burst);
-        if self.bytes + kept.memory() > self.limit {
+        let queued = QueuedBurst::from(burst);
+        if self.bytes + queued.memory() > self.limit {
             self.drops += 1;
             return;
         }
-        self.bytes += kept.memory();
-        self.queue.push_back(kept);
+        self.bytes += queued.memory();
+        self.queue.push_back(queued);
     }
 
     /// Delivers up to `most` bursts and returns their number.
     pub(super) fn deliver(&mut self, most: usize, sink: &mut dyn FnMut(RxBuffer<'_>)) -> usize {
         let count = self.queue.len().min(most);
-        for kept in self.queue.drain(..count) {
-            self.bytes -= kept.memory();
-            let QueuedBurst { path, segment_len, data } = kept;
+        for queued in self.queue.drain(..count) {
+            self.bytes -= queued.memory();
+            let QueuedBurst { path, segment_len, data } = queued;
             let ipv4 = Ipv4Fields { id: 0, dont_fragment: true };
             let meta = RxMeta {
                 source: (path.source, path.source_port).into(),
@@ -57,9 +57,9 @@ impl Inside {
     }
 
     /// Returns the bytes queued for one of the addresses.
-    pub(super) fn waiting_for(&self, ip: IpAddr) -> u64 {
-        let bound = self.queue.iter().filter(|kept| kept.path.destination == ip);
-        bound.map(|kept| kept.memory() as u64).sum()
+    pub(super) fn queued_bytes_to(&self, ip: IpAddr) -> u64 {
+        let bound = self.queue.iter().filter(|queued| queued.path.destination == ip);
+        bound.map(|queued| queued.memory() as u64).sum()
     }
 
     pub(super) fn drops(&self) -> u64 {
