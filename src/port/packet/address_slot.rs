@@ -93,7 +93,7 @@ mod tests {
         assert!(all.iter().map(AddressSlot::shard).eq(0..64));
         assert_eq!(
             AddressSlot::take(&[a]).unwrap_err().to_string(),
-            "all 64 places at 198.51.100.2 are taken: each packet port there has one, and with it the \
+            "all 64 slots at 198.51.100.2 are taken: each packet port there has one, and with it the \
              queue pair numbers that end in its number"
         );
     }

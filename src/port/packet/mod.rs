@@ -50,7 +50,7 @@ mod sockets;
 mod unresolved;
 
 pub use open_error::OpenError;
-pub use slot::AddressSlot;
+pub use address_slot::AddressSlot;
 
 /// Maximum number of frames that one call receives.
 const MAX_FRAMES_PER_RECV: usize = 16;

@@ -22,7 +22,7 @@ pub enum OpenError {
     },
     /// All slots at these addresses are taken.
     #[error(
-        "all {shards} places at {} are taken: each packet port there has one, and with it the queue pair \
+        "all {shards} slots at {} are taken: each packet port there has one, and with it the queue pair \
          numbers that end in its number",
         words(ips),
         shards = Qpn::SHARDS

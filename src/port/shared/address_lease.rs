@@ -4,7 +4,7 @@
 //! address does, and the kernel frees it when the process ends, in whatever way.
 //!
 //! ```text
-//!   softroce/10.1.0.1/0 … softroce/10.1.0.1/63    the places of packet ports
+//!   softroce/10.1.0.1/0 … softroce/10.1.0.1/63    the slots of packet ports
 //!   softroce/10.1.0.1/udp                         all of them, for the UDP ports of one device
 //!   softroce/10.1.0.1/shm                         where others find the port with shared memory
 //! ```
