@@ -49,8 +49,8 @@ mod open_error;
 mod sockets;
 mod unresolved;
 
-pub use open_error::OpenError;
 pub use address_slot::AddressSlot;
+pub use open_error::OpenError;
 
 /// Maximum number of frames that one call receives.
 const MAX_FRAMES_PER_RECV: usize = 16;
