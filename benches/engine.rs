@@ -1,4 +1,4 @@
-//! What the protocol costs without a network: two engines, one burst handed to the other.
+//! Cost of the protocol without a network: two engines that exchange bursts.
 //!
 //! `cargo bench --bench engine`
 
@@ -10,7 +10,7 @@ use pair::Pair;
 
 mod pair;
 
-/// Posts `count` times `op` and runs, as a benchmark.
+/// Benchmarks a transfer of `count` requests `op`.
 fn transfer(c: &mut Criterion, name: &str, mtu: Mtu, (length, count): (u32, u64), op: OpOf) {
     let Some(mut pair) = Pair::new(mtu, 1) else { return };
     let op = op(pair.remote());

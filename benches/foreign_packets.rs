@@ -1,5 +1,5 @@
-//! What strangers cost: nanoseconds of the engine for each datagram, and what a flood of 200,000
-//! datagrams a second leaves of a connection's goodput, side by side with what it is without one.
+//! Cost of foreign packets: nanoseconds of the engine per datagram, and the goodput of a connection during a flood of
+//! 200,000 datagrams per second, compared with the goodput without one.
 //!
 //! `cargo bench --bench foreign_packets`
 
@@ -23,18 +23,18 @@ use softroce::verbs::{
 use softroce::wire::icrc::Flow;
 use support::script::{OURS, PEER, Script, rts_qp};
 
-/// Datagrams a second.
+/// Datagrams per second.
 const RATE: u64 = 200_000;
-/// Datagrams that the engine alone is given in one go, and how often.
+/// Datagrams per measurement of the engine alone.
 const SLICE: u32 = 1000;
 const SLICES: usize = 2000;
-/// A round of goodput.
+/// Duration of a goodput measurement.
 const ROUND: Duration = Duration::from_millis(1500);
 const ROUNDS: usize = 5;
 const MESSAGE: usize = 64 << 10;
 const DEPTH: u64 = 16;
 
-/// Who sends what nobody asked for.
+/// Source of the foreign packets.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 66, 66, 66));
 
 fn main() {
@@ -64,7 +64,7 @@ fn engine() {
         Flow::new(source, SocketAddr::new(OURS, ROCE_PORT)).seal(0, &mut bytes);
         damage.iter().for_each(|at| bytes[*at] ^= 0xff);
         let meta = RxMeta { source, ..t.meta() };
-        // Whatever else the machine does meanwhile spoils some of the slices, not the middle one.
+        // The median is robust against other load on the machine.
         let mut slices: Vec<_> = (0..SLICES)
             .map(|_| {
                 let start = Instant::now();
@@ -85,7 +85,7 @@ fn engine() {
 
 // ---- a connection ----
 
-/// Two devices of this process, and a queue pair between them.
+/// Two devices of this process with connected queue pairs.
 struct Pair {
     near: Context,
     far: Context,
@@ -117,7 +117,7 @@ impl Pair {
         self.qps[0].post_send(write).unwrap();
     }
 
-    /// Bytes a second that were written in one round.
+    /// Returns the goodput of one round in bytes per second.
     fn goodput(&self) -> f64 {
         let start = Instant::now();
         let mut done = 0;
@@ -137,14 +137,14 @@ impl Pair {
         rate
     }
 
-    /// What the far device has seen of strangers: dropped by its engine, and by the kernel.
+    /// Returns the foreign packets that the far device's engine and the kernel have dropped.
     fn strangers(&self) -> [u64; 2] {
         let info = self.far.device_info().unwrap();
         let drops = DropReason::ALL.iter().map(|why| info.counters.dropped(*why)).sum();
         [drops, info.port_counters.kernel_drops]
     }
 
-    /// A SEND to the far queue pair, or to one that does not exist.
+    /// Returns a SEND to the far queue pair, or to one that does not exist.
     fn packet(&self, known: bool, stranger: SocketAddr) -> Vec<u8> {
         let t = Script::responder(rts_qp());
         let qpn = self.qps[1].qpn().value() ^ if known { 0 } else { 0x80_0000 };
@@ -155,7 +155,7 @@ impl Pair {
     }
 }
 
-/// Sends `bytes` to `to` until `stop`, at [`RATE`] or without end; counts what it has sent.
+/// Sends `bytes` to `to` until `stop`, at [`RATE`] or as fast as possible, and counts the packets.
 fn flood(
     socket: &UdpSocket,
     to: SocketAddr,
@@ -172,7 +172,7 @@ fn flood(
         }
         let batch = if paced { due - count } else { 20 };
         for _ in 0..batch {
-            // Without room at the receiver it is gone, as floods are.
+            // The packet is lost if the receiver has no room.
             let _ = socket.send_to(bytes, to);
         }
         count += batch;

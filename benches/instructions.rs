@@ -1,9 +1,9 @@
-//! Instructions that the engine takes for a packet, at both sides together, copies and ICRC included.
-//! They depend on the compiler and the processor's features, and on nothing else: not on the clock.
+//! Instructions of the engine per packet, of both sides together, including copies and ICRC. They depend only on the
+//! compiler and the processor's features, not on time.
 //!
 //! `cargo bench --bench instructions` counts them with valgrind's callgrind and compares them with
-//! `benches/instructions.txt`; it fails when one is more than a tenth higher. With `SNAPSHOTS=write` it
-//! writes that file.
+//! `benches/instructions.txt`. It fails when a value is more than a tenth higher. With `SNAPSHOTS=write` it writes
+//! that file.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -18,7 +18,7 @@ use pair::Pair;
 
 mod pair;
 
-/// Messages, `batch` of them at a time, one connection after the other.
+/// Messages in batches of `batch`, round-robin over the connections.
 struct Scenario {
     name: &'static str,
     op: fn(RemoteAddr) -> SendOp,
@@ -56,10 +56,10 @@ const SCENARIOS: [Scenario; 13] = [
     Scenario { mtu: Mtu::Mtu1024, ..scenario("write-65536-mtu-1024", (WRITE, 65_536), (16, 1)) },
 ];
 
-/// Batches before and between the two counts, whose difference leaves out how it begins.
+/// Batches before and between the two counts; their difference excludes the start of the program.
 const BATCHES: u64 = 8192;
 
-/// Of what the file says.
+/// Accepted ratio to the value in the file.
 const TOLERANCE: f64 = 1.1;
 
 impl Scenario {
@@ -86,13 +86,13 @@ impl Scenario {
         (twice - once) as f64 / (batches * self.packets()) as f64
     }
 
-    /// Instructions of a run, as callgrind counts them.
+    /// Returns the instructions of a run, as counted by callgrind.
     fn count(&self, batches: u64) -> u64 {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(env::current_exe().unwrap())
             .args(["--run", self.name, &batches.to_string()])
-            // Else a copy may be one instruction a byte.
+            // Without this, a copy may be one instruction per byte.
             .env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=0x10000000")
             .stdin(Stdio::null())
             .output()
@@ -104,7 +104,7 @@ impl Scenario {
     }
 }
 
-/// A row a scenario, of what this file says.
+/// Returns the value of a scenario in the file.
 fn known(text: &str, name: &str) -> Option<f64> {
     let row = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     row.trim().parse().ok()

@@ -1,7 +1,7 @@
-//! What many connections cost: to make them, to keep them, and to go from one to the other.
+//! Cost of many connections: creation, memory, and changes between them.
 //!
-//! Two engines without a network, in one thread: `cargo bench --bench scale`. Instructions are counted
-//! by `benches/instructions.rs`.
+//! Two engines without a network, in one thread: `cargo bench --bench scale`. `benches/instructions.rs` counts
+//! instructions.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
@@ -19,18 +19,18 @@ mod counting;
 #[expect(dead_code, reason = "nothing is received here that takes a request")]
 mod pair;
 
-/// How many connections, and how many WRITEs are posted before the engines run. With many connections
-/// each has an acknowledgement of its own, and with one where they are posted one by one.
+/// Number of connections, and number of WRITEs posted before the engines run. With many connections each WRITE has
+/// its own acknowledgement, and so has each with one connection and single posts.
 const LOADS: [(u32, u64); 4] = [(1, 256), (1, 1), (100, 256), (10_000, 256)];
 
-/// Bytes of each WRITE.
+/// Length of each WRITE in bytes.
 const LENGTH: u32 = 4096;
 
-/// Takes turns, and the middle one counts.
+/// Number of interleaved rounds, of which the median counts.
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Nanoseconds a WRITE, both sides together.
+/// Returns the nanoseconds per WRITE, of both sides together.
 fn round(pair: &mut Pair, batch: u64) -> f64 {
     let to = pair.remote();
     let (begin, mut messages) = (Instant::now(), 0);
@@ -64,7 +64,7 @@ fn main() {
     for (((connections, batch), (_, made, bytes)), mut times) in LOADS.iter().zip(pairs).zip(times)
     {
         times.sort_by(f64::total_cmp);
-        // Without what two engines take that have one connection.
+        // Memory beyond that of two engines with one connection.
         let ends = 2 * (*connections as isize - 1).max(1);
         let each = (bytes - alone) / ends;
         let made = made.as_secs_f64() * 1e3;

@@ -1,7 +1,7 @@
-//! `docs/COMPLIANCE.md` and the tests agree: every statement of the protocol is shown by a test that
-//! names it in its documentation, or the page says why not.
+//! Consistency of `docs/COMPLIANCE.md` and the tests: every statement of the protocol has a test that names it in its
+//! documentation, or a reason for its absence.
 //!
-//! The third column of the page is written by this test, with `SNAPSHOTS=write` in the environment.
+//! With `SNAPSHOTS=write`, this test writes the third column of the page.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
@@ -15,10 +15,10 @@ use sources::{read, root, sources};
 
 const PAGE: &str = "docs/COMPLIANCE.md";
 
-/// The states and transitions of the core.
+/// Page with states and transitions of the core.
 const DESIGN: &str = "docs/design/core.md";
 
-/// How many statements each section of the protocol has.
+/// Number of statements in each section of the protocol.
 const SECTIONS: [(&str, usize); 10] = [
     ("PKT", 24),
     ("CRC", 13),
@@ -32,10 +32,10 @@ const SECTIONS: [(&str, usize); 10] = [
     ("CC", 10),
 ];
 
-/// How the third column begins where there is no test.
+/// Prefix of the third column without a test.
 const MISSING: &str = "not implemented: ";
 
-/// More tests than these are counted, not named.
+/// Maximum number of listed test names.
 const NAMED: usize = 4;
 
 #[test]
@@ -66,7 +66,7 @@ fn compliance_page_lists_a_test_or_a_reason_for_every_statement() {
     assert_eq!(page, rewritten);
 }
 
-/// A page that describes a state machine names a test for each transition.
+/// Pages with state machines name a test for each transition.
 #[test]
 fn design_pages_name_existing_tests() {
     let page = read(DESIGN);
@@ -129,7 +129,7 @@ impl Row {
         })
     }
 
-    /// The row as it should be.
+    /// Returns the row as it should be.
     fn with_tests(&self, tests: Option<&Vec<String>>, wrong: &mut Vec<String>) -> String {
         let Self { id, statement, shown_by } = self;
         let shown_by = match (tests, shown_by.strip_prefix(MISSING)) {
@@ -148,7 +148,7 @@ impl Row {
     }
 }
 
-/// The first tests by name, the rest by number.
+/// Returns the first tests by name, and the number of the others.
 fn names(tests: &[String]) -> String {
     let (named, rest) = tests.split_at(tests.len().min(NAMED));
     let mut text = named.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -158,7 +158,7 @@ fn names(tests: &[String]) -> String {
     text
 }
 
-/// Every identifier there is, in the order of the page.
+/// Returns every statement's identifier, in the order of the page.
 fn statements() -> Vec<String> {
     let of = |(section, count): (&str, usize)| {
         (1..=count).map(move |number| format!("{section}-{number:02}")).collect::<Vec<_>>()
@@ -166,11 +166,11 @@ fn statements() -> Vec<String> {
     SECTIONS.into_iter().flat_map(of).collect()
 }
 
-/// The tests that show each statement.
+/// Returns the tests of each statement.
 fn shown() -> BTreeMap<String, Vec<String>> {
     let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let files = ["src", "tests", "tools/tests"].into_iter().flat_map(sources);
-    // Not the examples below.
+    // Excludes the examples below.
     for file in files.filter(|file| file != "tests/compliance.rs") {
         for (test, ids) in tests_of(&read(&file)) {
             for id in ids.into_iter().collect::<BTreeSet<_>>() {
@@ -181,7 +181,7 @@ fn shown() -> BTreeMap<String, Vec<String>> {
     shown
 }
 
-/// `tests/rc_reads.rs` is `rc_reads`, `src/wire/bth.rs` is `wire::bth`.
+/// Returns the module of a file: `tests/rc_reads.rs` is `rc_reads`, `src/wire/bth.rs` is `wire::bth`.
 fn module(file: &str) -> String {
     let path = file.strip_suffix(".rs").unwrap();
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -189,7 +189,7 @@ fn module(file: &str) -> String {
     inside.unwrap().replace('/', "::")
 }
 
-/// The tests of a file whose documentation names statements.
+/// Returns the tests of a file with statements in their documentation.
 fn tests_of(source: &str) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     let (mut ids, mut is_test) = (Vec::new(), false);
@@ -209,7 +209,7 @@ fn tests_of(source: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Everything in `text` that looks like `RSP-02`.
+/// Returns all identifiers in `text`, such as `RSP-02`.
 fn identifiers(text: &str) -> Vec<String> {
     let word = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
     let known = |word: &&str| {

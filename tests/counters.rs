@@ -1,7 +1,6 @@
-//! What is counted, packet by packet: every counter counts what it says, at the queue pair that it
-//! happens to, and the device has counted the sum.
+//! Counters, packet by packet: each queue pair counts its own events, and the device the sum.
 //!
-//! PSN 5 comes first in either direction, the path MTU is 256, and an ACK is waited for 1048.576 µs.
+//! The first PSN is 5 in either direction, the path MTU is 256, and the ACK timeout is 1048.576 µs.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,14 +20,14 @@ use softroce::transport::work::{SendFlags, SendOp, Sge};
 use support::script::{Script, rts_qp, rts_qp_of};
 use support::{Link, World, full_access, pattern, request, sge};
 
-/// What has been counted, in the order of the table, but for packets and bytes.
+/// Returns the counters that are not 0, except packets and bytes, in the order of the table.
 fn counted(counters: &Counters) -> Vec<(&'static str, u64)> {
     let every_packet = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"];
     let counted = counters.iter().filter(|c| c.value > 0 && !every_packet.contains(&c.name));
     counted.map(|counter| (counter.name, counter.value)).collect()
 }
 
-/// The queue pair has counted this, the device has, and it still has when the queue pair is gone.
+/// Checks the counters of the queue pair and of the device, also after the destruction of the queue pair.
 #[track_caller]
 fn has_counted(mut t: Script, expected: &[(&str, u64)]) {
     let of_qp = t.engine.qp_counters(t.qpn).unwrap();
@@ -36,7 +35,7 @@ fn has_counted(mut t: Script, expected: &[(&str, u64)]) {
     assert_eq!(t.engine.counters(), of_qp);
     t.engine.destroy_qp(Instant::ZERO, t.qpn);
     assert_eq!(t.engine.qp_counters(t.qpn), None);
-    // What is left then ends without completions, and so is not counted.
+    // Remaining requests end without completions, so they are not counted.
     assert_eq!(t.engine.counters(), of_qp);
     t.leave();
 }
@@ -60,7 +59,7 @@ fn counters_count_packets_bytes_and_successes_by_operation() {
     let Counters { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = t.engine.counters();
     let bytes: usize = sent.iter().map(|sent| sent.bytes.len()).sum();
     assert_eq!((tx_packets, tx_bytes), (6, bytes as u64));
-    // BTH and ICRC are 16 bytes, an AETH 4, the atomic's answer and the READ's payload 8.
+    // BTH and ICRC are 16 bytes, an AETH 4, the response of the atomic and the payload of the READ 8.
     assert_eq!((rx_packets, rx_bytes), (4, 4 * 20 + 8 + 8));
     has_counted(
         t,
@@ -178,7 +177,7 @@ fn unexpected_responses_count_as_dropped_by_the_queue_pair() {
     t.rx(1, "ACK psn=4 msn=0");
     t.rx(1, "READ_RESPONSE_MIDDLE psn=6 len=256");
     t.all(1);
-    // After a timeout it is not kept.
+    // After a timeout the packet is not buffered.
     t.all(1100);
     t.rx(1100, "READ_RESPONSE_MIDDLE psn=6 len=256");
     t.rx(1100, "READ_RESPONSE_LAST psn=7 msn=1 len=88");
@@ -190,7 +189,7 @@ fn unexpected_responses_count_as_dropped_by_the_queue_pair() {
     let counters = t.engine.qp_counters(t.qpn).unwrap();
     let drops =
         [DropReason::Ghost, DropReason::ResponseAhead, DropReason::QpState, DropReason::BadIcrc];
-    // RESET keeps what was counted.
+    // RESET keeps the counters.
     assert_eq!(drops.map(|reason| counters.dropped(reason)), [1, 1, 1, 0]);
 }
 
@@ -289,7 +288,7 @@ fn refused_requests_are_counted_by_the_nak_sent() {
     }
 }
 
-/// The receive request names memory that is not there: the peer has done nothing wrong.
+/// The receive request has an invalid local key, so the error is the responder's.
 #[test]
 fn local_errors_of_the_responder_are_counted() {
     let mut t = Script::responder(rts_qp());
@@ -339,7 +338,7 @@ fn uc_counts_gaps_duplicates_and_messages_without_a_receive() {
 
 // ---- whose it is ----
 
-/// A packet for nobody is the device's; one that a queue pair does not take is that one's.
+/// Packets without a queue pair count at the device; packets that a queue pair drops count there.
 #[test]
 fn packets_without_a_queue_pair_count_at_the_device() {
     let mut t = Script::responder(rts_qp());
@@ -379,8 +378,8 @@ fn counters_of_destroyed_queue_pairs_are_kept_up_to_a_limit() {
     assert_eq!(t.engine.counters().rx_packets, 1);
 }
 
-/// What one side sends twice because it was lost, the other has got once: the counts of both sides
-/// agree with each other and with what the simulated network has carried.
+/// The counters of both sides agree with each other and with the packets on the simulated network, including
+/// retransmissions.
 #[test]
 fn counters_of_both_sides_agree_on_a_lossy_network() {
     let link = Link::default();
@@ -401,7 +400,7 @@ fn counters_of_both_sides_agree_on_a_lossy_network() {
     let of = |node: usize, qpn| world.nodes[node].engine.qp_counters(qpn).unwrap();
     let (near, far) = (of(0, a), of(1, b));
     assert_eq!((near.writes_completed, far.rx_write_requests), (20, 20));
-    // 20 packets each: what was sent beyond that was sent again.
+    // 20 packets each; all others are retransmissions.
     assert_eq!(near.tx_packets, 400 + near.retransmitted);
     assert!(near.retransmitted > 0 && near.retries >= near.timeouts, "{near:?}");
     assert_eq!(near.retries, near.timeouts + near.sequence_naks);
@@ -409,11 +408,11 @@ fn counters_of_both_sides_agree_on_a_lossy_network() {
     let [sent, arrived] = [0, 1].map(|node: usize| world.nodes[node].port.counters());
     assert_eq!((near.tx_packets, far.rx_packets), (sent.tx_datagrams, arrived.rx_datagrams));
     assert!(far.rx_packets < near.tx_packets);
-    // 400 kB do not fit a receive buffer that nobody has made larger.
+    // 400 kB exceed a receive buffer of default size.
     assert!(near.window_waits > 0);
 }
 
-/// What a driver calls something belongs to at most three of ours, and never twice to one.
+/// A driver's name corresponds to at most three counters, and never twice to one.
 #[test]
 fn driver_names_of_counters_are_plausible() {
     let mut seen = BTreeSet::new();

@@ -26,7 +26,7 @@ use support::script::{OURS, PEER, Script, rts_qp};
 use support::{Link, World, full_access, init_attr, pattern, qp_init, remote, request, sge};
 use support::{rtr_attr, rts_attr};
 
-/// How many different packets of each kind come, each from an address of its own where it may be.
+/// Number of different packets of each kind, each from its own address where possible.
 const MANY: u32 = 4096;
 
 fn stranger(number: u32) -> IpAddr {
@@ -54,7 +54,7 @@ impl Host {
         Self { t, ud }
     }
 
-    /// A packet, sealed for the way from `source`.
+    /// Returns a packet with the ICRC for this source address.
     fn packet(&self, line: &str, source: IpAddr) -> (Vec<u8>, RxMeta) {
         let meta = RxMeta { source: SocketAddr::new(source, 0xc000), ..self.t.meta() };
         let mut bytes = self.t.packet(line);
@@ -62,8 +62,8 @@ impl Host {
         (bytes, meta)
     }
 
-    /// All of them come, alone and then as buffers of four that the kernel has merged. Nothing is
-    /// allocated for them, nothing answered, and each is counted under one of the reasons.
+    /// Delivers all packets, alone and then merged in buffers of four. They cause no allocation and no response, and
+    /// each is counted under one of the reasons.
     #[track_caller]
     fn costs_nothing(&mut self, packets: &[(Vec<u8>, RxMeta)], reasons: &[DropReason]) {
         let merged: Vec<_> = packets.iter().map(|(bytes, meta)| (bytes.repeat(4), *meta)).collect();
@@ -109,7 +109,7 @@ fn packets_for_unknown_queue_pairs_allocate_nothing_and_are_counted() {
     let mut host = Host::new();
     let packets: Vec<_> = (0..MANY)
         .map(|number| {
-            // Of another shard, so that no queue pair here has it.
+            // For another shard, so no queue pair here has the number.
             let line = format!("RC SEND_ONLY qp={:#08x} psn=5 len=64", number << 6 | 1);
             host.packet(&line, stranger(number))
         })
@@ -133,7 +133,7 @@ fn spoofed_packets_allocate_nothing_and_are_counted() {
         .map(|psn| {
             let (mut bytes, meta) =
                 host.packet(&format!("SEND_ONLY psn={psn} ackreq len=64"), PEER);
-            // Two bytes, so that no identification stands for them.
+            // Two bytes, so that no identification compensates for the change.
             bytes[20] ^= 1;
             bytes[60] ^= 1;
             (bytes, meta)
@@ -167,7 +167,7 @@ fn datagrams_with_guessed_qkeys_allocate_nothing_and_are_counted() {
     host.costs_nothing(&packets, &[DropReason::QKeyMismatch]);
 }
 
-/// Datagrams that fill a receive buffer, from the third host to the second.
+/// Returns a burst that fills a receive buffer, from the third host to the second.
 fn flood(world: &World, len: usize) -> Burst {
     let mut burst = Burst::new();
     let (source, destination) = (world.nodes[2].ip, world.nodes[1].ip);
@@ -177,15 +177,14 @@ fn flood(world: &World, len: usize) -> Burst {
     burst
 }
 
-/// A flood that nothing paces: whenever the receiver, which is slow, has emptied its receive buffer,
-/// strangers have filled it before the peer's packets come. The connection gets nothing through, and all
-/// of it as soon as the flood ends.
+/// An unlimited flood: whenever the slow receiver has emptied its receive buffer, foreign packets fill it before the
+/// peer's packets arrive. The connection makes no progress during the flood, and completes after it.
 #[test]
 fn connection_survives_a_flood_of_its_receive_buffer() {
     for seed in 0..20 {
         let host = HostConfig { receive_buffer: 64 << 10, ..HostConfig::default() };
         let mut world = World::with(seed, 3, host, |_| {});
-        // 1 ms and 7 times more: none of it is given up within 8 ms.
+        // 1 ms and 7 retries: no request fails within 8 ms.
         let link = Link { timeout: 8, retry_cnt: 7, ..Link::default() };
         let [a, b] = world.pair(&link);
         let source = world.nodes[0].region(1 << 16, 0x1000, full_access());
@@ -208,7 +207,7 @@ fn connection_survives_a_flood_of_its_receive_buffer() {
                 let bursts = std::slice::from_ref(&stranger);
                 assert_eq!(world.nodes[2].port.transmit(world.now, bursts), Ok(1));
             }
-            // What the peer sends finds the buffer full.
+            // The peer's packets find the buffer full.
             world.now += Duration::from_micros(10);
             world.nodes[0].turn(world.now);
             step += 1;

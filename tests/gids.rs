@@ -1,4 +1,4 @@
-//! A device with several addresses: which of them packets leave from, and from which UDP port there.
+//! Devices with several addresses: source addresses and UDP source ports of packets.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -16,23 +16,23 @@ use support::{request, sge};
 
 const SECOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 7, 7, 7));
 
-/// A queue pair in RESET, of a device with two addresses.
+/// Creates a queue pair in RESET on a device with two addresses.
 fn script(qp_type: QpType) -> Script {
     Script::reset(rts_qp_of(qp_type), |config| config.gids.push(SECOND.into()))
 }
 
-/// The way to the peer from the address with this index.
+/// Returns an address vector for the peer, with this source GID.
 fn way(sgid_index: u8) -> AddressVector {
     AddressVector { sgid_index, ..AddressVector::to(Gid::from(PEER)) }
 }
 
-/// Modifies the queue pair; the ports agreed on tell the addresses apart.
+/// Modifies the queue pair; the granted source port identifies the source address.
 fn modify(t: &mut Script, attr: &QpAttr) -> Result<(), ModifyError> {
     let agree = |from: IpAddr, _: u16| if from == SECOND { 0xc200 } else { 0xc100 };
     t.engine.modify_qp(Instant::ZERO, t.qpn, attr, agree)
 }
 
-/// From RESET to RTS.
+/// Takes the queue pair from RESET to RTS.
 fn start(t: &mut Script) {
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         let step = t.step(state);
@@ -40,7 +40,7 @@ fn start(t: &mut Script) {
     }
 }
 
-/// Where the next burst comes from.
+/// Returns source address and port of the next burst.
 fn source(t: &mut Script) -> (IpAddr, u16) {
     let mut burst = Burst::new();
     assert!(t.engine.poll_transmit(Instant::ZERO, &mut burst));
@@ -59,7 +59,7 @@ fn datagram_leaves_from_the_port_of_its_source_address() {
         (to(0, 0), (OURS, 0xc100)),
         (to(1, 0), (SECOND, 0xc200)),
         (to(1, 7), (SECOND, 0xc207)),
-        // Nobody has agreed on that flow from there.
+        // The port has not granted a source port for that address.
         (to(0, 7), (OURS, 0xc100)),
     ] {
         let message = request(1, SendOp::Send, &[sge(&t.data, 0, 8)]);
@@ -70,7 +70,7 @@ fn datagram_leaves_from_the_port_of_its_source_address() {
     t.leave();
 }
 
-/// In SQD the path may change, and with the address the port that is agreed on there.
+/// In SQD the path may change, with its source address and source port.
 #[test]
 fn connection_changes_its_source_address_in_sqd() {
     for (index, expected) in [(0, (OURS, 0xc100)), (1, (SECOND, 0xc200))] {

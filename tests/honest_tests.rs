@@ -1,8 +1,7 @@
-//! Tests that could pass without having tested anything, or hang instead of failing.
+//! Rules against tests that pass without testing, or hang instead of failing.
 //!
-//! - A test returns early only by a call that says why: `return prerequisite::missing("IPv6")`.
-//! - A loop of test code that polls for what another thread, process or the kernel does names the limit at which it
-//!   fails.
+//! - A test returns early only with a reason: `return prerequisite::missing("IPv6")`.
+//! - A loop that polls for an action of another thread, process or the kernel has a limit at which the test fails.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
@@ -22,25 +21,25 @@ use syn::visit::{self, Visit};
 /// Folders with tests.
 const FOLDERS: [&str; 5] = ["src", "tests", "pcap", "capi", "tools"];
 
-/// Functions that a test may end with early, because they say why.
+/// Functions with which a test may end early, because they report a reason.
 const SAYS_WHY: [&str; 4] = [
-    // Of `support/prerequisite.rs`: fails in CI.
+    // In `support/prerequisite.rs`: fails in CI.
     "missing",
-    // Of `interop/pair.rs`: the run shows the line.
+    // In `interop/pair.rs`: the run reports the reason.
     "not_tried",
-    // Of `verbs/process.rs`: it is the process of another test, which looks at its results.
+    // In `verbs/process.rs`: another test starts it in a subprocess and checks its results.
     "started_by_another_test",
     // An error fails the test.
     "Err",
 ];
 
-/// Calls that look whether a device, another process or another thread has done something.
+/// Functions that poll for an action of a device, process or thread.
 const POLLS: [&str; 6] = ["poll_event", "poll_one", "sleep", "try_iter", "try_recv", "try_wait"];
 
-/// Questions that are polls in the condition of a loop.
+/// Methods that poll in the condition of a loop.
 const POLLED: [&str; 2] = ["is_none", "is_empty"];
 
-/// Words of which one is part of a name in a loop that has a limit, in time or in attempts.
+/// Parts of names that denote a limit of time or attempts.
 const LIMITS: [&str; 5] = ["attempt", "deadline", "elapsed", "limit", "patience"];
 
 #[test]
@@ -53,7 +52,7 @@ fn polling_loops_have_a_limit() {
     assert_eq!(findings(Rule::UnboundedPolling), "");
 }
 
-/// Everything that breaks a rule, a line each.
+/// Returns all violations, one per line.
 fn findings(rule: Rule) -> String {
     let files = FOLDERS.into_iter().flat_map(sources);
     let found = files.flat_map(|file| {
@@ -93,7 +92,7 @@ fn check(file: &str, source: &str) -> Vec<Finding> {
     checker.found
 }
 
-/// Whether a file has test code only.
+/// Returns whether a file contains only test code.
 fn is_test_file(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or_default();
     format!("/{file}").contains("/tests/") || name == "tests.rs" || name.ends_with("_of_tests.rs")
@@ -105,7 +104,7 @@ struct Checker<'a> {
     source: &'a str,
     /// In a test, or in a module for tests.
     in_test_code: bool,
-    /// Inside the body of a test, and in no function or closure of it.
+    /// In the body of a test, outside of its functions and closures.
     in_test: bool,
     found: Vec<Finding>,
 }
@@ -115,14 +114,14 @@ impl Checker<'_> {
         self.found.push(Finding { line: span.start().line, rule });
     }
 
-    /// Visits something that returns by itself.
+    /// Visits an item with its own returns.
     fn within(&mut self, in_test: bool, visit: impl FnOnce(&mut Self)) {
         let outside = std::mem::replace(&mut self.in_test, in_test);
         visit(self);
         self.in_test = outside;
     }
 
-    /// The words in a part of the file, without comments.
+    /// Returns the words in a part of the file, without comments.
     fn words(&self, part: &impl Spanned) -> Vec<String> {
         let (start, end) = (part.span().start(), part.span().end());
         let lines = self.source.lines().enumerate().take(end.line).skip(start.line - 1);
@@ -137,7 +136,7 @@ impl Checker<'_> {
         text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect()
     }
 
-    /// Looks at a loop with this condition, if it has one.
+    /// Checks a loop with an optional condition.
     fn look_at_loop(&mut self, span: Span, condition: Option<&syn::Expr>, body: &syn::Block) {
         let asked = condition.map(|condition| self.words(condition)).unwrap_or_default();
         let done = self.words(body);
@@ -145,7 +144,7 @@ impl Checker<'_> {
             |words: &[String], of: &[&str]| words.iter().any(|word| of.contains(&word.as_str()));
         let polls = has(&asked, &POLLS)
             || has(&done, &POLLS)
-            // Simulations assert their progress in each turn.
+            // Simulations assert their progress in each iteration.
             || has(&asked, &POLLED) && !done.iter().any(|word| word.starts_with("assert"));
         let names_limit = |word: &String| LIMITS.iter().any(|limit| word.contains(limit));
         if self.in_test_code && polls && !asked.iter().chain(&done).any(names_limit) {
@@ -153,7 +152,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Looks for returns among tokens that are not parsed: tests in `proptest!`.
+    /// Searches unparsed tokens for returns: tests in `proptest!`.
     fn scan(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -184,7 +183,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 
     fn visit_expr_while(&mut self, expression: &'ast syn::ExprWhile) {
-        // One that takes what there is ends by itself.
+        // A loop that takes existing items ends by itself.
         if !matches!(*expression.cond, syn::Expr::Let(_)) {
             self.look_at_loop(expression.span(), Some(&expression.cond), &expression.body);
         }
@@ -222,7 +221,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 }
 
-/// Whether an expression calls one of [`SAYS_WHY`].
+/// Returns whether an expression calls one of [`SAYS_WHY`].
 fn says_why(expression: &syn::Expr) -> bool {
     let syn::Expr::Call(call) = expression else { return false };
     let syn::Expr::Path(function) = &*call.func else { return false };

@@ -1,11 +1,10 @@
-//! What other stacks have died of, lost data by or answered wrongly, case by case. After what is
-//! dropped, nothing has changed; after what is refused, one NAK has told the peer and the queue pair
-//! has failed as the protocol has it. Nothing panics, and nothing is held for what a peer may repeat.
+//! Packets that have crashed other stacks, corrupted their data or caused wrong responses. A dropped packet changes
+//! nothing; a refused one causes one NAK and the specified state. No packet causes a panic or unbounded memory.
 //!
-//! The first of these are elsewhere: opcodes that are not assigned, other transport versions, and packets
-//! shorter than their headers at an RC queue pair (`rc_packets.rs`); address ranges that wrap
-//! (`rc_refusals.rs`); repeated READs that ask for something else (`rc_responder.rs`); acknowledgements of
-//! nothing outstanding (`rc_requester.rs`); gaps and beginnings of UC (`uc_receiver.rs`).
+//! Related tests are elsewhere: unassigned opcodes, other transport versions and too short packets at an RC queue
+//! pair (`rc_packets.rs`); address ranges that wrap (`rc_refusals.rs`); duplicate READs with other parameters
+//! (`rc_responder.rs`); ACKs without outstanding requests (`rc_requester.rs`); gaps and first packets of UC
+//! (`uc_receiver.rs`).
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -19,14 +18,14 @@ use softroce::wire::{Opcode, Transport};
 use support::script::{REMOTE, Script, bytes, failed, ok, rts_qp, rts_qp_of};
 use support::{Link, QKEY};
 
-/// A queue pair of each service.
+/// Returns a queue pair of each transport.
 fn of_every_service() -> Vec<Script> {
     let plain = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcIni];
     let scripts = plain.map(|qp_type| Script::with(rts_qp_of(qp_type), |_| {}));
     scripts.into_iter().chain([Script::xrc_target()]).collect()
 }
 
-/// A datagram with these headers in front of zeros, `len` bytes long with a good ICRC.
+/// Returns a datagram of `len` bytes with these header fields, zeros, and a valid ICRC.
 fn packet(t: &Script, opcode: u8, pad: u8, psn: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len.max(12)];
     bytes[..4].copy_from_slice(&[opcode, 0x40 | pad << 4, 0xff, 0xff]);
@@ -36,7 +35,7 @@ fn packet(t: &Script, opcode: u8, pad: u8, psn: u32, len: usize) -> Vec<u8> {
     t.seal(bytes)
 }
 
-/// It is dropped for this reason: nothing is answered, completes or fails.
+/// Checks that a datagram is dropped for this reason, without response, completion or event.
 #[track_caller]
 fn dropped(t: &mut Script, datagram: &[u8], reason: DropReason) {
     let before = t.dropped(reason);
@@ -46,7 +45,7 @@ fn dropped(t: &mut Script, datagram: &[u8], reason: DropReason) {
     assert_eq!(left, (before + 1, QpState::Rts, vec![], vec![], vec![]), "{reason:?}");
 }
 
-/// The request with PSN 5 is refused with this NAK, and the queue pair has failed.
+/// Checks that the request with PSN 5 causes this NAK and fails the queue pair.
 #[track_caller]
 fn refused(mut t: Script, datagram: &[u8], nak: &str) {
     t.rx_bytes(0, datagram);
@@ -56,7 +55,7 @@ fn refused(mut t: Script, datagram: &[u8], nak: &str) {
     t.quiet(0);
 }
 
-/// PKT-09: whatever queue pair they name, those with a meaning of their own among them.
+/// PKT-09: for every destination queue pair, including reserved numbers.
 #[test]
 fn unassigned_opcodes_are_dropped_for_every_queue_pair() {
     let unassigned: Vec<u8> = (0..=255).filter(|byte| Opcode::from_byte(*byte).is_none()).collect();
@@ -73,7 +72,7 @@ fn unassigned_opcodes_are_dropped_for_every_queue_pair() {
     }
 }
 
-/// PKT-07: 48 bytes were enough for a kernel.
+/// PKT-07: 48 bytes have crashed a kernel.
 #[test]
 fn too_short_packets_are_dropped_by_every_transport() {
     for mut t in of_every_service() {
@@ -122,7 +121,7 @@ fn atomic_write_of_another_length_is_refused() {
     }
 }
 
-/// RSP-28: with every operation that names memory, on the last address and past it.
+/// RSP-28: with every operation that accesses memory, on the last address and beyond it.
 #[test]
 fn address_range_beyond_the_last_address_is_refused() {
     let last = u64::MAX;
@@ -171,8 +170,7 @@ fn read_of_four_gigabytes_is_refused() {
     }
 }
 
-/// RSP-05: 4,096 copies of a READ that come together cost its answer once more. Nothing is queued for
-/// them.
+/// RSP-05: 4,096 duplicates of a READ in one buffer cause one response, without queueing.
 #[test]
 fn duplicate_read_flood_is_answered_once_per_round() {
     let mut t = Script::responder(rts_qp());
@@ -189,7 +187,7 @@ fn duplicate_read_flood_is_answered_once_per_round() {
     t.tx(5, "ACK psn=69 msn=2");
 }
 
-/// RSP-30: more READs than were agreed on, before the first is answered.
+/// RSP-30: more READs than max_dest_rd_atomic, before the first response.
 #[test]
 fn read_beyond_max_dest_rd_atomic_fails_the_queue_pair() {
     let mut t = Script::responder(Link { rd_atomic: 4, ..rts_qp() });
@@ -202,7 +200,7 @@ fn read_beyond_max_dest_rd_atomic_fails_the_queue_pair() {
     assert_eq!((t.state(), t.events().len()), (QpState::Err, 1));
 }
 
-/// RSP-07: what is behind the expected PSN and was never a READ.
+/// RSP-07: duplicates without an original READ.
 #[test]
 fn duplicate_reads_without_an_original_are_dropped() {
     let mut t = Script::responder(rts_qp());
@@ -216,7 +214,7 @@ fn duplicate_reads_without_an_original_are_dropped() {
     }
 }
 
-/// REQ-10: to who has asked nothing, and with every syndrome.
+/// REQ-10: to a requester without outstanding requests, and with every syndrome.
 #[test]
 fn unsolicited_responses_are_dropped() {
     for (mut t, transport) in [
@@ -241,7 +239,7 @@ fn unsolicited_responses_are_dropped() {
     }
 }
 
-/// REQ-10: of packets that have not left, though their requests are posted.
+/// REQ-10: of posted requests with unsent packets.
 #[test]
 fn ack_of_unsent_packets_is_ignored() {
     let mut t = Script::requester(rts_qp());
@@ -270,7 +268,7 @@ fn ack_of_unsent_packets_is_ignored() {
     assert_eq!(t.sends(), done);
 }
 
-/// RSP-16: the second beginning is the last.
+/// RSP-16: the second first packet fails the queue pair.
 #[test]
 fn repeated_first_packets_fail_an_rc_queue_pair() {
     let mut t = Script::responder(rts_qp());
@@ -284,7 +282,7 @@ fn repeated_first_packets_fail_an_rc_queue_pair() {
     t.events();
 }
 
-/// UC-02: a hundred thousand beginnings hold one receive between them.
+/// UC-02: a hundred thousand first packets use one receive request.
 #[test]
 fn repeated_first_packets_take_one_receive_of_a_uc_queue_pair() {
     let mut t = Script::with(rts_qp_of(QpType::Uc), |_| {});
@@ -297,7 +295,7 @@ fn repeated_first_packets_take_one_receive_of_a_uc_queue_pair() {
     assert_eq!(t.recvs(), [ok(1, WcOpcode::Recv, 8)]);
 }
 
-/// RSP-20, RSP-22: a message that goes on for ever ends with the memory that it was given.
+/// RSP-20, RSP-22: an endless message ends at the end of its memory.
 #[test]
 fn endless_message_ends_at_the_end_of_its_memory() {
     let mut t = Script::responder(rts_qp());
@@ -320,7 +318,7 @@ fn endless_message_ends_at_the_end_of_its_memory() {
     t.events();
 }
 
-/// UD-01: no key but the right one, however near.
+/// UD-01: only the exact queue key is accepted.
 #[test]
 fn datagram_with_another_qkey_is_dropped() {
     let mut t = Script::with(rts_qp_of(QpType::Ud), |config| config.active_mtu = Mtu::Mtu256);
@@ -335,7 +333,7 @@ fn datagram_with_another_qkey_is_dropped() {
     assert_eq!(t.recvs().len(), 1);
 }
 
-/// UD-05: the 40 bytes of the network header count to the byte, wherever the pieces of the receive end.
+/// UD-05: the 40 bytes of the GRH count towards the length, for every division into elements.
 #[test]
 fn receive_too_short_for_the_grh_stays_posted() {
     for len in [0, 1, 255, 256] {
@@ -356,7 +354,7 @@ fn receive_too_short_for_the_grh_stays_posted() {
     }
 }
 
-/// REQ-17: the answer to a READ comes from who was asked, and is as long as was asked for.
+/// REQ-17: a READ response must come from the responder and have the requested length.
 #[test]
 fn read_response_never_writes_beyond_the_requested_length() {
     let mut t = Script::requester(rts_qp());

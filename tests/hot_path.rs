@@ -1,4 +1,4 @@
-//! What is done for each message, from posting it to taking its completion, allocates nothing.
+//! The data path, from posting a request to polling its completion, allocates nothing.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -12,17 +12,17 @@ use counting::allocations;
 use node::{Node, QKEY, WAIT_LIMIT, datagrams, open};
 use softroce::verbs::*;
 
-/// Messages on their way at once, in one list.
+/// Messages in flight, in one list.
 const WINDOW: u64 = 4;
 
-/// Rounds that are counted together.
+/// Number of rounds per measurement.
 const ROUNDS: u32 = 300;
 
 /// Repetitions of the rounds, of which one must allocate nothing. A queue grows once more when a thread has to wait for a
 /// CPU; code that allocates for each message does so in every repetition.
 const REPETITIONS: u32 = 10;
 
-/// Takes the ends of so many requests.
+/// Takes the completions of this many requests.
 fn take(node: &Node, count: u64) {
     for _ in 0..count {
         let completion = match node.cq.poll_one() {
@@ -33,7 +33,7 @@ fn take(node: &Node, count: u64) {
     }
 }
 
-/// One list of requests there, which takes `receives` receive requests.
+/// Sends one list of requests, for which the peer posts `receives` receive requests.
 fn round(a: &Node, b: &Node, request: &SendRequest, receives: u64) {
     let room = |wr_id| RecvRequest::new(wr_id, b.mr.sge(..256));
     b.qp.post_recvs((0..receives).map(room)).1.unwrap();

@@ -1,4 +1,4 @@
-//! Packets of one kind that arrive in one buffer take a fast path. It must leave the same state as one by one.
+//! Packets of one kind in one buffer take a fast path, which must have the same effect as single packets.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -44,7 +44,7 @@ fn read_middles<const N: usize>(psns: [u32; N]) -> [String; N] {
     psns.map(|psn| format!("READ_RESPONSE_MIDDLE psn={psn} len=256"))
 }
 
-/// REQ-14: the middles that were missing come after all, and the LAST is kept.
+/// REQ-14: the missing MIDDLEs arrive, and the LAST is buffered.
 #[test]
 fn merged_middles_of_a_response_release_the_buffered_last() {
     let mut t = Script::requester(rts_qp());
@@ -57,7 +57,7 @@ fn merged_middles_of_a_response_release_the_buffered_last() {
     assert_eq!(t.sends(), [ok(1, WcOpcode::RdmaRead, 1024)]);
 }
 
-/// After a timeout each packet of an answer lets one more packet go.
+/// After a timeout, each response packet permits one more packet.
 #[test]
 fn merged_middles_of_a_response_open_the_window_after_a_timeout() {
     let mut t = Script::requester(rts_qp());
@@ -68,7 +68,7 @@ fn merged_middles_of_a_response_open_the_window_after_a_timeout() {
     t.rx(1050, "READ_RESPONSE_FIRST psn=5 msn=1 len=256");
     t.quiet(1050);
     rx_merged(&mut t, 1051, &read_middles([6, 7, 8]));
-    // Eight PSNs lie between `una` and the WRITE at first: four have come, and five may be in flight.
+    // At first eight PSNs lie between `una` and the WRITE: four have arrived, and five may be in flight.
     let again = t.all(1051);
     let lines: Vec<_> = again.iter().map(Sent::line).collect();
     assert_eq!(lines, ["WRITE_ONLY psn=13 ackreq va=0x8000 rkey=0x00000100 dmalen=8 len=8"]);

@@ -1,4 +1,4 @@
-//! Multicast: who gets what is sent to a group, packet by packet and between hosts.
+//! Multicast: delivery of messages to group members, packet by packet and between hosts.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -25,14 +25,14 @@ fn gid(ip: IpAddr) -> Gid {
     ip.into()
 }
 
-/// A queue pair in RTS that belongs to [`GROUP`].
+/// Creates a queue pair in RTS that is a member of [`GROUP`].
 fn member() -> Script {
     let mut t = Script::with(rts_qp_of(QpType::Ud), |config| config.active_mtu = Mtu::Mtu256);
     assert_eq!(t.engine.attach_mcast(t.qpn, gid(GROUP)), Ok(true));
     t
 }
 
-/// A message of 8 bytes from [`PEER_QPN`] to every member.
+/// Returns a message of 8 bytes from [`PEER_QPN`] to every member.
 fn message(psn: u32) -> String {
     format!("UD SEND_ONLY qp=0xffffff psn={psn} qkey=0x00001234 srcqp={PEER_QPN} len=8")
 }
@@ -42,7 +42,7 @@ fn came(wr_id: u64) -> Completion {
     Completion { source_qp: Some(PEER_QPN), ip_version, ..ok(wr_id, WcOpcode::Recv, 48) }
 }
 
-/// A packet arrives that was sent to a group.
+/// Delivers a packet that was sent to a group.
 fn rx(t: &mut Script, line: &str, from: IpAddr, group: IpAddr) {
     let source = SocketAddr::new(from, 0xc001);
     let mut packet = t.packet(line);
@@ -51,7 +51,7 @@ fn rx(t: &mut Script, line: &str, from: IpAddr, group: IpAddr) {
     t.rx_meta(0, &packet, meta);
 }
 
-/// UD-09, UD-04: the header before the payload has the group for its destination.
+/// UD-09, UD-04: the destination in the header before the payload is the group.
 #[test]
 fn member_receives_messages_to_its_group() {
     let mut t = member();
@@ -100,19 +100,19 @@ fn foreign_multicast_is_dropped_and_counted() {
         rx(&mut t, line, PEER, group);
         assert_eq!((t.recvs(), t.dropped(reason)), (vec![], 1), "{line}");
     }
-    // Sealed for another address.
+    // The ICRC is for another address.
     let meta = RxMeta { destination: GROUP, ..t.meta() };
     let packet = t.packet(&message(5));
     t.rx_meta(0, &packet, meta);
     assert_eq!(t.dropped(DropReason::BadIcrc), 1);
-    // To everybody, but to one address.
+    // The multicast queue pair number with a unicast address.
     t.rx(0, &message(5));
     assert_eq!(t.dropped(DropReason::UnknownQp), 1);
     rx(&mut t, &message(6), PEER, GROUP);
     assert_eq!(t.recvs(), [came(1)]);
 }
 
-/// UD-09: what comes back to who has sent it; a stranger may have the same number.
+/// UD-09: messages of the member itself are dropped; another host may use the same queue pair number.
 #[test]
 fn member_does_not_receive_its_own_messages() {
     let mut t = member();
@@ -143,7 +143,7 @@ fn multicast_packets_have_destination_qp_0xffffff() {
     }
 }
 
-/// CRC-13, UD-09: senders that number their packets in different ways may send to one group.
+/// CRC-13, UD-09: senders with different patterns of IPv4 identifications may send to one group.
 #[test]
 fn ip_id_pattern_is_learned_per_sender() {
     let mut t = member();
@@ -160,7 +160,7 @@ fn ip_id_pattern_is_learned_per_sender() {
     }
 }
 
-/// QPS-07, QPS-08: it belongs to its group in any state, and takes messages from RTR on.
+/// QPS-07, QPS-08: a member may be in any state, and receives from RTR on.
 #[test]
 fn queue_pair_attaches_in_any_state() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});
@@ -243,7 +243,7 @@ fn attach_error_names_its_cause() {
 
 // ---- between hosts ----
 
-/// UD-09: three hosts, and two queue pairs on each; all but one of them belong to the group.
+/// UD-09: three hosts with two queue pairs each, all but one of them members.
 #[test]
 fn each_member_receives_each_message_once() {
     let host = HostConfig { gro: false, ..HostConfig::default() };
@@ -258,7 +258,7 @@ fn each_member_receives_each_message_once() {
             for wr_id in 0..10 {
                 world.post_recv(node, qpn, wr_id, &[sge(&region, wr_id as usize * 256, 256)]);
             }
-            // The last one is no member, on a host that is.
+            // The last queue pair is not a member, on a host that is.
             if (node, n) != (2, 1) {
                 world.attach(node, qpn, GROUP);
             }

@@ -1,5 +1,5 @@
-//! The pages of the project lead somewhere: links resolve, with their anchors, and so do the paths of files, modules
-//! and items that the internal pages name.
+//! Links of the project's pages resolve, including anchors, and files, modules and items named on the internal pages
+//! exist.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
@@ -16,7 +16,7 @@ use sources::{markdown, read, root, sources};
 /// Folders with Rust sources that pages name.
 const SOURCES: [&str; 8] = ["src", "capi", "pcap", "tools", "tests", "benches", "examples", "fuzz"];
 
-/// Pages whose code spans are about the source code.
+/// Pages with code spans that refer to source code.
 const INTERNALS: [&str; 2] = ["ARCHITECTURE.md", "docs/design/"];
 
 /// Largest size of a page in bytes.

@@ -1,4 +1,4 @@
-//! Engines on a simulated network, in virtual time: what takes two sides to show.
+//! Two engines on a simulated network, in virtual time.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,7 +21,7 @@ use softroce::transport::work::{SendFlags, SendOp, WcStatus};
 use softroce::wire::Datagram;
 use support::{Link, World, full_access, pattern, remote, request, sge};
 
-/// Runs until `done`, which must come before `limit` is over.
+/// Runs until `done`, which must become true within `limit`.
 #[track_caller]
 fn run_until(world: &mut World, limit: Duration, done: impl Fn(&World) -> bool) {
     let end = world.now + limit;
@@ -35,7 +35,7 @@ fn run_until(world: &mut World, limit: Duration, done: impl Fn(&World) -> bool) 
     }
 }
 
-/// A region of `len` bytes on each host.
+/// Registers a region of `len` bytes on each host.
 fn regions(world: &World, len: usize) -> [Arc<Region>; 2] {
     [0, 1].map(|node| world.nodes[node].region(len, 0x10_0000, full_access()))
 }
@@ -46,12 +46,12 @@ fn contents(region: &Region) -> Vec<u8> {
     bytes
 }
 
-/// How the send requests of a host have ended, in order.
+/// Returns the completions of send requests of a host, in order.
 fn ends(world: &World, node: usize) -> Vec<(u64, WcStatus)> {
     world.nodes[node].sends.iter().map(|c| (c.wr_id, c.status)).collect()
 }
 
-/// Request packets sent again, and ACK timeouts, of all hosts.
+/// Returns the retransmitted request packets and ACK timeouts of all hosts.
 fn retries(world: &World) -> (u64, u64) {
     let counters = world.nodes.iter().map(|node| node.engine.counters());
     counters.fold((0, 0), |sum, c| (sum.0 + c.retransmitted, sum.1 + c.timeouts))
@@ -59,20 +59,20 @@ fn retries(world: &World) -> (u64, u64) {
 
 // ---- a path that numbers segments otherwise ----
 
-/// Whoever cuts a burst there gives every datagram identification 0, so that the ICRC of those behind the
-/// first is wrong for a receiver that sees IP headers.
+/// Splits bursts into datagrams with identification 0, so that the ICRC of all but the first is invalid for receivers
+/// that see IP headers.
 fn spoils_bursts(world: &World) {
     world.network.observe(|seen| {
         if seen.id == 0 { FaultDecision::ByConditions } else { FaultDecision::Drop }
     });
 }
 
-/// Bursts given up, by host.
+/// Returns the number of disabled burst modes of each host.
 fn given_up(world: &World) -> [u64; 2] {
     [0, 1].map(|node| world.nodes[node].engine.counters().bursts_given_up)
 }
 
-/// What is sent again goes alone, and after a while everything does.
+/// Retransmissions leave as single packets, and later all packets.
 #[test]
 fn requester_stops_bursts_on_a_path_that_damages_them() {
     let mut world = World::new(1, 2);
@@ -94,13 +94,13 @@ fn requester_stops_bursts_on_a_path_that_damages_them() {
     });
     assert!(rounds.is_some());
     assert_eq!(contents(&to), pattern(1, 1 << 20));
-    // From now on nothing is lost.
+    // No packet is lost from now on.
     let before = retries(&world);
     write(&mut world, 99, 1 << 20);
     assert_eq!((given_up(&world), retries(&world)), ([1, 0], before));
 }
 
-/// Who does nothing but answer READs learns it from what is asked for again.
+/// A responder that sends only READ responses learns it from repeated requests.
 #[test]
 fn responder_stops_bursts_on_a_path_that_damages_them() {
     let mut world = World::new(1, 2);
@@ -124,14 +124,14 @@ fn responder_stops_bursts_on_a_path_that_damages_them() {
     });
     assert!(rounds.is_some());
     assert_eq!(contents(&to), pattern(1, 1 << 20));
-    // What was on its way then is asked for once more, and from now on nothing is lost.
+    // Packets in flight at that time are requested again, and none is lost from now on.
     read(&mut world, 99, 1 << 20);
     let before = retries(&world);
     read(&mut world, 100, 1 << 20);
     assert_eq!((given_up(&world), retries(&world)), ([0, 1], before));
 }
 
-/// Loss alone is not taken for that, whatever READs it hits.
+/// Packet loss alone does not disable bursts, whichever READs it affects.
 #[test]
 fn responder_keeps_bursts_on_a_lossy_path() {
     let mut world = World::new(7, 2);
@@ -230,7 +230,7 @@ fn unreachable_peer_fails_the_request_after_all_retries() {
         };
         post(&mut world, 1);
         run_until(&mut world, Duration::from_secs(1), |world| !world.nodes[0].sends.is_empty());
-        // The timer runs from here, or from the last acknowledgement.
+        // The timer starts here, or at the last acknowledgement.
         let peer = world.nodes[1].ip;
         world.network.observe(move |seen| {
             if seen.path.destination == peer {
@@ -252,14 +252,14 @@ fn unreachable_peer_fails_the_request_after_all_retries() {
             [(1, WcStatus::Success), (2, WcStatus::RetryExcErr), (3, WcStatus::WrFlushErr)];
         assert_eq!(ends(&world, 0), expected, "retry_cnt {retry_cnt}");
         assert_eq!((world.state(0, a), world.state(1, b)), (QpState::Err, QpState::Rts));
-        // And that is the end of it.
+        // No further attempt follows.
         let sent = world.nodes[0].port.counters().tx_bursts;
         world.run(Duration::from_secs(100));
         assert_eq!(world.nodes[0].port.counters().tx_bursts, sent);
     }
 }
 
-/// A destroyed queue pair answers nothing, and the peer finds out by its timer.
+/// A destroyed queue pair does not respond, and the peer's timer expires.
 #[test]
 fn packets_for_a_destroyed_queue_pair_are_dropped() {
     let mut world = World::new(4, 2);
@@ -274,7 +274,7 @@ fn packets_for_a_destroyed_queue_pair_are_dropped() {
     assert_eq!(world.nodes[1].engine.counters().dropped(DropReason::UnknownQp), 2);
 }
 
-/// After an error, both sides begin anew with the same queue pairs.
+/// After an error, both sides establish the connection again with the same queue pairs.
 #[test]
 fn failed_connection_is_established_again() {
     let mut world = World::new(6, 2);
@@ -301,7 +301,7 @@ fn failed_connection_is_established_again() {
     assert!(contents(&far) == pattern(6, 4096));
 }
 
-/// QPS-09: at any time, on a bad network, as often as one likes.
+/// QPS-09: at any time, on a lossy network, any number of times.
 #[test]
 fn repeated_sqd_loses_no_request() {
     for seed in 0..10 {
@@ -383,8 +383,8 @@ fn atomics_of_many_queue_pairs_are_atomic() {
     assert_eq!(target.load_u64(8), Ok(2 * (QPS * ADDS) as u64));
 }
 
-/// REQ-05: a peer that acknowledges only what it is asked to, and exactly that. Behind one window,
-/// nobody waits for an acknowledgement that nobody has asked for.
+/// REQ-05: the peer acknowledges only requested packets. Queue pairs that share a window request the acknowledgements
+/// that open it.
 #[test]
 fn queue_pairs_of_one_window_request_the_acks_that_open_it() {
     for (mtu, window) in Mtu::ALL
@@ -430,8 +430,8 @@ fn queue_pairs_of_one_window_request_the_acks_that_open_it() {
     }
 }
 
-/// Whatever is sent through whatever windows: on a network that loses nothing, nothing waits for a
-/// timer, and nothing is sent twice.
+/// For every traffic pattern and window: on a lossless network no request waits for a timer, and none is
+/// retransmitted.
 #[test]
 fn no_traffic_pattern_stalls_on_a_lossless_network() {
     (0..60).for_each(clean_run);
@@ -508,7 +508,7 @@ fn clean_run(seed: u8) {
     assert_eq!(retries(&world), (0, 0), "seed {seed}: window {window}, path MTU {mtu}, {link:?}");
 }
 
-/// Many queue pairs with short messages keep the window full; one with a long message gets its share.
+/// Many queue pairs with short messages fill the window; one with a long message receives its share.
 #[test]
 fn long_message_gets_its_share_among_short_ones() {
     for net in [[10, 0, 0], [127, 0, 0]] {
@@ -530,8 +530,8 @@ fn long_message_gets_its_share_among_short_ones() {
         }
         world.settle();
         write(&mut world, long, 1000, 1 << 20);
-        // Each in its turn may take a quarter of the window, which comes round in 100 µs: 64 turns of four packets,
-        // and as many of fifty others, take 82 ms.
+        // Each turn may use a quarter of the window, which is free again after 100 µs: 64 turns of four packets and
+        // those of fifty others take 82 ms.
         let end = world.now + Duration::from_millis(160);
         let mut shorts = 0;
         'run: while world.now < end {
@@ -552,7 +552,7 @@ fn long_message_gets_its_share_among_short_ones() {
 
 // ---- the network ----
 
-/// Eight queue pairs WRITE 1 MiB each. Returns how long it took.
+/// Eight queue pairs WRITE 1 MiB each. Returns the duration.
 fn eight_writes(world: &mut World, link: &Link) -> Duration {
     let qps: Vec<_> = (0..8).map(|_| world.pair(link)).collect();
     let [near, far] = regions(world, 8 << 20);
@@ -606,7 +606,7 @@ fn busy_port_loses_no_packet() {
     assert_eq!(retries(&world), (0, 0));
 }
 
-/// A burst that the port will never send is lost, and what does fit is not.
+/// A burst that the port cannot send is lost, and the other packets arrive.
 #[test]
 fn burst_refused_by_the_port_counts_as_lost() {
     let host = HostConfig { link_mtu: 1500, ..HostConfig::default() };
@@ -625,11 +625,11 @@ fn burst_refused_by_the_port_counts_as_lost() {
 
 // ---- the receive buffer ----
 
-/// A network, and whether its hosts merge what arrives together.
+/// A network, and whether its hosts merge packets (GRO).
 #[derive(Clone, Copy, Debug)]
 struct Net([u8; 3], bool);
 
-/// What is sent, and who receives it: the responder, or, of a READ, the requester.
+/// Operation of the traffic, which determines the receiver: the responder, or the requester of a READ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Traffic {
     Write,
@@ -640,14 +640,14 @@ enum Traffic {
 impl Traffic {
     const ALL: [Self; 3] = [Self::Write, Self::Send, Self::Read];
 
-    /// The host that the data flows to. Requests come from host 0.
+    /// Returns the host that receives the data. Requests come from host 0.
     fn receiver(self) -> usize {
         usize::from(self != Self::Read)
     }
 }
 
-/// Posts `count` messages of `len` bytes, all at once, and runs until they are complete, while
-/// their receiver is polled only every 200 µs. Nothing may be lost.
+/// Posts `count` messages of `len` bytes, and runs until they complete. The receiver is polled only every 200 µs. No
+/// packet may be lost.
 fn slow_receiver(net: Net, traffic: Traffic, mtu: Mtu, count: usize, len: usize) {
     let case = format!("{net:?}, {traffic:?}, path MTU {mtu}, {count} messages of {len} bytes");
     let host = HostConfig { gro: net.1, receive_buffer: 212_992, ..HostConfig::default() };
@@ -678,7 +678,7 @@ fn slow_receiver(net: Net, traffic: Traffic, mtu: Mtu, count: usize, len: usize)
     assert_eq!((drops, counters.retransmitted, counters.timeouts), (0, 0, 0), "{case}");
 }
 
-/// Runs until `done`; host `slow` is polled only every 200 µs.
+/// Runs until `done`, and polls host `slow` only every 200 µs.
 fn run_with_slow(world: &mut World, slow: usize, done: impl Fn(&World) -> bool) {
     let mut tick = world.now;
     while !done(world) {

@@ -1,7 +1,7 @@
-//! Partitions: a port that belongs to several, and queue pairs that each belong to one.
+//! Partitions: a port in several partitions, and queue pairs in one each.
 //!
-//! The P_Key table has the default partition, partition 1 as a limited member and partition 2 as a full
-//! one. PSN 5 comes first, and the path MTU is 256.
+//! The P_Key table contains the default partition, partition 1 as a limited member and partition 2 as a full member.
+//! The first PSN is 5, and the path MTU is 256.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -17,7 +17,7 @@ use support::{request, sge};
 const TABLE: [PKey; 3] = [PKey::DEFAULT, PKey(0x0001), PKey(0x8002)];
 const TYPES: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
 
-/// A queue pair in RTS, in the partition with this index.
+/// Creates a queue pair in RTS, in the partition with this index.
 fn in_partition(qp_type: QpType, index: u16) -> Script {
     let mut t = Script::reset(rts_qp_of(qp_type), |config| config.pkeys = TABLE.to_vec());
     t.modify(QpAttr { pkey_index: Some(index), ..t.step(QpState::Init) }).unwrap();
@@ -30,7 +30,7 @@ fn send(t: &mut Script, qp_type: QpType) {
     t.post(if qp_type == QpType::Ud { send.to(target(PEER_QPN)) } else { send }).unwrap();
 }
 
-/// A message to it, with this key.
+/// Returns a message with this P_Key.
 fn message(qp_type: QpType, psn: u32, pkey: PKey) -> String {
     let to = match qp_type {
         QpType::Ud => format!(" qkey=0x00001234 srcqp={PEER_QPN}"),
@@ -40,7 +40,7 @@ fn message(qp_type: QpType, psn: u32, pkey: PKey) -> String {
     format!("SEND_ONLY psn={psn}{key}{to} len=8")
 }
 
-/// PKT-12: membership and all.
+/// PKT-12: with the membership bit.
 #[test]
 fn packets_carry_the_pkey_of_their_queue_pair() {
     for qp_type in TYPES {
@@ -57,7 +57,7 @@ fn packets_carry_the_pkey_of_their_queue_pair() {
     }
 }
 
-/// PKT-12: that the port belongs to a partition as well does not help.
+/// PKT-12: other partitions of the port do not count.
 #[test]
 fn packets_of_other_partitions_and_between_limited_members_are_dropped() {
     let cases = [
@@ -87,7 +87,7 @@ fn packets_of_other_partitions_and_between_limited_members_are_dropped() {
     }
 }
 
-/// In SQD a queue pair may go over to another partition.
+/// In SQD a queue pair may change its partition.
 #[test]
 fn queue_pair_changes_its_partition_in_sqd() {
     for qp_type in TYPES {

@@ -1,4 +1,4 @@
-//! The end of the process in the handler of a signal. It is sent for all devices, so that no other test is here.
+//! Process exit within a signal handler. It affects all devices of the process, so this file contains one test.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -19,7 +19,7 @@ fn process_exit_allocates_nothing() {
     for wr_id in 0..300 {
         b.recv(wr_id, 0..64);
         a.send(SendRequest::send(wr_id, a.mr.sge(..64)));
-        // A program that polls owes an acknowledgement after that.
+        // A program that polls has a pending acknowledgement afterwards.
         let received = std::iter::repeat_with(|| b.cq.poll_one()).take(1000).flatten().next();
         let received = received.map_or_else(|| b.cq.wait_one(WAIT_LIMIT), Ok);
         assert_eq!(received.unwrap().status, WcStatus::Success);

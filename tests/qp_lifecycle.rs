@@ -1,5 +1,4 @@
-//! How queue pairs come into being and end: what they are created for, how many there are, and their
-//! numbers.
+//! Creation and destruction of queue pairs: declared operations, limits, and numbers.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -102,18 +101,18 @@ fn device_creates_max_qp_queue_pairs() {
     let error = CreateError::TooMany { max: 3 };
     assert_eq!(t.engine.create_qp(Instant::ZERO, init), Err(error));
     assert_eq!(error.to_string(), "the device has 3 queue pairs and takes no more");
-    // Its number rests, its place does not.
+    // Its number is not reused yet, its slot is.
     t.engine.destroy_qp(Instant::ZERO, first);
     t.engine.create_qp(Instant::ZERO, init).unwrap();
 }
 
-/// QPS-14: among all the numbers of a shard, those of late are not given out.
+/// QPS-14: recently used numbers are not assigned, among all the numbers of a shard.
 #[test]
 fn queue_pair_number_is_not_reused_soon() {
     let mut t = Script::reset(rts_qp(), |_| {});
     let init = qp_init(&t.link);
     let mut used = HashSet::from([t.qpn]);
-    // Drawn blindly, thousands of the 2^18 would come twice.
+    // Random numbers without this rule would repeat thousands of times among 2^18.
     let error = loop {
         match t.engine.create_qp(Instant::ZERO, init) {
             Ok(qpn) => {
@@ -130,7 +129,7 @@ fn queue_pair_number_is_not_reused_soon() {
     assert!(t.engine.create_qp(Instant::from_millis(10_000), init).is_ok());
 }
 
-/// QPS-14: packets for a queue pair that is gone reach no other.
+/// QPS-14: packets for a destroyed queue pair reach no other.
 #[test]
 fn packets_for_a_destroyed_queue_pair_reach_no_other() {
     let mut t = Script::responder(rts_qp());
@@ -163,7 +162,7 @@ fn queue_pair_is_destroyed_with_outstanding_work() {
     let now = world.now;
     world.nodes[0].engine.destroy_qp(now, qps[0]);
     world.run(Duration::from_secs(5));
-    // Nothing completes, and what was in flight is given back: another goes on at once.
+    // No request completes, and the window is free: another queue pair continues immediately.
     assert_eq!((world.nodes[0].sends.len(), world.nodes[0].recvs.len()), (0, 0));
     assert_eq!(world.nodes[0].engine.query_qp(qps[0]), None);
     let qps = world.pair(&link);
@@ -174,8 +173,8 @@ fn queue_pair_is_destroyed_with_outstanding_work() {
     assert_eq!(ends, [(7, WcStatus::Success)]);
 }
 
-/// A queue pair that is reset while it has requests to send sends nothing: the burst of the queue pair
-/// before it does not leave again.
+/// A queue pair that is reset with unsent requests sends nothing, and the burst of the queue pair before it does not
+/// leave again.
 #[test]
 fn reset_queue_pair_sends_nothing() {
     for (qp_type, to) in [
@@ -200,7 +199,7 @@ fn reset_queue_pair_sends_nothing() {
     }
 }
 
-/// QPS-15: requests that are posted in SQE are flushed too.
+/// QPS-15: requests posted in SQE are flushed too.
 #[test]
 fn send_queue_in_sqe_resumes_by_rts() {
     for qp_type in [QpType::Uc, QpType::Ud] {
@@ -238,12 +237,12 @@ fn post_all_posts_all_requests_or_none() {
     let full = Err(PostError::QueueFull { capacity: 3 });
     assert_eq!(check(&t, &[good(1), good(2), good(3), bad]), too_long);
     assert_eq!(check(&t, &[good(1), good(2), good(3), good(4)]), full);
-    // What is posted already counts.
+    // Posted requests count.
     t.post(good(1)).unwrap();
     assert_eq!(check(&t, &[good(2), good(3)]), Ok(()));
     assert_eq!(check(&t, &[good(2), good(3), good(4)]), full);
     assert_eq!(t.all(0).len(), 1, "to check posts nothing");
-    // In ERR each ends at once and leaves its place.
+    // In ERR each request completes immediately and frees its slot.
     t.modify(QpAttr::to(QpState::Err)).unwrap();
     assert_eq!(check(&t, &[good(2), good(3), good(4), good(5)]), Ok(()));
     assert_eq!(t.sends().len(), 1);

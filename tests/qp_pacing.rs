@@ -1,4 +1,4 @@
-//! How fast a queue pair sends: the rate limit.
+//! Rate limits of queue pairs.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -12,10 +12,10 @@ use softroce::transport::work::{SendOp, UdTarget};
 use support::script::{Script, Sent, rts_qp_of};
 use support::{Link, QKEY, World, full_access, request, sge};
 
-/// A byte a microsecond.
+/// One byte per microsecond.
 const LIMIT: RateLimit = RateLimit::kbps(8_000);
 
-/// A queue pair in RTS that waits long for acknowledgements, with this limit.
+/// Creates a queue pair in RTS with a long ACK timeout and this rate limit.
 fn paced(qp_type: QpType, limit: RateLimit) -> Script {
     let mut t = Script::requester(Link { timeout: 16, ..rts_qp_of(qp_type) });
     set(&mut t, limit);
@@ -26,7 +26,7 @@ fn set(t: &mut Script, limit: RateLimit) {
     t.modify(QpAttr { rate_limit: Some(limit), ..QpAttr::default() }).unwrap();
 }
 
-/// The bursts of what was sent: when, and how many bytes.
+/// Returns the time and the length of each burst.
 fn bursts(sent: &[Sent]) -> Vec<(Instant, usize)> {
     let bursts = sent.chunk_by(|a, b| a.burst == b.burst);
     bursts.map(|burst| (burst[0].at, burst.iter().map(|sent| sent.bytes.len()).sum())).collect()
@@ -52,7 +52,7 @@ fn requests_leave_at_the_rate_limit() {
     }
 }
 
-/// The limit counts the bytes of the queue pair's own burst, not those of the burst before it.
+/// The limit counts the bytes of the queue pair's own burst, not those of the burst before.
 #[test]
 fn rate_limited_burst_is_short_behind_a_long_one() {
     for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
@@ -91,7 +91,7 @@ fn rate_limit_admits_a_packet_of_any_length() {
 
 #[test]
 fn rate_limit_does_not_delay_responses() {
-    // A byte takes 8 ms.
+    // One byte takes 8 ms.
     let mut t = paced(QpType::Rc, RateLimit::kbps(1));
     t.send(1, 8);
     t.send(2, 8);

@@ -1,5 +1,4 @@
-//! The states of an RC queue pair: what leads from one to the other, and what each of them does with
-//! packets and requests.
+//! States of an RC queue pair: transitions, and the handling of packets and requests in each state.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,7 +20,7 @@ use support::{Link, RECV_CQ, SEND_CQ, full_access, qp_init, request, sge};
 const SEND: WcOpcode = WcOpcode::Send;
 const WRITE: WcOpcode = WcOpcode::RdmaWrite;
 
-/// A queue pair in this state, which a program has led there.
+/// Creates a queue pair in this state.
 fn in_state(state: QpState) -> Script {
     let mut t = Script::reset(rts_qp(), |_| {});
     match state {
@@ -35,7 +34,7 @@ fn in_state(state: QpState) -> Script {
     t
 }
 
-/// The states that an RC queue pair can be in.
+/// States of an RC queue pair.
 const STATES: [QpState; 6] =
     [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err];
 
@@ -62,7 +61,7 @@ fn transition_requires_all_its_attributes() {
     }
 }
 
-/// The same attributes without one.
+/// Returns the attributes without one of them.
 fn without(mut attr: QpAttr, missing: AttrMask) -> QpAttr {
     macro_rules! clear {
         ($($flag:ident $field:ident)*) => {$(
@@ -182,7 +181,7 @@ fn reset_discards_all_work_without_completions() {
     assert_eq!((t.sends(), t.recvs(), t.events()), (vec![], vec![], vec![]));
     assert_eq!(t.engine.poll_timeout(), None);
 
-    // A new connection begins at the beginning: PSNs, message count, gaps, receives.
+    // A new connection starts with new PSNs, message count, gaps and receives.
     t.bring_to(QpState::Rts);
     t.send(4, 8);
     t.tx(1_000_000, "SEND_ONLY psn=5 ackreq len=8");
@@ -197,7 +196,7 @@ fn reset_discards_all_work_without_completions() {
     assert_eq!(t.sends(), [ok(4, SEND, 8)]);
 }
 
-/// QPS-03: what was waiting for the peer, or for room, goes too.
+/// QPS-03: waiting for the peer or for room ends too.
 #[test]
 fn reset_cancels_waiting() {
     let mut t = Script::requester(rts_qp());
@@ -213,7 +212,7 @@ fn reset_cancels_waiting() {
     t.quiet(1_000_000);
 }
 
-/// QPS-03: a full window is empty again.
+/// QPS-03: the window is free again.
 #[test]
 fn reset_frees_the_window() {
     let link = Link { rd_atomic: 1, ..rts_qp() };
@@ -293,7 +292,7 @@ fn packets_before_rtr_are_dropped() {
 
 // ---- RTR ----
 
-/// CC-06: ECN bits are those of the connection, whatever a request has come with.
+/// CC-06: the ECN bits are those of the connection, regardless of the request's.
 #[test]
 fn requests_and_responses_carry_the_traffic_class_of_the_connection() {
     const CLASS: u8 = 0x4a;
@@ -332,7 +331,7 @@ fn queue_pair_in_rtr_responds_and_reports_comm_est() {
     t.rx(0, "SEND_ONLY psn=7 ackreq len=8");
     t.tx(0, "RNR_NAK psn=7 msn=2 timer=0.64ms");
     assert_eq!(t.events(), [], "once");
-    // RTS goes on from there.
+    // RTS continues from there.
     t.bring_to(QpState::Rts);
     t.post_recv(64);
     t.rx(1, "SEND_ONLY psn=7 ackreq len=8");
@@ -340,7 +339,7 @@ fn queue_pair_in_rtr_responds_and_reports_comm_est() {
     assert_eq!(t.recvs(), [ok(2, WcOpcode::Recv, 8)]);
 }
 
-/// QPS-08: in RTR nothing was asked, so nothing can be answered.
+/// QPS-08: RTR has no outstanding requests, so no response is valid.
 #[test]
 fn queue_pair_in_rtr_drops_responses() {
     let mut t = in_state(QpState::Rtr);
@@ -350,7 +349,7 @@ fn queue_pair_in_rtr_drops_responses() {
     assert_eq!(t.events(), []);
 }
 
-/// A request in RTS that found the peer there already raises no event.
+/// A queue pair in RTS that has received a packet in RTR raises no event.
 #[test]
 fn first_packet_in_rts_raises_no_event() {
     let mut t = in_state(QpState::Rts);
@@ -381,7 +380,7 @@ fn attributes_changed_in_rts_take_effect() {
     assert_eq!(t.events(), [AsyncEvent::QpAccessErr(t.qpn)]);
 }
 
-/// CUR_STATE says what the caller believes.
+/// CUR_STATE contains the caller's assumption.
 #[test]
 fn wrong_current_state_is_refused() {
     let mut t = in_state(QpState::Rts);
@@ -408,7 +407,7 @@ fn sqd_finishes_started_requests_and_holds_the_rest() {
     t.rx(1, "ACK psn=5 msn=1");
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
     t.rx(1, "READ_RESPONSE_FIRST psn=6 msn=2 len=256");
-    // A retry is part of finishing.
+    // A retry belongs to a started request.
     t.tx(1050, "READ_REQUEST psn=7 ackreq va=0x8100 rkey=0x00000100 dmalen=344");
     t.rx(1050, "READ_RESPONSE_FIRST psn=7 msn=2 len=256");
     assert_eq!(t.events(), []);
@@ -421,7 +420,7 @@ fn sqd_finishes_started_requests_and_holds_the_rest() {
     t.tx(1_000_000, "SEND_ONLY psn=10 ackreq len=8");
 }
 
-/// QPS-09: a message of which only a part has left is finished.
+/// QPS-09: a partly sent message is finished.
 #[test]
 fn sqd_finishes_a_started_message() {
     let mut t = Script::with(rts_qp(), |config| config.peer_receive_buffer = 16 << 10);
@@ -446,7 +445,7 @@ fn sqd_finishes_a_started_message() {
     t.quiet(1_000_000);
 }
 
-/// QPS-09: nothing to wait for.
+/// QPS-09: no request is outstanding.
 #[test]
 fn idle_send_queue_drains_immediately() {
     let mut t = in_state(QpState::Rts);
@@ -459,7 +458,7 @@ fn idle_send_queue_drains_immediately() {
     t.tx(1000, "SEND_ONLY psn=5 ackreq len=8");
 }
 
-/// QPS-09: the event is there for those who want it.
+/// QPS-09: the event is optional.
 #[test]
 fn sq_drained_event_is_optional() {
     let mut t = in_state(QpState::Rts);
@@ -500,7 +499,7 @@ fn sqd_does_not_affect_the_responder() {
     t.tx(0, "NAK_PSN psn=8 msn=2");
 }
 
-/// SQD to SQD changes what could not be changed in RTS.
+/// SQD to SQD changes attributes that RTS cannot change.
 #[test]
 fn timeouts_retries_and_path_change_in_sqd() {
     let mut t = Script::reset(Link { rd_atomic: 1, ..rts_qp() }, |_| {});
@@ -524,7 +523,7 @@ fn timeouts_retries_and_path_change_in_sqd() {
     t.rx(0, "FETCH_ADD psn=6 ackreq va=0x1000 rkey=mem add=0x1");
     t.tx(0, "ATOMIC_ACK psn=5 msn=1 value=0x0");
     t.tx(0, "ATOMIC_ACK psn=6 msn=2 value=0x1");
-    // 8.192 µs, twice.
+    // 8.192 µs, two times.
     assert_eq!(t.all(9).len(), 1);
     t.quiet(17);
     assert_eq!(t.sends(), [failed(1, WcStatus::RetryExcErr), failed(2, WcStatus::WrFlushErr)]);
@@ -546,7 +545,7 @@ fn err_flushes_sends_and_receives_in_order() {
     t.fetch_add(4, 1);
     t.rx(0, "ACK psn=5 msn=1");
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
-    // The first receive has been taken by a message that is still arriving.
+    // The first receive belongs to a message in progress.
     t.rx(0, "SEND_FIRST psn=5 len=256");
     t.modify(QpAttr::to(QpState::Err)).unwrap();
     let flushed = |ids: std::ops::RangeInclusive<u64>| -> Vec<_> {
@@ -582,7 +581,7 @@ fn requests_posted_in_err_are_flushed() {
     t.quiet(1_000_000);
 }
 
-/// QPS-05: as long as there is a place for it, so for ever.
+/// QPS-05: requests complete immediately, so the queue never fills up.
 #[test]
 fn queue_in_err_accepts_requests_forever() {
     let mut link = rts_qp();
@@ -599,7 +598,7 @@ fn queue_in_err_accepts_requests_forever() {
     assert_eq!((t.sends().len(), t.recvs().len()), (9, 8));
 }
 
-/// QPS-02, QPS-03: from ERR there is a way back.
+/// QPS-02, QPS-03: RESET leads out of ERR.
 #[test]
 fn queue_pair_in_err_is_usable_after_reset() {
     let mut t = in_state(QpState::Err);
@@ -613,7 +612,7 @@ fn queue_pair_in_err_is_usable_after_reset() {
     t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
 }
 
-/// CC-10: a completion queue that overflows takes its queue pairs with it.
+/// CC-10: the overrun of a completion queue fails its queue pairs.
 #[test]
 fn overrun_of_either_cq_fails_the_queue_pair() {
     for cq in [SEND_CQ, RECV_CQ] {
@@ -630,7 +629,7 @@ fn overrun_of_either_cq_fails_the_queue_pair() {
     }
 }
 
-/// CC-10: RESET leads nowhere but to INIT.
+/// CC-10: RESET leads to INIT only.
 #[test]
 fn cq_overrun_does_not_affect_a_queue_pair_in_reset() {
     let mut t = in_state(QpState::Reset);
@@ -638,7 +637,7 @@ fn cq_overrun_does_not_affect_a_queue_pair_in_reset() {
     assert_eq!((t.events(), t.state()), (vec![AsyncEvent::CqErr(SEND_CQ)], QpState::Reset));
 }
 
-/// What was asked for can be read back.
+/// All attributes can be queried.
 #[test]
 fn query_returns_the_attributes() {
     let t = in_state(QpState::Rts);
@@ -662,11 +661,11 @@ fn query_returns_the_attributes() {
 
 // ---- what leaves in which state ----
 
-/// A message of 100 packets from PSN 5 on.
+/// Length of a message of 100 packets from PSN 5 on.
 const LONG: usize = 25_600;
 
-/// Returns whether a queue pair sends, after a change of its state: the rest of a message whose first burst it has sent,
-/// and a message that is posted behind it.
+/// Returns whether a queue pair sends, after a change of its state, the rest of a message with a sent first burst,
+/// and a message posted after it.
 fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2] {
     let mut t = Script::requester(rts_qp_of(qp_type));
     let region = t.region(LONG, 0x90_0000, full_access());
@@ -681,7 +680,7 @@ fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2]
     t.send(2, 8);
     match state {
         QpState::Rts => {}
-        // Only a request that fails leads there.
+        // Only a failed request leads to this state.
         QpState::Sqe => {
             t.memory.deregister(if has_started { &region } else { &t.data });
         }
@@ -695,13 +694,14 @@ fn leaves_after(qp_type: QpType, has_started: bool, state: QpState) -> [bool; 2]
     [!old.is_empty(), !new.is_empty()]
 }
 
-/// QPS-04, QPS-09, QPS-15: RTS sends all, SQD only what has started, and SQE and ERR nothing.
+/// QPS-04, QPS-09, QPS-15: RTS sends all requests, SQD started ones only, and SQE and ERR none.
 #[test]
 fn state_determines_which_requests_are_sent() {
     use QpState::{Err, Rts, Sqd, Sqe};
     use QpType::{Rc, Uc, Ud, XrcIni};
     let (all, connected) = (&[Rc, XrcIni, Uc, Ud], &[Rc, XrcIni, Uc]);
-    // Service, whether a message has started, state: whether that message goes on, and the next one starts.
+    // Transport, whether a message has started, state; whether that message continues, and whether the next one
+    // starts.
     let table: [(&[QpType], bool, QpState, [bool; 2]); 8] = [
         (connected, true, Rts, [true, true]),
         (connected, true, Sqd, [true, false]),

@@ -1,6 +1,6 @@
-//! What `modify_qp` makes of every service, state, next state and attribute: with each needed
-//! attribute missing, and with each other one given. What comes out is `qp_transitions/table.txt`,
-//! which `SNAPSHOTS=write` writes anew, to be read before it is committed.
+//! Results of `modify_qp` for every transport, state, next state and attribute: with each required attribute missing,
+//! and with each other one present. The results are in `qp_transitions/table.txt`, which `SNAPSHOTS=write` writes;
+//! review changes before a commit.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -18,8 +18,8 @@ use softroce::transport::work::{SendOp, SendRequest, Sge, WcOpcode};
 use support::script::{PEER, PEER_QPN, Script, ok, rts_qp_of, target};
 use support::{Link, XRCD, request, sge};
 
-/// QPS-01, QPS-02, QPS-13: each attribute that a step needs is missed by its name, each that it does
-/// not take is refused by its name, and a modification that is refused changes nothing.
+/// QPS-01, QPS-02, QPS-13: errors name each missing required attribute and each superfluous one, and a refused
+/// modification changes nothing.
 #[test]
 fn every_transition_takes_the_attributes_of_the_table() {
     let mut table = String::new();
@@ -44,7 +44,7 @@ fn every_transition_takes_the_attributes_of_the_table() {
     assert_eq!(expected, table);
 }
 
-/// QPS-09: it can be ended, and nothing else happens to it.
+/// QPS-09: only RESET and ERR are permitted, and others change nothing.
 #[test]
 fn refused_transition_while_draining_changes_nothing() {
     for qp_type in [QpType::Rc, QpType::XrcIni] {
@@ -62,7 +62,7 @@ fn refused_transition_while_draining_changes_nothing() {
     }
 }
 
-/// The row of one step.
+/// Returns the row of a transition.
 fn step(qp_type: QpType, from: QpState, to: QpState) -> String {
     let modify = |given| modify(qp_type, from, to, given);
     let needed = match modify(AttrMask::empty()) {
@@ -85,7 +85,7 @@ fn step(qp_type: QpType, from: QpState, to: QpState) -> String {
     for given in attributes().filter(|attribute| !needed.contains(*attribute)) {
         match modify(needed | given) {
             Ok(()) => taken |= given,
-            // The step may have an alternate path, and there is none that could be given.
+            // The transition permits an alternate path, which the device does not support.
             Err(ModifyError::AltPath) => {
                 assert_eq!(given, AttrMask::ALT_PATH);
                 taken |= given;
@@ -105,8 +105,8 @@ fn step(qp_type: QpType, from: QpState, to: QpState) -> String {
     }
 }
 
-/// What a queue pair in this state says to a step with these attributes. If it is refused, nothing has
-/// changed: not in the engine, and no completion, event or packet comes of it.
+/// Returns the result of a transition with these attributes. A refused transition changes nothing in the engine, and
+/// causes no completion, event or packet.
 fn modify(qp_type: QpType, from: QpState, to: QpState, given: AttrMask) -> Result<(), ModifyError> {
     let mut t = in_state(qp_type, from).unwrap();
     let before = inside(&t);
@@ -133,19 +133,19 @@ fn modify(qp_type: QpType, from: QpState, to: QpState, given: AttrMask) -> Resul
     verdict
 }
 
-/// All that the engine has, but for the number of its turns, which grows whatever these do.
+/// Returns the state of the engine without its epoch number, which every call advances.
 fn inside(t: &Script) -> String {
     let all = format!("{:?}", t.engine);
     let parts = all.split("epoch: ");
     parts.map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit())).collect()
 }
 
-/// Every attribute but the state.
+/// Returns every attribute except the state.
 fn attributes() -> impl Iterator<Item = AttrMask> {
     AttrMask::all().difference(AttrMask::STATE).iter()
 }
 
-/// These attributes, with values that are all right.
+/// Returns these attributes with valid values.
 fn attr(from: QpState, to: QpState, given: AttrMask) -> QpAttr {
     let path = AddressVector::to(Gid::from(PEER));
     let flat = FlatAttr {
@@ -174,8 +174,8 @@ fn attr(from: QpState, to: QpState, given: AttrMask) -> QpAttr {
     flat.select((given | AttrMask::STATE).bits()).unwrap()
 }
 
-/// A queue pair in this state with work to lose: receive requests where they may be posted, and sends
-/// that have not left. `None` when the service does not have the state.
+/// Creates a queue pair in this state with receive requests, where permitted, and unsent send requests. `None` when
+/// the transport does not have the state.
 fn in_state(qp_type: QpType, state: QpState) -> Option<Script> {
     let xrcd = (qp_type == QpType::XrcTgt).then_some(XRCD);
     let mut t = Script::reset(Link { xrcd, ..rts_qp_of(qp_type) }, |_| {});

@@ -1,7 +1,7 @@
-//! How fast a reliable connection gets over loss, compared with the best that its protocol allows.
+//! Goodput of a reliable connection under loss, compared with the best that its protocol permits.
 //!
-//! `SNAPSHOTS=write cargo test --test recovery` writes what it measures into `docs/LOSS.md` and the plot
-//! beside it. All times are virtual, so they are the same everywhere.
+//! `SNAPSHOTS=write cargo test --test recovery` writes the measurements to `docs/LOSS.md`, and the plot beside it.
+//! All times are virtual, so they are reproducible.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ const MTU: Mtu = Mtu::Mtu1024;
 /// 262 µs.
 const TIMEOUT: u8 = 6;
 const MESSAGE: usize = 64 << 10;
-/// Requests that are posted at any time.
+/// Number of posted requests at any time.
 const POSTED: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,26 +44,24 @@ impl Traffic {
     const ALL: [Self; 3] = [Self::Send, Self::Write, Self::Read];
 }
 
-/// Bytes of a full packet on the wire: IP, UDP, BTH and ICRC around its payload.
+/// Length of a full packet on the wire, in bytes: IP, UDP, BTH and ICRC around its payload.
 const ON_WIRE: u64 = 28 + 12 + 4 + MTU.bytes() as u64;
 
 fn wire_time(bytes: u64) -> f64 {
     (bytes * 8) as f64 / RATE as f64
 }
 
-/// Bytes a second that the best go-back-N delivers which the protocol allows, at a loss of `p` in each
-/// direction, with `window` packets in flight.
+/// Returns the goodput, in bytes per second, of an ideal go-back-N protocol at a loss of `p` in each direction with
+/// `window` packets in flight.
 ///
-/// A packet takes its time on the wire, `t`, or its share of the round trip if the window is smaller
-/// than that. A lost one is sent again with all that is in flight behind it, so it costs a round trip
-/// `R`: that of the path, or, where the window is larger than the path, the time that a whole window
-/// takes on the wire, for what is sent again waits behind it. The receiver notices with the next packet
-/// that arrives, after `t / (1 - p)` on average.
+/// A packet takes its transmission time `t`, or its share of the round trip if the window is smaller. A lost packet
+/// is retransmitted with all packets in flight behind it, so it costs a round trip `R`: that of the path, or the
+/// transmission time of a whole window if this is longer, because the retransmission queues behind it. The receiver
+/// detects the loss by the next packet that arrives, after `t / (1 - p)` on average.
 ///
-/// That fails with the probability `x` that the NAK is lost, or what it makes the sender send again: a
-/// responder says once that a packet is missing (C9-112, RSP-02), so a timeout `T` must help, which the
-/// protocol forbids to be shorter than what was agreed on (REQ-28). What is sent then, or its answer, is
-/// lost with the probability `x` again:
+/// This fails with the probability `x` that the NAK or the retransmission is lost: a responder sends one NAK per gap
+/// (C9-112, RSP-02), so the requester needs a timeout `T`, which may not be shorter than the configured one (REQ-28).
+/// The retransmission or its response is lost with probability `x` again:
 ///
 /// ```text
 /// time of a packet = t + p × (t / (1 - p) + R + T × (x + x² + …))      x = 1 - (1 - p)²
@@ -79,7 +77,7 @@ fn ideal(p: f64, window: u64) -> f64 {
     MTU.bytes() as f64 / (each + p * recovery)
 }
 
-/// A run of `messages` messages at a loss of `p`. Returns bytes a second.
+/// Returns the goodput of `messages` messages at a loss of `p`, in bytes per second.
 fn goodput(traffic: Traffic, p: f64, setting: Setting, messages: usize) -> f64 {
     let Setting { receive_buffer, keeps } = setting;
     let host = HostConfig { receive_buffer: receive_buffer as usize, ..HostConfig::default() };
@@ -130,24 +128,24 @@ fn goodput(traffic: Traffic, p: f64, setting: Setting, messages: usize) -> f64 {
     (messages * MESSAGE) as f64 / (world.now.as_nanos() as f64 / 1e9)
 }
 
-/// What [`goodput`] is over, and whether the responder keeps what comes behind a lost packet.
+/// Receive buffer of the path, and whether the responder has a reorder buffer.
 #[derive(Clone, Copy)]
 struct Setting {
     receive_buffer: u64,
     keeps: bool,
 }
 
-/// Packets in flight towards a receive buffer, of which three quarters are used and each takes 2560
-/// bytes as the kernel counts, when there are enough to send.
+/// Returns the number of packets in flight towards a receive buffer: three quarters of it are used, with 2560 bytes
+/// per packet as the kernel counts them.
 fn window(receive_buffer: u64) -> u64 {
     let posted = POSTED * MESSAGE / MTU.bytes();
     (receive_buffer / 4 * 3 / 2560).min(posted as u64)
 }
 
-/// How much of the ideal an operation reaches at each loss.
+/// Returns the ratio of goodput to the ideal for an operation at each loss.
 fn curve(traffic: Traffic, setting: Setting, losses: &[f64]) -> Curve {
     let point = |loss: &f64| {
-        // A few hundred losses, or what a twentieth of a second of a good network brings.
+        // Some hundred losses, or a twentieth of a second on a good network.
         let messages = ((400.0 / loss) as usize / (MESSAGE / MTU.bytes())).clamp(100, 1000);
         let found = goodput(traffic, *loss, setting, messages);
         Point { loss: *loss, found, ideal: ideal(*loss, window(setting.receive_buffer)) }
@@ -157,7 +155,7 @@ fn curve(traffic: Traffic, setting: Setting, losses: &[f64]) -> Curve {
     Curve { name, points: losses.iter().map(point).collect() }
 }
 
-/// The same of all operations, with a responder that drops what comes behind a lost packet.
+/// Returns the curves of all operations, with a responder without a reorder buffer.
 fn curves(receive_buffer: u64, losses: &[f64]) -> Vec<Curve> {
     let setting = Setting { receive_buffer, keeps: false };
     Traffic::ALL.map(|traffic| curve(traffic, setting, losses)).into()
@@ -172,7 +170,7 @@ fn are_near_the_ideal(curves: &[Curve]) {
     }
 }
 
-/// The receive buffer that every socket has holds a little more than a round trip of this path takes.
+/// The default receive buffer holds slightly more than a round trip of this path.
 #[test]
 fn goodput_under_loss_is_near_an_ideal_go_back_n() {
     let losses = [0.0001, 0.001, 0.01, 0.1];
@@ -187,14 +185,14 @@ fn goodput_under_loss_is_near_an_ideal_go_back_n() {
     are_near_the_ideal(&curves);
 }
 
-/// What is in flight then takes several round trips.
+/// The packets in flight then take several round trips.
 #[test]
 fn goodput_under_loss_is_near_ideal_with_a_large_window() {
     are_near_the_ideal(&curves(1 << 20, &[0.001, 0.01]));
 }
 
-/// A receive buffer bears a thousand packets, the path holds 36, and each loss costs what is in flight: twice
-/// as much gets through as would if that were always all that may be.
+/// The receive buffer holds a thousand packets, the path 36, and each loss costs all packets in flight. The
+/// congestion window doubles the goodput compared with a full window.
 #[test]
 fn congestion_window_doubles_goodput_with_large_windows() {
     for traffic in [Traffic::Send, Traffic::Write] {
@@ -205,8 +203,7 @@ fn congestion_window_doubles_goodput_with_large_windows() {
     }
 }
 
-/// Where windows are large, and what comes behind a lost packet is kept: requests by the responder, and answers by
-/// the requester.
+/// With large windows and reorder buffers: the responder buffers requests, and the requester responses.
 #[test]
 fn selective_retransmission_costs_one_packet_per_loss() {
     for traffic in [Traffic::Send, Traffic::Write, Traffic::Read] {
@@ -219,7 +216,7 @@ fn selective_retransmission_costs_one_packet_per_loss() {
     }
 }
 
-/// Nobody misses the last packet, so its timeout is what it costs, and the way there and back.
+/// No later packet reveals the loss of the last one, so it costs a timeout and a round trip.
 #[test]
 fn lost_last_packet_costs_one_timeout() {
     for traffic in Traffic::ALL {
@@ -255,7 +252,7 @@ fn lost_last_packet_costs_one_timeout() {
         let timeout = 4096 << 10;
         let (whole, lost) = (took(false), took(true));
         let more = lost - whole;
-        // It runs from the last progress, at most a round trip of 10 µs after what was lost has left.
+        // The timer starts at the last progress, at most a round trip of 10 µs after the lost packet was sent.
         assert!((timeout..timeout + 20_000).contains(&more), "{traffic:?}: {whole} and {lost} ns");
     }
 }

@@ -1,7 +1,7 @@
-//! Long life: objects that come and go by the thousand, and peers that are killed, leave nothing behind.
+//! Soak tests: thousands of created and destroyed objects, and killed peers, leak nothing.
 //!
-//! `tools/soak.sh` runs these tests. `SOAK_SECONDS` says how long one takes, `SOAK_KILLS` how many peers are killed,
-//! and `SOAK_SEED` when.
+//! `tools/soak.sh` runs these tests. `SOAK_SECONDS` is the duration of one test, `SOAK_KILLS` the number of killed
+//! peers, and `SOAK_SEED` determines when they are killed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -38,10 +38,10 @@ use softroce::port::PortKind;
 use softroce::runtime::now;
 use softroce::verbs::*;
 
-/// Addresses of devices that come and go. Each is opened again and again.
+/// Number of addresses of short-lived devices, which are opened repeatedly.
 const ADDRESSES: usize = 128;
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
@@ -58,10 +58,10 @@ fn places(addresses: &[IpAddr]) -> Places {
     Places::new(addresses.iter().filter_map(is_v4).collect::<Vec<Ipv4Addr>>(), [])
 }
 
-/// Sockets of connected flows: a device has up to eight, and two live through a test.
+/// Sockets of connected flows: a device has up to eight, and two devices live through a test.
 const FLOW_SOCKETS: i64 = 16;
 
-/// The figures with no device open, when no socket may be left.
+/// Returns the measurements without an open device, when no socket may be open.
 fn census_of_none(places: &Places, via: &PortKind) -> Census {
     let mut census = census(places, via);
     for figure in &mut census {
@@ -72,12 +72,12 @@ fn census_of_none(places: &Places, via: &PortKind) -> Census {
     census
 }
 
-/// All figures of this process.
+/// Returns all measurements of this process.
 fn census(places: &Places, via: &PortKind) -> Census {
     let [blocks, bytes] = heap::held();
     let mut census = of_this_process();
     census.push(Figure { name: "heap blocks", tolerance: 400, value: blocks });
-    // The numbers of destroyed queue pairs rest for ten seconds.
+    // The numbers of destroyed queue pairs are reserved for ten seconds.
     census.push(Figure { name: "heap KiB", tolerance: 2 << 10, value: bytes >> 10 });
     census.extend(places.census());
     for figure in &mut census {
@@ -86,7 +86,7 @@ fn census(places: &Places, via: &PortKind) -> Census {
         }
     }
     if *via == PortKind::Shm {
-        // Connections to devices that have gone are removed within a tenth of a second, when another is looked for.
+        // Connections to closed devices are removed within a tenth of a second, at the next lookup.
         let of_connections =
             |figure: &&mut Figure| matches!(figure.name, "descriptors" | "abstract names");
         census.iter_mut().filter(of_connections).for_each(|figure| figure.tolerance = 24);
@@ -94,7 +94,8 @@ fn census(places: &Places, via: &PortKind) -> Census {
     census
 }
 
-/// The figures when they are as they were, or at last: a device's thread takes a moment to see what has gone.
+/// Returns the measurements when they equal those before, or after a limit: the device's thread needs a moment to
+/// clean up.
 fn settled(places: &Places, via: &PortKind, before: &Census) -> Census {
     let start = now();
     loop {
@@ -106,7 +107,7 @@ fn settled(places: &Places, via: &PortKind, before: &Census) -> Census {
     }
 }
 
-/// Runs rounds for a time and prints the figures.
+/// Runs rounds for a time, and prints the measurements.
 fn soak(via: &PortKind, time: Duration) {
     let addresses = addresses(2 + ADDRESSES);
     let places = places(&addresses);
@@ -116,7 +117,7 @@ fn soak(via: &PortKind, time: Duration) {
     let mut churn = Churn::new(via.clone(), &addresses);
     let start = now();
     let mut censuses = Censuses::default();
-    // Until each address has been used, and a tenth of the time has gone by.
+    // Until each address has been used, and a tenth of the time has passed.
     while churn.rounds * 4 < 256 || now() - start < time / 10 {
         churn.round();
     }
@@ -147,7 +148,7 @@ fn created_and_destroyed_objects_leak_nothing() {
     }
 }
 
-/// Connects as many queue pairs as have a device open all sockets that it sends from: 64.
+/// Connects as many queue pairs as a device has sending sockets: 64.
 fn fill_source_ports(ctx: &Context) {
     let (pd, cq) = (ctx.alloc_pd(), ctx.create_cq(1, None).unwrap());
     for _ in 0..400 {
@@ -156,7 +157,7 @@ fn fill_source_ports(ctx: &Context) {
     }
 }
 
-/// The test that is a peer.
+/// Test that runs a peer.
 const PEER: &str = "peer";
 
 #[test]
@@ -183,7 +184,7 @@ fn killed_peers_leak_nothing_in_the_survivor() {
                 connected += 1;
             }
         };
-        // It opens as many sockets to send from as it ever will.
+        // It opens its maximum number of sending sockets.
         fill_source_ports(&hub);
         for number in 0..at.len() as u64 {
             kill(number, Duration::from_millis(100));

@@ -1,8 +1,8 @@
-//! Shared receive queues: what a queue pair takes from one and what it leaves there, limits and
-//! events, packet by packet and with several queue pairs at one queue.
+//! Shared receive queues: taken and remaining requests, limits and events, packet by packet and with several queue
+//! pairs.
 //!
-//! In the scripts a queue pair expects PSN 5 first, the path MTU is 256, and `va=0x1000 rkey=mem` is
-//! 64 KiB that the peer may write.
+//! The queue pair of a script expects PSN 5 first, the path MTU is 256, and `va=0x1000 rkey=mem` is 64 KiB that the
+//! peer may write.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,7 +21,7 @@ use support::{Link, PD, World, full_access, line, pattern, qp_init, receive, sge
 
 const RECV: WcOpcode = WcOpcode::Recv;
 
-/// A script whose queue pair takes from a shared queue of 8 requests.
+/// Creates a script with a queue pair that uses a shared receive queue of 8 requests.
 fn rc() -> Script {
     Script::sharing(rts_qp(), 8)
 }
@@ -39,7 +39,7 @@ fn set_limit(t: &mut Script, limit: u32) {
     t.engine.modify_srq(srqn(t), modify).unwrap();
 }
 
-/// A message of one packet is taken, into the request `wr_id`.
+/// Checks that a message of one packet takes the request `wr_id`.
 #[track_caller]
 fn takes(t: &mut Script, psn: u32, wr_id: u64) {
     t.rx(0, &format!("SEND_ONLY psn={psn} len=8"));
@@ -93,7 +93,7 @@ fn message_in_progress_occupies_its_place_in_a_full_queue() {
     assert_eq!(t.post_recv_sges(&[]), Ok(3));
 }
 
-/// MR-11: the requests' memory is that of the queue's domain, not of the queue pair's.
+/// MR-11: the memory of requests belongs to the domain of the queue, not of the queue pair.
 #[test]
 fn srq_memory_belongs_to_the_domain_of_the_queue() {
     let mut t = Script::reset(rts_qp(), |_| {});
@@ -142,7 +142,7 @@ fn srq_limit_event_is_reported_once() {
     assert_eq!(t.events(), event);
 }
 
-/// RSP-45: with the first packet of a message, long before its completion.
+/// RSP-45: the first packet of a message takes the request, long before the completion.
 #[test]
 fn first_packet_takes_the_request() {
     let mut t = rc();
@@ -154,7 +154,7 @@ fn first_packet_takes_the_request() {
     assert_eq!((t.recvs().len(), t.events()), (1, vec![]));
 }
 
-/// RSP-45: it is the fall that is told.
+/// RSP-45: only a decrease triggers the event.
 #[test]
 fn limit_above_the_number_of_requests_is_reported_at_the_next_taken_one() {
     let mut t = rc();
@@ -192,7 +192,7 @@ fn err_leaves_the_requests_in_the_srq_and_reports_last_wqe_once() {
     takes(&mut t, 5, 1);
 }
 
-/// QPS-04, QPS-11: its own request ends before the event says that none is left.
+/// QPS-04, QPS-11: its own request completes before the event.
 #[test]
 fn err_flushes_the_request_of_the_message_in_progress() {
     let mut t = rc();
@@ -236,7 +236,7 @@ fn message_that_is_too_long_ends_its_request() {
     assert_eq!(t.events(), [AsyncEvent::QpLastWqeReached(t.qpn)]);
 }
 
-/// QPS-03: nothing completes, and nothing is lost.
+/// QPS-03: no request completes, and none is lost.
 #[test]
 fn reset_returns_the_request_of_the_message_in_progress() {
     for qp_type in [QpType::Rc, QpType::Uc] {
@@ -316,7 +316,7 @@ fn srq_resizes_down_to_its_requests() {
 
 // ---- UC and UD ----
 
-/// UC-02: what was taken from a shared queue ends with an error, and the queue pair goes on.
+/// UC-02: a request taken from a shared queue ends with an error, and the queue pair continues.
 #[test]
 fn abandoned_uc_message_ends_its_request() {
     for packet in [
@@ -359,7 +359,7 @@ fn uc_message_that_is_too_long_ends_its_request() {
     takes(&mut t, 6, 2);
 }
 
-/// UD-05, of a shared queue.
+/// UD-05, with a shared queue.
 #[test]
 fn ud_message_that_is_too_long_ends_its_request() {
     let mut t = of(QpType::Ud);
@@ -406,7 +406,7 @@ struct Sharing {
     posted: u64,
 }
 
-/// Bytes of a request.
+/// Length of a request in bytes.
 const ROOM: usize = 2048;
 
 impl Sharing {
@@ -442,7 +442,7 @@ impl Sharing {
         }
     }
 
-    /// A packet for one of them; the requests that completed, each with its queue pair's index.
+    /// Delivers a packet to a queue pair, and returns the completed requests with their queue pair's index.
     fn rx(&mut self, qp: usize, line: &str) -> Vec<(usize, u64, WcStatus)> {
         let (qpn, to) = (self.qps[qp], self.world.nodes[0].ip);
         let bytes = line::datagram(line, qpn);
@@ -460,7 +460,7 @@ impl Sharing {
 
 const OK: WcStatus = WcStatus::Success;
 
-/// Whoever comes first is served first, whichever queue pair it is.
+/// The first message takes the first request, regardless of its queue pair.
 #[test]
 fn messages_take_srq_requests_in_order_of_their_first_packets() {
     let mut s = Sharing::new(3);
@@ -476,14 +476,14 @@ fn messages_take_srq_requests_in_order_of_their_first_packets() {
     assert_eq!(bytes, [pattern(5, 1024), pattern(6, 8)].concat());
 }
 
-/// A queue pair cannot hoard: it holds the request of the message that is arriving, whatever else is
-/// sent to it, and the others have the rest.
+/// A queue pair cannot take more than the request of the message in progress, whatever it receives; the other queue
+/// pairs use the rest.
 #[test]
 fn queue_pair_with_a_stalled_message_holds_one_request() {
     let mut s = Sharing::new(3);
     s.post(4);
     assert_eq!(s.rx(0, "SEND_FIRST psn=5 len=1024"), []);
-    // Behind a gap it takes nothing.
+    // A message behind a gap takes no request.
     for psn in 7..20 {
         assert_eq!(s.rx(0, &format!("SEND_ONLY psn={psn} len=8")), []);
     }
@@ -492,7 +492,7 @@ fn queue_pair_with_a_stalled_message_holds_one_request() {
     assert_eq!(s.rx(1, "SEND_ONLY psn=6 len=8"), [(1, 4, OK)]);
 }
 
-/// Who was sent away has no claim: the next request is for who comes first.
+/// A message after an RNR NAK has no reservation: the next message takes the next request.
 #[test]
 fn rnr_nak_reserves_no_request() {
     let mut s = Sharing::new(2);

@@ -1,4 +1,4 @@
-//! When a reliable connection waits, for how long, and when it gives up: to the nanosecond of virtual time.
+//! Timers and retries of a reliable connection, to the nanosecond of virtual time.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -15,11 +15,11 @@ use softroce::transport::work::{SendOp, WcStatus};
 use support::choice::Choice;
 use support::{Link, World, full_access, remote, request, sge};
 
-/// One way, without anything in between.
+/// One-way delay.
 const DELAY: Duration = Duration::from_micros(5);
 const AREA: usize = 64 << 10;
 
-/// Two hosts with a region each, and what the first one sends.
+/// Creates two hosts with a region each, and the network between them.
 fn start(seed: u64, delay: Duration, link: &Link) -> (World, [Qpn; 2], [Arc<Region>; 2]) {
     let mut world = World::new(seed, 2);
     world.network.set_conditions(Conditions { delay, ..Conditions::default() });
@@ -28,7 +28,7 @@ fn start(seed: u64, delay: Duration, link: &Link) -> (World, [Qpn; 2], [Arc<Regi
     (world, qps, regions)
 }
 
-/// An operation of `len` bytes, of any kind that takes no receive request.
+/// Returns a random operation of `len` bytes that takes no receive request.
 fn some_op(choice: &mut Choice, there: &Region, len: usize) -> (SendOp, usize) {
     match choice.below(3) {
         0 => (SendOp::Write { to: remote(there, 0) }, len),
@@ -37,8 +37,8 @@ fn some_op(choice: &mut Choice, there: &Region, len: usize) -> (SendOp, usize) {
     }
 }
 
-/// REQ-28, REQ-29: a peer that is cut off in the middle of anything, in one direction or both, is given
-/// up after `k + 1` timeouts from the last that was heard of it, and no later than the protocol allows.
+/// REQ-28, REQ-29: after a network cut in one or both directions, the request fails `k + 1` timeouts after the last
+/// progress, within the bounds of the specification.
 #[test]
 fn unreachable_peer_fails_the_request_within_the_specified_time() {
     let mut in_traffic = 0;
@@ -84,7 +84,7 @@ fn unreachable_peer_fails_the_request_within_the_specified_time() {
             continue;
         };
         assert_eq!(end.status, WcStatus::RetryExcErr, "seed {seed}");
-        // What was sent before the cut still arrives; what is cut is seen, and does not.
+        // Packets sent before the cut still arrive; later ones are dropped.
         let last = if ways == 1 { *answers.lock().unwrap() } else { before };
         let interval = AckTimeout::new(timeout).unwrap().interval().unwrap();
         let took = world.now.since(last);
@@ -96,7 +96,7 @@ fn unreachable_peer_fails_the_request_within_the_specified_time() {
     assert!(in_traffic > 150, "{in_traffic}");
 }
 
-/// REQ-23, REQ-24: every code of the table is waited for, to the nanosecond, as often as the budget says.
+/// REQ-23, REQ-24: the requester waits for every code of the table to the nanosecond, as often as rnr_retry permits.
 #[test]
 fn rnr_retry_follows_the_rnr_timer() {
     for code in 0..32 {
@@ -123,13 +123,13 @@ fn rnr_retry_follows_the_rnr_timer() {
             let expected: Vec<_> =
                 (0..=rnr_retry).map(|n| Instant::ZERO + each * u32::from(n)).collect();
             assert_eq!(*log.lock().unwrap(), expected, "code {code}");
-            // The last NAK ends it as soon as it arrives.
+            // The last NAK fails the request immediately.
             assert_eq!(world.now, *expected.last().unwrap() + 2 * DELAY, "code {code}");
         }
     }
 }
 
-/// REQ-23: a receive request that comes in time is taken at the next try, and no sooner.
+/// REQ-23: a receive request posted in time is taken at the next retry.
 #[test]
 fn receive_posted_during_the_rnr_timer_is_taken_at_the_retry() {
     for code in [1, 12, 20, 31, 0] {
@@ -148,8 +148,7 @@ fn receive_posted_during_the_rnr_timer_is_taken_at_the_retry() {
     }
 }
 
-/// REQ-28: on a path that takes nearly the whole timeout, and always the same time, nothing is sent
-/// twice.
+/// REQ-28: no packet is retransmitted on a path with a constant delay of nearly the timeout.
 #[test]
 fn constant_delay_causes_no_spurious_retransmission() {
     for seed in 0..200 {

@@ -1,7 +1,6 @@
-//! The UC receiver, packet by packet: a message arrives whole or not at all, and nobody is told.
+//! The UC receiver, packet by packet: a message arrives complete or not at all, without a response.
 //!
-//! It expects PSN 5 first, the path MTU is 256, and `va=0x1000 rkey=mem` is 64 KiB that the peer may
-//! write.
+//! It expects PSN 5 first, the path MTU is 256, and `va=0x1000 rkey=mem` is 64 KiB that the peer may write.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -21,7 +20,7 @@ fn uc() -> Link {
     rts_qp_of(QpType::Uc)
 }
 
-/// A message of one packet is taken, into the oldest receive that is left: `wr_id`.
+/// Checks that a message of one packet takes the oldest receive, `wr_id`.
 #[track_caller]
 fn takes(t: &mut Script, psn: u32, wr_id: u64) {
     t.rx(0, &format!("SEND_ONLY psn={psn} len=8"));
@@ -31,7 +30,7 @@ fn takes(t: &mut Script, psn: u32, wr_id: u64) {
 
 // ---- messages ----
 
-/// PKT-19: payloads of the packets one after the other.
+/// PKT-19: payloads of consecutive packets.
 #[test]
 fn message_completes_with_its_last_packet() {
     let mut t = Script::responder(uc());
@@ -81,7 +80,7 @@ fn write_with_immediate_takes_a_receive_at_its_end_and_writes_nothing_to_it() {
     assert_eq!(t.received(1, 600), [0; 600]);
 }
 
-/// RSP-27: of a WRITE of no bytes neither key nor address is looked at.
+/// RSP-27: the key and address of an empty WRITE are not checked.
 #[test]
 fn empty_messages_arrive() {
     let mut t = Script::responder(uc());
@@ -95,7 +94,7 @@ fn empty_messages_arrive() {
     assert_eq!(t.dropped(DropReason::Refused), 0);
 }
 
-/// REQ-02: from the other side.
+/// REQ-02: at the receiver.
 #[test]
 fn psn_wraps_within_a_message() {
     let mut t = Script::responder(Link { psn: [5, 0xff_fffe], ..uc() });
@@ -124,7 +123,7 @@ fn merged_packets_are_processed_one_by_one() {
 
 // ---- nobody is told ----
 
-/// UC-01: not even who asks for it, as kernel rxe did until 2024.
+/// UC-01: not even with AckReq set, unlike kernel rxe until 2024.
 #[test]
 fn receiver_sends_no_response() {
     let mut t = Script::responder(uc());
@@ -163,7 +162,7 @@ fn psn_gap_drops_the_rest_of_the_message_and_frees_its_receive() {
     takes(&mut t, 10, 1);
 }
 
-/// UC-02: the LAST is missing, and the next message is where it would be.
+/// UC-02: the LAST is missing, and the next message starts.
 #[test]
 fn message_without_last_packet_is_replaced_by_the_next() {
     for next in ["SEND_ONLY psn=8 len=8", "SEND_ONLY psn=7 len=8"] {
@@ -176,14 +175,14 @@ fn message_without_last_packet_is_replaced_by_the_next() {
     }
 }
 
-/// UC-02: the end of one message and the beginning of the next are missing. Their packets fit each
-/// other but for their numbers.
+/// UC-02: the end of one message and the start of the next are missing. The remaining packets match except for their
+/// PSNs.
 #[test]
 fn parts_of_two_messages_are_not_combined() {
     let mut t = Script::responder(uc());
     t.post_recv(1100);
     t.rx(0, "SEND_FIRST psn=5 len=256");
-    // 6 was its LAST, 7 the FIRST of this one.
+    // 6 was the LAST of the message before, 7 the FIRST of this one.
     t.rx(0, "SEND_LAST psn=8 len=256");
     t.rx(0, "WRITE_FIRST psn=9 va=0x1000 rkey=mem dmalen=512 len=256");
     t.rx(0, "WRITE_LAST_IMM psn=12 imm=0x00000001 len=256");
@@ -191,7 +190,7 @@ fn parts_of_two_messages_are_not_combined() {
     takes(&mut t, 13, 1);
 }
 
-/// UC-03: ahead, behind, and across the end of the circle.
+/// UC-03: ahead, behind, and across the wrap of the PSN.
 #[test]
 fn first_packet_with_an_unexpected_psn_starts_a_message() {
     let mut t = Script::responder(uc());
@@ -226,7 +225,7 @@ fn packets_without_a_first_are_dropped() {
 
 // ---- copies ----
 
-/// The network may send a packet twice; it is no message of its own.
+/// The network may duplicate a packet, which is not a new message.
 #[test]
 fn duplicate_message_is_dropped() {
     let mut t = Script::responder(uc());
@@ -241,7 +240,7 @@ fn duplicate_message_is_dropped() {
     assert_eq!(t.engine.counters().out_of_sequence, 0);
 }
 
-/// Nor does it end the message that it belongs to, or the one after that.
+/// A duplicate does not end its message or the next one.
 #[test]
 fn duplicate_packet_does_not_affect_a_message() {
     let mut t = Script::responder(uc());
@@ -260,7 +259,7 @@ fn duplicate_packet_does_not_affect_a_message() {
     assert_eq!(t.dropped(DropReason::StaleDuplicate), 8);
 }
 
-/// UC-03: one that was overtaken is late, and no copy.
+/// UC-03: a reordered message is late, not a duplicate.
 #[test]
 fn reordered_message_is_received_once() {
     let mut t = Script::responder(uc());
@@ -276,7 +275,7 @@ fn reordered_message_is_received_once() {
     takes(&mut t, 8, 4);
 }
 
-/// UC-02: a packet that was overtaken comes too late for its message.
+/// UC-02: a reordered packet arrives too late for its message.
 #[test]
 fn message_with_reordered_packets_is_dropped() {
     let mut t = Script::responder(uc());
@@ -306,7 +305,7 @@ fn message_without_a_receive_is_dropped_and_the_next_received() {
     assert_eq!(t.state(), QpState::Rts);
 }
 
-/// UC-05: a WRITE with immediate data misses it at its end.
+/// UC-05: a WRITE with immediate data needs a receive at its end.
 #[test]
 fn write_with_immediate_without_a_receive_is_dropped() {
     let mut t = Script::responder(uc());
@@ -317,7 +316,7 @@ fn write_with_immediate_without_a_receive_is_dropped() {
     takes(&mut t, 7, 1);
 }
 
-/// UC-06: unknown, another's, too far, without the right; the receiver is told as little as the peer.
+/// UC-06: unknown key, key of another domain, out of bounds, missing rights; neither side receives an error.
 #[test]
 fn forbidden_write_is_dropped_silently() {
     let mut t = Script::responder(uc());
@@ -345,7 +344,7 @@ fn forbidden_write_is_dropped_silently() {
     takes(&mut t, psn, 1);
 }
 
-/// UC-06: of a long one the first packet is refused, and the rest belongs to nothing.
+/// UC-06: the first packet of a long WRITE is refused, so the others have no first packet.
 #[test]
 fn rest_of_a_refused_write_is_dropped() {
     let mut t = Script::responder(Link { access: Access::REMOTE_READ, ..uc() });
@@ -359,7 +358,7 @@ fn rest_of_a_refused_write_is_dropped() {
     takes(&mut t, 8, 1);
 }
 
-/// UC-06: the region goes while a WRITE arrives.
+/// UC-06: the region is deregistered during a WRITE.
 #[test]
 fn write_into_deregistered_memory_ends() {
     let mut t = Script::responder(uc());
@@ -374,8 +373,8 @@ fn write_into_deregistered_memory_ends() {
     takes(&mut t, 8, 1);
 }
 
-/// §4.6: lengths that contradict position, path MTU or RETH. Each is dropped with its message, and
-/// the next one is taken.
+/// §4.6: lengths that contradict position, path MTU or RETH. Each packet is dropped with its message, and the next
+/// message is received.
 #[test]
 fn message_with_a_wrong_length_is_dropped() {
     let cases: &[&[&str]] = &[
@@ -409,7 +408,7 @@ fn message_with_a_wrong_length_is_dropped() {
     }
 }
 
-/// The receive is too short; it waits for a message that fits.
+/// The receive is too short, and stays posted for a message that fits.
 #[test]
 fn message_longer_than_its_receive_is_dropped() {
     let mut t = Script::responder(uc());
@@ -422,7 +421,7 @@ fn message_longer_than_its_receive_is_dropped() {
     assert_eq!(t.recvs(), [ok(1, RECV, 300)]);
 }
 
-/// §4.6: only what comes next may come.
+/// §4.6: only the next packet of the message may follow.
 #[test]
 fn packet_of_another_message_ends_the_one_in_progress() {
     for (line, drops) in [
@@ -449,7 +448,7 @@ fn packet_of_another_message_ends_the_one_in_progress() {
     takes(&mut t, 8, 1);
 }
 
-/// Opcodes that UC has not: reserved ones, and those of other services.
+/// Unassigned opcodes, and opcodes of other transports.
 #[test]
 fn opcode_of_another_transport_is_dropped() {
     let mut t = Script::responder(uc());
@@ -477,7 +476,7 @@ fn opcode_of_another_transport_is_dropped() {
     takes(&mut t, 5, 1);
 }
 
-/// It notifies of congestion, and has no place in the order of the others.
+/// A CNP is not part of the sequence.
 #[test]
 fn cnp_is_counted_and_changes_nothing() {
     let mut t = Script::responder(uc());
@@ -492,7 +491,7 @@ fn cnp_is_counted_and_changes_nothing() {
 
 // ---- memory of our own ----
 
-/// A receive that cannot be written to would swallow every message: it fails, and all is flushed.
+/// A receive without write access would discard every message, so the queue pair fails and flushes all requests.
 #[test]
 fn receive_with_invalid_memory_fails_the_queue_pair() {
     let mut t = Script::responder(uc());
@@ -506,7 +505,7 @@ fn receive_with_invalid_memory_fails_the_queue_pair() {
     t.quiet(1000);
 }
 
-/// The same when it is deregistered while a message arrives.
+/// The memory is deregistered during a message.
 #[test]
 fn receive_with_deregistered_memory_fails_the_queue_pair() {
     let mut t = Script::responder(uc());
@@ -519,7 +518,7 @@ fn receive_with_deregistered_memory_fails_the_queue_pair() {
     assert_eq!(t.state(), QpState::Err);
 }
 
-/// QPS-04: a message that is arriving has taken the oldest receive.
+/// QPS-04: the message in progress has taken the oldest receive.
 #[test]
 fn err_flushes_the_receive_of_the_message_in_progress_first() {
     let mut t = Script::responder(uc());
@@ -532,7 +531,7 @@ fn err_flushes_the_receive_of_the_message_in_progress_first() {
     assert_eq!(t.dropped(DropReason::QpState), 1);
 }
 
-/// A receive queue holds what it was made for, the one taken by a message included.
+/// The depth of a receive queue includes the request of the message in progress.
 #[test]
 fn abandoned_messages_occupy_no_receive() {
     let mut link = uc();

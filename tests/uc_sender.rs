@@ -1,6 +1,6 @@
-//! The UC sender, packet by packet: a request is complete when its last packet has left.
+//! The UC sender, packet by packet: a request completes when its last packet is sent.
 //!
-//! It starts with PSN 5, and the path MTU is 256.
+//! The first PSN is 5, and the path MTU is 256.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -23,7 +23,7 @@ fn uc() -> Link {
     rts_qp_of(QpType::Uc)
 }
 
-/// §4.6: nothing is waited for.
+/// §4.6: without waiting for a response.
 #[test]
 fn request_completes_when_it_is_sent() {
     let mut t = Script::requester(uc());
@@ -83,7 +83,7 @@ fn psn_wraps_within_a_message() {
     assert_eq!(t.sends(), [ok(1, SEND, 600), ok(2, SEND, 1)]);
 }
 
-/// REQ-41: the conventions of each packet that leaves say where the bit may stand.
+/// REQ-41: the conventions for every packet define the place of the solicited bit.
 #[test]
 fn solicited_bit_is_set_in_the_last_packet_only() {
     let mut t = Script::requester(uc());
@@ -123,13 +123,13 @@ fn inline_data_is_copied_when_posted() {
     assert_eq!(t.sends(), [ok(1, SEND, 200)]);
 }
 
-/// Small messages share a burst, and a queue is as long as it was made.
+/// Small messages share a burst, and the queue has its requested depth.
 #[test]
 fn send_queue_is_free_after_all_packets_left() {
     let mut t = Script::requester(uc());
     let capacity = t.link.cap.max_send_wr as usize;
     for round in 0..3 {
-        // Time enough for the peer's receive buffer to be empty again.
+        // Long enough for the peer's receive buffer to be empty.
         t.at(round * 1000);
         for wr_id in 0..capacity as u64 {
             t.send(wr_id, 8);
@@ -160,7 +160,7 @@ fn operations_with_a_response_are_refused() {
     t.quiet(1000);
 }
 
-/// §4.6: what UC could be told, it does not listen to.
+/// §4.6: UC ignores responses.
 #[test]
 fn responses_are_dropped() {
     let mut t = Script::requester(uc());
@@ -203,7 +203,7 @@ fn request_with_invalid_memory_leads_to_sqe() {
     assert_eq!(t.sends(), [ok(5, SEND, 8)]);
 }
 
-/// Half of the message has left; the peer will miss the rest, and it has no completion as success.
+/// Half of the message was sent; the peer misses the rest, and the request must not succeed.
 #[test]
 fn request_with_deregistered_memory_fails() {
     let mut t = Script::requester(uc());
@@ -216,7 +216,8 @@ fn request_with_deregistered_memory_fails() {
     assert_eq!(t.sends(), [failed(1, WcStatus::LocProtErr)]);
     assert_eq!(t.state(), QpState::Sqe);
 
-    // The next message begins with a number that the peer does not expect, so it is no MIDDLE's next.
+    // The PSN of the next message does not follow that of the last MIDDLE, so the receiver does not continue the
+    // message with it.
     t.modify(QpAttr::to(QpState::Rts)).unwrap();
     t.send(2, 8);
     t.tx(1000, "SEND_ONLY psn=4101 len=8");
@@ -242,7 +243,7 @@ fn rts_resumes_a_queue_pair_that_failed_in_sqd() {
     assert_eq!((t.sends(), t.events()), (vec![ok(2, SEND, 8)], vec![]));
 }
 
-/// QPS-09: what has begun is sent to its end, and the rest is held.
+/// QPS-09: a started message is finished, and the others are held.
 #[test]
 fn uc_sqd_finishes_a_started_message() {
     let mut t = Script::requester(uc());
@@ -272,7 +273,7 @@ fn err_flushes_unsent_requests() {
     t.quiet(1_000_000);
 }
 
-/// Regions that may be read by nobody else are good enough to send from.
+/// Sends need no access rights of the region.
 #[test]
 fn sends_need_no_access_rights() {
     let mut t = Script::requester(uc());

@@ -1,6 +1,6 @@
-//! UD, packet by packet: one packet a message, to and from anybody who has the key.
+//! UD, packet by packet: one packet per message, between any queue pairs with the same queue key.
 //!
-//! The queue pair's key is 0x1234, the port's MTU 256, and PSN 5 comes first, which nobody looks at.
+//! The queue key is 0x1234, the port's MTU 256, and the first PSN is 5, which receivers ignore.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -26,23 +26,23 @@ use support::{pattern, request, sge};
 const SEND: WcOpcode = WcOpcode::Send;
 const STRANGER: Qpn = Qpn::new(0xabcdef);
 
-/// A queue pair in RTS.
+/// Creates a queue pair in RTS.
 fn ud() -> Script {
     Script::with(rts_qp_of(QpType::Ud), |config| config.active_mtu = Mtu::Mtu256)
 }
 
-/// The completion of a message of `len` bytes, and their 40 bytes, from [`PEER_QPN`].
+/// Returns the completion of a message of `len` bytes and the 40 bytes before it, from [`PEER_QPN`].
 fn came(wr_id: u64, len: u32) -> Completion {
     let ip_version = Some(IpVersion::V4);
     Completion { source_qp: Some(PEER_QPN), ip_version, ..ok(wr_id, WcOpcode::Recv, 40 + len) }
 }
 
-/// A line of a message from [`PEER_QPN`] with the right key.
+/// Returns a message from [`PEER_QPN`] with the right queue key.
 fn message(psn: u32, len: usize) -> String {
     format!("SEND_ONLY psn={psn} qkey=0x00001234 srcqp={PEER_QPN} len={len}")
 }
 
-/// A message is taken, into the oldest receive that is left: `wr_id`.
+/// Checks that a message takes the oldest receive, `wr_id`.
 #[track_caller]
 fn takes(t: &mut Script, psn: u32, wr_id: u64) {
     t.rx(0, &message(psn, 8));
@@ -100,7 +100,7 @@ fn ud_receiver_ignores_the_psn() {
     assert_eq!((counters.out_of_sequence, counters.duplicate_requests), (0, 0));
 }
 
-/// §4.7: nothing is answered, whether or not it is asked for.
+/// §4.7: there is no response, with or without AckReq.
 #[test]
 fn receiver_sends_no_response() {
     let mut t = ud();
@@ -136,14 +136,14 @@ fn stream_reports_before_it_exhausts_the_receives() {
     };
     assert!(!stream(&mut t, 63));
     assert!(stream(&mut t, 1));
-    // Who posts is there, and need not be waited for.
+    // After a post, the application has polled recently, so no pause is necessary.
     t.post_recv(100);
     assert!(!t.engine.is_short_of_receives());
     assert!(!stream(&mut t, 10));
     assert_eq!(t.recvs().len(), 74);
 }
 
-/// UD-05: the 40 bytes count, and the receive waits for a message that fits.
+/// UD-05: the 40 bytes count, and the receive stays posted for a message that fits.
 #[test]
 fn message_longer_than_its_receive_is_dropped() {
     let mut t = ud();
@@ -160,7 +160,7 @@ fn message_longer_than_its_receive_is_dropped() {
     assert_eq!((t.recvs(), t.dropped(DropReason::Refused)), (vec![], 2), "it is in front");
 }
 
-/// A message of no bytes fills 40.
+/// An empty message fills 40 bytes.
 #[test]
 fn receive_of_40_bytes_takes_an_empty_message() {
     let mut t = ud();
@@ -172,7 +172,7 @@ fn receive_of_40_bytes_takes_an_empty_message() {
     assert_eq!((t.recvs(), t.dropped(DropReason::Refused)), (vec![], 1));
 }
 
-/// UD-08 from the other side
+/// UD-08, at the receiver.
 #[test]
 fn message_longer_than_the_mtu_is_dropped() {
     let mut t = ud();
@@ -183,7 +183,7 @@ fn message_longer_than_the_mtu_is_dropped() {
     assert_eq!(t.recvs(), [came(1, 256)]);
 }
 
-/// The 40 bytes may be laid somewhere else than the payload.
+/// The 40 bytes and the payload may scatter to different elements.
 #[test]
 fn grh_and_payload_scatter_to_different_sges() {
     let mut t = ud();
@@ -195,7 +195,7 @@ fn grh_and_payload_scatter_to_different_sges() {
     assert_eq!(bytes(&t.mem, 99, 52), [vec![0], pattern(5, 50), vec![0]].concat());
 }
 
-/// §4.7: a receive that cannot be written to would be in the way for ever.
+/// §4.7: a receive without write access would block the queue, so the queue pair fails.
 #[test]
 fn receive_with_invalid_memory_fails_the_queue_pair() {
     let mut t = ud();
@@ -207,7 +207,7 @@ fn receive_with_invalid_memory_fails_the_queue_pair() {
     assert_eq!((t.state(), t.events()), (QpState::Err, vec![]));
 }
 
-/// A queue pair takes messages from any address, to any of ours.
+/// A queue pair receives messages from any address at any local address.
 #[test]
 fn ud_queue_pair_accepts_messages_from_any_address() {
     let mut t = ud();
@@ -225,7 +225,7 @@ fn ud_queue_pair_accepts_messages_from_any_address() {
     }
 }
 
-/// CRC-13: senders that number their packets in different ways may send to one queue pair.
+/// CRC-13: senders with different patterns of IPv4 identifications may send to one queue pair.
 #[test]
 fn ip_id_pattern_is_learned_per_sender() {
     let mut t = ud();
@@ -258,7 +258,7 @@ fn message_for_another_queue_pair_is_dropped() {
 
 // ---- the 40 bytes ----
 
-/// The IPv4 header of a message of 8 bytes from [`PEER`].
+/// Returns the IPv4 header of a message of 8 bytes from [`PEER`].
 fn ipv4_header(tos: u8, id: u16, flags: u8, ttl: u8) -> [u8; 20] {
     let [id0, id1] = id.to_be_bytes();
     // 20 + 8 (UDP) + 12 (BTH) + 8 (DETH) + 8 + 4 (ICRC).
@@ -270,7 +270,7 @@ fn ipv4_header(tos: u8, id: u16, flags: u8, ttl: u8) -> [u8; 20] {
     header
 }
 
-/// UD-04: what the socket tells is as received, the identification as the ICRC has it, or as seen.
+/// UD-04: fields as reported by the socket, and the identification as recovered from the ICRC or as seen.
 #[test]
 fn ipv4_header_as_received_precedes_the_payload() {
     let mut t = ud();
@@ -293,7 +293,7 @@ fn ipv4_header_as_received_precedes_the_payload() {
     }
 }
 
-/// UD-04: of a burst each packet has its own identification.
+/// UD-04: each packet of a burst has its own identification.
 #[test]
 fn merged_packets_have_their_own_headers() {
     let mut t = ud();
@@ -328,7 +328,7 @@ fn ipv6_header_precedes_the_payload() {
     }
     assert_eq!(t.received(1, 40), expected);
 
-    // And back to whoever that was.
+    // The header leads back to the sender.
     let header = t.received(1, 40).try_into().unwrap();
     let av = AddressVector { sgid_index: 1, ..AddressVector::to_sender(&header).unwrap() };
     t.post(to(1, 8, &t.data.clone(), UdTarget { av, ..target(PEER_QPN) })).unwrap();
@@ -340,12 +340,12 @@ fn ipv6_header_precedes_the_payload() {
 
 // ---- sending ----
 
-/// A signaled SEND of `len` bytes to a target.
+/// Returns a signaled SEND of `len` bytes to a target.
 fn to(wr_id: u64, len: usize, from: &Region, target: UdTarget) -> SendRequest {
     request(wr_id, SendOp::Send, &[sge(from, 0, len)]).to(target)
 }
 
-/// UD-06, UD-12 from the other side
+/// UD-06, UD-12, at the sender.
 #[test]
 fn message_completes_when_it_is_sent() {
     let mut t = ud();
@@ -389,7 +389,7 @@ fn controlled_qkey_is_refused() {
     takes(&mut t, 5, 1);
 }
 
-/// UD-01, UD-02: a key may change in RTS, for both directions.
+/// UD-01, UD-02: the queue key may change in RTS, for both directions.
 #[test]
 fn new_qkey_takes_effect() {
     let mut t = ud();
@@ -405,7 +405,7 @@ fn new_qkey_takes_effect() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-/// UD-08: it takes its place among the completions, and no sequence number.
+/// UD-08: it completes in order, without a PSN.
 #[test]
 fn message_longer_than_the_mtu_is_not_sent_and_completes() {
     let mut t = ud();
@@ -421,7 +421,8 @@ fn message_longer_than_the_mtu_is_not_sent_and_completes() {
     assert_eq!(t.state(), QpState::Rts);
 }
 
-/// One queue pair talks to many: one sequence, one source port, a burst for each run to one host.
+/// One queue pair sends to many hosts: one PSN sequence, one source port, and a burst for consecutive messages to one
+/// host.
 #[test]
 fn each_message_goes_to_its_address_handle() {
     let mut t = ud();
@@ -450,7 +451,7 @@ fn each_message_goes_to_its_address_handle() {
     assert_eq!(bursts, [0, 0, 1, 2, 3, 4]);
 }
 
-/// PKT-01, PKT-02: switches tell flows apart by the source port, which follows from the label.
+/// PKT-01, PKT-02: switches distinguish flows by the source port, which the flow label determines.
 #[test]
 fn flow_label_determines_the_source_port() {
     let mut t = ud();
@@ -473,7 +474,7 @@ fn flow_label_determines_the_source_port() {
     assert_eq!(bursts, [0, 1, 1, 2, 3]);
 }
 
-/// §4.7: nothing but SEND.
+/// §4.7: all operations except SEND.
 #[test]
 fn ud_refuses_all_operations_except_send() {
     let mut t = ud();
@@ -531,7 +532,7 @@ fn request_with_invalid_memory_leads_to_sqe() {
     assert_eq!(t.sends(), [ok(4, SEND, 8)]);
 }
 
-/// QPS-09: no message is ever half sent, so there is nothing to wait for.
+/// QPS-09: messages have one packet, so none is partly sent.
 #[test]
 fn sqd_sends_nothing() {
     let mut t = ud();
@@ -544,7 +545,7 @@ fn sqd_sends_nothing() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-/// QPS-09: SQD holds a message that was posted before it and has not left.
+/// QPS-09: SQD holds a posted, unsent message.
 #[test]
 fn sqd_holds_a_posted_message() {
     let mut t = ud();
@@ -558,7 +559,7 @@ fn sqd_holds_a_posted_message() {
     assert_eq!(t.sends(), [ok(1, SEND, 8)]);
 }
 
-/// QPS-07, QPS-08: in INIT nothing is taken, in RTR it is, and no event tells of the first.
+/// QPS-07, QPS-08: INIT drops messages, RTR receives them, and the first raises no event.
 #[test]
 fn messages_are_received_from_rtr_on() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});
@@ -572,7 +573,7 @@ fn messages_are_received_from_rtr_on() {
     assert!(matches!(refused, Err(PostError::State { found: QpState::Rtr, .. })), "{refused:?}");
 }
 
-/// QPS-01: without key, no INIT.
+/// QPS-01: INIT requires a queue key.
 #[test]
 fn init_requires_a_qkey() {
     let mut t = Script::reset(rts_qp_of(QpType::Ud), |_| {});

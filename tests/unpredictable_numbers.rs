@@ -1,5 +1,4 @@
-//! Guessing is hard: numbers and keys are random in every bit that is not spoken for, and who guesses
-//! wrong is not told how far off he was.
+//! Numbers and keys are unpredictable: every free bit is random, and errors do not reveal how close a guess was.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -16,26 +15,26 @@ use softroce::transport::work::SendRequest;
 use support::script::{OURS, Script, rts_qp};
 use support::{PD, full_access, init_attr, qp_init, rtr_attr, rts_attr};
 
-/// Keys that open nothing, each for a reason of its own.
+/// Keys that grant no access, each for another reason.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
-    /// Nothing has such an index.
+    /// No region has this index.
     Index,
-    /// A region has it, with another variant byte.
+    /// A region has the index, with another variant byte.
     Variant,
-    /// A region of another protection domain has this key.
+    /// A region of another protection domain has the key.
     Domain,
-    /// A region that is gone had it.
+    /// The key of a deregistered region.
     Gone,
-    /// A region has it, which peers may do nothing with.
+    /// A region without remote access has the key.
     Rights,
-    /// A region has it, elsewhere.
+    /// A region at other addresses has the key.
     Range,
     /// A window has the index, with another variant byte.
     WindowVariant,
-    /// A window has it that is not bound.
+    /// An unbound window has the key.
     Unbound,
-    /// A window has it that is bound for another queue pair.
+    /// A window bound for another queue pair has the key.
     OtherQp,
 }
 
@@ -75,7 +74,7 @@ impl Wrong {
         }
     }
 
-    /// The key of a window of type 2, bound through another queue pair or not at all.
+    /// Returns the key of a type 2 window, bound for another queue pair or unbound.
     fn window(t: &mut Script, bound: bool) -> Rkey {
         let id = t.memory.alloc_window(PD, MwType::Type2).unwrap();
         let key = t.memory.window_key(id).unwrap();
@@ -103,8 +102,7 @@ impl Wrong {
     }
 }
 
-/// RSP-26: the same bytes come back, whichever part of a key was wrong, and the application is told
-/// the same.
+/// RSP-26: the response and the application's event are identical for all invalid keys.
 #[test]
 fn nak_reveals_nothing_about_an_invalid_key() {
     for request in [
@@ -129,7 +127,7 @@ fn nak_reveals_nothing_about_an_invalid_key() {
     }
 }
 
-/// The same of the key that a SEND is to invalidate.
+/// The same holds for the key that a SEND invalidates.
 #[test]
 fn nak_reveals_nothing_about_a_key_to_invalidate() {
     let keys = [Wrong::Index, Wrong::Variant, Wrong::Domain, Wrong::Gone, Wrong::Rights];
@@ -146,12 +144,12 @@ fn nak_reveals_nothing_about_a_key_to_invalidate() {
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
 }
 
-/// How often each bit is set in so many numbers.
+/// Returns how often each bit is set in the numbers.
 fn bits(numbers: &[u32]) -> [usize; 32] {
     std::array::from_fn(|bit| numbers.iter().filter(|number| *number >> bit & 1 == 1).count())
 }
 
-/// Half of the time, within five standard deviations.
+/// Returns whether a count is half of the total, within five standard deviations.
 fn is_even(count: usize, of: usize) -> bool {
     let (count, of) = (count as f64, of as f64);
     (count - of / 2.0).abs() < 5.0 * (of / 4.0).sqrt()
@@ -176,7 +174,7 @@ fn every_bit_of_a_key_is_random() {
     assert!(some.iter().zip(&others).filter(|(a, b)| a == b).count() < 2, "another seed");
 }
 
-/// Above the six bits that name the shard.
+/// The low six bits contain the shard.
 #[test]
 fn every_bit_of_a_queue_pair_number_above_the_shard_is_random() {
     let numbers = |seed: u8| -> Vec<u32> {
@@ -196,7 +194,7 @@ fn every_bit_of_a_queue_pair_number_above_the_shard_is_random() {
     assert!(same < 4, "another seed, and {same} of the same");
 }
 
-/// Nobody is given the numbers of the time before, or of another device: they come from the system.
+/// Numbers come from the system's random generator, so they differ from those of earlier runs and other devices.
 #[cfg(feature = "runtime")]
 #[test]
 fn devices_and_queue_pairs_start_with_different_numbers() {
@@ -213,6 +211,6 @@ fn devices_and_queue_pairs_start_with_different_numbers() {
         seen.insert((one.qpn, other.qpn, one.psn, other.psn, key));
         assert!(one.psn != other.psn || one.qpn != other.qpn);
     }
-    // Two that agree in 100 bits and more are the same numbers drawn again.
+    // Numbers that agree in 100 or more bits are not independent.
     assert_eq!(seen.len(), 4, "{seen:?}");
 }

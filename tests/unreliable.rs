@@ -1,4 +1,4 @@
-//! What UC and UD may have in flight, when nobody acknowledges it.
+//! Limits on UC and UD packets in flight, which are not acknowledged.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -16,10 +16,10 @@ use softroce::transport::work::{SendOp, SendRequest, UdTarget, WcStatus};
 use support::{Link, QKEY, World, full_access, remote, request, sge};
 
 const AREA: usize = 1 << 16;
-/// What a socket has that asked for nothing.
+/// Receive buffer of a socket with default options.
 const BUFFER: usize = 212_992;
 
-/// A link whose queues hold `messages`.
+/// Returns a link with queues for `messages` messages.
 fn link(qp_type: QpType, messages: u64) -> Link {
     let mut link = Link { mtu: Mtu::Mtu4096, timeout: 16, qp_type, ..Link::default() };
     (link.cap.max_send_wr, link.cap.max_recv_wr) = (messages as u32, messages as u32);
@@ -31,14 +31,14 @@ fn world(net: [u8; 3], tune: fn(&mut Config)) -> World {
     World::in_net(net, 8, 2, host, tune)
 }
 
-/// A SEND of `len` bytes from host 0 to `to` on host 1.
+/// Returns a SEND of `len` bytes from host 0 to `to` on host 1.
 fn send(world: &World, from: &Region, len: usize, to: Qpn) -> SendRequest {
     let av = AddressVector::to(Gid::from(world.nodes[1].ip));
     let target = UdTarget { av, qpn: to, qkey: QKEY };
     request(0, SendOp::Send, &[sge(from, 0, len)]).to(target)
 }
 
-/// A stream of SENDs of `len` bytes is posted.
+/// Posts a stream of SENDs of `len` bytes.
 fn post_stream(world: &mut World, qps: [Qpn; 2], messages: u64, len: usize) {
     let [here, there] =
         [0, 1].map(|node: usize| world.nodes[node].region(2 * AREA, 1 << 32, full_access()));
@@ -49,7 +49,7 @@ fn post_stream(world: &mut World, qps: [Qpn; 2], messages: u64, len: usize) {
     }
 }
 
-/// A receiver that counts and is looked after in time loses nothing, wherever it is.
+/// A receiver that is polled in time loses no packet, on this machine or another.
 #[test]
 fn default_socket_with_a_prompt_reader_does_not_overflow() {
     for qp_type in [QpType::Uc, QpType::Ud] {
@@ -61,7 +61,7 @@ fn default_socket_with_a_prompt_reader_does_not_overflow() {
     }
 }
 
-/// Runs until host 0 has sent all of `messages`; host 1 sleeps for 5 ms after each look.
+/// Runs until host 0 has sent all of `messages`; host 1 sleeps for 5 ms after each poll.
 fn run_with_sleeper(world: &mut World, messages: usize) {
     let nap = Duration::from_millis(5);
     let mut wakes = world.now;
@@ -79,7 +79,7 @@ fn run_with_sleeper(world: &mut World, messages: usize) {
     world.run(Duration::from_secs(1));
 }
 
-/// How many of a stream's messages a host of this machine loses when it sleeps.
+/// Returns how many messages of a stream a sleeping host of this machine loses.
 fn lost_by_a_sleeper(qp_type: QpType, messages: u64, len: usize, tune: fn(&mut Config)) -> u64 {
     let mut world = world([127, 0, 0], tune);
     world.network.set_conditions(Conditions::default());
@@ -89,7 +89,7 @@ fn lost_by_a_sleeper(qp_type: QpType, messages: u64, len: usize, tune: fn(&mut C
     messages - world.nodes[1].recvs.len() as u64
 }
 
-/// Of a host of this machine it can be known what waits there, however long it sleeps.
+/// The kernel reports the waiting packets of local sockets, however long their owner sleeps.
 #[test]
 fn local_socket_does_not_overflow_while_its_owner_sleeps() {
     let streams = [
@@ -102,14 +102,14 @@ fn local_socket_does_not_overflow_while_its_owner_sleeps() {
     for (qp_type, messages, len) in streams {
         let lost = |tune| lost_by_a_sleeper(qp_type, messages, len, tune);
         assert_eq!(lost(|config| config.watches_backlogs = true), 0, "{qp_type}, {len} bytes");
-        // Time alone does not tell.
+        // The time alone is not sufficient.
         if len >= 4096 {
             assert!(lost(|_| {}) > 0, "{qp_type}, {len} bytes");
         }
     }
 }
 
-/// RC and UD share a window, and neither starves.
+/// RC and UD share a window, and both make progress.
 #[test]
 fn rc_and_ud_share_a_local_socket_without_starvation() {
     let mut world = world([127, 0, 0], |config| config.watches_backlogs = true);

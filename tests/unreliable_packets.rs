@@ -1,5 +1,5 @@
-//! Which packets reach a UC or UD queue pair, and what those that do not leave behind: nothing but a
-//! count. Nothing that arrives makes an engine panic, answer, or touch what was not opened.
+//! Packets that UC and UD queue pairs drop. No packet causes a panic, a response, or an access to memory beyond the
+//! granted rights.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -18,7 +18,7 @@ use support::script::{OURS, PEER, Script, bytes, rts_qp_of};
 
 const SERVICES: [QpType; 2] = [QpType::Uc, QpType::Ud];
 
-/// A message that is taken.
+/// Returns a valid message.
 fn good(qp_type: QpType) -> &'static str {
     match qp_type {
         QpType::Ud => "SEND_ONLY psn=5 qkey=0x00001234 srcqp=0x000012 len=8",
@@ -26,7 +26,7 @@ fn good(qp_type: QpType) -> &'static str {
     }
 }
 
-/// A queue pair with receives.
+/// Creates a queue pair with posted receives.
 fn waiting(qp_type: QpType) -> Script {
     let mut t = Script::responder(rts_qp_of(qp_type));
     for _ in 0..3 {
@@ -35,7 +35,7 @@ fn waiting(qp_type: QpType) -> Script {
     t
 }
 
-/// After all that was dropped, the right packet is taken.
+/// Checks that a valid packet is received after all dropped ones.
 #[track_caller]
 fn still_taken(mut t: Script) {
     assert_eq!((t.recvs(), t.events(), t.state()), (vec![], vec![], QpState::Rts));
@@ -53,7 +53,7 @@ fn dropped(t: &mut Script, packet: &[u8], meta: RxMeta, reason: DropReason) {
     assert_eq!(t.dropped(reason), before + 1, "{reason:?}");
 }
 
-/// CRC-08: every bit but those that routers may change.
+/// CRC-08: every bit except those that routers change.
 #[test]
 fn packet_with_a_wrong_icrc_is_dropped() {
     for qp_type in SERVICES {
@@ -72,7 +72,7 @@ fn packet_with_a_wrong_icrc_is_dropped() {
     }
 }
 
-/// CRC-08: where the identification is seen, it must be right.
+/// CRC-08: a visible identification must match.
 #[test]
 fn icrc_check_uses_the_known_ip_header_fields() {
     for qp_type in SERVICES {
@@ -101,7 +101,7 @@ fn packet_of_another_partition_is_dropped() {
     }
 }
 
-/// PKT-13: of a connection. UD takes messages from anybody (`tests/ud.rs`).
+/// PKT-13: UC only; UD receives messages from any address (`tests/ud.rs`).
 #[test]
 fn uc_packet_from_or_to_another_address_is_dropped() {
     let mut t = waiting(QpType::Uc);
@@ -132,7 +132,7 @@ fn ignored_bits_have_no_effect() {
     }
 }
 
-/// Random headers with an ICRC that is right, wherever a message stands.
+/// Random headers with a valid ICRC, in any position of a message.
 #[test]
 fn random_headers_change_nothing() {
     let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[4; 32]);

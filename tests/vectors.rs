@@ -1,8 +1,7 @@
-//! The wire format against 51 frames made and checked by other programs (`vectors/vectors.json`).
+//! The wire format, compared with 51 frames made and checked by other programs (`vectors/vectors.json`).
 //!
-//! Every field of every frame is compared, the frame is built again from what was parsed, its ICRC
-//! is judged with the IP header in sight and out of sight, and the frames that are to be dropped
-//! are refused for the reason that they have.
+//! Every field of every frame is compared, the frame is rebuilt from the parsed fields, its ICRC is checked with and
+//! without the IP header, and invalid frames are refused for the listed reason.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -44,12 +43,12 @@ impl Vector {
         hex(self.0["payload_hex"].as_str().unwrap())
     }
 
-    /// What comes before the IP header.
+    /// Returns the offset of the IP header.
     fn l3_offset(&self) -> usize {
         usize::try_from(number(&self.0["l3_offset"])).unwrap()
     }
 
-    /// The IP packet as Ethernet hands it over.
+    /// Returns the IP packet in the frame.
     fn ip_packet(&self) -> Vec<u8> {
         self.frame()[self.l3_offset()..].to_vec()
     }
@@ -65,10 +64,10 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Fields by name, in the names of the file.
+/// Fields, with the names of the file.
 type Fields = BTreeMap<String, Value>;
 
-/// What the file says, with nested objects flattened: `bth.psn`.
+/// Returns the fields of the file, with nested objects flattened: `bth.psn`.
 fn expected_fields(vector: &Vector) -> Fields {
     let mut fields = Fields::new();
     for (name, value) in vector.0["fields"].as_object().unwrap() {
@@ -80,12 +79,12 @@ fn expected_fields(vector: &Vector) -> Fields {
             None => drop(fields.insert(name.clone(), value.clone())),
         }
     }
-    // What a management datagram says is not a matter of `wire`.
+    // `wire` does not parse the contents of management datagrams.
     fields.retain(|name, _| !name.starts_with("mad."));
     fields
 }
 
-/// What we have parsed, in the names of the file.
+/// Returns the parsed fields, with the names of the file.
 fn parsed_fields(ip: &encap::IpDatagram<'_>, udp_checksum: u16, datagram: &Datagram<'_>) -> Fields {
     let mut fields = Fields::new();
     let mut add = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));
@@ -160,7 +159,7 @@ fn parsed_fields(ip: &encap::IpDatagram<'_>, udp_checksum: u16, datagram: &Datag
     fields
 }
 
-/// Writes a datagram from what was parsed, and seals it.
+/// Builds a datagram from parsed fields, with its ICRC.
 fn rebuild(datagram: &Datagram<'_>, flow: &Flow, id: u16) -> Vec<u8> {
     let len = packet::datagram_len(datagram.bth.opcode, datagram.payload.len());
     let mut bytes = vec![0xcc; len];
@@ -232,7 +231,7 @@ fn every_valid_frame_is_rebuilt_byte_for_byte() {
         let headers = encap::Headers { path: ip.path(), flow_label: ip.flow_label, ipv4 };
         headers.append(datagram.len(), &mut built);
         built.extend(&datagram);
-        // A short frame is filled up after the ICRC.
+        // A short frame is padded after the ICRC.
         built.resize(frame.len(), 0);
         assert_eq!(built, frame, "{}", vector.name());
     }
@@ -320,7 +319,7 @@ fn invalid_frames_are_refused() {
     assert_eq!(count, 4);
 }
 
-/// Every bit of the headers of `vector`, flipped alone: whether the packet still has a valid ICRC.
+/// Flips every bit of the headers of `vector` alone, and returns whether the ICRC is still valid.
 fn survives(vector: &Vector, headers: usize) -> Vec<bool> {
     let mut packet = vector.ip_packet();
     let flip = |bit: usize| {

@@ -1,5 +1,5 @@
-//! Memory windows and invalidation, packet by packet: what is done here and takes no packet, and what
-//! a peer may do through a window.
+//! Memory windows and invalidation, packet by packet: local requests without packets, and access of the peer through
+//! windows.
 //!
 //! The queue pair expects PSN 5 and starts with PSN 5, and the path MTU is 256.
 
@@ -24,13 +24,13 @@ const SEND: WcOpcode = WcOpcode::Send;
 const BIND: WcOpcode = WcOpcode::BindMw;
 const INV: WcOpcode = WcOpcode::LocalInv;
 
-/// What a window may let a peer do.
+/// Access rights of the windows.
 const ALL: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// Where the region starts.
+/// First address of the region.
 const BASE: u64 = 0x9_0000;
 
-/// A region of which peers may do nothing but through windows, and a window for 1000 of its bytes.
+/// A region that peers can access through windows only, and a window for 1000 of its bytes.
 struct Fixture {
     t: Script,
     region: Arc<Region>,
@@ -54,14 +54,14 @@ impl Fixture {
         self.t.memory.window_key(self.id).unwrap()
     }
 
-    /// Posts a bind under the next key, and returns that.
+    /// Posts a bind under the next key, and returns the key.
     fn post_bind(&mut self, wr_id: u64) -> Rkey {
         let rkey = self.key().inc();
         self.t.post(SendRequest::bind_mw(wr_id, self.id, rkey, self.info).signaled()).unwrap();
         rkey
     }
 
-    /// The same, and it is carried out at once.
+    /// Binds under the next key immediately.
     fn bind(&mut self) -> Rkey {
         let rkey = self.post_bind(1000);
         self.t.quiet(0);
@@ -73,14 +73,14 @@ impl Fixture {
         self.t.post(SendRequest::local_inv(wr_id, rkey).signaled()).unwrap();
     }
 
-    /// Whether the window opens its first byte to the peer of the queue pair.
+    /// Returns whether the peer of the queue pair can access the window's first byte.
     fn is_open(&self, rkey: Rkey) -> Result<usize, AccessError> {
         let via = KeyUser { pd: PD, qpn: Some(self.t.qpn) };
         let found = self.t.memory.remote(via, rkey, BASE + 1000, 1, Access::REMOTE_READ);
         found.map(|span| span.len())
     }
 
-    /// The peer's next request is refused, and the queue pair fails.
+    /// Checks that the peer's next request is refused and fails the queue pair.
     #[track_caller]
     fn refused(&mut self, request: &str, nak: &str) {
         self.t.rx(0, request);
@@ -90,7 +90,7 @@ impl Fixture {
     }
 }
 
-/// A receive that a SEND has ended together with a window.
+/// Returns the completion of a SEND that has invalidated a window.
 fn invalidated(wr_id: u64, byte_len: u32, rkey: Rkey) -> Completion {
     Completion { invalidated: Some(rkey), ..ok(wr_id, WcOpcode::Recv, byte_len) }
 }
@@ -117,7 +117,7 @@ fn peer_writes_reads_and_adds_through_a_window() {
     }
 }
 
-/// MR-08: the range and the rights are those of the window, whatever those of its region are.
+/// MR-08: bounds and rights are those of the window, independent of the region's.
 #[test]
 fn window_grants_nothing_outside_it() {
     for mw_type in MwType::ALL {
@@ -197,7 +197,7 @@ fn type_1_bind_invalidates_the_old_key() {
     f.refused(&write, "NAK_ACCESS psn=5 msn=0");
 }
 
-/// The owner takes the window away in the middle of a message.
+/// The owner invalidates the window during a message.
 #[test]
 fn invalidated_window_admits_no_further_packet() {
     let mut f = Fixture::new(MwType::Type2);
@@ -226,7 +226,7 @@ fn send_with_invalidate_unbinds_a_window_and_reports_it() {
     f.refused(&write, "NAK_ACCESS psn=6 msn=1");
 }
 
-/// RSP-37: the last packet says which key.
+/// RSP-37: the last packet contains the key.
 #[test]
 fn long_send_with_invalidate_invalidates_with_its_last_packet() {
     let mut f = Fixture::new(MwType::Type2);
@@ -240,7 +240,7 @@ fn long_send_with_invalidate_invalidates_with_its_last_packet() {
     assert_eq!(f.t.recvs(), [Completion { solicited: true, ..invalidated(1, 356, rkey) }]);
 }
 
-/// RSP-38, class J: also told to its sender, which has no other way to learn of it.
+/// RSP-38, class J: the sender receives a NAK, because it has no other way to detect the error.
 #[test]
 fn send_with_an_invalid_key_to_invalidate_fails_the_queue_pair() {
     let refused = |f: &mut Fixture, rkey: Rkey| {
@@ -283,7 +283,7 @@ fn send_with_an_invalid_key_to_invalidate_fails_the_queue_pair() {
     assert!(f.t.memory.remote(other, rkey, BASE + 1000, 1, Access::REMOTE_READ).is_ok());
 }
 
-/// A copy of a SEND that has invalidated a key comes when the window has that key again.
+/// A duplicate of a SEND with invalidate arrives when the window has that key again.
 #[test]
 fn duplicate_send_does_not_invalidate_again() {
     let mut f = Fixture::new(MwType::Type2);
@@ -303,7 +303,7 @@ fn duplicate_send_does_not_invalidate_again() {
     assert_eq!(f.t.recvs(), [invalidated(1, 8, rkey)]);
 }
 
-/// A requester that does not fence takes the memory of its own READ away (IBTA vol 1, §10.8.3.3).
+/// A requester that does not fence invalidates the memory of its own READ (IBTA vol 1, §10.8.3.3).
 #[test]
 fn invalidation_ends_a_read_in_progress() {
     let mut f = Fixture::new(MwType::Type2);
@@ -316,7 +316,7 @@ fn invalidation_ends_a_read_in_progress() {
     assert_eq!(f.t.events(), [QpAccessErr(f.t.qpn)]);
 }
 
-/// A READ whose answer was lost is asked for again when its window is gone. That is no offence.
+/// A READ with a lost response is repeated after the invalidation of its window, which is not an error.
 #[test]
 fn duplicate_read_of_an_unbound_window_is_dropped() {
     let mut f = Fixture::new(MwType::Type2);
@@ -367,7 +367,7 @@ fn bind_takes_no_psn_and_completes_in_order() {
         f.t.send(3, 8);
         f.t.tx(0, "SEND_ONLY psn=5 ackreq len=8");
         f.t.tx(0, "SEND_ONLY psn=6 ackreq len=8");
-        // Whom the second SEND tells the key may use it.
+        // The peer that receives the second SEND may use the key.
         assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![]));
         f.t.rx(1, "ACK psn=5 msn=1");
         assert_eq!(f.t.sends(), [ok(1, SEND, 8), ok(2, BIND, 0)]);
@@ -417,7 +417,7 @@ fn fenced_bind_waits_for_reads() {
     }
 }
 
-/// A second bind of the same window would fail, and so would a second invalidation.
+/// A second bind or invalidation of the same window would fail.
 #[test]
 fn retransmission_does_not_repeat_local_requests() {
     let mut f = Fixture::new(MwType::Type2);
@@ -436,7 +436,7 @@ fn retransmission_does_not_repeat_local_requests() {
     assert_eq!((f.is_open(rkey), f.t.sends()), (Ok(1), vec![ok(3, SEND, 8)]));
 }
 
-/// The acknowledgement comes while the cursor stands before the bind, ready to send again.
+/// The acknowledgement arrives while `snd_nxt` is before the bind.
 #[test]
 fn bind_between_two_sends_survives_a_late_ack() {
     let mut f = Fixture::new(MwType::Type2);
@@ -453,7 +453,7 @@ fn bind_between_two_sends_survives_a_late_ack() {
     f.t.quiet(1000);
 }
 
-/// MR-07, REQ-35: also when it is not signaled.
+/// MR-07, REQ-35: also without the signaled flag.
 #[test]
 fn failed_bind_fails_the_queue_pair_in_order() {
     let mut f = Fixture::new(MwType::Type2);
@@ -471,7 +471,7 @@ fn failed_bind_fails_the_queue_pair_in_order() {
     assert_eq!(f.key(), before);
 }
 
-/// MR-04: neither a region nor a window of type 1, of nobody, or of another queue pair.
+/// MR-04: neither a region, a window of type 1, an unknown key, nor a window of another queue pair.
 #[test]
 fn invalidation_of_an_invalid_key_fails_the_request() {
     let fails = |f: &mut Fixture, rkey: Rkey| {
@@ -574,7 +574,7 @@ fn posting_refuses_invalid_binds() {
     }
 }
 
-/// UC has windows, and no packet that names a key; UD has neither.
+/// UC has windows, but no packets with a key to invalidate; UD has neither.
 #[test]
 fn uc_and_ud_support_their_window_operations() {
     let send_inv = || SendRequest::send_inv(1, SendData::none(), Rkey(1));
@@ -608,7 +608,7 @@ fn uc_and_ud_support_their_window_operations() {
     }
 }
 
-/// Nothing outstanding and nothing to send: a bind alone is carried out, on any path.
+/// With an idle queue a bind executes immediately, on any path.
 #[test]
 fn binds_execute_when_posted_to_an_idle_queue() {
     let mut f = Fixture::on(Script::requester(Link { rd_atomic: 0, ..rts_qp() }), MwType::Type1);

@@ -1,4 +1,4 @@
-//! Windows that are bound, told, written through and invalidated, many at once, over a bad network.
+//! Many windows are bound, sent to the peer, written and invalidated at once, over a lossy network.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -18,14 +18,14 @@ const PEER: usize = 0;
 const OWNER: usize = 1;
 const WINDOWS: usize = 8;
 const ROUNDS: usize = 40;
-/// Bytes of a window: several packets.
+/// Length of a window in bytes: several packets.
 const LEN: usize = 3000;
 
-/// The owner's side of one window.
+/// One window of the owner.
 struct Lent {
     id: MwId,
     rkey: Rkey,
-    /// How often the peer has given it back.
+    /// How many times the peer has invalidated it.
     rounds: usize,
 }
 
@@ -36,9 +36,9 @@ struct Lending {
     keys: Arc<Region>,
     source: Arc<Region>,
     windows: Vec<Lent>,
-    /// Windows in the order in which the owner has told their keys.
+    /// Windows in the order in which the owner has sent their keys.
     told: VecDeque<usize>,
-    /// How many it has told.
+    /// Number of sent keys.
     lent: usize,
 }
 
@@ -65,11 +65,11 @@ impl Lending {
         Self { world, qps, region, keys, source, windows, told: VecDeque::new(), lent: 0 }
     }
 
-    /// The owner binds a window under the next key, and tells that right behind.
+    /// Binds a window under the next key, and sends the key immediately after.
     fn lend(&mut self, n: usize) {
         let (owner, peer) = (self.qps[OWNER], self.qps[PEER]);
         self.world.post_recv(OWNER, owner, n as u64, &[]);
-        // A place of its own for each of those that may be on their way.
+        // Separate memory for each message in flight.
         let at = 8 * (self.lent % WINDOWS);
         self.lent += 1;
         self.world.post_recv(PEER, peer, at as u64, &[sge(&self.keys, at, 8)]);
@@ -92,7 +92,7 @@ impl Lending {
         self.told.push_back(n);
     }
 
-    /// The peer writes through the window that it was told, and gives it back.
+    /// Writes through the received window, and invalidates it.
     fn use_up(&mut self, at: usize) {
         let mut message = [0; 8];
         self.keys.read_at(at, &mut message).unwrap();
@@ -105,7 +105,7 @@ impl Lending {
         self.world.post_send(PEER, self.qps[PEER], back);
     }
 
-    /// Everything that has completed. False when nothing has.
+    /// Handles all completions. Returns false when there are none.
     fn serve(&mut self) -> bool {
         for node in [PEER, OWNER] {
             assert_eq!(self.world.nodes[node].sends, [], "nothing is signaled, so nothing failed");
@@ -154,8 +154,8 @@ fn windows_are_granted_and_invalidated_in_order() {
     assert_eq!(lend_and_take_back(1, 0.0), 0);
 }
 
-/// A SEND that invalidates is repeated when the window has been bound again already, and a bind stands
-/// between packets that are sent again.
+/// A duplicate SEND with invalidate arrives when the window is bound again, and a bind is between retransmitted
+/// packets.
 #[test]
 fn windows_are_granted_and_invalidated_despite_loss_and_duplicates() {
     for seed in 2..42 {

@@ -1,4 +1,4 @@
-//! Properties of the wire format that hold for all values, not only for those of a golden frame.
+//! Properties of the wire format for all values.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -67,7 +67,7 @@ prop_compose! {
     }
 }
 
-/// A value of every extension header; a packet takes those that its opcode has.
+/// A value of every extension header; a packet uses those of its opcode.
 #[derive(Clone, Debug)]
 struct Extensions {
     reth: Reth,
@@ -108,7 +108,7 @@ prop_compose! {
     }
 }
 
-/// Builds a whole datagram; the padding is set to what the payload needs.
+/// Builds a whole datagram, with the padding for its payload.
 fn build(bth: &Bth, extensions: &Extensions, payload: &[u8]) -> (Bth, Vec<u8>) {
     let pad = u8::try_from(packet::padding(payload.len())).unwrap();
     let bth = Bth { pad, ..*bth };
@@ -134,7 +134,7 @@ fn build(bth: &Bth, extensions: &Extensions, payload: &[u8]) -> (Bth, Vec<u8>) {
 }
 
 fn address() -> impl Strategy<Value = (IpAddr, IpAddr)> {
-    // A mapped address would come back as IPv4.
+    // A mapped address would parse as IPv4.
     let v6 = any::<[u8; 16]>().prop_map(|bytes| IpAddr::from(bytes).to_canonical());
     let v6 = v6.prop_filter("IPv6", IpAddr::is_ipv6);
     prop_oneof![
@@ -159,7 +159,7 @@ fn flow(path: &Path) -> Flow {
     Flow::new(source, SocketAddr::new(path.destination, ROCE_PORT))
 }
 
-/// The header comes back from its bytes, every byte of which is written.
+/// The header survives write and parse, and write sets every byte.
 macro_rules! assert_comes_back {
     ($type:ident, $header:expr) => {{
         let header: $type = $header;
@@ -306,7 +306,7 @@ proptest! {
 
     #[test]
     fn accepted_sequence_consists_of_whole_messages(opcodes in prop::collection::vec(opcode(), 0..40)) {
-        // What `next` accepts out of any order is a stream in order.
+        // The opcodes that `next` accepts form a valid sequence.
         let mut sequence = Sequence::Idle;
         let mut open: Option<Opcode> = None;
         for opcode in opcodes {

@@ -1,8 +1,8 @@
-//! Extended reliable connections, packet by packet: targets, which answer, and initiators, which ask.
+//! Extended reliable connections, packet by packet: targets as responders, and initiators as requesters.
 //!
-//! Either expects or starts with PSN 5, and the path MTU is 256. `srqn=ours` is a shared receive queue of
-//! the target's domain, and `va=0x1000 rkey=mem` 64 KiB in the protection domain of that queue, which the
-//! peer may write, read and count in.
+//! Either expects or starts with PSN 5, and the path MTU is 256. `srqn=ours` is a shared receive queue of the
+//! target's domain, and `va=0x1000 rkey=mem` is 64 KiB in the protection domain of that queue, which the peer may
+//! write, read and change by atomics.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "test code")]
 
@@ -30,7 +30,7 @@ fn initiator() -> Script {
     Script::requester(rts_qp_of(QpType::XrcIni))
 }
 
-/// A request that is refused for good: the NAK, the events, ERR.
+/// Checks that a request is refused with this NAK, the events, and ERR.
 #[track_caller]
 fn refused(t: &mut Script, request: &str, nak: &str) {
     t.rx(0, request);
@@ -41,7 +41,7 @@ fn refused(t: &mut Script, request: &str, nak: &str) {
 
 // ---- targets ----
 
-/// A message goes to the queue that its packets name, and completes at the queue's completion queue.
+/// A message takes a request of the queue that its packets name, and completes in that queue's completion queue.
 #[test]
 fn xrc_message_takes_a_request_of_its_srq() {
     let mut t = target();
@@ -64,7 +64,7 @@ fn xrc_message_takes_a_request_of_its_srq() {
     assert_eq!(support::script::bytes(&one, 0, 8), pattern(7, 8));
 }
 
-/// RSP-01, RSP-11: the rest is as in RC, and answers name no queue.
+/// RSP-01, RSP-11: the rest equals RC, and responses name no queue.
 #[test]
 fn xrc_requests_are_answered_like_rc_requests() {
     let mut t = target();
@@ -88,7 +88,7 @@ fn xrc_requests_are_answered_like_rc_requests() {
     t.tx(0, "NAK_PSN psn=12 msn=4");
 }
 
-/// RSP-23: of the queue that is named; another does not help.
+/// RSP-23: only the named queue counts.
 #[test]
 fn empty_xrc_srq_causes_an_rnr_nak() {
     let mut t = target();
@@ -102,7 +102,7 @@ fn empty_xrc_srq_causes_an_rnr_nak() {
     assert_eq!(t.recvs(), [ok(1, RECV, 8)]);
 }
 
-/// Every request names a queue of the target's domain, also one that takes nothing from it.
+/// Every request names a queue of the target's domain, even if it takes no receive request.
 #[test]
 fn srq_of_another_xrc_domain_is_an_invalid_request() {
     let foreign = |t: &mut Script| {
@@ -130,7 +130,7 @@ fn srq_of_another_xrc_domain_is_an_invalid_request() {
     }
 }
 
-/// RSP-02, RSP-04: what is not new is not looked at, whatever it names.
+/// RSP-02, RSP-04: the queue number of duplicates and out-of-order packets is not checked.
 #[test]
 fn duplicate_or_early_packet_is_no_invalid_request() {
     let mut t = target();
@@ -172,7 +172,7 @@ fn xrc_message_belongs_to_one_srq() {
     }
 }
 
-/// MR-11, RSP-26: a target has no protection domain; keys are those of the queue's.
+/// MR-11, RSP-26: a target has no protection domain; keys belong to that of the queue.
 #[test]
 fn xrc_keys_belong_to_the_domain_of_the_srq() {
     let mut t = target();
@@ -194,8 +194,7 @@ fn xrc_keys_belong_to_the_domain_of_the_srq() {
     assert_eq!(t.events(), events);
 }
 
-/// RSP-05: a READ is asked for again while a later message is under way, which is for a queue of
-/// another protection domain.
+/// RSP-05: a READ is repeated during a later message for a queue of another protection domain.
 #[test]
 fn duplicate_xrc_read_uses_the_domain_of_its_own_srq() {
     let read = "READ_REQUEST psn=5 ackreq srqn=ours va=0x1000 rkey=mem dmalen=8";
@@ -213,7 +212,7 @@ fn duplicate_xrc_read_uses_the_domain_of_its_own_srq() {
     t.tx(0, "ACK psn=7 msn=2");
 }
 
-/// PKT-11: what is of another transport, or for the other half, is dropped.
+/// PKT-11: packets of other transports, and responses, are dropped.
 #[test]
 fn xrc_target_accepts_xrc_requests_only() {
     let mut t = target();
@@ -235,7 +234,7 @@ fn xrc_target_accepts_xrc_requests_only() {
     assert_eq!(t.engine.counters().cnps_received, 1);
 }
 
-/// QPS-04, QPS-11: the request of the message under way ends at the queue's completion queue.
+/// QPS-04, QPS-11: the request of the message in progress completes in the queue's completion queue.
 #[test]
 fn err_flushes_the_request_of_the_message_in_progress() {
     let mut t = target();
@@ -287,7 +286,7 @@ fn cq_overrun_fails_the_xrc_srq_and_targets_that_use_it() {
     assert_eq!(t.events(), events);
 }
 
-/// CC-10: a target completes nothing, and an initiator no receive requests.
+/// CC-10: a target has no send completions, and an initiator no receive completions.
 #[test]
 fn cq_overrun_fails_only_the_xrc_sides_that_use_it() {
     for (mut t, failed_by_send_cq) in [(target(), false), (initiator(), true)] {
@@ -405,7 +404,7 @@ fn each_xrc_request_selects_its_srq() {
     assert_eq!(t.sends(), [ok(0x11, SEND, 8), ok(0x22, SEND, 8)]);
 }
 
-/// REQ-19, REQ-23: what is sent again names the same queue.
+/// REQ-19, REQ-23: retransmissions name the same queue.
 #[test]
 fn xrc_retransmission_names_the_same_srq() {
     let mut t = initiator();
@@ -421,7 +420,7 @@ fn xrc_retransmission_names_the_same_srq() {
     assert_eq!(t.sends(), [ok(1, SEND, 300)]);
 }
 
-/// REQ-21: a queue that the peer does not have.
+/// REQ-21: the peer does not have the queue.
 #[test]
 fn nak_fails_the_xrc_request() {
     let mut t = initiator();

@@ -1,4 +1,4 @@
-//! Two engines that are connected, without a network.
+//! Two connected engines without a network.
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
@@ -19,17 +19,17 @@ use softroce::transport::work::{
 const LEN: usize = 1 << 20;
 const WINDOW: u64 = 4 << 20;
 
-/// What a queue holds, when it is the only one.
+/// Depth of the queues with a single connection.
 const DEPTH: u32 = 1024;
 
-/// READs and atomics outstanding, each way.
+/// Outstanding READs and atomics, in each direction.
 const MAX_READS: u8 = 128;
 
 struct Side {
     engine: Engine,
     region: Arc<Region>,
     ip: IpAddr,
-    /// Each connected to the one with the same index at the other side.
+    /// Queue pairs, each connected to that with the same index at the other side.
     qpns: Vec<Qpn>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Pair {
     a: Side,
     b: Side,
     burst: Burst,
-    /// Which connections the next requests go to.
+    /// Connection of the next request.
     next_send: usize,
     next_recv: usize,
 }
@@ -118,7 +118,7 @@ impl Pair {
         Some(Self { a, b, burst: Burst::new(), next_send: 0, next_recv: 0 })
     }
 
-    /// Carries bursts both ways until there are no more.
+    /// Exchanges bursts in both directions until there are no more.
     pub(crate) fn run(&mut self) {
         while carry(&mut self.a.engine, &mut self.b.engine, &mut self.burst)
             || carry(&mut self.b.engine, &mut self.a.engine, &mut self.burst)
@@ -131,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// Posts `count` requests: a list to the only connection, or one each to one after the other.
+    /// Posts `count` requests: as a list to the only connection, or round-robin.
     pub(crate) fn post(&mut self, op: SendOp, length: u32, count: u64) {
         let data = SendData::Sges([self.a.sge(length)].into_iter().collect());
         let requests = (0..count).map(|wr_id| {
@@ -149,7 +149,7 @@ impl Pair {
         assert!(posted.is_ok(), "{posted:?}");
     }
 
-    /// Posts `count` receives in the same way.
+    /// Posts `count` receive requests in the same way.
     pub(crate) fn post_recv(&mut self, length: u32, count: u64) {
         let sge = self.b.sge(length);
         let requests = (0..count).map(|wr_id| RecvRequest::new(wr_id, sge));
@@ -164,13 +164,13 @@ impl Pair {
         assert!(posted.is_ok(), "{posted:?}");
     }
 
-    /// The memory of the other side.
+    /// Returns the memory of the other side.
     pub(crate) fn remote(&self) -> RemoteAddr {
         RemoteAddr { addr: self.b.region.addr(), rkey: self.b.region.rkey() }
     }
 }
 
-/// Hands over what there is to send. True when that was something.
+/// Delivers all bursts. Returns whether there were any.
 fn carry(from: &mut Engine, to: &mut Engine, burst: &mut Burst) -> bool {
     let mut any = false;
     while from.poll_transmit(Instant::ZERO, burst) {

@@ -1,5 +1,4 @@
-//! Hosts of a simulated network, for the examples without a runtime: an engine with one queue pair, a
-//! port, and some memory.
+//! Simulated hosts for the examples without a runtime: an engine with one queue pair, a port, and a region.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -27,10 +26,10 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(network: &Network, ip: [u8; 4]) -> Result<Self, Box<dyn Error>> {
-        // Protection domains and completion queues are numbers to an engine, no more.
+        // Protection domains and completion queues are plain numbers in the engine.
         let (pd, cq) = (PdId(1), CqId(1));
         let ip = IpAddr::from(ip);
-        // Two seeds, for memory keys and queue pair numbers: a program that has peers draws them.
+        // Seeds of memory keys and queue pair numbers. Programs with real peers use random seeds.
         let memory = Arc::new(Memory::new([1; 32]));
         let mut engine = Engine::new(Config::new(ip), Arc::clone(&memory), [2; 32]);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -50,7 +49,7 @@ impl Host {
         Ok(Self { ip, engine, port: network.host(ip), region, qpn })
     }
 
-    /// The three steps from RESET to RTS, with what real peers tell each other by other means.
+    /// Takes the queue pair from RESET to RTS. Real peers exchange this information over another channel.
     pub(crate) fn connect(&mut self, peer: &Self) -> Result<(), Box<dyn Error>> {
         let (first, av) = (Psn::new(0), AddressVector::to(peer.ip.into()));
         let peer = Peer { av, dest_qpn: peer.qpn, rq_psn: first, path_mtu: Mtu::Mtu1024 };
@@ -59,7 +58,7 @@ impl Host {
             RtrAttr::Rc { peer, max_dest_rd_atomic: 1, min_rnr_timer: RnrTimer::default() }.into(),
             RtsAttr::Rc {
                 sq_psn: first,
-                // 4.096 µs × 2^8 is a millisecond.
+                // 4.096 µs × 2^8 is about a millisecond.
                 timeout: AckTimeout::new(8).unwrap_or_default(),
                 retry_cnt: 7,
                 rnr_retry: 7,
@@ -68,14 +67,14 @@ impl Host {
             .into(),
         ];
         for step in &steps {
-            // The engine would like a certain UDP source port, and the port has the last word.
+            // The engine proposes a UDP source port, and the port decides.
             let agree = |from, wanted| self.port.source_port(from, wanted);
             self.engine.modify_qp(Instant::ZERO, self.qpn, step, agree)?;
         }
         Ok(())
     }
 
-    /// The first bytes of the region.
+    /// Returns a scatter/gather element for the first bytes of the region.
     pub(crate) fn sge(&self, length: u32) -> Sge {
         Sge { addr: self.region.addr(), length, lkey: self.region.lkey() }
     }

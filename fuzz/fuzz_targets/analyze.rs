@@ -1,5 +1,5 @@
-//! Any bytes as a capture file, analyzed; what is remembered stays within its bounds, and no stream
-//! spends more time than it has.
+//! Analyzes arbitrary bytes as a capture file; the state stays bounded, and no stream accounts for more time than it
+//! lasted.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a capture file: read to the end, every packet taken apart and put in words.
+//! Reads arbitrary bytes as a capture file, and dissects and formats every packet.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a capture file, held against the rules; what is remembered stays within its bounds.
+//! Checks arbitrary bytes as a capture file against the protocol rules; the state stays bounded.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Verbs on two hosts, what befalls the packets between them, and packets of strangers.
+//! Verbs on two hosts, network faults between them, and foreign packets.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as an IP packet: its segments lie side by side in it, and are as long as they say.
+//! Parses arbitrary bytes as an IP packet; its parts are disjoint and have the lengths that the headers announce.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any packets to a queue pair that asks, and any requests of its owner.
+//! Arbitrary packets to a requester, and arbitrary requests of its owner.
 
 #![no_main]
 

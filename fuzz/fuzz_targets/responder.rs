@@ -1,4 +1,4 @@
-//! Any packets to a queue pair that answers.
+//! Arbitrary packets to a responder.
 
 #![no_main]
 

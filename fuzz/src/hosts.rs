@@ -1,9 +1,9 @@
-//! Two hosts with queue pairs of every service between them: verbs, faults of the network, and packets
-//! of strangers, in any order.
+//! Two hosts with queue pairs of every transport between them. The input determines verbs, network faults and foreign
+//! packets.
 //!
-//! Every work request completes at most once, and those of a queue pair in order; in ERR all of them
-//! have. When the faults end, every send request of a queue pair that works does so too. Nobody reads or
-//! writes what is not open.
+//! Invariants: every work request completes at most once, and those of a queue pair in order; in ERR all of them
+//! complete. After the faults end, every send request of a working queue pair completes. No access exceeds the
+//! granted rights.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,10 +32,10 @@ use crate::support::{
 const AREA: usize = 4 << 10;
 const MOST_LINKS: usize = 6;
 
-/// Longer than any retry budget here.
+/// Longer than all retries together.
 const TO_THE_END: Duration = Duration::from_secs(60);
 
-/// Plays an input from its beginning to its end.
+/// Executes an input.
 pub fn play(input: &[u8]) {
     let mut u = Unstructured::new(input);
     let mut hosts = Hosts::new();
@@ -50,12 +50,12 @@ pub fn play(input: &[u8]) {
 
 struct Hosts {
     world: World,
-    /// What peers may read and write, a host each.
+    /// Memory that peers may read and write, for each host.
     open: [Guarded; 2],
     secrets: Vec<Guarded>,
     ends: Vec<End>,
     srqs: [Option<Srqn>; 2],
-    /// Requests that are not complete, a host each.
+    /// Outstanding requests, for each host.
     sends: [Ledger; 2],
     recvs: [Ledger; 2],
     last_wr_id: u64,
@@ -67,19 +67,19 @@ struct End {
     host: usize,
     qpn: Qpn,
     link: Link,
-    /// The queue pair at the other host, and the shared queue there that XRC requests name.
+    /// Queue pair at the other host, and its shared receive queue for XRC requests.
     peer: Qpn,
     srqn: Srqn,
-    /// What it receives into, if that is not its own.
+    /// Shared receive queue, if it uses one.
     takes_from: Option<Srqn>,
 }
 
-/// Requests that are not complete.
+/// Outstanding requests.
 #[derive(Default)]
 struct Ledger {
-    /// The queue that each is in, and whether it is announced when it succeeds.
+    /// Queue of each request, and whether its success generates a completion.
     open: BTreeMap<u64, (Queue, bool)>,
-    /// The request of each queue pair that completed last.
+    /// Last completed request of each queue pair.
     last: BTreeMap<Qpn, u64>,
 }
 
@@ -101,7 +101,7 @@ impl Ledger {
         self.open.retain(|_, (of, _)| *of != queue);
     }
 
-    /// Whether requests of a queue are not complete that must be some day.
+    /// Returns whether a queue has outstanding requests that must complete.
     fn has(&self, queue: Queue) -> bool {
         self.open.values().any(|of| *of == (queue, true))
     }
@@ -158,7 +158,7 @@ impl Hosts {
             psn: [5, if kind & 0x10 == 0 { 5 } else { 0xff_fffe }],
             timeout: 8 + (tuning & 3),
             retry_cnt: tuning >> 2 & 7,
-            // 7 would be for ever.
+            // 7 would be unlimited.
             rnr_retry: (tuning >> 5).min(6),
             sq_sig_all: kind & 0x20 != 0,
             ..Link::default()
@@ -306,7 +306,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// A packet arrives that no host has sent.
+    /// Delivers a packet that no host has sent.
     fn inject(&mut self, end: &End, u: &mut Unstructured<'_>) -> Result<()> {
         let draft = Draft::take(u)?;
         let open = &self.open[end.host].region;
@@ -363,7 +363,7 @@ impl Hosts {
         }
     }
 
-    /// Through RESET to RTS, as if nothing had been.
+    /// Takes a queue pair through RESET to RTS.
     fn begin_anew(&mut self, end: &End) {
         let now = self.world.now;
         let to_peer = self.world.nodes[1 - end.host].ip;
@@ -376,13 +376,13 @@ impl Hosts {
             rts_attr(&end.link, sq_psn).into(),
         ];
         for step in steps {
-            // It may have been destroyed.
+            // The queue pair may have been destroyed.
             let _ = engine.modify_qp(now, end.qpn, &step, |_, port| port);
         }
         self.forget(end);
     }
 
-    /// What was posted to it completes no more.
+    /// Removes the requests of a queue pair that will not complete.
     fn forget(&mut self, end: &End) {
         self.sends[end.host].forget(of(end));
         self.recvs[end.host].forget(of(end));
@@ -390,7 +390,7 @@ impl Hosts {
 
     // ---- what must hold ----
 
-    /// Takes the completions that there are.
+    /// Takes all completions.
     fn drain(&mut self) {
         for (host, node) in self.world.nodes.iter_mut().enumerate() {
             while let Some((cq, completion)) = node.engine.poll_completion() {
@@ -419,7 +419,7 @@ impl Hosts {
         }
     }
 
-    /// Nobody waits for ever.
+    /// Asserts that no request is outstanding.
     fn nothing_is_left(&self) {
         for end in &self.ends {
             if matches!(self.state(end), Some(QpState::Rts | QpState::Sqe)) {

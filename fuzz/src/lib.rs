@@ -1,4 +1,4 @@
-//! What the targets share: the packets in any bytes, engines that are sent them, and what must hold.
+//! Common parts of the fuzz targets: packets from arbitrary bytes, engines that receive them, and invariants.
 
 pub mod guarded;
 pub mod hosts;
@@ -14,8 +14,9 @@ use softroce::wire::icrc;
 use softroce::wire::packet::ICRC_LEN;
 use softroce_pcap::Reader;
 
-/// Gives the IP packets of a capture as far as it can be read, with number and time. With `seal` their
-/// ICRCs are made good: of a packet whose ICRC is bad nothing is asked, and damage makes most so.
+/// Passes the IP packets of a capture, with number and time, to `take`, as far as the capture is readable. With
+/// `seal` their ICRCs are corrected, because the checker ignores packets with an invalid ICRC, and most mutations
+/// invalidate it.
 pub fn each_ip_packet(
     capture: &[u8],
     seal: bool,
@@ -31,7 +32,7 @@ pub fn each_ip_packet(
     }
 }
 
-/// The packet with the ICRC that belongs to it, where it has room for one.
+/// Returns the packet with a correct ICRC, if it has room for one.
 fn sealed(ip_packet: &[u8]) -> Vec<u8> {
     let mut packet = ip_packet.to_vec();
     let icrc = icrc::of_ip_packet(ip_packet);

@@ -1,23 +1,23 @@
-//! Packets that a stranger sends: any bytes, with as much put right as a choice says. So what the
-//! fuzzer finds is not for ever dropped for its ICRC.
+//! Foreign packets from arbitrary bytes, with some fields corrected by flags, so that the fuzzer gets beyond the ICRC
+//! check.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use softroce::ids::{QKey, Qpn, Rkey, Srqn};
 use softroce::wire::{Opcode, Transport};
 
-/// What a packet has to say to get through.
+/// Field values with which a packet passes the checks.
 #[derive(Clone, Copy)]
 pub struct Pass {
     pub transport: Transport,
     pub qpn: Qpn,
-    /// The first byte of memory that is open, and how many are.
+    /// First address and length of accessible memory.
     pub open: (u64, u64),
     pub rkey: Rkey,
     pub qkey: QKey,
     pub srqn: Srqn,
 }
 
-/// A packet in the making: flags say what is put right, and the rest is any bytes.
+/// A packet from arbitrary bytes; flags select the fields to correct.
 pub struct Draft {
     right: u8,
     psn: u8,
@@ -25,20 +25,20 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// The opcode is one of the transport's.
+    /// Corrects the opcode to one of the transport.
     const TRANSPORT: u8 = 1;
     const QPN: u8 = 1 << 1;
-    /// A sequence number of one byte.
+    /// Reduces the PSN to one byte near the expected one.
     const PSN: u8 = 1 << 2;
-    /// Remote key and address, or the number of the shared queue.
+    /// Corrects remote key and address, or the number of the shared receive queue.
     const KEYS: u8 = 1 << 3;
     const PKEY: u8 = 1 << 4;
     const QKEY: u8 = 1 << 5;
     const ICRC: u8 = 1 << 6;
-    /// It comes from the peer's address.
+    /// Uses the peer's address as the source.
     const ADDRESS: u8 = 1 << 7;
 
-    /// As `run.sh` writes it: flags, a sequence number, a length in two bytes, and the packet.
+    /// Parses the format of `run.sh`: flags, a PSN, a length of two bytes, and the packet.
     pub fn take(u: &mut Unstructured<'_>) -> Result<Self> {
         let (right, psn) = (u.arbitrary()?, u.arbitrary()?);
         let len = usize::from(u.arbitrary::<u16>()?).min(u.len());
@@ -53,7 +53,7 @@ impl Draft {
         self.right & Self::ADDRESS != 0
     }
 
-    /// The packet, `place` behind the first of several that are alike.
+    /// Returns the packet as number `place` of several similar ones.
     pub fn bytes(&self, pass: &Pass, place: u8) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let puts_right = |what| self.right & what != 0;
@@ -87,13 +87,13 @@ impl Draft {
     }
 }
 
-/// The upper three bits of a transport's opcodes.
+/// Returns the upper three bits of a transport's opcodes.
 fn code(transport: Transport) -> u8 {
     let first = Opcode::ALL.iter().find(|opcode| opcode.transport() == transport);
     first.map_or(0, |opcode| opcode.byte() & 0xe0)
 }
 
-/// An address that is within what is open, or a little past it, and its key.
+/// Writes the key, and an address within or slightly beyond the accessible memory.
 fn open(bytes: &mut [u8], at: usize, pass: &Pass) {
     let (first, len) = pass.open;
     let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<12>()) else {

@@ -1,8 +1,8 @@
-//! One engine with one queue pair, and a peer and strangers who send what the input says.
+//! One engine with one queue pair. The input determines packets of its peer and of foreign hosts, and requests.
 //!
-//! Beside what every script checks of the packets that leave, it is checked after each input that a
-//! packet that was dropped has changed nothing and is not answered, that requests complete once, in
-//! order and no more than were posted, and that nobody reads or writes what is not open.
+//! Besides the checks of packet scripts, it checks after each input that a dropped packet changes nothing and causes
+//! no response, that requests complete once, in order and no more than were posted, and that no access exceeds the
+//! granted rights.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,18 +27,18 @@ use crate::support::{Link, PD, QKEY, full_access, request, sge};
 const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 66));
 const AREA: usize = 4 << 10;
 
-/// Answers to one packet: four READs of the whole region and 128 FLUSHes, and what was posted before
-/// and may go on. Whatever a stranger sends, it makes no more of it.
+/// Maximum number of response packets to one packet: four READs of the whole region, 128 FLUSHes, and the requests
+/// posted before. Foreign packets cause no more.
 const MOST_ANSWERS: usize = 4 * AREA / 256 + 128 + 1024;
 
-/// What the engine does.
+/// Role of the engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Responder,
     Requester,
 }
 
-/// Plays an input from its beginning to its end.
+/// Executes an input.
 pub fn play(role: Role, input: &[u8]) {
     let mut u = Unstructured::new(input);
     let mut side = Side::new(role, u.arbitrary().unwrap_or_default());
@@ -51,7 +51,7 @@ struct Side {
     t: Script,
     role: Role,
     us: u64,
-    /// Where the peer may write and read; where answers go; where messages go.
+    /// Memory for WRITEs and READs of the peer, for responses, and for messages.
     open: [Guarded; 3],
     secrets: [Guarded; 2],
     sends: Queue,
@@ -120,7 +120,7 @@ impl Side {
 
     // ---- what strangers do ----
 
-    /// So many packets arrive in one buffer.
+    /// Delivers this many packets in one buffer.
     fn receive(&mut self, draft: &Draft, count: u8) {
         self.t.all(self.us);
         self.account();
@@ -222,7 +222,7 @@ impl Side {
         }
     }
 
-    /// Memory is deregistered, or the queue pair changes its state.
+    /// Deregisters memory, or changes the state of the queue pair.
     fn upset(&mut self, kind: u8) {
         match kind & 3 {
             0 => {
@@ -239,12 +239,12 @@ impl Side {
         }
     }
 
-    /// A transition that the queue pair may refuse.
+    /// Requests a transition that the queue pair may refuse.
     fn modify(&mut self, to: QpState) {
         let _ = self.t.modify(QpAttr::to(to));
     }
 
-    /// Through RESET: what was posted ends without completion.
+    /// Takes the queue pair through RESET: posted requests end without completion.
     fn begin_anew(&mut self) {
         self.account();
         self.t.modify(QpAttr::to(QpState::Reset)).expect("from any state");
@@ -281,8 +281,8 @@ impl Side {
     }
 }
 
-/// Packets that were dropped for a reason that leaves nothing to do. A response that has overtaken
-/// another is one to ask again for.
+/// Returns the number of packets dropped without consequences. A reordered response is not among them, because it
+/// causes a repeated request.
 fn silent_drops(counters: &Counters) -> u64 {
     let silent = |reason: &&DropReason| **reason != DropReason::ResponseAhead;
     DropReason::ALL.iter().filter(silent).map(|reason| counters.dropped(*reason)).sum()
