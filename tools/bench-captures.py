@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How fast `roce check` reads a capture, next to `tshark -T fields` on the same file.
+"""Speed of `roce check`, compared with `tshark -T fields` on the same capture.
 
     cargo build --release --package softroce-tools
     cargo build --package softroce-pcap --example generate
     tools/bench-captures.py --bytes 1000000000
 
-The capture is made for it and removed (or named with --file and kept). The two programs take turns;
-each figure is a median. With --at-least the exit status is 1 when tshark is not so many times slower.
-docs/PERFORMANCE.md has what came of it.
+The script generates the capture and removes it (or keeps it with --file). The two programs run alternately;
+each figure is a median. With --at-least N the exit status is 1 unless tshark is N times slower.
+docs/PERFORMANCE.md has the results.
 """
 
 import os
@@ -18,8 +18,7 @@ import time
 
 from benchmark import TARGET, built, built_roce, fail, parser
 
-# What a checker looks at: who, when, what, and the value of the ICRC, which tshark shows and does not
-# check.
+# The fields that a checker needs; tshark shows the ICRC and does not check it.
 FIELDS = """frame.number frame.time_epoch ip.src ip.dst udp.srcport
     infiniband.bth.opcode infiniband.bth.destqp infiniband.bth.psn infiniband.bth.a
     infiniband.aeth.syndrome infiniband.aeth.msn

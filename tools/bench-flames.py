@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Where the time of `roce perf` goes, as flame graphs in docs/.
+"""Flame graphs of `roce perf` in docs/.
 
     CARGO_PROFILE_RELEASE_DEBUG=line-tables-only cargo build --release --package softroce-tools
     cargo install inferno
     tools/bench-flames.py
 
-Needs perf (Debian: linux-perf), and the right to look into the kernel. Each picture shows both sides, beside each other.
+Needs perf (Debian: linux-perf), and permission to sample the kernel. Each graph shows both sides.
 """
 
 import re
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from benchmark import ROCE, ROOT, both_sides, built_roce, fail, parser, run
 
-# The name of a picture, and the test that it shows.
+# Name of a graph, and its test.
 TESTS = {
     "flame-send-64": "send-bw -s 64 -t 512 -r 2048 -l 64 -Q 16",
     "flame-write-64k": "write-bw -s 65536 -m 4096 -l 16",
 }
 
 
-# Where a test begins, and where a device's thread does.
+# Outermost functions of a test, and of the thread of a device.
 WITHIN = ("roce::perf::stream::", "runtime::progress::", "runtime::shard::")
 
 
@@ -42,7 +42,7 @@ def stacks(script):
     """The functions of each sample, the outermost first."""
     for sample in script.split("\n\n"):
         names = [short(frame.split(maxsplit=1)[1]) for frame in reversed(sample.strip("\n").split("\n")[1:])]
-        # What is around the test: the start of the program and of its threads.
+        # Frames around the test: the start of the program and of its threads.
         begin = next((at for at, name in enumerate(names) if name.startswith(WITHIN)), None)
         if begin is not None:
             yield ";".join(names[begin:])

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""What softroce and kernel rxe get over a link that loses packets, on the same processors: those of two guests.
+"""Goodput of softroce and of kernel rxe over a link that loses packets, on the same processors: those of two guests.
 
     tools/bench-loss.py
     tools/bench-loss.py --rounds 5 --only "WRITE of 64 KiB, MTU 1024" --loss 0.01
 
-perftest over rxe and `roce perf` take turns in two guests with one processor each, which are emulated: only
-the ratios mean something. Both send from one guest to the other, with the same MTU, messages and ACK timeout.
-Packets are lost between the guests (`rxe-vm loss`), each by itself and in both directions, for a guest cuts
-bursts before they leave it. The rows are medians, with the least and the most. `roce` is linked statically for
-it; while it runs, rxe's module is not loaded, for that has UDP port 4791.
-What came of it is in docs/PERFORMANCE.md.
+perftest over rxe and `roce perf` run alternately in two guests with one emulated processor each, so only
+ratios are meaningful. Both send from one guest to the other, with the same MTU, messages and ACK timeout.
+The link between the guests (`rxe-vm loss`) loses single packets in both directions, because a guest segments
+bursts before they leave it. Rows are medians, with minimum and maximum. `roce` is linked statically; while it
+runs, the module rdma_rxe, which owns UDP port 4791, is not loaded. docs/PERFORMANCE.md has the results.
 
 environment: ROCE  the command to measure, linked statically, instead of the one that cargo builds
 """
@@ -28,9 +27,9 @@ from guests import in_guest, static_roce, vm
 ASKS, LISTENS = "a", "b"
 ADDRESS = "10.77.0.3"
 SIZE = 65536
-# Messages posted and not complete, and the exponent of the ACK timeout: perftest's own defaults, 67 ms.
+# Depth of the send queue, and the exponent of the ACK timeout: perftest's own defaults, 67 ms.
 SAME = "-t 128 -u 14"
-# perftest leaves out so many seconds at either end.
+# Seconds that perftest leaves out at either end.
 MARGIN = 1
 
 # The name of a test, its verb and MTU.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How what a message costs grows with its size, the number of queue pairs, loss and MTU, as plots in docs/.
+"""Plots in docs/ of bandwidth and latency against message size, number of queue pairs, loss and MTU.
 
     cargo build --release --package softroce-tools
     tools/bench-plots.py
     tools/bench-plots.py --only qps --rounds 3
 
-Both sides on this machine over the loopback interface, one core each, as `roce perf` places them. All points of a
-plot take turns; what is drawn are medians of the rounds.
+Both sides on this machine over the loopback interface, one core each, as `roce perf` places them. The points of a
+plot are measured alternately; the plot shows medians of the rounds.
 """
 
 import json

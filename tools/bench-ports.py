@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What `roce perf` finds by packet sockets and on a TAP, next to UDP sockets, over a link between two hosts.
+"""`roce perf` with packet sockets, TAP interfaces and UDP sockets, over a link between two hosts.
 
     cargo build --release --package softroce-tools
     tools/bench-ports.py --rounds 7
 
 As root. The hosts are network namespaces with a bridge each, and between these a pair of veth interfaces with an
-MTU of 9000. UDP and packet sockets have the address of the bridge; the TAPs are on the bridges. All take turns.
-The rows are medians, and the ratios those of the rounds. What came of it is in docs/PERFORMANCE.md.
+MTU of 9000. UDP and packet sockets have the address of the bridge; the TAPs are on the bridges. The ports are
+measured alternately. Rows are medians, ratios those of the rounds. docs/PERFORMANCE.md has the results.
 """
 
 import json
@@ -15,7 +15,7 @@ import sys
 
 from benchmark import ROCE, Hosts, Turns, both_sides, built_roce, parser, run
 
-# The name of a row, its options, what is told of it, and in which unit.
+# Name of a row, its options, the field of the result, and its unit.
 TESTS = {
     "WRITE of 64 KiB, MTU 4096": ("write-bw -s 65536 -m 4096 -l 16", "gbit_per_s", 1, "Gbit/s"),
     "READ of 64 KiB, MTU 4096": ("read-bw -s 65536 -m 4096 -l 16", "gbit_per_s", 1, "Gbit/s"),

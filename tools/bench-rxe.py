@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How fast softroce is next to kernel rxe, on the same processors: those of a guest.
+"""Softroce and kernel rxe on the same processors: those of a guest.
 
     tools/bench-rxe.py
     tools/bench-rxe.py --kernel 6.12 --rounds 3 --only send-lat
 
-perftest over rxe and `roce perf`, over the loopback interface and through shared memory, take turns in one guest
-with two processors, which are emulated: only the ratios mean something. The rows are medians. `roce` is linked
-statically for it, and runs in a network namespace of its own, for rxe has UDP port 4791 in the guest's.
-What came of it is in docs/PERFORMANCE.md.
+perftest over rxe and `roce perf`, over the loopback interface and through shared memory, run alternately in one
+guest with two emulated processors, so only ratios are meaningful. Rows are medians. `roce` is linked statically,
+and runs in its own network namespace, because rxe owns UDP port 4791 in that of the guest. docs/PERFORMANCE.md has
+the results.
 
 environment: ROCE  the command to measure, linked statically, instead of the one that cargo builds
 """
@@ -23,7 +23,7 @@ from guests import static_roce, vm
 
 GUEST = "a"
 ADDRESS = "10.77.0.2"
-# The ports that `roce perf` takes turns with.
+# Ports of `roce perf`.
 PORTS = ("udp", "shm")
 
 
@@ -36,7 +36,7 @@ class Test:
     size: int
     mtu: int
     unit: str
-    # Of the numbers in perftest's row, and of an object of ours.
+    # Column of perftest's row, and keys of the JSON of `roce perf`.
     column: int
     ours: tuple
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What `roce perf` finds next to raw UDP, over the loopback interface or over a link between two hosts.
+"""`roce perf` and raw UDP, over the loopback interface or over a link between two hosts.
 
     cargo build --release --package softroce-tools
     tools/bench-udp.py
     tools/bench-udp.py --wire --rounds 7
     tools/bench-udp.py --via shm
 
-All tests take turns, each with a measurement of raw UDP in the same shape just before it; the rows are
-medians. With --via shm the sides reach each other through shared memory, and raw UDP stays what it is.
+All tests run alternately, each with a measurement of raw UDP with the same datagrams just before it; rows are
+medians. With --via shm the sides use shared memory, and raw UDP stays the same.
 With --wire (as root) the sides are in two network namespaces with a pair of veth interfaces between them, of
-which one cuts bursts before the link and the other merges packets behind it: nothing crosses the link as a
-whole, as it is between two machines. What came of it is in docs/PERFORMANCE.md.
+which one segments bursts before the link and the other merges packets after it, so no burst crosses the link, as
+between two machines. docs/PERFORMANCE.md has the results.
 """
 
 import json
@@ -44,7 +44,7 @@ TESTS = {
 }
 
 
-# Of the sides of all tests but those of this kind each has a CPU of its own, with all of its threads.
+# In other tests each side has its own CPU, with all of its threads.
 ANYWHERE = "on any CPU"
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of this folder have in common: where things are, how they are run, how often."""
+"""Common parts of the benchmarks: paths, processes, rounds."""
 
 import argparse
 import datetime
@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Where cargo puts what it builds.
+# Target directory of cargo.
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 ROCE = TARGET / "release" / "roce"
 
@@ -39,8 +39,7 @@ def built_roce():
 
 
 def both_sides(active, listening, host):
-    """Runs `roce perf` as two processes, of which the one that listens is reached at `host`. Returns what the other has
-    printed."""
+    """Runs `roce perf` as two processes; the listening one is reached at `host`. Returns the output of the other."""
     listening = [*listening, "--listen", "--port", "0", "--announce"]
     with subprocess.Popen(listening, stdout=subprocess.PIPE, text=True) as other:
         port = other.stdout.readline().strip()
@@ -57,7 +56,7 @@ class Hosts:
     def __init__(self):
         name = f"bench-{uuid.uuid4().hex[:8]}"
         self.names = [f"{name}-a", f"{name}-b"]
-        # What the command lines of programs there begin with.
+        # Beginning of command lines in each namespace.
         self.begin = [["ip", "netns", "exec", name] for name in self.names]
 
     def __enter__(self):
@@ -94,7 +93,7 @@ class Table:
     """A table of figures: a title and a unit for each column, and rows that begin with their names."""
 
     def __init__(self, *columns):
-        # Of each column its title and how many digits it has behind the point.
+        # Title of each column, and its number of decimals.
         self.columns = columns
         self.rows = []
 

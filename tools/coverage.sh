@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Which lines of the protocol the tests of the library reach: those of src/wire, src/transport and
-# src/engine, without the tests that stand in them. It fails when one of the folders has less than 95 %.
+# Line coverage of src/wire, src/transport and src/engine by the tests of the library, without the tests in those
+# folders. It fails when a folder has less than 95 %.
 #
 #   tools/coverage.sh            a table of folders and files
-#   tools/coverage.sh --missing  the lines that no test reaches, too
+#   tools/coverage.sh --missing  also the lines that no test reaches
 #
 # It installs what it needs: the toolchain's llvm-tools, and cargo-llvm-cov in target/tools.
 set -euo pipefail

@@ -7,10 +7,9 @@ from html import escape
 WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 96, 56
 
-# Of the ink on light paper and on dark paper. Blue, orange and green that those can tell apart, too, who see
-# no red or no green.
+# Colors on a light and on a dark page: blue, orange and green that remain distinct with color vision deficiency.
 COLORS = [("#0072b2", "#4aa8e8"), ("#d55e00", "#ff9d57"), ("#00825a", "#3fcf9f"), ("#6b7280", "#9198a1")]
-# The last of them, dashed, is for what the others are compared with.
+# The last color, dashed, is for the reference.
 REFERENCE = len(COLORS) - 1
 PAPER, INK, PENCIL, GRID = ("#ffffff", "#0d1117"), ("#1f2937", "#e6edf3"), ("#6b7280", "#9198a1"), ("#e5e7eb", "#2b323b")
 

@@ -1,4 +1,4 @@
-"""What the benchmarks next to kernel rxe have in common: guests, and what is run in them."""
+"""Common parts of the benchmarks with kernel rxe: guests, and commands in them."""
 
 import os
 import subprocess
@@ -9,9 +9,9 @@ from benchmark import ROOT, TARGET, fail, run
 VM = ROOT / "tools/rxe-vm/rxe-vm"
 ENVIRONMENT = os.environ | {"RXE_VM_CACHE": str(TARGET / "rxe-vm")}
 TRIPLE = "x86_64-unknown-linux-gnu"
-# Where the programs of both listen for those that they talk to.
+# TCP port of the control connection of both programs.
 PORT = 18515
-# Fails until somebody does.
+# Fails until a program listens there.
 LISTENS = f"grep -q ':{PORT:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
 
 

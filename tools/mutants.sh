@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Whether the tests notice when the protocol is changed: cargo-mutants changes src/transport and src/wire, one
+# Mutation tests of the protocol: cargo-mutants changes src/transport and src/wire, one
 # place at a time, and those tests run that need neither sockets nor seconds.
 #
 #   tools/mutants.sh               150 changes of seed 1: twenty minutes on two cores that are idle
-#   tools/mutants.sh COUNT [SEED]  so many, others with another seed
+#   tools/mutants.sh COUNT [SEED]  COUNT changes; another seed selects others
 #   tools/mutants.sh --since REV   every change of the lines that differ from a revision
 #
 # It fails when a change survives. Results are in target/mutants.out; cargo-mutants is installed in target/tools.
@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 FOLDERS=(--file 'src/transport/**' --file 'src/wire/**')
-# What prints is read by people, and its tests are in other packages.
+# Text output is for people, and its tests are in other packages.
 LEAVE_OUT=(--exclude 'src/wire/cm/**' --exclude '**/tests.rs' --exclude-re 'fmt|Display|Debug'
     # Without a run of MIDDLE packets each is built like the first, and the same packets leave.
     --exclude-re 'replace more_middles -> u32 with 0'

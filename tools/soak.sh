@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Long life: objects made and destroyed without end, and programs killed at random moments. Whatever is left behind
-# fails it; the figures are printed.
+# Soak tests: objects created and destroyed without end, and programs killed at random moments. Resources that are
+# left behind fail the test; the figures are printed.
 #
 #   tools/soak.sh --minutes 10 --kills 500 --seed 7
 #   tools/soak.sh --seconds 40 --kills 60

@@ -95,7 +95,7 @@ fn steps(page: &str) -> Vec<Step> {
 
 fn add_line(steps: &mut Vec<Step>, line: &str) {
     let Some(commands) = line.strip_prefix("$ ") else {
-        let step: &mut Step = steps.last_mut().expect("a block begins with a command");
+        let step: &mut Step = steps.last_mut().unwrap();
         return step.output.push(line.to_owned());
     };
     // A server and its client on one line: the client starts when the server listens.

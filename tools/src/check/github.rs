@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use softroce_pcap::check::{Counts, Finding, Severity};
 
-use super::sentence;
+use super::text::sentence;
 
 /// Writes the annotation of a finding.
 pub(super) fn finding(out: &mut impl Write, file: &str, finding: &Finding) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use softroce_pcap::check::{Counts, Finding, Severity};
 
-use super::{Summary, sentence};
+use super::text::{Summary, sentence};
 use crate::outcome;
 
 /// Begins the document.
